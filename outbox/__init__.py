@@ -1,0 +1,3 @@
+"""Transactional-outbox projector: PostgreSQL rows become Elasticsearch documents."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,232 @@
+"""What can happen in a daemon, as values in the past tense. Whoever wants to count, log or wait subscribes; nobody here acts."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from outbox.policy.event import Event
+from outbox.policy.outcome import DeadReason, Failure
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStarted:
+    worker: str
+    version: str
+    lanes: int
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDraining:
+    signal: str
+    grace_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStopped:
+    clean: bool
+    released: int
+    uptime_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BatchClaimed:
+    token: UUID
+    lane: int
+    count: int
+    duration_seconds: float
+    suspects: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettled:
+    """One batch is over. The counts add up to the rows that this batch still held."""
+
+    token: UUID
+    lane: int
+    done: int
+    retried: int
+    released: int
+    failed: int
+    superseded: int
+    missing: int
+    lost: int
+    duration_seconds: float  # claim to settled
+    settle_seconds: float
+    first_ages_seconds: Sequence[float] = ()  # created_at to acknowledged, of first attempts that are done
+    by_type: Mapping[tuple[str, str, str], int] = field(default_factory=dict)  # (type, outcome, reason) -> n
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed:
+    """One event of this batch did not get through; `retry_seconds` says when it is tried again, None = never."""
+
+    event: Event
+    failure: Failure
+    retry_seconds: float | None
+    dead_reason: DeadReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BulkSent:
+    """One request to Elasticsearch. `result`: ok, partial, refused (an HTTP error) or unknown (no readable answer)."""
+
+    result: str
+    items: Mapping[str, int]  # written, missing, stale, failed -> n
+    failures: Mapping[str, int]  # failure class -> n
+    size_bytes: int
+    duration_seconds: float
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unclassified:
+    """Elasticsearch answered something that the table of failures does not know."""
+
+    status: int
+    error_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLost:
+    token: UUID
+    count: int
+    where: str  # settle, release, heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaimed:
+    count: int
+    abandoned: int  # of these, taken from a process that no longer beats
+    failed: int  # of these, given up as crash suspects
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPaused:
+    target: str
+    cause: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class SinkResumed:
+    target: str
+    cause: str
+    paused_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPaused:
+    scope: str
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorResumed:
+    scope: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrakeOn:
+    fingerprint: str
+    reason: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrakeOff:
+    fingerprint: str
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class LimitChanged:
+    items: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class VersionAhead:
+    """Elasticsearch holds a version that no row of ours knows: a hand edit or a restored database."""
+
+    event_id: UUID
+    entity_type: str
+    entity_id: str
+    sent: int
+    current: int
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseLost:
+    where: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseBack:
+    where: str
+    away_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A loop has come round: what the watchdog and /healthz live on."""
+
+    loop: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something a person should look at, that stops nothing."""
+
+    event: str
+    message: str
+    fields: Mapping[str, str | int | float] = field(default_factory=dict)
+
+
+Fact = (
+    WorkerStarted
+    | WorkerDraining
+    | WorkerStopped
+    | BatchClaimed
+    | BatchSettled
+    | AttemptFailed
+    | BulkSent
+    | Unclassified
+    | LeaseLost
+    | Reclaimed
+    | SinkPaused
+    | SinkResumed
+    | OperatorPaused
+    | OperatorResumed
+    | BrakeOn
+    | BrakeOff
+    | LimitChanged
+    | VersionAhead
+    | DatabaseLost
+    | DatabaseBack
+    | Beat
+    | Warned
+)
+Announce = Callable[[Fact], None]
+
+
+class Announcer:
+    """Hands every fact to every subscriber, in the announcing thread. A subscriber that raises is dropped into `on_error`."""
+
+    def __init__(self, on_error: Callable[[Exception], None] | None = None) -> None:
+        self._subscribers: list[Announce] = []
+        self._on_error = on_error
+
+    def subscribe(self, subscriber: Announce) -> None:
+        self._subscribers.append(subscriber)
+
+    def __call__(self, fact: Fact) -> None:
+        for subscriber in self._subscribers:
+            try:
+                subscriber(fact)
+            except Exception as error:  # noqa: BLE001
+                # A broken metric must never stop a batch between Elasticsearch and settle.
+                if self._on_error is not None:
+                    self._on_error(error)

@@ -1,0 +1,69 @@
+"""The event as a claim returns it, its states, and the one table of transitions. Holds no behaviour of the queue."""
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+from uuid import UUID
+
+
+class Status(StrEnum):
+    PENDING = "pending"
+    PROCESSING = "processing"
+    DONE = "done"
+    FAILED = "failed"
+    DISCARDED = "discarded"
+
+
+UPSERT: Final = "upsert"
+DELETE: Final = "delete"
+OPS: Final = frozenset({UPSERT, DELETE})
+
+
+class Event(NamedTuple):
+    """One claimed row. A named tuple, because a batch makes 500 of them: 0.4 us each against 1.6 us for a dataclass."""
+
+    id: UUID
+    seq: int
+    entity_type: str
+    entity_id: str
+    op: str
+    event_version: int
+    payload: bytes | None  # the producer's own text; None when there is none, or when it is large
+    payload_bytes: int | None  # None only when there is no payload
+    routing: str | None
+    attempts: int  # this claim included
+    max_attempts: int | None
+    abandoned_count: int
+    replay_count: int
+    retried: bool  # it had a next_retry_at when it was claimed
+    age_seconds: float  # by the database's clock, when it was claimed
+    traceparent: str | None
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Which of two events of one entity is newer."""
+        return (self.event_version, self.seq)
+
+
+class Transition(NamedTuple):
+    source: Status
+    target: Status
+    by: str
+
+
+# Drawn in sql/README.md and checked against the queries by a test: whoever adds a road adds a row.
+TRANSITIONS: Final = (
+    Transition(Status.PENDING, Status.PROCESSING, "claim"),
+    Transition(Status.PROCESSING, Status.DONE, "settle"),
+    Transition(Status.PROCESSING, Status.PENDING, "settle"),
+    Transition(Status.PROCESSING, Status.FAILED, "settle"),
+    Transition(Status.PROCESSING, Status.PENDING, "reclaim"),
+    Transition(Status.PROCESSING, Status.FAILED, "reclaim"),
+    Transition(Status.FAILED, Status.PENDING, "replay"),
+    Transition(Status.DISCARDED, Status.PENDING, "replay"),
+    Transition(Status.PENDING, Status.DISCARDED, "discard"),
+    Transition(Status.FAILED, Status.DISCARDED, "discard"),
+)
+
+
+def allowed(source: Status, target: Status) -> bool:
+    return any(t.source is source and t.target is target for t in TRANSITIONS)

@@ -1,0 +1,113 @@
+"""What the sink may answer for one document, and the closed lists of reasons. Decides nothing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+
+class FailureClass(StrEnum):
+    TRANSIENT = "transient"
+    DETERMINISTIC = "deterministic"
+    SYSTEMIC = "systemic"
+
+
+class Reason(StrEnum):
+    """`error_reason`: what went wrong, from a closed list."""
+
+    CONNECT = "connect"
+    TIMEOUT = "timeout"
+    ES_429 = "es_429"
+    ES_5XX = "es_5xx"
+    UNKNOWN = "unknown_exception"
+    ES_AUTH = "es_auth"
+    ES_INDEX_MISSING = "es_index_missing"
+    ES_BLOCKED = "es_blocked"
+    ES_CONFIG = "es_config"
+    DOCUMENTS_UNAVAILABLE = "documents_unavailable"
+    ES_REJECTED_DOCUMENT = "es_rejected_document"
+    TOO_LARGE = "too_large"
+    DETERMINISTIC = "deterministic_exception"
+    CRASH_SUSPECT = "crash_suspect"
+
+
+class Code(StrEnum):
+    """`error_code`: the founding document's layers of blame."""
+
+    EXECUTION_FAILED = "OUTBOX_EXECUTION_FAILED"
+    PAYLOAD_INVALID = "OUTBOX_PAYLOAD_INVALID"
+    PAYLOAD_UNSUPPORTED = "OUTBOX_PAYLOAD_UNSUPPORTED"
+    PAYLOAD_MISSING = "OUTBOX_PAYLOAD_MISSING"
+    ENTITY_NOT_FOUND = "OUTBOX_ENTITY_NOT_FOUND"
+    PRECONDITION_FAILED = "OUTBOX_PRECONDITION_FAILED"
+
+
+class DeadReason(StrEnum):
+    NON_RETRYABLE = "non_retryable"
+    MAX_ATTEMPTS_EXCEEDED = "max_attempts_exceeded"
+    CRASH_SUSPECT = "crash_suspect"
+
+
+_TRANSIENT: Final = (Reason.CONNECT, Reason.TIMEOUT, Reason.ES_429, Reason.ES_5XX, Reason.UNKNOWN)
+_SYSTEMIC: Final = (
+    Reason.ES_AUTH,
+    Reason.ES_INDEX_MISSING,
+    Reason.ES_BLOCKED,
+    Reason.ES_CONFIG,
+    Reason.DOCUMENTS_UNAVAILABLE,
+)
+CLASS_OF: Final[Mapping[Reason, FailureClass]] = (
+    {reason: FailureClass.DETERMINISTIC for reason in Reason}
+    | {reason: FailureClass.TRANSIENT for reason in _TRANSIENT}
+    | {reason: FailureClass.SYSTEMIC for reason in _SYSTEMIC}
+)
+FAILURE_TYPE_OF: Final[Mapping[Reason, str]] = {
+    Reason.CONNECT: "network",
+    Reason.TIMEOUT: "timeout",
+    Reason.ES_429: "throttled",
+    Reason.ES_5XX: "network",
+    Reason.UNKNOWN: "unknown",
+    Reason.ES_REJECTED_DOCUMENT: "document",
+    Reason.TOO_LARGE: "document",
+    Reason.DETERMINISTIC: "document",
+    Reason.CRASH_SUSPECT: "unknown",
+} | {reason: "config" for reason in _SYSTEMIC}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Elasticsearch has it: 200 or 201."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A delete of what is not there: 404 without an error. A tombstone holds our version now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """409 on an external version that we sent: a newer one is there."""
+
+    current: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Not accepted. `error` is redacted and short enough to store."""
+
+    reason: Reason
+    error: str
+    code: Code = Code.EXECUTION_FAILED
+    fingerprint: str | None = None
+    detail: Mapping[str, Any] | None = None
+    whole: bool = False  # the whole request met it, not this document
+
+    @property
+    def failure_class(self) -> FailureClass:
+        return CLASS_OF[self.reason]
+
+
+Accepted = Written | Missing | Stale
+Outcome = Accepted | Failure
+WRITTEN: Final = Written()
+MISSING: Final = Missing()

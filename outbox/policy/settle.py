@@ -1,0 +1,84 @@
+"""Decides what becomes of an event once the sink has answered. Returns values; `store.settle` is the one door that writes them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from outbox.policy.backoff import Backoff
+from outbox.policy.event import Event
+from outbox.policy.outcome import DeadReason, Failure, FailureClass, Missing, Outcome, Stale, Written
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """`why`: superseded or missing. `as_delete`: the entity was gone, so the row counts as a delete from now on."""
+
+    why: str | None = None
+    as_delete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLater:
+    """The attempt is spent; due again after `delay_seconds` by the database's clock."""
+
+    delay_seconds: float
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Nobody's fault: the attempt is given back. `delay_seconds` None = at once."""
+
+    reason: str
+    delay_seconds: float | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    failure: Failure
+    dead_reason: DeadReason
+
+
+Settlement = Done | RetryLater | Released | Failed
+DONE: Final = Done()
+SUPERSEDED: Final = Done(why="superseded")
+MISSING_DONE: Final = Done(why="missing")
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    max_attempts: int
+    backoff: Backoff
+    outage_spends_attempts: bool = True  # OUTBOX_OUTAGE_POLICY: count
+
+    def limit(self, event: Event) -> int:
+        return self.max_attempts if event.max_attempts is None else event.max_attempts
+
+
+def settle(event: Event, outcome: Outcome, retry: RetryPolicy, random: Callable[[], float]) -> Settlement:
+    """The cases, in the order in which they are common:
+
+    accepted            the index says what this event wanted, or something newer: done
+    systemic            a person must act: released unchanged, the target pauses
+    deterministic       repeating a refused document cannot help: failed
+    transient, outage   under `pause` an outage of the whole sink costs no attempt
+    transient           again later, until the attempts are used up
+    """
+    match outcome:
+        case Written():
+            return DONE
+        case Missing():
+            return MISSING_DONE
+        case Stale():
+            return SUPERSEDED
+        case Failure(failure_class=FailureClass.SYSTEMIC):
+            return Released(outcome.reason)
+        case Failure(failure_class=FailureClass.DETERMINISTIC):
+            return Failed(outcome, DeadReason.NON_RETRYABLE)
+        case Failure(whole=True) if not retry.outage_spends_attempts:
+            return Released(outcome.reason)
+        case _ if event.attempts >= retry.limit(event):
+            return Failed(outcome, DeadReason.MAX_ATTEMPTS_EXCEEDED)
+        case _:
+            return RetryLater(retry.backoff.delay(event.attempts, random()), outcome)

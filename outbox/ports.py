@@ -1,0 +1,101 @@
+"""What the daemon and the operations need from the outside, as protocols. Real ones live in store/ and sink/."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from outbox.policy.event import Event
+from outbox.policy.outcome import Failure, Outcome
+from outbox.policy.settle import Settlement
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimOrder:
+    """What one claim asks for. `suspects` asks for rows abandoned that often instead of fresh and due ones."""
+
+    token: UUID
+    limit: int
+    retry_limit: int
+    floor: int = 0
+    entity_type: str | None = None
+    suspects: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    token: UUID
+    events: Sequence[Event]
+    order: ClaimOrder
+
+
+class Settled(NamedTuple):
+    """`kept` rows changed; `lost` rows were no longer ours."""
+
+    kept: int
+    lost: Sequence[UUID]
+
+
+class Reclaim(NamedTuple):
+    count: int
+    abandoned: int
+    failed: int
+
+
+class Action(NamedTuple):
+    """One line pair of a bulk request. `body` None = delete."""
+
+    index: str
+    id: str
+    version: int
+    routing: str | None
+    body: bytes | None
+
+
+class Document(NamedTuple):
+    """What the view says of one entity. `failure` set: this row cannot be read."""
+
+    body: bytes | None
+    version: int | None
+    found: bool
+    failure: Failure | None = None
+
+
+class NewerDelete(NamedTuple):
+    event_version: int
+    routing: str | None
+
+
+class EventStore(Protocol):
+    """The claim and every door out of it. One statement a call, autocommit."""
+
+    def claim(self, order: ClaimOrder) -> Claimed: ...
+    def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]]) -> Settled: ...
+    def renew(self, token: UUID, ids: Sequence[UUID]) -> int: ...
+    def payloads(self, ids: Sequence[UUID]) -> Mapping[UUID, bytes]: ...
+    def newer_deletes(self, events: Sequence[Event]) -> Mapping[UUID, NewerDelete]: ...
+
+
+class DocumentSource(Protocol):
+    """Looks up documents of upserts without a payload, one query a batch, body and version from one read."""
+
+    def load(self, events: Sequence[Event]) -> Mapping[UUID, Document]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReport:
+    """An outcome for every action, in order, and what the requests were like (for AIMD and the breaker)."""
+
+    outcomes: Sequence[Outcome]
+    unreachable: Failure | None = None  # the whole sink is away: connect, or no answer to a probe either
+    pressure: bool = False  # a 429, breaker, 413 or timeout was met on the way
+
+
+class Sink(Protocol):
+    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport: ...
+    def probe(self, target: str) -> Failure | None: ...
+
+
+Clock = Callable[[], float]  # monotonic seconds
+Targets = Callable[[str], str]  # entity type -> index
+Events = Iterable[Event]
