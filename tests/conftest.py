@@ -1,0 +1,75 @@
+"""Owns the order and the marks of the layers, and hands the shared fixtures to every test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.elasticsearch import absent_index, elastic_url, es, index
+from tests.fixtures.postgres import connection, database, empty_database, migrated_template, postgres_url
+from tests.fixtures.processes import free_port, start_daemon, start_process
+
+__all__ = [
+    "absent_index",
+    "connection",
+    "database",
+    "elastic_url",
+    "empty_database",
+    "es",
+    "free_port",
+    "index",
+    "migrated_template",
+    "postgres_url",
+    "start_daemon",
+    "start_process",
+]
+
+LAYERS = ["unit", "contract", "model", "integration", "acceptance"]
+TESTS = Path(__file__).parent
+
+
+def layer_of(item: pytest.Item) -> str:
+    folder = item.path.relative_to(TESTS).parts[0]
+    if folder not in LAYERS:
+        raise pytest.UsageError(f"{item.path} is in no layer; move it into one of {', '.join(LAYERS)}")
+    return folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Cheap layers first, so that a broken rule shows before a server is started."""
+    for item in items:
+        item.add_marker(layer_of(item))
+    items.sort(key=lambda item: LAYERS.index(layer_of(item)))
+
+
+class LayerTally:
+    """Counts outcomes and seconds a layer for the summary at the end."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, dict[str, int]] = {}
+        self.seconds: dict[str, float] = {}
+
+    def add(self, layer: str, outcome: str, seconds: float) -> None:
+        counts = self.counts.setdefault(layer, {"passed": 0, "failed": 0, "skipped": 0})
+        self.seconds[layer] = self.seconds.get(layer, 0.0) + seconds
+        if outcome:
+            counts[outcome] += 1
+
+
+TALLY = LayerTally()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    decisive = report.when == "call" or report.outcome != "passed"
+    TALLY.add(layer_of(item), report.outcome if decisive else "", report.duration)
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.section("layers")
+    for layer in LAYERS:
+        if counts := TALLY.counts.get(layer):
+            told = ", ".join(f"{n} {outcome}" for outcome, n in counts.items() if n)
+            terminalreporter.line(f"{layer:<12} {told} in {TALLY.seconds[layer]:.1f} s")

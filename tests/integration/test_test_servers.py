@@ -1,0 +1,22 @@
+"""The fixtures give what they promise: real servers, fresh databases, fresh indexes."""
+
+import psycopg
+import pytest
+from elasticsearch import Elasticsearch
+
+
+def test_an_empty_database_holds_no_table_of_ours(empty_database: str) -> None:
+    with psycopg.connect(empty_database) as connection:
+        found = connection.execute("select to_regclass('search_outbox_events')").fetchone()
+    assert found == (None,)
+
+
+def test_a_database_is_migrated_and_fresh(database: str) -> None:
+    with psycopg.connect(database) as connection:
+        assert connection.execute("select count(*) from search_outbox_events").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("round_number", [1, 2])
+def test_each_test_gets_an_empty_index(es: Elasticsearch, index: str, round_number: int) -> None:
+    es.index(index=index, id=str(round_number), document={"n": round_number}, refresh=True)
+    assert es.count(index=index)["count"] == 1
