@@ -1,0 +1,96 @@
+"""Owns reading the migrations in `sql/`: number, why, statements, undo, checksum; it does not run them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+PARTS = ("by_type", "by_entity", "notify")
+"""The optional parts, in the order in which they are added."""
+
+_NUMBERED = re.compile(r"^(\d{4})_\w+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One file of `sql/`. `number` is None for an optional part."""
+
+    name: str
+    number: int | None
+    text: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def why(self) -> str:
+        return " ".join(self._section("Why"))
+
+    @property
+    def concurrent(self) -> bool:
+        """True where each statement must run by itself, outside a transaction."""
+        return self._section("Run") == ["concurrently"]
+
+    @property
+    def fills_adopted_rows(self) -> bool:
+        return self._section("Run") == ["adopted rows"]
+
+    def undo(self, *, adopted: bool = False) -> str:
+        """The statements that take it back by hand; an adopted table has its own where they differ."""
+        lines = self._section("Undo (adopted)") if adopted else []
+        return "\n".join(lines or self._section("Undo"))
+
+    @property
+    def statements(self) -> list[str]:
+        """Single statements of a concurrent file, which holds no function bodies."""
+        code = "\n".join(line for line in self.text.splitlines() if not line.startswith("--"))
+        return [part.strip() for part in code.split(";\n") if part.strip()]
+
+    def _section(self, title: str) -> list[str]:
+        found: list[str] = []
+        inside = False
+        for line in self.text.splitlines():
+            if not line.startswith("--"):
+                break
+            head = re.match(r"^-- (Why|Run|Undo \(adopted\)|Undo|Roles)[^:]*:\s*(.*)$", line)
+            if head:
+                inside = head[1] == title
+            words = (head[2] if head else line[2:]).strip()
+            if inside and words:
+                found.append(words)
+        return found
+
+
+def _folder() -> Path:
+    """`outbox/sql` in a wheel, `sql` beside the package in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    shipped = package / "sql"
+    return shipped if shipped.is_dir() else package.parent / "sql"
+
+
+@cache
+def numbered() -> tuple[Migration, ...]:
+    """All numbered migrations, oldest first."""
+    files = sorted(path for path in _folder().glob("*.sql") if _NUMBERED.match(path.stem))
+    return tuple(Migration(path.stem, int(path.stem[:4]), path.read_text("utf-8")) for path in files)
+
+
+@cache
+def part(name: str) -> Migration:
+    """One optional part."""
+    return Migration(name, None, (_folder() / "optional" / f"{name}.sql").read_text("utf-8"))
+
+
+@cache
+def adoption(name: str) -> str:
+    """One step of the adoption of an existing table."""
+    return (_folder() / "adoption" / f"{name}.sql").read_text("utf-8")
+
+
+def latest() -> int:
+    """The schema number that this program needs."""
+    return max(migration.number or 0 for migration in numbered())

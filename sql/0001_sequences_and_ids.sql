@@ -1,0 +1,29 @@
+-- Why:  claim order, default versions and time-ordered ids, which the table needs as column defaults.
+--       Random uuids spread inserts and settles over the whole primary key; time-ordered ones touch its right edge.
+--       Both sequences have cache 1: a cached version could be older than one that another session has used.
+-- Undo:
+--   drop function if exists search_outbox_uuidv7();
+--   drop sequence if exists search_outbox_seq, search_outbox_version;
+-- Roles (granted by a later migration): producer needs USAGE on both sequences.
+
+create sequence if not exists search_outbox_seq as bigint cache 1;
+create sequence if not exists search_outbox_version as bigint cache 1;
+
+-- PostgreSQL 18 has uuidv7(); before that this is the same layout: 48 bits of milliseconds, 12 bits of their
+-- fraction in place of rand_a, the rest random.
+do $do$
+begin
+    if current_setting('server_version_num')::int < 180000 then
+        create or replace function search_outbox_uuidv7() returns uuid
+        language sql volatile parallel safe as $fn$
+            select encode(
+                substring(int8send(us / 1000) from 3)
+                || set_byte(set_byte('\x0000'::bytea, 0, (112 | (fraction >> 8))::int), 1, (fraction & 255)::int)
+                || set_byte(substring(random from 9), 0, (get_byte(random, 8) & 63) | 128),
+                'hex')::uuid
+            from (select us, (us % 1000) * 4096 / 1000 as fraction, uuid_send(gen_random_uuid()) as random
+                  from (select (extract(epoch from clock_timestamp()) * 1000000)::bigint as us) as now) as parts
+        $fn$;
+    end if;
+end
+$do$;

@@ -1,0 +1,76 @@
+-- Why:  the outbox itself. One row an event, kept after its end; status is for people, the times decide what is open
+--       (open = processed_at is null and failed_at is null), because a claim must not change an indexed column.
+--       Fillfactor 50 leaves room for the claim's new row version on the same page: a HOT update touches no index
+--       (58 % of claims are HOT at 60, all at 45). No check on op: an unknown op is the worker's to fail.
+--       Where the table exists already, `outbox migrate` adopts it instead (sql/adoption) and this file is not run.
+-- Undo:
+--   drop table search_outbox_events;
+-- Undo (adopted):
+--   drop table if exists search_outbox_adoption;
+--   alter table search_outbox_events drop constraint if exists search_outbox_events_status_check;
+--   alter table search_outbox_events drop column seq, drop column payload, drop column routing,
+--       drop column idempotency_key, drop column abandoned_count, drop column max_attempts, drop column lease_token,
+--       drop column last_attempt_at, drop column failed_at, drop column error_code, drop column error_fingerprint,
+--       drop column dead_reason, drop column error_detail;
+--   alter table search_outbox_events alter column id drop default, alter column event_version drop default,
+--       alter column status drop default, alter column attempts drop default, alter column replay_count drop default,
+--       alter column created_at drop default, alter column updated_at drop default;
+--   alter table search_outbox_events reset (fillfactor, autovacuum_vacuum_scale_factor,
+--       autovacuum_vacuum_threshold, autovacuum_vacuum_cost_limit, autovacuum_analyze_scale_factor,
+--       autovacuum_analyze_threshold);
+-- Roles (granted by a later migration): producer INSERT; projector SELECT, UPDATE, DELETE; operator SELECT, UPDATE;
+--       reader SELECT.
+
+create table search_outbox_events (
+    id                     uuid primary key,
+    seq                    bigint default nextval('search_outbox_seq'),
+    entity_type            text not null,
+    entity_id              text not null,
+    op                     text not null,
+    event_version          bigint not null default nextval('search_outbox_version'),
+    payload                json,
+    routing                text,
+    idempotency_key        text,
+    status                 text not null default 'pending',
+    attempts               int not null default 0,
+    replay_count           int not null default 0,
+    abandoned_count        int not null default 0,
+    max_attempts           int,
+    owner                  text,
+    lease_until            timestamptz,
+    lease_token            uuid,
+    processing_started_at  timestamptz,
+    last_attempt_at        timestamptz,
+    next_retry_at          timestamptz,
+    processed_at           timestamptz,
+    failed_at              timestamptz,
+    error_reason           text,
+    error_code             text,
+    error                  text,
+    error_fingerprint      text,
+    dead_reason            text,
+    error_detail           json,
+    last_replayed_at       timestamptz,
+    last_replayed_by       text,
+    last_replayed_reason   text,
+    traceparent            text,
+    tracestate             text,
+    created_at             timestamptz not null default now(),
+    updated_at             timestamptz not null default now(),
+    constraint search_outbox_events_status_check
+        check (status in ('pending', 'processing', 'done', 'failed', 'discarded'))
+) with (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0.01,
+    autovacuum_vacuum_threshold = 20000,
+    autovacuum_vacuum_cost_limit = 2000,
+    autovacuum_analyze_scale_factor = 0.02,
+    autovacuum_analyze_threshold = 5000
+);
+
+do $do$
+begin
+    execute format('alter table search_outbox_events alter column id set default %s()',
+        case when current_setting('server_version_num')::int < 180000 then 'search_outbox_uuidv7' else 'uuidv7' end);
+end
+$do$;

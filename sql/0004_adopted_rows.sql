@@ -1,0 +1,6 @@
+-- Why:  rows of an adopted table get what new rows have: open and failed ones their seq (from 1, in order of creation),
+--       failed ones failed_at, done ones without processed_at that. `outbox migrate` does it in small steps
+--       (sql/adoption); on a table of our own making there is nothing to do, and this file is empty on purpose.
+-- Run:  adopted rows
+-- Undo:
+--   drop table if exists search_outbox_adoption;
