@@ -1,0 +1,139 @@
+"""Owns the settings of the two servers, PostgreSQL and Elasticsearch; it does not connect to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import SecretStr
+
+from outbox.config.redaction import redact_dsn
+from outbox.config.setting import Section, setting
+from outbox.config.values import Dsn, IndexMap, IndexName, OneLineSecret, ServerAddress
+from outbox.errors import ConfigurationError, Problem
+
+_DSN = "`postgresql://user:password@host:5432/name`; special characters in the password are percent-encoded"
+NO_DATABASE = Problem("DATABASE_URL", "is required and not set", f"Use {_DSN}, or start with `outbox up`.")
+
+
+def _same_as_url(validated: dict[str, Any]) -> Any:
+    return validated.get("url")
+
+
+class DatabaseSettings(Section):
+    """PostgreSQL: where it is and how statements are sent."""
+
+    url: Dsn | None = setting(
+        "DATABASE_URL",
+        default_text="required",
+        meaning="The PostgreSQL database that holds the outbox table.",
+        tradeoff="`postgresql+psycopg://` is accepted too. It is never shown with its password.",
+        accepts=_DSN,
+        secret=True,
+        show=redact_dsn,
+    )
+    direct_url: Dsn | None = setting(
+        "OUTBOX_DIRECT_DATABASE_URL",
+        default_factory=_same_as_url,
+        default_text="`DATABASE_URL`",
+        meaning="The same database without pgbouncer, for `migrate` and LISTEN.",
+        tradeoff="Needed only where `DATABASE_URL` goes through a pooler in transaction mode.",
+        accepts=_DSN,
+        secret=True,
+        show=redact_dsn,
+    )
+    prepare: bool = setting(
+        "OUTBOX_PREPARE",
+        True,
+        meaning="Use prepared statements.",
+        tradeoff="Set false behind a pgbouncer older than 1.21; each claim then plans anew.",
+    )
+    url_file: Path | None = None
+    direct_url_file: Path | None = None
+
+    @property
+    def dsn(self) -> str:
+        """The connection string with its password, for the driver only."""
+        return _plain(self.url)
+
+    @property
+    def direct_dsn(self) -> str:
+        """The connection string past the pooler, with its password, for the driver only."""
+        return _plain(self.direct_url)
+
+
+def _plain(url: SecretStr | None) -> str:
+    if url is None:
+        raise ConfigurationError([NO_DATABASE])
+    return url.get_secret_value()
+
+
+class ElasticSettings(Section):
+    """Elasticsearch: where it is, who we are there, and which index each entity type goes to."""
+
+    url: ServerAddress = setting(
+        "ELASTIC_URL",
+        "http://localhost:9200",
+        meaning="The Elasticsearch server.",
+        tradeoff="One address; use a load balancer's for several nodes. Credentials have settings of their own.",
+        accepts="`http://host:9200` or `https://host:9200`; credentials go to `ELASTIC_USERNAME` and"
+        " `ELASTIC_PASSWORD`, or `ELASTIC_API_KEY`",
+    )
+    index: IndexName = setting(
+        "ELASTIC_INDEX",
+        "search-index",
+        meaning="The index or alias that documents are written to.",
+        tradeoff="An alias lets `outbox rebuild` swap the index behind it.",
+        accepts="a lower case index or alias name without wildcards",
+    )
+    index_map: IndexMap = setting(
+        "ELASTIC_INDEX_MAP",
+        default_factory=lambda: MappingProxyType({}),
+        default_text="`{}`",
+        meaning="Entity type to index; all other types go to `ELASTIC_INDEX`.",
+        tradeoff="More than one target claims by type and needs `outbox migrate --by-type`.",
+        accepts='JSON, such as `{"article": "articles"}`, with lower case index names',
+    )
+    api_key: OneLineSecret | None = setting(
+        "ELASTIC_API_KEY",
+        meaning="API key, encoded as Elasticsearch hands it out.",
+        tradeoff="Preferred over a password: it can be limited to the index. The file is reread when it changes.",
+        accepts="the encoded key on one line",
+        secret=True,
+    )
+    username: str | None = setting(
+        "ELASTIC_USERNAME",
+        meaning="User name for basic authentication.",
+        tradeoff="Together with `ELASTIC_PASSWORD`; not together with `ELASTIC_API_KEY`.",
+    )
+    password: OneLineSecret | None = setting(
+        "ELASTIC_PASSWORD",
+        meaning="Password for basic authentication.",
+        accepts="the password on one line",
+        secret=True,
+    )
+    ca_certs: Path | None = setting(
+        "ELASTIC_CA_CERTS",
+        default_text="the system's",
+        meaning="File of certificate authorities that sign the server's certificate.",
+        accepts="the path of a readable PEM file",
+    )
+    timeout_seconds: float = setting(
+        "ELASTIC_TIMEOUT_SECONDS",
+        30.0,
+        gt=0,
+        meaning="Longest wait for one request, connect to last byte.",
+        tradeoff="The deadline in force is the least of this, 0.7 x lease and grace - 5 s.",
+    )
+    api_key_file: Path | None = None
+    password_file: Path | None = None
+
+    def index_for(self, entity_type: str) -> str:
+        """The target of an entity type; nothing from a row but this lookup decides it."""
+        return self.index_map.get(entity_type, self.index)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Every index that may be written to, the default one first, each once."""
+        return tuple(dict.fromkeys([self.index, *self.index_map.values()]))

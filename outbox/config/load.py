@@ -1,0 +1,114 @@
+"""Owns the reading of all settings at once and the report of all problems together; it decides no rule itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import ValidationError
+
+from outbox.config.checks import cross_problems
+from outbox.config.connections import NO_DATABASE
+from outbox.config.environment import Given, Unusable, find, present, unknown_flags, unknown_names
+from outbox.config.redaction import redact_dsn
+from outbox.config.setting import Section, Variable
+from outbox.config.settings import VARIABLES, Settings
+from outbox.errors import ConfigurationError, Problem
+
+_LONGEST_SHOWN = 80
+_NO_FLAGS: Mapping[str, object] = MappingProxyType({})
+
+
+def load_settings(
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] = _NO_FLAGS,
+    *,
+    require_database: bool = True,
+) -> Settings:
+    """Flags (keyed by variable name; None is not given) win over environment, environment over defaults."""
+    if strange := unknown_flags(flags):
+        raise ValueError(f"flags that are no variables: {', '.join(strange)}")
+    environ = os.environ if environ is None else environ
+    given, problems = _gather(present(environ), flags)
+    settings, refused = _build(given)
+    problems += refused
+    wrong = {problem.variable.removesuffix("_FILE") for problem in problems}
+    problems += unknown_names(environ)
+    problems += cross_problems(settings, frozenset(wrong))
+    if require_database and settings.database.url is None and "DATABASE_URL" not in wrong:
+        problems.append(NO_DATABASE)
+    if problems:
+        raise ConfigurationError(problems)
+    settings._sources = MappingProxyType({name: found.source for name, found in given.items()})
+    return settings
+
+
+def _gather(
+    environ: Mapping[str, str], flags: Mapping[str, object]
+) -> tuple[dict[str, Given], list[Problem]]:
+    given: dict[str, Given] = {}
+    problems: list[Problem] = []
+    for variable in VARIABLES.values():
+        found = find(variable, environ, flags)
+        if isinstance(found, Unusable):
+            problems.append(found.problem)
+        elif found is not None:
+            given[variable.name] = found
+    return given, problems
+
+
+def _build(given: Mapping[str, Given]) -> tuple[Settings, list[Problem]]:
+    """The tree, and what it refused; refused values are left at their defaults so that the rest can be judged."""
+    try:
+        return Settings.model_validate(_tree(given)), []
+    except ValidationError as error:
+        refused = list(_refused(error, given))
+    wrong = {problem.variable for problem in refused}
+    rest = {name: found for name, found in given.items() if name not in wrong}
+    return Settings.model_validate(_tree(rest)), refused
+
+
+def _tree(given: Mapping[str, Given]) -> dict[str, Any]:
+    tree: dict[str, Any] = {
+        name: {} for name, info in Settings.model_fields.items() if _is_section(info.annotation)
+    }
+    for name, found in given.items():
+        variable = VARIABLES[name]
+        place = tree[variable.section] if variable.section else tree
+        place[variable.field] = found.value
+        if found.file is not None:
+            place[f"{variable.field}_file"] = found.file
+    return tree
+
+
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Section)
+
+
+def _refused(error: ValidationError, given: Mapping[str, Given]) -> Iterator[Problem]:
+    by_path = {variable.path: variable for variable in VARIABLES.values()}
+    for item in error.errors(include_url=False, include_context=False, include_input=False):
+        where = [str(step) for step in item["loc"]]
+        depth = 2 if ".".join(where[:2]) in by_path else 1
+        variable = by_path[".".join(where[:depth])]
+        # A default that is derived from a refused value is refused as well; only the cause is worth a line.
+        if variable.name in given:
+            inside = f" at {where[depth]!r}" if len(where) > depth else ""
+            yield _problem(variable, given[variable.name], _plain(item["msg"]) + inside)
+
+
+def _plain(message: str) -> str:
+    """pydantic's sentence without its subject, which is the value shown before it."""
+    message = message.removeprefix("Value error, ")
+    return message.replace("Input should", "should", 1).replace("String should", "should", 1)
+
+
+def _problem(variable: Variable, found: Given, text: str) -> Problem:
+    remedy = f"Use {variable.accepts} (default: {variable.default})."
+    if variable.secret or variable.show is not None:
+        return Problem(variable.name, text, remedy)
+    shown = redact_dsn(str(found.value))
+    shown = shown if len(shown) <= _LONGEST_SHOWN else shown[:_LONGEST_SHOWN] + "..."
+    return Problem(variable.name, f"{shown!r} {text}", remedy)

@@ -1,0 +1,164 @@
+"""Owns the settings tree and what follows from it; it does not read the environment."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from pydantic import Field, PrivateAttr, SecretStr
+
+from outbox.config.connections import DatabaseSettings, ElasticSettings
+from outbox.config.redaction import MASK
+from outbox.config.service import (
+    ConsoleSettings,
+    EmbeddedSettings,
+    HealthSettings,
+    HttpSettings,
+    LogSettings,
+    ReplaySettings,
+    RetentionSettings,
+    WebhookSettings,
+)
+from outbox.config.setting import Section, Variable, setting, variables_of
+from outbox.config.values import CommaList, RelationName
+from outbox.config.work import (
+    BatchSettings,
+    KindSettings,
+    LeaseSettings,
+    ReclaimSettings,
+    RetrySettings,
+    WorkerSettings,
+)
+from outbox.errors import ConfigurationError, Problem
+
+COMPOSED_ID = "{entity_type}:{entity_id}"
+Source = Literal["flag", "environment", "file", "default"]
+
+
+class Settings(Section):
+    """Everything that can be set, read once at start and never changed."""
+
+    database: DatabaseSettings = Field(default_factory=DatabaseSettings)
+    elastic: ElasticSettings = Field(default_factory=ElasticSettings)
+    document_id: Literal["{entity_type}:{entity_id}", "{entity_id}"] = setting(
+        "OUTBOX_DOCUMENT_ID",
+        COMPOSED_ID,
+        meaning="How a document's `_id` is made.",
+        tradeoff="`{entity_id}` only where ids differ over all types of an index; a change needs a rebuild.",
+    )
+    documents: RelationName = setting(
+        "OUTBOX_DOCUMENTS",
+        "search_documents",
+        meaning="View that holds the documents of upserts without a payload.",
+        tradeoff="Lookups read the newest state; payloads send what the producer wrote.",
+        accepts="a view's name, with its schema or without",
+    )
+    projection: str = setting(
+        "OUTBOX_PROJECTION",
+        "search_index_to_elastic",
+        min_length=1,
+        max_length=100,
+        pattern=r"^[A-Za-z0-9_.:-]+$",
+        meaning="The `projection` label of all metrics and log lines.",
+        tradeoff="Dashboards and alerts hold on to it: change both.",
+        accepts="1 to 100 letters, digits, `_`, `.`, `:` or `-`",
+    )
+    redact_fields: CommaList = setting(
+        "OUTBOX_REDACT_FIELDS",
+        (),
+        meaning="Field names masked wherever a payload is shown.",
+        tradeoff="Shown only: Elasticsearch receives the document unchanged.",
+        accepts="field names separated by commas",
+    )
+    worker: WorkerSettings = Field(default_factory=WorkerSettings)
+    batch: BatchSettings = Field(default_factory=BatchSettings)
+    lease: LeaseSettings = Field(default_factory=LeaseSettings)
+    reclaim: ReclaimSettings = Field(default_factory=ReclaimSettings)
+    retry: RetrySettings = Field(default_factory=RetrySettings)
+    kinds: KindSettings = Field(default_factory=KindSettings)
+    http: HttpSettings = Field(default_factory=HttpSettings)
+    health: HealthSettings = Field(default_factory=HealthSettings)
+    retention: RetentionSettings = Field(default_factory=RetentionSettings)
+    replay: ReplaySettings = Field(default_factory=ReplaySettings)
+    webhook: WebhookSettings = Field(default_factory=WebhookSettings)
+    console: ConsoleSettings = Field(default_factory=ConsoleSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
+    embedded: EmbeddedSettings = Field(default_factory=EmbeddedSettings)
+    _sources: Mapping[str, Source] = PrivateAttr(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def request_deadline_seconds(self) -> float:
+        """Connect to last byte: a request must end before its lease does and before the grace is over."""
+        grace = self.worker.shutdown_grace_seconds
+        return min(self.elastic.timeout_seconds, 0.7 * self.lease.seconds, grace - 5)
+
+    @property
+    def claims_by_type(self) -> bool:
+        """Whether these settings need the indexes of `outbox migrate --by-type`."""
+        chosen = self.worker.entity_types or self.worker.exclude_entity_types
+        return bool(chosen) or self.kinds.limited or len(self.elastic.targets) > 1
+
+    def source_of(self, variable: str) -> Source:
+        """Where a value came from: flag, environment, file or default."""
+        return self._sources.get(variable, "default")
+
+    def redacted(self) -> dict[str, dict[str, Any]]:
+        """Every variable with its value, fit to be shown, and where it came from."""
+        return {
+            variable.name: {
+                "value": shown(variable, self.value_of(variable)),
+                "source": self.source_of(variable.name),
+            }
+            for variable in VARIABLES.values()
+        }
+
+    def value_of(self, variable: Variable) -> Any:
+        """The value behind a variable, secrets still wrapped."""
+        return getattr(getattr(self, variable.section) if variable.section else self, variable.field)
+
+    def check_console(self) -> None:
+        """Refuse a console that strangers could reach without a token; only the console process asks."""
+        problems = list(_console_problems(self.console.host, self.console.tokens_file))
+        if problems:
+            raise ConfigurationError(problems)
+
+
+def _console_problems(host: str, tokens_file: Path | None) -> list[Problem]:
+    remedy = "Make one with `outbox console token NAME --role R`, or set OUTBOX_CONSOLE_HOST=127.0.0.1."
+    if tokens_file is None and not is_loopback(host):
+        return [
+            Problem("OUTBOX_CONSOLE_TOKENS_FILE", f"is required when the console listens on {host}", remedy)
+        ]
+    if tokens_file is not None and not tokens_file.is_file():
+        return [Problem("OUTBOX_CONSOLE_TOKENS_FILE", f"names no file: {tokens_file}", remedy)]
+    return []
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def shown(variable: Variable, value: Any) -> Any:
+    """A value as JSON may carry it, without anything secret."""
+    plain = value.get_secret_value() if isinstance(value, SecretStr) else value
+    if plain is None:
+        return None
+    if variable.show is not None:
+        return variable.show(str(plain))
+    if variable.secret:
+        return MASK
+    if isinstance(plain, Mapping):
+        return dict(plain)
+    if isinstance(plain, tuple):
+        return list(plain)
+    return str(plain) if isinstance(plain, Path) else plain
+
+
+VARIABLES: Mapping[str, Variable] = MappingProxyType({v.name: v for v in variables_of(Settings)})

@@ -1,0 +1,142 @@
+"""Owns the forms a value may take (lists, maps, names, addresses); it does not know which variable uses them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+
+INDEX_FORBIDDEN = set('\\/*?"<>| ,#:')
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}(\.[A-Za-z_][A-Za-z0-9_$]{0,62})?")
+_DRIVER = "postgresql+psycopg://"
+
+
+def _listed(value: Any) -> Any:
+    names = value.split(",") if isinstance(value, str) else value
+    return tuple(dict.fromkeys(stripped for name in names if (stripped := str(name).strip())))
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = [key for key, _ in pairs]
+    twice = sorted({key for key in keys if keys.count(key) > 1})
+    if twice:
+        raise ValueError(f"names {', '.join(map(repr, twice))} more than once")
+    return dict(pairs)
+
+
+def _mapped(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        found = json.loads(value, object_pairs_hook=_once)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not JSON (character {error.pos + 1}: {error.msg})") from None
+    if not isinstance(found, dict):
+        raise ValueError("is JSON but not an object")
+    return found
+
+
+def _frozen(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    return MappingProxyType(dict(value))
+
+
+def index_name(name: str) -> str:
+    """A name Elasticsearch accepts for an index or alias; wildcards would write to many."""
+    if not name or name in (".", "..") or len(name.encode()) > 255:
+        raise ValueError("must be 1 to 255 bytes and not '.' or '..'")
+    if name != name.lower():
+        raise ValueError("must be lower case")
+    if name[0] in "-_+":
+        raise ValueError("must not begin with -, _ or +")
+    if INDEX_FORBIDDEN & set(name) or any(ord(character) < 32 for character in name):
+        raise ValueError('must not contain \\ / * ? " < > | , # : or a blank')
+    return name
+
+
+def relation_name(name: str) -> str:
+    """A table or view, with its schema or without: it stands in SQL text, so nothing else is let in."""
+    if not _IDENTIFIER.fullmatch(name):
+        raise ValueError("must be a plain name or schema.name: letters, digits and _")
+    return name
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise ValueError("is not an address that can be read (is the port a number?)") from None
+    return parts
+
+
+def http_address(url: str) -> str:
+    """An http or https address without credentials: those would end up in logs and error messages."""
+    parts = _split(url)
+    if parts.scheme not in ("http", "https"):
+        raise ValueError("must begin with http:// or https://")
+    if not parts.hostname:
+        raise ValueError("names no host")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("holds a user name or password")
+    return url
+
+
+def server_address(url: str) -> str:
+    """An http address of a server: a query or fragment would be dropped silently."""
+    parts = _split(http_address(url))
+    if parts.query or parts.fragment:
+        raise ValueError("must not have a query (?...) or fragment (#...)")
+    return url.rstrip("/")
+
+
+def _dsn(value: Any) -> Any:
+    text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+    text = text.strip()
+    if text.startswith(_DRIVER):
+        text = "postgresql://" + text.removeprefix(_DRIVER)
+    if "://" in text.split("?")[0].split(" ")[0] and not text.startswith(("postgresql://", "postgres://")):
+        raise ValueError("must begin with postgresql://, postgres:// or postgresql+psycopg://")
+    _require_readable(text)
+    return text
+
+
+def _require_readable(text: str) -> None:
+    # Late import: libpq takes 0.2 s to load and only a given DSN needs it. Its own message may quote the
+    # password, so it is never passed on.
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        conninfo_to_dict(text)
+    except ProgrammingError:
+        raise ValueError("is not a connection string that libpq can read") from None
+
+
+def _one_line(secret: SecretStr) -> SecretStr:
+    if any(ord(character) < 32 for character in secret.get_secret_value()):
+        raise ValueError("must be one line without control characters")
+    return secret
+
+
+CommaList = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+IndexName = Annotated[str, AfterValidator(index_name)]
+EntityType = Annotated[str, Field(min_length=1)]
+IndexMap = Annotated[Mapping[EntityType, IndexName], BeforeValidator(_mapped), AfterValidator(_frozen)]
+KindCounts = Annotated[
+    Mapping[EntityType, Annotated[int, Field(ge=1)]], BeforeValidator(_mapped), AfterValidator(_frozen)
+]
+KindRates = Annotated[
+    Mapping[EntityType, Annotated[float, Field(gt=0, allow_inf_nan=False)]],
+    BeforeValidator(_mapped),
+    AfterValidator(_frozen),
+]
+RelationName = Annotated[str, AfterValidator(relation_name)]
+HttpAddress = Annotated[str, AfterValidator(http_address)]
+ServerAddress = Annotated[str, AfterValidator(server_address)]
+Dsn = Annotated[SecretStr, BeforeValidator(_dsn)]
+OneLineSecret = Annotated[SecretStr, AfterValidator(_one_line)]
