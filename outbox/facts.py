@@ -65,6 +65,7 @@ class AttemptFailed:
     failure: Failure
     retry_seconds: float | None
     dead_reason: DeadReason | None = None
+    token: UUID | None = None  # its batch; announced before that batch's BatchSettled
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,114 @@ class DatabaseBack:
 
 
 @dataclass(frozen=True, slots=True)
+class Lane:
+    """What waits for one configured entity type; `due` could be claimed at once."""
+
+    lag: int
+    oldest_age_seconds: float
+    due: int
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogSampled:
+    """The table as the sampler saw it. `capped`: there are more rows than it counts; these are least values."""
+
+    lag: int  # pending + processing
+    oldest_age_seconds: float
+    inflight: int
+    stuck: int
+    due: int
+    failed: Mapping[str, int]  # error_reason -> rows now failed
+    lanes: Mapping[str, Lane]  # configured entity type or `other`
+    capped: bool
+    duration_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SampleMissed:
+    """The sampler got no answer in time; the last values stand. A lost database is DatabaseLost instead."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChecked:
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class SinkProbed:
+    """Someone asked the sink whether it is there."""
+
+    target: str
+    ok: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EventsReplayed:
+    """`source`: cli, api, console or daemon."""
+
+    batch: UUID
+    source: str
+    count: int
+    skipped: int
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySettled:
+    """`status`: settled, failed, timeout or cancelled."""
+
+    batch: UUID
+    status: str
+    done: int
+    failed_again: int
+    still_open: int
+    duration_seconds: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EventDiscarded:
+    event_id: UUID
+    entity_type: str
+    entity_id: str
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """One pass over one table. `nothing_left`: it ended because nothing more was due."""
+
+    table: str
+    count: int
+    nothing_left: bool
+    duration_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookTried:
+    """`result`: delivered, failed (it is tried again) or given_up."""
+
+    webhook: str
+    result: str
+    attempt: int
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """How many documents differ from PostgreSQL: missing, stale, orphaned, different, unknown -> n."""
+
+    drift: Mapping[str, int]
+    looked_at: int
+    duration_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Beat:
     """A loop has come round: what the watchdog and /healthz live on."""
 
@@ -206,6 +315,16 @@ Fact = (
     | VersionAhead
     | DatabaseLost
     | DatabaseBack
+    | BacklogSampled
+    | SampleMissed
+    | SchemaChecked
+    | SinkProbed
+    | EventsReplayed
+    | ReplaySettled
+    | EventDiscarded
+    | Pruned
+    | WebhookTried
+    | Verified
     | Beat
     | Warned
 )
