@@ -1,0 +1,177 @@
+"""Declares every metric of the contract with its closed label values, each at 0; changes none of them."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, Generic, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics import MetricWrapperBase
+
+from outbox.policy.outcome import CLASS_OF, FailureClass, Reason
+from outbox.telemetry.latency import AgeHistogram
+
+OTHER: Final = "other"
+REASONS: Final = (*(str(reason) for reason in Reason), OTHER)
+PAUSE_CAUSES: Final = (
+    "operator",
+    *(str(reason) for reason in Reason if CLASS_OF[reason] is not FailureClass.DETERMINISTIC),
+    OTHER,
+)
+NOOPS: Final = ("superseded", "missing", "ahead")
+REQUEST_RESULTS: Final = ("ok", "partial", "refused", "unknown")
+ITEM_RESULTS: Final = ("written", "missing", "stale", "failed")
+FAILURE_CLASSES: Final = tuple(str(failure_class) for failure_class in FailureClass)
+REPLAY_SOURCES: Final = ("cli", "api", "console", "daemon", OTHER)
+REPLAY_RESULTS: Final = ("done", "failed_again")
+WEBHOOK_RESULTS: Final = ("delivered", "failed", "given_up")
+PRUNED_TABLES: Final = (
+    "search_outbox_events",
+    "search_outbox_attempts",
+    "search_outbox_audit",
+    "search_outbox_replays",
+    "search_outbox_rollup",
+    "search_outbox_webhook_deliveries",
+    "search_outbox_workers",
+    OTHER,
+)
+DRIFT_KINDS: Final = ("missing", "stale", "orphaned", "different", "unknown")
+
+STATEMENT_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+REQUEST_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+REQUEST_BYTES: Final = (1e3, 1e4, 1e5, 5e5, 1e6, 2e6, 4e6, 8e6, 16e6, 32e6, 64e6)
+
+M = TypeVar("M", bound=MetricWrapperBase)
+
+
+class Closed(Generic[M]):
+    """One metric's children by label value. A value that is not in the list is counted as `other`."""
+
+    def __init__(self, children: Mapping[str, M]) -> None:
+        self._children = children
+
+    def __getitem__(self, value: str) -> M:
+        child = self._children.get(value)
+        return self._children[OTHER] if child is None else child
+
+    def __contains__(self, value: str) -> bool:
+        return value in self._children
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._children)
+
+
+class Instruments:
+    """Attributes are named as their metrics, without `outbox_` and `_total`."""
+
+    def __init__(self, projection: str, registry: CollectorRegistry, entity_types: Iterable[str]) -> None:
+        self._projection = projection
+        self._registry = registry
+        lanes = tuple(dict.fromkeys((*entity_types, OTHER)))
+        self._declare_backlog(lanes)
+        self._declare_outcomes()
+        self._declare_elasticsearch()
+        self._declare_operations()
+
+    def _declare_backlog(self, lanes: tuple[str, ...]) -> None:
+        gauge, gauges = self._gauge, self._gauges
+        self.lag_events = gauge("lag_events", "Events pending or processing")
+        self.oldest_age_seconds = gauge("oldest_age_seconds", "Age of the oldest pending or processing event")
+        self.inflight_events = gauge("inflight_events", "Events processing, of all workers")
+        self.stuck_processing_events = gauge(
+            "stuck_processing_events", "Events processing with an expired lease or for too long"
+        )
+        self.due_events = gauge("due_events", "Events that could be claimed now")
+        self.failed_events = gauges("failed_events", "Rows now failed", "reason", REASONS)
+        self.lane_lag_events = gauges("lane_lag_events", "Lag of one entity type", "entity_type", lanes)
+        self.lane_oldest_age_seconds = gauges(
+            "lane_oldest_age_seconds", "Age of the oldest open event of one entity type", "entity_type", lanes
+        )
+        self.sample_timestamp_seconds = gauge(
+            "sample_timestamp_seconds", "When the gauges over the table were last right"
+        )
+
+    def _declare_outcomes(self) -> None:
+        counter, counters, gauge = self._counter, self._counters, self._gauge
+        self.processed = counter("processed", "Events done, whether written or found superseded or missing")
+        self.failed = counter("failed", "Failed attempts, retried later or not")
+        self.retry_scheduled = counter("retry_scheduled", "Failed attempts that are tried again later")
+        self.terminal_failed = counters("terminal_failed", "Events given up as failed", "reason", REASONS)
+        self.idempotent_noop = counters("idempotent_noop", "Events done without a change", "why", NOOPS)
+        self.reclaimed = counter("reclaimed", "Events taken back from an expired lease")
+        self.lease_lost = counter("lease_lost", "Events whose lease was no longer ours at the end")
+        self.last_success_timestamp_seconds = gauge(
+            "last_success_timestamp_seconds", "When an event was last done; 0 = not since the start"
+        )
+        self.claim_duration_seconds = self._histogram(
+            "claim_duration_seconds", "One claim of a batch", STATEMENT_SECONDS
+        )
+        self.settle_duration_seconds = self._histogram(
+            "settle_duration_seconds", "One settle of a batch", STATEMENT_SECONDS
+        )
+        self.event_latency_seconds = AgeHistogram(
+            "outbox_event_latency_seconds",
+            "From created_at to acknowledged by Elasticsearch, first attempts",
+            self._projection,
+        )
+        self._registry.register(self.event_latency_seconds)
+
+    def _declare_elasticsearch(self) -> None:
+        counters, gauge, histogram = self._counters, self._gauge, self._histogram
+        self.es_bulk_requests = counters("es_bulk_requests", "Bulk requests", "result", REQUEST_RESULTS)
+        self.es_bulk_items = counters("es_bulk_items", "Items of bulk requests", "result", ITEM_RESULTS)
+        self.es_bulk_item_failures = counters(
+            "es_bulk_item_failures", "Items not accepted", "failure_class", FAILURE_CLASSES
+        )
+        self.es_bulk_request_duration_seconds = histogram(
+            "es_bulk_request_duration_seconds", "One bulk request, connect to last byte", REQUEST_SECONDS
+        )
+        self.es_bulk_bytes = histogram("es_bulk_bytes", "Size of one bulk request", REQUEST_BYTES)
+        self.batch_limit = gauge("batch_limit", "Items that the adaptive limit allows in a batch now")
+        self.paused = self._gauges("paused", "Targets or types paused now", "cause", PAUSE_CAUSES)
+        self.braked_fingerprints = gauge("braked_fingerprints", "Kinds of error that are held back now")
+        self.unclassified = self._counter("unclassified", "Replies that the table of failures does not know")
+
+    def _declare_operations(self) -> None:
+        counters, gauge = self._counters, self._gauge
+        self.replayed = counters("replayed", "Events replayed by a person", "source", REPLAY_SOURCES)
+        self.replay_results = counters("replay_results", "How they ended", "result", REPLAY_RESULTS)
+        self.webhook_deliveries = counters(
+            "webhook_deliveries", "Tries to deliver a webhook", "result", WEBHOOK_RESULTS
+        )
+        self.pruned = counters("pruned", "Rows pruned", "table", PRUNED_TABLES)
+        self.prune_timestamp_seconds = gauge(
+            "prune_timestamp_seconds", "Last pruning pass that left nothing due; 0 = not since the start"
+        )
+        self.drift_documents = self._gauges(
+            "drift_documents", "Documents that differed at the last verify", "kind", DRIFT_KINDS
+        )
+        self.verify_timestamp_seconds = gauge("verify_timestamp_seconds", "When verify last ended; 0 = never")
+
+    def build_info(self, version: str, python: str) -> None:
+        name, text = "outbox_build_info", "Which program this is; always 1"
+        labels = ("projection", "version", "python")
+        Gauge(name, text, labels, registry=self._registry).labels(self._projection, version, python).set(1)
+
+    def _counter(self, name: str, text: str) -> Counter:
+        return self._one(Counter, f"{name}_total", text)
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return self._one(Gauge, name, text)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        whole = Histogram(f"outbox_{name}", text, ("projection",), buckets=buckets, registry=self._registry)
+        return whole.labels(self._projection)
+
+    def _counters(self, name: str, text: str, label: str, values: Iterable[str]) -> Closed[Counter]:
+        return self._many(Counter, f"{name}_total", text, label, values)
+
+    def _gauges(self, name: str, text: str, label: str, values: Iterable[str]) -> Closed[Gauge]:
+        return self._many(Gauge, name, text, label, values)
+
+    def _one(self, kind: Callable[..., M], name: str, text: str) -> M:
+        return kind(f"outbox_{name}", text, ("projection",), registry=self._registry).labels(self._projection)
+
+    def _many(
+        self, kind: Callable[..., M], name: str, text: str, label: str, values: Iterable[str]
+    ) -> Closed[M]:
+        whole = kind(f"outbox_{name}", text, ("projection", label), registry=self._registry)
+        return Closed({value: whole.labels(self._projection, value) for value in values})

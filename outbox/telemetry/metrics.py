@@ -1,0 +1,172 @@
+"""Turns facts into metric values. Declares none (see instruments) and asks no server."""
+
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping
+from threading import Lock
+from typing import Any
+
+from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
+
+from outbox import __version__, facts
+from outbox.policy.outcome import Reason
+from outbox.telemetry.instruments import OTHER, Instruments
+
+Handler = Callable[[Any], None]
+
+
+def new_registry() -> CollectorRegistry:
+    """A registry of this process's own: ours, and what the operating system says about the process."""
+    # A `_created` series a counter doubles the page, and no rule of ours reads them.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    return registry
+
+
+class Metrics:
+    """Subscribe `handle`. The cost is a batch's, not an event's; only ages are looked at one by one."""
+
+    def __init__(
+        self,
+        projection: str,
+        registry: CollectorRegistry,
+        entity_types: Iterable[str] = (),
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.instruments = Instruments(projection, registry, entity_types)
+        self.instruments.build_info(__version__, platform.python_version())
+        self._now = wall_clock
+        self._lock = Lock()  # over the two below: several lanes may meet a pause at once
+        self._pauses: dict[str, str] = {}  # scope -> cause
+        self._brakes: set[str] = set()
+        self._handlers = self._table()
+
+    def handle(self, fact: facts.Fact) -> None:
+        handler = self._handlers.get(type(fact))
+        if handler is not None:
+            handler(fact)
+
+    def _table(self) -> Mapping[type[Any], Handler]:
+        i = self.instruments
+        return {
+            facts.BatchClaimed: lambda f: i.claim_duration_seconds.observe(f.duration_seconds),
+            facts.BatchSettled: self._settled,
+            facts.BulkSent: self._bulk,
+            facts.Unclassified: lambda _: i.unclassified.inc(),
+            facts.LeaseLost: lambda f: i.lease_lost.inc(f.count),
+            facts.Reclaimed: self._reclaimed,
+            facts.SinkPaused: lambda f: self._pause(f"sink {f.target}", f.cause),
+            facts.SinkResumed: lambda f: self._resume(f"sink {f.target}"),
+            facts.OperatorPaused: lambda f: self._pause(f"operator {f.scope}", "operator"),
+            facts.OperatorResumed: lambda f: self._resume(f"operator {f.scope}"),
+            facts.BrakeOn: lambda f: self._brake(self._brakes.add, f.fingerprint),
+            facts.BrakeOff: lambda f: self._brake(self._brakes.discard, f.fingerprint),
+            facts.LimitChanged: lambda f: i.batch_limit.set(f.items),
+            facts.VersionAhead: lambda _: i.idempotent_noop["ahead"].inc(),
+            facts.BacklogSampled: self._sampled,
+            facts.EventsReplayed: lambda f: i.replayed[f.source].inc(f.count),
+            facts.ReplaySettled: self._replay_settled,
+            facts.Pruned: self._pruned,
+            facts.WebhookTried: lambda f: i.webhook_deliveries[f.result].inc(),
+            facts.Verified: self._verified,
+        }
+
+    def _settled(self, batch: facts.BatchSettled) -> None:
+        i = self.instruments
+        i.settle_duration_seconds.observe(batch.settle_seconds)
+        if finished := batch.done + batch.superseded + batch.missing:
+            i.processed.inc(finished)
+            i.last_success_timestamp_seconds.set(self._now())
+            i.event_latency_seconds.observe_all(batch.first_ages_seconds)
+        if batch.superseded:
+            i.idempotent_noop["superseded"].inc(batch.superseded)
+        if batch.missing:
+            i.idempotent_noop["missing"].inc(batch.missing)
+        if batch.retried or batch.failed:
+            self._not_accepted(batch)
+
+    def _not_accepted(self, batch: facts.BatchSettled) -> None:
+        i = self.instruments
+        i.failed.inc(batch.retried + batch.failed)
+        i.retry_scheduled.inc(batch.retried)
+        for (_, outcome, reason), count in batch.by_type.items():
+            if outcome == "failed":
+                i.terminal_failed[reason].inc(count)
+
+    def _bulk(self, bulk: facts.BulkSent) -> None:
+        i = self.instruments
+        i.es_bulk_requests[bulk.result].inc()
+        i.es_bulk_request_duration_seconds.observe(bulk.duration_seconds)
+        i.es_bulk_bytes.observe(bulk.size_bytes)
+        for result, count in bulk.items.items():
+            i.es_bulk_items[result].inc(count)
+        for failure_class, count in bulk.failures.items():
+            i.es_bulk_item_failures[failure_class].inc(count)
+
+    def _reclaimed(self, reclaim: facts.Reclaimed) -> None:
+        i = self.instruments
+        i.reclaimed.inc(reclaim.count)
+        i.failed.inc(reclaim.failed)
+        i.terminal_failed[Reason.CRASH_SUSPECT].inc(reclaim.failed)
+
+    def _pause(self, scope: str, cause: str) -> None:
+        """A target that changes its cause is paused for the new one only."""
+        with self._lock:
+            self._pauses[scope] = cause if cause in self.instruments.paused else OTHER
+            self._show_pauses()
+
+    def _resume(self, scope: str) -> None:
+        with self._lock:
+            self._pauses.pop(scope, None)
+            self._show_pauses()
+
+    def _show_pauses(self) -> None:
+        causes = list(self._pauses.values())
+        for cause in self.instruments.paused:
+            self.instruments.paused[cause].set(causes.count(cause))
+
+    def _brake(self, change: Callable[[str], None], fingerprint: str) -> None:
+        with self._lock:
+            change(fingerprint)
+            self.instruments.braked_fingerprints.set(len(self._brakes))
+
+    def _sampled(self, backlog: facts.BacklogSampled) -> None:
+        i = self.instruments
+        i.lag_events.set(backlog.lag)
+        i.oldest_age_seconds.set(backlog.oldest_age_seconds)
+        i.inflight_events.set(backlog.inflight)
+        i.stuck_processing_events.set(backlog.stuck)
+        i.due_events.set(backlog.due)
+        self._failed_rows(backlog.failed)
+        for entity_type in i.lane_lag_events:
+            lane = backlog.lanes.get(entity_type)
+            i.lane_lag_events[entity_type].set(lane.lag if lane else 0)
+            i.lane_oldest_age_seconds[entity_type].set(lane.oldest_age_seconds if lane else 0)
+        i.sample_timestamp_seconds.set(self._now())
+
+    def _failed_rows(self, failed: Mapping[str, int]) -> None:
+        """Rows of before adoption may carry reasons of their own: they are `other`."""
+        known = self.instruments.failed_events
+        counts = dict.fromkeys(known, 0)
+        for reason, count in failed.items():
+            counts[reason if reason in known else OTHER] += count
+        for reason, count in counts.items():
+            known[reason].set(count)
+
+    def _replay_settled(self, replay: facts.ReplaySettled) -> None:
+        results = self.instruments.replay_results
+        results["done"].inc(replay.done)
+        results["failed_again"].inc(replay.failed_again)
+
+    def _pruned(self, pass_: facts.Pruned) -> None:
+        i = self.instruments
+        i.pruned[pass_.table].inc(pass_.count)
+        if pass_.nothing_left:
+            i.prune_timestamp_seconds.set(self._now())
+
+    def _verified(self, result: facts.Verified) -> None:
+        i = self.instruments
+        for kind in i.drift_documents:
+            i.drift_documents[kind].set(result.drift.get(kind, 0))
+        i.verify_timestamp_seconds.set(self._now())
