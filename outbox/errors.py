@@ -3,6 +3,8 @@
 The docstring of a class is its message, remedy included; `detail` says which one it was this time.
 """
 
+# ruff: noqa: N818  (the names say what happened; "Error" would say it twice)
+
 from __future__ import annotations
 
 import inspect
@@ -74,7 +76,7 @@ class WrongProduct(OutboxError):
 
 
 class WorkerIdTaken(OutboxError):
-    """Another running worker uses this worker id. Leave OUTBOX_WORKER_ID unset, or give each worker its own."""
+    """Another running worker uses this worker id. Leave OUTBOX_WORKER_ID unset, or give each its own."""
 
     exit_code = 78
 

@@ -46,13 +46,6 @@ def _heartbeat_fits_lease(settings: Settings) -> Iterator[Problem]:
         yield Problem("OUTBOX_HEARTBEAT_SECONDS", what, f"Use at most {longest:g}, or leave it unset.")
 
 
-@_check("OUTBOX_LEASE_SECONDS", "OUTBOX_MAX_PROCESSING_SECONDS")
-def _processing_outlasts_lease(settings: Settings) -> Iterator[Problem]:
-    if settings.reclaim.max_processing_seconds < settings.lease.seconds:
-        what = f"is {settings.reclaim.max_processing_seconds:g}, below OUTBOX_LEASE_SECONDS"
-        yield Problem("OUTBOX_MAX_PROCESSING_SECONDS", what, f"Use at least {settings.lease.seconds:g}.")
-
-
 @_check("OUTBOX_BASE_BACKOFF_SECONDS", "OUTBOX_MAX_BACKOFF_SECONDS")
 def _backoff_grows(settings: Settings) -> Iterator[Problem]:
     base, cap = settings.retry.base_backoff_seconds, settings.retry.max_backoff_seconds

@@ -76,7 +76,7 @@ class ElasticSettings(Section):
         "ELASTIC_URL",
         "http://localhost:9200",
         meaning="The Elasticsearch server.",
-        tradeoff="One address; use a load balancer's for several nodes. Credentials have settings of their own.",
+        tradeoff="One address (a load balancer's for several nodes); credentials have settings of their own.",
         accepts="`http://host:9200` or `https://host:9200`; credentials go to `ELASTIC_USERNAME` and"
         " `ELASTIC_PASSWORD`, or `ELASTIC_API_KEY`",
     )
@@ -98,7 +98,7 @@ class ElasticSettings(Section):
     api_key: OneLineSecret | None = setting(
         "ELASTIC_API_KEY",
         meaning="API key, encoded as Elasticsearch hands it out.",
-        tradeoff="Preferred over a password: it can be limited to the index. The file is reread when it changes.",
+        tradeoff="Better than a password: it can be limited to the index.",
         accepts="the encoded key on one line",
         secret=True,
     )

@@ -1,4 +1,4 @@
-"""Owns the reading of all settings at once and the report of all problems together; it decides no rule itself."""
+"""Owns the reading of all settings at once and the report of all problems; it decides no rule itself."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _gather(
 
 
 def _build(given: Mapping[str, Given]) -> tuple[Settings, list[Problem]]:
-    """The tree, and what it refused; refused values are left at their defaults so that the rest can be judged."""
+    """The tree, and what it refused; refused values take their defaults so that the rest can be judged."""
     try:
         return Settings.model_validate(_tree(given)), []
     except ValidationError as error:
@@ -102,13 +102,15 @@ def _refused(error: ValidationError, given: Mapping[str, Given]) -> Iterator[Pro
 def _plain(message: str) -> str:
     """pydantic's sentence without its subject, which is the value shown before it."""
     message = message.removeprefix("Value error, ")
+    if "match pattern" in message:
+        return "is not accepted"
     return message.replace("Input should", "should", 1).replace("String should", "should", 1)
 
 
 def _problem(variable: Variable, found: Given, text: str) -> Problem:
-    remedy = f"Use {variable.accepts} (default: {variable.default})."
+    remedy = f"Use {variable.accepts}, or leave it unset (default: {variable.default})."
     if variable.secret or variable.show is not None:
-        return Problem(variable.name, text, remedy)
+        return Problem(variable.name, text, f"Use {variable.accepts}.")
     shown = redact_dsn(str(found.value))
     shown = shown if len(shown) <= _LONGEST_SHOWN else shown[:_LONGEST_SHOWN] + "..."
     return Problem(variable.name, f"{shown!r} {text}", remedy)

@@ -1,4 +1,4 @@
-"""Owns how connection strings and addresses are shown without their secrets; it does not decide what is shown."""
+"""Owns how connection strings and addresses are shown without their secrets; it decides not what is shown."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from urllib.parse import urlsplit
 MASK = "***"
 
 # Greedy up to the last @ of the word: a password with an unescaped @, : or / must not survive in part.
-_IN_TEXT = re.compile(r"([a-z][a-z0-9+.-]*://[^\s:/@]*):\S*@", re.IGNORECASE)
+_IN_TEXT = re.compile(r"([a-z][a-z0-9+.-]*://[^\s:@]*):\S*@", re.IGNORECASE)
 # A text that is one address as a whole may hold a password with blanks in it.
-_WHOLE = re.compile(r"^(\s*[a-z][a-z0-9+.-]*://[^:/@]*):.*@", re.IGNORECASE | re.DOTALL)
-_KEYWORD = re.compile(r"(\w*(?:password|passwd|pwd))(\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|[^\s&]*)", re.IGNORECASE)
+_WHOLE = re.compile(r"^(\s*[a-z][a-z0-9+.-]*://[^:@]*):.*@", re.IGNORECASE | re.DOTALL)
+_QUERY = re.compile(r"([?&]\w*(?:password|passwd|pwd)=)[^\s&]*", re.IGNORECASE)
+# libpq's keyword form: quoted, or up to a blank that no backslash escapes; an & belongs to the password.
+_KEYWORD = re.compile(
+    r"(?<![?&\w])(\w*(?:password|passwd|pwd)\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|(?:\\.|[^\s\\])+)", re.IGNORECASE
+)
 
 
 def redact_dsn(text: str) -> str:
     """The text with every password of a URL, a `?password=` or a `password=` keyword masked."""
     masked = _WHOLE.sub(rf"\1:{MASK}@", text, count=1)
     masked = _IN_TEXT.sub(rf"\1:{MASK}@", masked)
-    return _KEYWORD.sub(rf"\1\2{MASK}", masked)
+    return _KEYWORD.sub(rf"\1{MASK}", _QUERY.sub(rf"\1{MASK}", masked))
 
 
 def redact_address(url: str) -> str:

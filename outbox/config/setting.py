@@ -9,15 +9,15 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
+# A year and a century: what fits a timestamp of PostgreSQL, a timedelta and a thread's wait.
+_LONGEST = {"SECONDS": 31_536_000, "DAYS": 36_500}
 _BOUNDS = (("ge", "from"), ("gt", "above"), ("le", "to"), ("lt", "below"))
 
 
 class Section(BaseModel):
     """A frozen group of settings; what goes wrong in it never shows the value it was given."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, str_strip_whitespace=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ def setting(
     show: Callable[[str], str] | None = None,
     **constraints: Any,
 ) -> Any:
-    """A field that knows its variable. Returns Any, as pydantic's own Field does, so that types stay declared."""
-    about = {
+    """A field that knows its variable. Returns Any, as pydantic's Field does, to fit any declared type."""
+    about: dict[str, Any] = {
         "variable": variable,
         "tradeoff": tradeoff,
         "default": default_text if default_text is not None else _as_text(default),
@@ -65,8 +65,8 @@ def setting(
         "aliases": aliases,
         "show": show,
     }
-    if isinstance(default, float):
-        constraints["allow_inf_nan"] = False
+    if longest := _LONGEST.get(variable.rpartition("_")[2]):
+        constraints = {"le": longest, "allow_inf_nan": False} | constraints
     origin = {"default_factory": default_factory} if default_factory else {"default": default}
     hidden = secret or show is not None
     return Field(**origin, description=meaning, json_schema_extra=about, repr=not hidden, **constraints)
@@ -99,7 +99,7 @@ def _described(section: str, field: str, info: FieldInfo, about: dict[str, Any])
 def _accepted(info: FieldInfo) -> str:
     kinds = [kind for kind in (get_args(info.annotation) or (info.annotation,)) if kind is not type(None)]
     if get_origin(info.annotation) is Literal:
-        return " or ".join(f"`{kind}`" for kind in kinds)
+        return ", ".join(f"`{kind}`" for kind in kinds[:-1]) + f" or `{kinds[-1]}`"
     if kinds[0] is bool:
         return "`true` or `false`"
     if kinds[0] in (int, float):

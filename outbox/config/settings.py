@@ -11,27 +11,13 @@ from typing import Any, Literal
 from pydantic import Field, PrivateAttr, SecretStr
 
 from outbox.config.connections import DatabaseSettings, ElasticSettings
+from outbox.config.leases import LeaseSettings, ReclaimSettings, RetrySettings
 from outbox.config.redaction import MASK
-from outbox.config.service import (
-    ConsoleSettings,
-    EmbeddedSettings,
-    HealthSettings,
-    HttpSettings,
-    LogSettings,
-    ReplaySettings,
-    RetentionSettings,
-    WebhookSettings,
-)
+from outbox.config.service import ConsoleSettings, EmbeddedSettings, HealthSettings, HttpSettings, LogSettings
 from outbox.config.setting import Section, Variable, setting, variables_of
+from outbox.config.upkeep import ReplaySettings, RetentionSettings, WebhookSettings
 from outbox.config.values import CommaList, RelationName
-from outbox.config.work import (
-    BatchSettings,
-    KindSettings,
-    LeaseSettings,
-    ReclaimSettings,
-    RetrySettings,
-    WorkerSettings,
-)
+from outbox.config.work import BatchSettings, KindSettings, WorkerSettings
 from outbox.errors import ConfigurationError, Problem
 
 COMPOSED_ID = "{entity_type}:{entity_id}"

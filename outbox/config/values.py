@@ -1,4 +1,4 @@
-"""Owns the forms a value may take (lists, maps, names, addresses); it does not know which variable uses them."""
+"""Owns the forms a value may take (lists, maps, names, addresses); it does not know who uses them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 INDEX_FORBIDDEN = set('\\/*?"<>| ,#:')
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}(\.[A-Za-z_][A-Za-z0-9_$]{0,62})?")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _DRIVER = "postgresql+psycopg://"
+
+
+def lower_case(value: Any) -> Any:
+    """INFO and info are the same word."""
+    return value.lower() if isinstance(value, str) else value
 
 
 def _listed(value: Any) -> Any:
@@ -99,7 +105,7 @@ def _dsn(value: Any) -> Any:
     text = text.strip()
     if text.startswith(_DRIVER):
         text = "postgresql://" + text.removeprefix(_DRIVER)
-    if "://" in text.split("?")[0].split(" ")[0] and not text.startswith(("postgresql://", "postgres://")):
+    if _SCHEME.match(text) and not text.startswith(("postgresql://", "postgres://")):
         raise ValueError("must begin with postgresql://, postgres:// or postgresql+psycopg://")
     _require_readable(text)
     return text
@@ -108,8 +114,8 @@ def _dsn(value: Any) -> Any:
 def _require_readable(text: str) -> None:
     # Late import: libpq takes 0.2 s to load and only a given DSN needs it. Its own message may quote the
     # password, so it is never passed on.
-    from psycopg import ProgrammingError
-    from psycopg.conninfo import conninfo_to_dict
+    from psycopg import ProgrammingError  # noqa: PLC0415
+    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
 
     try:
         conninfo_to_dict(text)
@@ -128,10 +134,12 @@ IndexName = Annotated[str, AfterValidator(index_name)]
 EntityType = Annotated[str, Field(min_length=1)]
 IndexMap = Annotated[Mapping[EntityType, IndexName], BeforeValidator(_mapped), AfterValidator(_frozen)]
 KindCounts = Annotated[
-    Mapping[EntityType, Annotated[int, Field(ge=1)]], BeforeValidator(_mapped), AfterValidator(_frozen)
+    Mapping[EntityType, Annotated[int, Field(ge=1, strict=True)]],
+    BeforeValidator(_mapped),
+    AfterValidator(_frozen),
 ]
 KindRates = Annotated[
-    Mapping[EntityType, Annotated[float, Field(gt=0, allow_inf_nan=False)]],
+    Mapping[EntityType, Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)]],
     BeforeValidator(_mapped),
     AfterValidator(_frozen),
 ]

@@ -1,4 +1,4 @@
-"""Owns the settings of claiming, batches, leases and retries; it does not apply them."""
+"""Owns the settings of claiming: the worker, its batches, limits by type; it does not apply them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import re
 import secrets
 import socket
 from types import MappingProxyType
-from typing import Any, Literal
 
 from outbox.config.setting import Section, setting
 from outbox.config.values import CommaList, KindCounts, KindRates
 
 WORKER_ID_LENGTH = 120
-LEAST_LEASE_SECONDS = 3.0
 _TYPES = "entity types separated by commas, such as `article,author`"
 
 
@@ -21,15 +19,6 @@ def default_worker_id() -> str:
     """host-pid-random: readable for people, and new at every start so that it is never taken."""
     host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:90] or "host"
     return f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
-
-
-def default_heartbeat_seconds(lease_seconds: float) -> float:
-    """A third of the lease, so that two beats may be missed, within [1 s, lease - 0.5 s]."""
-    return min(max(lease_seconds / 3, 1.0), lease_seconds - 0.5)
-
-
-def _heartbeat(validated: dict[str, Any]) -> float:
-    return default_heartbeat_seconds(validated.get("seconds", 60.0))
 
 
 class WorkerSettings(Section):
@@ -82,7 +71,7 @@ class WorkerSettings(Section):
         "OUTBOX_LISTEN",
         False,
         meaning="Let PostgreSQL's LISTEN wake idle lanes.",
-        tradeoff="Milliseconds instead of the poll interval; needs `outbox migrate --notify` and a direct connection.",
+        tradeoff="Wakes in milliseconds; needs `outbox migrate --notify` and a direct connection.",
     )
     max_runtime_seconds: float = setting(
         "OUTBOX_MAX_RUNTIME_SECONDS",
@@ -96,7 +85,7 @@ class WorkerSettings(Section):
         25.0,
         ge=8.0,
         meaning="Time to finish or release what is in flight after SIGTERM.",
-        tradeoff="Keep it below the supervisor's own limit (Kubernetes: 30 s); it also bounds a request (grace - 5 s).",
+        tradeoff="Keep it below the supervisor's own limit (Kubernetes: 30 s); bounds a request.",
     )
 
 
@@ -110,7 +99,7 @@ class BatchSettings(Section):
         le=10_000,
         aliases=("OUTBOX_BULK_SIZE",),
         meaning="Most events in one batch.",
-        tradeoff="Larger: fewer round trips, more work done again after a crash. Adapts below this when refused.",
+        tradeoff="Larger: fewer round trips, more work repeated after a crash. Adapts below this by itself.",
     )
     bytes: int = setting(
         "OUTBOX_BATCH_BYTES",
@@ -119,86 +108,6 @@ class BatchSettings(Section):
         le=104_857_600,
         meaning="Most bytes in one bulk request.",
         tradeoff="Bounds memory; must stay below Elasticsearch's `http.max_content_length` (100 MB).",
-    )
-
-
-class LeaseSettings(Section):
-    """How long a claim holds without a sign of life."""
-
-    seconds: float = setting(
-        "OUTBOX_LEASE_SECONDS",
-        60.0,
-        ge=LEAST_LEASE_SECONDS,
-        meaning="How long claimed events belong to a worker that is silent.",
-        tradeoff="Shorter: a killed worker's events come back sooner; it also bounds a request (0.7 x lease).",
-    )
-    heartbeat_seconds: float = setting(
-        "OUTBOX_HEARTBEAT_SECONDS",
-        default_factory=_heartbeat,
-        default_text="a third of the lease, within [1 s, lease - 0.5 s]",
-        ge=0.1,
-        allow_inf_nan=False,
-        meaning="How often a lease in use is renewed.",
-        tradeoff="At most the lease less 0.5 s; leave it unset unless a test needs another.",
-    )
-
-
-class ReclaimSettings(Section):
-    """How events of workers that vanished come back."""
-
-    interval_seconds: float = setting(
-        "OUTBOX_RECLAIM_INTERVAL_SECONDS",
-        5.0,
-        gt=0,
-        meaning="How often leases that ran out are looked for.",
-        tradeoff="Costs one small query; adds at most this to the lease after a crash.",
-    )
-    batch_size: int = setting(
-        "OUTBOX_RECLAIM_BATCH_SIZE",
-        500,
-        ge=1,
-        le=10_000,
-        meaning="Most events given back in one step.",
-        tradeoff="Bounds the length of one transaction.",
-    )
-    max_processing_seconds: float = setting(
-        "OUTBOX_MAX_PROCESSING_SECONDS",
-        600.0,
-        gt=0,
-        meaning="A worker that holds a batch longer than this loses it, also while its heart beats.",
-        tradeoff="Frees the events of a hung worker; must exceed the slowest honest batch and the lease.",
-    )
-
-
-class RetrySettings(Section):
-    """When a transient failure is tried again, and when it is given up."""
-
-    max_attempts: int = setting(
-        "OUTBOX_MAX_ATTEMPTS",
-        10,
-        ge=1,
-        meaning="Attempts before an event becomes `failed`; a row's own `max_attempts` wins.",
-        tradeoff="At the defaults no event fails in an outage shorter than four minutes.",
-    )
-    base_backoff_seconds: float = setting(
-        "OUTBOX_BASE_BACKOFF_SECONDS",
-        1.0,
-        gt=0,
-        meaning="Wait after the first failed attempt; doubles with each.",
-        tradeoff="Half of each wait is random, so that retries spread out.",
-    )
-    max_backoff_seconds: float = setting(
-        "OUTBOX_MAX_BACKOFF_SECONDS",
-        300.0,
-        gt=0,
-        meaning="Longest wait between two attempts.",
-        tradeoff="Longer survives longer outages; recovery of a single event takes up to this.",
-    )
-    outage_policy: Literal["count", "pause"] = setting(
-        "OUTBOX_OUTAGE_POLICY",
-        "count",
-        meaning="`count`: an outage of Elasticsearch spends attempts; `pause`: it does not.",
-        tradeoff="`pause` never fails an event because of an outage, but counts of attempts no longer show one.",
     )
 
 
