@@ -65,7 +65,6 @@ class AttemptFailed:
     failure: Failure
     retry_seconds: float | None
     dead_reason: DeadReason | None = None
-    token: UUID | None = None  # its batch; announced before that batch's BatchSettled
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,8 +170,6 @@ class Instruments:
     def _one(self, kind: Callable[..., M], name: str, text: str) -> M:
         return kind(f"outbox_{name}", text, ("projection",), registry=self._registry).labels(self._projection)
 
-    def _many(
-        self, kind: Callable[..., M], name: str, text: str, label: str, values: Iterable[str]
-    ) -> Closed[M]:
+    def _many(self, kind: Callable[..., M], name: str, text: str, label: str, values: Iterable[str]) -> Closed[M]:
         whole = kind(f"outbox_{name}", text, ("projection", label), registry=self._registry)
         return Closed({value: whole.labels(self._projection, value) for value in values})

@@ -149,9 +149,7 @@ class _Library(logging.Handler):
             message = record.getMessage()
             error = record.exc_info[1] if record.exc_info else None
             reason = f"{type(error).__name__}: {error}" if error else None
-            self._logger.log(
-                record.levelno, "library.warned", logger=record.name, message=message, error=reason
-            )
+            self._logger.log(record.levelno, "library.warned", logger=record.name, message=message, error=reason)
         except Exception:  # a library's log call must never raise into our work
             self.handleError(record)
 

@@ -1,5 +1,6 @@
 """Turns facts into the contract's log lines. Sets up no logger (see logger) and never shows a payload."""
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 from uuid import UUID
@@ -11,10 +12,15 @@ from outbox.policy.event import Event
 
 # An outage retries whole batches: the first lines tell what it is, the rest would only repeat it.
 MOST_RETRY_LINES: Final = 20
-# Batches whose end was never announced (a lane died) must not be remembered for ever.
-_MOST_BATCHES: Final = 1_000
 
 Handler = Callable[[Any], None]
+
+
+class _Lane(threading.local):
+    """What this lane's batch has said so far: a batch is announced from claim to settle by one thread."""
+
+    batch: UUID | None = None
+    retries: int = 0
 
 
 class LogSubscriber:
@@ -22,7 +28,7 @@ class LogSubscriber:
 
     def __init__(self, logger: FilteringBoundLogger) -> None:
         self._log = logger
-        self._retries: dict[UUID | None, int] = {}
+        self._lane = _Lane()
         self._handlers = self._table()
 
     def handle(self, fact: facts.Fact) -> None:
@@ -78,6 +84,7 @@ class LogSubscriber:
         say("worker.stopped", clean=fact.clean, released=fact.released, uptime_seconds=uptime)
 
     def _claimed(self, fact: facts.BatchClaimed) -> None:
+        self._lane.batch, self._lane.retries = fact.token, 0
         if fact.count:
             suspects = True if fact.suspects else None
             duration = _ms(fact.duration_seconds)
@@ -106,21 +113,17 @@ class LogSubscriber:
     def _attempt_failed(self, fact: facts.AttemptFailed) -> None:
         if fact.retry_seconds is None:
             dead_reason = str(fact.dead_reason) if fact.dead_reason else None
-            self._log.warning("event.failed", **_of(fact), dead_reason=dead_reason)
+            self._log.warning("event.failed", batch=self._lane.batch, **_of(fact), dead_reason=dead_reason)
             return
-        seen = self._retries.get(fact.token, 0)
-        if seen < MOST_RETRY_LINES:
-            self._log.info("event.retry_scheduled", **_of(fact), retry_seconds=round(fact.retry_seconds, 3))
-        if len(self._retries) > _MOST_BATCHES:
-            self._retries.clear()
-        self._retries[fact.token] = seen + 1
+        self._lane.retries += 1
+        if self._lane.retries <= MOST_RETRY_LINES:
+            retry_seconds = round(fact.retry_seconds, 3)
+            self._log.info("event.retry_scheduled", batch=self._lane.batch, **_of(fact), retry_seconds=retry_seconds)
 
     def _tell_the_rest(self, token: UUID) -> None:
-        """A batch whose attempts were announced without its token ends the unnamed count as well."""
-        for batch in (token, None):
-            more = self._retries.pop(batch, 0) - MOST_RETRY_LINES
-            if more > 0:
-                self._log.info("event.retry_scheduled", batch=token, counts={"more": more})
+        more, self._lane.retries = self._lane.retries - MOST_RETRY_LINES, 0
+        if more > 0:
+            self._log.info("event.retry_scheduled", batch=token, counts={"more": more})
 
     def _bulk(self, fact: facts.BulkSent) -> None:
         if not fact.failures:
@@ -157,9 +160,7 @@ class LogSubscriber:
 
     def _brake_on(self, fact: facts.BrakeOn) -> None:
         remedy = f"outbox resume --let-fail {fact.fingerprint}"
-        self._log.error(
-            "brake.on", fingerprint=fact.fingerprint, reason=fact.reason, error=fact.error, remedy=remedy
-        )
+        self._log.error("brake.on", fingerprint=fact.fingerprint, reason=fact.reason, error=fact.error, remedy=remedy)
 
     def _ahead(self, fact: facts.VersionAhead) -> None:
         self._log.warning(
@@ -205,9 +206,7 @@ class LogSubscriber:
     def _pruned(self, fact: facts.Pruned) -> None:
         if fact.count:
             duration = _ms(fact.duration_seconds)
-            self._log.info(
-                "prune.done", table=fact.table, duration_ms=duration, counts={"pruned": fact.count}
-            )
+            self._log.info("prune.done", table=fact.table, duration_ms=duration, counts={"pruned": fact.count})
 
     def _webhook(self, fact: facts.WebhookTried) -> None:
         if fact.result != "delivered":
@@ -231,7 +230,6 @@ class LogSubscriber:
 def _of(fact: facts.AttemptFailed) -> dict[str, Any]:
     event = fact.event
     return {
-        "batch": fact.token,
         "event_id": event.id,
         "entity_type": event.entity_type,
         "entity_id": event.entity_id,
@@ -252,9 +250,7 @@ def _trace_id(event: Event) -> str | None:
 
 def _free(fields: Mapping[str, Any]) -> dict[str, Any]:
     """A field must not take the place of one that every line has."""
-    return {
-        name if name not in ("event", "level", "message") else f"{name}_": v for name, v in fields.items()
-    }
+    return {name if name not in ("event", "level", "message") else f"{name}_": v for name, v in fields.items()}
 
 
 def _ms(seconds: float) -> float:

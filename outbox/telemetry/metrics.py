@@ -75,8 +75,8 @@ class Metrics:
     def _settled(self, batch: facts.BatchSettled) -> None:
         i = self.instruments
         i.settle_duration_seconds.observe(batch.settle_seconds)
-        if finished := batch.done + batch.superseded + batch.missing:
-            i.processed.inc(finished)
+        if batch.done:
+            i.processed.inc(batch.done)
             i.last_success_timestamp_seconds.set(self._now())
             i.event_latency_seconds.observe_all(batch.first_ages_seconds)
         if batch.superseded:

@@ -10,8 +10,8 @@ LINE_BYTES: Final = 8192
 # Several fields share a line, so that one long error cannot push the others out.
 FIELD_CHARACTERS: Final = 3000
 _CUT: Final = "…"
-# Linear in the text: nothing open-ended before a fixed word, and every secret has a longest length. A name with
-# an open beginning (`\w*password`) took 2 s for 16 KB of letters (measured), and errors quote documents.
+# Linear in the text: nothing open-ended before a fixed word, and every secret has a longest length. A name
+# with an open beginning (`\w*password`) took 2 s for 16 KB of letters (measured); errors quote documents.
 _SECRETS: Final = (
     (re.compile(r"(://[^\s:@]{0,256}):\S{0,512}@"), rf"\1:{MASK}@"),
     (re.compile(r"\b(ApiKey|Bearer|Basic)(\s{1,4})[\w.~+/=:-]{4,}", re.IGNORECASE), rf"\1\2{MASK}"),
