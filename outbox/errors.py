@@ -3,8 +3,6 @@
 The docstring of a class is its message, remedy included; `detail` says which one it was this time.
 """
 
-# ruff: noqa: N818  (the names say what happened; "Error" would say it twice)
-
 from __future__ import annotations
 
 import inspect
@@ -93,6 +91,11 @@ class DatabaseDown(DependencyDown):
 
 class ElasticsearchDown(DependencyDown):
     """Elasticsearch does not answer. Start it, or correct ELASTIC_URL (`outbox config print` shows it)."""
+
+
+class DocumentsUnavailable(DependencyDown):
+    """The view of documents cannot be read: it is gone, forbidden or too slow. Create it or grant SELECT on it
+    (OUTBOX_DOCUMENTS names it); events with a payload go on meanwhile."""
 
 
 class UsageError(OutboxError):

@@ -89,14 +89,16 @@ def _one_way_to_log_in(settings: Settings) -> Iterator[Problem]:
         yield Problem("ELASTIC_USERNAME", "is not set, but ELASTIC_PASSWORD is", "Set both or neither.")
 
 
-@_check("ELASTIC_CA_CERTS", "ELASTIC_URL")
+@_check("ELASTIC_CA_CERTS")
 def _certificates_are_there(settings: Settings) -> Iterator[Problem]:
     file = settings.elastic.ca_certs
-    if file is None:
-        return
-    if not file.is_file() or not os.access(file, os.R_OK):
+    if file is not None and not (file.is_file() and os.access(file, os.R_OK)):
         yield Problem("ELASTIC_CA_CERTS", f"names no readable file: {file}", "Give the path of a PEM file.")
-    if settings.elastic.url.startswith("http://"):
+
+
+@_check("ELASTIC_CA_CERTS", "ELASTIC_URL")
+def _certificates_have_a_use(settings: Settings) -> Iterator[Problem]:
+    if settings.elastic.ca_certs is not None and settings.elastic.url.startswith("http://"):
         remedy = "Use https:// in ELASTIC_URL, or leave it unset."
         yield Problem("ELASTIC_CA_CERTS", "is set, but ELASTIC_URL is not https", remedy)
 

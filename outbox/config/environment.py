@@ -61,9 +61,7 @@ def unknown_names(environ: Mapping[str, str]) -> Iterator[Problem]:
         strange = name.startswith(_OURS) and name not in known
         if strange and not any(fnmatch.fnmatchcase(name, pattern) for pattern in _NOT_OURS):
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-            remedy = (
-                f"Did you mean {close[0]}?" if close else "Remove it; docs/configuration.md lists all names."
-            )
+            remedy = f"Did you mean {close[0]}?" if close else "Remove it; docs/configuration.md lists all names."
             yield Problem(name, "is not a setting of this program", remedy)
 
 
@@ -72,9 +70,7 @@ def unknown_flags(flags: Mapping[str, object]) -> Sequence[str]:
     return sorted(set(flags) - set(VARIABLES))
 
 
-def find(
-    variable: Variable, environ: Mapping[str, str], flags: Mapping[str, object]
-) -> Given | Unusable | None:
+def find(variable: Variable, environ: Mapping[str, str], flags: Mapping[str, object]) -> Given | Unusable | None:
     """The value of one variable: flag, then environment or file, else none."""
     flag = flags.get(variable.name)
     if flag is not None and flag not in ((), []):
@@ -82,11 +78,7 @@ def find(
     names = [name for name in (variable.name, *variable.aliases) if name in environ]
     file_name = f"{variable.name}_FILE"
     if variable.secret and file_name in environ:
-        return (
-            _contradiction(variable, [*names, file_name])
-            if names
-            else _from_file(file_name, environ[file_name])
-        )
+        return _contradiction(variable, [*names, file_name]) if names else _from_file(file_name, environ[file_name])
     if len({environ[name].strip() for name in names}) > 1:
         return _contradiction(variable, names)
     return Given(environ[names[0]].strip(), "environment") if names else None

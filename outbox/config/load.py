@@ -45,9 +45,7 @@ def load_settings(
     return settings
 
 
-def _gather(
-    environ: Mapping[str, str], flags: Mapping[str, object]
-) -> tuple[dict[str, Given], list[Problem]]:
+def _gather(environ: Mapping[str, str], flags: Mapping[str, object]) -> tuple[dict[str, Given], list[Problem]]:
     given: dict[str, Given] = {}
     problems: list[Problem] = []
     for variable in VARIABLES.values():
@@ -71,9 +69,7 @@ def _build(given: Mapping[str, Given]) -> tuple[Settings, list[Problem]]:
 
 
 def _tree(given: Mapping[str, Given]) -> dict[str, Any]:
-    tree: dict[str, Any] = {
-        name: {} for name, info in Settings.model_fields.items() if _is_section(info.annotation)
-    }
+    tree: dict[str, Any] = {name: {} for name, info in Settings.model_fields.items() if _is_section(info.annotation)}
     for name, found in given.items():
         variable = VARIABLES[name]
         place = tree[variable.section] if variable.section else tree

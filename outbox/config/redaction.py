@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 MASK = "***"
 
 # Greedy up to the last @ of the word: a password with an unescaped @, : or / must not survive in part.
-_IN_TEXT = re.compile(r"([a-z][a-z0-9+.-]*://[^\s:@]*):\S*@", re.IGNORECASE)
+# The bound on the scheme keeps long words linear: 16 KB of letters take 8 ms, without it 2.2 s.
+_IN_TEXT = re.compile(r"([a-z][a-z0-9+.-]{0,30}://[^\s:@]*):\S*@", re.IGNORECASE)
 # A text that is one address as a whole may hold a password with blanks in it.
-_WHOLE = re.compile(r"^(\s*[a-z][a-z0-9+.-]*://[^:@]*):.*@", re.IGNORECASE | re.DOTALL)
+_WHOLE = re.compile(r"^(\s*[a-z][a-z0-9+.-]{0,30}://[^:@]*):.*@", re.IGNORECASE | re.DOTALL)
 _QUERY = re.compile(r"([?&]\w*(?:password|passwd|pwd)=)[^\s&]*", re.IGNORECASE)
 # libpq's keyword form: quoted, or up to a blank that no backslash escapes; an & belongs to the password.
 _KEYWORD = re.compile(

@@ -13,14 +13,15 @@ _HEAD = """\
 <!-- Made by scripts/docs from outbox/config; change the text there. -->
 
 Flags win over the environment, the environment over defaults. An empty value counts as unset. A secret may
-also come from a file: set `NAME_FILE` to its path (not both). All problems are reported together, exit code 78.
+also come from a file: set `NAME_FILE` to its path (not both). All problems are reported together, exit code
+78.
 
-A name that begins with `OUTBOX_` or `ELASTIC_` and is not listed here is an error with a suggestion, so that a
-typing error never passes as a default; `OUTBOX_TEST_*`, `ELASTIC_APM_*` and what Kubernetes injects for services
-are left alone.
+A name that begins with `OUTBOX_` or `ELASTIC_` and is not listed here is an error with a suggestion, so
+that a typing error never passes as a default; `OUTBOX_TEST_*`, `ELASTIC_APM_*` and what Kubernetes injects
+for services are left alone.
 
-`outbox config check` says whether the configuration is usable; `outbox config print` shows every value and where
-it came from, without secrets. Seconds and days may have decimals.
+`outbox config check` says whether the configuration is usable; `outbox config print` shows every value and
+where it came from, without secrets. Seconds and days may have decimals.
 """
 _TABLE = "| variable | default | accepts | what it does, what it costs |\n|---|---|---|---|"
 _GENERAL = "What is projected, and under which name."

@@ -26,11 +26,7 @@ def default_data_dir() -> Path:
     """The user's cache folder; users without a home (services, containers) get a temporary one."""
     given = os.environ.get("XDG_CACHE_HOME")
     try:
-        base = (
-            Path(given)
-            if given
-            else Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
-        )
+        base = Path(given) if given else Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
     except RuntimeError:
         base = Path(tempfile.gettempdir()) / f"cache-{os.getuid()}"
     return base / "outbox"
@@ -93,9 +89,7 @@ class ConsoleSettings(Section):
         tradeoff="Any other than loopback needs `OUTBOX_CONSOLE_TOKENS_FILE`.",
         accepts="a host name or IP address",
     )
-    port: int = setting(
-        "OUTBOX_CONSOLE_PORT", 8090, ge=0, le=65535, meaning="Its port; 0 takes any free one."
-    )
+    port: int = setting("OUTBOX_CONSOLE_PORT", 8090, ge=0, le=65535, meaning="Its port; 0 takes any free one.")
     tokens_file: Path | None = setting(
         "OUTBOX_CONSOLE_TOKENS_FILE",
         meaning="File with `name:role:sha256hex` a line, reread when it changes.",

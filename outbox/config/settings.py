@@ -115,9 +115,7 @@ class Settings(Section):
 def _console_problems(host: str, tokens_file: Path | None) -> list[Problem]:
     remedy = "Make one with `outbox console token NAME --role R`, or set OUTBOX_CONSOLE_HOST=127.0.0.1."
     if tokens_file is None and not is_loopback(host):
-        return [
-            Problem("OUTBOX_CONSOLE_TOKENS_FILE", f"is required when the console listens on {host}", remedy)
-        ]
+        return [Problem("OUTBOX_CONSOLE_TOKENS_FILE", f"is required when the console listens on {host}", remedy)]
     if tokens_file is not None and not tokens_file.is_file():
         return [Problem("OUTBOX_CONSOLE_TOKENS_FILE", f"names no file: {tokens_file}", remedy)]
     return []

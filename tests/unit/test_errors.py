@@ -1,0 +1,67 @@
+"""The error family: exit codes of the contract, and messages that say what to do."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from outbox import errors
+from outbox.errors import ConfigurationError, DatabaseDown, DependencyDown, NotFound, OutboxError, Problem
+
+EXIT_CODES = {
+    "OutboxError": 1,
+    "NotFound": 1,
+    "Conflict": 1,
+    "UsageError": 2,
+    "PartlyDone": 3,
+    "DependencyDown": 75,
+    "DatabaseDown": 75,
+    "DocumentsUnavailable": 75,
+    "ElasticsearchDown": 75,
+    "ConfigurationError": 78,
+    "SchemaMismatch": 78,
+    "WrongProduct": 78,
+    "WorkerIdTaken": 78,
+}
+
+
+def family() -> dict[str, type[OutboxError]]:
+    members = [member for member in vars(errors).values() if isinstance(member, type)]
+    return {member.__name__: member for member in members if issubclass(member, OutboxError)}
+
+
+def test_every_error_has_the_exit_code_of_the_contract() -> None:
+    assert {name: member.exit_code for name, member in family().items()} == EXIT_CODES
+
+
+@pytest.mark.parametrize("name", sorted(EXIT_CODES))
+def test_the_docstring_of_an_error_says_what_happened_and_what_to_do(name: str) -> None:
+    message = " ".join((family()[name].__doc__ or "").split())
+    assert message.endswith(".")
+    assert len(message.split(". ")) >= 2, "a sentence for the cause, one for the remedy"
+
+
+def test_the_message_is_one_line_with_the_detail_behind_it() -> None:
+    error = DatabaseDown("connection refused")
+    assert str(error).startswith("PostgreSQL does not answer. Start it")
+    assert str(error).endswith("Detail: connection refused")
+    assert "\n" not in str(errors.SchemaMismatch())
+
+
+def test_a_server_that_is_down_can_be_caught_as_a_dependency() -> None:
+    assert isinstance(DatabaseDown(), DependencyDown)
+
+
+def test_a_configuration_error_lists_every_problem_with_its_remedy() -> None:
+    error = ConfigurationError([Problem("A", "is wrong", "Do this."), Problem("B", "is missing", "Do that.")])
+    assert [line.strip() for line in str(error).splitlines()[1:]] == [
+        "- A: is wrong. Do this.",
+        "- B: is missing. Do that.",
+    ]
+
+
+def test_errors_survive_a_process_boundary() -> None:
+    configuration = ConfigurationError([Problem("A", "is wrong", "Do this.")])
+    assert pickle.loads(pickle.dumps(configuration)).problems == configuration.problems
+    assert str(pickle.loads(pickle.dumps(NotFound("event 7")))) == str(NotFound("event 7"))
