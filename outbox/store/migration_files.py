@@ -24,7 +24,14 @@ class Migration:
 
     @property
     def checksum(self) -> str:
-        return hashlib.sha256(self.text.encode()).hexdigest()
+        """Of the code alone: a better comment is not another migration."""
+        return hashlib.sha256(self.code.encode()).hexdigest()
+
+    @property
+    def code(self) -> str:
+        """The file without lines of comment."""
+        lines = (line.rstrip() for line in self.text.splitlines() if not line.lstrip().startswith("--"))
+        return "\n".join(line for line in lines if line)
 
     @property
     def why(self) -> str:
@@ -47,8 +54,7 @@ class Migration:
     @property
     def statements(self) -> list[str]:
         """Single statements of a concurrent file, which holds no function bodies."""
-        code = "\n".join(line for line in self.text.splitlines() if not line.startswith("--"))
-        return [part.strip() for part in code.split(";\n") if part.strip()]
+        return [part.strip() for part in self.code.split(";") if part.strip()]
 
     def _section(self, title: str) -> list[str]:
         found: list[str] = []

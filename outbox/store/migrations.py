@@ -1,29 +1,45 @@
-"""Owns bringing the schema to the number this program needs; it does not know what the tables mean."""
+"""Owns what `outbox migrate` does: choose what is missing and apply or show it; it knows no table."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from typing import NamedTuple
 
-import psycopg
-from psycopg.conninfo import make_conninfo
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
-
-from outbox.errors import OutboxError
-from outbox.store import adoption, migration_files
+from outbox.errors import SchemaMismatch
+from outbox.store import adoption, migration_files, migration_session, schema_state, slow_indexes
 from outbox.store.migration_files import Migration
-from outbox.store.patience import run_in_transaction
+from outbox.store.schema_state import (
+    SchemaState,
+    SchemaStatus,
+    check_schema,
+    has_by_entity,
+    has_by_type,
+    has_notify,
+)
 
-LOCK_KEY = 0x6F7574626F78  # "outbox"
-_WAIT_FOR_OTHERS_SECONDS = 3600
+__all__ = [
+    "PlannedStep",
+    "SchemaState",
+    "SchemaStatus",
+    "check_schema",
+    "has_by_entity",
+    "has_by_type",
+    "has_notify",
+    "migrate",
+    "plan",
+    "sql",
+    "status",
+]
+
+Say = Callable[[str], None]
 
 
-class MigrationChanged(OutboxError):
-    """A migration that this database already has reads differently now. Install the program that wrote it, or undo
-    that migration by hand (its header says how) and run `outbox migrate` again."""
+class PlannedStep(NamedTuple):
+    """One thing that `migrate` would do."""
 
-    exit_code = 78
+    name: str
+    why: str
+    adopts: bool
 
 
 def migrate(
@@ -33,70 +49,61 @@ def migrate(
     by_entity: bool = False,
     notify: bool = False,
     drop_slow_indexes: bool = False,
+    say: Say = lambda _: None,
 ) -> list[str]:
-    """Apply what is missing and return the names applied. Safe to run twice at once and to kill at any point."""
-    wanted = {"by_type": by_type, "by_entity": by_entity, "notify": notify}
-    with _connect(database_url) as conn, _only_one(conn):
-        conn.execute(migration_files.numbered()[0].text)  # type: ignore[call-overload]
-        names = [name for name in map(lambda m: _apply(conn, m), _missing(conn, wanted)) if name]
-        if drop_slow_indexes:
-            names += [f"dropped index {index}" for index in adoption.drop_slow_indexes(conn)]
-        return names
+    """Apply what is missing and return the names applied. Safe to run twice at once and to kill anywhere."""
+    parts = _chosen(by_type=by_type, by_entity=by_entity, notify=notify)
+    with migration_session.connect(database_url) as conn, migration_session.only_one(conn, say):
+        _refuse_strange(check_schema(conn))
+        pending = schema_state.pending(conn, parts)
+        for migration in pending:
+            say(f"applying {migration.name}")
+            migration_session.apply(conn, migration, say)
+        dropped = slow_indexes.drop(conn) if drop_slow_indexes else []
+    return [*(migration.name for migration in pending), *(f"dropped index {name}" for name in dropped)]
 
 
-def _missing(conn: psycopg.Connection, wanted: dict[str, bool]) -> list[Migration]:
-    applied = dict(conn.execute("select name, checksum from search_outbox_migrations").fetchall())
-    everything = [*migration_files.numbered(), *(migration_files.part(p) for p in wanted if wanted[p])]
-    changed = [m.name for m in everything if applied.get(m.name, m.checksum) != m.checksum]
-    if changed:
-        raise MigrationChanged(", ".join(changed))
-    return [migration for migration in everything if migration.name not in applied]
+def status(database_url: str) -> SchemaStatus:
+    """What is applied, what is not, the optional parts, and indexes that slow claims down."""
+    with migration_session.connect(database_url) as conn:
+        return schema_state.read_status(conn)
 
 
-def _apply(conn: psycopg.Connection, migration: Migration) -> str:
-    started = time.monotonic()
+def plan(
+    database_url: str, *, by_type: bool = False, by_entity: bool = False, notify: bool = False
+) -> list[PlannedStep]:
+    """What `migrate` would do, each step with its reason. Raises `CannotAdopt` where migrate would."""
+    parts = _chosen(by_type=by_type, by_entity=by_entity, notify=notify)
+    with migration_session.connect(database_url) as conn:
+        _refuse_strange(check_schema(conn))
+        pending = schema_state.pending(conn, parts)
+        adopts = adoption.is_needed(conn) and any(m.name == migration_session.EVENTS for m in pending)
+        if adopts:
+            adoption.refuse_unfit(conn)
+        return [PlannedStep(m.name, m.why, adopts and m.name == migration_session.EVENTS) for m in pending]
+
+
+def sql(*, by_type: bool = False, by_entity: bool = False, notify: bool = False) -> str:
+    """The whole schema as a script for psql, for a database that has no events table yet."""
+    parts = _chosen(by_type=by_type, by_entity=by_entity, notify=notify)
+    wanted = [*migration_files.numbered(), *map(migration_files.part, parts)]
+    return "\n".join(map(_as_script, wanted))
+
+
+def _as_script(migration: Migration) -> str:
+    number = "null" if migration.number is None else migration.number
+    values = f"('{migration.name}', {number}, '{migration.checksum}')"
+    record = f"insert into search_outbox_migrations (name, number, checksum)\n    values {values};\n"  # noqa: S608
     if migration.concurrent:
-        for statement in migration.statements:
-            _build_index(conn, statement)
-        _record(conn, migration, started)
-    else:
-        run_in_transaction(conn, migration.text, lambda: _record(conn, migration, started))
-    return migration.name
+        return f"{migration.text}\n{record}"
+    return f"begin;\n{migration.text}\n{record}commit;\n"
 
 
-def _build_index(conn: psycopg.Connection, statement: str) -> None:
-    conn.execute(statement)  # type: ignore[call-overload]
+def _chosen(**parts: bool) -> tuple[str, ...]:
+    return tuple(name for name in migration_files.PARTS if parts[name])
 
 
-def _record(conn: psycopg.Connection, migration: Migration, started: float, mode: str = "created") -> None:
-    conn.execute(
-        "insert into search_outbox_migrations (name, number, checksum, mode, duration_ms) values (%s, %s, %s, %s, %s)",
-        (
-            migration.name,
-            migration.number,
-            migration.checksum,
-            mode,
-            int((time.monotonic() - started) * 1000),
-        ),
-    )
-
-
-def _connect(database_url: str) -> psycopg.Connection:
-    url = database_url.replace("postgresql+psycopg://", "postgresql://", 1)
-    return psycopg.connect(make_conninfo(url, application_name="outbox migrate"), autocommit=True)
-
-
-@contextmanager
-def _only_one(conn: psycopg.Connection) -> Iterator[None]:
-    """One migration at a time. Polled: a session that waits inside pg_advisory_lock holds a snapshot, and the other
-    one's CREATE INDEX CONCURRENTLY would wait for it for ever."""
-    tries = Retrying(
-        retry=retry_if_result(lambda got: not got),
-        wait=wait_fixed(0.2),
-        stop=stop_after_delay(_WAIT_FOR_OTHERS_SECONDS),
-    )
-    tries(lambda: conn.execute("select pg_try_advisory_lock(%s)", (LOCK_KEY,)).fetchone() == (True,))
-    try:
-        yield
-    finally:
-        conn.execute("select pg_advisory_unlock(%s)", (LOCK_KEY,))
+def _refuse_strange(schema: SchemaState) -> None:
+    """A schema from another release is left alone: applying to it could only make it worse."""
+    if schema.state in ("too_new", "changed"):
+        raise SchemaMismatch(str(schema))

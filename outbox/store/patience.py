@@ -1,56 +1,60 @@
-"""Owns taking strong table locks without making producers wait long: short tries, pauses between; no SQL of its own.
+"""Owns taking strong table locks without making producers wait long; it holds no SQL of its own.
 
-A statement that waits for a lock makes everyone behind it wait too. So each try gives up after `lock_timeout`, lets
-the queue pass, and tries again.
+A statement that waits for a lock makes everyone behind it wait too. So each try gives up after the lock
+timeout, lets the queue pass, and tries again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 import psycopg
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from outbox.errors import OutboxError
 
-LOCK_TIMEOUT_MS = 500
-"""The longest that one try may hold up a producer."""
+LOCK_TIMEOUT_MS = 1500
+"""The longest that one try may hold up a producer. Above PostgreSQL's deadlock_timeout (1 s): only who waits
+longer than that makes an autovacuum of the table step aside."""
 
-TRY_FOR_SECONDS = 300
+TRY_FOR_SECONDS = 300.0
 
-Result = TypeVar("Result")
+_BUSY = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 
 
 class TableBusy(OutboxError):
-    """A table stayed locked by other sessions. Nothing is lost: look for long transactions in pg_stat_activity, let
-    them end, and run the command again; it goes on where it stopped."""
+    """A table stayed locked by other sessions. Nothing is lost: look for long transactions in pg_stat_activity,
+    let them end, and run the command again; it goes on where it stopped."""
 
     exit_code = 75
 
 
-def with_patience(step: Callable[[], Result], *, try_for_seconds: float = TRY_FOR_SECONDS) -> Result:
+def with_patience(step: Callable[[], None], *, try_for_seconds: float = TRY_FOR_SECONDS) -> None:
     """Run `step` until it gets its locks. It must be safe to repeat after a lock timeout or a deadlock."""
     tries = Retrying(
-        retry=retry_if_exception_type((psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)),
+        retry=retry_if_exception_type(_BUSY),
         wait=wait_random_exponential(multiplier=0.2, max=5),
         stop=stop_after_delay(try_for_seconds),
         reraise=True,
     )
     try:
-        return tries(step)
-    except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as busy:
+        tries(step)
+    except _BUSY as busy:
         raise TableBusy(str(busy).splitlines()[0]) from busy
 
 
-def run_in_transaction(conn: psycopg.Connection, statements: str, after: Callable[[], None]) -> None:
-    """Run a whole file and `after` in one transaction, under the lock timeout, with patience."""
+def in_transaction(
+    conn: psycopg.Connection,
+    *works: Callable[[], object],
+    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+    try_for_seconds: float = TRY_FOR_SECONDS,
+) -> None:
+    """Run `works` in one transaction under the lock timeout, and again until they get their locks."""
 
     def step() -> None:
         with conn.transaction():
-            conn.execute(f"set local lock_timeout = {LOCK_TIMEOUT_MS}")  # type: ignore[call-overload]
-            if statements.strip():
-                conn.execute(statements)  # type: ignore[call-overload]
-            after()
+            conn.execute("select set_config('lock_timeout', %s, true)", (f"{lock_timeout_ms}ms",))
+            for work in works:
+                work()
 
-    with_patience(step)
+    with_patience(step, try_for_seconds=try_for_seconds)

@@ -1,0 +1,102 @@
+"""Owns applying one migration on a connection of its own, one program at a time; it does not choose which."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from outbox.errors import DatabaseDown, OutboxError
+from outbox.store import adoption, schema_state
+from outbox.store.migration_files import Migration
+from outbox.store.patience import in_transaction
+
+LOCK_KEY = 0x6F7574626F78  # "outbox"
+WAIT_FOR_OTHERS_SECONDS = 3600
+EVENTS = "0002_events"
+
+Say = Callable[[str], None]
+
+
+class MigrationRunning(OutboxError):
+    """Another `outbox migrate` has been at work on this database for too long. Look for it in
+    pg_stat_activity (application_name 'outbox migrate'), and run the command again when it has ended."""
+
+    exit_code = 75
+
+
+def connect(database_url: str) -> psycopg.Connection:
+    """An autocommit session without the role's time limits: an index of millions of rows takes its time."""
+    url = database_url.replace("postgresql+psycopg://", "postgresql://", 1)
+    try:
+        conn = psycopg.connect(make_conninfo(url, application_name="outbox migrate"), autocommit=True)
+    except psycopg.OperationalError as down:
+        raise DatabaseDown(str(down).splitlines()[0]) from down
+    conn.execute("set statement_timeout = 0; set lock_timeout = 0; set idle_in_transaction_session_timeout = 0")
+    return conn
+
+
+@contextmanager
+def only_one(conn: psycopg.Connection, say: Say) -> Iterator[None]:
+    """Hold the migrations' lock. Polled: a session that waits inside pg_advisory_lock holds a snapshot, and
+    the other one's CREATE INDEX CONCURRENTLY would wait for it for ever."""
+    tries = Retrying(
+        retry=retry_if_result(lambda got: not got),
+        wait=wait_fixed(0.2),
+        stop=stop_after_delay(WAIT_FOR_OTHERS_SECONDS),
+        before_sleep=lambda state: say("waiting for another migrate") if state.attempt_number == 1 else None,
+    )
+    try:
+        tries(lambda: conn.execute("select pg_try_advisory_lock(%s)", (LOCK_KEY,)).fetchone() == (True,))
+    except RetryError as late:
+        raise MigrationRunning from late
+    try:
+        yield
+    finally:
+        if not conn.broken:
+            conn.execute("select pg_advisory_unlock(%s)", (LOCK_KEY,))
+
+
+def apply(conn: psycopg.Connection, migration: Migration, say: Say) -> None:
+    """Apply one migration and record it: in one transaction, or step by step where that cannot be."""
+    record = partial(_record, conn, migration, time.monotonic())
+    if migration.concurrent:
+        for statement in migration.statements:
+            _build_index(conn, statement)
+        record()
+    elif migration.name == EVENTS and adoption.is_needed(conn):
+        adoption.adopt_columns(conn, say)
+        record(mode="adopted")
+    elif migration.fills_adopted_rows and schema_state.was_adopted(conn):
+        adoption.fill_rows(conn, say)
+        in_transaction(conn, partial(adoption.forget_list, conn), partial(record, mode="adopted"))
+    else:
+        in_transaction(conn, partial(conn.execute, migration.text.encode()), record)
+
+
+def _build_index(conn: psycopg.Connection, statement: str) -> None:
+    """Build one index. A build that was killed leaves an invalid index of that name, which must go first."""
+    name = re.search(r"if not exists (\w+)", statement)
+    if name and _is_invalid(conn, name[1]):
+        conn.execute(sql.SQL("drop index concurrently {}").format(sql.Identifier(name[1])))
+    conn.execute(statement.encode())
+
+
+def _is_invalid(conn: psycopg.Connection, index: str) -> bool:
+    query = "select exists (select from pg_index where indexrelid = to_regclass(%s) and not indisvalid)"
+    return conn.execute(query, (index,)).fetchone() == (True,)
+
+
+def _record(conn: psycopg.Connection, migration: Migration, started: float, mode: str = "created") -> None:
+    duration_ms = int((time.monotonic() - started) * 1000)
+    conn.execute(
+        "insert into search_outbox_migrations (name, number, checksum, mode, duration_ms) values (%s, %s, %s, %s, %s)",
+        (migration.name, migration.number, migration.checksum, mode, duration_ms),
+    )

@@ -1,0 +1,162 @@
+"""Owns telling which schema a database has and what it lacks; it changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+import psycopg
+
+from outbox.store import migration_files, slow_indexes
+from outbox.store.migration_files import PARTS, Migration
+
+State = Literal["ok", "missing", "too_old", "too_new", "changed"]
+
+_REMEDY: dict[State, str] = {
+    "ok": "",
+    "missing": "Run `outbox migrate`.",
+    "too_old": "Run `outbox migrate`.",
+    "too_new": "This program is older than the schema: install the newer one.",
+    "changed": "Install the program that wrote it, or undo that migration by hand (its header says how) "
+    "and run `outbox migrate`.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaState:
+    """What the daemon asks at its start. `found` is 0 where nothing of ours is there."""
+
+    state: State
+    found: int
+    needed: int
+    missing: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.state == "ok"
+
+    @property
+    def remedy(self) -> str:
+        return _REMEDY[self.state]
+
+    def __str__(self) -> str:
+        if self.ok:
+            return f"schema {self.found}"
+        word = self.state.replace("_", " ")
+        lacking = f" ({', '.join(self.missing)})" if self.missing else ""
+        return f"schema {self.found} is {word}{lacking}, {self.needed} is needed. {self.remedy}"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """One row of `search_outbox_migrations`."""
+
+    name: str
+    number: int | None
+    checksum: str
+    mode: str
+    applied_at: datetime
+    applied_by: str
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaStatus:
+    """Everything that `outbox migrate status` shows."""
+
+    schema: SchemaState
+    applied: tuple[Applied, ...]
+    pending: tuple[str, ...]
+    parts: dict[str, bool]
+    adopted: bool
+    rows_to_fill: int
+    slow_indexes: tuple[slow_indexes.SlowIndex, ...] = field(default=())
+
+
+def check_schema(conn: psycopg.Connection) -> SchemaState:
+    """Whether this program fits the schema that `conn` sees. Cheap: one small table."""
+    known = {migration.name: migration for migration in migration_files.numbered()}
+    rows = applied(conn)
+    have = {row.name: row.checksum for row in rows if row.number is not None}
+    found = max((row.number for row in rows if row.number is not None), default=0)
+    missing = tuple(name for name in known if name not in have)
+    changed = tuple(name for name, checksum in have.items() if name in known and known[name].checksum != checksum)
+    state = _judge(found, missing, changed)
+    return SchemaState(state, found, migration_files.latest(), changed if state == "changed" else missing)
+
+
+def _judge(found: int, missing: tuple[str, ...], changed: tuple[str, ...]) -> State:
+    if found > migration_files.latest():
+        return "too_new"
+    if changed:
+        return "changed"
+    if missing:
+        return "too_old" if found else "missing"
+    return "ok"
+
+
+def applied(conn: psycopg.Connection) -> tuple[Applied, ...]:
+    """What was applied, in order; nothing where the table of migrations is not there."""
+    if not _exists(conn, "search_outbox_migrations"):
+        return ()
+    rows = conn.execute(
+        "select name, number, checksum, mode, applied_at, applied_by, duration_ms"
+        " from search_outbox_migrations order by number nulls last, applied_at"
+    ).fetchall()
+    return tuple(Applied(*row) for row in rows)
+
+
+def was_adopted(conn: psycopg.Connection) -> bool:
+    """True where the events table was there before us."""
+    return any(row.mode == "adopted" for row in applied(conn))
+
+
+def read_status(conn: psycopg.Connection) -> SchemaStatus:
+    """The whole story of the schema."""
+    return SchemaStatus(
+        schema=check_schema(conn),
+        applied=applied(conn),
+        pending=tuple(migration.name for migration in pending(conn)),
+        parts={part: has_part(conn, part) for part in PARTS},
+        adopted=was_adopted(conn),
+        rows_to_fill=_rows_to_fill(conn),
+        slow_indexes=tuple(slow_indexes.find(conn)) if _exists(conn, "search_outbox_events") else (),
+    )
+
+
+def pending(conn: psycopg.Connection, parts: tuple[str, ...] = ()) -> list[Migration]:
+    """What `migrate` would apply now."""
+    have = {row.name for row in applied(conn)}
+    wanted = [*migration_files.numbered(), *map(migration_files.part, parts)]
+    return [migration for migration in wanted if migration.name not in have]
+
+
+def has_by_type(conn: psycopg.Connection) -> bool:
+    """Whether claims by entity type have their indexes."""
+    return has_part(conn, "by_type")
+
+
+def has_by_entity(conn: psycopg.Connection) -> bool:
+    """Whether an entity's done events can be found by its id."""
+    return has_part(conn, "by_entity")
+
+
+def has_notify(conn: psycopg.Connection) -> bool:
+    """Whether inserts wake a LISTEN on `search_outbox`."""
+    return has_part(conn, "notify")
+
+
+def has_part(conn: psycopg.Connection, part: str) -> bool:
+    return any(row.name == part for row in applied(conn))
+
+
+def _rows_to_fill(conn: psycopg.Connection) -> int:
+    if not _exists(conn, "search_outbox_adoption"):
+        return 0
+    row = conn.execute("select count(*) from search_outbox_adoption").fetchone()
+    return int(row[0]) if row else 0
+
+
+def _exists(conn: psycopg.Connection, table: str) -> bool:
+    return conn.execute("select to_regclass(%s) is not null", (table,)).fetchone() == (True,)

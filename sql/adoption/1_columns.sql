@@ -1,0 +1,32 @@
+-- Adds what the table lacks. Every new column is nullable or has a constant default (now() counts as one: it is
+-- evaluated once), so nothing is rewritten; types of columns that are there stay. seq has no default yet: first its
+-- sequence must stand above the rows that are here.
+alter table search_outbox_events
+    add column if not exists seq                    bigint,
+    add column if not exists payload                json,
+    add column if not exists routing                text,
+    add column if not exists idempotency_key        text,
+    add column if not exists attempts               int not null default 0,
+    add column if not exists replay_count           int not null default 0,
+    add column if not exists abandoned_count        int not null default 0,
+    add column if not exists max_attempts           int,
+    add column if not exists owner                  text,
+    add column if not exists lease_until            timestamptz,
+    add column if not exists lease_token            uuid,
+    add column if not exists processing_started_at  timestamptz,
+    add column if not exists last_attempt_at        timestamptz,
+    add column if not exists next_retry_at          timestamptz,
+    add column if not exists processed_at           timestamptz,
+    add column if not exists failed_at              timestamptz,
+    add column if not exists error_reason           text,
+    add column if not exists error_code             text,
+    add column if not exists error                  text,
+    add column if not exists error_fingerprint      text,
+    add column if not exists dead_reason            text,
+    add column if not exists error_detail           json,
+    add column if not exists last_replayed_at       timestamptz,
+    add column if not exists last_replayed_by       text,
+    add column if not exists last_replayed_reason   text,
+    add column if not exists traceparent            text,
+    add column if not exists tracestate             text,
+    add column if not exists updated_at             timestamptz not null default now();
