@@ -1,0 +1,7 @@
+"""PostgreSQL and Elasticsearch without Docker, for `outbox up`, tests and labs; not for production."""
+
+from outbox.embedded.elasticsearch import EmbeddedElasticsearch, TlsFiles
+from outbox.embedded.postgres import EmbeddedPostgres
+from outbox.embedded.stack import EmbeddedStack
+
+__all__ = ["EmbeddedElasticsearch", "EmbeddedPostgres", "EmbeddedStack", "TlsFiles"]

@@ -1,0 +1,64 @@
+"""Owns `python -m outbox.embedded`: the servers alone, for scripts and for developing; it projects nothing.
+
+    python -m outbox.embedded fetch     get Elasticsearch if it is not there
+    python -m outbox.embedded serve     fresh servers until Ctrl-C or SIGTERM; prints their addresses
+
+OUTBOX_ES_VERSION, OUTBOX_ES_HOME and OUTBOX_DATA_DIR are read as by `outbox up`; a heap may follow `serve`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from outbox.embedded.distribution import existing_distribution, fetched_distribution
+from outbox.embedded.elasticsearch import to_stderr
+from outbox.embedded.folders import default_data_dir
+from outbox.embedded.stack import EmbeddedStack
+from outbox.errors import OutboxError
+
+
+def main(arguments: list[str]) -> int:
+    verbs = {"fetch": fetch, "serve": serve}
+    if not arguments or arguments[0] not in verbs:
+        to_stderr(__doc__ or "")
+        return 2
+    try:
+        verbs[arguments[0]](*arguments[1:])
+    except OutboxError as problem:
+        to_stderr(str(problem))
+        return problem.exit_code
+    return 0
+
+
+def _version() -> str:
+    return os.environ.get("OUTBOX_ES_VERSION", "8")
+
+
+def _home() -> Path | None:
+    given = os.environ.get("OUTBOX_ES_HOME")
+    return Path(given) if given else None
+
+
+def fetch() -> None:
+    if home := _home():
+        existing_distribution(home)
+    else:
+        fetched_distribution(default_data_dir(), _version(), to_stderr)
+
+
+def serve(heap: str = "1g") -> None:
+    # Blocked before the servers start, so that no moment is left in which a signal is lost.
+    ends = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    with EmbeddedStack(es_version=_version(), es_home=_home(), es_heap=heap, temporary=True) as stack:
+        sys.stdout.write(f"export OUTBOX_TEST_DATABASE_URL={stack.database_url}\n")
+        sys.stdout.write(f"export OUTBOX_TEST_ELASTIC_URL={stack.elastic_url}\n")
+        sys.stdout.flush()
+        signal.sigwait(ends)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,118 @@
+"""Owns where the embedded servers keep their files and that one folder serves one owner; it starts nothing.
+
+DATA_DIR/elasticsearch-8.14.1/     fetched once, shared, read-only
+DATA_DIR/stacks/1, 2, ...          one a running stack; the next start takes the first that is free
+DATA_DIR/stacks/temporary-*        removed when left, or by the next start when its owner was killed
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import IO
+
+import platformdirs
+
+from outbox.embedded.errors import FolderInUse
+
+TEMPORARY = "temporary-"
+
+
+def default_data_dir() -> Path:
+    """The user's cache folder; for root the machine's, since root's home is closed to unprivileged servers."""
+    if given := os.environ.get("OUTBOX_DATA_DIR"):
+        return Path(given).expanduser().resolve()
+    if os.geteuid() == 0 and not os.environ.get("XDG_CACHE_HOME"):
+        return Path(platformdirs.site_cache_dir("outbox", appauthor=False))
+    return Path(platformdirs.user_cache_dir("outbox", appauthor=False))
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents so that an unprivileged server can pass through, whatever the umask."""
+    if not folder.exists():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)
+
+
+class FolderLock:
+    """The right to use a folder; the system takes it back when the owner dies, however it dies."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._file: IO[str] | None = None
+
+    def acquire(self, *, wait: bool = False, on_wait: Callable[[], None] | None = None) -> bool:
+        """Take the lock; False when another owner has it and `wait` is not set."""
+        if self._file is not None:
+            return True
+        make_folder(self.folder)
+        file = (self.folder / "lock").open("a+")
+        if not _try_lock(file):
+            if not wait:
+                file.close()
+                return False
+            if on_wait:
+                on_wait()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        self._file = file
+        return True
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    @property
+    def held(self) -> bool:
+        return self._file is not None
+
+
+def _try_lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def stack_folder(data_dir: Path) -> Iterator[Path]:
+    """The first stack folder that nobody uses: a second stack gets its own, and each finds its data again."""
+    for number in count(1):
+        lock = FolderLock(data_dir / "stacks" / str(number))
+        if lock.acquire():
+            break
+    try:
+        yield lock.folder
+    finally:
+        lock.release()
+
+
+@contextmanager
+def temporary_folder(data_dir: Path) -> Iterator[Path]:
+    """A folder of its own, removed when left; not where the system's are, since Elasticsearch 9 refuses that."""
+    lock = FolderLock(data_dir / "stacks" / f"{TEMPORARY}{uuid.uuid4().hex[:12]}")
+    if not lock.acquire():
+        raise FolderInUse(str(lock.folder))
+    try:
+        yield lock.folder
+    finally:
+        shutil.rmtree(lock.folder, ignore_errors=True)
+        lock.release()
+
+
+def abandoned_folders(data_dir: Path) -> Iterator[Path]:
+    """Temporary folders whose owner is gone; each is locked while it is yielded, and removed afterwards."""
+    for folder in (data_dir / "stacks").glob(f"{TEMPORARY}*"):
+        lock = FolderLock(folder)
+        if lock.acquire():
+            yield folder
+            shutil.rmtree(folder, ignore_errors=True)
+            lock.release()

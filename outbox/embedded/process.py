@@ -1,0 +1,166 @@
+"""Owns one supervised server process: start it, know it again, end it; not which server it is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from outbox.embedded import supervisor
+from outbox.embedded.account import Account
+
+STOP_SECONDS = 30.0
+# Stands in the arguments of every JVM of ours, followed by its folder.
+MARK = "-Doutbox.embedded.folder="
+# What a server needs of the caller's environment: none of its secrets.
+ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
+
+
+@dataclass(frozen=True)
+class Command:
+    """How a server is run and which signal asks it to end."""
+
+    argv: list[str]
+    cwd: Path
+    env: dict[str, str]
+    stop_signal: int
+
+
+class SupervisedProcess:
+    """A server under its supervisor; it ends when this object is stopped or this Python process dies."""
+
+    def __init__(self, command: Command, account: Account, log: Path) -> None:
+        task = {
+            "argv": command.argv,
+            "cwd": str(command.cwd),
+            "env": {**{n: os.environ[n] for n in ENVIRONMENT if n in os.environ}, **command.env},
+            "uid": account.uid,
+            "gid": account.gid,
+            "stop_signal": command.stop_signal,
+            "stop_seconds": STOP_SECONDS,
+        }
+        with log.open("ab") as output:
+            self._popen = subprocess.Popen(
+                [sys.executable, "-I", "-S", supervisor.__file__],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C is for the parent, which stops the servers in its own order
+            )
+        assert self._popen.stdin is not None
+        self._popen.stdin.write(json.dumps(task).encode() + b"\n")
+        self._popen.stdin.flush()
+
+    @property
+    def running(self) -> bool:
+        return self._popen.poll() is None
+
+    def processes(self) -> list[psutil.Process]:
+        """The server's processes, outermost first, without the supervisor."""
+        try:
+            return psutil.Process(self._popen.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+    def stop(self) -> None:
+        """Ask it to end, and be sure that it did."""
+        assert self._popen.stdin is not None
+        self._popen.stdin.close()
+        self._popen.wait(STOP_SECONDS + 10)
+
+    def kill(self) -> None:
+        """kill -9 for all of it at once, as a crash would."""
+        victims = self.processes()
+        send(victims, signal.SIGKILL)
+        await_end(victims, 10)
+        self.stop()
+
+
+def send(processes: Iterable[psutil.Process], number: int) -> None:
+    """Signal each that still is what it was: psutil refuses a pid that was given to another process since."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+
+def end_servers_in(folder: Path) -> None:
+    """End what a killed owner left running in a folder; whoever calls this holds the folder's lock."""
+    # SIGINT is PostgreSQL's fast shutdown and an orderly end for a JVM; its SIGTERM would wait for clients.
+    left = [process for process in psutil.process_iter() if serves_in(process, folder)]
+    send(left, signal.SIGINT)
+    send(await_end(left, STOP_SECONDS), signal.SIGKILL)
+    await_end(left, 10)
+
+
+def await_end(processes: Iterable[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Wait for processes to end; those that did not. A zombie has ended, whoever forgets to reap it."""
+    deadline = time.monotonic() + seconds
+    while alive := [process for process in processes if _lives(process)]:
+        if time.monotonic() > deadline:
+            return alive
+        time.sleep(0.02)
+    return []
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def serves_in(process: psutil.Process, folder: Path) -> bool:
+    """Whether a process provably is a server of this folder: by its arguments, or PostgreSQL's working folder.
+
+    A reader of our logs or a shell in our folder is neither.
+    """
+    try:
+        if any(_is_within(argument.removeprefix(MARK), folder) for argument in _marked(process)):
+            return True
+        return process.name() == "postgres" and _is_within(process.cwd(), folder)
+    except psutil.Error:
+        return False
+
+
+def _marked(process: psutil.Process) -> list[str]:
+    return [argument for argument in process.cmdline() if argument.startswith(MARK)]
+
+
+def _is_within(path: str, folder: Path) -> bool:
+    return Path(path).is_relative_to(folder)
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on now; a caller that loses the race for it asks again."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def port_is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def tail(log: Path, lines: int = 25) -> str:
+    """The end of a log, for an error message."""
+    if not log.exists():
+        return "(no log was written)"
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 16_384))
+        return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])

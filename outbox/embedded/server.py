@@ -1,0 +1,165 @@
+"""Owns the life of one embedded server, whichever it is: start, stop, kill, freeze, and what a crash left.
+
+What differs (its files, its command, how it answers) is said by `postgres.py` and `elasticsearch.py`.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from outbox.embedded.account import Account
+from outbox.embedded.errors import EmbeddedServerFailed, FolderInUse, PortTaken
+from outbox.embedded.folders import FolderLock, abandoned_folders, default_data_dir, temporary_folder
+from outbox.embedded.process import (
+    Command,
+    SupervisedProcess,
+    end_servers_in,
+    free_port,
+    port_is_free,
+    send,
+    tail,
+)
+
+
+class EmbeddedServer(ABC):
+    """A server in a folder of its own, reachable on 127.0.0.1 only; it keeps its port through restarts."""
+
+    title: str
+    ready_seconds: float
+    port_taken_marks: tuple[str, ...]
+
+    def __init__(self, folder: Path, *, port: int | None = None) -> None:
+        self.folder = folder.resolve()
+        self.log = self.folder / "server.log"
+        self._asked_port = port
+        self._port: int | None = port
+        self._lock = FolderLock(self.folder)
+        self._process: SupervisedProcess | None = None
+        self._account = Account.for_servers()
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Write what must lie in the folder before the server starts."""
+
+    @abstractmethod
+    def _command(self) -> Command: ...
+
+    @abstractmethod
+    def _answers(self) -> bool:
+        """Whether it serves requests now."""
+
+    @property
+    @abstractmethod
+    def url(self) -> str: ...
+
+    @property
+    def port(self) -> int:
+        assert self._port is not None, f"{self.title} was not started"
+        return self._port
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.running
+
+    def start(self) -> Self:
+        self.launch()
+        self.await_ready()
+        return self
+
+    def launch(self) -> None:
+        """Start it without waiting for its first answer."""
+        if not self._lock.acquire():
+            raise FolderInUse(str(self.folder))
+        try:
+            self._account.give_folder(self.folder)
+            end_servers_in(self.folder)
+            self._run()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _run(self) -> None:
+        if self._asked_port is not None and not port_is_free(self._asked_port):
+            raise PortTaken(f"{self.title}, port {self._asked_port}")
+        self._port = self._port if self._port and port_is_free(self._port) else free_port()
+        if self.log.exists():
+            self.log.replace(self.log.with_suffix(".log.1"))
+        self._prepare()
+        self._process = SupervisedProcess(self._command(), self._account, self.log)
+
+    def await_ready(self) -> None:
+        deadline = time.monotonic() + self.ready_seconds
+        while not self._answers():
+            if not self.running:
+                self._lost_start()
+            elif time.monotonic() > deadline:
+                self.stop()
+                raise EmbeddedServerFailed(f"{self.title}: no answer in {self.ready_seconds} s\n{tail(self.log)}")
+            time.sleep(0.05)
+
+    def _lost_start(self) -> None:
+        """It died before its first answer: try another port if it lost the race for this one, else fail."""
+        said = tail(self.log)
+        if self._asked_port is None and any(mark in said for mark in self.port_taken_marks):
+            self._port = None
+            self._run()
+            return
+        self._lock.release()
+        raise EmbeddedServerFailed(f"{self.title}:\n{said}")
+
+    def stop(self) -> None:
+        """End it in good order; nothing happens when it does not run."""
+        if self._process is not None:
+            self.thaw()
+            self._process.stop()
+            self._process = None
+        self._lock.release()
+
+    def kill(self) -> None:
+        """End it as a crash would; `start` recovers."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+        self._lock.release()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def freeze(self) -> None:
+        """Stop it from answering while its connections stay open, as a hung machine would."""
+        self._signal_all(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, number: int) -> None:
+        if self._process is not None:
+            send(self._process.processes(), number)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @classmethod
+    @contextmanager
+    def temporary(cls, data_dir: Path | None = None, **options: Any) -> Iterator[Self]:
+        """A server with fresh data in a folder that is removed afterwards; options as for the class."""
+        place = data_dir or default_data_dir()
+        remove_abandoned(place)
+        with temporary_folder(place) as folder, cls(folder / cls.title.lower(), **options) as server:
+            yield server
+
+
+def remove_abandoned(data_dir: Path) -> None:
+    """End and remove what temporary servers left whose owner was killed."""
+    for folder in abandoned_folders(data_dir):
+        end_servers_in(folder)

@@ -1,0 +1,100 @@
+"""Owns the pair of servers that `outbox up` starts when none were given; it creates no table and no index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from outbox.embedded.distribution import Report
+from outbox.embedded.elasticsearch import EmbeddedElasticsearch, to_stderr
+from outbox.embedded.folders import default_data_dir, stack_folder, temporary_folder
+from outbox.embedded.postgres import EmbeddedPostgres
+from outbox.embedded.server import remove_abandoned
+
+
+class EmbeddedStack:
+    """PostgreSQL and Elasticsearch, each started only where no address is given.
+
+    Its data is kept and found again by the next start. A second stack started meanwhile gets a folder and data
+    of its own. When this process dies, kill -9 included, both servers stop.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path | None = None,
+        *,
+        database_url: str | None = None,
+        elastic_url: str | None = None,
+        es_version: str = "8",
+        es_home: Path | None = None,
+        es_heap: str = "512m",
+        pg_settings: Mapping[str, str] | None = None,
+        temporary: bool = False,
+        report: Report = to_stderr,
+    ) -> None:
+        self.data_dir = (data_dir or default_data_dir()).expanduser().resolve()
+        self._given_database_url = database_url
+        self._given_elastic_url = elastic_url
+        self._es_version = es_version
+        self._es_home = es_home
+        self._es_heap = es_heap
+        self._pg_settings = pg_settings
+        self._report = report
+        self._temporary = temporary
+        self._open = ExitStack()
+        self.postgres: EmbeddedPostgres | None = None
+        self.elasticsearch: EmbeddedElasticsearch | None = None
+
+    @property
+    def database_url(self) -> str:
+        if self._given_database_url:
+            return self._given_database_url
+        assert self.postgres is not None, "the stack was not started"
+        return self.postgres.url
+
+    @property
+    def elastic_url(self) -> str:
+        if self._given_elastic_url:
+            return self._given_elastic_url
+        assert self.elasticsearch is not None, "the stack was not started"
+        return self.elasticsearch.url
+
+    def start(self) -> Self:
+        with ExitStack() as undo:
+            remove_abandoned(self.data_dir)
+            place = temporary_folder if self._temporary else stack_folder
+            self._start_in(undo.enter_context(place(self.data_dir)), undo)
+            self._open = undo.pop_all()
+        return self
+
+    def _start_in(self, folder: Path, undo: ExitStack) -> None:
+        # Elasticsearch takes ten times as long: it comes up while PostgreSQL does.
+        if not self._given_elastic_url:
+            self.elasticsearch = EmbeddedElasticsearch(
+                folder / "elasticsearch",
+                version=self._es_version,
+                home=self._es_home,
+                heap=self._es_heap,
+                data_dir=self.data_dir,
+                report=self._report,
+            )
+            undo.callback(self.elasticsearch.stop)
+            self.elasticsearch.launch()
+        if not self._given_database_url:
+            self.postgres = EmbeddedPostgres(folder / "postgresql", settings=self._pg_settings, data_dir=self.data_dir)
+            undo.callback(self.postgres.stop)
+            self.postgres.start()
+        if self.elasticsearch:
+            self.elasticsearch.await_ready()
+
+    def stop(self) -> None:
+        """Stop what was started, in reverse; what was given stays untouched."""
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
