@@ -79,6 +79,13 @@ class WorkerIdTaken(OutboxError):
     exit_code = 78
 
 
+class CannotListen(OutboxError):
+    """The port for /metrics, /healthz and /readyz cannot be opened. Stop the program that uses it, or choose another
+    with OUTBOX_METRICS_PORT or OUTBOX_HTTP_PORT (0 is off)."""
+
+    exit_code = 78
+
+
 class DependencyDown(OutboxError):
     """A server that this command needs does not answer. Run `outbox doctor` to see which, and try again."""
 

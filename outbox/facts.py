@@ -1,4 +1,4 @@
-"""What can happen in a daemon, as values in the past tense. Whoever wants to count, log or wait subscribes; nobody here acts."""
+"""What can happen in a daemon, as values in the past tense. Whoever counts, logs or waits subscribes; nobody acts here."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -331,7 +331,7 @@ Announce = Callable[[Fact], None]
 
 
 class Announcer:
-    """Hands every fact to every subscriber, in the announcing thread. A subscriber that raises is dropped into `on_error`."""
+    """Hands every fact to every subscriber, in the announcing thread. What a subscriber raises goes to `on_error`."""
 
     def __init__(self, on_error: Callable[[Exception], None] | None = None) -> None:
         self._subscribers: list[Announce] = []
@@ -344,7 +344,7 @@ class Announcer:
         for subscriber in self._subscribers:
             try:
                 subscriber(fact)
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
                 # A broken metric must never stop a batch between Elasticsearch and settle.
                 if self._on_error is not None:
                     self._on_error(error)

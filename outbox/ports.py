@@ -37,7 +37,7 @@ class Settled(NamedTuple):
 
 
 class Reclaim(NamedTuple):
-    count: int
+    rows: int
     abandoned: int
     failed: int
 
@@ -45,7 +45,7 @@ class Reclaim(NamedTuple):
 class Action(NamedTuple):
     """One line pair of a bulk request. `body` None = delete."""
 
-    index: str
+    index: str  # type: ignore[assignment]
     id: str
     version: int
     routing: str | None
@@ -53,12 +53,12 @@ class Action(NamedTuple):
 
 
 class Document(NamedTuple):
-    """What the view says of one entity. `failure` set: this row cannot be read."""
+    """What the view says of one entity. No size: the entity is gone. No body: large, load it on its own."""
 
     body: bytes | None
+    size_bytes: int | None
     version: int | None
-    found: bool
-    failure: Failure | None = None
+    failure: Failure | None = None  # this row cannot be read
 
 
 class NewerDelete(NamedTuple):
@@ -71,7 +71,9 @@ class EventStore(Protocol):
 
     def claim(self, order: ClaimOrder) -> Claimed: ...
     def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]]) -> Settled: ...
-    def renew(self, token: UUID, ids: Sequence[UUID]) -> int: ...
+    def claim_within_quota(self, order: ClaimOrder) -> Claimed: ...
+    def renew(self, token: UUID, ids: Sequence[UUID]) -> bool: ...
+    def release(self, token: UUID) -> int: ...
     def payloads(self, ids: Sequence[UUID]) -> Mapping[UUID, bytes]: ...
     def newer_deletes(self, events: Sequence[Event]) -> Mapping[UUID, NewerDelete]: ...
 
@@ -79,7 +81,9 @@ class EventStore(Protocol):
 class DocumentSource(Protocol):
     """Looks up documents of upserts without a payload, one query a batch, body and version from one read."""
 
-    def load(self, events: Sequence[Event]) -> Mapping[UUID, Document]: ...
+    def load(self, events: Sequence[Event], *, whole: bool = False) -> Mapping[UUID, Document]:
+        """By event id; `whole` brings large bodies too. Raises DocumentsUnavailable when the view cannot be read."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

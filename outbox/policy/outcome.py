@@ -57,9 +57,9 @@ _SYSTEMIC: Final = (
     Reason.DOCUMENTS_UNAVAILABLE,
 )
 CLASS_OF: Final[Mapping[Reason, FailureClass]] = (
-    {reason: FailureClass.DETERMINISTIC for reason in Reason}
-    | {reason: FailureClass.TRANSIENT for reason in _TRANSIENT}
-    | {reason: FailureClass.SYSTEMIC for reason in _SYSTEMIC}
+    dict.fromkeys(Reason, FailureClass.DETERMINISTIC)
+    | dict.fromkeys(_TRANSIENT, FailureClass.TRANSIENT)
+    | dict.fromkeys(_SYSTEMIC, FailureClass.SYSTEMIC)
 )
 FAILURE_TYPE_OF: Final[Mapping[Reason, str]] = {
     Reason.CONNECT: "network",
@@ -71,7 +71,7 @@ FAILURE_TYPE_OF: Final[Mapping[Reason, str]] = {
     Reason.TOO_LARGE: "document",
     Reason.DETERMINISTIC: "document",
     Reason.CRASH_SUSPECT: "unknown",
-} | {reason: "config" for reason in _SYSTEMIC}
+} | dict.fromkeys(_SYSTEMIC, "config")
 
 
 @dataclass(frozen=True, slots=True)

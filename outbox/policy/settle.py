@@ -1,4 +1,4 @@
-"""Decides what becomes of an event once the sink has answered. Returns values; `store.settle` is the one door that writes them."""
+"""Decides what becomes of an event once the sink has answered. Returns values; `store.settle` alone writes them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

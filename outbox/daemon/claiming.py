@@ -1,0 +1,138 @@
+"""Takes a lane's next batch: the gate says whether it may, the orders what for, the store gives rows. Projects nothing."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from outbox.daemon.gate import EVERYTHING, Gate
+from outbox.daemon.order import Orders
+from outbox.facts import Announce, BatchClaimed
+from outbox.ports import Claimed, ClaimOrder
+
+
+class Claims(Protocol):
+    def claim(self, order: ClaimOrder) -> Claimed: ...
+    def claim_within_quota(self, order: ClaimOrder) -> Claimed: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A batch, or none. `trial` names the paused target that this batch is the test of."""
+
+    claimed: Claimed | None
+    trial: str | None = None
+    wait_seconds: float | None = None  # None = nothing to do: poll
+
+
+@dataclass(slots=True)
+class Kinds:
+    """Which entity types this process claims. `by_type` False: all of them at once, from one index."""
+
+    by_type: bool = False
+    only: frozenset[str] = frozenset()
+    never: frozenset[str] = frozenset()
+    limited: frozenset[str] = frozenset()
+    index_of: Callable[[str], str] = str
+    open: Sequence[str] = ()  # refreshed every second
+
+    def claimable(self, paused: frozenset[str], stopped: frozenset[str]) -> list[str]:
+        return [
+            kind
+            for kind in self.open
+            if (not self.only or kind in self.only)
+            and kind not in self.never
+            and kind not in stopped
+            and self.index_of(kind) not in paused
+        ]
+
+
+@dataclass(slots=True)
+class Claimer:
+    store: Claims
+    gate: Gate
+    orders: Orders
+    kinds: Kinds
+    announce: Announce
+    limit: Callable[[], int]  # what AIMD allows now
+    _turn: dict[int, int] = field(default_factory=dict)
+    _suspects_next: bool = True
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, lane: int) -> Taken:
+        """The cases: stopped by an operator; a probe is due; everything is paused; or claim."""
+        if self.gate.stopped_by_operator():
+            return Taken(None, wait_seconds=0.5)
+        target = self.gate.due_probe()
+        if target is not None:
+            return self._trial(lane, target)
+        paused = self.gate.paused_targets()
+        if paused and (not self.kinds.by_type or EVERYTHING in paused):
+            return Taken(None, wait_seconds=self.gate.wait_seconds())
+        claimed = self._claim(lane, paused)
+        wait = self.gate.wait_seconds() if paused and claimed is None else None
+        return Taken(claimed, wait_seconds=wait)
+
+    def _trial(self, lane: int, target: str) -> Taken:
+        """One row goes ahead once the probe finds nothing wrong; where none waits, the probe's word is enough."""
+        if self.gate.still_broken(target):
+            return Taken(None, wait_seconds=self.gate.wait_seconds())
+        try:
+            claimed = self._claim_one(lane, target)
+        except Exception:
+            self.gate.give_up_probe(target)
+            raise
+        if claimed is None:
+            self.gate.resume(target)
+            return Taken(None, wait_seconds=0.0)
+        return Taken(claimed, trial=target)
+
+    def _claim_one(self, lane: int, target: str) -> Claimed | None:
+        if not self.kinds.by_type:
+            return self._ask(lane, self.orders.fresh(1))
+        others = self.gate.paused_targets() - {target}
+        for kind in self.kinds.claimable(others, self.gate.types_stopped_by_operator()):
+            if target in (EVERYTHING, self.kinds.index_of(kind)) and (claimed := self._of_kind(lane, kind, 1)):
+                return claimed
+        return None
+
+    def _claim(self, lane: int, paused: frozenset[str]) -> Claimed | None:
+        if not self.kinds.by_type:
+            return self._suspects(lane, None) or self._ask(lane, self.orders.fresh(self.limit()))
+        kinds = self.kinds.claimable(paused, self.gate.types_stopped_by_operator())
+        turn = self._turn.get(lane, lane)  # lanes begin at different types, so that one type cannot keep all of them
+        for step in range(len(kinds)):
+            kind = kinds[(turn + step) % len(kinds)]
+            claimed = self._suspects(lane, kind) or self._of_kind(lane, kind, self.limit())
+            if claimed is not None:
+                self._turn[lane] = turn + step + 1
+                return claimed
+        return None
+
+    def _of_kind(self, lane: int, kind: str, limit: int) -> Claimed | None:
+        order = self.orders.fresh(limit, kind)
+        return self._ask(lane, order, quota=kind in self.kinds.limited)
+
+    def _suspects(self, lane: int, kind: str | None) -> Claimed | None:
+        """Every other batch of the first lane may be one of suspects: they neither starve nor hold up the rest."""
+        if lane != 0:
+            return None
+        self._suspects_next = not self._suspects_next
+        if self._suspects_next:
+            return None
+        for order in self.orders.suspects(kind):
+            claimed = self._ask(lane, order, quota=kind in self.kinds.limited)
+            if claimed is not None:
+                return claimed
+        return None
+
+    def _ask(self, lane: int, order: ClaimOrder, *, quota: bool = False) -> Claimed | None:
+        started = time.monotonic()
+        claimed = self.store.claim_within_quota(order) if quota else self.store.claim(order)
+        took = time.monotonic() - started
+        self.orders.came_back(claimed, took)
+        if not claimed.events:
+            return None
+        self.announce(BatchClaimed(order.token, lane, len(claimed.events), took, suspects=bool(order.suspects)))
+        return claimed

@@ -1,0 +1,189 @@
+"""Turns outcomes into verdicts for stacks of events, with the brake in between. Pure decisions live in policy/."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from outbox.daemon.batch import Verdicts
+from outbox.daemon.bodies import Bodies, Delivery
+from outbox.daemon.gate import Gate
+from outbox.errors import DocumentsUnavailable
+from outbox.facts import Announce, BrakeOff, BrakeOn, SinkPaused, SinkResumed
+from outbox.policy.brake import HOLD_SECONDS, Brake, LookupBrake
+from outbox.policy.coalesce import Stack
+from outbox.policy.document import refused
+from outbox.policy.event import Event
+from outbox.policy.outcome import Code, DeadReason, Failure, FailureClass, Outcome, Reason, Stale, Written
+from outbox.policy.settle import DONE, SUPERSEDED, Done, Failed, Released, RetryPolicy, settle
+from outbox.ports import Clock, Document, WriteReport
+
+DOCUMENTS_PAUSE_SECONDS = 5.0
+AHEAD_KEPT = 1_000
+DOCUMENTS = "documents"
+
+
+@dataclass(slots=True)
+class Judge:
+    """One process's judgement; lanes share it, because the brake counts over all of them."""
+
+    retry: RetryPolicy
+    gate: Gate
+    announce: Announce
+    clock: Clock
+    dice: Callable[[], float]
+    brake: Brake = field(default_factory=Brake)
+    lookups: LookupBrake = field(default_factory=LookupBrake)
+    ahead: deque[tuple[Event, int]] = field(default_factory=lambda: deque(maxlen=AHEAD_KEPT))
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _documents_away_since: float | None = None
+
+    def refuse(self, event: Event, failure: Failure, verdicts: Verdicts) -> None:
+        """An event that fails before anything is sent."""
+        verdicts.give(event, self._braked(event, Failed(failure, DeadReason.NON_RETRYABLE)))
+
+    def delivery(self, delivery: Delivery, outcome: Outcome, verdicts: Verdicts) -> bool:
+        """The sink's word for one document. True = refused for good, and an older event is to be sent."""
+        head = delivery.stack.head
+        if isinstance(outcome, Failure):
+            return self.stack(delivery.stack, outcome, verdicts)
+        if isinstance(outcome, Stale):
+            self._note_ahead(head, delivery.version, outcome)
+        verdicts.give(head, self._accepted(delivery, outcome))
+        verdicts.superseded(delivery.stack)
+        return False
+
+    def _accepted(self, delivery: Delivery, outcome: Outcome) -> Done:
+        if delivery.tombstone is not None:
+            return SUPERSEDED
+        if delivery.as_delete:
+            return Done(as_delete=True)
+        if isinstance(outcome, Written):
+            return DONE
+        return SUPERSEDED if isinstance(outcome, Stale) else Done(why="missing")
+
+    def stack(self, stack: Stack, failure: Failure, verdicts: Verdicts) -> bool:
+        """The newest event of a document did not get through. The cases for the older ones:
+
+        the whole request failed   each is judged as if it had been in it
+        refused for good           the next older one is sent in the same pass
+        to be tried again, held    released: they are no longer the newest
+        """
+        verdict = self._braked(stack.head, settle(stack.head, failure, self.retry, self.dice))
+        verdicts.give(stack.head, verdict)
+        if failure.whole:
+            for event in stack.older:
+                verdicts.give(event, settle(event, failure, self.retry, self.dice))
+            return False
+        if isinstance(verdict, Failed):
+            return stack.drop_head()
+        verdicts.give_older(stack, Released("newer_is_retried"))
+        return False
+
+    def pause_targets(self, portion: Sequence[Delivery], report: WriteReport) -> bool:
+        """Systemic failures stop their target; the rows have been released already."""
+        causes: dict[str, Failure] = {}
+        for delivery, outcome in zip(portion, report.outcomes, strict=True):
+            if isinstance(outcome, Failure) and outcome.failure_class is FailureClass.SYSTEMIC:
+                causes[delivery.stack.address.index] = outcome
+        for target, failure in causes.items():
+            self.gate.pause(target, failure.reason, failure.error)
+        return bool(causes)
+
+    # Lookups
+
+    def no_view(
+        self, stacks: Sequence[Stack], asking: Sequence[Stack], bodies: Bodies, verdicts: Verdicts
+    ) -> list[Stack]:
+        failure = refused(
+            "the payload is null and there is no view of documents; give a payload or create search_documents",
+            Code.PAYLOAD_MISSING,
+        )
+        return self._without(stacks, {stack.head.id: failure for stack in asking}, bodies, verdicts)
+
+    def looked_up(
+        self, stacks: Sequence[Stack], found: Mapping[UUID, Document], bodies: Bodies, verdicts: Verdicts
+    ) -> list[Stack]:
+        self._documents_back()
+        missing = {id for id, document in found.items() if document.size_bytes is None and not document.failure}
+        with self._lock:
+            trusted = self.lookups.admit(len(found), len(missing), self.clock())
+        if not trusted:
+            stacks = self._hold_missing(stacks, missing, verdicts)
+        bad = {id: document.failure for id, document in found.items() if document.failure is not None}
+        return self._without(stacks, bad, bodies, verdicts)
+
+    def _hold_missing(self, stacks: Sequence[Stack], missing: set[UUID], verdicts: Verdicts) -> list[Stack]:
+        failure = Failure(
+            Reason.DOCUMENTS_UNAVAILABLE,
+            "more than half of the lookups of the last minute found no row: nothing is deleted until the view is right",
+        )
+        self.announce(BrakeOn("lookups_without_a_row", failure.reason, failure.error))
+        for stack in stacks:
+            if stack.head.id in missing:
+                held = Released("lookups_braked", HOLD_SECONDS, failure)
+                verdicts.give(stack.head, held)
+                verdicts.give_older(stack, held)
+        return [stack for stack in stacks if stack.head.id not in missing]
+
+    def documents_unavailable(self, error: DocumentsUnavailable, asking: Sequence[Stack], verdicts: Verdicts) -> None:
+        failure = Failure(Reason.DOCUMENTS_UNAVAILABLE, error.detail or error.message)
+        with self._lock:
+            first = self._documents_away_since is None
+            self._documents_away_since = self._documents_away_since or self.clock()
+        if first:
+            self.announce(SinkPaused(DOCUMENTS, failure.reason, failure.error))
+        released = Released(failure.reason, DOCUMENTS_PAUSE_SECONDS, failure)
+        for stack in asking:
+            verdicts.give(stack.head, released)
+            verdicts.give_older(stack, released)
+
+    def _documents_back(self) -> None:
+        with self._lock:
+            since, self._documents_away_since = self._documents_away_since, None
+        if since is not None:
+            self.announce(SinkResumed(DOCUMENTS, Reason.DOCUMENTS_UNAVAILABLE, self.clock() - since))
+
+    def _without(
+        self, stacks: Sequence[Stack], bad: Mapping[UUID, Failure], bodies: Bodies, verdicts: Verdicts
+    ) -> list[Stack]:
+        """Stacks that can be sent. A head whose lookup failed makes room for an older event that needs none."""
+        good = []
+        for stack in stacks:
+            failure = bad.get(stack.head.id)
+            while failure is not None and self.stack(stack, failure, verdicts):
+                if not bodies.needs_lookup(stack.head):
+                    failure = None
+            if failure is None and verdicts.of(stack.head) is None:
+                good.append(stack)
+        return good
+
+    # The brake
+
+    def _braked(self, event: Event, verdict: object) -> Failed | Released:
+        """Deterministic verdicts only: a row that has used up its attempts fails without it (lab 4)."""
+        if not isinstance(verdict, Failed) or verdict.dead_reason is not DeadReason.NON_RETRYABLE:
+            return verdict  # type: ignore[return-value]
+        failure = verdict.failure
+        fingerprint = failure.fingerprint or failure.reason
+        with self._lock:
+            was_on = self.brake.is_on(fingerprint)
+            admitted = self.brake.admit(fingerprint, self.clock())
+        if admitted:
+            return verdict
+        if not was_on:
+            self.announce(BrakeOn(fingerprint, failure.reason, failure.error))
+        return Released("braked", HOLD_SECONDS, failure)
+
+    def tend_brake(self, let_fail: frozenset[str]) -> None:
+        """Called every second: operators' words, and fingerprints that have come to rest."""
+        with self._lock:
+            self.brake.let_fail = let_fail
+            released = self.brake.released(self.clock())
+        for fingerprint, held in released:
+            self.announce(BrakeOff(fingerprint, held))
+
+    def _note_ahead(self, event: Event, sent: int, outcome: Stale) -> None:
+        if outcome.current is not None and outcome.current > max(sent, event.event_version):
+            self.ahead.append((event, outcome.current))

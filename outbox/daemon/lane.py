@@ -1,0 +1,104 @@
+"""One lane: take a batch, project it, rest for as long as that says, until stopped. Knows neither SQL nor HTTP."""
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from outbox.daemon.claiming import Claimer, Taken
+from outbox.daemon.gate import EVERYTHING, Gate
+from outbox.daemon.projector import Projector, Report
+from outbox.errors import OutboxError
+from outbox.facts import Announce, Beat, DatabaseBack, DatabaseLost, Warned
+from outbox.policy.breaker import Pace
+from outbox.ports import Clock
+
+FIRST_IDLE_SECONDS: Final = 0.01  # doubles up to the poll interval: the latency of the first event after a busy spell
+
+
+@dataclass(slots=True)
+class Lane:
+    number: int
+    claimer: Claimer
+    projector: Projector
+    gate: Gate
+    pace: Pace
+    announce: Announce
+    clock: Clock
+    poll_seconds: float
+    pause_on_outage: bool
+    wake: threading.Event = field(default_factory=threading.Event)  # set by LISTEN and by the stop
+    _idle_seconds: float = FIRST_IDLE_SECONDS
+    _away_since: float | None = None
+
+    def run(self, stopping: Callable[[], bool]) -> None:
+        while not stopping():
+            delay = self.step()
+            if delay > 0 and not stopping():
+                self.wake.wait(delay)
+                self.wake.clear()
+
+    def step(self) -> float:
+        """One batch, and how long to rest after it. An error never ends the lane: it is said, and tried again."""
+        self.announce(Beat(f"lane-{self.number}"))
+        try:
+            delay = self._advance()
+        except OutboxError as error:
+            return self._lost(error)
+        except Exception as error:
+            self.announce(Warned("lane.error", f"{type(error).__name__}: {error}"[:500], {"lane": self.number}))
+            return self._pause(1.0)
+        self._found_again()
+        return delay
+
+    def _advance(self) -> float:
+        taken = self.claimer.take(self.number)
+        if taken.claimed is None:
+            return self._idle() if taken.wait_seconds is None else taken.wait_seconds
+        self._idle_seconds = FIRST_IDLE_SECONDS
+        report = self._project(taken)
+        if report.unreachable is None:
+            self.pace.succeeded()
+            return 0.0
+        return self._outage(report)
+
+    def _project(self, taken: Taken) -> Report:
+        assert taken.claimed is not None
+        try:
+            report = self.projector.project(taken.claimed, self.number)
+        except Exception:
+            if taken.trial is not None:
+                self.gate.give_up_probe(taken.trial)
+            raise
+        if taken.trial is not None and report.unreachable is None and not report.systemic:
+            self.gate.resume(taken.trial)
+        return report
+
+    def _outage(self, report: Report) -> float:
+        """`pause`: the breaker waits and probes, nothing is spent. `count`: the lane slows down, rows spend attempts."""
+        assert report.unreachable is not None
+        if self.pause_on_outage:
+            self.gate.pause(EVERYTHING, report.unreachable.reason, report.unreachable.error)
+            return self.gate.wait_seconds()
+        return self.pace.failed(random.random())  # noqa: S311
+
+    def _idle(self) -> float:
+        delay = self._idle_seconds
+        self._idle_seconds = min(self.poll_seconds, delay * 2)
+        return self._pause(min(delay, self.poll_seconds))
+
+    def _pause(self, seconds: float) -> float:
+        """Jittered, so that many lanes do not poll in step."""
+        return seconds * (0.75 + 0.5 * random.random())  # noqa: S311
+
+    def _lost(self, error: OutboxError) -> float:
+        if self._away_since is None:
+            self._away_since = self.clock()
+            self.announce(DatabaseLost(f"lane-{self.number}", error.detail))
+        return self._pause(min(5.0, 0.2 + (self.clock() - self._away_since) / 2))
+
+    def _found_again(self) -> None:
+        if self._away_since is not None:
+            self.announce(DatabaseBack(f"lane-{self.number}", self.clock() - self._away_since))
+            self._away_since = None

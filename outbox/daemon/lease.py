@@ -1,0 +1,115 @@
+"""Keeps the leases of batches in flight alive while their work moves. Claims nothing and settles nothing."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+from uuid import UUID
+
+from outbox.errors import OutboxError
+from outbox.facts import Announce, Beat, DatabaseLost, LeaseLost
+from outbox.ports import Claimed
+
+
+def boottime() -> float:
+    """Seconds that also pass while the machine sleeps; a lease runs out in these."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Renewer(Protocol):
+    def renew(self, token: UUID, ids: Sequence[UUID]) -> bool: ...
+
+
+class Holding:
+    """One batch in flight, as its process sees it."""
+
+    def __init__(self, claimed: Claimed, lease_seconds: float, max_processing_seconds: float) -> None:
+        self.token = claimed.token
+        self.ids = [event.id for event in claimed.events]
+        self.lost = False
+        self._lease_seconds = lease_seconds
+        self._max_processing_seconds = max_processing_seconds
+        self._started = self._renewed = boottime()
+
+    def remaining(self) -> float:
+        """Seconds of lease left, as seen from here: the claim's own travel time makes it a little less in truth."""
+        return self._renewed + self._lease_seconds - boottime()
+
+    def age(self) -> float:
+        return boottime() - self._started
+
+    def half_spent(self) -> bool:
+        """Past half of max processing a batch sends nothing more, so that it is over before it is taken away."""
+        return self.age() > self._max_processing_seconds / 2
+
+    def wants_renewal(self) -> bool:
+        return not self.lost and self.remaining() < self._lease_seconds * 0.75 and not self._overdue()
+
+    def _overdue(self) -> bool:
+        return self.age() > self._max_processing_seconds
+
+    def renewed(self, asked_at: float) -> None:
+        self._renewed = asked_at
+
+
+class Leases:
+    """The heartbeat: a thread with its own connection. It stops at max processing: a hung lane loses its rows."""
+
+    def __init__(
+        self,
+        renewer: Renewer,
+        announce: Announce,
+        *,
+        lease_seconds: float,
+        heartbeat_seconds: float,
+        max_processing_seconds: float,
+    ) -> None:
+        self._renewer = renewer
+        self._announce = announce
+        self._lease_seconds = lease_seconds
+        self._heartbeat_seconds = heartbeat_seconds
+        self._max_processing_seconds = max_processing_seconds
+        self._held: dict[UUID, Holding] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def holding(self, claimed: Claimed) -> Iterator[Holding]:
+        holding = Holding(claimed, self._lease_seconds, self._max_processing_seconds)
+        with self._lock:
+            self._held[holding.token] = holding
+        try:
+            yield holding
+        finally:
+            with self._lock:
+                self._held.pop(holding.token, None)
+
+    def held(self) -> list[Holding]:
+        with self._lock:
+            return list(self._held.values())
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.wait(self._heartbeat_seconds):
+            self.beat()
+
+    def beat(self) -> None:
+        self._announce(Beat("heartbeat"))
+        for holding in self.held():
+            if holding.wants_renewal():
+                self._renew(holding)
+
+    def _renew(self, holding: Holding) -> None:
+        asked_at = boottime()
+        try:
+            alive = self._renewer.renew(holding.token, holding.ids)
+        except OutboxError as error:
+            self._announce(DatabaseLost("heartbeat", error.detail))
+            return
+        if alive:
+            holding.renewed(asked_at)
+            return
+        with self._lock:
+            settled_meanwhile = holding.token not in self._held
+        if not settled_meanwhile:
+            holding.lost = True
+            self._announce(LeaseLost(holding.token, len(holding.ids), "heartbeat"))

@@ -1,0 +1,125 @@
+"""Decides what a lane's next claim asks for: how many, from which floor, which type. Touches no database."""
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import uuid4
+
+from outbox.policy.event import Event
+from outbox.ports import Claimed, ClaimOrder, Clock
+
+SUSPECT_BATCH: Final = {1: 50, 2: 5, 3: 1}  # abandoned that often -> claimed so many at a time
+SUSPECT_PAUSE_SECONDS: Final = 1.0
+IN_ORDER_AFTER_SECONDS: Final = 30.0
+
+
+@dataclass(slots=True)
+class Floor:
+    """Skips dead index entries while someone pins the horizon: a claim from 0 took 170 ms, one from here 0.3 ms.
+
+    Only the timer goes back to 0, one lane a process: so late commits with a lower seq and rows set by hand are found.
+    """
+
+    value: int = 0
+    next_reset: float = 0.0
+    interval: float = 2.0
+
+    def start(self, now: float) -> int:
+        if now < self.next_reset:
+            return self.value
+        self.next_reset = now + self.interval
+        return 0
+
+    def advance(self, asked: int, highest: int | None, full: bool, took_seconds: float) -> None:
+        """A full claim from 0 may have met rows far below: then the floor goes down to them."""
+        if highest is not None:
+            self.value = highest if asked == 0 and full else max(self.value, highest)
+        if asked == 0 and self.value > 0:
+            slow = took_seconds > 0.05
+            self.interval = min(10.0, self.interval * 2) if slow else 2.0
+
+
+class Horizon:
+    """Knows which upserts come out of claim order, and so must be checked against newer deletes."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._started = clock()
+        self._samples: deque[tuple[float, int]] = deque()
+        self._settled = 0  # the highest seq that this process had claimed 30 s ago
+        self._lock = threading.Lock()
+
+    def saw(self, events: Sequence[Event]) -> None:
+        now = self._clock()
+        highest = max(event.seq for event in events)
+        with self._lock:
+            if not self._samples or now - self._samples[-1][0] >= 1.0:
+                self._samples.append((now, highest))
+            else:
+                at, seq = self._samples[-1]
+                self._samples[-1] = (at, max(seq, highest))
+            while self._samples and self._samples[0][0] <= now - IN_ORDER_AFTER_SECONDS:
+                self._settled = max(self._settled, self._samples.popleft()[1])
+
+    def out_of_order(self, events: Sequence[Event]) -> list[Event]:
+        if self._clock() - self._started < IN_ORDER_AFTER_SECONDS:
+            return list(events)
+        return [
+            e
+            for e in events
+            if e.attempts > 1 or e.retried or e.replay_count or e.abandoned_count or e.seq < self._settled
+        ]
+
+
+class Orders:
+    """One process's claims: floors by type, the share of retries, and when suspects are looked for."""
+
+    def __init__(self, clock: Clock, batch_size: int) -> None:
+        self._clock = clock
+        self._batch_size = batch_size
+        self._floors: dict[str | None, Floor] = {}
+        self._short: dict[str | None, bool] = {}
+        self._next_suspects: dict[str | None, float] = {}
+        self._lock = threading.Lock()
+
+    def fresh(self, limit: int, entity_type: str | None = None) -> ClaimOrder:
+        """Retries take at most half of a batch while fresh rows wait; a short claim said that none do."""
+        with self._lock:
+            floor = self._floors.setdefault(entity_type, Floor()).start(self._clock())
+            short = self._short.get(entity_type, False)
+        return ClaimOrder(
+            token=uuid4(),
+            limit=limit,
+            retry_limit=limit if short else max(1, limit // 2),
+            floor=floor,
+            entity_type=entity_type,
+        )
+
+    def suspects(self, entity_type: str | None = None) -> list[ClaimOrder]:
+        """The levels to try, when it is time to look at all: a process looks once a second until it finds some."""
+        now = self._clock()
+        with self._lock:
+            if now < self._next_suspects.get(entity_type, 0.0):
+                return []
+            self._next_suspects[entity_type] = now + SUSPECT_PAUSE_SECONDS
+        return [
+            ClaimOrder(uuid4(), min(most, self._batch_size), 0, 0, entity_type, level)
+            for level, most in SUSPECT_BATCH.items()
+        ]
+
+    def came_back(self, claimed: Claimed, took_seconds: float) -> None:
+        order = claimed.order
+        with self._lock:
+            if order.suspects:
+                if claimed.events:  # there may be more: look again after the next batch
+                    self._next_suspects[order.entity_type] = 0.0
+                return
+            events = claimed.events
+            full = len(events) >= order.limit
+            # A batch with due retries in it says nothing about how far the fresh ones have come.
+            fresh = [] if events and events[0].retried else [event.seq for event in events]
+            floor = self._floors.setdefault(order.entity_type, Floor())
+            floor.advance(order.floor, max(fresh, default=None), full, took_seconds)
+            self._short[order.entity_type] = not full

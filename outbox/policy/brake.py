@@ -1,0 +1,84 @@
+"""Holds back verdicts that come in a flood: a broken mapping must not fail 100,000 good rows. Time is handed in."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+WINDOW_SECONDS: Final = 60.0
+MOST_FAILURES: Final = 50  # a fingerprint, a minute, a process
+HOLD_SECONDS: Final = 60.0
+MOST_FINGERPRINTS: Final = 1_000  # memory is bounded even if every error were different
+
+
+@dataclass(slots=True)
+class _Track:
+    failed: deque[float] = field(default_factory=deque)
+    held: int = 0
+    last_held: float = 0.0
+
+    @property
+    def on(self) -> bool:
+        return self.held > 0
+
+
+class Brake:
+    """One process's count of deterministic verdicts, a fingerprint at a time."""
+
+    def __init__(self, most: int = MOST_FAILURES) -> None:
+        self._most = most
+        self._tracks: dict[str, _Track] = {}
+        self.let_fail: frozenset[str] = frozenset()  # an operator has looked and said: let them fail
+
+    def admit(self, fingerprint: str, now: float) -> bool:
+        """May one more event with this fingerprint fail now? False = hold it."""
+        if fingerprint in self.let_fail:
+            return True
+        track = self._tracks.get(fingerprint)
+        if track is None:
+            if len(self._tracks) >= MOST_FINGERPRINTS:
+                self._tracks.pop(next(iter(self._tracks)))
+            track = self._tracks[fingerprint] = _Track()
+        while track.failed and track.failed[0] <= now - WINDOW_SECONDS:
+            track.failed.popleft()
+        if len(track.failed) < self._most:
+            track.failed.append(now)
+            return True
+        track.held += 1
+        track.last_held = now
+        return False
+
+    def is_on(self, fingerprint: str) -> bool:
+        track = self._tracks.get(fingerprint)
+        return track is not None and track.on
+
+    def released(self, now: float) -> list[tuple[str, int]]:
+        """Fingerprints that have held nothing for a hold and a window: the brake is off again for these."""
+        over = [
+            (fingerprint, track.held)
+            for fingerprint, track in self._tracks.items()
+            if track.on and (now - track.last_held > HOLD_SECONDS + WINDOW_SECONDS or fingerprint in self.let_fail)
+        ]
+        for fingerprint, _ in over:
+            self._tracks[fingerprint].held = 0
+        return over
+
+    @property
+    def braked(self) -> int:
+        return sum(track.on for track in self._tracks.values())
+
+
+@dataclass(slots=True)
+class LookupBrake:
+    """Half the entities gone at once looks like a broken view, not like deletes: then nothing is deleted."""
+
+    least: int = 50
+    _seen: deque[tuple[float, int, int]] = field(default_factory=deque)
+
+    def admit(self, looked_up: int, missing: int, now: float) -> bool:
+        """May these missing rows become deletes?"""
+        while self._seen and self._seen[0][0] <= now - WINDOW_SECONDS:
+            self._seen.popleft()
+        self._seen.append((now, looked_up, missing))
+        total = sum(n for _, n, _ in self._seen)
+        gone = sum(n for _, _, n in self._seen)
+        return missing == 0 or total < self.least or gone * 2 <= total

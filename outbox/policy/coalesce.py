@@ -1,0 +1,43 @@
+"""Of several events of one document in a batch only the newest is sent; the older ones wait in case it is refused."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from outbox.policy.document import Address
+from outbox.policy.event import Event
+
+
+@dataclass(slots=True)
+class Stack:
+    """The events of one document, newest on top."""
+
+    address: Address
+    head: Event
+    older: list[Event] = field(default_factory=list)  # newest last
+
+    def push(self, event: Event) -> None:
+        if event.order >= self.head.order:
+            self.older.append(self.head)
+            self.head = event
+        else:
+            self.older.append(event)
+
+    def drop_head(self) -> bool:
+        """The newest was refused for good: the next older one takes its place. False = none is left."""
+        if not self.older:
+            return False
+        self.older.sort(key=lambda e: e.order)
+        self.head = self.older.pop()
+        return True
+
+
+def coalesce(addressed: Iterable[tuple[Address, Event]]) -> list[Stack]:
+    """One stack a document, in the order in which the documents were first met."""
+    stacks: dict[Address, Stack] = {}
+    for address, event in addressed:
+        stack = stacks.get(address)
+        if stack is None:
+            stacks[address] = Stack(address, event)
+        else:
+            stack.push(event)
+    return list(stacks.values())

@@ -1,0 +1,95 @@
+"""Looks up documents in the view that the user defines, one query a batch. Decides only which row is to blame."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, LiteralString
+from uuid import UUID
+
+import psycopg
+from psycopg import Connection, sql
+
+from outbox.errors import DatabaseDown, DocumentsUnavailable
+from outbox.policy.document import not_an_object, refused
+from outbox.policy.event import Event
+from outbox.policy.outcome import Code, Failure
+from outbox.ports import Document
+from outbox.store.pool import Database
+from outbox.store.queries import queries
+
+GONE = Document(None, None, None)
+TIMEOUT_MS = 10_000  # a lookup slower than this is a view without its index: the lease must not wait for it
+_COLUMNS = {"entity_type", "entity_id", "document", "version"}
+
+
+class ViewDocuments:
+    """The view `search_documents(entity_type, entity_id, document, version)`."""
+
+    def __init__(self, database: Database, view: str) -> None:
+        self._database = database
+        self._view = view
+        self._sql = queries("documents")
+        self._look_up: LiteralString | sql.Composed | None = None
+
+    def exists(self) -> bool:
+        """Asked at the start: without the view, upserts without a payload fail instead of waiting for it."""
+        with self._database.connection() as connection:
+            return bool(self._shape(connection))
+
+    def load(self, events: Sequence[Event], *, whole: bool = False) -> Mapping[UUID, Document]:
+        """Every event gets an answer. A row whose expression fails is found by halving, and blamed alone."""
+        try:
+            return self._read(events, whole)
+        except psycopg.DataError as error:  # SQLSTATE class 22: the data of some row, not the view
+            if len(events) == 1:
+                return {events[0].id: Document(None, None, None, _unreadable(error))}
+        half = len(events) // 2
+        return {**self.load(events[:half], whole=whole), **self.load(events[half:], whole=whole)}
+
+    def _read(self, events: Sequence[Event], whole: bool) -> dict[UUID, Document]:
+        parameters = {
+            "ids": [e.id for e in events],
+            "types": [e.entity_type for e in events],
+            "entities": [e.entity_id for e in events],
+            "whole": whole,
+        }
+        try:
+            with self._database.transaction(read_only=True, timeout_ms=TIMEOUT_MS) as connection:
+                rows = connection.execute(self._query(connection), parameters).fetchall()
+        except DatabaseDown as error:
+            if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
+                raise DocumentsUnavailable(f"a lookup in {self._view} took over {TIMEOUT_MS // 1000} s") from error
+            raise
+        found = {event.id: GONE for event in events}
+        for id, body, size, version in rows:
+            found[id] = _document(body, size, version)
+        return found
+
+    def _query(self, connection: Connection[Any]) -> sql.Composed:
+        if self._look_up is None or isinstance(self._look_up, str):
+            shape = self._shape(connection)
+            if missing := _COLUMNS - shape.keys():
+                what = ", ".join(sorted(missing))
+                raise DocumentsUnavailable(f"{self._view} does not exist or lacks {what}")
+            self._look_up = sql.SQL(self._sql["look_up"]).format(
+                view=sql.Identifier(*self._view.split(".")), id_type=sql.SQL(shape["entity_id"])
+            )
+        return self._look_up
+
+    def _shape(self, connection: Connection[Any]) -> dict[str, LiteralString]:
+        name = sql.Identifier(*self._view.split(".")).as_string(connection)
+        return dict(connection.execute(self._sql["shape"], {"view": name}).fetchall())
+
+
+def _document(body: str | None, size: int | None, version: int | None) -> Document:
+    if size is None:
+        failure = refused("the view has this entity with a null document", Code.ENTITY_NOT_FOUND)
+        return Document(None, None, version, failure)
+    raw = None if body is None else body.encode()
+    return Document(raw, size, version, None if raw is None else not_an_object(raw))
+
+
+def _unreadable(error: psycopg.Error) -> Failure:
+    """The server's primary message names the cause; its context could quote the row, so it is left out."""
+    return refused(
+        f"the view cannot compute this entity's document: SQLSTATE {error.sqlstate}, {type(error).__name__}",
+        Code.PAYLOAD_INVALID,
+    )

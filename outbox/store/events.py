@@ -1,0 +1,192 @@
+"""Claims events and lets them out again: one worker's door into and out of `processing`. Decides nothing."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, LiteralString, cast
+from uuid import UUID
+
+import orjson
+from psycopg import Connection
+from psycopg.rows import RowMaker, tuple_row
+
+from outbox.policy.event import Event
+from outbox.policy.outcome import Failure
+from outbox.policy.settle import Done, Failed, Released, RetryLater, Settlement
+from outbox.ports import Claimed, ClaimOrder, NewerDelete, Settled
+from outbox.store.pool import Database
+from outbox.store.queries import queries
+
+SUSPECTS_MOST = {1: 1, 2: 2, 3: 2_147_483_647}  # the third level holds all that died three times and more
+
+
+class PostgresEvents:
+    """One worker's view of the queue. Thread-safe: each call takes a connection of its own from the pool."""
+
+    def __init__(self, database: Database, *, owner: str, start_id: UUID, lease_seconds: float) -> None:
+        self._database = database
+        self._owner = owner
+        self._start_id = start_id
+        self._lease = timedelta(seconds=lease_seconds)
+        self._sql = queries("events")
+        self._newer_deletes: LiteralString | None = None
+
+    def claim(self, order: ClaimOrder) -> Claimed:
+        with self._database.connection() as connection:
+            return self._claim(connection, order)
+
+    def claim_within_quota(self, order: ClaimOrder) -> Claimed:
+        """A claim of a limited type: the lock comes first and in a statement of its own, because only the next
+        statement's snapshot sees what the previous holder of the lock has taken."""
+        assert order.entity_type is not None
+        named = {"entity_type": order.entity_type}
+        with self._database.connection() as connection, connection.transaction():
+            quota = connection.execute(self._sql["lock_quota"], named).fetchone()
+            if quota is None:
+                return self._claim(connection, order)
+            allowed = self._allowance(connection, order, quota)
+            if allowed < 1:
+                return Claimed(order.token, (), order)
+            claimed = self._claim(connection, _narrowed(order, allowed))
+            if quota[1] is not None and claimed.events:
+                spent = {**named, "tokens": quota[2], "n": len(claimed.events)}
+                connection.execute(self._sql["spend_quota"], spent)
+            return claimed
+
+    def _allowance(self, connection: Connection[Any], order: ClaimOrder, quota: tuple[Any, ...]) -> int:
+        most_in_flight, rate, tokens = quota
+        allowed = order.limit
+        if most_in_flight is not None:
+            row = connection.execute(self._sql["in_flight"], {"entity_type": order.entity_type}).fetchone()
+            allowed = min(allowed, most_in_flight - (row[0] if row else 0))
+        if rate is not None:
+            allowed = min(allowed, int(tokens))
+        return allowed
+
+    def _claim(self, connection: Connection[Any], order: ClaimOrder) -> Claimed:
+        name = "claim_suspects" if order.suspects else "claim" if order.entity_type is None else "claim_of_type"
+        parameters = {
+            "owner": self._owner,
+            "start_id": self._start_id,
+            "token": order.token,
+            "lease": self._lease,
+            "limit": order.limit,
+            "retry_limit": min(order.retry_limit, order.limit),
+            "floor": order.floor,
+            "entity_type": order.entity_type,
+            "suspects": order.suspects,
+            "suspects_most": SUSPECTS_MOST.get(order.suspects, 0),
+        }
+        with connection.cursor(binary=True, row_factory=_event_row) as cursor:
+            cursor.execute(self._sql[name], parameters)
+            return Claimed(order.token, cursor.fetchall(), order)
+
+    def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]]) -> Settled:
+        """Every verdict of a batch in one statement, fenced by the token: what is no longer ours stays as it is."""
+        ids = [id for id, _ in settlements]
+        plain = all(isinstance(s, Done) and not s.as_delete for _, s in settlements)
+        parameters: dict[str, Any] = {"token": token, "ids": ids}
+        if not plain:
+            parameters |= {"owner": self._owner, **_verdicts(settlements)}
+        with self._database.connection() as connection:
+            name = "settle_done" if plain else "settle"
+            row = connection.execute(self._sql[name], parameters).fetchone()
+            kept = int(row[0]) if row else 0
+            if kept == len(ids):
+                return Settled(kept, ())
+            lost = connection.execute(self._sql["lost"], parameters).fetchall()
+            return Settled(len(ids) - len(lost), [row[0] for row in lost])
+
+    def renew(self, token: UUID, ids: Sequence[UUID]) -> bool:
+        """False when the lease is gone: someone else has taken the rows."""
+        with self._database.connection() as connection:
+            parameters = {"token": token, "ids": list(ids), "lease": self._lease}
+            row = connection.execute(self._sql["renew"], parameters).fetchone()
+            return bool(row and row[0])
+
+    def release(self, token: UUID) -> int:
+        """Give back all that a lease still holds, with its attempt."""
+        with self._database.connection() as connection:
+            row = connection.execute(self._sql["release_token"], {"token": token}).fetchone()
+            return int(row[0]) if row else 0
+
+    def payloads(self, ids: Sequence[UUID]) -> Mapping[UUID, bytes]:
+        with self._database.connection() as connection, connection.cursor(binary=True) as cursor:
+            rows = cursor.execute(self._sql["payloads"], {"ids": list(ids)}).fetchall()
+            return {id: payload for id, payload in rows if payload is not None}
+
+    def newer_deletes(self, events: Sequence[Event]) -> Mapping[UUID, NewerDelete]:
+        if not events:
+            return {}
+        parameters = {
+            "ids": [e.id for e in events],
+            "types": [e.entity_type for e in events],
+            "entities": [e.entity_id for e in events],
+            "versions": [e.event_version for e in events],
+            "seqs": [e.seq for e in events],
+        }
+        with self._database.connection() as connection:
+            rows = connection.execute(self._typed_newer_deletes(connection), parameters).fetchall()
+            return {id: NewerDelete(version, routing) for id, version, routing in rows}
+
+    def open_types(self) -> list[str]:
+        """The entity types that have open rows now. Needs the twins of `outbox migrate --by-type`."""
+        with self._database.connection() as connection:
+            return [row[0] for row in connection.execute(self._sql["open_types"]).fetchall()]
+
+    def put_quota(self, entity_type: str, max_in_flight: int | None, rate: float | None) -> None:
+        with self._database.connection() as connection:
+            named = {"entity_type": entity_type, "max_in_flight": max_in_flight, "rate": rate}
+            connection.execute(self._sql["put_quota"], named)
+
+    def _typed_newer_deletes(self, connection: Connection[Any]) -> LiteralString:
+        if self._newer_deletes is None:
+            self._newer_deletes = typed(self._sql["newer_deletes"], entity_id_type(connection))
+        return self._newer_deletes
+
+
+def entity_id_type(connection: Connection[Any]) -> str:
+    """The column's own type, as PostgreSQL spells it: from its catalogue, never from a person."""
+    row = connection.execute(queries("events")["entity_id_type"]).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def typed(sql: LiteralString, type_name: str) -> LiteralString:
+    return sql.replace("{entity_id_type}", type_name)
+
+
+def _event_row(cursor: Any) -> RowMaker[Event]:
+    if cursor.description is None:
+        return cast("RowMaker[Event]", tuple_row(cursor))
+    return Event._make
+
+
+def _narrowed(order: ClaimOrder, allowed: int) -> ClaimOrder:
+    return ClaimOrder(order.token, allowed, max(1, allowed // 2), order.floor, order.entity_type, order.suspects)
+
+
+def _verdicts(settlements: Sequence[tuple[UUID, Settlement]]) -> dict[str, list[Any]]:
+    """The arrays that `settle` unnests: one row a verdict."""
+    rows = [_verdict(settlement) for _, settlement in settlements]
+    names = ("verdicts", "delays", "reasons", "codes", "errors", "fingerprints", "details", "dead_reasons", "own")
+    return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+
+
+def _verdict(settlement: Settlement) -> tuple[Any, ...]:
+    match settlement:
+        case Done():
+            return ("delete" if settlement.as_delete else "done", *[None] * 7, False)
+        case RetryLater():
+            failure = settlement.failure
+            return ("retry", settlement.delay_seconds, *_columns(failure), None, not failure.whole)
+        case Failed():
+            failure = settlement.failure
+            return ("failed", None, *_columns(failure), settlement.dead_reason, not failure.whole)
+        case Released():
+            columns = _columns(settlement.failure) if settlement.failure else (None,) * 5
+            return ("release", settlement.delay_seconds, *columns, None, False)
+
+
+def _columns(failure: Failure) -> tuple[str | None, ...]:
+    detail = orjson.dumps(failure.detail).decode() if failure.detail is not None else None
+    return (failure.reason, failure.code, failure.error, failure.fingerprint, detail)

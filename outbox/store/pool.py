@@ -1,0 +1,142 @@
+"""Owns the connections to PostgreSQL: pools, keepalives, raw json, the translation of errors. Knows no query."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+from psycopg.adapt import Buffer, Loader
+from psycopg.pq import Format
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from outbox.errors import DatabaseDown, SchemaMismatch
+
+# A half-open socket is found in 5 + 3 x 2 s; without these, libpq waits for the kernel's two hours.
+KEEPALIVES: dict[str, Any] = {
+    "keepalives": 1,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+    "connect_timeout": 5,
+}
+
+
+class RawJson(Loader):
+    """json as the bytes that the producer wrote: never parsed, so no row can poison a fetch."""
+
+    format = Format.TEXT
+
+    def load(self, data: Buffer) -> bytes:
+        return bytes(data)
+
+
+class RawJsonBinary(RawJson):
+    format = Format.BINARY
+
+
+def plain_dsn(url: str) -> str:
+    """SQLAlchemy's spelling is accepted; libpq knows only the plain one."""
+    return url.replace("postgresql+psycopg://", "postgresql://", 1)
+
+
+def connect(url: str, *, application: str = "outbox", **more: Any) -> Connection[Any]:
+    """One connection of one's own, in autocommit, for what a pool cannot serve: LISTEN, migrations."""
+    with translated():
+        return psycopg.connect(plain_dsn(url), autocommit=True, application_name=application, **KEEPALIVES, **more)
+
+
+class Database:
+    """A small pool, in autocommit: one statement is one transaction unless someone says otherwise."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        size: int,
+        application: str = "outbox",
+        prepare: bool = True,
+        timeout_seconds: float = 5.0,
+        statement_timeout_ms: int | None = None,
+    ) -> None:
+        self.prepare = prepare
+        self._statement_timeout_ms = statement_timeout_ms
+        self._pool = ConnectionPool(
+            plain_dsn(url),
+            kwargs={
+                "autocommit": True,
+                "application_name": application,
+                "prepare_threshold": 0 if prepare else None,
+                **KEEPALIVES,
+            },
+            min_size=1,
+            max_size=size,
+            open=False,
+            timeout=timeout_seconds,
+            configure=_configure,
+            reconnect_timeout=10,
+            name=application,
+        )
+
+    def open(self) -> None:
+        self._pool.open(wait=False)
+
+    def close(self) -> None:
+        self._pool.close(timeout=2)
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection[Any]]:
+        """A connection whose errors speak our language. After a break, the pool's other dead ones are weeded out."""
+        try:
+            with translated(), self._pool.connection() as connection:
+                yield connection
+        except DatabaseDown:
+            if not self._pool.closed:
+                self._pool.check()
+            raise
+
+    @contextmanager
+    def transaction(self, *, read_only: bool = False, timeout_ms: int | None = None) -> Iterator[Connection[Any]]:
+        """Several statements that stand or fall together, with a time limit that lives only in here."""
+        with self.connection() as connection, connection.transaction():
+            if read_only:
+                connection.execute("set transaction read only")
+            limit = timeout_ms or self._statement_timeout_ms
+            if limit:
+                connection.execute("select set_config('statement_timeout', %s, true)", [str(limit)])
+            yield connection
+
+
+def _configure(connection: Connection[Any]) -> None:
+    for name in ("json", "jsonb"):
+        connection.adapters.register_loader(name, RawJson)
+    connection.adapters.register_loader("json", RawJsonBinary)
+
+
+# Class 08 connection, 53 resources, 57P admin shutdown, 40 rollback, 55P03 lock timeout, 25006 a standby.
+_PASSING = ("08", "53", "57P", "57014", "40", "55P03", "25006", "58")
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """psycopg's errors as ours: away (try again later) or not the schema that we know (a person must act)."""
+    try:
+        yield
+    except PoolTimeout as error:
+        raise DatabaseDown("no connection within the time limit") from error
+    except psycopg.Error as error:
+        state = error.sqlstate or ""
+        if state.startswith("42"):
+            raise SchemaMismatch(_short(error)) from error
+        if not state and not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
+            raise
+        if not state or state.startswith(_PASSING):
+            raise DatabaseDown(_short(error)) from error
+        raise
+
+
+def _short(error: psycopg.Error) -> str:
+    """The first line of the server's own words: they hold no connection string and no row."""
+    primary = error.diag.message_primary
+    return primary or (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -1,0 +1,137 @@
+"""Registers workers, takes back what dead ones held, and reads what operators have said. Moves no healthy lease."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import psycopg
+
+from outbox.errors import DatabaseDown
+from outbox.policy.outcome import Reason
+from outbox.policy.redact import fingerprint
+from outbox.ports import Reclaim
+from outbox.store.events import entity_id_type, typed
+from outbox.store.pool import Database
+from outbox.store.queries import queries
+
+RECLAIM_KEY = 7_306_240_311  # one number for the whole product: only one process reclaims at a time
+MOST_ABANDONED = 6  # three times in company, three times alone
+SUSPECT_ERROR = (
+    "crash_suspect: its worker died three times while it was claimed alone. "
+    "Look at the payload and at the worker's last log lines before a replay"
+)
+SWEEP_TIMEOUT_MS = 5_000
+
+
+class Holder(NamedTuple):
+    start_id: UUID
+    host: str
+    pid: int
+    silent_seconds: float
+    heartbeat_seconds: float
+    state: str
+
+
+class ControlRow(NamedTuple):
+    scope: str
+    kind: str
+    by: str
+    reason: str
+
+
+class Workers:
+    """One worker's own entry, and its look at the others."""
+
+    def __init__(self, database: Database, *, worker_id: str, start_id: UUID) -> None:
+        self._database = database
+        self._me = {"worker_id": worker_id, "start_id": start_id}
+        self._sql = queries("workers")
+
+    def register(self, about: dict[str, Any], dead_start_id: UUID | None) -> bool:
+        """False = another process holds this id and beats."""
+        with self._database.connection() as connection:
+            parameters = {**self._me, **about, "dead_start_id": dead_start_id}
+            return connection.execute(self._sql["register"], parameters).fetchone() is not None
+
+    def holder(self) -> Holder | None:
+        with self._database.connection() as connection:
+            row = connection.execute(self._sql["holder"], self._me).fetchone()
+            return None if row is None else Holder(*row)
+
+    def beat(self, state: str) -> bool:
+        with self._database.connection() as connection:
+            return connection.execute(self._sql["beat"], {**self._me, "state": state}).fetchone() is not None
+
+    def leave(self) -> None:
+        with self._database.connection() as connection:
+            connection.execute(self._sql["leave"], self._me)
+
+    def forget_old(self) -> int:
+        with self._database.connection() as connection:
+            return connection.execute(self._sql["forget_workers"]).rowcount
+
+    def controls(self) -> list[ControlRow]:
+        with self._database.connection() as connection:
+            return [ControlRow(*row) for row in connection.execute(self._sql["controls"]).fetchall()]
+
+    def version_known(self, entity_type: str, entity_id: str, version: int, timeout_ms: int) -> bool:
+        """Apart from the lanes and with a time limit: without an entity index this may look at many rows."""
+        with self._database.transaction(read_only=True, timeout_ms=timeout_ms) as connection:
+            last = connection.execute(self._sql["last_version"]).fetchone()
+            if last is not None and version <= last[0]:
+                return True
+            sql = typed(self._sql["version_known"], entity_id_type(connection))
+            parameters = {"entity_type": entity_type, "entity_id": entity_id, "version": version}
+            row = connection.execute(sql, parameters).fetchone()
+            return bool(row and row[0])
+
+
+class Reclaims:
+    """Takes back rows whose lease has run out. Looks at the leases only: a million pending rows cost it nothing."""
+
+    def __init__(self, database: Database, *, max_processing_seconds: float, rows_a_step: int) -> None:
+        self._database = database
+        self._max_processing = timedelta(seconds=max_processing_seconds)
+        self._rows = rows_a_step
+        self._sql = queries("workers")
+
+    def step(self, is_dead: Callable[[tuple[Any, ...]], bool]) -> Reclaim:
+        """At most so many rows, in one short transaction. Nothing found, or another process at it: zeros."""
+        with self._database.connection() as connection, connection.transaction():
+            locked = connection.execute(self._sql["reclaim_lock"], {"key": RECLAIM_KEY}).fetchone()
+            if not locked or not locked[0]:
+                return Reclaim(0, 0, 0)
+            parameters = {"max_processing": self._max_processing, "limit": 20}
+            rows = abandoned = failed = 0
+            for lease in connection.execute(self._sql["expired_leases"], parameters).fetchall():
+                dead = is_dead(lease[1:])
+                n, gone = self._take_back(connection, lease[0], dead, self._rows - rows)
+                rows, failed, abandoned = rows + n, failed + gone, abandoned + (n if dead else 0)
+                if rows >= self._rows:
+                    break
+            return Reclaim(rows, abandoned, failed)
+
+    def _take_back(self, connection: psycopg.Connection[Any], token: UUID, dead: bool, limit: int) -> tuple[int, int]:
+        parameters = {
+            "token": token,
+            "limit": limit,
+            "abandoned": int(dead),
+            "most": MOST_ABANDONED,
+            "suspect_error": SUSPECT_ERROR,
+            "suspect_fingerprint": fingerprint(Reason.CRASH_SUSPECT, SUSPECT_ERROR),
+        }
+        row = connection.execute(self._sql["reclaim"], parameters).fetchone()
+        connection.execute(self._sql["close_lease"], {"token": token})
+        return (int(row[0]), int(row[1])) if row else (0, 0)
+
+    def sweep(self) -> int:
+        """Rows set to `processing` by hand have no lease. Reads all open rows: seldom, and with a time limit."""
+        try:
+            with self._database.transaction(timeout_ms=SWEEP_TIMEOUT_MS) as connection:
+                row = connection.execute(self._sql["sweep"], {"limit": self._rows}).fetchone()
+                return int(row[0]) if row else 0
+        except DatabaseDown as error:
+            if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
+                return 0
+            raise
