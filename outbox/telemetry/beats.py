@@ -1,0 +1,66 @@
+"""Knows which loops have come round lately. Judges nothing else, and asks no server: a restart mends no outage."""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+DEFAULT_LIMIT_SECONDS: Final = 60.0
+
+
+@dataclass(slots=True)
+class _Loop:
+    last: float
+    limit: float
+
+
+class Beats:
+    """`limits`: seconds by kind of loop, where `lane-0` and `lane:1` are of the kind `lane`."""
+
+    def __init__(self, limits: Mapping[str, float] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits = dict(limits or {})
+        self._clock = clock
+        self._loops: dict[str, _Loop] = {}
+        self._lock = threading.Lock()
+
+    def beat(self, loop: str) -> None:
+        now = self._clock()
+        with self._lock:
+            known = self._loops.get(loop)
+            if known is None:
+                self._loops[loop] = _Loop(now, self._limit(loop))
+            else:
+                known.last = now
+
+    def expect(self, loop: str) -> None:
+        """A loop that is about to start: if it never comes round, that shows as well."""
+        self.beat(loop)
+
+    def forget(self, loop: str) -> None:
+        """A loop that has ended as it should."""
+        with self._lock:
+            self._loops.pop(loop, None)
+
+    def alive(self) -> bool:
+        now = self._clock()
+        with self._lock:
+            return all(now - loop.last <= loop.limit for loop in self._loops.values())
+
+    def report(self) -> dict[str, Any]:
+        now = self._clock()
+        with self._lock:
+            loops = sorted(self._loops.items())
+        return {
+            name: {
+                "ok": now - loop.last <= loop.limit,
+                "age_seconds": round(now - loop.last, 3),
+                "limit_seconds": loop.limit,
+            }
+            for name, loop in loops
+        }
+
+    def _limit(self, loop: str) -> float:
+        kind = re.split(r"[-:. ]?\d*$", loop, maxsplit=1)[0]
+        return self._limits.get(loop, self._limits.get(kind, DEFAULT_LIMIT_SECONDS))

@@ -1,0 +1,231 @@
+"""Knows from facts alone whether this daemon is alive and ready. Asks no server and serves no page (see web)."""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from outbox import facts
+from outbox.policy.outcome import CLASS_OF, FailureClass, Reason
+from outbox.telemetry.beats import Beats
+from outbox.telemetry.redaction import redactor, shorten
+from outbox.telemetry.signals import Check, Clock, Signal, WallClock
+
+AWAY: Final = frozenset(str(reason) for reason in Reason if CLASS_OF[reason] is FailureClass.TRANSIENT)
+_DETAIL_CHARACTERS: Final = 300
+# How long after the grace the process may take to go before /healthz says that it hangs.
+_AFTER_GRACE_SECONDS: Final = 10.0
+
+Handler = Callable[[Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyRules:
+    """What /readyz holds this daemon to. Types: what it claims (empty = all) and what it leaves to others."""
+
+    freshness_seconds: float = 60.0
+    require_es_ready: bool = False
+    entity_types: Collection[str] = ()
+    exclude_entity_types: Collection[str] = ()
+
+    def due(self, backlog: facts.BacklogSampled) -> int:
+        """Rows that this daemon could claim now; other daemons' types are not its debt."""
+        due_of = {entity_type: lane.due for entity_type, lane in backlog.lanes.items()}
+        if self.entity_types:
+            return sum(due_of.get(entity_type, 0) for entity_type in self.entity_types)
+        return backlog.due - sum(due_of.get(entity_type, 0) for entity_type in self.exclude_entity_types)
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """`status`: ready, degraded (still 200) or not_ready."""
+
+    status: str
+    checks: Mapping[str, Check]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"status": self.status, "checks": {name: check.as_json() for name, check in self.checks.items()}}
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(slots=True)
+class _Draining:
+    since: datetime
+    until: float
+    signal: str
+
+
+@dataclass(slots=True)
+class _Paused:
+    causes: dict[str, str] = field(default_factory=dict)  # scope -> why
+    since: datetime = field(default_factory=_utc_now)
+
+
+class Health:
+    """Subscribe `handle`. `alive` feeds /healthz and the watchdog, `readiness` feeds /readyz."""
+
+    def __init__(
+        self,
+        rules: ReadyRules | None = None,
+        beats: Beats | None = None,
+        clock: Clock = time.monotonic,
+        wall: WallClock = _utc_now,
+    ) -> None:
+        self.beats = beats or Beats(clock=clock)
+        self._rules = rules or ReadyRules()
+        self._clock = clock
+        self._wall = wall
+        self._redact = redactor()
+        self._lock = threading.Lock()
+        self._database = Signal(clock, wall, "not connected yet")
+        self._schema = Signal(clock, wall, "not checked yet")
+        self._elasticsearch = Signal(clock, wall)
+        self._fresh = Signal(clock, wall)
+        self._fresh.turn(True, "nothing done since the start")
+        self._paused = _Paused(since=wall())
+        self._draining: _Draining | None = None
+        self._started = wall()
+        self._last_success: float | None = None
+        self._due = 0
+        self._owed_since: float | None = None
+        self._handlers = self._table()
+
+    def handle(self, fact: facts.Fact) -> None:
+        if isinstance(fact, facts.Beat):
+            self.beats.beat(fact.loop)
+            return
+        handler = self._handlers.get(type(fact))
+        if handler is not None:
+            with self._lock:
+                handler(fact)
+                self._look_at_debt()
+
+    def alive(self) -> bool:
+        """Loops end while the daemon drains; then only the grace counts."""
+        draining = self._draining
+        return self._clock() <= draining.until if draining else self.beats.alive()
+
+    def readiness(self) -> Readiness:
+        with self._lock:
+            self._judge_freshness()
+            checks = {
+                "database": self._database.check(),
+                "schema": self._schema.check(),
+                "elasticsearch": self._elasticsearch_check(),
+                "paused": self._paused_check(),
+                "last_success": self._fresh.check(),
+                "draining": self._draining_check(),
+            }
+        return Readiness(self._status(checks), checks)
+
+    def _status(self, checks: Mapping[str, Check]) -> str:
+        needed = ["database", "schema", "last_success", "draining"]
+        if self._rules.require_es_ready:
+            needed.append("elasticsearch")
+        if not all(checks[name].ok for name in needed):
+            return "not_ready"
+        return "ready" if all(check.ok for check in checks.values()) else "degraded"
+
+    def _table(self) -> Mapping[type[Any], Handler]:
+        return {
+            facts.BatchSettled: self._settled,
+            facts.BulkSent: self._bulk,
+            facts.SinkProbed: self._probed,
+            facts.SinkPaused: self._sink_paused,
+            facts.SinkResumed: self._sink_resumed,
+            facts.OperatorPaused: lambda f: self._pause(f"operator {f.scope}", f"paused by {f.by}: {f.reason}"),
+            facts.OperatorResumed: lambda f: self._resume(f"operator {f.scope}"),
+            facts.BacklogSampled: self._sampled,
+            facts.SampleMissed: lambda _: self._database.good(),
+            facts.DatabaseLost: lambda f: self._database.bad(self._told(f.error)),
+            facts.DatabaseBack: lambda _: self._database.good(),
+            facts.SchemaChecked: lambda f: self._schema.turn(f.ok, self._told(f.detail)),
+            facts.WorkerDraining: self._drain,
+        }
+
+    def _settled(self, fact: facts.BatchSettled) -> None:
+        self._database.good()
+        if fact.done:
+            self._last_success = self._clock()
+
+    def _bulk(self, fact: facts.BulkSent) -> None:
+        """Any answer is an answer: what is wrong with it shows as a pause or as failed events."""
+        if fact.result == "unknown":
+            self._elasticsearch.bad("no readable answer to a bulk request")
+        else:
+            self._elasticsearch.good()
+
+    def _probed(self, fact: facts.SinkProbed) -> None:
+        if fact.ok:
+            self._elasticsearch.good()
+        else:
+            self._elasticsearch.bad(self._told(fact.detail))
+
+    def _sink_paused(self, fact: facts.SinkPaused) -> None:
+        told = self._told(fact.detail)
+        if fact.cause in AWAY:
+            self._elasticsearch.turn(False, told)
+        self._pause(f"sink {fact.target}", f"{fact.cause}: {told}")
+
+    def _sink_resumed(self, fact: facts.SinkResumed) -> None:
+        if fact.cause in AWAY:
+            self._elasticsearch.turn(True, "")
+        self._resume(f"sink {fact.target}")
+
+    def _pause(self, scope: str, why: str) -> None:
+        if not self._paused.causes:
+            self._paused.since = self._wall()
+        self._paused.causes[scope] = why
+
+    def _resume(self, scope: str) -> None:
+        if self._paused.causes.pop(scope, None) is not None and not self._paused.causes:
+            self._paused.since = self._wall()
+
+    def _sampled(self, fact: facts.BacklogSampled) -> None:
+        self._database.good()
+        self._due = self._rules.due(fact)
+
+    def _drain(self, fact: facts.WorkerDraining) -> None:
+        until = self._clock() + fact.grace_seconds + _AFTER_GRACE_SECONDS
+        self._draining = _Draining(self._wall(), until, fact.signal)
+
+    def _look_at_debt(self) -> None:
+        """Freshness counts only while rows are due, the sink answers and nothing is paused."""
+        owed = self._due > 0 and self._sink_answers() and not self._paused.causes
+        if not owed:
+            self._owed_since = None
+        elif self._owed_since is None:
+            self._owed_since = self._clock()
+
+    def _sink_answers(self) -> bool:
+        return self._elasticsearch.ok or not self._elasticsearch.known
+
+    def _judge_freshness(self) -> None:
+        now, last = self._clock(), self._last_success
+        told = "nothing done since the start" if last is None else f"last success {now - last:.1f} s ago"
+        waited = 0.0 if self._owed_since is None else now - max(self._owed_since, last or 0.0)
+        stale = waited > self._rules.freshness_seconds
+        self._fresh.turn(not stale, f"{told}, {self._due} events due" if stale else told)
+
+    def _elasticsearch_check(self) -> Check:
+        """Not asked yet is no fault of Elasticsearch's; who requires it to be ready waits for the first answer."""
+        check = self._elasticsearch.check()
+        unknown = not self._elasticsearch.known and not self._rules.require_es_ready
+        return Check(True, check.since, check.detail) if unknown else check
+
+    def _paused_check(self) -> Check:
+        told = "; ".join(f"{scope}: {why}" for scope, why in sorted(self._paused.causes.items()))
+        return Check(not self._paused.causes, self._paused.since, shorten(told, 3 * _DETAIL_CHARACTERS))
+
+    def _draining_check(self) -> Check:
+        if self._draining is None:
+            return Check(True, self._started, "")
+        return Check(False, self._draining.since, f"stopping after {self._draining.signal}")
+
+    def _told(self, text: str) -> str:
+        return shorten(self._redact(text), _DETAIL_CHARACTERS)
