@@ -1,7 +1,9 @@
 -- Why:  a door for producers that refuses early, with a message they can act on, what the worker would fail later.
 --       A known idempotency key returns the event that has it. Fixed search_path: the caller's does not matter.
--- Undo:
+--       And the refusal of TRUNCATE that `outbox attach` puts on attached tables.
+-- Undo (after `outbox detach` of every attached table):
 --   drop function if exists outbox_enqueue(text, text, text, json, bigint, text, text, text);
+--   drop function if exists search_outbox_refuse_truncate();
 -- Roles (granted by a later migration): producer EXECUTE, and INSERT + SELECT(id, idempotency_key) on the table.
 
 create or replace function outbox_enqueue(
@@ -58,5 +60,13 @@ begin
         where e.idempotency_key = outbox_enqueue.idempotency_key;
     end if;
     return event_id;
+end
+$fn$;
+
+create or replace function search_outbox_refuse_truncate() returns trigger
+language plpgsql as $fn$
+begin
+    raise exception 'TRUNCATE of %.% is refused: it is attached to the outbox', tg_table_schema, tg_table_name
+        using errcode = '55006', hint = 'Use DELETE, which removes the documents too, or run `outbox detach` first.';
 end
 $fn$;

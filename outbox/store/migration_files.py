@@ -97,6 +97,12 @@ def adoption(name: str) -> str:
     return (_folder() / "adoption" / f"{name}.sql").read_text("utf-8")
 
 
+@cache
+def producer(name: str) -> str:
+    """One template of what `outbox attach` installs."""
+    return (_folder() / "producers" / f"{name}.sql").read_text("utf-8")
+
+
 def latest() -> int:
     """The schema number that this program needs."""
     return max(migration.number or 0 for migration in numbered())

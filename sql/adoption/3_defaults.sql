@@ -17,7 +17,11 @@ begin
                 ('created_at', 'now()'),
                 ('updated_at', 'now()')) as d (name, expression)
           join pg_attribute as a on a.attname = d.name and a.attrelid = 'search_outbox_events'::regclass
-         where not a.atthasdef and a.attidentity = ''
+          left join pg_attrdef as old on old.adrelid = a.attrelid and old.adnum = a.attnum
+         where a.attidentity = ''
+           and (old.oid is null
+                -- A constant would give every event of an entity the same version.
+                or (a.attname = 'event_version' and pg_get_expr(old.adbin, old.adrelid) not like '%nextval(%'))
     loop
         execute format('alter table search_outbox_events alter column %I set default %s',
                        wanted.name, wanted.expression);
