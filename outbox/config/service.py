@@ -23,8 +23,13 @@ def default_log_format() -> str:
 
 
 def default_data_dir() -> Path:
-    """The user's cache folder; users without a home (services, containers) get a temporary one."""
+    """The user's cache folder; users without a home (services, containers) get a temporary one.
+
+    For root it is the machine's: servers run unprivileged there, and root's home is closed to them.
+    """
     given = os.environ.get("XDG_CACHE_HOME")
+    if not given and os.geteuid() == 0 and sys.platform != "darwin":
+        return Path("/var/cache/outbox")
     try:
         base = Path(given) if given else Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
     except RuntimeError:

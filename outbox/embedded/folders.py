@@ -17,20 +17,16 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
-import platformdirs
-
+from outbox.config import service
 from outbox.embedded.errors import FolderInUse
 
 TEMPORARY = "temporary-"
 
 
 def default_data_dir() -> Path:
-    """The user's cache folder; for root the machine's, since root's home is closed to unprivileged servers."""
-    if given := os.environ.get("OUTBOX_DATA_DIR"):
-        return Path(given).expanduser().resolve()
-    if os.geteuid() == 0 and not os.environ.get("XDG_CACHE_HOME"):
-        return Path(platformdirs.site_cache_dir("outbox", appauthor=False))
-    return Path(platformdirs.user_cache_dir("outbox", appauthor=False))
+    """OUTBOX_DATA_DIR, else the default of the settings: for tests and labs, which read no settings."""
+    given = os.environ.get("OUTBOX_DATA_DIR")
+    return Path(given).expanduser().resolve() if given else service.default_data_dir()
 
 
 def make_folder(folder: Path) -> None:
