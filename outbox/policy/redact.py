@@ -51,7 +51,7 @@ _QUOTED: Final = (
 _NAMED: Final = re.compile(
     r"(?:fields?|types?|mapper|mapping for|object|within|introduction of|format|index|indices|alias|aliases|template"
     r"|patterns?|pipeline|settings?|parameter|request|privileges|any of the|limit of|documents|limit|depth|exceeded"
-    r"|version|provided|node|shards?|line|expected|or|to|than|by:|allowed|maximum|at most|larger|breaker|user|id"
+    r"|version|provided|node|shards?|line|expected|or|to|than|by:|allowed|maximum|at most|larger|breaker|user|key id"
     r"|flag|length|action) ?$"
 )
 _PLAIN: Final = re.compile(

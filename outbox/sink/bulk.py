@@ -1,0 +1,79 @@
+"""Owns the bytes of a bulk request: action lines, bodies as they are, portions of bounded size. It sends nothing."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Final
+from urllib.parse import quote
+
+import orjson
+
+from outbox.ports import Action
+
+# `status` keeps every item's place: with `items.*.error` alone the good ones vanish and positions shift.
+_FILTER: Final = "errors,items.*.status,items.*.error"
+# A raw line break in JSON text can only be white space; on the wire it would end the document's line.
+_LINE_BREAKS: Final = bytes.maketrans(b"\n\r", b"  ")
+
+
+def address(index: str, *, require_alias: bool, wait_seconds: float) -> str:
+    """The request's target. Elasticsearch gives up waiting for a shard before we give up waiting for it."""
+    alias = "&require_alias=true" if require_alias else ""
+    return f"/{quote(index, safe='')}/_bulk?filter_path={_FILTER}&timeout={max(1, int(wait_seconds * 800))}ms{alias}"
+
+
+class Encoded:
+    """The actions of one index as parts, two an action; a delete has no body. A range of them is one request.
+
+    Measured, 500 documents of 500 B: 0.9 us an event to encode and join, 0.4 us to read the reply. The parts are
+    joined only for sending, so a batch is held twice and not three times.
+    """
+
+    def __init__(self, actions: Sequence[Action]) -> None:
+        self._parts: list[bytes | None] = []
+        for _, name, version, routing, body in actions:
+            # `10 in body` is a memchr: 0.05 us; b"\n" in body takes 0.25.
+            if body is not None and (10 in body or 13 in body):
+                body = body.translate(_LINE_BREAKS)  # noqa: PLW2901
+            self._parts += (_line(b"delete" if body is None else b"index", name, version, routing), body)
+
+    def __len__(self) -> int:
+        return len(self._parts) // 2
+
+    def body(self, start: int, stop: int) -> bytes:
+        parts = self._parts[2 * start : 2 * stop]
+        return b"\n".join([*(part for part in parts if part is not None), b""])
+
+    def size(self, position: int) -> int:
+        line, body = self._parts[2 * position], self._parts[2 * position + 1]
+        return len(line or b"") + 1 + (len(body) + 1 if body is not None else 0)
+
+    def portions(self, most_bytes: int, most_items: int) -> Iterator[tuple[int, int]]:
+        """Ranges within both limits; an action that is too large by itself stands alone."""
+        start = size = 0
+        for position in range(len(self)):
+            own = self.size(position)
+            if position > start and (size + own > most_bytes or position - start >= most_items):
+                yield start, position
+                start, size = position, 0
+            size += own
+        if start < len(self):
+            yield start, len(self)
+
+
+def _line(word: bytes, name: str, version: int, routing: str | None) -> bytes:
+    if routing is None:
+        return b'{"%b":{"_id":%b,"version":%d,"version_type":"external_gte"}}' % (word, _text(name), version)
+    return b'{"%b":{"_id":%b,"routing":%b,"version":%d,"version_type":"external_gte"}}' % (
+        word,
+        _text(name),
+        _text(routing),
+        version,
+    )
+
+
+def _text(value: str) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        # A lone surrogate: PostgreSQL cannot hold one, but a library caller may. Elasticsearch will say what it thinks.
+        return json.dumps(value).encode()

@@ -1,0 +1,170 @@
+"""Owns the `elasticsearch` client: how it is built, who we say we are, and one call. It judges no answer."""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from elastic_transport import ConnectionError as Broken
+from elastic_transport import ConnectionTimeout, SerializationError, TlsError
+from elastic_transport.client_utils import DEFAULT
+from elasticsearch import Elasticsearch
+from elasticsearch.serializer import CompatibilityModeNdjsonSerializer, OrjsonSerializer
+
+from outbox.config import ElasticSettings, read_secret_file
+from outbox.policy.classify import unreadable, whole
+from outbox.policy.outcome import Failure, Reason
+from outbox.sink.node import DeadlineNode, NotConnected, ReplyTooLarge
+
+PRODUCT_HEADER: Final = "x-elastic-product"
+_JSON: Final = "application/vnd.elasticsearch+json; compatible-with=8"
+_NDJSON: Final = "application/vnd.elasticsearch+x-ndjson; compatible-with=8"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An HTTP answer, whatever its status. `body` is parsed JSON, or text where it is not JSON."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+
+    @property
+    def from_elasticsearch(self) -> bool:
+        return self.headers.get(PRODUCT_HEADER) == "Elasticsearch"
+
+
+@dataclass(frozen=True, slots=True)
+class NoReply:
+    """No readable answer. `sent`: the request may have arrived, and may yet be applied."""
+
+    failure: Failure
+    sent: bool = True
+
+
+class Credentials:
+    """The authorization header, read again when the file that holds the secret has changed: keys rotate."""
+
+    def __init__(self, settings: ElasticSettings) -> None:
+        self._settings = settings
+        self._file: Path | None = settings.api_key_file or settings.password_file
+        self._stamp = _stamp(self._file)
+        self._header = _authorization(settings, None)
+
+    def header(self) -> str | None:
+        """A `stat` a request (2 us). While the file cannot be read the last secret stands."""
+        stamp = _stamp(self._file)
+        if stamp != self._stamp and self._file is not None:
+            try:
+                self._header = _authorization(self._settings, read_secret_file(self._file))
+                self._stamp = stamp
+            except (OSError, ValueError):
+                return self._header
+        return self._header
+
+
+def _stamp(file: Path | None) -> tuple[int, int, int] | None:
+    try:
+        found = file.stat() if file is not None else None
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_ino, found.st_size) if found else None
+
+
+def _authorization(settings: ElasticSettings, fresh: str | None) -> str | None:
+    if settings.api_key is not None:
+        return f"ApiKey {fresh or settings.api_key.get_secret_value()}"
+    if settings.username is not None and settings.password is not None:
+        pair = f"{settings.username}:{fresh or settings.password.get_secret_value()}"
+        return "Basic " + base64.b64encode(pair.encode()).decode()
+    return None
+
+
+class _Ndjson(CompatibilityModeNdjsonSerializer):
+    """Our bytes are ready; the client's own serializer would copy 8 MB twice."""
+
+    def dumps(self, data: Any) -> bytes:
+        return data if isinstance(data, bytes) else super().dumps(data)
+
+
+class _Json(OrjsonSerializer):
+    mimetype = "application/vnd.elasticsearch+json"
+
+
+@dataclass(slots=True)
+class Elastic:
+    """One server. `api` is the client's own interface, for people's commands; `call` never raises."""
+
+    client: Elasticsearch
+    credentials: Credentials
+    timeout_seconds: float
+
+    @property
+    def api(self) -> Elasticsearch:
+        """Raises the client's own exceptions, wrong product included."""
+        authorization = self.credentials.header()
+        return self.client.options(headers={"authorization": authorization}) if authorization else self.client
+
+    def call(
+        self, method: str, target: str, body: bytes | None = None, *, seconds: float | None = None
+    ) -> Reply | NoReply:
+        """One exchange. Every status is a Reply; only what cannot be read is not."""
+        headers = {"accept": _JSON}
+        if body is not None:
+            headers["content-type"] = _NDJSON if target.partition("?")[0].endswith("/_bulk") else _JSON
+        if authorization := self.credentials.header():
+            headers["authorization"] = authorization
+        try:
+            meta, parsed = self.client.transport.perform_request(
+                method, target, body=body, headers=headers, request_timeout=seconds or self.timeout_seconds
+            )
+        except Exception as error:
+            return _no_reply(error)
+        return Reply(meta.status, meta.headers, parsed)
+
+    def close(self) -> None:
+        self.client.close()
+
+
+def connect(settings: ElasticSettings, lanes: int = 2) -> Elastic:
+    """Builds the client; opens no connection. One more than the lanes need, for probes and the check at start."""
+    client = Elasticsearch(
+        settings.url,
+        node_class=DeadlineNode,
+        ca_certs=str(settings.ca_certs) if settings.ca_certs else DEFAULT,
+        connections_per_node=lanes + 1,
+        request_timeout=settings.timeout_seconds,
+        max_retries=0,
+        retry_on_status=(),
+        retry_on_timeout=False,
+        serializers={_Json.mimetype: _Json(), "application/json": OrjsonSerializer(), _Ndjson.mimetype: _Ndjson()},
+    )
+    return Elastic(client, Credentials(settings), settings.timeout_seconds)
+
+
+def _no_reply(error: Exception) -> NoReply:
+    match error:
+        case NotConnected():
+            return NoReply(whole(Reason.CONNECT, error.message), sent=False)
+        case ReplyTooLarge():
+            return NoReply(unreadable(error.message))
+        case ConnectionTimeout():
+            return NoReply(whole(Reason.TIMEOUT, error.message))
+        case TlsError() if "CERTIFICATE" in error.message.upper():
+            remedy = "the server's certificate is not trusted: check ELASTIC_CA_CERTS and ELASTIC_URL"
+            return NoReply(whole(Reason.ES_CONFIG, f"{remedy}: {error.message}"), sent=False)
+        case TlsError():
+            return NoReply(whole(Reason.CONNECT, error.message), sent=False)
+        case Broken():
+            return NoReply(whole(Reason.CONNECT, error.message))
+        case SerializationError():
+            # Its message quotes the whole reply.
+            return NoReply(unreadable("not JSON"))
+        case _:
+            return NoReply(whole(Reason.UNKNOWN, f"{type(error).__name__}: {error}"))
+
+
+def dumps(value: object) -> bytes:
+    return orjson.dumps(value)

@@ -1,0 +1,155 @@
+"""Owns the writing of a batch to Elasticsearch: one outcome an action, whatever the server does, and never a raise."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from outbox.facts import Announce, BulkSent, Unclassified
+from outbox.policy.classify import classify_request, whole
+from outbox.policy.outcome import Failure, FailureClass, Missing, Outcome, Reason, Stale, Written
+from outbox.ports import Action, Clock, WriteReport
+from outbox.sink.bulk import Encoded, address
+from outbox.sink.client import Elastic, NoReply, Reply
+from outbox.sink.reply import read
+from outbox.sink.split import Answer, Lost, Search
+from outbox.sink.stubborn import Stubborn
+from outbox.sink.target import FRESH_SECONDS, Target, Targets
+
+# A request that timed out may be split and sent again: so often its deadline may pass in one write.
+_PATIENCE: Final = 4
+_NAMES: Final = {Written: "written", Missing: "missing", Stale: "stale", Failure: "failed"}
+
+
+def _silent(_: object) -> None:
+    pass
+
+
+@dataclass(slots=True)
+class ElasticSink:
+    """`ports.Sink`. A request holds one index only, so that a failure is of one target."""
+
+    elastic: Elastic
+    batch_bytes: int = 8 * 1024 * 1024
+    batch_items: Callable[[], int] = lambda: 500  # what AIMD allows now
+    announce: Announce = _silent
+    clock: Clock = time.monotonic
+    targets: Targets = field(init=False)
+    stubborn: Stubborn = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.targets = Targets(self.elastic, self.clock)
+        self.stubborn = Stubborn(self.batch_bytes)
+
+    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+        """`deadline_seconds` is each request's, connect to last byte; a write that splits takes at most four."""
+        until = self.clock() + _PATIENCE * deadline_seconds
+        outcomes: list[Outcome | None] = [None] * len(actions)
+        away: Failure | None = None
+        pressure = False
+        for places in _by_index(actions):
+            search = _Write(self, [actions[place] for place in places], deadline_seconds, until).run(away)
+            for place, outcome in zip(places, search.outcomes, strict=True):
+                outcomes[place] = outcome
+            pressure = pressure or search.pressure
+            if search.away and search.away.failure_class is FailureClass.TRANSIENT:
+                away = search.away
+        return WriteReport([_sure(outcome) for outcome in outcomes], away, pressure)
+
+    def probe(self, target: str) -> Failure | None:
+        return self.targets.probe(target)
+
+    def unknown(self, status: int, error_type: str) -> None:
+        self.announce(Unclassified(status, error_type))
+
+
+def _by_index(actions: Sequence[Action]) -> list[Sequence[int]]:
+    first = actions[0].index if actions else ""
+    if all(action.index == first for action in actions):
+        return [range(len(actions))] if actions else []
+    places: dict[str, list[int]] = {}
+    for place, action in enumerate(actions):
+        places.setdefault(action.index, []).append(place)
+    return list(places.values())
+
+
+def _sure(outcome: Outcome | None) -> Outcome:
+    return outcome if outcome is not None else whole(Reason.UNKNOWN, "no outcome for this action: a bug of ours")
+
+
+class _Write:
+    """The requests of one index."""
+
+    def __init__(self, sink: ElasticSink, actions: Sequence[Action], seconds: float, until: float) -> None:
+        self._sink = sink
+        self._actions = actions
+        self._seconds = seconds
+        self._until = until
+        self._index = actions[0].index
+        self._encoded = Encoded(actions)
+        self._target = Target()
+
+    def run(self, away: Failure | None) -> Search:
+        search = Search(
+            send=self._send,
+            answers=self._sink.targets.answers,
+            enough=lambda: self._sink.clock() >= self._until,
+            outcomes=[None] * len(self._actions),
+            away=away or self._look(),
+        )
+        search.run(self._encoded.portions(self._sink.batch_bytes, max(1, self._sink.batch_items())))
+        self._tell(search)
+        return search
+
+    def _look(self) -> Failure | None:
+        """Product and alias, asked once a process; nothing is sent to a server that is not Elasticsearch."""
+        targets = self._sink.targets
+        known = targets.known(self._index)
+        if isinstance(known, Target) and known.alias and all(action.body is None for action in self._actions):
+            # Elasticsearch creates a missing index for a bulk of deletes, whatever `require_alias` says (measured).
+            known = targets.known(self._index, fresh_seconds=FRESH_SECONDS)
+            if isinstance(known, Target) and not known.exists:
+                return whole(Reason.ES_INDEX_MISSING, f"the alias [{self._index}] is gone")
+        if isinstance(known, Failure):
+            return known
+        self._target = known
+        return None
+
+    def _send(self, start: int, stop: int) -> Answer:
+        body = self._encoded.body(start, stop)
+        path = address(self._index, require_alias=self._target.alias, wait_seconds=self._seconds)
+        began = self._sink.clock()
+        reply = self._sink.elastic.call("PUT", path, body, seconds=self._seconds)
+        answer = self._judge(reply, start, stop)
+        self._announce(answer, reply, len(body), self._sink.clock() - began)
+        return answer
+
+    def _judge(self, reply: Reply | NoReply, start: int, stop: int) -> Answer:
+        if isinstance(reply, NoReply):
+            broke = reply.failure.reason in (Reason.CONNECT, Reason.TIMEOUT)
+            return Lost(reply.failure, reply.sent) if broke else reply.failure
+        if reply.status >= 300:
+            return classify_request(reply.status, reply.body, reply.headers, self._sink.unknown)
+        return read(reply.body, self._actions[start:stop], self._sink.unknown)
+
+    def _tell(self, search: Search) -> None:
+        """Large documents, always alone in their request, are judged; a target that refuses is asked about later."""
+        for place, outcome in enumerate(search.outcomes):
+            if not isinstance(outcome, Failure):
+                continue
+            if outcome.failure_class is FailureClass.SYSTEMIC:
+                self._sink.targets.told(self._index, outcome.reason)
+            elif search.away is None:
+                size = self._encoded.size(place)
+                search.outcomes[place] = self._sink.stubborn.judge(self._actions[place], size, outcome)
+
+    def _announce(self, answer: Answer, reply: Reply | NoReply, size: int, took: float) -> None:
+        outcomes = answer if isinstance(answer, Sequence) else ()
+        items = Counter(_NAMES[type(outcome)] for outcome in outcomes)
+        failures = Counter(o.failure_class.value for o in outcomes if isinstance(o, Failure))
+        if isinstance(answer, Sequence):
+            result = "partial" if failures else "ok"
+        else:
+            result = "refused" if isinstance(reply, Reply) and reply.status >= 300 else "unknown"
+        self._sink.announce(BulkSent(result, items, failures, size, took, self._index))

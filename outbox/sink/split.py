@@ -1,0 +1,98 @@
+"""Owns the search for the document that spoils a request: halve, send again, blame the last. Sends by a callback."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from outbox.policy.classify import RequestVerdict, Split
+from outbox.policy.outcome import Failure, FailureClass, Outcome, Reason
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """No answer. `sent`: at least in part, so that a document may have broken it."""
+
+    failure: Failure
+    sent: bool = True
+
+
+Answer = Sequence[Outcome] | RequestVerdict | Lost
+Send = Callable[[int, int], Answer]
+
+
+@dataclass(slots=True)
+class Search:
+    """One write of one index. `outcomes` holds an outcome for every action when `run` returns."""
+
+    send: Send
+    answers: Callable[[], bool]  # is the server there at all, asked right after a request was lost
+    enough: Callable[[], bool]  # no more time: what is left is not sent
+    outcomes: list[Outcome | None]
+    pressure: bool = False
+    away: Failure | None = None
+
+    def run(self, spans: Iterator[Span]) -> None:
+        for span in spans:
+            self._one(span)
+
+    def _one(self, span: Span) -> None:
+        waiting = [span]
+        while waiting:
+            start, stop = waiting.pop()
+            halves = self._try(start, stop)
+            # The left half first: events of a batch go out in claim order as far as they can.
+            waiting.extend(reversed(halves))
+
+    def _try(self, start: int, stop: int) -> list[Span]:
+        if stopped := self._stopped():
+            return self._all(start, stop, stopped)
+        answer = self.send(start, stop)
+        match answer:
+            case Lost():
+                return self._after_loss(start, stop, answer)
+            case Split():
+                self.pressure = self.pressure or answer.alone.reason is Reason.TOO_LARGE
+                return self._halve(start, stop, answer.alone)
+            case Failure():
+                return self._after_refusal(start, stop, answer)
+            case _:
+                self._read(start, stop, answer)
+                return []
+
+    def _stopped(self) -> Failure | None:
+        if self.away is None and self.enough():
+            return Failure(Reason.TIMEOUT, "not sent: this batch had no more time", whole=True)
+        return self.away
+
+    def _after_loss(self, start: int, stop: int, lost: Lost) -> list[Span]:
+        """A document may break its request, but so does an outage: only a server that still answers blames it."""
+        self.pressure = self.pressure or lost.failure.reason is Reason.TIMEOUT
+        if not lost.sent or not self.answers():
+            self.away = lost.failure
+            return self._all(start, stop, lost.failure)
+        return self._halve(start, stop, replace(lost.failure, whole=False))
+
+    def _after_refusal(self, start: int, stop: int, failure: Failure) -> list[Span]:
+        self.pressure = self.pressure or failure.reason is Reason.ES_429
+        if failure.failure_class is FailureClass.SYSTEMIC or (
+            failure.reason is not Reason.ES_429 and not self.answers()
+        ):
+            self.away = failure
+        return self._all(start, stop, failure)
+
+    def _read(self, start: int, stop: int, outcomes: Sequence[Outcome]) -> None:
+        self.outcomes[start:stop] = outcomes
+        self.pressure = self.pressure or any(
+            isinstance(outcome, Failure) and outcome.reason is Reason.ES_429 for outcome in outcomes
+        )
+
+    def _halve(self, start: int, stop: int, alone: Failure) -> list[Span]:
+        if stop - start == 1:
+            return self._all(start, stop, alone)
+        middle = (start + stop) // 2
+        return [(start, middle), (middle, stop)]
+
+    def _all(self, start: int, stop: int, failure: Failure) -> list[Span]:
+        self.outcomes[start:stop] = [failure] * (stop - start)
+        return []

@@ -1,0 +1,155 @@
+"""Owns what is known of a target index and the question whether it can be written to. It writes and creates nothing."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from outbox.policy.classify import Split, classify_request, unreadable, whole
+from outbox.policy.outcome import Failure, FailureClass, Reason
+from outbox.sink.client import Elastic, NoReply, Reply, dumps
+
+PROBE_SECONDS: Final = 5.0
+FRESH_SECONDS: Final = 5.0
+_RIGHTS: Final = ("index", "delete")
+# A block that stops writes, and what a person calls it.
+_BLOCKS: Final = {
+    "index.blocks.write": "a write block",
+    "index.blocks.read_only": "a read-only block",
+    "index.blocks.read_only_allow_delete": "the disk's flood stage (read_only_allow_delete)",
+}
+WRONG_PRODUCT: Final = (
+    "the server at ELASTIC_URL is not Elasticsearch (no X-Elastic-Product header); nothing was written. "
+    "Point ELASTIC_URL at Elasticsearch 8 or 9, or let the proxy pass that header on"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the server last said of one name. Neither alias nor index: it was not there."""
+
+    alias: bool = False
+    exists: bool = False
+    seen_at: float = 0.0
+
+
+class Targets:
+    """Asks and remembers. Safe for several lanes: the worst race is one question too many."""
+
+    def __init__(self, elastic: Elastic, clock: Callable[[], float] = time.monotonic) -> None:
+        self._elastic = elastic
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: dict[str, Target] = {}
+        self._told: dict[str, Reason] = {}
+        self._product = False
+
+    def known(self, name: str, *, fresh_seconds: float | None = None) -> Target | Failure:
+        """The target, asked for once; again when what is known is older than `fresh_seconds`."""
+        known = self._known.get(name)
+        if known and not known.exists:
+            fresh_seconds = FRESH_SECONDS  # a person may be creating it
+        if known and (fresh_seconds is None or self._clock() - known.seen_at < fresh_seconds):
+            return known
+        answer = self._ask(f"/{quote(name, safe='')}/_alias")
+        if isinstance(answer, Failure):
+            return self._unseen(name, answer)
+        return self._remember(name, Target(name not in answer, bool(answer), self._clock()))
+
+    def told(self, name: str, reason: Reason) -> None:
+        """A write met this: the next probe asks about it, and what is known of the target is stale."""
+        with self._lock:
+            self._told[name] = reason
+            self._known.pop(name, None)
+
+    def answers(self) -> bool:
+        """Whether anyone is there at all. A refusal is an answer; a proxy without a server is not."""
+        reply = self._elastic.call("HEAD", "/", seconds=PROBE_SECONDS)
+        return isinstance(reply, Reply) and reply.status < 500
+
+    def probe(self, name: str) -> Failure | None:
+        """Why this target cannot be written to now, or None. Needs no right but view_index_metadata."""
+        settings = self._ask(f"/{quote(name, safe='')}/_settings?flat_settings=true")
+        if isinstance(settings, Failure):
+            if settings.reason is Reason.ES_INDEX_MISSING and self._told.get(name) is not Reason.ES_INDEX_MISSING:
+                # Elasticsearch may be free to create it: only a write that was refused says that it is not.
+                return None
+            if settings.reason is Reason.ES_AUTH and self._allowed(name) is True:
+                settings = {}
+            else:
+                return settings
+        for index, found in settings.items():
+            if failure := _closed_or_blocked(index, found.get("settings", {})):
+                return failure
+        if self._told.get(name) is Reason.ES_AUTH and self._allowed(name) is False:
+            return whole(Reason.ES_AUTH, f"the key lacks the rights index and delete on index [{name}]")
+        if settings and (failure := self._without_write_index(name)):
+            return failure
+        self._forget(name)
+        return None
+
+    def _forget(self, name: str) -> None:
+        with self._lock:
+            self._told.pop(name, None)
+            self._known.pop(name, None)
+
+    def _without_write_index(self, name: str) -> Failure | None:
+        answer = self._ask(f"/{quote(name, safe='')}/_alias")
+        if isinstance(answer, Failure):
+            return answer
+        aliases = [found.get("aliases", {}).get(name, {}) for found in answer.values()]
+        if name in answer or any(alias.get("is_write_index") for alias in aliases):
+            return None
+        if len(aliases) == 1 and aliases[0].get("is_write_index") is not False:
+            return None
+        return whole(Reason.ES_CONFIG, f"no write index is defined for alias [{name}]")
+
+    def _allowed(self, name: str) -> bool | None:
+        """Every key may ask about its own rights. None: this server has no security, or does not say."""
+        asked = {"index": [{"names": [name], "privileges": _RIGHTS}]}
+        reply = self._elastic.call("POST", "/_security/user/_has_privileges", dumps(asked), seconds=PROBE_SECONDS)
+        if not isinstance(reply, Reply) or reply.status != 200 or not isinstance(reply.body, dict):
+            return None
+        return bool(reply.body.get("has_all_requested"))
+
+    def _unseen(self, name: str, failure: Failure) -> Target | Failure:
+        """A name that is not there may be created by the write; a key that may not look may still write."""
+        if failure.reason is Reason.ES_INDEX_MISSING or (
+            failure.reason is Reason.ES_AUTH and self._allowed(name) is True
+        ):
+            return self._remember(name, Target(seen_at=self._clock()))
+        return failure
+
+    def _remember(self, name: str, target: Target) -> Target:
+        with self._lock:
+            self._known[name] = target
+        return target
+
+    def _ask(self, path: str) -> Mapping[str, Any] | Failure:
+        reply = self._elastic.call("GET", path, seconds=PROBE_SECONDS)
+        if isinstance(reply, NoReply):
+            return reply.failure
+        self._product = self._product or reply.from_elasticsearch
+        if reply.status == 200 and self._product and isinstance(reply.body, dict):
+            return reply.body
+        if not self._product and reply.status < 500 and reply.status not in (401, 403, 408, 413, 429):
+            return whole(Reason.ES_CONFIG, WRONG_PRODUCT)
+        if reply.status == 200:
+            return unreadable("not an object")
+        verdict = classify_request(reply.status, reply.body, reply.headers)
+        return verdict.alone if isinstance(verdict, Split) else verdict
+
+
+def _closed_or_blocked(index: str, settings: Mapping[str, Any]) -> Failure | None:
+    if settings.get("index.verified_before_close") == "true":
+        return whole(Reason.ES_CONFIG, f"index [{index}] is closed")
+    for setting, name in _BLOCKS.items():
+        if settings.get(setting) == "true":
+            return whole(Reason.ES_BLOCKED, f"{name} on index [{index}]")
+    return None
+
+
+def is_systemic(outcome: object) -> bool:
+    return isinstance(outcome, Failure) and outcome.failure_class is FailureClass.SYSTEMIC
