@@ -10,8 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from outbox.errors import CannotListen
 
-THREADS: Final = 4
-WAITING: Final = 16  # more connections than this are turned away unread
+MOST_CONNECTIONS: Final = 8  # one thread each; a newer one ends the oldest, so that silent clients starve no probe
 READ_SECONDS: Final = 5.0  # between two bytes
 WHOLE_SECONDS: Final = 15.0  # from accept to the last byte: a byte now and then does not hold a thread for ever
 
@@ -80,12 +79,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Server(HTTPServer):
-    request_queue_size = WAITING
+    request_queue_size = 64
 
     def __init__(self, family: int, address: Any, pages: Pages) -> None:
         self.address_family = family
         self.pages = pages
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="pages")
+        self._pool = ThreadPoolExecutor(MOST_CONNECTIONS, thread_name_prefix="pages")
         self._open: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
         super().__init__(address, _Handler)
@@ -95,14 +94,18 @@ class _Server(HTTPServer):
         socket_server_bind(self)
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        for oldest in self._make_room(request):
+            _cut(oldest)
+        self._pool.submit(self._answer, request, client_address)
+
+    def _make_room(self, request: socket.socket) -> list[socket.socket]:
         with self._lock:
-            full = len(self._open) >= WAITING
-            if not full:
-                self._open[request] = time.monotonic()
-        if full:
-            self.shutdown_request(request)
-        else:
-            self._pool.submit(self._answer, request, client_address)
+            full = len(self._open) >= MOST_CONNECTIONS
+            ended = [min(self._open, key=self._open.__getitem__)] if full else []
+            for oldest in ended:
+                del self._open[oldest]
+            self._open[request] = time.monotonic()
+        return ended
 
     def _answer(self, request: socket.socket, client_address: Any) -> None:
         try:
