@@ -1,0 +1,31 @@
+"""The closed list of acts that the audit knows. Writes nothing; the chain of hashes is kept by PostgreSQL."""
+
+from enum import StrEnum
+
+
+class Action(StrEnum):
+    REPLAY_BATCH_ITEM = "REPLAY_BATCH_ITEM"
+    REPLAY_BATCH_SKIPPED = "REPLAY_BATCH_SKIPPED"
+    REPLAY_BATCH_SUMMARY = "REPLAY_BATCH_SUMMARY"
+    REPLAY_CANCELLED = "REPLAY_CANCELLED"
+    EVENT_DISCARDED = "EVENT_DISCARDED"
+    FLUSH_SUMMARY = "FLUSH_SUMMARY"
+    EVENT_REQUESTED = "EVENT_REQUESTED"
+    PAUSED = "PAUSED"
+    RESUMED = "RESUMED"
+    PAYLOAD_UNMASKED = "PAYLOAD_UNMASKED"
+    WEBHOOK_REDELIVERED = "WEBHOOK_REDELIVERED"
+    AUDIT_EXPORTED = "AUDIT_EXPORTED"
+    AUDIT_PRUNE_SUMMARY = "AUDIT_PRUNE_SUMMARY"
+    EVENTS_PRUNE_SUMMARY = "EVENTS_PRUNE_SUMMARY"
+    REPAIR_SUMMARY = "REPAIR_SUMMARY"
+    REBUILD_SWAPPED = "REBUILD_SWAPPED"
+
+
+class Source(StrEnum):
+    """Through which door someone acted."""
+
+    CLI = "cli"
+    API = "api"
+    CONSOLE = "console"
+    DAEMON = "daemon"

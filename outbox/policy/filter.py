@@ -1,0 +1,224 @@
+"""The one event filter and the one audit filter: what people may ask by, checked and typed. Knows no SQL and no clock.
+
+Every door (list, failed, groups, preview, replay, flush; CLI, HTTP and page) reads raw words with `read_event_filter`;
+whoever is wrong about several fields hears about all of them at once.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from outbox.policy.audit import Action
+from outbox.policy.outcome import FAILURE_TYPE_OF, Code, DeadReason
+
+MOST_IDS: Final = 500
+NONE: Final = "none"  # `error_reason=none`, `fingerprint=none`: adopted rows that failed without one
+FAILURE_TYPES: Final = tuple(sorted(set(FAILURE_TYPE_OF.values())))
+_LONGEST_VALUE: Final = 1024
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_AGO: Final = re.compile(r"(\d{1,6})\s*([smhdw])")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class BadFilter(ValueError):
+    """One or more fields cannot be meant; `problems` says which and why, fit to be shown."""
+
+    def __init__(self, problems: Iterable[tuple[str, str]]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(f"{field}: {what}" for field, what in self.problems))
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """All that is given must fit. `since` and `until` look at the time of an event's state: failed_at of failed
+    events, processed_at of done and discarded ones, created_at of open ones; `until` is not included."""
+
+    entity_type: str | None = None
+    entity_id: str | None = None
+    error_reason: str | None = None
+    error_code: str | None = None
+    dead_reason: str | None = None
+    failure_type: str | None = None
+    fingerprint: str | None = None
+    trace_id: str | None = None
+    ids: tuple[UUID, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not given(self)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """All that is given must fit; `since` and `until` look at the time of the act."""
+
+    entity_type: str | None = None
+    entity_id: str | None = None
+    trace_id: str | None = None
+    action: str | None = None
+    actor: str | None = None
+    batch_id: UUID | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not given(self)
+
+
+def given(asked: EventFilter | AuditFilter) -> dict[str, Any]:
+    """What was asked for, as JSON may carry it: `read_...` of this gives the same filter."""
+    values = {field.name: getattr(asked, field.name) for field in fields(asked)}
+    return {name: _plain(value) for name, value in values.items() if value not in (None, ())}
+
+
+def described(asked: EventFilter | AuditFilter) -> str:
+    """The filter as people read it on a button or in an audit row."""
+    told = [f"{len(v)} ids" if name == "ids" else f"{name}={v}" for name, v in given(asked).items()]
+    return ", ".join(told) or "everything"
+
+
+def read_event_filter(raw: Mapping[str, Any], now: datetime) -> EventFilter:
+    """Raw words from a command line, a query string or JSON; None and "" are not given. Raises BadFilter."""
+    values = _read(raw, _EVENT_FIELDS, now)
+    _check_times(values)
+    return EventFilter(**values)
+
+
+def read_audit_filter(raw: Mapping[str, Any], now: datetime) -> AuditFilter:
+    """The same for the audit."""
+    values = _read(raw, _AUDIT_FIELDS, now)
+    _check_times(values)
+    return AuditFilter(**values)
+
+
+def read_time(value: Any, now: datetime) -> datetime:
+    """An ISO 8601 time or date (UTC where it names no zone), or an age such as `90s`, `15m`, `2h`, `7d`, `4w`."""
+    if isinstance(value, datetime):
+        return value if value.tzinfo else value.replace(tzinfo=UTC)
+    text = str(value).strip()
+    try:
+        if ago := _AGO.fullmatch(text):
+            return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        read = datetime.fromisoformat(text)
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError("give an ISO 8601 time such as 2026-02-03T10:00:00Z, or an age such as 2h or 7d") from None
+
+
+def read_ids(value: Any) -> tuple[UUID, ...]:
+    """Up to 500 ids, each once, in the order given; a string may hold several, parted by commas or white space."""
+    parts = re.split(r"[,\s]+", value.strip()) if isinstance(value, str) else list(value)
+    ids = tuple(dict.fromkeys(_uuid(part) for part in parts if part not in ("", None)))
+    if len(ids) > MOST_IDS:
+        raise ValueError(f"{len(ids)} ids given, {MOST_IDS} at most")
+    return ids
+
+
+def read_text(value: Any) -> str:
+    """A value that is compared with a column: one line of at most 1,024 bytes."""
+    if not isinstance(value, (str, int)) or isinstance(value, bool):
+        raise ValueError("give a text")
+    text = str(value)
+    if _CONTROL.search(text):
+        raise ValueError("control characters are not allowed")
+    if len(text.encode()) > _LONGEST_VALUE:
+        raise ValueError(f"longer than {_LONGEST_VALUE} bytes")
+    return text
+
+
+_Reader = Callable[[Any, datetime], Any]
+
+
+def _timeless(read: Callable[[Any], Any]) -> _Reader:
+    return lambda value, now: read(value)
+
+
+def _one_of(values: Iterable[str]) -> _Reader:
+    known = tuple(values)
+
+    def read(value: Any) -> str:
+        if (text := read_text(value)) not in known:
+            raise ValueError(f"{text[:80]!r} is none of {', '.join(known)}")
+        return text
+
+    return _timeless(read)
+
+
+def _pattern(pattern: str, wanted: str) -> _Reader:
+    compiled = re.compile(pattern)
+
+    def read(value: Any) -> str:
+        if not compiled.fullmatch(text := read_text(value).lower()):
+            raise ValueError(f"give {wanted}")
+        return text
+
+    return _timeless(read)
+
+
+def _uuid(value: Any) -> UUID:
+    try:
+        return value if isinstance(value, UUID) else UUID(read_text(value))
+    except ValueError:
+        raise ValueError(f"{str(value)[:80]!r} is not a uuid") from None
+
+
+_text = _timeless(read_text)
+_trace = _pattern(r"[0-9a-f]{32}", "the 32 hex digits of a trace id")
+_EVENT_FIELDS: Final[Mapping[str, _Reader]] = {
+    "entity_type": _text,
+    "entity_id": _text,
+    "error_reason": _text,  # not the closed list: an adopted table holds reasons of its own
+    "error_code": _one_of(Code),
+    "dead_reason": _one_of(DeadReason),
+    "failure_type": _one_of(FAILURE_TYPES),
+    "fingerprint": _pattern(r"[0-9a-f]{16}|none", "the 16 hex digits of a fingerprint, or `none`"),
+    "trace_id": _trace,
+    "ids": _timeless(read_ids),
+    "since": read_time,
+    "until": read_time,
+}
+_AUDIT_FIELDS: Final[Mapping[str, _Reader]] = {
+    "entity_type": _text,
+    "entity_id": _text,
+    "trace_id": _trace,
+    "action": _one_of(Action),
+    "actor": _text,
+    "batch_id": _timeless(_uuid),
+    "since": read_time,
+    "until": read_time,
+}
+
+
+def _read(raw: Mapping[str, Any], readers: Mapping[str, _Reader], now: datetime) -> dict[str, Any]:
+    problems = [(name, f"unknown; choose from {', '.join(readers)}") for name in raw if name not in readers]
+    values: dict[str, Any] = {}
+    for name, reader in readers.items():
+        if (value := raw.get(name)) in (None, "", [], ()):
+            continue
+        try:
+            values[name] = reader(value, now)
+        except ValueError as wrong:
+            problems.append((name, str(wrong)))
+    if problems:
+        raise BadFilter(problems)
+    return values
+
+
+def _check_times(values: Mapping[str, Any]) -> None:
+    since, until = values.get("since"), values.get("until")
+    if since is not None and until is not None and since >= until:
+        raise BadFilter([("since", "must be before `until`")])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, tuple):
+        return [str(part) for part in value]
+    return str(value)
