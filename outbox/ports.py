@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from outbox.policy.event import Event
@@ -98,6 +99,43 @@ class WriteReport:
 class Sink(Protocol):
     def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport: ...
     def probe(self, target: str) -> Failure | None: ...
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    BAD = "bad"
+    UNKNOWN = "unknown"  # we may not look
+
+
+class Finding(NamedTuple):
+    """One line of `outbox doctor` or `outbox index check`."""
+
+    name: str
+    level: Level
+    detail: str
+    remedy: str = ""
+
+
+class CreatedIndex(NamedTuple):
+    index: str  # type: ignore[assignment]
+    alias: str
+    template: str
+
+
+class Indices(Protocol):
+    """A person's acts on the target index. Raises the house's errors."""
+
+    def create(
+        self, name: str, mappings: Mapping[str, Any] | None = None, settings: Mapping[str, Any] | None = None
+    ) -> CreatedIndex: ...
+    def versions(self, index: str, ids: Sequence[tuple[str, str | None]]) -> list[int | None]:
+        """The version of each (id, routing); None where there is no document."""
+        ...
+
+
+class IndexCheck(Protocol):
+    def check(self, name: str) -> list[Finding]: ...
 
 
 Clock = Callable[[], float]  # monotonic seconds

@@ -1,0 +1,141 @@
+"""Owns the findings about a target index: what is there, what is risky, and the remedy. It changes nothing."""
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from outbox.facts import Announce, Warned
+from outbox.policy.outcome import Failure
+from outbox.ports import Finding, Level
+from outbox.sink.client import Elastic, Reply
+from outbox.sink.target import Targets
+
+_SECONDS: Final = {"nanos": 1e-9, "micros": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class IndexCheck:
+    """Looks at one server; every question may be refused, and then says so."""
+
+    def __init__(self, elastic: Elastic, targets: Targets, max_processing_seconds: float = 600.0) -> None:
+        self._elastic = elastic
+        self._targets = targets
+        self._max_processing_seconds = max_processing_seconds
+
+    def check(self, name: str) -> list[Finding]:
+        """All findings about a target. When it cannot be written to, that alone."""
+        settings = self._settings(name)
+        if settings is None:
+            return [*self._writable(name), self.template(name)]
+        return [
+            *self._writable(name),
+            self._kind(name),
+            *(finding for index, found in settings.items() for finding in self._durable(index, found)),
+            self.template(name),
+            self.disk(),
+        ]
+
+    def warn(self, names: Sequence[str], announce: Announce) -> bool:
+        """Announces what a daemon should say once at its start. False: nobody answered; call again later."""
+        if not self._targets.answers():
+            return False
+        for name in names:
+            settings = self._settings(name) or {}
+            findings = [self.template(name), *(self._gc_deletes(i, found) for i, found in settings.items())]
+            for finding in findings:
+                if finding.level in (Level.WARN, Level.BAD):
+                    announce(Warned(f"index.{finding.name}", f"{finding.detail}. {finding.remedy}", {"index": name}))
+        return True
+
+    def _writable(self, name: str) -> Iterator[Finding]:
+        if failure := self._targets.probe(name):
+            yield Finding("writable", Level.BAD, failure.error, f"cause: {failure.reason}")
+        elif self._settings(name) is None:
+            remedy = f"Run `outbox index create {name}`."
+            yield Finding("exists", Level.BAD, f"{name} does not exist, or cannot be looked at", remedy)
+        else:
+            yield Finding("writable", Level.OK, f"{name} takes writes")
+
+    def _kind(self, name: str) -> Finding:
+        known = self._targets.known(name, fresh_seconds=0)
+        if isinstance(known, Failure) or not known.alias:
+            remedy = "An alias lets `outbox rebuild` swap the index behind it; see `outbox index create`."
+            return Finding("alias", Level.WARN, f"{name} is an index, not an alias", remedy)
+        return Finding("alias", Level.OK, f"{name} is an alias with a write index")
+
+    def _durable(self, index: str, settings: Mapping[str, Any]) -> Iterator[Finding]:
+        yield self._gc_deletes(index, settings)
+        if settings.get("index.translog.durability", "request") != "request":
+            remedy = "Set index.translog.durability to request: acknowledged writes could be lost in a crash."
+            yield Finding("translog", Level.WARN, f"{index} acknowledges before it syncs", remedy)
+        else:
+            yield Finding("translog", Level.OK, f"{index} syncs before it acknowledges")
+
+    def _gc_deletes(self, index: str, settings: Mapping[str, Any]) -> Finding:
+        value = str(settings.get("index.gc_deletes", "60s"))
+        if seconds(value) < self._max_processing_seconds:
+            detail = f"{index} forgets deletes after {value}, before OUTBOX_MAX_PROCESSING_SECONDS"
+            remedy = f"PUT /{index}/_settings with index.gc_deletes 1h."
+            return Finding("gc_deletes", Level.WARN, detail, remedy)
+        return Finding("gc_deletes", Level.OK, f"{index} remembers deletes for {value}")
+
+    def template(self, name: str) -> Finding:
+        """Whether Elasticsearch may create this target by itself, with a mapping that it guesses."""
+        reply = self._get("/_index_template?filter_path=index_templates")
+        if reply is None:
+            return Finding("auto_create", Level.UNKNOWN, "the key may not read templates", "Check it by hand.")
+        best = _strongest(reply.get("index_templates", []), name)
+        allowed = best.get("allow_auto_create")
+        if allowed is None:
+            allowed = self._setting("action.auto_create_index") != "false"
+        if allowed:
+            detail = f"no template forbids that {name} is created by itself with a guessed mapping"
+            return Finding("auto_create", Level.WARN, detail, "`outbox index create` makes one for a new index.")
+        return Finding("auto_create", Level.OK, f"{name} is never created by itself")
+
+    def disk(self) -> Finding:
+        """The fullest node against the watermarks; only percentages are compared."""
+        nodes = self._get("/_cat/allocation?format=json&h=node,disk.percent", list)
+        if nodes is None:
+            return Finding("disk", Level.UNKNOWN, "the key may not read the disk's state")
+        if self._setting("cluster.routing.allocation.disk.threshold_enabled") == "false":
+            return Finding("disk", Level.OK, "watermarks are switched off")
+        used = max((float(node.get("disk.percent") or 0) for node in nodes), default=0.0)
+        for mark, level in (("flood_stage", Level.BAD), ("high", Level.WARN)):
+            limit = self._setting(f"cluster.routing.allocation.disk.watermark.{mark}") or ""
+            if limit.endswith("%") and used >= float(limit[:-1]):
+                return Finding("disk", level, f"{used:g} % used, over {mark} ({limit})", "Free disk space.")
+        return Finding("disk", Level.OK, f"{used:g} % used on the fullest node")
+
+    def _settings(self, name: str) -> Mapping[str, Mapping[str, Any]] | None:
+        found = self._get(f"/{quote(name, safe='')}/_settings?flat_settings=true")
+        return {index: each.get("settings", {}) for index, each in found.items()} if found else None
+
+    def _setting(self, name: str) -> str | None:
+        # No filter_path: it takes the dots of a flat name for steps and finds nothing.
+        found = self._get("/_cluster/settings?include_defaults=true&flat_settings=true")
+        for layer in ("transient", "persistent", "defaults"):
+            if found and name in found.get(layer, {}):
+                return str(found[layer][name])
+        return None
+
+    def _get(self, path: str, kind: Callable[[], Any] = dict) -> Any:
+        reply = self._elastic.call("GET", path)
+        fine = isinstance(reply, Reply) and reply.status == 200 and isinstance(reply.body, type(kind()))
+        return reply.body if isinstance(reply, Reply) and fine else None
+
+
+def _strongest(templates: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
+    fitting = [
+        template
+        for template in (found.get("index_template", {}) for found in templates)
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in template.get("index_patterns", []))
+    ]
+    return max(fitting, key=lambda template: template.get("priority") or 0, default={})
+
+
+def seconds(value: str) -> float:
+    """`60s`, `1h`, `-1`: Elasticsearch's way to write a time. Unreadable counts as nothing."""
+    found = re.fullmatch(r"(-?\d+(?:\.\d+)?)([a-z]*)", value.strip())
+    return float(found[1]) * _SECONDS.get(found[2], 1e-3) if found else 0.0

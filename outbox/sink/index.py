@@ -1,0 +1,89 @@
+"""Owns the making of an index that is safe to project to, and the reading of its versions. It writes no document."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from elasticsearch import ApiError, TransportError, UnsupportedProductError
+
+from outbox.errors import ElasticsearchDown, OutboxError, WrongProduct
+from outbox.policy.redact import summary
+from outbox.ports import CreatedIndex
+from outbox.sink.client import Elastic
+
+GC_DELETES: Final = "1h"
+# Above what products install for their own names (at most 500), so that this template is the one that counts.
+TEMPLATE_PRIORITY: Final = 600
+_VERSIONS_A_REQUEST: Final = 1000
+
+
+class IndexRefused(OutboxError):
+    """Elasticsearch refused to make the index. The key needs `manage` on the index and `manage_index_templates`."""
+
+
+class IndexExists(OutboxError):
+    """Something of that name is there already. Look at it with `outbox index check`; nothing was changed."""
+
+
+class Indices:
+    """A person's commands: errors are raised as the house's own, with their remedy."""
+
+    def __init__(self, elastic: Elastic) -> None:
+        self._elastic = elastic
+
+    def create(
+        self,
+        name: str,
+        mappings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> CreatedIndex:
+        """`NAME-v1`, the alias `NAME`, and a template for both that forbids automatic creation.
+
+        The template comes first: from then on nothing can appear under this name with a guessed mapping.
+        """
+        wanted = {"gc_deletes": GC_DELETES, **(settings or {})}
+        with _told():
+            api = self._elastic.api
+            if api.indices.exists(index=[name, f"{name}-v1"], allow_no_indices=False, ignore_unavailable=True):
+                raise IndexExists(f"{name} or {name}-v1")
+            api.indices.put_index_template(
+                name=name,
+                index_patterns=[name, f"{name}-v*"],
+                allow_auto_create=False,
+                priority=TEMPLATE_PRIORITY,
+                template={"settings": {"index": wanted}, "mappings": dict(mappings or {})},
+                meta={"made_by": "outbox index create"},
+            )
+            api.indices.create(index=f"{name}-v1", aliases={name: {"is_write_index": True}})
+        return CreatedIndex(f"{name}-v1", name, name)
+
+    def versions(self, index: str, ids: Sequence[tuple[str, str | None]]) -> list[int | None]:
+        """The version of each (id, routing), None where there is no document. No sources cross the wire."""
+        found: list[int | None] = []
+        for portion in _portions(ids):
+            docs = [{"_id": name, **({"routing": routing} if routing else {})} for name, routing in portion]
+            with _told():
+                reply = self._elastic.api.mget(index=index, docs=docs, source=False)
+            found.extend(doc.get("_version") if doc.get("found") else None for doc in reply["docs"])
+        return found
+
+
+def _portions(ids: Sequence[tuple[str, str | None]]) -> Iterator[Sequence[tuple[str, str | None]]]:
+    for start in range(0, len(ids), _VERSIONS_A_REQUEST):
+        yield ids[start : start + _VERSIONS_A_REQUEST]
+
+
+class _told:  # noqa: N801
+    """Turns the client's exceptions into the house's: a dependency that is down, a wrong product, a refusal."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        match error:
+            case UnsupportedProductError():
+                raise WrongProduct from error
+            case ApiError():
+                body = error.body.get("error") if isinstance(error.body, dict) else str(error.body)
+                raise IndexRefused(f"{error.status_code} {summary(body)}") from error
+            case TransportError():
+                raise ElasticsearchDown(summary(error.message)) from error
