@@ -87,6 +87,17 @@ class Settings(Section):
         chosen = self.worker.entity_types or self.worker.exclude_entity_types
         return bool(chosen) or self.kinds.limited or len(self.elastic.targets) > 1
 
+    @property
+    def known_entity_types(self) -> tuple[str, ...]:
+        """Types that the configuration names: the only ones that may become a metric's label."""
+        named = {*self.worker.entity_types, *self.elastic.index_map, *self.kinds.concurrency, *self.kinds.rate}
+        return tuple(sorted(named))
+
+    def secrets(self) -> tuple[str, ...]:
+        """Values that must be shown nowhere, for the log's redactor."""
+        held = (self.value_of(variable) for variable in VARIABLES.values())
+        return tuple(value.get_secret_value() for value in held if isinstance(value, SecretStr))
+
     def source_of(self, variable: str) -> Source:
         """Where a value came from: flag, environment, file or default."""
         return self._sources.get(variable, "default")

@@ -1,0 +1,280 @@
+"""The composition root: the only place that builds pools, clients and services and joins them. Holds no behaviour of its own."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from outbox import __version__
+from outbox.config import Settings
+from outbox.daemon.claiming import Claimer, Kinds
+from outbox.daemon.enrolment import Enrolment
+from outbox.daemon.gate import EVERYTHING, Gate
+from outbox.daemon.judge import Judge
+from outbox.daemon.lane import Lane
+from outbox.daemon.lease import Leases
+from outbox.daemon.limits import Limits
+from outbox.daemon.listen import Listener
+from outbox.daemon.notify import Notifier, Watchdog
+from outbox.daemon.order import Horizon, Orders
+from outbox.daemon.projector import Projector, dice
+from outbox.daemon.reclaimer import Reclaimer
+from outbox.daemon.shutdown import Stop
+from outbox.daemon.startup import wait_for_schema
+from outbox.daemon.upkeep import Upkeep
+from outbox.daemon.worker import Loop, Worker
+from outbox.errors import ConfigurationError, Problem
+from outbox.facts import Announcer
+from outbox.policy.backoff import Backoff
+from outbox.policy.breaker import Pace
+from outbox.policy.document import Addressing
+from outbox.policy.settle import RetryPolicy
+from outbox.sink.client import connect as connect_elastic
+from outbox.sink.elastic import ElasticSink
+from outbox.store.documents import ViewDocuments
+from outbox.store.events import PostgresEvents
+from outbox.store.listening import ear
+from outbox.store.pool import Database
+from outbox.store.schema_state import SchemaState, check_schema, has_by_type
+from outbox.store.workers import Reclaims, Workers
+from outbox.telemetry.health import Health, ReadyRules
+from outbox.telemetry.logger import configure
+from outbox.telemetry.logs import LogSubscriber
+from outbox.telemetry.metrics import Metrics, new_registry
+from outbox.web import health as health_pages
+
+clock = time.monotonic
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """Three small pools, so that claims can starve neither heartbeats nor the watchers."""
+
+    lanes: Database
+    heartbeat: Database
+    chores: Database
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Pools":
+        def pool(name: str, size: int) -> Database:
+            prepare = settings.database.prepare
+            return Database(settings.database.dsn, size=size, application=f"outbox-{name}", prepare=prepare)
+
+        return cls(pool("lanes", settings.worker.concurrency + 1), pool("heartbeat", 2), pool("chores", 4))
+
+    def open(self) -> None:
+        for pool in (self.lanes, self.heartbeat, self.chores):
+            pool.open()
+
+    def close(self) -> None:
+        for pool in (self.lanes, self.heartbeat, self.chores):
+            pool.close()
+
+
+@dataclass(slots=True)
+class Watching:
+    """Everything that subscribes to facts."""
+
+    announce: Announcer
+    metrics: Metrics
+    health: Health
+    registry: Any
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Watching":
+        logger = configure(
+            settings.log.format, settings.log.level, settings.projection, settings.worker.id, secrets=settings.secrets()
+        )
+        logs = LogSubscriber(logger)
+        announce = Announcer(on_error=logs.broken_subscriber)
+        registry = new_registry()
+        metrics = Metrics(settings.projection, registry, settings.known_entity_types)
+        health = Health(
+            ReadyRules(
+                settings.health.freshness_seconds,
+                settings.health.require_es_ready,
+                settings.worker.entity_types,
+                settings.worker.exclude_entity_types,
+            )
+        )
+        for handle in (metrics.handle, health.handle, logs.handle):
+            announce.subscribe(handle)
+        return cls(announce, metrics, health, registry)
+
+
+def run_daemon(settings: Settings, *, once: bool = False, patient: bool = True, stop: Stop | None = None) -> bool:
+    """`outbox run`: True when it drained cleanly. Errors of the family leave with their own exit code."""
+    watching = Watching.of(settings)
+    if stop is None:
+        stop = Stop()
+        stop.install()
+    pages = health_pages.start(
+        settings.http.metrics_host, settings.http.metrics_port, settings.http.port, watching.registry, watching.health
+    )
+    pools = Pools.of(settings)
+    pools.open()
+    try:
+        wait_for_schema(lambda: _schema(pools.chores), watching.announce, stop.event, patient=patient)
+        if stop.is_set():
+            return True
+        return _worker(settings, pools, watching, stop, once=once).run()
+    finally:
+        health_pages.stop(pages)
+        pools.close()
+
+
+def _schema(database: Database) -> SchemaState:
+    with database.connection() as connection:
+        return check_schema(connection)
+
+
+def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *, once: bool) -> Worker:
+    announce = watching.announce
+    start_id = uuid4()
+    worker_id = settings.worker.id
+    events = PostgresEvents(pools.lanes, owner=worker_id, start_id=start_id, lease_seconds=settings.lease.seconds)
+    beats = PostgresEvents(pools.heartbeat, owner=worker_id, start_id=start_id, lease_seconds=settings.lease.seconds)
+    register = Workers(pools.heartbeat, worker_id=worker_id, start_id=start_id)
+    limits = Limits(settings.batch.size, announce)
+    elastic = connect_elastic(settings.elastic, lanes=settings.worker.concurrency)
+    sink = ElasticSink(elastic, settings.batch.bytes, limits.items, announce)
+    probe = _probe(settings, sink)
+    gate = Gate(announce, clock, probe)
+    leases = Leases(
+        beats,
+        announce,
+        lease_seconds=settings.lease.seconds,
+        heartbeat_seconds=settings.lease.heartbeat_seconds,
+        max_processing_seconds=settings.reclaim.max_processing_seconds,
+    )
+    kinds = _kinds(settings, events, pools)
+    judge = Judge(_retry(settings), gate, announce, clock, dice)
+    documents = ViewDocuments(pools.lanes, settings.documents)
+    projector = Projector(
+        store=events,
+        documents=documents if documents.exists() else None,
+        sink=sink,
+        leases=leases,
+        addressing=Addressing("{entity_type}" in settings.document_id, settings.elastic.index_for),
+        judge=judge,
+        horizon=Horizon(clock),
+        announce=announce,
+        portion_bytes=settings.batch.bytes,
+        request_deadline_seconds=settings.request_deadline_seconds,
+        report_write=limits.report,
+    )
+    claimer = Claimer(events, gate, Orders(clock, settings.batch.size), kinds, announce, limits.items)
+    lanes = [
+        _lane(settings, number, claimer, projector, gate, announce) for number in range(settings.worker.concurrency)
+    ]
+    desk = Workers(pools.chores, worker_id=worker_id, start_id=start_id)
+    upkeep = Upkeep(desk, gate, judge, kinds, events.open_types, settings.elastic.targets, probe, announce, clock)
+    announce.subscribe(upkeep.handle)
+    upkeep.obey()
+    notifier = Notifier()
+    watchdog = Watchdog(notifier, watching.health.alive)
+    return Worker(
+        name=worker_id,
+        version=__version__,
+        target=", ".join(settings.elastic.targets),
+        lanes=lanes,
+        loops=_loops(settings, pools, watching, upkeep, lanes),
+        leases=leases,
+        enrolment=Enrolment(
+            register,
+            worker_id,
+            __version__,
+            settings.lease.heartbeat_seconds,
+            list(settings.worker.entity_types),
+            announce,
+        ),
+        store=beats,
+        stop=stop,
+        announce=announce,
+        grace_seconds=settings.worker.shutdown_grace_seconds,
+        max_runtime_seconds=settings.worker.max_runtime_seconds,
+        once=once,
+        on_ready=lambda: (notifier.ready(f"projecting to {settings.elastic.index}"), watchdog.start())[0],
+        on_draining=notifier.stopping,
+    )
+
+
+def _lane(
+    settings: Settings, number: int, claimer: Claimer, projector: Projector, gate: Gate, announce: Announcer
+) -> Lane:
+    return Lane(
+        number=number,
+        claimer=claimer,
+        projector=projector,
+        gate=gate,
+        pace=Pace(settings.retry.base_backoff_seconds, settings.retry.max_backoff_seconds),
+        announce=announce,
+        clock=clock,
+        poll_seconds=settings.worker.poll_interval_seconds,
+        pause_on_outage=settings.retry.outage_policy == "pause",
+    )
+
+
+def _retry(settings: Settings) -> RetryPolicy:
+    backoff = Backoff(settings.retry.base_backoff_seconds, settings.retry.max_backoff_seconds)
+    return RetryPolicy(settings.retry.max_attempts, backoff, settings.retry.outage_policy == "count")
+
+
+def _probe(settings: Settings, sink: ElasticSink) -> Callable[[str], Any]:
+    """A pause of everything is probed at the main target."""
+    return lambda target: sink.probe(settings.elastic.index if target == EVERYTHING else target)
+
+
+def _kinds(settings: Settings, events: PostgresEvents, pools: Pools) -> Kinds:
+    """Claims by type need their indexes: without them each would read past every other type's rows."""
+    with pools.chores.connection() as connection:
+        indexed = has_by_type(connection)
+    if settings.claims_by_type and not indexed:
+        raise ConfigurationError(
+            [
+                Problem(
+                    "OUTBOX_ENTITY_TYPES, OUTBOX_KIND_* or ELASTIC_INDEX_MAP",
+                    "claims by entity type need two more indexes",
+                    "Run `outbox migrate --by-type`.",
+                )
+            ]
+        )
+    limited = frozenset(settings.kinds.concurrency) | frozenset(settings.kinds.rate)
+    for kind in limited:
+        events.put_quota(kind, settings.kinds.concurrency.get(kind), settings.kinds.rate.get(kind))
+    kinds = Kinds(
+        by_type=settings.claims_by_type or indexed,
+        only=frozenset(settings.worker.entity_types),
+        never=frozenset(settings.worker.exclude_entity_types),
+        limited=limited,
+        index_of=settings.elastic.index_for,
+    )
+    if kinds.by_type:
+        kinds.open = events.open_types()
+    return kinds
+
+
+def _loops(settings: Settings, pools: Pools, watching: Watching, upkeep: Upkeep, lanes: list[Lane]) -> dict[str, Loop]:
+    reclaims = Reclaims(
+        pools.chores,
+        max_processing_seconds=settings.reclaim.max_processing_seconds,
+        rows_a_step=settings.reclaim.batch_size,
+    )
+    reclaimer = Reclaimer(
+        reclaims, watching.announce, clock, settings.reclaim.interval_seconds, settings.lease.heartbeat_seconds
+    )
+    loops: dict[str, Loop] = {"upkeep": upkeep.run, "reclaimer": reclaimer.run}
+    loops |= _telemetry_loops(settings, pools, watching)
+    if settings.worker.listen:
+
+        def wake() -> None:
+            for lane in lanes:
+                lane.wake.set()
+
+        loops["listen"] = Listener(lambda: ear(settings.database.direct_dsn), wake, watching.announce).run
+    return loops
+
+
+def _telemetry_loops(settings: Settings, pools: Pools, watching: Watching) -> dict[str, Loop]:
+    raise NotImplementedError

@@ -1,0 +1,96 @@
+"""What a daemon does once a second beside its lanes: operators' words, open types, the brake, versions ahead, a look at the sink."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from outbox.daemon.claiming import Kinds
+from outbox.daemon.gate import Control, Gate
+from outbox.daemon.judge import Judge
+from outbox.errors import OutboxError
+from outbox.facts import Announce, Beat, BulkSent, DatabaseLost, Fact, SinkProbed, VersionAhead
+from outbox.policy.outcome import Failure
+from outbox.ports import Clock
+
+INTERVAL_SECONDS: Final = 1.0  # "obeyed within two seconds"
+AHEAD_TIMEOUT_MS: Final = 500
+LOOK_SECONDS: Final = 10.0  # an idle daemon still knows whether Elasticsearch answers
+
+
+class ControlRow(Protocol):
+    @property
+    def scope(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def by(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+
+
+class Desk(Protocol):
+    """The store's side of it."""
+
+    def controls(self) -> Sequence[ControlRow]: ...
+    def version_known(self, entity_type: str, entity_id: str, version: int, timeout_ms: int) -> bool: ...
+    def forget_old(self) -> int: ...
+
+
+@dataclass(slots=True)
+class Upkeep:
+    desk: Desk
+    gate: Gate
+    judge: Judge
+    kinds: Kinds
+    open_types: Callable[[], Sequence[str]]
+    targets: Sequence[str]
+    probe: Callable[[str], Failure | None]
+    announce: Announce
+    clock: Clock
+    _last_bulk: float = 0.0
+
+    def handle(self, fact: Fact) -> None:
+        """A bulk that was answered is a better look than a probe."""
+        if isinstance(fact, BulkSent):
+            self._last_bulk = self.clock()
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.wait(INTERVAL_SECONDS):
+            self.pass_once()
+
+    def pass_once(self) -> None:
+        self.announce(Beat("upkeep"))
+        try:
+            self.obey()
+            if self.kinds.by_type:
+                self.kinds.open = self.open_types()
+            self._look_at_one_version()
+        except OutboxError as error:
+            self.announce(DatabaseLost("upkeep", error.detail))
+        self._look_at_sink()
+
+    def obey(self) -> None:
+        rows = self.desk.controls()
+        self.gate.obey(Control(row.scope, row.by, row.reason) for row in rows if row.kind == "pause")
+        let_fail = frozenset(row.scope.removeprefix("let_fail:") for row in rows if row.kind == "let_fail")
+        self.judge.tend_brake(let_fail)
+
+    def _look_at_one_version(self) -> None:
+        """At most one query a second: Elasticsearch holds a version that no row of ours may know."""
+        try:
+            event, current = self.judge.ahead.popleft()
+        except IndexError:
+            return
+        if not self.desk.version_known(event.entity_type, event.entity_id, current, AHEAD_TIMEOUT_MS):
+            fact = VersionAhead(event.id, event.entity_type, event.entity_id, event.event_version, current)
+            self.announce(fact)
+
+    def _look_at_sink(self) -> None:
+        now = self.clock()
+        if now - self._last_bulk < LOOK_SECONDS or self.gate.paused_targets():
+            return
+        self._last_bulk = now
+        for target in self.targets:
+            failure = self.probe(target)
+            self.announce(SinkProbed(target, failure is None, "" if failure is None else failure.error))
