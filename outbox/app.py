@@ -1,4 +1,4 @@
-"""The composition root: the only place that builds pools, clients and services and joins them. Holds no behaviour of its own."""
+"""The composition root: the only place that builds pools, clients and services and joins them."""
 
 import time
 from collections.abc import Callable
@@ -169,11 +169,17 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         _lane(settings, number, claimer, projector, gate, announce) for number in range(settings.worker.concurrency)
     ]
     desk = Workers(pools.chores, worker_id=worker_id, start_id=start_id)
-    upkeep = Upkeep(desk, gate, judge, kinds, events.open_types, settings.elastic.targets, probe, announce, clock)
+    open_types = _open_types(settings, events)
+    upkeep = Upkeep(desk, gate, judge, kinds, open_types, settings.elastic.targets, probe, announce, clock)
     announce.subscribe(upkeep.handle)
     upkeep.obey()
     notifier = Notifier()
     watchdog = Watchdog(notifier, watching.health.alive)
+
+    def on_ready() -> None:
+        notifier.ready(f"projecting to {settings.elastic.index}")
+        watchdog.start()
+
     return Worker(
         name=worker_id,
         version=__version__,
@@ -195,7 +201,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         grace_seconds=settings.worker.shutdown_grace_seconds,
         max_runtime_seconds=settings.worker.max_runtime_seconds,
         once=once,
-        on_ready=lambda: (notifier.ready(f"projecting to {settings.elastic.index}"), watchdog.start())[0],
+        on_ready=on_ready,
         on_draining=notifier.stopping,
     )
 
@@ -240,19 +246,40 @@ def _kinds(settings: Settings, events: PostgresEvents, pools: Pools) -> Kinds:
                 )
             ]
         )
-    limited = frozenset(settings.kinds.concurrency) | frozenset(settings.kinds.rate)
-    for kind in limited:
-        events.put_quota(kind, settings.kinds.concurrency.get(kind), settings.kinds.rate.get(kind))
     kinds = Kinds(
-        by_type=settings.claims_by_type or indexed,
+        always=settings.claims_by_type,
+        indexed=indexed,
         only=frozenset(settings.worker.entity_types),
         never=frozenset(settings.worker.exclude_entity_types),
-        limited=limited,
+        limited=_limits(settings),
         index_of=settings.elastic.index_for,
     )
-    if kinds.by_type:
-        kinds.open = events.open_types()
+    if kinds.always:
+        kinds.open = _open_types(settings, events)()
     return kinds
+
+
+def _limits(settings: Settings) -> Callable[[str], bool]:
+    by_default = settings.kinds.concurrency_default is not None or settings.kinds.rate_default is not None
+    named = frozenset(settings.kinds.concurrency) | frozenset(settings.kinds.rate)
+    return lambda kind: by_default or kind in named
+
+
+def _open_types(settings: Settings, events: PostgresEvents) -> Callable[[], list[str]]:
+    """The open types, each limited one with its quota written before it is claimed for the first time."""
+    limited, written = _limits(settings), set[str]()
+    limits = settings.kinds
+
+    def look() -> list[str]:
+        found = events.open_types()
+        for kind in found:
+            if kind not in written and limited(kind):
+                most = limits.concurrency.get(kind, limits.concurrency_default)
+                events.put_quota(kind, most, limits.rate.get(kind, limits.rate_default))
+                written.add(kind)
+        return found
+
+    return look
 
 
 def _loops(settings: Settings, pools: Pools, watching: Watching, upkeep: Upkeep, lanes: list[Lane]) -> dict[str, Loop]:
@@ -277,4 +304,4 @@ def _loops(settings: Settings, pools: Pools, watching: Watching, upkeep: Upkeep,
 
 
 def _telemetry_loops(settings: Settings, pools: Pools, watching: Watching) -> dict[str, Loop]:
-    raise NotImplementedError
+    return {}

@@ -1,4 +1,4 @@
-"""Takes a lane's next batch: the gate says whether it may, the orders what for, the store gives rows. Projects nothing."""
+"""Takes a lane's next batch: the gate says whether, the orders say what, the store gives rows. Projects nothing."""
 
 import threading
 import time
@@ -28,22 +28,28 @@ class Taken:
 
 @dataclass(slots=True)
 class Kinds:
-    """Which entity types this process claims. `by_type` False: all of them at once, from one index."""
+    """Which entity types this process claims. Not `by_type`: all of them at once, from one index."""
 
-    by_type: bool = False
+    always: bool = False  # the settings ask for it
+    indexed: bool = False  # the twins of `outbox migrate --by-type` are there
+    stopped: frozenset[str] = frozenset()  # by an operator, who could only say so where the twins are
     only: frozenset[str] = frozenset()
     never: frozenset[str] = frozenset()
-    limited: frozenset[str] = frozenset()
+    limited: Callable[[str], bool] = lambda _: False
     index_of: Callable[[str], str] = str
     open: Sequence[str] = ()  # refreshed every second
 
-    def claimable(self, paused: frozenset[str], stopped: frozenset[str]) -> list[str]:
+    @property
+    def by_type(self) -> bool:
+        return self.always or (self.indexed and bool(self.stopped))
+
+    def claimable(self, paused: frozenset[str]) -> list[str]:
         return [
             kind
             for kind in self.open
             if (not self.only or kind in self.only)
             and kind not in self.never
-            and kind not in stopped
+            and kind not in self.stopped
             and self.index_of(kind) not in paused
         ]
 
@@ -92,7 +98,7 @@ class Claimer:
         if not self.kinds.by_type:
             return self._ask(lane, self.orders.fresh(1))
         others = self.gate.paused_targets() - {target}
-        for kind in self.kinds.claimable(others, self.gate.types_stopped_by_operator()):
+        for kind in self.kinds.claimable(others):
             if target in (EVERYTHING, self.kinds.index_of(kind)) and (claimed := self._of_kind(lane, kind, 1)):
                 return claimed
         return None
@@ -100,7 +106,7 @@ class Claimer:
     def _claim(self, lane: int, paused: frozenset[str]) -> Claimed | None:
         if not self.kinds.by_type:
             return self._suspects(lane, None) or self._ask(lane, self.orders.fresh(self.limit()))
-        kinds = self.kinds.claimable(paused, self.gate.types_stopped_by_operator())
+        kinds = self.kinds.claimable(paused)
         turn = self._turn.get(lane, lane)  # lanes begin at different types, so that one type cannot keep all of them
         for step in range(len(kinds)):
             kind = kinds[(turn + step) % len(kinds)]
@@ -112,7 +118,7 @@ class Claimer:
 
     def _of_kind(self, lane: int, kind: str, limit: int) -> Claimed | None:
         order = self.orders.fresh(limit, kind)
-        return self._ask(lane, order, quota=kind in self.kinds.limited)
+        return self._ask(lane, order, quota=self.kinds.limited(kind))
 
     def _suspects(self, lane: int, kind: str | None) -> Claimed | None:
         """Every other batch of the first lane may be one of suspects: they neither starve nor hold up the rest."""
@@ -122,7 +128,7 @@ class Claimer:
         if self._suspects_next:
             return None
         for order in self.orders.suspects(kind):
-            claimed = self._ask(lane, order, quota=kind in self.kinds.limited)
+            claimed = self._ask(lane, order, quota=kind is not None and self.kinds.limited(kind))
             if claimed is not None:
                 return claimed
         return None

@@ -1,4 +1,4 @@
-"""Takes the worker id at the start and keeps its heartbeat. Two processes under one id would settle each other's rows' doubts."""
+"""Takes the worker id at the start and keeps the process's heartbeat. Knows nothing of batches."""
 
 import os
 import socket
@@ -56,7 +56,7 @@ class Enrolment:
                 raise WorkerIdTaken(f"{self.worker_id} runs on {holder.host} as pid {holder.pid}")
             if waited_for is None:
                 left = max(0.0, 3 * holder.heartbeat_seconds - holder.silent_seconds)
-                message = f"worker id {self.worker_id} was last seen on {holder.host}; waiting {left:.0f} s for it to fall silent"
+                message = f"{self.worker_id} was last seen on {holder.host}; waiting {left:.0f} s for it to fall silent"
                 self.announce(Warned("worker.id_taken", message, {"wait_seconds": round(left, 1)}))
             waited_for = holder.silent_seconds
             if stop.wait(LOOK_SECONDS):

@@ -76,7 +76,7 @@ class Lane:
         return report
 
     def _outage(self, report: Report) -> float:
-        """`pause`: the breaker waits and probes, nothing is spent. `count`: the lane slows down, rows spend attempts."""
+        """`pause`: the breaker waits and probes, nothing is spent. `count`: the lane slows down."""
         assert report.unreachable is not None
         if self.pause_on_outage:
             self.gate.pause(EVERYTHING, report.unreachable.reason, report.unreachable.error)

@@ -1,4 +1,4 @@
-"""Wakes idle lanes when a producer notifies (OUTBOX_LISTEN). Polling stays the truth: a lost connection costs only latency."""
+"""Wakes idle lanes when a producer notifies. Polling stays the truth: a lost connection costs only latency."""
 
 import threading
 from collections.abc import Callable, Iterator

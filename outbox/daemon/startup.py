@@ -1,4 +1,4 @@
-"""What must be true before the first claim: the database answers and its schema fits. Waits for the one, refuses over the other."""
+"""What must be true before the first claim: the database answers (waited for) and its schema fits (refused)."""
 
 import threading
 import time

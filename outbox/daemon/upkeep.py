@@ -1,4 +1,4 @@
-"""What a daemon does once a second beside its lanes: operators' words, open types, the brake, versions ahead, a look at the sink."""
+"""What a daemon does once a second beside its lanes: operators' words, open types, the brake, versions ahead."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -63,8 +63,6 @@ class Upkeep:
         self.announce(Beat("upkeep"))
         try:
             self.obey()
-            if self.kinds.by_type:
-                self.kinds.open = self.open_types()
             self._look_at_one_version()
         except OutboxError as error:
             self.announce(DatabaseLost("upkeep", error.detail))
@@ -73,6 +71,10 @@ class Upkeep:
     def obey(self) -> None:
         rows = self.desk.controls()
         self.gate.obey(Control(row.scope, row.by, row.reason) for row in rows if row.kind == "pause")
+        stopped = self.gate.types_stopped_by_operator()
+        if self.kinds.always or (stopped and self.kinds.indexed):
+            self.kinds.open = self.open_types()  # before `stopped`: whoever claims by type must know the types
+        self.kinds.stopped = stopped
         let_fail = frozenset(row.scope.removeprefix("let_fail:") for row in rows if row.kind == "let_fail")
         self.judge.tend_brake(let_fail)
 
