@@ -1,6 +1,7 @@
 """Turns facts into the contract's log lines. Sets up no logger (see logger) and never shows a payload."""
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 from uuid import UUID
@@ -12,6 +13,7 @@ from outbox.policy.event import Event
 
 # An outage retries whole batches: the first lines tell what it is, the rest would only repeat it.
 MOST_RETRY_LINES: Final = 20
+LOST_AGAIN_SECONDS: Final = 30.0
 
 Handler = Callable[[Any], None]
 
@@ -29,6 +31,7 @@ class LogSubscriber:
     def __init__(self, logger: FilteringBoundLogger) -> None:
         self._log = logger
         self._lane = _Lane()
+        self._lost_until: dict[str, float] = {}  # where -> when its next line may come
         self._handlers = self._table()
 
     def handle(self, fact: facts.Fact) -> None:
@@ -173,9 +176,14 @@ class LogSubscriber:
         )
 
     def _database_lost(self, fact: facts.DatabaseLost) -> None:
-        self._log.warning("database.lost", where=fact.where, error=fact.error)
+        """Loops say so each time round; a line now and then is enough."""
+        now = time.monotonic()
+        if now >= self._lost_until.get(fact.where, 0.0):
+            self._lost_until[fact.where] = now + LOST_AGAIN_SECONDS
+            self._log.warning("database.lost", where=fact.where, error=fact.error)
 
     def _database_back(self, fact: facts.DatabaseBack) -> None:
+        self._lost_until.pop(fact.where, None)
         self._log.info("database.back", where=fact.where, duration_ms=_ms(fact.away_seconds))
 
     def _replayed(self, fact: facts.EventsReplayed) -> None:

@@ -1,0 +1,148 @@
+"""Samples the table now and then, apart from the claim loop, and announces what it saw. Holds no SQL (see store)."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Generic, Protocol, TypeVar
+
+from outbox.errors import DatabaseDown, SchemaMismatch
+from outbox.facts import (
+    Announce,
+    BacklogSampled,
+    Beat,
+    DatabaseBack,
+    DatabaseLost,
+    Lane,
+    SampleMissed,
+    SchemaChecked,
+    Warned,
+)
+from outbox.store.inspection import OpenCounts, TookTooLong
+
+INTERVAL_SECONDS: Final = 2.0
+# A look that takes 100 ms rests 2 s: with a million open rows the sampler takes a twentieth of a core, not more.
+REST: Final = 20
+LONGEST_REST_SECONDS: Final = 30.0
+WHERE: Final = "sampler"
+
+T = TypeVar("T")
+
+
+class Backlog(Protocol):
+    def open_counts(self) -> OpenCounts: ...
+    def failed_by_reason(self) -> Mapping[str, int]: ...
+    def lanes(self, entity_types: Sequence[str], total: OpenCounts) -> Mapping[str, Lane]: ...
+    def close(self) -> None: ...
+
+
+class _Look(Generic[T]):
+    """One query at its own pace: dear ones come round less often. Keeps what it saw last."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._due = float("-inf")
+        self.seen: T | None = None
+
+    def take(self, ask: Callable[[], T]) -> None:
+        started = self._clock()
+        if started < self._due:
+            return
+        try:
+            self.seen = ask()
+        finally:
+            ended = self._clock()
+            self._due = ended + min(REST * (ended - started), LONGEST_REST_SECONDS)
+
+
+class BacklogSampler:
+    """`sample` looks once; `run` is the daemon's loop around it."""
+
+    def __init__(
+        self,
+        backlog: Backlog,
+        announce: Announce,
+        entity_types: Sequence[str] = (),
+        *,
+        interval_seconds: float = INTERVAL_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._backlog = backlog
+        self._announce = announce
+        self._entity_types = tuple(entity_types)
+        self._interval_seconds = interval_seconds
+        self._clock = clock
+        self._failed: _Look[Mapping[str, int]] = _Look(clock)
+        self._lanes: _Look[Mapping[str, Lane]] = _Look(clock)
+        self._away_since: float | None = None
+        self._schema_is_wrong = False
+        self._capped = False
+
+    def run(self, stop: threading.Event) -> None:
+        try:
+            while not stop.is_set():
+                self._announce(Beat(WHERE))
+                stop.wait(self.sample())
+        finally:
+            self._backlog.close()
+
+    def sample(self) -> float:
+        """One look; returns how long to rest. A look that fails leaves the last values and their timestamp."""
+        started = self._clock()
+        try:
+            sampled = self._look(started)
+        except TookTooLong as error:
+            self._announce(SampleMissed(error.detail))
+            return LONGEST_REST_SECONDS / 3
+        except DatabaseDown as error:
+            self._lost(error)
+            return self._interval_seconds
+        except SchemaMismatch as error:
+            self._schema_is_wrong = True
+            self._announce(SchemaChecked(False, error.detail))
+            return self._interval_seconds
+        self._found_again()
+        self._announce(sampled)
+        self._tell_capped(sampled)
+        return max(self._interval_seconds, min(REST * sampled.duration_seconds, LONGEST_REST_SECONDS))
+
+    def _look(self, started: float) -> BacklogSampled:
+        counts = self._backlog.open_counts()
+        took = self._clock() - started
+        self._aside(lambda: self._failed.take(self._backlog.failed_by_reason))
+        self._aside(lambda: self._lanes.take(lambda: self._backlog.lanes(self._entity_types, counts)))
+        return BacklogSampled(
+            lag=counts.lag,
+            oldest_age_seconds=counts.oldest_age_seconds,
+            inflight=counts.inflight,
+            stuck=counts.stuck,
+            due=counts.due,
+            failed=self._failed.seen or {},
+            lanes=self._lanes.seen or {},
+            capped=counts.capped,
+            duration_seconds=took,
+        )
+
+    def _aside(self, look: Callable[[], None]) -> None:
+        """What comes beside the main counts may be late without holding them up."""
+        try:
+            look()
+        except TookTooLong as error:
+            self._announce(SampleMissed(error.detail))
+
+    def _lost(self, error: DatabaseDown) -> None:
+        self._away_since = self._away_since if self._away_since is not None else self._clock()
+        self._announce(DatabaseLost(WHERE, error.detail or error.message))
+
+    def _found_again(self) -> None:
+        if self._away_since is not None:
+            self._announce(DatabaseBack(WHERE, self._clock() - self._away_since))
+            self._away_since = None
+        if self._schema_is_wrong:
+            self._schema_is_wrong = False
+            self._announce(SchemaChecked(True, "the tables are there again"))
+
+    def _tell_capped(self, sampled: BacklogSampled) -> None:
+        if sampled.capped and not self._capped:
+            message = "more rows are open than are counted: lag, due and lanes are least values until it drains"
+            self._announce(Warned("sample.capped", message, {"lag": sampled.lag}))
+        self._capped = sampled.capped
