@@ -139,11 +139,21 @@ class Metrics:
         i.stuck_processing_events.set(backlog.stuck)
         i.due_events.set(backlog.due)
         self._failed_rows(backlog.failed)
-        for entity_type in i.lane_lag_events:
-            lane = backlog.lanes.get(entity_type)
-            i.lane_lag_events[entity_type].set(lane.lag if lane else 0)
-            i.lane_oldest_age_seconds[entity_type].set(lane.oldest_age_seconds if lane else 0)
+        self._lanes(backlog.lanes)
         i.sample_timestamp_seconds.set(self._now())
+
+    def _lanes(self, lanes: Mapping[str, facts.Lane]) -> None:
+        """Types that are sampled without being a label of ours are part of `other`."""
+        i = self.instruments
+        lag = dict.fromkeys(i.lane_lag_events, 0)
+        oldest = dict.fromkeys(i.lane_lag_events, 0.0)
+        for entity_type, lane in lanes.items():
+            label = entity_type if entity_type in lag else OTHER
+            lag[label] += lane.lag
+            oldest[label] = max(oldest[label], lane.oldest_age_seconds)
+        for label in lag:
+            i.lane_lag_events[label].set(lag[label])
+            i.lane_oldest_age_seconds[label].set(oldest[label])
 
     def _failed_rows(self, failed: Mapping[str, int]) -> None:
         """Rows of before adoption may carry reasons of their own: they are `other`."""

@@ -1,8 +1,9 @@
 """Makes any text fit for a log: secrets masked, control characters escaped, length held. Writes nothing."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from outbox.config.redaction import MASK
 
@@ -31,7 +32,8 @@ Redact = Callable[[str], str]
 
 def redactor(secrets: Iterable[str] = ()) -> Redact:
     """Masks what looks like a secret and, wherever they turn up, the secrets that this process was given."""
-    known = sorted({secret for secret in secrets if len(secret) > 3}, key=len, reverse=True)
+    given = {secret for secret in secrets if len(secret) > 3}
+    known = sorted(given | {word for secret in given for word in _passwords(secret)}, key=len, reverse=True)
 
     def redact(text: str) -> str:
         for secret in known:
@@ -42,6 +44,18 @@ def redactor(secrets: Iterable[str] = ()) -> Redact:
         return text
 
     return redact
+
+
+def _passwords(address: str) -> Iterator[str]:
+    """The password of an address by itself, unless it is a word that stands elsewhere in it, such as `postgres`."""
+    try:
+        parts = urlsplit(address)
+        password = parts.password or ""
+    except ValueError:
+        return
+    for spelling in (password, unquote(password)):
+        if len(spelling) > 5 and spelling not in (parts.username, parts.hostname, parts.path.strip("/")):
+            yield spelling
 
 
 def escape(text: str, keep: str = "") -> str:

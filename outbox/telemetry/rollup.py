@@ -23,7 +23,7 @@ class Counts(Protocol):
 
 
 class Rollup:
-    """Subscribe `handle`; `run` is the daemon's loop. Bounded: types beyond the first 200 are `other`, reasons are few."""
+    """Subscribe `handle`; `run` is the loop. Bounded: types beyond the first 200 are `other`, reasons are few."""
 
     def __init__(self, store: Counts, announce: Announce, *, interval_seconds: float = INTERVAL_SECONDS) -> None:
         self._store = store
