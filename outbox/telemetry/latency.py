@@ -19,8 +19,8 @@ class AgeHistogram:
         self._name = name
         self._text = text
         self._projection = projection
-        self._bounds = tuple(bounds)
-        self._at_most = [0] * (len(self._bounds) + 1)  # cumulative, as the exposition wants it; last = all
+        self.bounds = tuple(bounds)
+        self._at_most = [0] * (len(self.bounds) + 1)  # cumulative, as the exposition wants it; last = all
         self._sum = 0.0
         self._lock = Lock()
 
@@ -30,7 +30,7 @@ class AgeHistogram:
         ordered = sorted(ages)
         if ordered[0] < 0:  # a producer's clock ahead of the database's; a sum must never fall
             ordered = sorted(max(age, 0.0) for age in ages)
-        added = [bisect_right(ordered, bound) for bound in self._bounds]
+        added = [bisect_right(ordered, bound) for bound in self.bounds]
         added.append(len(ordered))
         total = sum(ordered)
         with self._lock:
@@ -43,7 +43,7 @@ class AgeHistogram:
     def collect(self) -> Iterable[Metric]:
         with self._lock:
             counts, total = self._at_most, self._sum
-        bounds = [*map(floatToGoString, self._bounds), "+Inf"]
+        bounds = [*map(floatToGoString, self.bounds), "+Inf"]
         family = HistogramMetricFamily(self._name, self._text, labels=("projection",))
         buckets = [(bound, float(count)) for bound, count in zip(bounds, counts, strict=True)]
         family.add_metric([self._projection], buckets=buckets, sum_value=total)
