@@ -108,13 +108,12 @@ def find(status: int, error: object) -> Rule:
 def _refused(status: int, body: object, headers: Mapping[str, str], report: Report | None) -> tuple[Rule, Failure]:
     error = _error_of(body)
     rule = find(status, error)
-    if rule.name in ("document", "not an object", "routing missing") and _type(error) != _VALIDATION:
+    known = rule is not UNKNOWN and (rule.reason is not Reason.ES_REJECTED_DOCUMENT or _type(error) == _VALIDATION)
+    if not known and (status < 500 or status == 501):
         rule = OUR_REQUEST
-    if rule is UNKNOWN and (status < 500 or status == 501):
-        rule = OUR_REQUEST
-    elif rule is UNKNOWN and report is not None:
+    elif not known and report is not None:
         report(status, _type(error) or "none")
-    told = error or f"HTTP {status} with a body of type {headers.get('content-type') or 'none'}"
+    told = error or f"{rule.why} (content type {headers.get('content-type') or 'none'})"
     return rule, _failure(rule, status, told, whole=CLASS_OF[rule.reason] is not FailureClass.DETERMINISTIC)
 
 
@@ -141,14 +140,14 @@ def too_large(failure: Failure, times: int) -> Failure:
 
 
 def _failure(rule: Rule, status: int, error: object, *, whole: bool) -> Failure:
-    text = summary(error)
+    text = summary(error or rule.why)
     invalid = rule.reason in (Reason.ES_REJECTED_DOCUMENT, Reason.TOO_LARGE)
     return Failure(
         reason=rule.reason,
-        error=f"{status} {text}" if text else str(status),
+        error=cut(f"{status} {text}", LONGEST_ERROR_BYTES),
         code=Code.PAYLOAD_INVALID if invalid else Code.EXECUTION_FAILED,
         fingerprint=_print_of(rule.reason, text),
-        detail={"status": status, "rule": rule.name, "error": detail(error)} if error else None,
+        detail={"status": status, "rule": rule.name, "why": rule.why, "error": detail(error)},
         whole=whole,
     )
 

@@ -12,6 +12,8 @@ LONGEST_DETAIL_BYTES: Final = 16_384
 _LONGEST_READ: Final = 16_384  # a keyword of 32 KB is quoted whole; regexes over it would cost milliseconds
 _DEEPEST_CAUSE: Final = 8
 
+# The parser quotes the source itself, and where it stood.
+_SOURCE: Final = (r"\s*(?:\(start marker )?at \[Source:.*", "")
 _Rewrite = tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
 
 # A value stands at the end of these texts and may hold quotes and brackets of its own: all of the rest goes.
@@ -20,31 +22,30 @@ _TO_THE_END: Final = (
     r"(Preview of invalid vector: ).*",
     r"(For input string: ).*",
     r"(Invalid format: ).*",
-    r"(but found unknown escape ).*",
 )
-# A value stands between two fixed texts: greedy, because it may hold its own closing bracket.
-_BETWEEN: Final = (
-    r"(date field )\[.*\]( with format|\Z)",
-    r"((?:Failed to parse value|[Vv]alue|Could not parse value|symbol|geohash|join name) )\[.*\](?= |\Z)()",
-    r"(Numeric value )\(.*?\)()",
-    r"(first immense term is: )'.*?'(\.\.\.|,|\Z)",
-    r"(\[Source: ).*(; (?:line|byte offset)|\Z)",
-    r"((?:Unrecognized token|Text|Unparseable date:?) )['\"].*['\"]()",
+# A value stands before a fixed text: greedy, because it may hold its own closing bracket.
+_UP_TO: Final = (
+    r"(date field )(?:\[.*\](?= with format)|\[.*\])",
+    r"((?:[Vv]alue|symbol|geohash|join name|name:?|whitespace:) )(?:\[.*\](?= (?:as|is|in|of|for)\b)|\[.*\])",
+    r"(Numeric value )\(.*?\)",
+    r"(first immense term is: )(?:'.*?'|'.*)",
+    r"((?:token|Text|Unparseable date:?) )(?:(['\"]).*\2|['\"].*)",
 )
 _SECRETS: Final = (
-    (r"([a-z][a-z0-9+.-]*://[^\s:/@]*):\S*@", rf"\1:{MASK}@"),
+    (r"(?i)([a-z][a-z0-9+.-]*://[^\s:/@]*):\S*@", rf"\1:{MASK}@"),
     (
-        r"(\w*(?:password|passwd|pwd|secret|api_?key|token)\s*[=:]\s*)(?:'[^']*'?|\"[^\"]*\"?|[^\s&,;]+)",
+        r"(?i)(\w*(?:password|passwd|pwd|secret|api_?key|token)\s*[=:]\s*)(?:'[^']*'?|\"[^\"]*\"?|[^\s&,;]+)",
         rf"\1{MASK}",
     ),
-    (r"\b(ApiKey|Basic|Bearer)\s+[\w+/=.~:-]{6,}", rf"\1 {MASK}"),
-    (r"(authorization\s*[=:]\s*)\S+(?: [\w+/=.~:*-]+)?", rf"\1{MASK}"),
+    (r"(?i)\b(ApiKey|Basic|Bearer)\s+[\w+/=.~:-]{6,}", rf"\1 {MASK}"),
+    (r"(?i)(authorization\s*[=:]\s*)\S+(?: [\w+/=.~:*-]+)?", rf"\1{MASK}"),
 )
 # `Duplicate field 'aa'` names a field; written with brackets it survives the quotes' rule.
 _FIELD_IN_QUOTES: Final = (r"\b([Ff]ield)[ =](['\"])([\w.@-]{1,200})\2", r"\1 [\3]")
+# From the first quote to the last, or to the end where it was cut: a value may hold quotes too.
 _QUOTED: Final = (
-    (r"(?<!\w)'.*(?:'(?!\w)|\Z)", f"'{MASK}'"),
-    (r"\".*(?:\"|\Z)", f'"{MASK}"'),
+    (r"(?<!\w)'(?:.*'(?!\w)|.*)", f"'{MASK}'"),
+    (r"\"(?:.*\"|.*)", f'"{MASK}"'),
 )
 
 # What stands in brackets is a name after these words, and a value after all others.
@@ -71,13 +72,15 @@ def _bracket(match: re.Match[str]) -> str:
 
 
 _REWRITES: Final[tuple[_Rewrite, ...]] = tuple(
-    (re.compile(pattern, re.DOTALL | re.IGNORECASE if "authorization" in pattern else re.DOTALL), replacement)
+    (re.compile(pattern, re.DOTALL), replacement)
     for pattern, replacement in (
+        _SOURCE,
         *((pattern, rf"\1{MASK}") for pattern in _TO_THE_END),
-        *((pattern, rf"\1[{MASK}]\2") for pattern in _BETWEEN),
+        *((pattern, rf"\1[{MASK}]") for pattern in _UP_TO),
         *_SECRETS,
         _FIELD_IN_QUOTES,
         *_QUOTED,
+        (r"\s+", " "),
     )
 )
 

@@ -1,6 +1,7 @@
 """Owns the `elasticsearch` client: how it is built, who we say we are, and one call. It judges no answer."""
 
 import base64
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 from elastic_transport import ConnectionError as Broken
-from elastic_transport import ConnectionTimeout, SerializationError, TlsError
+from elastic_transport import ConnectionTimeout, SerializationError, SerializerCollection, TlsError
 from elastic_transport.client_utils import DEFAULT
 from elasticsearch import Elasticsearch
 from elasticsearch.serializer import CompatibilityModeNdjsonSerializer, OrjsonSerializer
@@ -16,7 +17,7 @@ from elasticsearch.serializer import CompatibilityModeNdjsonSerializer, OrjsonSe
 from outbox.config import ElasticSettings, read_secret_file
 from outbox.policy.classify import unreadable, whole
 from outbox.policy.outcome import Failure, Reason
-from outbox.sink.node import DeadlineNode, NotConnected, ReplyTooLarge
+from outbox.sink.node import BadReply, DeadlineNode, NotConnected
 
 PRODUCT_HEADER: Final = "x-elastic-product"
 _JSON: Final = "application/vnd.elasticsearch+json; compatible-with=8"
@@ -25,7 +26,7 @@ _NDJSON: Final = "application/vnd.elasticsearch+x-ndjson; compatible-with=8"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An HTTP answer, whatever its status. `body` is parsed JSON, or text where it is not JSON."""
+    """An HTTP answer, whatever its status. `body` is parsed JSON, else text or bytes."""
 
     status: int
     headers: Mapping[str, str]
@@ -93,6 +94,16 @@ class _Json(OrjsonSerializer):
     mimetype = "application/vnd.elasticsearch+json"
 
 
+class _Lenient(SerializerCollection):
+    """What cannot be read is handed on as it is: a proxy's HTML page must not hide its status."""
+
+    def loads(self, data: bytes, mimetype: str | None = None) -> Any:
+        try:
+            return super().loads(data, mimetype)
+        except SerializationError:
+            return data
+
+
 @dataclass(slots=True)
 class Elastic:
     """One server. `api` is the client's own interface, for people's commands; `call` never raises."""
@@ -118,7 +129,14 @@ class Elastic:
             headers["authorization"] = authorization
         try:
             meta, parsed = self.client.transport.perform_request(
-                method, target, body=body, headers=headers, request_timeout=seconds or self.timeout_seconds
+                method,
+                target,
+                body=body,
+                headers=headers,
+                request_timeout=seconds or self.timeout_seconds,
+                # The transport has defaults of its own, whatever the client was given: four times in a row.
+                max_retries=0,
+                retry_on_status=(),
             )
         except Exception as error:
             return _no_reply(error)
@@ -139,8 +157,12 @@ def connect(settings: ElasticSettings, lanes: int = 2) -> Elastic:
         max_retries=0,
         retry_on_status=(),
         retry_on_timeout=False,
-        serializers={_Json.mimetype: _Json(), "application/json": OrjsonSerializer(), _Ndjson.mimetype: _Ndjson()},
     )
+    formats = client.transport.serializers.serializers
+    ours = {_Json.mimetype: _Json(), OrjsonSerializer.mimetype: OrjsonSerializer(), _Ndjson.mimetype: _Ndjson()}
+    client.transport.serializers = _Lenient(formats | ours)
+    # It warns with a stack trace at every request of an outage; the sink's facts say the same once.
+    logging.getLogger("elastic_transport.node_pool").setLevel(logging.ERROR)
     return Elastic(client, Credentials(settings), settings.timeout_seconds)
 
 
@@ -148,7 +170,7 @@ def _no_reply(error: Exception) -> NoReply:
     match error:
         case NotConnected():
             return NoReply(whole(Reason.CONNECT, error.message), sent=False)
-        case ReplyTooLarge():
+        case BadReply():
             return NoReply(unreadable(error.message))
         case ConnectionTimeout():
             return NoReply(whole(Reason.TIMEOUT, error.message))
@@ -159,9 +181,6 @@ def _no_reply(error: Exception) -> NoReply:
             return NoReply(whole(Reason.CONNECT, error.message), sent=False)
         case Broken():
             return NoReply(whole(Reason.CONNECT, error.message))
-        case SerializationError():
-            # Its message quotes the whole reply.
-            return NoReply(unreadable("not JSON"))
         case _:
             return NoReply(whole(Reason.UNKNOWN, f"{type(error).__name__}: {error}"))
 

@@ -105,10 +105,10 @@ class _Write:
     def _look(self) -> Failure | None:
         """Product and alias, asked once a process; nothing is sent to a server that is not Elasticsearch."""
         targets = self._sink.targets
-        known = targets.known(self._index)
+        known = targets.known(self._index, seconds=self._seconds)
         if isinstance(known, Target) and known.alias and all(action.body is None for action in self._actions):
             # Elasticsearch creates a missing index for a bulk of deletes, whatever `require_alias` says (measured).
-            known = targets.known(self._index, fresh_seconds=FRESH_SECONDS)
+            known = targets.known(self._index, fresh_seconds=FRESH_SECONDS, seconds=self._seconds)
             if isinstance(known, Target) and not known.exists:
                 return whole(Reason.ES_INDEX_MISSING, f"the alias [{self._index}] is gone")
         if isinstance(known, Failure):

@@ -23,8 +23,8 @@ class NotConnected(Broken):
     """No connection came about: nothing was sent."""
 
 
-class ReplyTooLarge(Broken):
-    """The reply grew past what is read; what it said is not known."""
+class BadReply(Broken):
+    """A reply began, and was cut, undecodable or larger than what is read: what it said is not known."""
 
 
 class _Deadline(threading.local):
@@ -158,18 +158,22 @@ def _read(response: urllib3.BaseHTTPResponse) -> bytes:
     """In portions, each decoded, so that a small gzip body that unpacks to gigabytes is noticed in time."""
     chunks: list[bytes] = []
     size = 0
-    while chunk := response.read(_CHUNK_BYTES):
-        size += len(chunk)
-        if size > LARGEST_REPLY_BYTES:
-            raise ReplyTooLarge(f"the reply is larger than {LARGEST_REPLY_BYTES} bytes")
-        _DEADLINE.remaining()
-        chunks.append(chunk)
+    try:
+        while chunk := response.read(_CHUNK_BYTES):
+            size += len(chunk)
+            if size > LARGEST_REPLY_BYTES:
+                raise BadReply(f"larger than {LARGEST_REPLY_BYTES} bytes")
+            _DEADLINE.remaining()
+            chunks.append(chunk)
+    except (urllib3.exceptions.ProtocolError, urllib3.exceptions.DecodeError) as error:
+        _DEADLINE.remaining()  # out of time is told as such, whatever broke by it
+        raise BadReply(f"cut or undecodable after {size} bytes") from error
     return b"".join(chunks)
 
 
 def _told(error: Exception) -> Exception:
     """The client's own kinds of error, and one more: whether anything was sent at all."""
-    if isinstance(error, ReplyTooLarge):
+    if isinstance(error, BadReply):
         return error
     if isinstance(error, ConnectTimeoutError | NewConnectionError | EmptyPoolError):
         return NotConnected(str(error), errors=(error,))

@@ -46,14 +46,16 @@ class Targets:
         self._told: dict[str, Reason] = {}
         self._product = False
 
-    def known(self, name: str, *, fresh_seconds: float | None = None) -> Target | Failure:
+    def known(
+        self, name: str, *, fresh_seconds: float | None = None, seconds: float = PROBE_SECONDS
+    ) -> Target | Failure:
         """The target, asked for once; again when what is known is older than `fresh_seconds`."""
         known = self._known.get(name)
         if known and not known.exists:
             fresh_seconds = FRESH_SECONDS  # a person may be creating it
         if known and (fresh_seconds is None or self._clock() - known.seen_at < fresh_seconds):
             return known
-        answer = self._ask(f"/{quote(name, safe='')}/_alias")
+        answer = self._ask(f"/{quote(name, safe='')}/_alias", min(seconds, PROBE_SECONDS))
         if isinstance(answer, Failure):
             return self._unseen(name, answer)
         return self._remember(name, Target(name not in answer, bool(answer), self._clock()))
@@ -127,8 +129,8 @@ class Targets:
             self._known[name] = target
         return target
 
-    def _ask(self, path: str) -> Mapping[str, Any] | Failure:
-        reply = self._elastic.call("GET", path, seconds=PROBE_SECONDS)
+    def _ask(self, path: str, seconds: float = PROBE_SECONDS) -> Mapping[str, Any] | Failure:
+        reply = self._elastic.call("GET", path, seconds=seconds)
         if isinstance(reply, NoReply):
             return reply.failure
         self._product = self._product or reply.from_elasticsearch
