@@ -9,7 +9,6 @@ from psycopg import sql
 
 from outbox.errors import OutboxError, SchemaMismatch
 
-
 BODY_QUOTE = "$capture$"
 
 

@@ -1,0 +1,424 @@
+"""Adoption of the guide's table: nothing lost, nothing rewritten, nobody held up, and a kill anywhere is mended."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from outbox.store import migration_files, schema_state
+from outbox.store.adoption import CannotAdopt
+from outbox.store.migrations import migrate, plan, status
+from outbox.store.patience import LOCK_TIMEOUT_MS, TableBusy, in_transaction
+from tests.fixtures.guide_table import INSERT, create_guide_table
+from tests.fixtures.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+ROWS = 200_000
+SCHEDULING_SECONDS = 0.5
+"""What two shared cores may add to a wait."""
+
+
+@pytest.fixture
+def guide(empty_database: str) -> Iterator[psycopg.Connection]:
+    """The guide's table, empty, in a database of its own."""
+    with psycopg.connect(empty_database, autocommit=True) as conn:
+        create_guide_table(conn)
+        yield conn
+
+
+def value(conn: psycopg.Connection, query: str) -> Any:
+    row = conn.execute(query.encode()).fetchone()
+    assert row is not None
+    return row[0]
+
+
+class Producer(threading.Thread):
+    """Inserts as the guide's producers do, one row a transaction, and keeps the longest wait."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(daemon=True)
+        self._url = url
+        self._stop_asked = threading.Event()
+        self.inserted = 0
+        self.longest_seconds = 0.0
+        self.failure: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            with psycopg.connect(self._url, autocommit=True) as conn:
+                while not self._stop_asked.is_set():
+                    started = time.monotonic()
+                    conn.execute(INSERT, (1_000_000_000 + self.inserted,))
+                    self.longest_seconds = max(self.longest_seconds, time.monotonic() - started)
+                    self.inserted += 1
+        except psycopg.Error as failure:
+            self.failure = failure
+
+    def finish(self) -> None:
+        self._stop_asked.set()
+        self.join(30)
+        assert self.failure is None
+
+
+@contextmanager
+def producing(url: str) -> Iterator[Producer]:
+    producer = Producer(url)
+    producer.start()
+    try:
+        eventually(lambda: producer.inserted > 10, what="the first inserts")
+        yield producer
+    finally:
+        producer.finish()
+
+
+def assert_adopted(conn: psycopg.Connection) -> None:
+    """Every row is as the contract wants it, whatever it was before."""
+    assert schema_state.check_schema(conn).ok
+    assert value(conn, "select to_regclass('search_outbox_adoption')") is None
+    assert value(conn, "select count(*) from search_outbox_events where status <> 'done' and seq is null") == 0
+    wrong = (
+        "select count(*) from search_outbox_events"
+        " where (processed_at is not null) <> (status in ('done', 'discarded'))"
+        " or (failed_at is not null) <> (status = 'failed')"
+    )
+    assert value(conn, wrong) == 0
+
+
+def test_200000_rows_in_every_state_are_adopted_under_a_producer(
+    empty_database: str, guide: psycopg.Connection, record_property: Callable[[str, object], None]
+) -> None:
+    guide.execute("drop table search_outbox_events")
+    create_guide_table(guide, ROWS)
+    before = dict(guide.execute("select id, (status, event_version, entity_id, op)::text from search_outbox_events"))
+    file_before = value(guide, "select pg_relation_filenode('search_outbox_events')")
+    with producing(empty_database) as producer:
+        migrate(empty_database)
+    record_property("longest insert, ms", round(producer.longest_seconds * 1000))
+    assert producer.longest_seconds < LOCK_TIMEOUT_MS / 1000 + SCHEDULING_SECONDS
+    after = dict(guide.execute("select id, (status, event_version, entity_id, op)::text from search_outbox_events"))
+    assert len(after) == ROWS + producer.inserted
+    assert before.items() <= after.items()
+    assert value(guide, "select pg_relation_filenode('search_outbox_events')") == file_before
+    assert_adopted(guide)
+    assert_numbered_in_order_of_creation(guide)
+
+
+def assert_numbered_in_order_of_creation(conn: psycopg.Connection) -> None:
+    """Rows that were there: from 1, without a gap, by creation; rows with the default: above them."""
+    assert value(
+        conn,
+        "select bool_and(seq = place) from (select seq, row_number() over (order by created_at, id) as place"
+        " from search_outbox_events where seq < 1000000) as old",
+    )
+    old = value(conn, "select count(*) from search_outbox_events where seq < 1000000")
+    assert old >= ROWS * 4 // 10
+    assert value(conn, "select min(seq) from search_outbox_events where seq >= 1000000") > old
+    assert value(conn, "select count(seq) from search_outbox_events where status = 'done'") == 0
+
+
+def test_a_table_without_rows_is_adopted(empty_database: str, guide: psycopg.Connection) -> None:
+    migrate(empty_database)
+    guide.execute(INSERT, (1,))
+    assert_adopted(guide)
+    assert status(empty_database).adopted
+
+
+def test_plan_says_that_the_table_would_be_adopted(empty_database: str, guide: psycopg.Connection) -> None:
+    assert [step.name for step in plan(empty_database) if step.adopts] == ["0002_events"]
+
+
+def columns(conn: psycopg.Connection) -> dict[str, tuple[str, bool, str | None]]:
+    rows = conn.execute(
+        "select attname, format_type(atttypid, atttypmod), attnotnull, pg_get_expr(d.adbin, d.adrelid)"
+        " from pg_attribute left join pg_attrdef as d on d.adrelid = attrelid and d.adnum = attnum"
+        " where attrelid = 'search_outbox_events'::regclass and attnum > 0 and not attisdropped"
+    ).fetchall()
+    return {name: (kind, required, default) for name, kind, required, default in rows}
+
+
+def test_an_adopted_table_has_the_columns_of_a_fresh_one_with_its_own_types(
+    empty_database: str, guide: psycopg.Connection, connection: psycopg.Connection
+) -> None:
+    own = {name: kind for name, (kind, _, _) in columns(guide).items()}
+    migrate(empty_database)
+    adopted, fresh = columns(guide), columns(connection)
+    assert {name: kind for name, (kind, _, _) in adopted.items() if name in own} == own
+    assert {name: kind for name, (kind, _, _) in adopted.items() if name not in own} == {
+        name: kind for name, (kind, _, _) in fresh.items() if name not in own
+    }
+    defaults = {name: (default or "").split("::")[0] for name, (_, _, default) in adopted.items()}
+    assert defaults == {name: (default or "").split("::")[0] for name, (_, _, default) in fresh.items()}
+    assert {name for name, row in adopted.items() if row[1]} == {name for name, row in fresh.items() if row[1]}
+
+
+def test_an_adopted_table_has_the_settings_and_triggers_of_a_fresh_one(
+    empty_database: str, guide: psycopg.Connection, connection: psycopg.Connection
+) -> None:
+    migrate(empty_database)
+    facts = (
+        "select array(select unnest(reloptions) order by 1),"
+        " array(select tgname from pg_trigger where tgrelid = c.oid order by 1),"
+        " array(select (conname, convalidated)::text from pg_constraint where conrelid = c.oid and contype = 'c')"
+        " from pg_class as c where oid = 'search_outbox_events'::regclass"
+    )
+    assert guide.execute(facts).fetchone() == connection.execute(facts).fetchone()
+
+
+def test_versions_by_default_start_above_the_highest_that_is_there(
+    empty_database: str, guide: psycopg.Connection
+) -> None:
+    guide.execute(INSERT, (41_000,))
+    migrate(empty_database)
+    guide.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op) values ('block', gen_random_uuid(), 'upsert')"
+    )
+    assert value(guide, "select max(event_version) from search_outbox_events") == 41_001
+
+
+def test_a_constant_default_version_is_replaced(empty_database: str, guide: psycopg.Connection) -> None:
+    guide.execute("alter table search_outbox_events alter column event_version set default 0")
+    migrate(empty_database)
+    assert columns(guide)["event_version"][2] == "nextval('search_outbox_version'::regclass)"
+
+
+def test_enqueue_and_the_guard_work_on_an_adopted_table(empty_database: str, guide: psycopg.Connection) -> None:
+    migrate(empty_database)
+    guide.execute("select outbox_enqueue('block', gen_random_uuid()::text, 'upsert', '{}', idempotency_key => 'k')")
+    guide.execute("update search_outbox_events set status = 'failed'")
+    assert value(guide, "select failed_at is not null from search_outbox_events")
+    guide.execute("update search_outbox_events set status = 'pending'")
+    assert value(guide, "select failed_at is null and seq is not null from search_outbox_events")
+
+
+def test_an_old_done_row_that_is_opened_again_can_be_claimed(empty_database: str, guide: psycopg.Connection) -> None:
+    guide.execute(INSERT, (1,))
+    guide.execute("update search_outbox_events set status = 'done', processed_at = now()")
+    migrate(empty_database)
+    assert value(guide, "select seq from search_outbox_events") is None
+    guide.execute("update search_outbox_events set status = 'pending'")
+    assert value(guide, "select seq from search_outbox_events") is not None
+
+
+def test_columns_that_may_be_null_are_closed_when_no_row_is(empty_database: str, guide: psycopg.Connection) -> None:
+    guide.execute("alter table search_outbox_events alter column attempts drop not null")
+    guide.execute(INSERT, (1,))
+    migrate(empty_database)
+    assert columns(guide)["attempts"][1]
+    assert value(guide, "select count(*) from pg_constraint where conname like '%given'") == 0
+
+
+UNFIT = [
+    ("alter table search_outbox_events drop column created_at", "created_at is missing"),
+    ("alter table search_outbox_events alter column created_at type timestamp", "timestamp without time zone"),
+    ("alter table search_outbox_events alter column event_version type int", "event_version is integer"),
+    ("alter table search_outbox_events alter column status type varchar(8)", "holds 8 characters"),
+    ("alter table search_outbox_events add column tenant int not null", "tenant"),
+    ("alter table search_outbox_events drop constraint search_outbox_events_pkey", "id is not unique"),
+    ("alter table search_outbox_events set unlogged", "unlogged"),
+    ("alter table search_outbox_events add check (status in ('pending', 'processing', 'done', 'failed'))", "discarded"),
+    ("alter table search_outbox_events add seq text", "seq is text"),
+]
+
+
+@pytest.mark.parametrize(("change", "complaint"), UNFIT, ids=[row[1] for row in UNFIT])
+def test_a_table_that_cannot_be_adopted_is_refused_with_the_reason_and_left_alone(
+    empty_database: str, guide: psycopg.Connection, change: str, complaint: str
+) -> None:
+    guide.execute(change.encode())
+    before = columns(guide)
+    with pytest.raises(CannotAdopt, match=complaint):
+        migrate(empty_database)
+    with pytest.raises(CannotAdopt, match=complaint):
+        plan(empty_database)
+    assert columns(guide) == before
+
+
+def test_everything_that_is_wrong_is_listed_at_once(empty_database: str, guide: psycopg.Connection) -> None:
+    guide.execute("alter table search_outbox_events drop column op, alter column id type text")
+    with pytest.raises(CannotAdopt) as refusal:
+        migrate(empty_database)
+    assert len(refusal.value.problems) == 2
+
+
+def test_rows_that_cannot_be_adopted_are_counted(empty_database: str, guide: psycopg.Connection) -> None:
+    guide.execute("alter table search_outbox_events alter column attempts drop not null")
+    for _ in range(3):
+        guide.execute(INSERT, (1,))
+    guide.execute("update search_outbox_events set status = 'parked', attempts = null")
+    with pytest.raises(CannotAdopt) as refusal:
+        migrate(empty_database)
+    assert "3 rows have the status 'parked'" in str(refusal.value)
+    assert "column attempts is null in some rows" in str(refusal.value)
+
+
+def test_a_view_of_that_name_is_refused(empty_database: str) -> None:
+    with psycopg.connect(empty_database, autocommit=True) as conn:
+        conn.execute("create view search_outbox_events as select 1 as id")
+    with pytest.raises(CannotAdopt, match="not an ordinary table"):
+        migrate(empty_database)
+
+
+def test_a_table_in_another_schema_than_ours_would_go_to_is_refused(
+    empty_database: str, guide: psycopg.Connection
+) -> None:
+    guide.execute("create schema app")
+    guide.execute(f"alter database {guide.info.dbname} set search_path = app, public".encode())
+    with pytest.raises(CannotAdopt, match="schema public"):
+        migrate(empty_database)
+
+
+STEPS = [
+    "applying 0002_events",
+    "adopting search_outbox_events: columns",
+    "adopting search_outbox_events: sequences above what is there",
+    "adopting search_outbox_events: defaults",
+    "adopting search_outbox_events: checking every row",
+    "applying 0003_guard",
+    "adopting search_outbox_events: listing open and failed rows",
+    "applying 0005_event_indexes",
+    "applying 0006_enqueue",
+]
+
+
+def test_adoption_that_dies_before_any_step_is_finished_by_the_next(
+    empty_database: str, guide: psycopg.Connection
+) -> None:
+    class Killed(Exception):
+        pass
+
+    def die_at(last: str, line: str) -> None:
+        if line == last:
+            raise Killed
+
+    guide.execute("drop table search_outbox_events")
+    create_guide_table(guide, 3_000)
+    for step in STEPS:
+        with pytest.raises(Killed):
+            migrate(empty_database, say=partial(die_at, step))
+        guide.execute(INSERT, (1,))
+    migrate(empty_database)
+    assert_adopted(guide)
+    assert value(guide, "select count(*) from search_outbox_events") == 3_000 + len(STEPS)
+
+
+MIGRATE = """
+import sys
+from outbox.store.migrations import migrate
+migrate(sys.argv[1], say=lambda line: print(line, flush=True))
+"""
+
+
+@contextmanager
+def migrate_process(url: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen([sys.executable, "-c", MIGRATE, url], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_adoption_killed_in_the_middle_of_its_rows_goes_on_where_it_was(
+    empty_database: str, guide: psycopg.Connection
+) -> None:
+    guide.execute("drop table search_outbox_events")
+    create_guide_table(guide, 60_000)
+    with producing(empty_database) as producer:
+        with migrate_process(empty_database) as process:
+            eventually(lambda: 0 < status(empty_database).rows_to_fill < 24_000, within=60, every=0.005)
+            os.kill(process.pid, signal.SIGKILL)
+        assert status(empty_database).schema.state == "too_old"
+        assert status(empty_database).rows_to_fill > 0
+        migrate(empty_database)
+    assert_adopted(guide)
+    assert value(guide, "select count(*) from search_outbox_events") == 60_000 + producer.inserted
+
+
+def test_two_adoptions_at_once_do_the_work_once(empty_database: str, guide: psycopg.Connection) -> None:
+    guide.execute("drop table search_outbox_events")
+    create_guide_table(guide, 10_000)
+    applied: list[list[str]] = []
+    threads = [threading.Thread(target=lambda: applied.append(migrate(empty_database))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(map(len, applied)) == [0, len(migration_files.numbered())]
+    assert_adopted(guide)
+
+
+WAITING_MIGRATES = """
+select count(*) from pg_stat_activity
+ where datname = current_database() and application_name = 'outbox migrate' and wait_event = 'relation'
+"""
+
+
+def test_a_long_transaction_delays_adoption_and_not_the_producers(
+    empty_database: str, guide: psycopg.Connection
+) -> None:
+    with psycopg.connect(empty_database) as long, producing(empty_database) as producer:
+        long.execute(INSERT, (1,))
+        with migrate_process(empty_database) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith("adopting search_outbox_events: columns"):
+                    break
+            eventually(lambda: value(guide, WAITING_MIGRATES))
+            eventually(lambda: not value(guide, WAITING_MIGRATES), what="the first try giving up")
+            long.commit()
+            assert process.wait(60) == 0
+    assert producer.longest_seconds > LOCK_TIMEOUT_MS / 1000 - SCHEDULING_SECONDS
+    assert producer.longest_seconds < LOCK_TIMEOUT_MS / 1000 + SCHEDULING_SECONDS
+    assert_adopted(guide)
+
+
+def test_a_table_that_stays_locked_is_given_up_with_the_reason(empty_database: str, guide: psycopg.Connection) -> None:
+    with psycopg.connect(empty_database) as holder:
+        holder.execute("lock table search_outbox_events in share mode")
+        with pytest.raises(TableBusy, match="lock timeout"):
+            in_transaction(
+                guide,
+                lambda: guide.execute("alter table search_outbox_events set (fillfactor = 50)"),
+                lambda: guide.execute("alter table search_outbox_events add column more int"),
+                lock_timeout_ms=50,
+                try_for_seconds=0.5,
+            )
+
+
+def guide_form(conn: psycopg.Connection) -> list[Any]:
+    """The table's catalogue entry: columns, indexes, constraints, triggers, settings."""
+    rest = (
+        "select reloptions, array(select pg_get_indexdef(indexrelid) from pg_index where indrelid = c.oid order by 1),"
+        " array(select conname from pg_constraint where conrelid = c.oid and contype <> 'n' order by 1),"
+        " array(select tgname from pg_trigger where tgrelid = c.oid order by 1)"
+        " from pg_class as c where oid = 'search_outbox_events'::regclass"
+    )
+    return [columns(conn), conn.execute(rest).fetchone()]
+
+
+def test_adoption_can_be_undone_by_hand_and_done_again(empty_database: str, guide: psycopg.Connection) -> None:
+    guide.execute("drop table search_outbox_events")
+    create_guide_table(guide, 2_000)
+    form = guide_form(guide)
+    rows = (
+        "select id, entity_type, entity_id, op, event_version, status, owner, attempts, next_retry_at, error,"
+        " error_reason, replay_count, created_at, updated_at from search_outbox_events order by id"
+    )
+    before = guide.execute(rows).fetchall()
+    migrate(empty_database, by_type=True, by_entity=True, notify=True)
+    everything = [*migration_files.numbered(), *map(migration_files.part, migration_files.PARTS)]
+    for migration in reversed(everything):
+        guide.execute(migration.undo(adopted=True).encode())
+    assert guide_form(guide) == form
+    assert guide.execute(rows).fetchall() == before
+    migrate(empty_database)
+    assert_adopted(guide)

@@ -1,0 +1,316 @@
+"""Applying the schema: once, twice at once, from any state, and back by hand."""
+
+import threading
+from functools import partial
+
+import psycopg
+import pytest
+
+from outbox.errors import DatabaseDown, SchemaMismatch
+from outbox.store import migration_files, migration_session
+from outbox.store.migrations import (
+    check_schema,
+    has_by_entity,
+    has_by_type,
+    has_notify,
+    migrate,
+    plan,
+    sql,
+    status,
+)
+
+EVERY_NAME = [migration.name for migration in migration_files.numbered()]
+TABLES = {
+    "search_outbox_attempts",
+    "search_outbox_audit",
+    "search_outbox_audit_pruned",
+    "search_outbox_controls",
+    "search_outbox_events",
+    "search_outbox_leases",
+    "search_outbox_migrations",
+    "search_outbox_quotas",
+    "search_outbox_rebuilds",
+    "search_outbox_replay_items",
+    "search_outbox_replays",
+    "search_outbox_rollup",
+    "search_outbox_verifications",
+    "search_outbox_webhook_deliveries",
+    "search_outbox_workers",
+}
+
+OPEN = "((processed_at IS NULL) AND (failed_at IS NULL)"
+FRESH = f"WHERE {OPEN} AND (next_retry_at IS NULL) AND (abandoned_count = 0))"
+DUE = f"WHERE {OPEN} AND (next_retry_at IS NOT NULL) AND (abandoned_count = 0))"
+INDEXES = {
+    "search_outbox_events_pkey": "(id)",
+    "search_outbox_events_fresh_idx": f"(seq) {FRESH}",
+    "search_outbox_events_retry_idx": f"(next_retry_at) {DUE}",
+    "search_outbox_events_suspect_idx": f"(abandoned_count, seq) WHERE {OPEN} AND (abandoned_count > 0))",
+    "search_outbox_events_failed_idx": "(failed_at) WHERE (failed_at IS NOT NULL)",
+    "search_outbox_events_processed_idx": "(processed_at) WHERE (processed_at IS NOT NULL)",
+    "search_outbox_events_delete_idx": "(entity_type, entity_id, event_version) WHERE (op = 'delete'::text)",
+    "search_outbox_events_idempotency_idx": "(idempotency_key) WHERE (idempotency_key IS NOT NULL)",
+}
+PART_INDEXES = {
+    "search_outbox_events_type_fresh_idx": f"(entity_type, seq) {FRESH}",
+    "search_outbox_events_type_retry_idx": f"(entity_type, next_retry_at) {DUE}",
+    "search_outbox_events_entity_idx": "(entity_type, entity_id, event_version)",
+}
+
+
+def ours(conn: psycopg.Connection) -> set[str]:
+    """Every table, view, sequence and function of ours, by name."""
+    rows = conn.execute(
+        "select relname::text from pg_class where relkind in ('r', 'S', 'v') and relname like 'search\\_outbox%'"
+        " union select proname::text from pg_proc where proname like any (array['search\\_outbox%', 'outbox\\_%'])"
+    ).fetchall()
+    return {name for (name,) in rows}
+
+
+def tables(conn: psycopg.Connection) -> set[str]:
+    return {name for (name,) in conn.execute("select tablename from pg_tables where schemaname = 'public'")}
+
+
+def event_indexes(conn: psycopg.Connection) -> dict[str, str]:
+    query = "select indexname, indexdef from pg_indexes where tablename = 'search_outbox_events'"
+    return {name: ddl.split(" USING btree ")[1] for name, ddl in conn.execute(query)}
+
+
+def test_a_fresh_database_gets_every_table_of_the_contract(empty_database: str) -> None:
+    assert migrate(empty_database) == EVERY_NAME
+    with psycopg.connect(empty_database) as conn:
+        assert tables(conn) == TABLES
+
+
+def test_a_second_migrate_has_nothing_to_do(database: str) -> None:
+    assert migrate(database) == []
+
+
+def test_a_sqlalchemy_url_is_understood(empty_database: str) -> None:
+    assert migrate(empty_database.replace("postgresql://", "postgresql+psycopg://", 1)) == EVERY_NAME
+
+
+def test_a_database_that_does_not_answer_is_said_to_be_down_without_its_password() -> None:
+    with pytest.raises(DatabaseDown) as down:
+        migrate("postgresql://someone:s3cret@127.0.0.1:9/nothing")
+    assert "s3cret" not in str(down.value)
+
+
+def test_the_indexes_are_exactly_those_of_the_semantics(connection: psycopg.Connection) -> None:
+    assert event_indexes(connection) == INDEXES
+
+
+def test_the_table_leaves_half_of_every_page_for_claims(connection: psycopg.Connection) -> None:
+    options = connection.execute("select reloptions from pg_class where relname = 'search_outbox_events'").fetchone()
+    assert options is not None
+    assert "fillfactor=50" in options[0]
+
+
+def test_two_migrates_at_once_apply_every_migration_once(empty_database: str) -> None:
+    applied: list[list[str]] = []
+    together = threading.Barrier(2)
+
+    def run() -> None:
+        together.wait(10)
+        applied.append(migrate(empty_database, by_type=True))
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(applied, key=len) == [[], [*EVERY_NAME, "by_type"]]
+
+
+def test_optional_parts_are_added_by_name_and_recorded(database: str) -> None:
+    assert migrate(database, by_type=True, by_entity=True, notify=True) == ["by_type", "by_entity", "notify"]
+    assert status(database).parts == {"by_type": True, "by_entity": True, "notify": True}
+    with psycopg.connect(database) as conn:
+        assert event_indexes(conn) == INDEXES | PART_INDEXES
+        assert has_by_type(conn)
+        assert has_by_entity(conn)
+        assert has_notify(conn)
+
+
+def test_without_the_optional_parts_the_daemon_is_told_so(connection: psycopg.Connection) -> None:
+    assert not has_by_type(connection)
+    assert not has_by_entity(connection)
+    assert not has_notify(connection)
+
+
+def test_notify_wakes_a_listener_once_a_statement(database: str) -> None:
+    migrate(database, notify=True)
+    with psycopg.connect(database, autocommit=True) as listener, psycopg.connect(database) as producer:
+        listener.execute("listen search_outbox")
+        producer.execute(
+            "insert into search_outbox_events (entity_type, entity_id, op)"
+            " select 'block', n::text, 'upsert' from generate_series(1, 100) as n"
+        )
+        producer.commit()
+        woken = list(listener.notifies(timeout=10, stop_after=1))
+    assert [(notice.channel, notice.payload) for notice in woken] == [("search_outbox", "")]
+
+
+def test_a_migrated_schema_fits(connection: psycopg.Connection) -> None:
+    schema = check_schema(connection)
+    assert schema.ok
+    assert schema.found == schema.needed == migration_files.latest()
+
+
+def test_an_empty_database_is_told_to_migrate(empty_database: str) -> None:
+    with psycopg.connect(empty_database) as conn:
+        schema = check_schema(conn)
+    assert schema.state == "missing"
+    assert "outbox migrate" in str(schema)
+
+
+MISFITS = [
+    ("delete from search_outbox_migrations where number = {latest}", "too_old", "outbox migrate"),
+    ("insert into search_outbox_migrations (name, number, checksum) values ('9999_x', 9999, '')", "too_new", "newer"),
+    ("update search_outbox_migrations set checksum = 'other' where number = 2", "changed", "0002_events"),
+]
+
+
+@pytest.mark.parametrize(("change", "state", "remedy"), MISFITS, ids=[row[1] for row in MISFITS])
+def test_a_schema_that_does_not_fit_names_what_helps(
+    connection: psycopg.Connection, change: str, state: str, remedy: str
+) -> None:
+    connection.execute(change.format(latest=migration_files.latest()).encode())
+    schema = check_schema(connection)
+    assert schema.state == state
+    assert not schema.ok
+    assert remedy in str(schema)
+
+
+@pytest.mark.parametrize("change", [row[0] for row in MISFITS[1:]], ids=["too_new", "changed"])
+def test_migrate_leaves_the_schema_of_another_release_alone(
+    database: str, connection: psycopg.Connection, change: str
+) -> None:
+    connection.execute(change.encode())
+    before = connection.execute("select * from search_outbox_migrations order by 1").fetchall()
+    with pytest.raises(SchemaMismatch):
+        migrate(database, by_type=True)
+    assert connection.execute("select * from search_outbox_migrations order by 1").fetchall() == before
+
+
+def test_status_lists_what_is_applied_and_what_is_not(empty_database: str) -> None:
+    assert status(empty_database).pending == tuple(EVERY_NAME)
+    migrate(empty_database)
+    after = status(empty_database)
+    assert after.pending == ()
+    assert [row.name for row in after.applied] == EVERY_NAME
+    assert not after.adopted
+    assert after.slow_indexes == ()
+
+
+def test_plan_says_what_would_be_done_and_why_and_does_nothing(empty_database: str) -> None:
+    steps = plan(empty_database, by_type=True)
+    assert [step.name for step in steps] == [*EVERY_NAME, "by_type"]
+    assert all(step.why and not step.adopts for step in steps)
+    with psycopg.connect(empty_database) as conn:
+        assert ours(conn) == set()
+
+
+def test_the_printed_script_makes_the_same_schema(empty_database: str) -> None:
+    with psycopg.connect(empty_database, autocommit=True) as conn:
+        for statement in split_script(sql(by_type=True, by_entity=True, notify=True)):
+            conn.execute(statement.encode())
+        assert check_schema(conn).ok
+        assert tables(conn) == TABLES
+        assert event_indexes(conn) == INDEXES | PART_INDEXES
+    assert migrate(empty_database, by_type=True, by_entity=True, notify=True) == []
+
+
+def split_script(script: str) -> list[str]:
+    """As psql would send it: transactions whole, concurrent statements one by one."""
+    statements: list[str] = []
+    for chunk in script.split("begin;\n"):
+        inside, _, after = chunk.rpartition("commit;\n")
+        statements += [f"begin;\n{inside}commit;" if inside else ""]
+        code = "\n".join(line for line in after.splitlines() if not line.startswith("--"))
+        statements += code.split(";\n")
+    return [statement for statement in statements if statement.strip()]
+
+
+def test_an_index_whose_build_was_broken_off_is_built_again(database: str, connection: psycopg.Connection) -> None:
+    connection.execute("drop index search_outbox_events_idempotency_idx")
+    connection.execute("delete from search_outbox_migrations where name = '0005_event_indexes'")
+    connection.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op, idempotency_key)"
+        " select 'block', n::text, 'upsert', 'same' from generate_series(1, 2) as n"
+    )
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        migrate(database)
+    connection.execute("update search_outbox_events set idempotency_key = entity_id")
+    assert migrate(database) == ["0005_event_indexes"]
+    valid = connection.execute(
+        "select bool_and(indisvalid) from pg_index where indrelid = 'search_outbox_events'::regclass"
+    )
+    assert valid.fetchone() == (True,)
+
+
+def fill(conn: psycopg.Connection) -> None:
+    conn.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op, status, idempotency_key)"
+        " select 'block', n::text, 'upsert', (array['pending', 'done', 'failed', 'discarded'])[1 + n % 4], n::text"
+        " from generate_series(1, 2000) as n"
+    )
+    conn.execute("insert into search_outbox_attempts (event_id, attempt) select id, 1 from search_outbox_events")
+    conn.execute("insert into search_outbox_rollup values (now(), 'minute', 'block', 'done', '', 1)")
+
+
+def test_every_undo_works_by_hand_on_a_filled_table_and_leaves_nothing(
+    database: str, connection: psycopg.Connection
+) -> None:
+    migrate(database, by_type=True, by_entity=True, notify=True)
+    fill(connection)
+    everything = [*migration_files.numbered(), *map(migration_files.part, migration_files.PARTS)]
+    for migration in reversed(everything):
+        assert migration.undo(), f"{migration.name} does not say how to undo it"
+        connection.execute(migration.undo().encode())
+    assert ours(connection) == set()
+
+
+@pytest.mark.parametrize("number", range(3, migration_files.latest() + 1))
+def test_what_was_undone_can_be_applied_again(database: str, connection: psycopg.Connection, number: int) -> None:
+    fill(connection)
+    undone = [migration for migration in migration_files.numbered() if migration.number == number]
+    connection.execute(undone[0].undo().encode())
+    assert migrate(database) == [undone[0].name]
+    assert connection.execute("select count(*) from search_outbox_events").fetchone() == (2000,)
+
+
+@pytest.mark.parametrize("part", migration_files.PARTS)
+def test_an_optional_part_can_be_undone(database: str, connection: psycopg.Connection, part: str) -> None:
+    migrate(database, by_type=True, by_entity=True, notify=True)
+    fill(connection)
+    connection.execute(migration_files.part(part).undo().encode())
+    assert not status(database).parts[part]
+
+
+def test_a_migrate_that_dies_after_any_step_is_finished_by_the_next(empty_database: str) -> None:
+    class Killed(Exception):
+        pass
+
+    def die_at_the_second(said: list[str], line: str) -> None:
+        said.append(line)
+        if len(said) == 2:
+            raise Killed
+
+    for _ in EVERY_NAME[1:]:
+        with pytest.raises(Killed):
+            migrate(empty_database, say=partial(die_at_the_second, []))
+    assert migrate(empty_database) == EVERY_NAME[-1:]
+    assert status(empty_database).schema.ok
+
+
+def test_every_migration_says_why_and_how_to_undo_it() -> None:
+    everything = [*migration_files.numbered(), *map(migration_files.part, migration_files.PARTS)]
+    assert all(migration.why and migration.undo() for migration in everything)
+    assert [migration.number for migration in migration_files.numbered()] == list(range(len(EVERY_NAME)))
+
+
+def test_the_session_ignores_the_time_limits_of_its_role(database: str) -> None:
+    with migration_session.connect(database) as conn:
+        limits = conn.execute("select current_setting('statement_timeout'), current_setting('lock_timeout')")
+        assert limits.fetchone() == ("0", "0")

@@ -1,0 +1,93 @@
+"""Claims are HOT updates by PostgreSQL's own count, and one slow index is enough to end that."""
+
+import psycopg
+import pytest
+
+from outbox.store.migrations import migrate, status
+from tests.fixtures.guide_table import SLOW_INDEXES, create_guide_table
+from tests.fixtures.waiting import eventually
+
+# 80 % of rows without a payload at fillfactor 50, 83 to 100 % with one (at 45: 96 to 100 %), measured.
+MOST = 0.7
+
+CLAIM = """
+with picked as materialized (
+    select ctid from search_outbox_events
+     where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
+       and status = 'pending'
+     order by seq limit 500 for no key update skip locked
+)
+update search_outbox_events
+   set status = 'processing', owner = 'w1', lease_token = gen_random_uuid(), attempts = attempts + 1,
+       lease_until = clock_timestamp() + interval '60 seconds', processing_started_at = clock_timestamp(),
+       last_attempt_at = clock_timestamp(), next_retry_at = null, updated_at = clock_timestamp()
+ where ctid = any (array(select ctid from picked))
+"""
+
+
+def hot_share_of_claims(conn: psycopg.Connection, rows: int) -> float:
+    before = counters(conn)
+    while conn.execute(CLAIM).rowcount:
+        pass
+    updated, hot = eventually(lambda: grown(conn, before, rows), what="the statistics")
+    return hot / updated
+
+
+def counters(conn: psycopg.Connection) -> tuple[int, int]:
+    conn.execute("select pg_stat_force_next_flush()")
+    conn.execute("select pg_stat_clear_snapshot()")
+    row = conn.execute(
+        "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'search_outbox_events'"
+    ).fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+def grown(conn: psycopg.Connection, before: tuple[int, int], rows: int) -> tuple[int, int] | None:
+    updated, hot = counters(conn)
+    return (updated - before[0], hot - before[1]) if updated - before[0] >= rows else None
+
+
+@pytest.mark.parametrize("payload_bytes", [100, 480])
+def test_nearly_every_claim_is_a_hot_update(connection: psycopg.Connection, payload_bytes: int) -> None:
+    connection.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op, payload)"
+        " select 'block', n, 'upsert', json_build_object('text', repeat('x', %s)) from generate_series(1, 10000) as n",
+        (payload_bytes,),
+    )
+    assert hot_share_of_claims(connection, 10_000) > MOST
+
+
+def test_the_optional_indexes_keep_claims_hot(database: str, connection: psycopg.Connection) -> None:
+    migrate(database, by_type=True, by_entity=True, notify=True)
+    connection.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op)"
+        " select 'block', n, 'upsert' from generate_series(1, 10000) as n"
+    )
+    assert hot_share_of_claims(connection, 10_000) > MOST
+    assert status(database).slow_indexes == ()
+
+
+def test_the_guides_indexes_spoil_hot_claims_until_they_are_dropped(empty_database: str) -> None:
+    with psycopg.connect(empty_database, autocommit=True) as conn:
+        create_guide_table(conn)
+        migrate(empty_database)
+        assert [index.name for index in status(empty_database).slow_indexes] == SLOW_INDEXES
+        insert = (
+            "insert into search_outbox_events (entity_type, entity_id, op)"
+            " select 'block', gen_random_uuid(), 'upsert' from generate_series(1, 5000)"
+        )
+        conn.execute(insert)
+        assert hot_share_of_claims(conn, 5_000) == 0
+        assert migrate(empty_database, drop_slow_indexes=True) == [f"dropped index {name}" for name in SLOW_INDEXES]
+        conn.execute(insert)
+        assert hot_share_of_claims(conn, 5_000) > MOST
+    assert status(empty_database).slow_indexes == ()
+
+
+def test_a_unique_slow_index_is_reported_and_left_to_its_owner(database: str, connection: psycopg.Connection) -> None:
+    connection.execute("create unique index theirs on search_outbox_events (id) where status = 'pending'")
+    assert [(index.name, index.columns, index.kept) for index in status(database).slow_indexes] == [
+        ("theirs", ("status",), True)
+    ]
+    assert migrate(database, drop_slow_indexes=True) == []
