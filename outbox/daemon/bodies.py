@@ -24,6 +24,15 @@ class Delivery:
     as_delete: bool = False  # looked up and gone
     tombstone: NewerDelete | None = None  # a newer delete is sent again in its place
 
+    def replace_by(self, tombstone: NewerDelete | None) -> bool:
+        """A newer delete takes this upsert's place on the wire."""
+        if tombstone is None:
+            return False
+        self.tombstone = tombstone
+        self.body = None
+        self.size_bytes = 0
+        return True
+
     def action(self) -> Action:
         address = self.stack.address
         if self.tombstone is not None:
@@ -76,33 +85,33 @@ class Bodies:
         if portion:
             yield portion
 
-    def fill(self, portion: Sequence[Delivery]) -> dict[UUID, Failure]:
+    def fill(self, portion: Sequence[Delivery]) -> list[tuple[Delivery, Failure]]:
         """Load the large bodies of one portion; answers the ones that turn out to be no documents."""
         absent = [d for d in portion if d.body is None and d.size_bytes]
         if not absent:
-            return {}
-        return self._fill_payloads(absent) | self._fill_documents(absent)
+            return []
+        self._fill_payloads([d for d in absent if d.stack.head.payload_bytes is not None])
+        bad = self._fill_documents([d for d in absent if d.stack.head.payload_bytes is None])
+        strange = [(d, not_an_object(d.body)) for d in absent if d.body is not None]
+        return bad + [(delivery, failure) for delivery, failure in strange if failure is not None]
 
-    def _fill_payloads(self, absent: Sequence[Delivery]) -> dict[UUID, Failure]:
-        mine = {d.stack.head.id: d for d in absent if d.stack.head.payload_bytes is not None}
-        bad: dict[UUID, Failure] = {}
-        for id, payload in self.store.payloads(list(mine)).items() if mine else ():
-            failure = not_an_object(payload)
-            if failure is not None:
-                bad[id] = failure
-            mine[id].body = payload
-        return bad
+    def _fill_payloads(self, absent: Sequence[Delivery]) -> None:
+        if absent:
+            payloads = self.store.payloads([d.stack.head.id for d in absent])
+            for delivery in absent:
+                delivery.body = payloads[delivery.stack.head.id]
 
-    def _fill_documents(self, absent: Sequence[Delivery]) -> dict[UUID, Failure]:
-        mine = {d.stack.head.id: d for d in absent if d.stack.head.payload_bytes is None}
-        if not mine or self.documents is None:
-            return {}
-        bad: dict[UUID, Failure] = {}
-        loaded = self.documents.load([d.stack.head for d in mine.values()], whole=True)
-        for id, document in loaded.items():
-            delivery = mine[id]
+    def _fill_documents(self, absent: Sequence[Delivery]) -> list[tuple[Delivery, Failure]]:
+        """A second read may find another version, or nothing: what it says now is what is sent."""
+        if not absent or self.documents is None:
+            return []
+        bad = []
+        loaded = self.documents.load([d.stack.head for d in absent], whole=True)
+        for delivery in absent:
+            document = loaded[delivery.stack.head.id]
             if document.failure is not None:
-                bad[id] = document.failure
+                bad.append((delivery, document.failure))
+                continue
             delivery.body = document.body
             delivery.as_delete = document.size_bytes is None
             if document.version is not None:

@@ -81,6 +81,11 @@ class Judge:
         verdicts.give_older(stack, Released("newer_is_retried"))
         return False
 
+    def not_paused(self, portion: Sequence[Delivery]) -> list[Delivery]:
+        """What is left for a target that this batch has found closed goes back unsent."""
+        paused = self.gate.paused_targets()
+        return [delivery for delivery in portion if delivery.stack.address.index not in paused]
+
     def pause_targets(self, portion: Sequence[Delivery], report: WriteReport) -> bool:
         """Systemic failures stop their target; the rows have been released already."""
         causes: dict[str, Failure] = {}

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 from uuid import UUID
@@ -18,7 +18,7 @@ def boottime() -> float:
 
 
 class Renewer(Protocol):
-    def renew(self, token: UUID, ids: Sequence[UUID]) -> bool: ...
+    def renew(self, token: UUID) -> bool: ...
 
 
 class Holding:
@@ -101,7 +101,7 @@ class Leases:
     def _renew(self, holding: Holding) -> None:
         asked_at = boottime()
         try:
-            alive = self._renewer.renew(holding.token, holding.ids)
+            alive = self._renewer.renew(holding.token)
         except OutboxError as error:
             self._announce(DatabaseLost("heartbeat", error.detail))
             return

@@ -63,14 +63,16 @@ class Horizon:
             while self._samples and self._samples[0][0] <= now - IN_ORDER_AFTER_SECONDS:
                 self._settled = max(self._settled, self._samples.popleft()[1])
 
-    def out_of_order(self, events: Sequence[Event]) -> list[Event]:
-        if self._clock() - self._started < IN_ORDER_AFTER_SECONDS:
-            return list(events)
-        return [
-            e
-            for e in events
-            if e.attempts > 1 or e.retried or e.replay_count or e.abandoned_count or e.seq < self._settled
-        ]
+    def is_late(self, event: Event) -> bool:
+        """Out of claim order; in the first half minute of a process everything may be."""
+        return (
+            event.seq < self._settled
+            or event.attempts > 1
+            or event.retried
+            or event.replay_count > 0
+            or event.abandoned_count > 0
+            or self._clock() - self._started < IN_ORDER_AFTER_SECONDS
+        )
 
 
 class Orders:
@@ -118,8 +120,8 @@ class Orders:
                 return
             events = claimed.events
             full = len(events) >= order.limit
-            # A batch with due retries in it says nothing about how far the fresh ones have come.
-            fresh = [] if events and events[0].retried else [event.seq for event in events]
+            # A due row that was held back counts as fresh here: should it lift the floor too high, the timer mends it.
+            fresh = [event.seq for event in events if event.attempts == 1]
             floor = self._floors.setdefault(order.entity_type, Floor())
             floor.advance(order.floor, max(fresh, default=None), full, took_seconds)
             self._short[order.entity_type] = not full

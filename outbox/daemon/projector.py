@@ -18,7 +18,7 @@ from outbox.errors import DocumentsUnavailable
 from outbox.facts import Announce, LeaseLost
 from outbox.policy.coalesce import Stack, coalesce
 from outbox.policy.document import Addressing
-from outbox.policy.event import DELETE, Event
+from outbox.policy.event import DELETE
 from outbox.policy.outcome import Failure, Outcome, Written
 from outbox.ports import Claimed, DocumentSource, EventStore, Settled, Sink, WriteReport
 
@@ -29,6 +29,16 @@ class Report:
 
     unreachable: Failure | None = None
     systemic: bool = False
+
+
+@dataclass(slots=True)
+class Batch:
+    """One batch on its way: what was claimed, how long it may take, where its bodies are, what became of it."""
+
+    claimed: Claimed
+    holding: Holding
+    bodies: Bodies
+    verdicts: Verdicts
 
 
 @dataclass(slots=True)
@@ -49,41 +59,40 @@ class Projector:
         """One batch, from its claim to its settlement. Every event gets exactly one verdict."""
         started = time.monotonic()
         self.horizon.saw(claimed.events)
-        verdicts = Verdicts(claimed.events)
         with self.leases.holding(claimed) as holding:
-            deliveries, bodies = self._prepare(claimed.events, verdicts)
-            report = self._deliver(deliveries, bodies, verdicts, holding)
-            verdicts.release_rest("not_sent")
-            settle_started = time.monotonic()
-            settled = land(lambda: self.store.settle(claimed.token, verdicts.settlements()), holding)
+            bodies = Bodies(self.store, self.documents, self.portion_bytes)
+            batch = Batch(claimed, holding, bodies, Verdicts(claimed.events))
+            report = self._deliver(self._prepare(batch), batch)
+            batch.verdicts.release_rest("not_sent")
+            settling = time.monotonic()
+            settled = land(lambda: self.store.settle(claimed.token, batch.verdicts.settlements()), holding)
         ended = time.monotonic()
-        self._announce_all(claimed, lane, verdicts, settled, ended - started, ended - settle_started)
+        self._announce_all(batch, lane, settled, ended - started, ended - settling)
         return report
 
     # load
 
-    def _prepare(self, events: Sequence[Event], verdicts: Verdicts) -> tuple[list[Delivery], Bodies]:
+    def _prepare(self, batch: Batch) -> list[Delivery]:
         """Refuse what can never be sent, keep the newest event of each document, find its body."""
         sendable = []
-        for event in events:
+        for event in batch.claimed.events:
             failure = self.addressing.refusal(event)
             if failure is None:
                 sendable.append((self.addressing.address(event), event))
             else:
-                self.judge.refuse(event, failure, verdicts)
-        bodies = Bodies(self.store, self.documents, self.portion_bytes)
-        return self._deliveries(coalesce(sendable), bodies, verdicts), bodies
+                self.judge.refuse(event, failure, batch.verdicts)
+        return self._deliveries(coalesce(sendable), batch)
 
-    def _deliveries(self, stacks: Sequence[Stack], bodies: Bodies, verdicts: Verdicts) -> list[Delivery]:
-        known = self._look_up(stacks, bodies, verdicts)
-        deliveries = [bodies.delivery(stack) for stack in known]
-        return self._guard_deletes(deliveries)
+    def _deliveries(self, stacks: Sequence[Stack], batch: Batch) -> list[Delivery]:
+        deliveries = [batch.bodies.delivery(stack) for stack in self._look_up(stacks, batch)]
+        return self._guard_deletes(deliveries, batch)
 
-    def _look_up(self, stacks: Sequence[Stack], bodies: Bodies, verdicts: Verdicts) -> list[Stack]:
+    def _look_up(self, stacks: Sequence[Stack], batch: Batch) -> Sequence[Stack]:
         """Upserts without a payload, all in one query. Without the view they fail; the others go on either way."""
+        bodies, verdicts = batch.bodies, batch.verdicts
         asking = [stack for stack in stacks if bodies.needs_lookup(stack.head)]
         if not asking:
-            return list(stacks)
+            return stacks
         if self.documents is None:
             return self.judge.no_view(stacks, asking, bodies, verdicts)
         try:
@@ -93,82 +102,83 @@ class Projector:
             return [stack for stack in stacks if not bodies.needs_lookup(stack.head)]
         return self.judge.looked_up(stacks, found, bodies, verdicts)
 
-    def _guard_deletes(self, deliveries: list[Delivery]) -> list[Delivery]:
+    def _guard_deletes(self, deliveries: list[Delivery], batch: Batch) -> list[Delivery]:
         """An upsert out of claim order must not bring back what a newer delete removed: Elasticsearch forgets deletes
         after gc_deletes, PostgreSQL does not. The delete goes out again instead, in case an earlier try was late."""
-        upserts = {d.stack.head.id: d for d in deliveries if d.stack.head.op != DELETE}
-        late = self.horizon.out_of_order([d.stack.head for d in upserts.values()])
-        for id, tombstone in self.store.newer_deletes(late).items():
-            upserts[id].tombstone = tombstone
-            upserts[id].body = None
-            upserts[id].size_bytes = 0
+        late = self._late_upserts(deliveries)
+        found = self.store.newer_deletes(batch.claimed.token) if late else {}
+        for delivery in late:
+            delivery.replace_by(found.get(delivery.stack.head.id))
         return deliveries
+
+    def _late_upserts(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        return [d for d in deliveries if d.stack.head.op != DELETE and self.horizon.is_late(d.stack.head)]
 
     # write
 
-    def _deliver(self, deliveries: list[Delivery], bodies: Bodies, verdicts: Verdicts, holding: Holding) -> Report:
+    def _deliver(self, deliveries: list[Delivery], batch: Batch) -> Report:
         """Send portion after portion; a document refused for good makes room for its next older event."""
         systemic = False
         while deliveries:
             again: list[Stack] = []
-            for portion in bodies.portions(deliveries):
-                deadline = min(self.request_deadline_seconds, holding.remaining() - 0.5)
-                if deadline < 1.0 or holding.half_spent() or holding.lost:
+            for portion in batch.bodies.portions(deliveries):
+                deadline = min(self.request_deadline_seconds, batch.holding.remaining() - 0.5)
+                if deadline < 1.0 or batch.holding.half_spent() or batch.holding.lost:
                     return Report(systemic=systemic)
-                report = self._send(portion, bodies, verdicts, deadline, again)
-                systemic = self.judge.pause_targets(portion, report) or systemic
+                sent = self.judge.not_paused(portion) if systemic else portion
+                report = self._send(sent, batch, deadline, again)
+                systemic = self.judge.pause_targets(sent, report) or systemic
                 if report.unreachable is not None:
                     return Report(report.unreachable, systemic)
-            deliveries = self._deliveries(again, bodies, verdicts)
+            deliveries = self._deliveries(again, batch)
         return Report(systemic=systemic)
 
-    def _send(
-        self, portion: list[Delivery], bodies: Bodies, verdicts: Verdicts, deadline: float, again: list[Stack]
-    ) -> WriteReport:
-        for id, failure in bodies.fill(portion).items():
-            stack = next(d.stack for d in portion if d.stack.head.id == id)
-            portion[:] = [d for d in portion if d.stack is not stack]
-            if self.judge.stack(stack, failure, verdicts):
-                again.append(stack)
+    def _send(self, portion: list[Delivery], batch: Batch, deadline: float, again: list[Stack]) -> WriteReport:
+        for delivery, failure in batch.bodies.fill(portion):
+            portion.remove(delivery)
+            if self.judge.stack(delivery.stack, failure, batch.verdicts):
+                again.append(delivery.stack)
         report = self.sink.write([delivery.action() for delivery in portion], deadline)
         self.report_write(report)
-        outcomes = self._confirm(portion, report, deadline)
+        outcomes = self._confirm(portion, report.outcomes, batch, deadline)
         for delivery, outcome in zip(portion, outcomes, strict=True):
-            if self.judge.delivery(delivery, outcome, verdicts):
+            if self.judge.delivery(delivery, outcome, batch.verdicts):
                 again.append(delivery.stack)
             delivery.body = None  # sent: its memory is free before the next portion is loaded
         return report
 
-    def _confirm(self, portion: Sequence[Delivery], report: WriteReport, deadline: float) -> list[Outcome]:
+    def _confirm(
+        self, portion: Sequence[Delivery], outcomes: Sequence[Outcome], batch: Batch, deadline: float
+    ) -> Sequence[Outcome]:
         """The second look at newer deletes: one that was settled while our upsert was on its way is sent again."""
-        outcomes = list(report.outcomes)
-        written = {
-            d.stack.head.id: i
-            for i, d in enumerate(portion)
-            if isinstance(outcomes[i], Written) and d.stack.head.op != DELETE and d.tombstone is None
-        }
-        late = self.horizon.out_of_order([portion[i].stack.head for i in written.values()])
-        found = self.store.newer_deletes(late)
-        if not found:
+        late = [d for d in self._late_upserts(portion) if d.tombstone is None]
+        if not late:
             return outcomes
-        positions = [written[id] for id in found]
-        for id, tombstone in found.items():
-            portion[written[id]].tombstone = tombstone
-        second = self.sink.write([portion[i].action() for i in positions], deadline)
-        for position, outcome in zip(positions, second.outcomes, strict=True):
-            outcomes[position] = outcome
-        return outcomes
+        found = self.store.newer_deletes(batch.claimed.token)
+        overtaken = [
+            place
+            for place, delivery in enumerate(portion)
+            if delivery.tombstone is None
+            and isinstance(outcomes[place], Written)
+            and delivery.replace_by(found.get(delivery.stack.head.id))
+        ]
+        if not overtaken:
+            return outcomes
+        second = self.sink.write([portion[place].action() for place in overtaken], deadline)
+        after = list(outcomes)
+        for place, outcome in zip(overtaken, second.outcomes, strict=True):
+            after[place] = outcome
+        return after
 
     # announce
 
-    def _announce_all(
-        self, claimed: Claimed, lane: int, verdicts: Verdicts, settled: Settled, took: float, settling: float
-    ) -> None:
+    def _announce_all(self, batch: Batch, lane: int, settled: Settled, took: float, settling: float) -> None:
+        token, verdicts = batch.claimed.token, batch.verdicts
         for fact in verdicts.failed_attempts(settled.lost):
             self.announce(fact)
         if settled.lost:
-            self.announce(LeaseLost(claimed.token, len(settled.lost), "settle"))
-        self.announce(verdicts.summary(claimed.token, lane, settled.lost, took, settling))
+            self.announce(LeaseLost(token, len(settled.lost), "settle"))
+        self.announce(verdicts.summary(token, lane, settled.lost, took, settling))
 
 
 def dice() -> float:

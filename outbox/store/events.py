@@ -6,7 +6,7 @@ from typing import Any, LiteralString, cast
 from uuid import UUID
 
 import orjson
-from psycopg import Connection
+from psycopg import Connection, Cursor
 from psycopg.rows import RowMaker, tuple_row
 
 from outbox.policy.event import Event
@@ -28,7 +28,6 @@ class PostgresEvents:
         self._start_id = start_id
         self._lease = timedelta(seconds=lease_seconds)
         self._sql = queries("events")
-        self._newer_deletes: LiteralString | None = None
 
     def claim(self, order: ClaimOrder) -> Claimed:
         with self._database.connection() as connection:
@@ -82,25 +81,30 @@ class PostgresEvents:
 
     def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]]) -> Settled:
         """Every verdict of a batch in one statement, fenced by the token: what is no longer ours stays as it is."""
-        ids = [id for id, _ in settlements]
-        plain = all(isinstance(s, Done) and not s.as_delete for _, s in settlements)
-        parameters: dict[str, Any] = {"token": token, "ids": ids}
-        if not plain:
-            parameters |= {"owner": self._owner, **_verdicts(settlements)}
+        verdicts = [
+            _verdict(id, settlement)
+            for id, settlement in settlements
+            if not isinstance(settlement, Done) or settlement.as_delete
+        ]
         with self._database.connection() as connection:
-            name = "settle_done" if plain else "settle"
-            row = connection.execute(self._sql[name], parameters).fetchone()
+            row = self._settle(connection, token, verdicts).fetchone()
             kept = int(row[0]) if row else 0
-            if kept == len(ids):
+            if kept == len(settlements):
                 return Settled(kept, ())
-            lost = connection.execute(self._sql["lost"], parameters).fetchall()
-            return Settled(len(ids) - len(lost), [row[0] for row in lost])
+            wanted = {"token": token, "ids": [id for id, _ in settlements]}
+            lost = connection.execute(self._sql["lost"], wanted).fetchall()
+            return Settled(len(settlements) - len(lost), [row[0] for row in lost])
 
-    def renew(self, token: UUID, ids: Sequence[UUID]) -> bool:
+    def _settle(self, connection: Connection[Any], token: UUID, verdicts: list[dict[str, Any]]) -> Cursor[Any]:
+        if not verdicts:
+            return connection.execute(self._sql["settle_done"], {"token": token})
+        parameters = {"token": token, "owner": self._owner, "verdicts": orjson.dumps(verdicts).decode()}
+        return connection.execute(self._sql["settle"], parameters)
+
+    def renew(self, token: UUID) -> bool:
         """False when the lease is gone: someone else has taken the rows."""
         with self._database.connection() as connection:
-            parameters = {"token": token, "ids": list(ids), "lease": self._lease}
-            row = connection.execute(self._sql["renew"], parameters).fetchone()
+            row = connection.execute(self._sql["renew"], {"token": token, "lease": self._lease}).fetchone()
             return bool(row and row[0])
 
     def release(self, token: UUID) -> int:
@@ -114,18 +118,9 @@ class PostgresEvents:
             rows = cursor.execute(self._sql["payloads"], {"ids": list(ids)}).fetchall()
             return {id: payload for id, payload in rows if payload is not None}
 
-    def newer_deletes(self, events: Sequence[Event]) -> Mapping[UUID, NewerDelete]:
-        if not events:
-            return {}
-        parameters = {
-            "ids": [e.id for e in events],
-            "types": [e.entity_type for e in events],
-            "entities": [e.entity_id for e in events],
-            "versions": [e.event_version for e in events],
-            "seqs": [e.seq for e in events],
-        }
+    def newer_deletes(self, token: UUID) -> Mapping[UUID, NewerDelete]:
         with self._database.connection() as connection:
-            rows = connection.execute(self._typed_newer_deletes(connection), parameters).fetchall()
+            rows = connection.execute(self._sql["newer_deletes"], {"token": token}).fetchall()
             return {id: NewerDelete(version, routing) for id, version, routing in rows}
 
     def open_types(self) -> list[str]:
@@ -137,11 +132,6 @@ class PostgresEvents:
         with self._database.connection() as connection:
             named = {"entity_type": entity_type, "max_in_flight": max_in_flight, "rate": rate}
             connection.execute(self._sql["put_quota"], named)
-
-    def _typed_newer_deletes(self, connection: Connection[Any]) -> LiteralString:
-        if self._newer_deletes is None:
-            self._newer_deletes = typed(self._sql["newer_deletes"], entity_id_type(connection))
-        return self._newer_deletes
 
 
 def entity_id_type(connection: Connection[Any]) -> str:
@@ -165,28 +155,29 @@ def _narrowed(order: ClaimOrder, allowed: int) -> ClaimOrder:
     return ClaimOrder(order.token, allowed, max(1, allowed // 2), order.floor, order.entity_type, order.suspects)
 
 
-def _verdicts(settlements: Sequence[tuple[UUID, Settlement]]) -> dict[str, list[Any]]:
-    """The arrays that `settle` unnests: one row a verdict."""
-    rows = [_verdict(settlement) for _, settlement in settlements]
-    names = ("verdicts", "delays", "reasons", "codes", "errors", "fingerprints", "details", "dead_reasons", "own")
-    return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
-
-
-def _verdict(settlement: Settlement) -> tuple[Any, ...]:
+def _verdict(id: UUID, settlement: Settlement) -> dict[str, Any]:
+    """One row of what `settle` reads; what is missing is null there."""
     match settlement:
         case Done():
-            return ("delete" if settlement.as_delete else "done", *[None] * 7, False)
+            return {"id": id, "verdict": "delete"}
         case RetryLater():
             failure = settlement.failure
-            return ("retry", settlement.delay_seconds, *_columns(failure), None, not failure.whole)
+            own = not failure.whole
+            return {"id": id, "verdict": "retry", "delay": settlement.delay_seconds, "own": own, **_columns(failure)}
         case Failed():
             failure = settlement.failure
-            return ("failed", None, *_columns(failure), settlement.dead_reason, not failure.whole)
+            dead, own = settlement.dead_reason, not failure.whole
+            return {"id": id, "verdict": "failed", "dead_reason": dead, "own": own, **_columns(failure)}
         case Released():
-            columns = _columns(settlement.failure) if settlement.failure else (None,) * 5
-            return ("release", settlement.delay_seconds, *columns, None, False)
+            columns = _columns(settlement.failure) if settlement.failure else {}
+            return {"id": id, "verdict": "release", "delay": settlement.delay_seconds, **columns}
 
 
-def _columns(failure: Failure) -> tuple[str | None, ...]:
-    detail = orjson.dumps(failure.detail).decode() if failure.detail is not None else None
-    return (failure.reason, failure.code, failure.error, failure.fingerprint, detail)
+def _columns(failure: Failure) -> dict[str, Any]:
+    return {
+        "reason": failure.reason,
+        "code": failure.code,
+        "error": failure.error,
+        "fingerprint": failure.fingerprint,
+        "detail": failure.detail,
+    }
