@@ -1,4 +1,4 @@
-"""The composition root: the only place that builds pools, clients and services and joins them."""
+"""Joins the parts of one daemon. Decides nothing: every choice here comes from the settings."""
 
 import time
 from collections.abc import Callable
@@ -34,14 +34,19 @@ from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
 from outbox.store.documents import ViewDocuments
 from outbox.store.events import PostgresEvents
+from outbox.store.inspection import PostgresBacklog
 from outbox.store.listening import ear
 from outbox.store.pool import Database
+from outbox.store.rollup import PostgresRollup
 from outbox.store.schema_state import SchemaState, check_schema, has_by_type
 from outbox.store.workers import Reclaims, Workers
+from outbox.telemetry.backlog import BacklogSampler
+from outbox.telemetry.beats import Beats, loop_limits
 from outbox.telemetry.health import Health, ReadyRules
 from outbox.telemetry.logger import configure
 from outbox.telemetry.logs import LogSubscriber
 from outbox.telemetry.metrics import Metrics, new_registry
+from outbox.telemetry.rollup import Rollup
 from outbox.web import health as health_pages
 
 clock = time.monotonic
@@ -96,7 +101,8 @@ class Watching:
                 settings.health.require_es_ready,
                 settings.worker.entity_types,
                 settings.worker.exclude_entity_types,
-            )
+            ),
+            Beats(loop_limits(settings)),
         )
         for handle in (metrics.handle, health.handle, logs.handle):
             announce.subscribe(handle)
@@ -304,4 +310,9 @@ def _loops(settings: Settings, pools: Pools, watching: Watching, upkeep: Upkeep,
 
 
 def _telemetry_loops(settings: Settings, pools: Pools, watching: Watching) -> dict[str, Loop]:
-    return {}
+    """The sampler has a connection of its own: a slow look must not hold a chore's."""
+    backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
+    sampler = BacklogSampler(backlog, watching.announce, settings.known_entity_types)
+    rollup = Rollup(PostgresRollup(pools.chores), watching.announce)
+    watching.announce.subscribe(rollup.handle)
+    return {"sampler": sampler.run, "rollup": rollup.run}
