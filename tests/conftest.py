@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.elasticsearch import absent_index, elastic_url, es, index
+from tests.fixtures.embedded import server_folder
 from tests.fixtures.postgres import connection, database, empty_database, migrated_template, postgres_url
 from tests.fixtures.processes import free_port, start_daemon, start_process
 
@@ -20,6 +21,7 @@ __all__ = [
     "index",
     "migrated_template",
     "postgres_url",
+    "server_folder",
     "start_daemon",
     "start_process",
 ]

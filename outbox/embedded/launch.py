@@ -30,6 +30,7 @@ def _server_of_9(distribution: Distribution, java: Java, folder: Path) -> Comman
         "ES_PATH_CONF": str(folder / "config"),
         "ES_DISTRIBUTION_TYPE": "tar",
         "ES_JAVA_TYPE": "bundled",
+        "JAVA": java.program,
         "HOSTNAME": "embedded",
     }
     main = "org.elasticsearch.server.launcher.ServerLauncher"

@@ -147,7 +147,17 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def port_is_free(port: int) -> bool:
+def await_free(port: int, seconds: float) -> bool:
+    """Wait for a port that a server of ours held: the threads of a killed JVM outlive it by a moment."""
+    deadline = time.monotonic() + seconds
+    while not _is_free(port):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

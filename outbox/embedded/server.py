@@ -19,9 +19,9 @@ from outbox.embedded.folders import FolderLock, abandoned_folders, default_data_
 from outbox.embedded.process import (
     Command,
     SupervisedProcess,
+    await_free,
     end_servers_in,
     free_port,
-    port_is_free,
     send,
     tail,
 )
@@ -37,8 +37,9 @@ class EmbeddedServer(ABC):
     def __init__(self, folder: Path, *, port: int | None = None) -> None:
         self.folder = folder.resolve()
         self.log = self.folder / "server.log"
-        self._asked_port = port
+        self._fixed_port = port
         self._port: int | None = port
+        self._served = False
         self._lock = FolderLock(self.folder)
         self._process: SupervisedProcess | None = None
         self._account = Account.for_servers()
@@ -73,7 +74,9 @@ class EmbeddedServer(ABC):
         return self
 
     def launch(self) -> None:
-        """Start it without waiting for its first answer."""
+        """Start it without waiting for its first answer; one that runs already goes on."""
+        if self.running:
+            return
         if not self._lock.acquire():
             raise FolderInUse(str(self.folder))
         try:
@@ -85,9 +88,9 @@ class EmbeddedServer(ABC):
             raise
 
     def _run(self) -> None:
-        if self._asked_port is not None and not port_is_free(self._asked_port):
-            raise PortTaken(f"{self.title}, port {self._asked_port}")
-        self._port = self._port if self._port and port_is_free(self._port) else free_port()
+        self._port = self._fixed_port or free_port()
+        if self._fixed_port and not await_free(self._port, 10.0 if self._served else 0.0):
+            raise PortTaken(f"{self.title}, port {self._port}")
         if self.log.exists():
             self.log.replace(self.log.with_suffix(".log.1"))
         self._prepare()
@@ -102,12 +105,12 @@ class EmbeddedServer(ABC):
                 self.stop()
                 raise EmbeddedServerFailed(f"{self.title}: no answer in {self.ready_seconds} s\n{tail(self.log)}")
             time.sleep(0.05)
+        self._fixed_port, self._served = self._port, True  # clients know the port from now on
 
     def _lost_start(self) -> None:
         """It died before its first answer: try another port if it lost the race for this one, else fail."""
         said = tail(self.log)
-        if self._asked_port is None and any(mark in said for mark in self.port_taken_marks):
-            self._port = None
+        if self._fixed_port is None and any(mark in said for mark in self.port_taken_marks):
             self._run()
             return
         self._lock.release()

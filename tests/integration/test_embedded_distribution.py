@@ -1,0 +1,146 @@
+"""Getting Elasticsearch: fetched once, whole or not at all, and a remedy for whatever is missing."""
+
+import shutil
+import stat
+import sys
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from outbox.embedded import java
+from outbox.embedded.account import Account
+from outbox.embedded.distribution import (
+    JAVA_NEEDS,
+    existing_distribution,
+    fetched_distribution,
+    release_of,
+)
+from outbox.embedded.errors import DistributionMissing, DistributionUnusable, FetchFailed, JavaMissing
+from outbox.embedded.java import find_java
+
+# Stands in for Maven: puts a small zip where Maven would put the large one, and counts its runs.
+MAVEN = f"""#!{sys.executable}
+import pathlib, shutil, sys
+repository = next(a.split("=", 1)[1] for a in sys.argv if a.startswith("-Dmaven.repo.local="))
+target = pathlib.Path(repository, "ZIP")
+target.parent.mkdir(parents=True)
+shutil.copy("SOURCE", target)
+with open("COUNT", "a") as file:
+    file.write("fetched\\n")
+"""
+
+
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine without Maven and Java; what is put into this folder is on the PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(java, "SYSTEM_JAVAS", tmp_path / "no-system-javas")
+    return folder
+
+
+def runnable(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXOTH)
+    return path
+
+
+def install_maven(programs: Path, members: list[str]) -> Path:
+    """A Maven whose artifact holds these files; returns the file that counts its runs."""
+    archive, count = programs.parent / "artifact.zip", programs.parent / "count"
+    with zipfile.ZipFile(archive, "w") as file:
+        for member in members:
+            file.writestr(member, "x")
+    place = release_of("8").zip_in(Path())
+    text = MAVEN.replace("ZIP", str(place)).replace("SOURCE", str(archive)).replace("COUNT", str(count))
+    runnable(programs / "mvn", text)
+    return count
+
+
+SERVER = ["sonarqube-1/elasticsearch/lib/elasticsearch-8.14.1.jar", "sonarqube-1/web/large.js"]
+
+
+def test_without_maven_the_error_names_docker_and_the_variable_for_a_distribution(
+    programs: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(DistributionMissing) as problem:
+        fetched_distribution(tmp_path, "8", lambda _: None)
+    assert "docker compose -f docker-compose.infra.yml up -d" in str(problem.value)
+    assert "OUTBOX_ES_HOME" in str(problem.value)
+    assert problem.value.exit_code == 78
+
+
+def test_a_maven_that_fails_is_quoted_and_leaves_no_distribution(programs: Path, tmp_path: Path) -> None:
+    runnable(programs / "mvn", "#!/bin/sh\necho '[ERROR] artifact not found'\nexit 1\n")
+    with pytest.raises(FetchFailed, match="artifact not found"):
+        fetched_distribution(tmp_path, "8", lambda _: None)
+    assert not (tmp_path / "elasticsearch-8.14.1").exists()
+
+
+def test_only_the_server_is_unpacked_and_the_zip_is_removed(programs: Path, tmp_path: Path) -> None:
+    install_maven(programs, SERVER)
+    found = fetched_distribution(tmp_path, "8", lambda _: None)
+    assert (found.version, found.home) == ("8.14.1", tmp_path / "elasticsearch-8.14.1")
+    assert not list(tmp_path.rglob("large.js"))
+    assert not list((tmp_path / "fetch").rglob("*.zip"))
+
+
+def test_fetching_says_what_and_how_large_before_it_starts(programs: Path, tmp_path: Path) -> None:
+    install_maven(programs, SERVER)
+    said: list[str] = []
+    fetched_distribution(tmp_path, "8", said.append)
+    assert said[0] == "fetching Elasticsearch 8.14.1 with Maven, about 759 MB, once"
+
+
+def test_two_starts_at_once_fetch_once(programs: Path, tmp_path: Path) -> None:
+    count = install_maven(programs, SERVER)
+    with ThreadPoolExecutor() as pool:
+        found = list(pool.map(lambda _: fetched_distribution(tmp_path, "8", lambda _: None), range(4)))
+    assert len(set(found)) == 1
+    assert count.read_text() == "fetched\n"
+
+
+def test_what_a_person_fetched_into_their_own_repository_is_used_and_left(programs: Path, tmp_path: Path) -> None:
+    install_maven(programs, SERVER)
+    theirs = release_of("8").zip_in(tmp_path / "home" / ".m2" / "repository")
+    theirs.parent.mkdir(parents=True)
+    shutil.move(tmp_path / "artifact.zip", theirs)
+    assert fetched_distribution(tmp_path, "8", lambda _: None).version == "8.14.1"
+    assert theirs.exists()
+
+
+@pytest.mark.parametrize(
+    ("jar", "complaint"),
+    [
+        ("lib/lucene-core-9.jar", "holds no Elasticsearch"),
+        ("lib/elasticsearch-7.17.0.jar", "Elasticsearch 7.17.0"),
+    ],
+)
+def test_a_folder_that_is_no_usable_distribution_is_refused(tmp_path: Path, jar: str, complaint: str) -> None:
+    runnable(tmp_path / jar, "")
+    with pytest.raises(DistributionUnusable, match=complaint):
+        existing_distribution(tmp_path)
+
+
+def test_a_java_that_does_not_fit_is_named_with_its_version(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runnable(tmp_path / "jdk11" / "bin" / "java", "#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk11"))
+    monkeypatch.setattr(java, "wheel_java", lambda: None)
+    with pytest.raises(JavaMissing, match=r"Java 17 to 22.*jdk11 is Java 11"):
+        find_java(JAVA_NEEDS[8], Account.for_servers(), tmp_path, tmp_path)
+
+
+def test_without_a_java_that_fits_the_wheel_brings_one(
+    programs: Path, server_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(server_folder / "gone"))
+    found = find_java(JAVA_NEEDS[8], Account.for_servers(), server_folder, server_folder)
+    assert found.major == 21

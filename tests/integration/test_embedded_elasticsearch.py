@@ -1,0 +1,48 @@
+"""An embedded Elasticsearch: kept data, security, HTTPS and settings as the labs want them."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from elasticsearch import AuthenticationException, Elasticsearch
+
+from outbox.embedded import EmbeddedElasticsearch, TlsFiles
+
+pytestmark = pytest.mark.slow
+
+
+def test_documents_and_port_survive_a_restart_and_a_crash(server_folder: Path) -> None:
+    with EmbeddedElasticsearch(server_folder / "elasticsearch") as server, Elasticsearch(server.url) as client:
+        client.index(index="kept", id="1", document={"n": 42})
+        port = server.port
+        server.kill()
+        assert not server.running
+        server.start()
+        client.cluster.health(index="kept", wait_for_status="yellow", timeout="60s")
+        assert client.get(index="kept", id="1")["_source"] == {"n": 42}
+        assert server.port == port
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> TlsFiles:
+    files = TlsFiles(tmp_path / "http.crt", tmp_path / "http.key")
+    argv = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    argv += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(files.key), "-out", str(files.certificate)]
+    subprocess.run(argv, check=True, capture_output=True)
+    return files
+
+
+def test_with_a_password_and_a_certificate_only_those_who_know_both_get_in(
+    server_folder: Path, certificate: TlsFiles
+) -> None:
+    settings = {"thread_pool.write.size": 1, "thread_pool.write.queue_size": 3}
+    server = EmbeddedElasticsearch(
+        server_folder / "elasticsearch", password="correct-horse", tls=certificate, settings=settings
+    )
+    trust = {"ca_certs": str(certificate.certificate)}
+    with server, Elasticsearch(server.url, **trust) as stranger:
+        with pytest.raises(AuthenticationException):
+            stranger.info()
+        known = stranger.options(basic_auth=("elastic", "correct-horse"))
+        node = next(iter(known.nodes.info()["nodes"].values()))
+        assert node["settings"]["thread_pool"]["write"]["queue_size"] == "3"
