@@ -22,7 +22,7 @@ OTHER: Final = "other"
 
 # Estimates are wrong right after a flood; a Seq Scan over millions of done rows must not follow from that. No helpers
 # from parallel plans either: the sampler may take one core for a moment, never all of them.
-_SETTINGS: Final = {
+SETTINGS: Final = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
     "max_parallel_workers_per_gather": "0",
@@ -93,7 +93,7 @@ class PostgresBacklog:
             with self._own() as connection, translated(), _limited(), connection.transaction():
                 connection.execute("set transaction read only")
                 limit = {"statement_timeout": f"{int(self._time_limit_seconds * 1000)}ms"}
-                for name, value in (_SETTINGS | limit).items():
+                for name, value in (SETTINGS | limit).items():
                     connection.execute("select set_config(%s, %s, true)", [name, value])
                 yield connection
         except TookTooLong:

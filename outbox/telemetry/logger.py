@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any, Final, TextIO
 
 import orjson
@@ -16,7 +17,6 @@ from outbox.telemetry.redaction import LINE_BYTES, escape, escape_for_json, reda
 # These tell of each request or connection at INFO; what they warn of belongs in our log, in our form.
 LIBRARIES: Final = ("elastic_transport", "elasticsearch", "psycopg.pool", "urllib3")
 _FIRST: Final = ("ts", "level", "event", "projection", "worker")
-_NEVER_CUT: Final = frozenset(_FIRST)
 _SHORT: Final = 200
 
 Clean = Callable[[str], str]
@@ -91,17 +91,18 @@ def _json_line(_: Any, __: str, event: EventDict) -> str:
 
 
 def _fit(event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Cut the longest values first; the fields that every line has stay."""
+    """Cut the longest values first, then leave fields out; those that every line has stay."""
     fitted = dict(event, truncated=True)
     by_size = sorted(event, key=lambda name: len(orjson.dumps(event[name])), reverse=True)
-    for name in by_size:
+    cut = ((name, shorten(value, _SHORT)) for name in by_size if isinstance(value := event[name], str))
+    leave_out = ((name, None) for name in by_size if name not in _FIRST)
+    for name, value in chain(cut, leave_out):
         if len(orjson.dumps(fitted)) <= LINE_BYTES:
             break
-        value = fitted[name]
-        if isinstance(value, str):
-            fitted[name] = shorten(value, _SHORT)
-        elif name not in _NEVER_CUT:
-            fitted[name] = "…"
+        if value is None:
+            del fitted[name]
+        else:
+            fitted[name] = value
     return fitted
 
 

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -38,6 +38,11 @@ class LogSubscriber:
         handler = self._handlers.get(type(fact))
         if handler is not None:
             handler(fact)
+
+    @property
+    def told(self) -> Collection[type[Any]]:
+        """The facts that have a line."""
+        return self._handlers.keys()
 
     def broken_subscriber(self, error: Exception) -> None:
         """For `Announcer(on_error=...)`: a subscriber that failed is a bug of ours, and stops nothing."""

@@ -15,11 +15,17 @@ _CUT: Final = "…"
 # with an open beginning (`\w*password`) took 2 s for 16 KB of letters (measured); errors quote documents.
 _SECRETS: Final = (
     (re.compile(r"(://[^\s:@]{0,256}):\S{0,512}@"), rf"\1:{MASK}@"),
-    (re.compile(r"\b(ApiKey|Bearer|Basic)(\s{1,4})[\w.~+/=:-]{4,}", re.IGNORECASE), rf"\1\2{MASK}"),
     (
         re.compile(
-            r"""((?:passw(?:or)?d|pwd|api[_-]?key|secret|token|authorization)["']?\s{0,4}[=:]\s{0,4})"""
-            r"""(?!(?:ApiKey|Bearer|Basic)\s)(?:'[^']{0,512}'?|"[^"]{0,512}"?|[^\s&,;"'}]+)""",
+            r"""((?i:authorization)["']?\s{0,4}[=:]\s{0,4}["']?(?:(?i:ApiKey|Bearer|Basic)\s{1,4})?)[^\s"',;}]+"""
+        ),
+        rf"\1{MASK}",
+    ),
+    (re.compile(r"\b((?i:ApiKey|Bearer)|Basic)(\s{1,4})[\w.~+/=-]{8,}"), rf"\1\2{MASK}"),
+    (
+        re.compile(
+            r"""((?:passw(?:or)?d|pwd|api[_-]?key|secret|token)["']?\s{0,4}[=:]\s{0,4})"""
+            r"""(?:'[^']{0,512}'?|"[^"]{0,512}"?|[^\s&,;"'}]+)""",
             re.IGNORECASE,
         ),
         rf"\1{MASK}",
