@@ -42,16 +42,23 @@ class SourceTable:
 
 
 def find(conn: psycopg.Connection, table: str) -> SourceTable:
-    """Resolve a name as SQL would, or else as it is written (capitals kept)."""
-    row = conn.execute(
-        "select c.oid, n.nspname, c.relname from pg_class as c join pg_namespace as n on n.oid = c.relnamespace"
-        " where c.oid = coalesce(to_regclass(%(name)s), to_regclass(quote_ident(%(name)s)))",
-        {"name": table},
-    ).fetchone()
+    """Resolve a name as it is written (capitals kept), or else as SQL would."""
+    row = _look_up(conn, table)
     if row is None:
         raise CannotAttach([f"there is no table {table}. Give its name as in SQL, with its schema if needed."])
     oid, schema, relation = row
     return SourceTable(oid, schema, relation, _outbox_schema(conn), _partitions(conn, oid))
+
+
+def _look_up(conn: psycopg.Connection, table: str) -> tuple[int, str, str] | None:
+    query = (
+        "select c.oid, n.nspname, c.relname from pg_class as c join pg_namespace as n on n.oid = c.relnamespace"
+        " where c.oid = coalesce(to_regclass(quote_ident(%(name)s)), to_regclass(%(name)s))"
+    )
+    try:
+        return conn.execute(query, {"name": table}).fetchone()
+    except psycopg.errors.InvalidName:  # before PostgreSQL 16 to_regclass raises on what is no name at all
+        return None
 
 
 def check(

@@ -259,6 +259,7 @@ class TestAttach:
         ("table", "entity_type", "id_column", "complaint"),
         [
             ("nothing", "article", "id", "no table nothing"),
+            ("no thing; at.all", "article", "id", "no table no thing"),
             ("article", "", "id", "type is empty"),
             ("article", "a:b", "id", "has a colon"),
             ("article", "a$capture$b", "id", "cannot be quoted"),
