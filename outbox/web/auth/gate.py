@@ -1,0 +1,77 @@
+"""The gate that every request passes before anything of it is read: host, person, site, role, pace.
+
+It decides from headers alone; what a door needs stands in the route table.
+"""
+
+from __future__ import annotations
+
+import math
+
+from starlette.requests import Request
+
+from outbox.web.auth.origin import SAFE_METHODS, cross_site, loopback_host
+from outbox.web.auth.pace import ACT, Allowance, Pace
+from outbox.web.auth.roles import Person, Role
+from outbox.web.auth.session import COOKIE, Sessions
+from outbox.web.auth.tokens import TokenFile, person
+from outbox.web.problems import Refused
+
+LOCAL_NAME = "local"
+
+
+class LoginNeeded(Refused):
+    """Pages turn this into the login page; the API says 401."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(401, detail, headers={"www-authenticate": 'Bearer realm="outbox"'})
+
+
+class Gate:
+    """`tokens` None: only loopback listens (checked at start), and whoever can reach it may read and act."""
+
+    def __init__(self, tokens: TokenFile | None, pace: Pace | None = None) -> None:
+        self.tokens = tokens
+        self.sessions = Sessions(tokens) if tokens else None
+        self.pace = pace or Pace()
+
+    def admit(self, request: Request, needed: Role, *, form: bool) -> Person | None:
+        """Who asks, or Refused. None only where anyone may."""
+        self._check_host(request)
+        if request.method not in SAFE_METHODS and cross_site(request.headers, form=form):
+            raise Refused(
+                403, "This request came from another site's page; nothing was done. Send it from the console."
+            )
+        if needed is Role.ANYONE:
+            return None
+        found = self._who(request)
+        if not found.role.allows(needed):
+            raise Refused(403, f"This needs the role {needed}; {found.name} has the role {found.role}.")
+        if request.method not in SAFE_METHODS:
+            self.hold(request, ACT, found.name)
+        return found
+
+    def hold(self, request: Request, allowance: Allowance, name: str = "") -> None:
+        """429 for whoever does this too often."""
+        address = request.client.host if request.client else "-"
+        if wait := self.pace.take(allowance, f"{address} {name}"):
+            headers = {"retry-after": str(math.ceil(wait))}
+            raise Refused(429, f"Too many requests; try again in {math.ceil(wait)} s.", headers=headers)
+
+    def _check_host(self, request: Request) -> None:
+        """Without tokens the address is the only lock: a name that is not loopback may be a rebound one."""
+        if self.tokens is None and not loopback_host(request.headers.get("host")):
+            raise Refused(403, "Without tokens the console answers only to a loopback name such as localhost.")
+
+    def _who(self, request: Request) -> Person:
+        if self.tokens is None:
+            return Person(LOCAL_NAME, Role.ADMIN, by_token=False)
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme:
+            entry = self.tokens.holder(token.strip()) if scheme.lower() == "bearer" else None
+            if entry is None:
+                raise LoginNeeded("This token is not known. Ask an administrator for one.")
+            return person(entry)
+        found = self.sessions.person(request.cookies.get(COOKIE, "")) if self.sessions else None
+        if found is None:
+            raise LoginNeeded("Log in, or send `Authorization: Bearer TOKEN`.")
+        return found

@@ -1,0 +1,1 @@
+"""How things look: lossless JSON, differences, times, charts. Pure; no request and no database."""
