@@ -1,5 +1,6 @@
 """Joins the parts of one daemon. Decides nothing: every choice here comes from the settings."""
 
+import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -124,10 +125,19 @@ def run_daemon(settings: Settings, *, once: bool = False, patient: bool = True, 
         wait_for_schema(lambda: _schema(pools.chores), watching.announce, stop.event, patient=patient)
         if stop.is_set():
             return True
-        return _worker(settings, pools, watching, stop, once=once).run()
+        worker = _worker(settings, pools, watching, stop, once=once)
+        _calm_collector()
+        return worker.run()
     finally:
         health_pages.stop(pages)
         pools.close()
+
+
+def _calm_collector() -> None:
+    """A batch makes 2,000 tuples and no cycles: at the default threshold of 700 the collector walks them over and over."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def _schema(database: Database) -> SchemaState:
