@@ -42,7 +42,7 @@ with clock as materialized (
            count(*) filter (where status = 'processing') as processing,
            count(*) filter (where status = 'processing'
                               and (lease_until < clock.now
-                                   or processing_started_at < clock.now - %(max_processing)s)) as stuck,
+                                   or processing_started_at < clock.now - %(max_processing)s::interval)) as stuck,
            min(created_at) as oldest
       from head, clock
 ), longest_waiting as (
@@ -53,7 +53,7 @@ with clock as materialized (
 ), leased as (
     select coalesce(sum(cardinality(ids)), 0) as processing,
            coalesce(sum(cardinality(ids)) filter (
-               where lease_until < clock.now or started_at < clock.now - %(max_processing)s), 0) as stuck
+               where lease_until < clock.now or started_at < clock.now - %(max_processing)s::interval), 0) as stuck
       from search_outbox_leases, clock
 )
 select fresh.n + retries.n + watched.suspects as lag,

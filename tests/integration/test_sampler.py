@@ -1,0 +1,307 @@
+"""The sampler on a real PostgreSQL: right when empty and in every state, never a Seq Scan, patient with outages."""
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any, LiteralString
+
+import psycopg
+import pytest
+
+from outbox import facts
+from outbox.store.inspection import HEAD_ROWS, MOST_COUNTED, SETTINGS, OpenCounts, PostgresBacklog, TookTooLong
+from outbox.store.migrations import migrate
+from outbox.store.queries import queries
+from outbox.telemetry.backlog import BacklogSampler
+from tests.fixtures.waiting import eventually
+
+NAMED = {
+    "most": MOST_COUNTED,
+    "head": HEAD_ROWS,
+    "max_processing": "600 s",
+    "entity_types": ["article", "author"],
+}
+
+
+@pytest.fixture
+def backlog(database: str) -> Iterator[PostgresBacklog]:
+    reader = PostgresBacklog(database, max_processing_seconds=600)
+    yield reader
+    reader.close()
+
+
+def insert(connection: psycopg.Connection, count: int = 1, **columns: Any) -> None:
+    """`count` rows; a value that is a tuple holds an SQL expression."""
+    given = {"entity_type": "article", "op": "upsert", "payload": "{}", **columns}
+    names = ", ".join(given)
+    values = ", ".join(value[0] if isinstance(value, tuple) else "%s" for value in given.values())
+    bound = [value for value in given.values() if not isinstance(value, tuple)]
+    connection.execute(
+        f"insert into search_outbox_events (entity_id, {names})"
+        f" select n::text, {values} from generate_series(1, {count}) n",  # type: ignore[arg-type]
+        bound,
+    )
+
+
+def ago(interval: str) -> tuple[str]:
+    return (f"now() - interval '{interval}'",)
+
+
+def ahead(interval: str) -> tuple[str]:
+    return (f"now() + interval '{interval}'",)
+
+
+def lease(connection: psycopg.Connection, until: str, count: int, entity_type: str = "article") -> None:
+    """A batch in flight, as a claim writes it."""
+    connection.execute(
+        "with taken as (update search_outbox_events set status = 'processing',"
+        f" lease_until = now() + interval '{until}',"
+        " processing_started_at = now() where id in (select id from search_outbox_events where status = 'pending'"
+        " and entity_type = %s order by seq limit %s) returning id)"
+        " insert into search_outbox_leases (token, owner, start_id, lease_until, ids, counts)"
+        f" select gen_random_uuid(), 'w1', gen_random_uuid(), now() + interval '{until}', array_agg(id),"
+        " jsonb_build_object(%s::text, count(*)) from taken",  # type: ignore[arg-type]
+        [entity_type, count, entity_type],
+    )
+
+
+# What is seen
+
+
+def test_an_empty_table_is_all_zero(backlog: PostgresBacklog) -> None:
+    counts = backlog.open_counts()
+    assert counts == OpenCounts(0, 0.0, 0, 0, 0, False)
+    assert counts.due == 0
+    assert backlog.failed_by_reason() == {}
+    assert backlog.lanes([], counts) == {"other": facts.Lane(0, 0.0, 0)}
+    assert backlog.lanes(["article"], counts) == dict.fromkeys(("article", "other"), facts.Lane(0, 0.0, 0))
+
+
+def test_only_open_rows_count(connection: psycopg.Connection, backlog: PostgresBacklog) -> None:
+    insert(connection, 4)
+    insert(connection, 3, status="done", processed_at=ago("1 hour"))
+    insert(connection, 2, status="discarded", processed_at=ago("1 hour"))
+    insert(connection, 5, status="failed", failed_at=ago("1 hour"), error_reason="connect")
+    insert(connection, 1, status="failed", failed_at=ago("1 hour"))
+    counts = backlog.open_counts()
+    assert (counts.lag, counts.due) == (4, 4)
+    assert backlog.failed_by_reason() == {"connect": 5, "": 1}
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {},  # fresh
+        {"next_retry_at": ahead("1 hour"), "attempts": 3},  # waiting for a retry
+        {"next_retry_at": ago("1 minute"), "attempts": 3},  # due for a retry
+        {"abandoned_count": 2},  # its worker died
+        {"status": "processing", "lease_until": ahead("1 minute")},
+    ],
+)
+def test_the_oldest_open_row_gives_the_age(
+    connection: psycopg.Connection, backlog: PostgresBacklog, columns: dict[str, Any]
+) -> None:
+    insert(connection, 1, created_at=ago("1 hour"), **columns)
+    insert(connection, 3, created_at=ago("1 minute"))
+    insert(connection, 1, created_at=ago("9 hours"), status="done", processed_at=ago("1 hour"))
+    assert backlog.open_counts().oldest_age_seconds == pytest.approx(3_600, abs=30)
+
+
+def test_a_row_from_the_future_has_no_negative_age(connection: psycopg.Connection, backlog: PostgresBacklog) -> None:
+    insert(connection, 1, created_at=ahead("1 hour"))
+    assert backlog.open_counts().oldest_age_seconds == 0
+
+
+def test_due_leaves_out_what_is_in_flight_and_what_waits(
+    connection: psycopg.Connection, backlog: PostgresBacklog
+) -> None:
+    insert(connection, 10)
+    lease(connection, "1 minute", 4)
+    insert(connection, 3, next_retry_at=ahead("1 hour"))
+    insert(connection, 2, next_retry_at=ago("1 second"))
+    insert(connection, 1, abandoned_count=1)
+    insert(connection, 1, abandoned_count=1, next_retry_at=ahead("1 hour"))
+    counts = backlog.open_counts()
+    assert (counts.lag, counts.inflight, counts.waiting, counts.due) == (17, 4, 4, 9)
+
+
+STUCK = [
+    ({"lease_until": ago("1 second"), "processing_started_at": ago("1 minute")}, 1, "the lease ran out"),
+    ({"lease_until": ahead("1 minute"), "processing_started_at": ago("11 minutes")}, 1, "processing for too long"),
+    ({"lease_until": ahead("1 minute"), "processing_started_at": ago("1 minute")}, 0, "at work"),
+    ({"lease_until": ago("1 second"), "next_retry_at": ago("1 minute")}, 1, "set by hand on a retried row"),
+    ({"lease_until": ago("1 second"), "abandoned_count": 1}, 1, "a suspect"),
+]
+
+
+@pytest.mark.parametrize(("columns", "stuck", "why"), STUCK, ids=[why for _, _, why in STUCK])
+def test_the_stuck_count_is_the_guide_s(
+    connection: psycopg.Connection, backlog: PostgresBacklog, columns: dict[str, Any], stuck: int, why: str
+) -> None:
+    insert(connection, 1, status="processing", **columns)
+    guide = connection.execute(
+        "select count(*) from search_outbox_events where processed_at is null and status='processing'"
+        " and ((lease_until is not null and lease_until < now()) or (processing_started_at is not null"
+        " and now() - processing_started_at > interval '10 minutes'))"
+    ).fetchone()
+    assert (backlog.open_counts().stuck,) == guide == (stuck,)
+
+
+def test_a_long_queue_takes_what_is_in_flight_from_the_leases(
+    connection: psycopg.Connection, backlog: PostgresBacklog
+) -> None:
+    """Beyond the head of the queue, rows are not read: by-type claims may have leased some there."""
+    insert(connection, HEAD_ROWS + 500)
+    insert(connection, 20, entity_type="author")
+    lease(connection, "1 minute", 20, "author")
+    lease(connection, "-1 minute", 5, "article")
+    counts = backlog.open_counts()
+    assert (counts.lag, counts.inflight, counts.stuck) == (HEAD_ROWS + 520, 25, 5)
+
+
+def test_lanes_are_the_configured_types_and_the_rest_is_other(
+    connection: psycopg.Connection, backlog: PostgresBacklog
+) -> None:
+    insert(connection, 5, created_at=ago("10 minutes"))
+    lease(connection, "1 minute", 2)
+    insert(connection, 1, next_retry_at=ahead("1 hour"), created_at=ago("20 minutes"))
+    insert(connection, 1, abandoned_count=1)
+    insert(connection, 3, entity_type="author", created_at=ago("5 minutes"))
+    insert(connection, 2, entity_type="<unknown>", created_at=ago("30 minutes"))
+    lanes = backlog.lanes(["article", "comment"], backlog.open_counts())
+    assert {name: (lane.lag, lane.due) for name, lane in lanes.items()} == {
+        "article": (7, 4),
+        "comment": (0, 0),
+        "other": (5, 5),
+    }
+    ages = {name: round(lane.oldest_age_seconds / 60) for name, lane in lanes.items()}
+    assert ages == {"article": 20, "comment": 0, "other": 30}
+
+
+# What it costs
+
+
+def plan_of(connection: psycopg.Connection, query: LiteralString) -> dict[str, Any]:
+    with connection.transaction():
+        for name, setting in SETTINGS.items():
+            connection.execute("select set_config(%s, %s, true)", [name, setting])
+        row = connection.execute("explain (analyze, buffers, format json) " + query, NAMED).fetchone()
+    assert row is not None
+    plan: dict[str, Any] = (row[0] if isinstance(row[0], list) else json.loads(row[0]))[0]["Plan"]
+    return plan
+
+
+def scans(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if node.get("Relation Name") == "search_outbox_events":
+        yield node
+    for child in node.get("Plans", []):
+        yield from scans(child)
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["before analyze", "after analyze"])
+def test_done_rows_cost_the_sampler_nothing(database: str, connection: psycopg.Connection, analyzed: bool) -> None:
+    migrate(database, by_type=True)
+    insert(connection, 100_000, status="done", processed_at=ago("1 hour"), payload=json.dumps({"t": "x" * 200}))
+    insert(connection, 1_000)
+    insert(connection, 100, next_retry_at=ahead("1 hour"))
+    insert(connection, 100, abandoned_count=1)
+    insert(connection, 100, status="failed", failed_at=ago("1 hour"), error_reason="connect")
+    if analyzed:
+        connection.execute("analyze search_outbox_events")
+    for name in ("sample_backlog", "sample_failed", "sample_lanes", "oldest_of_other_types"):
+        plan = plan_of(connection, queries("inspection")[name])
+        used = list(scans(plan))
+        assert used, name
+        assert {node["Node Type"] for node in used} <= {"Index Scan", "Index Only Scan"}, name
+        assert all(node["Index Name"].startswith("search_outbox_events_") for node in used), name
+        pages = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+        assert pages < 3_000, f"{name} read {pages} pages; the done rows alone are more than 6,000"
+
+
+# The loop
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.facts: list[facts.Fact] = []
+
+    def __call__(self, fact: facts.Fact) -> None:
+        self.facts.append(fact)
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [fact for fact in self.facts if isinstance(fact, kind)]
+
+
+def test_the_loop_samples_at_once_and_again(database: str, connection: psycopg.Connection) -> None:
+    heard, stop = Heard(), threading.Event()
+    sampler = BacklogSampler(PostgresBacklog(database), heard, ["article"], interval_seconds=0.05)
+    thread = threading.Thread(target=sampler.run, args=(stop,))
+    thread.start()
+    try:
+        eventually(lambda: heard.of(facts.BacklogSampled), what="the first sample")
+        insert(connection, 3)
+        eventually(lambda: heard.of(facts.BacklogSampled)[-1].lag == 3, what="the rows in a sample")
+    finally:
+        stop.set()
+        thread.join(5)
+    assert not thread.is_alive()
+    assert heard.of(facts.BacklogSampled)[-1].lanes["article"].lag == 3
+    assert heard.of(facts.Beat)
+
+
+def test_a_sample_that_takes_too_long_is_missed_and_the_connection_stays(
+    database: str, connection: psycopg.Connection
+) -> None:
+    reader = PostgresBacklog(database, time_limit_seconds=0.2)
+    with psycopg.connect(database) as blocker:
+        blocker.execute("lock table search_outbox_events in access exclusive mode")
+        with pytest.raises(TookTooLong):
+            reader.open_counts()
+        heard = Heard()
+        BacklogSampler(reader, heard).sample()
+        assert len(heard.of(facts.SampleMissed)) == 1
+        assert not heard.of(facts.DatabaseLost)
+        blocker.rollback()
+    assert reader.open_counts().lag == 0
+    reader.close()
+
+
+def test_a_broken_connection_is_said_and_opened_again(database: str, connection: psycopg.Connection) -> None:
+    reader = PostgresBacklog(database)
+    heard = Heard()
+    sampler = BacklogSampler(reader, heard)
+    sampler.sample()
+    ended = connection.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity"
+        " where datname = current_database() and application_name = 'outbox sampler'"
+    ).fetchall()
+    assert ended == [(True,)]
+    eventually(lambda: sampler.sample() and heard.of(facts.DatabaseBack), what="the sampler's return")
+    assert [fact.where for fact in heard.of(facts.DatabaseLost)] == ["sampler"]
+    assert len(heard.of(facts.BacklogSampled)) == 2
+    reader.close()
+
+
+def test_a_missing_table_is_a_matter_of_the_schema(empty_database: str) -> None:
+    heard = Heard()
+    BacklogSampler(PostgresBacklog(empty_database), heard).sample()
+    assert [fact.ok for fact in heard.of(facts.SchemaChecked)] == [False]
+    assert not heard.of(facts.DatabaseLost)
+
+
+def test_an_unreachable_server_is_said_and_raises_nothing(free_port: Any) -> None:
+    heard = Heard()
+    BacklogSampler(PostgresBacklog(f"postgresql://u:canary@127.0.0.1:{free_port()}/x"), heard).sample()
+    (lost,) = heard.of(facts.DatabaseLost)
+    assert "canary" not in lost.error
+
+
+def test_nothing_stays_set_in_the_session(database: str, backlog: PostgresBacklog) -> None:
+    """Behind pgbouncer the next client gets the same server session."""
+    backlog.open_counts()
+    assert backlog._connection is not None
+    for name in (*SETTINGS, "statement_timeout"):
+        row = backlog._connection.execute(
+            "select setting = reset_val from pg_settings where name = %s", [name]
+        ).fetchone()
+        assert row == (True,), name
