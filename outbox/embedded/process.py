@@ -98,6 +98,7 @@ def end_servers_in(folder: Path) -> None:
     # SIGINT is PostgreSQL's fast shutdown and an orderly end for a JVM; its SIGTERM would wait for clients.
     left = [process for process in psutil.process_iter() if serves_in(process, folder)]
     send(left, signal.SIGINT)
+    send(left, signal.SIGCONT)  # a lab may have frozen them
     send(await_end(left, STOP_SECONDS), signal.SIGKILL)
     await_end(left, 10)
 
