@@ -1,0 +1,123 @@
+"""What reaches the real Elasticsearch: the bytes that were given, in portions of bounded size, to the right shard."""
+
+from collections.abc import Iterator
+
+import pytest
+from elasticsearch import Elasticsearch
+
+from outbox.facts import BulkSent, Fact
+from outbox.policy.outcome import MISSING, WRITTEN, Failure, Reason
+from outbox.ports import Action
+from outbox.sink.elastic import ElasticSink
+from outbox.sink.index import Indices
+from tests.fixtures.sinks import elastic_sink
+
+
+@pytest.fixture
+def facts() -> list[Fact]:
+    return []
+
+
+@pytest.fixture
+def sink(elastic_url: str, facts: list[Fact]) -> Iterator[ElasticSink]:
+    with elastic_sink(elastic_url, facts.append) as sink:
+        yield sink
+
+
+def raw_source(es: Elasticsearch, index: str, name: str) -> bytes:
+    """The source as Elasticsearch stores it, not parsed on the way."""
+    from urllib.request import urlopen
+
+    url = es.transport.node_pool.get().base_url
+    with urlopen(f"{url}/{index}/_source/{name}") as reply:
+        return bytes(reply.read())
+
+
+TRICKY = (
+    '{"big":12345678901234567890,"price":1.10,"exponent":1E+2,"emoji":"🙂","line":"a\\nb",'
+    '"injection":"\\n{\\"delete\\":{\\"_id\\":\\"victim\\"}}\\n","separator":"\u2028","nul":"\\u0000","slash":"\\/"}'
+).encode()
+
+
+def test_a_payload_arrives_byte_for_byte(sink: ElasticSink, es: Elasticsearch, index: str) -> None:
+    es.indices.put_mapping(index=index, dynamic="false")
+    sink.write([Action(index, "victim", 1, None, b"{}")], 30.0)
+    assert list(sink.write([Action(index, "x", 1, None, TRICKY)], 30.0).outcomes) == [WRITTEN]
+    assert raw_source(es, index, "x") == TRICKY
+    assert es.exists(index=index, id="victim"), "a line break inside a string is text, not an action"
+
+
+def test_only_raw_line_breaks_outside_strings_become_blanks(sink: ElasticSink, es: Elasticsearch, index: str) -> None:
+    pretty = b'{\r\n  "title":\n "a"\r}\n'
+    following = Action(index, "y", 1, None, b"{}")
+    assert list(sink.write([Action(index, "x", 1, None, pretty), following], 30.0).outcomes) == [WRITTEN] * 2
+    assert raw_source(es, index, "x").strip() == b'{    "title":  "a" }'
+
+
+@pytest.mark.parametrize(
+    "name", ['a"b', "a\\b", "a\nb", "../_all", "\u2028", "🙂", " ", "%41", '"}}\n{"delete":{"_id":"x"}}', "a" * 512]
+)
+def test_any_id_names_its_own_document(sink: ElasticSink, es: Elasticsearch, index: str, name: str) -> None:
+    assert list(sink.write([Action(index, name, 3, None, b'{"a":1}')], 30.0).outcomes) == [WRITTEN]
+    assert es.mget(index=index, docs=[{"_id": name}])["docs"][0]["_version"] == 3
+
+
+def test_routing_reaches_the_shard_and_a_delete_with_the_same_one_finds_its_document(
+    sink: ElasticSink, es: Elasticsearch, absent_index: str
+) -> None:
+    es.indices.create(index=absent_index, settings={"number_of_shards": 5, "number_of_replicas": 0})
+    names = [f"d{n}" for n in range(20)]
+    sink.write([Action(absent_index, name, 1, "here", b"{}") for name in names], 30.0)
+    read = Indices(sink.elastic).versions(absent_index, [(name, "here") for name in names])
+    assert read == [1] * 20
+    without = sink.write([Action(absent_index, name, 2, None, None) for name in names], 30.0)
+    assert MISSING in without.outcomes, "another shard does not have it"
+    sink.write([Action(absent_index, name, 3, "here", None) for name in names], 30.0)
+    assert Indices(sink.elastic).versions(absent_index, [(name, "here") for name in names]) == [None] * 20
+
+
+def test_a_batch_goes_in_portions_of_bounded_bytes_and_items(
+    elastic_url: str, es: Elasticsearch, index: str, facts: list[Fact]
+) -> None:
+    actions = [Action(index, f"d{n}", 1, None, b'{"t":"%b"}' % (b"x" * (n % 7 * 100))) for n in range(300)]
+    with elastic_sink(elastic_url, facts.append, batch_bytes=10_000, batch_items=lambda: 40) as sink:
+        assert set(sink.write(actions, 30.0).outcomes) == {WRITTEN}
+    sent = [fact for fact in facts if isinstance(fact, BulkSent)]
+    assert max(fact.size_bytes for fact in sent) <= 10_000
+    assert max(fact.items["written"] for fact in sent) <= 40
+    assert es.mget(index=index, ids=["d0", "d299"])["docs"][1]["found"]
+
+
+def test_a_thousand_documents_with_three_bad_ones_end_as_997_and_3(
+    elastic_url: str, es: Elasticsearch, index: str
+) -> None:
+    es.indices.put_mapping(index=index, properties={"number": {"type": "integer"}})
+    actions = [Action(index, f"d{n}", 1, None, b'{"number":1}') for n in range(1000)]
+    actions[100] = Action(index, "mapping", 1, None, b'{"number":"none"}')
+    actions[500] = Action(index, "x" * 513, 1, None, b"{}")
+    actions[900] = Action(index, "huge", 1, None, b'{"t":"' + b"x" * (101 * 1024 * 1024) + b'"}')
+    with elastic_sink(elastic_url, batch_items=lambda: 1000) as sink:
+        outcomes = sink.write(actions, 30.0).outcomes
+    bad = {n: outcome for n, outcome in enumerate(outcomes) if outcome != WRITTEN}
+    assert sorted(bad) == [100, 500, 900]
+    assert [outcome.reason for outcome in bad.values() if isinstance(outcome, Failure)] == [
+        Reason.ES_REJECTED_DOCUMENT,
+        Reason.ES_REJECTED_DOCUMENT,
+        Reason.TOO_LARGE,
+    ]
+    es.indices.refresh(index=index)
+    assert es.count(index=index)["count"] == 997
+
+
+def test_several_indices_in_one_batch_are_written_each_by_itself(
+    sink: ElasticSink, es: Elasticsearch, index: str, absent_index: str, facts: list[Fact]
+) -> None:
+    es.indices.create(index=absent_index)
+    actions = [Action(index if n % 2 else absent_index, f"d{n}", 1, None, b"{}") for n in range(10)]
+    assert list(sink.write(actions, 30.0).outcomes) == [WRITTEN] * 10
+    assert {fact.target for fact in facts if isinstance(fact, BulkSent)} == {index, absent_index}
+
+
+def test_nothing_to_write_is_written_without_a_request(sink: ElasticSink, facts: list[Fact]) -> None:
+    assert list(sink.write([], 30.0).outcomes) == []
+    assert facts == []

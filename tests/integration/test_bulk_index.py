@@ -1,0 +1,130 @@
+"""The index that people create: protected from being guessed, remembering deletes, and told about when it is not."""
+
+from collections.abc import Iterator
+
+import pytest
+from elasticsearch import Elasticsearch
+
+from outbox.config import ElasticSettings
+from outbox.errors import ElasticsearchDown, OutboxError, WrongProduct
+from outbox.facts import Fact, Warned
+from outbox.policy.outcome import WRITTEN, Failure, Reason
+from outbox.ports import Action, Finding, Level
+from outbox.sink.check import IndexCheck, seconds
+from outbox.sink.client import connect
+from outbox.sink.elastic import ElasticSink
+from outbox.sink.index import IndexExists, Indices
+from tests.fixtures.scripted import answer, scripted
+from tests.fixtures.sinks import elastic_sink
+
+
+@pytest.fixture
+def sink(elastic_url: str) -> Iterator[ElasticSink]:
+    with elastic_sink(elastic_url) as sink:
+        yield sink
+
+
+@pytest.fixture
+def indices(sink: ElasticSink) -> Indices:
+    return Indices(sink.elastic)
+
+
+@pytest.fixture
+def check(sink: ElasticSink) -> IndexCheck:
+    return IndexCheck(sink.elastic, sink.targets, max_processing_seconds=600)
+
+
+def levels(findings: list[Finding]) -> dict[str, Level]:
+    return {finding.name: finding.level for finding in findings}
+
+
+def test_create_makes_an_index_an_alias_and_a_template_that_forbids_guessing(
+    indices: Indices, check: IndexCheck, sink: ElasticSink, es: Elasticsearch, absent_index: str
+) -> None:
+    made = indices.create(absent_index, {"properties": {"n": {"type": "integer"}}}, {"number_of_replicas": 0})
+    assert made == (f"{absent_index}-v1", absent_index, absent_index)
+    settings = es.indices.get_settings(index=made.index, flat_settings=True)[made.index]["settings"]
+    assert settings["index.gc_deletes"] == "1h"
+    assert settings["index.number_of_replicas"] == "0"
+    assert es.indices.get_mapping(index=absent_index)[made.index]["mappings"]["properties"]["n"]["type"] == "integer"
+    assert list(sink.write([Action(absent_index, "a", 1, None, b"{}")], 30.0).outcomes) == [WRITTEN]
+    assert set(levels(check.check(absent_index)).values()) == {Level.OK}
+    assert all(finding.remedy for finding in check.check(absent_index) if finding.level is not Level.OK)
+
+
+def test_what_was_created_never_comes_back_by_itself_after_it_was_deleted(
+    indices: Indices, sink: ElasticSink, es: Elasticsearch, absent_index: str
+) -> None:
+    made = indices.create(absent_index)
+    es.indices.delete(index=made.index)
+    for body in (b"{}", None):
+        outcome = sink.write([Action(absent_index, "a", 1, None, body)], 30.0).outcomes[0]
+        assert isinstance(outcome, Failure)
+        assert outcome.reason is Reason.ES_INDEX_MISSING
+    assert not es.indices.exists(index=f"{absent_index}*", allow_no_indices=False)
+
+
+@pytest.mark.parametrize("suffix", ["", "-v1"])
+def test_create_refuses_a_name_that_is_taken_and_changes_nothing(
+    indices: Indices, es: Elasticsearch, absent_index: str, suffix: str
+) -> None:
+    es.indices.create(index=absent_index + suffix)
+    with pytest.raises(IndexExists):
+        indices.create(absent_index)
+    assert not es.indices.exists_index_template(name=absent_index)
+
+
+def test_a_plain_index_is_told_about(check: IndexCheck, es: Elasticsearch, absent_index: str) -> None:
+    es.indices.create(index=absent_index, settings={"index.translog.durability": "async"})
+    found = levels(check.check(absent_index))
+    warned = {name for name, level in found.items() if level is Level.WARN}
+    assert warned == {"alias", "gc_deletes", "translog", "auto_create"}
+
+
+def test_a_missing_and_a_blocked_target_are_bad_with_their_cause(
+    check: IndexCheck, es: Elasticsearch, absent_index: str
+) -> None:
+    assert levels(check.check(absent_index))["exists"] is Level.BAD
+    es.indices.create(index=absent_index, settings={"index.blocks.write": True})
+    assert levels(check.check(absent_index))["writable"] is Level.BAD
+
+
+def test_the_daemon_warns_at_start_about_forgotten_deletes_and_guessed_mappings(
+    check: IndexCheck, indices: Indices, es: Elasticsearch, absent_index: str
+) -> None:
+    facts: list[Fact] = []
+    es.indices.create(index=absent_index)
+    assert check.warn([absent_index], facts.append)
+    assert {fact.event for fact in facts if isinstance(fact, Warned)} == {"index.gc_deletes", "index.auto_create"}
+    facts.clear()
+    indices.create(f"{absent_index}-b")
+    assert check.warn([f"{absent_index}-b"], facts.append)
+    es.indices.delete_index_template(name=f"{absent_index}-b")
+    assert facts == []
+
+
+def test_versions_are_read_in_portions_without_sources(sink: ElasticSink, indices: Indices, index: str) -> None:
+    sink.write([Action(index, f"d{n}", n + 1, None, b"{}") for n in range(0, 2500, 2)], 30.0)
+    found = indices.versions(index, [(f"d{n}", None) for n in range(2500)])
+    assert found == [n + 1 if n % 2 == 0 else None for n in range(2500)]
+
+
+def test_a_server_that_is_away_or_another_product_is_said_as_such() -> None:
+    away = connect(ElasticSettings(url="http://127.0.0.1:9"))
+    with pytest.raises(ElasticsearchDown):
+        Indices(away).create("things")
+    assert not IndexCheck(away, ElasticSink(away).targets).warn(["things"], lambda _: None)
+    with scripted(lambda _: b"", lambda _: answer(200, b"{}", headers="")) as server, pytest.raises(WrongProduct):
+        Indices(connect(ElasticSettings(url=server.url))).versions("things", [("a", None)])
+
+
+def test_a_refusal_keeps_the_reason_and_loses_the_values(indices: Indices, absent_index: str) -> None:
+    with pytest.raises(OutboxError, match="number_of_shards"):
+        indices.create(absent_index, settings={"number_of_shards": "many"})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("60s", 60), ("1h", 3600), ("2d", 172800), ("500ms", 0.5), ("-1", -0.001), ("x", 0)]
+)
+def test_elasticsearchs_times_are_read(text: str, expected: float) -> None:
+    assert seconds(text) == pytest.approx(expected)
