@@ -31,6 +31,7 @@ from outbox.policy.backoff import Backoff
 from outbox.policy.breaker import Pace
 from outbox.policy.document import Addressing
 from outbox.policy.settle import RetryPolicy
+from outbox.sink.check import IndexCheck
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
 from outbox.store.documents import ViewDocuments
@@ -134,7 +135,7 @@ def run_daemon(settings: Settings, *, once: bool = False, patient: bool = True, 
 
 
 def _calm_collector() -> None:
-    """A batch makes 2,000 tuples and no cycles: at the default threshold of 700 the collector walks them over and over."""
+    """A batch makes 2,000 tuples and no cycles: at its default threshold the collector walks them over and over."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
@@ -186,7 +187,19 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     ]
     desk = Workers(pools.chores, worker_id=worker_id, start_id=start_id)
     open_types = _open_types(settings, events)
-    upkeep = Upkeep(desk, gate, judge, kinds, open_types, settings.elastic.targets, probe, announce, clock)
+    check = IndexCheck(elastic, sink.targets, settings.reclaim.max_processing_seconds)
+    upkeep = Upkeep(
+        desk,
+        gate,
+        judge,
+        kinds,
+        open_types,
+        settings.elastic.targets,
+        probe,
+        announce,
+        clock,
+        warn_of_targets=lambda: check.warn(settings.elastic.targets, announce),
+    )
     announce.subscribe(upkeep.handle)
     upkeep.obey()
     notifier = Notifier()

@@ -48,7 +48,9 @@ class Upkeep:
     probe: Callable[[str], Failure | None]
     announce: Announce
     clock: Clock
+    warn_of_targets: Callable[[], bool]  # says once what is unsafe about an index; False = nobody answered yet
     _last_bulk: float = 0.0
+    _warned: bool = False
 
     def handle(self, fact: Fact) -> None:
         """A bulk that was answered is a better look than a probe."""
@@ -67,6 +69,7 @@ class Upkeep:
         except OutboxError as error:
             self.announce(DatabaseLost("upkeep", error.detail))
         self._look_at_sink()
+        self._warned = self._warned or self.warn_of_targets()
 
     def obey(self) -> None:
         rows = self.desk.controls()
