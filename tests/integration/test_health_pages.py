@@ -1,0 +1,227 @@
+"""The daemon's pages over real sockets: what they answer, whom they refuse, and that slow clients starve nobody."""
+
+import http.client
+import json
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from outbox import facts
+from outbox.errors import CannotListen
+from outbox.telemetry.health import Health, ReadyRules
+from outbox.telemetry.metrics import Metrics, new_registry
+from outbox.web import health as health_pages
+from outbox.web.server import MOST_CONNECTIONS, Page, PageServer
+from tests.fixtures.waiting import eventually
+
+
+class Daemon:
+    """The pages of a daemon that is nothing but its telemetry."""
+
+    def __init__(self, port: int, http_port: int | None = None, rules: ReadyRules | None = None) -> None:
+        self.port = port
+        registry = new_registry()
+        self.metrics = Metrics("proj", registry)
+        self.health = Health(rules)
+        self.servers = health_pages.start("127.0.0.1", port, http_port, registry, self.health)
+
+    def ask(self, path: str, method: str = "GET", port: int | None = None, **headers: str) -> http.client.HTTPResponse:
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=5)
+        connection.request(method, path, headers=headers)
+        return connection.getresponse()
+
+    def tell(self, *announced: facts.Fact) -> None:
+        for fact in announced:
+            self.health.handle(fact)
+            self.metrics.handle(fact)
+
+
+@pytest.fixture
+def daemon(free_port: Callable[[], int]) -> Iterator[Daemon]:
+    running = Daemon(free_port())
+    yield running
+    health_pages.stop(running.servers)
+
+
+def sampled() -> facts.BacklogSampled:
+    return facts.BacklogSampled(3, 1.0, 0, 0, 0, {}, {}, False, 0.01)
+
+
+def test_metrics_are_served_in_the_text_format(daemon: Daemon) -> None:
+    daemon.tell(sampled())
+    answer = daemon.ask("/metrics")
+    assert answer.status == 200
+    assert answer.headers["Content-Type"].startswith("text/plain; version=")
+    assert b'outbox_lag_events{projection="proj"} 3.0' in answer.read()
+
+
+def test_metrics_are_served_as_openmetrics_to_who_asks(daemon: Daemon) -> None:
+    answer = daemon.ask("/metrics", Accept="application/openmetrics-text; version=1.0.0")
+    assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+    assert answer.read().endswith(b"# EOF\n")
+
+
+def test_readiness_is_503_until_the_first_sample_then_200(daemon: Daemon) -> None:
+    answer = daemon.ask("/readyz")
+    assert (answer.status, json.loads(answer.read())["status"]) == (503, "not_ready")
+    daemon.tell(facts.SchemaChecked(True, "10"), sampled())
+    answer = daemon.ask("/readyz")
+    assert (answer.status, json.loads(answer.read())["status"]) == (200, "ready")
+
+
+def test_degraded_is_200_and_draining_is_503(daemon: Daemon) -> None:
+    daemon.tell(facts.SchemaChecked(True, "10"), sampled(), facts.SinkPaused("articles", "es_auth", "401"))
+    answer = daemon.ask("/readyz")
+    assert (answer.status, json.loads(answer.read())["status"]) == (200, "degraded")
+    daemon.tell(facts.WorkerDraining("SIGTERM", 25.0))
+    assert daemon.ask("/readyz").status == 503
+    assert daemon.ask("/healthz").status == 200
+
+
+def test_healthz_names_the_loops(daemon: Daemon) -> None:
+    daemon.tell(facts.Beat("lane-0"))
+    body = json.loads(daemon.ask("/healthz").read())
+    assert body["status"] == "ok"
+    assert body["loops"]["lane-0"]["ok"] is True
+
+
+def test_a_stalled_loop_is_503(free_port: Callable[[], int]) -> None:
+    running = Daemon(free_port())
+    try:
+        running.health.beats._limits["lane"] = -1.0
+        running.tell(facts.Beat("lane-0"))
+        answer = running.ask("/healthz")
+        assert (answer.status, json.loads(answer.read())["status"]) == (503, "stalled")
+    finally:
+        health_pages.stop(running.servers)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 404),
+        ("GET", "/metrics/", 404),
+        ("GET", "/..%2fetc/passwd", 404),
+        ("GET", "/healthz?verbose=1", 200),
+        ("HEAD", "/metrics", 200),
+        ("HEAD", "/nothing", 404),
+        ("POST", "/metrics", 405),
+        ("PUT", "/healthz", 405),
+        ("DELETE", "/readyz", 405),
+        ("OPTIONS", "/metrics", 405),
+    ],
+)
+def test_only_the_three_pages_can_be_read(daemon: Daemon, method: str, path: str, status: int) -> None:
+    answer = daemon.ask(path, method)
+    assert answer.status == status
+    body = answer.read()
+    assert bool(body) is (method != "HEAD")
+    if status == 405:
+        assert answer.headers["Allow"] == "GET, HEAD"
+
+
+def test_no_version_of_anything_is_told_in_headers(daemon: Daemon) -> None:
+    for path in ("/metrics", "/nothing"):
+        assert daemon.ask(path).headers["Server"] == "outbox"
+    with socket.create_connection(("127.0.0.1", daemon.port), timeout=5) as raw:
+        raw.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
+        answer = raw.makefile("rb").read().lower()
+    assert b"python" not in answer
+    assert b"basehttp" not in answer
+
+
+def test_the_second_port_serves_the_health_pages_only(free_port: Callable[[], int]) -> None:
+    second = free_port()
+    running = Daemon(free_port(), second)
+    try:
+        assert running.ask("/healthz", port=second).status == 200
+        assert running.ask("/readyz", port=second).status == 503
+        assert running.ask("/metrics", port=second).status == 404
+        assert running.ask("/metrics").status == 200
+    finally:
+        health_pages.stop(running.servers)
+
+
+def test_one_port_for_both_serves_everything(free_port: Callable[[], int]) -> None:
+    port = free_port()
+    running = Daemon(port, port)
+    try:
+        assert len(running.servers) == 1
+        assert running.ask("/metrics").status == 200
+    finally:
+        health_pages.stop(running.servers)
+
+
+def test_port_0_is_off() -> None:
+    assert health_pages.start("127.0.0.1", 0, None, new_registry(), Health()) == []
+    assert health_pages.start("127.0.0.1", 0, 0, new_registry(), Health()) == []
+
+
+def test_a_taken_port_is_a_clear_error_and_frees_the_other_one(daemon: Daemon, free_port: Callable[[], int]) -> None:
+    other = free_port()
+    with pytest.raises(CannotListen, match=f"OUTBOX_METRICS_PORT.*127.0.0.1:{daemon.port}") as caught:
+        health_pages.start("127.0.0.1", daemon.port, other, new_registry(), Health())
+    assert caught.value.exit_code == 78
+    health_pages.stop(health_pages.start("127.0.0.1", other, None, new_registry(), Health()))
+
+
+def test_a_host_that_is_not_ours_is_a_clear_error(free_port: Callable[[], int]) -> None:
+    with pytest.raises(CannotListen, match=r"203\.0\.113\.9"):
+        health_pages.start("203.0.113.9", free_port(), None, new_registry(), Health())
+
+
+def test_a_stopped_server_frees_its_port(free_port: Callable[[], int]) -> None:
+    port = free_port()
+    for _ in range(2):
+        health_pages.stop(Daemon(port).servers)
+
+
+def test_silent_clients_starve_no_probe(daemon: Daemon) -> None:
+    silent = [socket.create_connection(("127.0.0.1", daemon.port), timeout=5) for _ in range(4 * MOST_CONNECTIONS)]
+    try:
+        for _ in range(5):
+            assert daemon.ask("/healthz").status == 200
+    finally:
+        for client in silent:
+            client.close()
+
+
+def test_a_client_that_sends_a_byte_now_and_then_is_ended(
+    free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outbox.web.server.WHOLE_SECONDS", 0.2)
+    running = Daemon(free_port())
+    try:
+        with socket.create_connection(("127.0.0.1", running.port), timeout=5) as slow:
+            slow.sendall(b"GET /healthz HTTP/1.1\r\n")
+            slow.settimeout(0.05)
+
+            def ended() -> bool:
+                try:
+                    slow.sendall(b"X-A: b\r\n")
+                    return slow.recv(1) == b""
+                except TimeoutError:
+                    return False
+                except OSError:
+                    return True
+
+            eventually(ended, what="the end of a slow client")
+    finally:
+        health_pages.stop(running.servers)
+
+
+def test_a_page_that_cannot_be_made_is_500_without_the_reason(free_port: Callable[[], int]) -> None:
+    def broken(_: str) -> Page:
+        raise RuntimeError("canary")
+
+    port = free_port()
+    server = PageServer("127.0.0.1", port, {"/x": broken})
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection.request("GET", "/x")
+        answer = connection.getresponse()
+        assert answer.status == 500
+        assert b"canary" not in answer.read()
+    finally:
+        server.close()

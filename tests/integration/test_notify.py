@@ -1,0 +1,94 @@
+"""systemd's notify protocol over real datagram sockets: a path, an abstract one, none, and one that is gone."""
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from outbox.daemon.notify import Notifier, Watchdog
+
+
+class Systemd:
+    """The receiving end."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind("\0" + address[1:] if address.startswith("@") else address)
+
+    def heard(self, within: float = 5.0) -> list[str]:
+        self._socket.settimeout(within)
+        return self._socket.recv(4096).decode().split("\n")
+
+    def silent(self, for_seconds: float) -> bool:
+        try:
+            self.heard(for_seconds)
+        except TimeoutError:
+            return True
+        return False
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture(params=["path", "abstract"])
+def systemd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Systemd]:
+    listening = Systemd(str(tmp_path / "notify") if request.param == "path" else f"@outbox-test-{uuid4().hex}")
+    yield listening
+    listening.close()
+
+
+def test_ready_stopping_and_status_arrive(systemd: Systemd) -> None:
+    notifier = Notifier({"NOTIFY_SOCKET": systemd.address})
+    notifier.ready("projecting to articles")
+    assert systemd.heard() == ["READY=1", "STATUS=projecting to articles"]
+    notifier.status("lag 3\nREADY=0")
+    assert systemd.heard() == ["STATUS=lag 3 READY=0"]
+    notifier.stopping()
+    assert systemd.heard() == ["STOPPING=1"]
+
+
+def test_without_a_socket_nothing_happens() -> None:
+    notifier = Notifier({})
+    notifier.ready()
+    notifier.stopping()
+    assert notifier.watchdog_seconds == 0
+
+
+def test_a_socket_that_is_gone_stops_nothing(tmp_path: Path) -> None:
+    Notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")}).ready()
+
+
+def test_the_watchdog_is_fed_only_while_there_is_progress(systemd: Systemd) -> None:
+    environ = {"NOTIFY_SOCKET": systemd.address, "WATCHDOG_USEC": "200000", "WATCHDOG_PID": str(os.getpid())}
+    progress = [True]
+    watchdog = Watchdog(Notifier(environ), alive=lambda: progress[0])
+    watchdog.start()
+    try:
+        assert [systemd.heard(), systemd.heard(), systemd.heard()] == [["WATCHDOG=1"]] * 3
+        progress[0] = False
+        while not systemd.silent(0.3):
+            assert time.monotonic() < float("inf")
+        progress[0] = True
+        assert systemd.heard() == ["WATCHDOG=1"]
+    finally:
+        watchdog.stop()
+    assert systemd.silent(0.3)
+
+
+@pytest.mark.parametrize(
+    ("environ", "seconds"),
+    [
+        ({"WATCHDOG_USEC": "30000000"}, 30.0),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, 0.0),  # meant for another process
+        ({"WATCHDOG_USEC": "soon"}, 0.0),
+        ({"WATCHDOG_USEC": "-5"}, 0.0),
+        ({}, 0.0),
+    ],
+)
+def test_the_watchdog_s_interval_is_systemd_s(environ: dict[str, str], seconds: float) -> None:
+    assert Notifier(environ).watchdog_seconds == seconds

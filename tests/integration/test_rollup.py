@@ -1,0 +1,131 @@
+"""Counts by type reach search_outbox_rollup, add up over daemons, survive an outage and stay bounded."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from outbox import facts
+from outbox.errors import DatabaseDown
+from outbox.store.pool import Database
+from outbox.store.rollup import Key, PostgresRollup
+from outbox.telemetry.rollup import MOST_TYPES, Rollup
+from tests.fixtures.waiting import eventually
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[PostgresRollup]:
+    pool = Database(database, size=2)
+    pool.open()
+    yield PostgresRollup(pool)
+    pool.close()
+
+
+def settled(by_type: Mapping[Key, int]) -> facts.BatchSettled:
+    return facts.BatchSettled(uuid4(), 0, 0, 0, 0, 0, 0, 0, 0, 0.01, 0.01, (), by_type)
+
+
+def counted(connection: psycopg.Connection) -> dict[Key, int]:
+    rows = connection.execute(
+        "select entity_type, outcome, reason, sum(n)::int from search_outbox_rollup"
+        " where span = 'minute' and bucket = date_trunc('minute', bucket) and bucket > now() - interval '2 minutes'"
+        " group by 1, 2, 3"
+    ).fetchall()
+    return {(entity_type, outcome, reason): n for entity_type, outcome, reason, n in rows}
+
+
+def ignore(_: facts.Fact) -> None:
+    """Nobody listens."""
+
+
+def test_counts_add_up_over_batches_and_daemons(connection: psycopg.Connection, store: PostgresRollup) -> None:
+    one, two = Rollup(store, ignore), Rollup(store, ignore)
+    one.handle(settled({("article", "done", ""): 3, ("article", "failed", "too_large"): 1}))
+    one.handle(settled({("article", "done", ""): 2}))
+    two.handle(settled({("article", "done", ""): 5}))
+    two.handle(facts.Reclaimed(4, 4, 2))
+    for rollup in (one, two, one):
+        rollup.flush()
+    assert counted(connection) == {
+        ("article", "done", ""): 10,
+        ("article", "failed", "too_large"): 1,
+        ("other", "failed", "crash_suspect"): 2,
+    }
+
+
+def test_types_beyond_the_first_two_hundred_are_other(connection: psycopg.Connection, store: PostgresRollup) -> None:
+    rollup = Rollup(store, ignore)
+    for n in range(MOST_TYPES + 50):
+        rollup.handle(settled({(f"type-{n}", "done", ""): 1}))
+    rollup.handle(settled({("x" * 100_000, "done", ""): 1}))
+    rollup.flush()
+    found = counted(connection)
+    assert len(found) == MOST_TYPES + 1
+    assert found["other", "done", ""] == 51
+
+
+class Away:
+    """A store whose server comes and goes."""
+
+    def __init__(self) -> None:
+        self.there = False
+        self.added: dict[Key, int] = {}
+
+    def add(self, counts: Mapping[Key, int]) -> None:
+        if not self.there:
+            raise DatabaseDown("refused")
+        for key, n in counts.items():
+            self.added[key] = self.added.get(key, 0) + n
+
+
+def test_counts_that_could_not_be_written_go_with_the_next() -> None:
+    store, heard = Away(), []
+    rollup = Rollup(store, heard.append)
+    rollup.handle(settled({("article", "done", ""): 3}))
+    rollup.flush()
+    rollup.handle(settled({("article", "done", ""): 4}))
+    store.there = True
+    rollup.flush()
+    rollup.flush()
+    assert store.added == {("article", "done", ""): 7}
+    assert heard == [facts.DatabaseLost("rollup", "refused")]
+
+
+def test_the_loop_writes_now_and_then_and_once_more_at_the_end(
+    connection: psycopg.Connection, store: PostgresRollup
+) -> None:
+    stop, beats = threading.Event(), []
+    rollup = Rollup(store, beats.append, interval_seconds=0.05)
+    thread = threading.Thread(target=rollup.run, args=(stop,))
+    thread.start()
+    rollup.handle(settled({("article", "done", ""): 1}))
+    eventually(lambda: counted(connection), what="the first counts")
+    eventually(lambda: len(beats) > 2, what="beats")
+    rollup.handle(settled({("author", "done", ""): 1}))
+    stop.set()
+    thread.join(5)
+    assert counted(connection) == {("article", "done", ""): 1, ("author", "done", ""): 1}
+
+
+def test_daemons_that_add_the_same_keys_at_once_do_not_deadlock(
+    connection: psycopg.Connection, store: PostgresRollup
+) -> None:
+    keys: list[Key] = [(f"type-{n}", "done", "") for n in range(50)]
+    errors: list[Exception] = []
+
+    def add(order: list[Key]) -> None:
+        try:
+            for _ in range(30):
+                store.add(dict.fromkeys(order, 1))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=add, args=(order,)) for order in (keys, keys[::-1])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not errors
+    assert counted(connection) == dict.fromkeys(keys, 60)
