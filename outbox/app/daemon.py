@@ -335,7 +335,9 @@ def _loops(settings: Settings, pools: Pools, watching: Watching, upkeep: Upkeep,
 def _telemetry_loops(settings: Settings, pools: Pools, watching: Watching) -> dict[str, Loop]:
     """The sampler has a connection of its own: a slow look must not hold a chore's."""
     backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
-    sampler = BacklogSampler(backlog, watching.announce, settings.known_entity_types)
+    # Types left to other daemons are sampled too: /readyz must not take their due rows for this one's debt.
+    types = (*settings.known_entity_types, *settings.worker.exclude_entity_types)
+    sampler = BacklogSampler(backlog, watching.announce, types)
     rollup = Rollup(PostgresRollup(pools.chores), watching.announce)
     watching.announce.subscribe(rollup.handle)
     return {"sampler": sampler.run, "rollup": rollup.run}
