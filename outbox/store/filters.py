@@ -1,0 +1,118 @@
+"""Turns a filter into conditions with bind parameters, for queries that hold the mark `/* and filter */`. Runs nothing.
+
+The mark is a comment, so every query can be prepared as it stands in its file; what an index needs (the state of the
+rows) stands there too, as literals. The table is called `e` in event queries and `a` in audit queries.
+"""
+
+from typing import Any, Final, Literal, LiteralString, NamedTuple
+from uuid import UUID
+
+from outbox.policy.filter import NONE, AuditFilter, EventFilter
+from outbox.policy.outcome import FAILURE_TYPE_OF
+
+MARK: Final = "/* and filter */"
+TimeColumn = Literal["failed_at", "processed_at", "created_at"]  # the time that `since` and `until` look at
+_UNKNOWN: Final = "unknown"
+
+
+class Where(NamedTuple):
+    """`sql` is empty or begins with `and`; values travel as parameters, named `f_...`."""
+
+    sql: LiteralString
+    parameters: dict[str, Any]
+
+    def into(self, query: LiteralString) -> LiteralString:
+        assert MARK in query, "a filtered query must hold the mark"
+        return query.replace(MARK, self.sql)
+
+
+def event_where(asked: EventFilter, time: TimeColumn, id_type: str) -> Where:
+    """`id_type` is the table's own type of entity_id: an adopted table has uuid there."""
+    parts: list[LiteralString] = []
+    values: dict[str, Any] = {}
+
+    def add(sql: LiteralString, **parameters: Any) -> None:
+        parts.append(sql)
+        values.update(parameters)
+
+    if asked.ids:
+        add("e.id = any (%(f_ids)s::uuid[])", f_ids=list(asked.ids))
+    if asked.entity_type is not None:
+        add("e.entity_type = %(f_entity_type)s", f_entity_type=asked.entity_type)
+    if asked.entity_id is not None:
+        add(_entity_id(asked.entity_id, id_type), f_entity_id=asked.entity_id)
+    _add_failure(asked, add)
+    if asked.trace_id is not None:
+        # The contract's trace id: the second part of `00-TRACE-SPAN-01`.
+        add("substr(e.traceparent, 4, 32) = %(f_trace_id)s", f_trace_id=asked.trace_id)
+    if asked.since is not None:
+        add(_TIMES[time][0], f_since=asked.since)
+    if asked.until is not None:
+        add(_TIMES[time][1], f_until=asked.until)
+    return _joined(parts, values)
+
+
+def audit_where(asked: AuditFilter) -> Where:
+    given: dict[LiteralString, Any] = {
+        "a.entity_type = %(f_entity_type)s": asked.entity_type,
+        "a.entity_id = %(f_entity_id)s": asked.entity_id,
+        "a.trace_id = %(f_trace_id)s": asked.trace_id,
+        "a.action = %(f_action)s": asked.action,
+        "a.actor = %(f_actor)s": asked.actor,
+        "a.batch_id = %(f_batch_id)s": asked.batch_id,
+        "a.at >= %(f_since)s": asked.since,
+        "a.at < %(f_until)s": asked.until,
+    }
+    kept = {sql: value for sql, value in given.items() if value is not None}
+    return _joined(list(kept), {sql[sql.index("(") + 1 : sql.index(")")]: value for sql, value in kept.items()})
+
+
+_TIMES: Final[dict[TimeColumn, tuple[LiteralString, LiteralString]]] = {
+    "failed_at": ("e.failed_at >= %(f_since)s", "e.failed_at < %(f_until)s"),
+    "processed_at": ("e.processed_at >= %(f_since)s", "e.processed_at < %(f_until)s"),
+    "created_at": ("e.created_at >= %(f_since)s", "e.created_at < %(f_until)s"),
+}
+
+
+def _add_failure(asked: EventFilter, add: Any) -> None:
+    """What went wrong. `none` asks for rows that failed before there was such a column."""
+    if asked.error_reason == NONE:
+        add("e.error_reason is null")
+    elif asked.error_reason is not None:
+        add("e.error_reason = %(f_error_reason)s", f_error_reason=asked.error_reason)
+    if asked.error_code is not None:
+        add("e.error_code = %(f_error_code)s", f_error_code=asked.error_code)
+    if asked.dead_reason is not None:
+        add("e.dead_reason = %(f_dead_reason)s", f_dead_reason=asked.dead_reason)
+    if asked.failure_type is not None:
+        _add_failure_type(asked.failure_type, add)
+    if asked.fingerprint == NONE:
+        add("e.error_fingerprint is null")
+    elif asked.fingerprint is not None:
+        add("e.error_fingerprint = %(f_fingerprint)s", f_fingerprint=asked.fingerprint)
+
+
+def _add_failure_type(failure_type: str, add: Any) -> None:
+    """A type is a list of reasons; `unknown` is also every reason that we do not know."""
+    if failure_type != _UNKNOWN:
+        reasons = [str(reason) for reason, kind in FAILURE_TYPE_OF.items() if kind == failure_type]
+        add("e.error_reason = any (%(f_reasons)s::text[])", f_reasons=reasons)
+        return
+    others = [str(reason) for reason, kind in FAILURE_TYPE_OF.items() if kind != _UNKNOWN]
+    add("(e.error_reason is null or e.error_reason <> all (%(f_reasons)s::text[]))", f_reasons=others)
+
+
+def _entity_id(value: str, id_type: str) -> LiteralString:
+    if id_type != "uuid":
+        return "e.entity_id = %(f_entity_id)s"
+    try:
+        UUID(value)
+    except ValueError:
+        return "%(f_entity_id)s::text is null"  # no row can have it
+    return "e.entity_id = %(f_entity_id)s::uuid"
+
+
+def _joined(parts: list[LiteralString], values: dict[str, Any]) -> Where:
+    none: LiteralString = ""
+    together: LiteralString = " and ".join(parts)
+    return Where("and " + together if parts else none, values)
