@@ -35,8 +35,7 @@ class Brake:
             return True
         track = self._tracks.get(fingerprint)
         if track is None:
-            if len(self._tracks) >= MOST_FINGERPRINTS:
-                self._tracks.pop(next(iter(self._tracks)))
+            self._make_room()
             track = self._tracks[fingerprint] = _Track()
         while track.failed and track.failed[0] <= now - WINDOW_SECONDS:
             track.failed.popleft()
@@ -46,6 +45,12 @@ class Brake:
         track.held += 1
         track.last_held = now
         return False
+
+    def _make_room(self) -> None:
+        """The oldest goes, but not one that holds rows back: that would lift its brake unseen."""
+        if len(self._tracks) >= MOST_FINGERPRINTS:
+            idle = (fingerprint for fingerprint, track in self._tracks.items() if not track.on)
+            self._tracks.pop(next(idle, next(iter(self._tracks))))
 
     def is_on(self, fingerprint: str) -> bool:
         track = self._tracks.get(fingerprint)
