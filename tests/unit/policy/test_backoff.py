@@ -1,0 +1,49 @@
+"""Backoff: bounds of every delay, growth, and how long an outage may last before a row fails."""
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from outbox.config import load_settings
+from outbox.policy.backoff import Backoff
+
+BASES = st.floats(0.001, 60.0)
+CAPS = st.floats(0.001, 86_400.0)
+DICE = st.floats(0.0, 1.0, exclude_max=True)
+ATTEMPTS = st.integers(0, 100_000)
+
+
+@given(BASES, CAPS, ATTEMPTS, DICE)
+@example(1.0, 300.0, 5_000, 0.999)
+def test_a_delay_lies_between_half_of_the_curve_and_the_curve(
+    base: float, cap: float, attempts: int, dice: float
+) -> None:
+    backoff = Backoff(base, cap)
+    ceiling = backoff.ceiling(attempts)
+    assert 0 < ceiling <= cap
+    assert ceiling / 2 <= backoff.delay(attempts, dice) <= ceiling
+
+
+@given(BASES, CAPS, st.integers(1, 10_000))
+def test_the_curve_doubles_until_the_cap_and_never_falls(base: float, cap: float, attempts: int) -> None:
+    backoff = Backoff(base, cap)
+    now, following = backoff.ceiling(attempts), backoff.ceiling(attempts + 1)
+    assert now <= following
+    assert following in (cap, 2 * now) or attempts > 60
+
+
+@given(BASES, CAPS, st.integers(1, 40), st.lists(DICE, min_size=40, max_size=40))
+def test_no_row_fails_before_the_shortest_outage_that_the_settings_promise(
+    base: float, cap: float, most: int, dice: list[float]
+) -> None:
+    backoff = Backoff(base, cap)
+    waited = sum(backoff.delay(attempt, dice[attempt - 1]) for attempt in range(1, most))
+    assert waited >= backoff.shortest_outage_that_fails(most) - 1e-6
+
+
+def test_at_the_defaults_no_row_fails_in_an_outage_shorter_than_four_minutes() -> None:
+    retry = load_settings({"DATABASE_URL": "postgresql://localhost/x"}).retry
+    backoff = Backoff(retry.base_backoff_seconds, retry.max_backoff_seconds)
+    shortest = backoff.shortest_outage_that_fails(retry.max_attempts)
+    # 1 + 2 + 4 + ... + 256 = 511 s at the most, half of it for certain.
+    assert shortest == 255.5
+    assert shortest >= 4 * 60

@@ -1,0 +1,54 @@
+"""Keeping away from a sink that does not answer: a lane's pace, the probes, and the batch limit."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outbox.policy.batch_limit import BatchLimit
+from outbox.policy.breaker import MOST_PACE_SECONDS, PROBE_SECONDS, Pace, probe_delay
+
+DICE = st.floats(0.0, 1.0, exclude_max=True)
+
+
+@given(st.floats(0.001, 60.0), st.floats(0.001, 86_400.0), st.lists(DICE, max_size=50))
+def test_a_lane_waits_at_most_ten_seconds_and_at_most_the_longest_backoff(
+    base: float, cap: float, dice: list[float]
+) -> None:
+    pace = Pace(base, cap)
+    for failures, chance in enumerate(dice):
+        ceiling = min(MOST_PACE_SECONDS, cap, base * 2.0 ** min(failures, 30))
+        assert ceiling / 2 <= pace.failed(chance) <= ceiling
+
+
+def test_a_lanes_wait_doubles_from_the_base_and_the_first_success_ends_it() -> None:
+    pace = Pace(1.0, 300.0)
+    assert [pace.failed(0.0) for _ in range(6)] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+    pace.succeeded()
+    assert pace.failed(0.0) == 0.5
+
+
+@given(st.integers(0, 10_000), DICE)
+def test_probes_are_at_most_five_seconds_apart(tries: int, dice: float) -> None:
+    assert 0.0 < probe_delay(tries, dice) <= PROBE_SECONDS == 5.0
+
+
+def test_the_first_probes_come_quickly() -> None:
+    assert [probe_delay(tries, 1.0) for tries in range(6)] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+
+
+@given(st.integers(1, 10_000), st.lists(st.booleans(), max_size=200))
+def test_the_batch_limit_stays_between_one_and_the_setting(largest: int, pressures: list[bool]) -> None:
+    limit = BatchLimit.full(largest)
+    for pressure in pressures:
+        before, limit = limit.items, limit.after(pressure=pressure)
+        assert 1 <= limit.items <= largest
+        assert limit.items <= before if pressure else limit.items >= before
+
+
+@given(st.integers(1, 10_000))
+def test_a_full_limit_is_back_after_so_many_good_batches(largest: int) -> None:
+    limit = BatchLimit.full(largest).after(pressure=True)
+    good = 0
+    while limit.items < largest:
+        limit, good = limit.after(pressure=False), good + 1
+    assert good <= 20
+    assert limit.after(pressure=False) is limit

@@ -1,0 +1,99 @@
+"""What becomes of an event for every class of answer; the whole table, and its borders."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outbox.policy.backoff import Backoff
+from outbox.policy.outcome import (
+    CLASS_OF,
+    FAILURE_TYPE_OF,
+    MISSING,
+    WRITTEN,
+    DeadReason,
+    Failure,
+    FailureClass,
+    Outcome,
+    Reason,
+    Stale,
+)
+from outbox.policy.settle import DONE, MISSING_DONE, SUPERSEDED, Failed, Released, RetryLater, RetryPolicy, settle
+from tests.fixtures.events import an_event
+
+COUNT = RetryPolicy(10, Backoff(1.0, 300.0), outage_spends_attempts=True)
+PAUSE = RetryPolicy(10, Backoff(1.0, 300.0), outage_spends_attempts=False)
+BY_CLASS = {kind: [reason for reason in Reason if CLASS_OF[reason] is kind] for kind in FailureClass}
+
+
+def half() -> float:
+    return 0.5
+
+
+def test_every_reason_has_a_class_and_a_failure_type() -> None:
+    assert CLASS_OF.keys() == FAILURE_TYPE_OF.keys() == set(Reason)
+    assert {kind: len(reasons) for kind, reasons in BY_CLASS.items()} == {
+        FailureClass.TRANSIENT: 5,
+        FailureClass.DETERMINISTIC: 4,
+        FailureClass.SYSTEMIC: 5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [(WRITTEN, DONE), (MISSING, MISSING_DONE), (Stale(7), SUPERSEDED), (Stale(None), SUPERSEDED)],
+    ids=["written", "a delete of nothing", "a newer version is there", "a newer version, not said which"],
+)
+@pytest.mark.parametrize("retry", [COUNT, PAUSE], ids=["count", "pause"])
+def test_what_elasticsearch_accepted_is_done_at_any_attempt(
+    outcome: Outcome, expected: object, retry: RetryPolicy
+) -> None:
+    for attempts in (1, 10, 99):
+        assert settle(an_event(attempts=attempts), outcome, retry, half) == expected
+
+
+@pytest.mark.parametrize("reason", BY_CLASS[FailureClass.SYSTEMIC])
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("retry", [COUNT, PAUSE], ids=["count", "pause"])
+def test_a_systemic_failure_never_costs_an_attempt(reason: Reason, whole: bool, retry: RetryPolicy) -> None:
+    verdict = settle(an_event(attempts=10), Failure(reason, "x", whole=whole), retry, half)
+    assert verdict == Released(reason)
+
+
+@pytest.mark.parametrize("reason", BY_CLASS[FailureClass.DETERMINISTIC])
+@pytest.mark.parametrize("retry", [COUNT, PAUSE], ids=["count", "pause"])
+def test_a_refused_document_fails_at_its_first_attempt(reason: Reason, retry: RetryPolicy) -> None:
+    failure = Failure(reason, "x")
+    assert settle(an_event(attempts=1), failure, retry, half) == Failed(failure, DeadReason.NON_RETRYABLE)
+
+
+@pytest.mark.parametrize("reason", BY_CLASS[FailureClass.TRANSIENT])
+def test_a_transient_failure_is_tried_again_until_the_attempts_are_used_up(reason: Reason) -> None:
+    failure = Failure(reason, "x")
+    for retry in (COUNT, PAUSE):
+        assert settle(an_event(attempts=9), failure, retry, half) == RetryLater(0.75 * 256, failure)
+        assert settle(an_event(attempts=10), failure, retry, half) == Failed(failure, DeadReason.MAX_ATTEMPTS_EXCEEDED)
+
+
+@pytest.mark.parametrize("reason", BY_CLASS[FailureClass.TRANSIENT])
+def test_an_outage_of_the_whole_sink_costs_an_attempt_under_count_and_none_under_pause(reason: Reason) -> None:
+    failure = Failure(reason, "x", whole=True)
+    assert settle(an_event(attempts=1), failure, COUNT, half) == RetryLater(0.75, failure)
+    assert settle(an_event(attempts=10), failure, COUNT, half) == Failed(failure, DeadReason.MAX_ATTEMPTS_EXCEEDED)
+    assert settle(an_event(attempts=10), failure, PAUSE, half) == Released(reason)
+
+
+@given(st.integers(1, 50), st.integers(1, 50), st.integers(1, 50))
+def test_a_rows_own_limit_wins_over_the_setting(attempts: int, own: int, setting: int) -> None:
+    retry = RetryPolicy(setting, Backoff(1.0, 300.0))
+    verdict = settle(an_event(attempts=attempts, max_attempts=own), Failure(Reason.ES_5XX, "x"), retry, half)
+    assert isinstance(verdict, Failed) is (attempts >= own)
+
+
+@given(st.sampled_from(list(Reason)), st.booleans(), st.integers(1, 30), st.booleans())
+def test_only_the_last_attempt_or_a_deterministic_reason_ever_fails_a_row(
+    reason: Reason, whole: bool, attempts: int, counts: bool
+) -> None:
+    retry = RetryPolicy(10, Backoff(1.0, 300.0), counts)
+    verdict = settle(an_event(attempts=attempts), Failure(reason, "x", whole=whole), retry, half)
+    if isinstance(verdict, Failed):
+        assert CLASS_OF[reason] is FailureClass.DETERMINISTIC or attempts >= 10
