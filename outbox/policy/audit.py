@@ -1,6 +1,11 @@
-"""The closed list of acts that the audit knows. Writes nothing; the chain of hashes is kept by PostgreSQL."""
+"""The acts that the audit knows, and how its chain of hashes is judged. PostgreSQL writes the chain, not this."""
 
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 
 class Action(StrEnum):
@@ -29,3 +34,71 @@ class Source(StrEnum):
     API = "api"
     CONSOLE = "console"
     DAEMON = "daemon"
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who acts, and through which door."""
+
+    name: str
+    source: Source
+    role: str | None = None
+
+
+class Entry(NamedTuple):
+    """One row of the audit before PostgreSQL gives it its time, its id and its place in the chain."""
+
+    action: Action
+    actor: Actor
+    reason: str | None = None
+    batch_id: UUID | None = None
+    event_id: UUID | None = None
+    entity_type: str | None = None
+    entity_id: str | None = None
+    trace_id: str | None = None
+    detail: Mapping[str, Any] | None = None
+
+
+class Link(NamedTuple):
+    """One place of the chain: a row with what its hash covers, or, where `text` is None, a pruned row's hash."""
+
+    id: int
+    hash: bytes
+    prev_hash: bytes | None = None
+    text: str | None = None
+
+
+class Finding(NamedTuple):
+    id: int
+    what: str
+
+
+GENESIS: Final = sha256(b"search_outbox_audit").digest()
+
+
+def follow_chain(links: Iterable[Link], head: Link) -> Iterator[Finding]:
+    """Every place where the chain does not hold, in order of id. `links` come by id, a pruned one before a row."""
+    last = Link(0, GENESIS)
+    for link in links:
+        if link.id == last.id:
+            yield Finding(link.id, "inserted: its place belongs to a pruned row")
+            continue
+        if link.id > last.id + 1:
+            yield Finding(last.id + 1, f"removed: {link.id - last.id - 1} rows are missing and were not pruned")
+        yield from _judge(link, last)
+        last = link
+    if last.id > head.id:
+        yield Finding(head.id + 1, f"inserted: {last.id - head.id} ids lie above the head of the chain")
+    elif last.id < head.id:
+        yield Finding(last.id + 1, f"removed: the last {head.id - last.id} rows are missing and were not pruned")
+    elif last.hash != head.hash:
+        yield Finding(last.id, "changed: its hash is not the head's")
+
+
+def _judge(link: Link, last: Link) -> Iterator[Finding]:
+    if link.text is None or link.prev_hash is None:
+        return
+    if sha256(link.prev_hash + link.text.encode()).digest() != link.hash:
+        yield Finding(link.id, "changed: its hash does not cover what it says now")
+    elif link.prev_hash != last.hash and link.id == last.id + 1:
+        yield Finding(link.id, "inserted or changed: it does not follow from the row before it")
