@@ -2,7 +2,6 @@
 
 import os
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -71,8 +70,7 @@ def test_the_watchdog_is_fed_only_while_there_is_progress(systemd: Systemd) -> N
     try:
         assert [systemd.heard(), systemd.heard(), systemd.heard()] == [["WATCHDOG=1"]] * 3
         progress[0] = False
-        while not systemd.silent(0.3):
-            assert time.monotonic() < float("inf")
+        assert any(systemd.silent(0.3) for _ in range(5)), "what was sent before may still be on its way, no more"
         progress[0] = True
         assert systemd.heard() == ["WATCHDOG=1"]
     finally:
