@@ -9,6 +9,7 @@ from tests.fixtures.elasticsearch import absent_index, elastic_url, es, index
 from tests.fixtures.embedded import server_folder
 from tests.fixtures.postgres import connection, database, empty_database, migrated_template, postgres_url
 from tests.fixtures.processes import free_port, start_daemon, start_process
+from tests.fixtures.queue import queue
 
 __all__ = [
     "absent_index",
@@ -21,6 +22,7 @@ __all__ = [
     "index",
     "migrated_template",
     "postgres_url",
+    "queue",
     "server_folder",
     "start_daemon",
     "start_process",

@@ -45,7 +45,8 @@ delete from search_outbox_workers
 select pg_try_advisory_xact_lock(%(key)s)
 
 -- name: expired_leases
--- Leases that have run out or are held too long, with what is known of the process that took them.
+-- Leases that have run out or are held too long, with what is known of the process that took them. Locked before their
+-- rows, as every settle does it; one that is being settled or renewed right now is left alone.
 select l.token, l.start_id, cardinality(l.ids), w.start_id, w.host, w.pid,
        extract(epoch from clock_timestamp() - w.heartbeat_at)::float8 > 3 * w.heartbeat_seconds, w.state
   from search_outbox_leases l
@@ -54,6 +55,7 @@ select l.token, l.start_id, cardinality(l.ids), w.start_id, w.host, w.pid,
     or l.started_at < (select clock_timestamp()) - %(max_processing)s
  order by l.lease_until
  limit %(limit)s
+   for update of l skip locked
 
 -- name: reclaim
 -- processing -> pending | failed for a part of one lease. Rows that someone holds stay in the lease for the next step.
