@@ -203,7 +203,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     announce.subscribe(upkeep.handle)
     upkeep.obey()
     notifier = Notifier()
-    watchdog = Watchdog(notifier, watching.health.alive)
+    watchdog = Watchdog(notifier, watching.health.alive, lambda: watching.health.readiness().status)
 
     def on_ready() -> None:
         notifier.ready(f"projecting to {settings.elastic.index}")

@@ -22,6 +22,11 @@ from outbox.ports import Clock, Document, WriteReport
 DOCUMENTS_PAUSE_SECONDS = 5.0
 AHEAD_KEPT = 1_000
 DOCUMENTS = "documents"
+LOOKUPS = "lookups_without_a_row"
+TOO_MANY_GONE = Failure(
+    Reason.DOCUMENTS_UNAVAILABLE,
+    "more than half of the lookups of the last minute found no row: nothing is deleted until the view is right",
+)
 
 
 @dataclass(slots=True)
@@ -38,6 +43,7 @@ class Judge:
     ahead: deque[tuple[Event, int]] = field(default_factory=lambda: deque(maxlen=AHEAD_KEPT))
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _documents_away_since: float | None = None
+    _lookups_held: int = 0
 
     def refuse(self, event: Event, failure: Failure, verdicts: Verdicts) -> None:
         """An event that fails before anything is sent."""
@@ -114,20 +120,25 @@ class Judge:
         missing = {id for id, document in found.items() if document.size_bytes is None and not document.failure}
         with self._lock:
             trusted = self.lookups.admit(len(found), len(missing), self.clock())
+        self._tell_lookups(trusted, len(missing))
         if not trusted:
             stacks = self._hold_missing(stacks, missing, verdicts)
         bad = {id: document.failure for id, document in found.items() if document.failure is not None}
         return self._without(stacks, bad, bodies, verdicts)
 
+    def _tell_lookups(self, trusted: bool, missing: int) -> None:
+        """Once when it goes on, once when it goes off: a batch that only waits changes nothing."""
+        with self._lock:
+            was, self._lookups_held = self._lookups_held, (0 if trusted else self._lookups_held + missing)
+        if not trusted and not was:
+            self.announce(BrakeOn(LOOKUPS, TOO_MANY_GONE.reason, TOO_MANY_GONE.error))
+        elif trusted and was:
+            self.announce(BrakeOff(LOOKUPS, was))
+
     def _hold_missing(self, stacks: Sequence[Stack], missing: set[UUID], verdicts: Verdicts) -> list[Stack]:
-        failure = Failure(
-            Reason.DOCUMENTS_UNAVAILABLE,
-            "more than half of the lookups of the last minute found no row: nothing is deleted until the view is right",
-        )
-        self.announce(BrakeOn("lookups_without_a_row", failure.reason, failure.error))
+        held = Released("lookups_braked", HOLD_SECONDS, TOO_MANY_GONE)
         for stack in stacks:
             if stack.head.id in missing:
-                held = Released("lookups_braked", HOLD_SECONDS, failure)
                 verdicts.give(stack.head, held)
                 verdicts.give_older(stack, held)
         return [stack for stack in stacks if stack.head.id not in missing]
