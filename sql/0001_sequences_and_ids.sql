@@ -4,6 +4,7 @@
 -- Undo:
 --   drop function if exists search_outbox_uuidv7();
 --   drop sequence if exists search_outbox_seq, search_outbox_version;
+--   delete from search_outbox_migrations where name = '0001_sequences_and_ids';
 -- Roles (granted by a later migration): producer needs USAGE on both sequences.
 
 create sequence if not exists search_outbox_seq as bigint cache 1;

@@ -5,6 +5,7 @@
 --       Where the table exists already, `outbox migrate` adopts it instead (sql/adoption) and this file is not run.
 -- Undo:
 --   drop table search_outbox_events;
+--   delete from search_outbox_migrations where name = '0002_events';
 -- Undo (adopted):
 --   drop table if exists search_outbox_adoption;
 --   alter table search_outbox_events drop constraint if exists search_outbox_events_status_check;
@@ -18,6 +19,7 @@
 --   alter table search_outbox_events reset (fillfactor, autovacuum_vacuum_scale_factor,
 --       autovacuum_vacuum_threshold, autovacuum_vacuum_cost_limit, autovacuum_analyze_scale_factor,
 --       autovacuum_analyze_threshold);
+--   delete from search_outbox_migrations where name = '0002_events';
 -- Roles (granted by a later migration): producer INSERT; projector SELECT, UPDATE, DELETE; operator SELECT, UPDATE;
 --       reader SELECT.
 

@@ -5,6 +5,7 @@
 -- Undo:
 --   drop trigger if exists search_outbox_guard on search_outbox_events;
 --   drop function if exists search_outbox_guard();
+--   delete from search_outbox_migrations where name = '0003_guard';
 
 create or replace function search_outbox_guard() returns trigger
 language plpgsql set search_path from current as $fn$

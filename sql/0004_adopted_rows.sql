@@ -4,3 +4,4 @@
 -- Run:  adopted rows
 -- Undo:
 --   drop table if exists search_outbox_adoption;
+--   delete from search_outbox_migrations where name = '0004_adopted_rows';

@@ -6,6 +6,7 @@
 --   drop index if exists search_outbox_events_fresh_idx, search_outbox_events_retry_idx,
 --       search_outbox_events_suspect_idx, search_outbox_events_failed_idx, search_outbox_events_processed_idx,
 --       search_outbox_events_delete_idx, search_outbox_events_idempotency_idx;
+--   delete from search_outbox_migrations where name = '0005_event_indexes';
 
 create index concurrently if not exists search_outbox_events_fresh_idx on search_outbox_events (seq)
     where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0;

@@ -4,6 +4,7 @@
 -- Undo (after `outbox detach` of every attached table):
 --   drop function if exists outbox_enqueue(text, text, text, json, bigint, text, text, text);
 --   drop function if exists search_outbox_refuse_truncate();
+--   delete from search_outbox_migrations where name = '0006_enqueue';
 -- Roles (granted by a later migration): producer EXECUTE, and INSERT + SELECT(id, idempotency_key) on the table.
 
 create or replace function outbox_enqueue(

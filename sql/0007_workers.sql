@@ -3,6 +3,7 @@
 -- Undo:
 --   drop table if exists search_outbox_workers, search_outbox_leases, search_outbox_controls, search_outbox_quotas,
 --       search_outbox_rollup;
+--   delete from search_outbox_migrations where name = '0007_workers';
 -- Roles (granted by a later migration): projector SELECT, INSERT, UPDATE, DELETE; operator the same on controls;
 --       reader SELECT.
 

@@ -4,6 +4,7 @@
 -- Undo:
 --   drop table if exists search_outbox_attempts, search_outbox_audit, search_outbox_audit_pruned,
 --       search_outbox_replay_items, search_outbox_replays, search_outbox_webhook_deliveries;
+--   delete from search_outbox_migrations where name = '0008_operations';
 -- Roles (granted by a later migration): projector INSERT and DELETE on attempts, SELECT + INSERT on audit; operator
 --       SELECT + INSERT on audit, SELECT, INSERT, UPDATE on replays, items and deliveries; reader SELECT.
 

@@ -2,6 +2,7 @@
 --       a kill. Daemons read the second target of a running rebuild here and confirm it in their workers row.
 -- Undo:
 --   drop table if exists search_outbox_rebuilds, search_outbox_verifications;
+--   delete from search_outbox_migrations where name = '0009_verify_and_rebuild';
 -- Roles (granted by a later migration): projector SELECT; operator SELECT, INSERT, UPDATE; reader SELECT.
 
 create table search_outbox_rebuilds (

@@ -7,6 +7,7 @@
 --   drop trigger if exists search_outbox_discards_gone on search_outbox_events;
 --   drop function if exists search_outbox_discards();
 --   drop table if exists search_outbox_discards;
+--   drop index if exists search_outbox_replay_items_open_idx;
 --   delete from search_outbox_migrations where name = '0021_discards';
 -- Roles (granted by a later migration): operator and projector SELECT; the triggers write as the definer.
 

@@ -87,7 +87,8 @@ def sql(*, by_type: bool = False, by_entity: bool = False, notify: bool = False)
     """The whole schema as a script for psql, for a database that has no events table yet."""
     parts = _chosen(by_type=by_type, by_entity=by_entity, notify=notify)
     wanted = [*migration_files.numbered(), *map(migration_files.part, parts)]
-    return "\n".join(map(_as_script, wanted))
+    head = "-- For a database without search_outbox_events. Run it with: psql -v ON_ERROR_STOP=1 -f FILE\n"
+    return "\n".join([head, *map(_as_script, wanted)])
 
 
 def _as_script(migration: Migration) -> str:

@@ -3,6 +3,7 @@
 -- Run:  concurrently
 -- Undo:
 --   drop index if exists search_outbox_events_entity_idx;
+--   delete from search_outbox_migrations where name = 'by_entity';
 
 create index concurrently if not exists search_outbox_events_entity_idx
     on search_outbox_events (entity_type, entity_id, event_version);

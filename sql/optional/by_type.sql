@@ -4,6 +4,7 @@
 -- Run:  concurrently
 -- Undo:
 --   drop index if exists search_outbox_events_type_fresh_idx, search_outbox_events_type_retry_idx;
+--   delete from search_outbox_migrations where name = 'by_type';
 
 create index concurrently if not exists search_outbox_events_type_fresh_idx on search_outbox_events (entity_type, seq)
     where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0;

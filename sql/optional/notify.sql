@@ -4,6 +4,7 @@
 -- Undo:
 --   drop trigger if exists search_outbox_wake on search_outbox_events;
 --   drop function if exists search_outbox_wake();
+--   delete from search_outbox_migrations where name = 'notify';
 
 create or replace function search_outbox_wake() returns trigger
 language plpgsql as $fn$
