@@ -1,0 +1,26 @@
+# Sourced by scripts/check and scripts/test: named steps that all run, and a summary that fails if one did.
+
+steps_told=()
+steps_failed=0
+
+# step NAME COMMAND...
+step() {
+  local name=$1 began=$SECONDS verdict=passed
+  shift
+  say "== $name"
+  "$@" || { verdict=FAILED; steps_failed=1; }
+  steps_told+=("$(printf '%-7s %s (%s s)' "$verdict" "$name" "$((SECONDS - began))")")
+}
+
+check_source() {
+  step "style" .venv/bin/ruff check .
+  step "format" .venv/bin/ruff format --check .
+  step "types" .venv/bin/mypy
+  step "direction of imports" .venv/bin/lint-imports --no-logo
+}
+
+report_steps() {
+  say "== summary"
+  printf '%s\n' "${steps_told[@]}" >&2
+  return "$steps_failed"
+}
