@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from outbox.web.show.lossless import MASKED, Members, compact, joined, same
+from outbox.web.show.lossless import Members, compact, joined, same
 
 MOST_ROWS: Final = 500
 LONGEST_VALUE: Final = 400
@@ -19,7 +19,7 @@ _NOT_FIELDS: Final = frozenset({"_doc", "***"})
 
 
 class Row(NamedTuple):
-    """One field. `change`: same, changed, added (only in the event), removed (only in Elasticsearch)."""
+    """One field. `change`: same, changed, added (only in the event), removed (only in Elasticsearch), masked."""
 
     path: str
     change: str
@@ -34,7 +34,7 @@ class Difference(NamedTuple):
 
     @property
     def changed(self) -> int:
-        return sum(row.change != "same" for row in self.rows)
+        return sum(row.change not in ("same", "masked") for row in self.rows)
 
 
 def offending_fields(error: str) -> tuple[str, ...]:
@@ -49,15 +49,23 @@ def is_offending(path: str, fields: Iterable[str]) -> bool:
     return any(plain == field or plain.startswith(f"{field}.") for field in fields)
 
 
-def compare(ours: Any, theirs: Any, fields: Iterable[str] = ()) -> Difference:
-    """All fields of both, in the event's order; those only in Elasticsearch where they would stand."""
-    named = tuple(fields)
+def compare(ours: Any, theirs: Any, fields: Iterable[str] = (), masked: Iterable[str] = ()) -> Difference:
+    """All fields of both, in the event's order, then those only in Elasticsearch.
+
+    Values of `masked` names are hidden on both sides, so nothing is said about whether they differ.
+    """
+    named, hidden = tuple(fields), frozenset(name.casefold() for name in masked)
     rows: list[Row] = []
     for path, left, right in _pairs("", ours, theirs):
         if len(rows) == MOST_ROWS:
             return Difference(rows, cut=True)
-        rows.append(Row(path, _change(left, right), _shown(left), _shown(right), is_offending(path, named)))
+        change = "masked" if _last(path) in hidden else _change(left, right)
+        rows.append(Row(path, change, _shown(left), _shown(right), is_offending(path, named)))
     return Difference(rows, cut=False)
+
+
+def _last(path: str) -> str:
+    return re.sub(r"\[\d+\]", "", path).rpartition(".")[2].casefold()
 
 
 def _pairs(path: str, left: Any, right: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -87,8 +95,6 @@ def _change(left: Any, right: Any) -> str:
         return "removed"
     if right is _ABSENT:
         return "added"
-    if left is MASKED or right is MASKED:
-        return "masked"
     return "same" if same(left, right) else "changed"
 
 

@@ -6,12 +6,11 @@ Numbers stay the text that was written: 20-digit integers and `1.10` survive, as
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NamedTuple
 
 INDENT: Final = "  "
-MASK: Final = "***"
 
 
 class Number(str):
@@ -26,13 +25,6 @@ class Members(tuple[tuple[str, Any], ...]):
     __slots__ = ()
 
 
-class Masked:
-    """Stands for a value that may not be shown."""
-
-
-MASKED: Final = Masked()
-
-
 class Unreadable(ValueError):
     """The text is not JSON, or is nested too deep to be shown."""
 
@@ -45,24 +37,8 @@ def read(text: str | bytes) -> Any:
         raise Unreadable(f"not readable as JSON: {type(error).__name__}") from None
 
 
-def mask(value: Any, fields: Sequence[str]) -> Any:
-    """The same with every member of these names masked, at any depth; names are compared without regard to case."""
-    names = {field.casefold() for field in fields}
-    return _mask(value, names) if names else value
-
-
-def _mask(value: Any, names: set[str]) -> Any:
-    if isinstance(value, Members):
-        return Members((key, MASKED if key.casefold() in names else _mask(inner, names)) for key, inner in value)
-    if isinstance(value, list):
-        return [_mask(inner, names) for inner in value]
-    return value
-
-
 def scalar(value: Any) -> str:
     """A leaf as JSON writes it."""
-    if value is MASKED:
-        return f'"{MASK}"'
     if isinstance(value, Number):
         return str(value)
     return json.dumps(value, ensure_ascii=False)
@@ -115,8 +91,6 @@ def joined(path: str, name: str, *, member: bool) -> str:
 
 
 def kind_of(value: Any) -> str:
-    if value is MASKED:
-        return "masked"
     if isinstance(value, Number):
         return "number"
     if isinstance(value, str):

@@ -1,0 +1,103 @@
+"""Owns how a door (route) is hung: each names the role that it needs, and the gate is passed before anything is read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outbox.web import body, idempotency, refusals
+from outbox.web.auth.gate import Gate
+from outbox.web.auth.origin import SAFE_METHODS
+from outbox.web.auth.roles import Role
+from outbox.web.problems import Refused
+
+ROLE: Final = "x-role"
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+log = logging.getLogger("outbox.web")
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """One route: who may, and what happens. `more` goes to the framework (response model, summary ...)."""
+
+    method: str
+    path: str
+    endpoint: Callable[..., Any]
+    role: Role
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+class GuardedRoute(APIRoute):
+    """A route without a role does not come into being: forgetting one must not open it."""
+
+    @property
+    def role(self) -> Role:
+        return Role((self.openapi_extra or {})[ROLE])
+
+    def get_route_handler(self) -> Handler:
+        inner, role = super().get_route_handler(), self.role
+        page = not self.include_in_schema
+        accepted = body.FORM if page else body.JSON
+
+        async def handle(request: Request) -> Response:
+            try:
+                return await self._pass(request, inner, role, accepted)
+            except Exception as error:
+                return refusals.answer(request, _refused(error))
+
+        return handle
+
+    @staticmethod
+    async def _pass(request: Request, inner: Handler, role: Role, accepted: str) -> Response:
+        gate: Gate = request.app.state.gate
+        person = request.state.person = gate.admit(request, role, form=accepted == body.FORM)
+        if request.method in SAFE_METHODS:
+            return await inner(request)
+        sent = await body.read(request, accepted)
+        key = request.headers.get(idempotency.HEADER)
+        if key is None or person is None:
+            return await inner(request)
+        kept: idempotency.Kept = request.app.state.kept
+
+        async def act() -> Response:
+            try:
+                return await inner(request)
+            except Exception as error:
+                return refusals.answer(request, _refused(error))
+
+        return await kept.once(person.name, request.url.path, key, sent, act)
+
+
+def _refused(error: Exception) -> Refused:
+    refused = refusals.of(error)
+    if refused.status == 500:
+        log.error("a request failed: %s", type(error).__name__, exc_info=error)
+    return refused
+
+
+def hang(app: FastAPI, doors: Iterable[Door], *, prefix: str = "", api: bool = False) -> None:
+    """Add the doors to the app. Pages stay out of the OpenAPI document."""
+    for door in doors:
+        more = {"openapi_extra": {ROLE: str(door.role)}, "include_in_schema": api, **door.more}
+        app.router.add_api_route(
+            prefix + door.path, door.endpoint, methods=[door.method], route_class_override=GuardedRoute, **more
+        )
+
+
+def catch_the_rest(app: FastAPI) -> None:
+    """What no door handles: unknown paths, wrong methods, and the framework's own words."""
+
+    async def handle(request: Request, error: Exception) -> Response:
+        return refusals.answer(request, _refused(error))
+
+    for kind in (HTTPException, RequestValidationError, Refused, Exception):
+        app.add_exception_handler(kind, handle)

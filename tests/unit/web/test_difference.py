@@ -1,0 +1,88 @@
+"""The difference between a payload and the document in Elasticsearch: lossless, ordered, the field to blame marked."""
+
+import pytest
+
+from outbox.policy.masking import masked
+from outbox.web.show.difference import compare, is_offending, offending_fields
+from outbox.web.show.lossless import Unreadable, compact, lines, read, same
+
+
+def changes(ours: str, theirs: str, **more: tuple[str, ...]) -> dict[str, str]:
+    return {row.path: row.change for row in compare(read(ours), read(theirs), **more).rows}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"id": 12345678901234567890123, "price": 1.10, "tiny": 1E-7}',
+        '{"a": [1, {"b": null}, true, []], "e": {}}',
+        '{"twice": 1, "twice": 2}',
+        '"plain"',
+    ],
+)
+def test_a_document_is_written_as_it_was_read(text: str) -> None:
+    assert compact(read(text)) == text
+
+
+def test_pretty_lines_hold_every_digit_and_know_their_path() -> None:
+    shown = list(lines(read('{"a": [{"n": 12345678901234567890}], "b": {}}')))
+    assert "".join(line.key + line.text for line in shown) == '{"a": [{"n": 12345678901234567890}],"b": {}}'
+    assert [line.path for line in shown if line.kind == "number"] == ["a[0].n"]
+
+
+def test_what_is_nested_too_deep_is_unreadable_and_not_a_crash() -> None:
+    with pytest.raises(Unreadable):
+        read("[" * 100_000)
+
+
+def test_numbers_are_compared_by_value_and_not_through_floats() -> None:
+    assert same(read("1.10"), read("1.1"))
+    assert not same(read("12345678901234567890"), read("12345678901234567891"))
+    assert not same(read("1"), read('"1"'))
+
+
+def test_each_field_says_how_it_differs() -> None:
+    ours = '{"same": 1, "changed": 2, "added": 3, "deep": {"x": [1, 2]}}'
+    theirs = '{"same": 1, "changed": 9, "removed": 4, "deep": {"x": [1, 3]}}'
+    assert changes(ours, theirs) == {
+        "same": "same",
+        "changed": "changed",
+        "added": "added",
+        "deep.x": "changed",
+        "removed": "removed",
+    }
+
+
+def test_lists_of_objects_are_compared_place_by_place() -> None:
+    assert changes('{"a": [{"n": 1}, {"n": 2}]}', '{"a": [{"n": 1}]}') == {"a[0].n": "same", "a[1]": "added"}
+
+
+def test_masked_fields_say_nothing_about_whether_they_differ() -> None:
+    ours, theirs = masked(b'{"Mail": "a", "n": 1}', ["mail"]), masked(b'{"Mail": "b", "n": 1}', ["mail"])
+    assert changes(ours.decode(), theirs.decode(), masked=("mail",)) == {"Mail": "masked", "n": "same"}
+
+
+@pytest.mark.parametrize(
+    ("error", "fields"),
+    [
+        ("document_parsing_exception: failed to parse field [price] of type [long] in document", ("price",)),
+        ("object mapping for [a.b] tried to parse field [c] as object", ("a.b", "c")),
+        ("strict_dynamic_mapping_exception: mapping set to strict, dynamic introduction of [x] within [_doc]", ("x",)),
+        ("illegal_argument_exception: mapper [tags] cannot be changed from type [text] to [long]", ("tags",)),
+        ("connection refused", ()),
+        ("", ()),
+    ],
+)
+def test_the_field_to_blame_is_read_from_the_error(error: str, fields: tuple[str, ...]) -> None:
+    assert offending_fields(error) == fields
+
+
+def test_a_path_in_an_array_or_below_the_field_is_offending_too() -> None:
+    assert is_offending("items[3].price", ["items.price"])
+    assert is_offending("a.b.c", ["a.b"])
+    assert not is_offending("price2", ["price"])
+
+
+def test_a_document_of_many_fields_is_cut() -> None:
+    many = "{" + ", ".join(f'"f{n}": {n}' for n in range(600)) + "}"
+    assert compare(read(many), read("{}")).cut

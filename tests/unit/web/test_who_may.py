@@ -1,0 +1,168 @@
+"""Tokens, cookies, hosts and origins: who is let in, decided from headers and a file alone."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from outbox.errors import ConfigurationError
+from outbox.web.auth.origin import cross_site, loopback_host
+from outbox.web.auth.pace import Allowance, Pace
+from outbox.web.auth.roles import Person, Role
+from outbox.web.auth.session import LIFETIME_SECONDS, Sessions
+from outbox.web.auth.tokens import TokenFile, hashed, line_for, new_token, parse
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "tokens"
+    made.write_text(f"# people\n\nalice:operator:{hashed('obx_alice')}\nvic:viewer:{hashed('obx_vic')}\n")
+    return made
+
+
+def change(file: Path, text: str) -> None:
+    stamp = file.stat().st_mtime_ns
+    file.write_text(text)
+    os.utime(file, ns=(stamp, stamp + 1_000_000))
+
+
+def test_a_token_finds_its_person_and_nobody_else(file: Path) -> None:
+    tokens = TokenFile(file)
+    found = tokens.holder("obx_alice")
+    assert found is not None
+    assert (found.name, found.role) == ("alice", Role.OPERATOR)
+    assert tokens.holder("obx_alicf") is None
+    assert tokens.holder("") is None
+    assert tokens.holder(hashed("obx_alice")) is None, "the hash in the file is no token"
+
+
+def test_a_changed_file_is_reread_and_a_removed_one_lets_nobody_in(file: Path) -> None:
+    tokens = TokenFile(file)
+    assert tokens.holder("obx_vic")
+    change(file, f"alice:admin:{hashed('obx_alice')}\n")
+    assert tokens.holder("obx_vic") is None
+    found = tokens.holder("obx_alice")
+    assert found is not None
+    assert found.role is Role.ADMIN
+    file.unlink()
+    assert tokens.holder("obx_alice") is None
+
+
+def test_a_wrong_line_is_refused_at_start_and_left_out_later(file: Path) -> None:
+    tokens = TokenFile(file)
+    tokens.check()
+    change(file, f"alice:operator:{hashed('obx_alice')}\nbroken line\nvic:chief:{'0' * 64}\n")
+    assert tokens.holder("obx_alice")
+    with pytest.raises(ConfigurationError, match=r"line 2.*\n.*line 3"):
+        TokenFile(file).check()
+
+
+def test_a_file_without_a_token_is_refused(tmp_path: Path) -> None:
+    empty = tmp_path / "tokens"
+    empty.write_text("# nobody\n")
+    with pytest.raises(ConfigurationError, match="holds no token"):
+        TokenFile(empty).check()
+
+
+def test_a_made_line_is_read_back() -> None:
+    token = new_token()
+    entries, wrong = parse(line_for("ci-bot", Role.OPERATOR, token))
+    assert not wrong
+    assert entries[0].hash == hashed(token)
+    with pytest.raises(ValueError, match="a name is"):
+        line_for("bad:name", Role.VIEWER, token)
+
+
+def test_a_cookie_holds_for_a_while_and_only_while_its_token_does(file: Path) -> None:
+    tokens, now = TokenFile(file), [1_000_000.0]
+    sessions = Sessions(tokens, lambda: now[0])
+    entry = tokens.holder("obx_alice")
+    assert entry is not None
+    cookie = sessions.issue(entry)
+    assert sessions.person(cookie) == Person("alice", Role.OPERATOR)
+    now[0] += LIFETIME_SECONDS + 1
+    assert sessions.person(cookie) is None
+    now[0] -= LIFETIME_SECONDS
+    change(file, f"alice:operator:{hashed('obx_other')}\n")
+    assert sessions.person(cookie) is None
+
+
+@pytest.mark.parametrize("forged", ["", ".", "x.y", "W10.0", "é.é"])
+def test_a_forged_cookie_is_nobody(file: Path, forged: str) -> None:
+    assert Sessions(TokenFile(file)).person(forged) is None
+
+
+def test_a_cookie_of_another_process_is_nobody(file: Path) -> None:
+    tokens = TokenFile(file)
+    entry = tokens.holder("obx_alice")
+    assert entry is not None
+    assert Sessions(tokens).person(Sessions(tokens).issue(entry)) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "ours"),
+    [
+        ("localhost", True),
+        ("localhost:8090", True),
+        ("127.0.0.1:8090", True),
+        ("[::1]:8090", True),
+        ("127.1.2.3", True),
+        ("console.localhost:8090", True),
+        ("evil.example", False),
+        ("evil.example:8090", False),
+        ("127.0.0.1.evil.example", False),
+        ("localhost.evil.example", False),
+        ("[::1", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_only_a_loopback_name_passes_without_tokens(host: str | None, ours: bool) -> None:
+    assert loopback_host(host) is ours
+
+
+@pytest.mark.parametrize(
+    ("headers", "form", "refused"),
+    [
+        ({"sec-fetch-site": "same-origin"}, True, False),
+        ({"sec-fetch-site": "none"}, True, False),
+        ({"sec-fetch-site": "cross-site"}, True, True),
+        ({"sec-fetch-site": "same-site"}, True, True),
+        ({"sec-fetch-site": "cross-site"}, False, True),
+        ({"origin": "http://localhost:8090"}, True, False),
+        ({"origin": "http://localhost:9999"}, True, True),
+        ({"origin": "https://evil.example"}, False, True),
+        ({"origin": "null"}, True, True),
+        ({"origin": "http://[::1"}, True, True),
+        ({}, True, True),  # any page can send a form, and a browser would have said from where
+        ({}, False, False),  # a program: no page can send JSON elsewhere unasked
+    ],
+)
+def test_an_unsafe_request_must_come_from_this_site(headers: dict[str, str], form: bool, refused: bool) -> None:
+    assert cross_site({"host": "localhost:8090", **headers}, form=form) is refused
+
+
+def test_an_https_origin_matches_a_host_without_a_port() -> None:
+    assert not cross_site({"host": "ops.example", "origin": "https://ops.example"}, form=True)
+
+
+def test_roles_stand_in_order() -> None:
+    assert Role.ADMIN.allows(Role.OPERATOR)
+    assert Role.OPERATOR.allows(Role.VIEWER)
+    assert not Role.VIEWER.allows(Role.OPERATOR)
+
+
+def test_a_token_that_acts_for_someone_stays_in_front() -> None:
+    assert Person("bot", Role.OPERATOR).acting("alice") == "bot for alice"
+    assert Person("bot", Role.OPERATOR).acting("") == "bot"
+    assert Person("local", Role.ADMIN, by_token=False).acting("alice") == "alice"
+
+
+def test_whoever_is_too_quick_waits() -> None:
+    now = [0.0]
+    pace, twice = Pace(lambda: now[0]), Allowance(2)
+    assert [pace.take(twice, "a") for _ in range(2)] == [0, 0]
+    assert pace.take(twice, "a") == pytest.approx(30)
+    assert pace.take(twice, "b") == 0
+    now[0] = 30.0
+    assert pace.take(twice, "a") == 0
