@@ -1,6 +1,6 @@
 """The acts that the audit knows, and how its chain of hashes is judged. PostgreSQL writes the chain, not this."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
@@ -76,9 +76,9 @@ class Finding(NamedTuple):
 GENESIS: Final = sha256(b"search_outbox_audit").digest()
 
 
-def follow_chain(links: Iterable[Link], head: Link) -> Iterator[Finding]:
-    """Every place where the chain does not hold, in order of id. `links` come by id, a pruned one before a row."""
-    last = Link(0, GENESIS)
+def follow_chain(links: Iterator[Link]) -> Iterator[Finding]:
+    """Every place where the chain does not hold. The head comes first, then the links by id, pruned before present."""
+    head, last = next(links), Link(0, GENESIS)
     for link in links:
         if link.id == last.id:
             yield Finding(link.id, "inserted: its place belongs to a pruned row")

@@ -78,6 +78,21 @@ class ReplayBatch:
         return bool(self.filter and self.filter.get("ids"))
 
 
+class Lease(NamedTuple):
+    """The right to move one batch, until it runs out or someone else takes it."""
+
+    id: UUID
+    token: UUID
+
+
+class Dispatched(NamedTuple):
+    """One step: rows that moved, rows that did not, and pinned rows that are left."""
+
+    replayed: int
+    skipped: int
+    left: int
+
+
 class Look(NamedTuple):
     """What one look means: the next status, and the next look if there is one."""
 

@@ -36,6 +36,17 @@ class Notice(NamedTuple):
     replay_id: UUID | None = None
 
 
+class Delivery(NamedTuple):
+    """One try that is due. `refused`: its receiver has said 410 before."""
+
+    id: UUID
+    type: str
+    url: str
+    body: bytes
+    attempts: int  # this one included
+    refused: bool
+
+
 def message(kind: HookType, at: datetime, data: Mapping[str, Any]) -> dict[str, Any]:
     """The body: `{type, timestamp, data}`, as docs/webhooks describes it."""
     return {"type": str(kind), "timestamp": at.isoformat(), "data": dict(data)}

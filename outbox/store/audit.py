@@ -1,0 +1,152 @@
+"""Writes, reads and prunes the audit. Decides nothing; the chain of hashes is PostgreSQL's own work (0020)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
+
+import orjson
+from psycopg import Connection, Cursor
+from psycopg.rows import dict_row
+
+from outbox.policy.audit import Entry, Link
+from outbox.policy.filter import AuditFilter
+from outbox.store.filters import audit_where
+from outbox.store.pool import Database
+from outbox.store.queries import queries
+
+READ_LIMIT_MS: Final = 3_000
+_ROWS_A_FETCH: Final = 2_000
+
+Row = Mapping[str, Any]
+
+
+class PruneStep(NamedTuple):
+    """`acts`: of the removed rows, those that were more than an earlier prune's own summary."""
+
+    removed: int
+    acts: int
+    last: int
+
+
+class PrunePreview(NamedTuple):
+    rows: int
+    oldest: datetime | None
+    newest: datetime | None
+
+
+def write(connection: Connection[Any], entries: Sequence[Entry]) -> None:
+    """One statement, one lock on the chain, whatever their number. The last thing that a transaction does."""
+    if not entries:
+        return
+    named = {
+        "actions": [e.action for e in entries],
+        "actors": [e.actor.name for e in entries],
+        "sources": [e.actor.source for e in entries],
+        "roles": [e.actor.role for e in entries],
+        "reasons": [e.reason for e in entries],
+        "batches": [e.batch_id for e in entries],
+        "events": [e.event_id for e in entries],
+        "types": [e.entity_type for e in entries],
+        "entities": [e.entity_id for e in entries],
+        "traces": [e.trace_id for e in entries],
+        "details": [None if e.detail is None else orjson.dumps(e.detail, default=str).decode() for e in entries],
+    }
+    connection.execute(queries("audit")["write"], named)
+
+
+class PostgresAudit:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sql = queries("audit")
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        """For an act that changes nothing in PostgreSQL itself."""
+        with self._database.transaction() as connection:
+            write(connection, entries)
+
+    def page(self, asked: AuditFilter, before: int, limit: int) -> Sequence[Row]:
+        where = audit_where(asked)
+        with self._reading() as cursor:
+            named = {"before": before, "limit": limit, **where.parameters}
+            return cursor.execute(where.into(self._sql["page"]), named).fetchall()
+
+    def count(self, asked: AuditFilter, most: int) -> int:
+        where = audit_where(asked)
+        with self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection:
+            named = {"max_id": self._head(connection).id, "most": most, **where.parameters}
+            row = connection.execute(where.into(self._sql["count"]), named).fetchone()
+            return int(row[0]) if row else 0
+
+    def rows(self, asked: AuditFilter, max_id: int) -> Iterator[Row]:
+        """All that match, oldest first, from a cursor on the server: memory stays flat."""
+        where = audit_where(asked)
+        named = {"max_id": max_id, **where.parameters}
+        with self._database.transaction(read_only=True) as connection, self._cursor(connection) as cursor:
+            cursor.execute(where.into(self._sql["export"]), named)
+            while rows := cursor.fetchmany(_ROWS_A_FETCH):
+                yield from rows
+
+    def chain(self) -> Iterator[Link]:
+        """The head, then every place in order, all from one snapshot."""
+        with self._database.transaction(read_only=True) as connection, self._cursor(connection) as cursor:
+            cursor.execute(self._sql["chain"])
+            while rows := cursor.fetchmany(_ROWS_A_FETCH):
+                for row in rows:
+                    yield Link(row["id"], row["hash"] or b"", row["prev_hash"], row["text"])
+
+    def head_id(self) -> int:
+        with self._database.connection() as connection:
+            return self._head(connection).id
+
+    def cutoff(self, seconds: float) -> datetime:
+        with self._database.connection() as connection:
+            row = connection.execute(self._sql["cutoff"], {"seconds": seconds}).fetchone()
+            assert row is not None
+            found: datetime = row[0]
+            return found
+
+    def prune_preview(self, asked: AuditFilter, before: datetime, max_id: int) -> PrunePreview:
+        where = audit_where(asked)
+        with self._database.transaction(read_only=True) as connection:
+            named = {"before": before, "max_id": max_id, **where.parameters}
+            row = connection.execute(where.into(self._sql["prune_preview"]), named).fetchone()
+            return PrunePreview(*row) if row else PrunePreview(0, None, None)
+
+    def prune_step(self, asked: AuditFilter, before: datetime, after: int, max_id: int, limit: int) -> PruneStep:
+        named = {
+            "before": before if asked.until is None else min(before, asked.until),
+            "after": after,
+            "max_id": max_id,
+            "limit": limit,
+            "entity_type": asked.entity_type,
+            "entity_id": asked.entity_id,
+            "trace_id": asked.trace_id,
+            "action": asked.action,
+            "actor": asked.actor,
+            "batch_id": asked.batch_id,
+            "since": asked.since,
+        }
+        with self._database.transaction() as connection:
+            row = connection.execute(self._sql["prune_step"], named).fetchone()
+        removed, acts, _, last = row or (0, 0, None, None)
+        return PruneStep(removed, acts, last if last is not None else after)
+
+    def _head(self, connection: Connection[Any]) -> Link:
+        row = connection.execute(self._sql["head"]).fetchone()
+        assert row is not None
+        return Link(row[0], row[1])
+
+    @contextmanager
+    def _reading(self) -> Iterator[Cursor[dict[str, Any]]]:
+        with (
+            self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection,
+            connection.cursor(row_factory=dict_row) as cursor,
+        ):
+            yield cursor
+
+    @contextmanager
+    def _cursor(self, connection: Connection[Any]) -> Iterator[Any]:
+        with connection.cursor(name=f"audit_{uuid4().hex[:8]}", row_factory=dict_row) as cursor:
+            yield cursor

@@ -1,0 +1,97 @@
+"""Keeps webhook deliveries: what is to be sent, to whom, and how it went. Sends nothing."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+from psycopg import Connection
+from psycopg.rows import dict_row
+
+from outbox.policy.audit import Action, Actor, Entry
+from outbox.policy.webhook import Delivery, Notice, url_key
+from outbox.store import audit
+from outbox.store.pool import Database
+from outbox.store.queries import queries
+
+Row = Mapping[str, Any]
+
+
+def enqueue(connection: Connection[Any], notices: Sequence[Notice]) -> list[bool]:
+    """In the caller's transaction. False for one whose key is there already."""
+    return [_enqueue(connection, notice) for notice in notices]
+
+
+def _enqueue(connection: Connection[Any], notice: Notice) -> bool:
+    named = {
+        "type": notice.type,
+        "url": notice.url,
+        "body": orjson.dumps(notice.body, default=str).decode(),
+        "dedupe_key": notice.dedupe_key,
+        "replay_id": notice.replay_id,
+    }
+    return connection.execute(queries("webhooks")["enqueue"], named).fetchone() is not None
+
+
+class PostgresWebhooks:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sql = queries("webhooks")
+
+    def enqueue(self, notices: Sequence[Notice]) -> list[bool]:
+        with self._database.transaction() as connection:
+            return enqueue(connection, notices)
+
+    def take(self, lease_seconds: float) -> Delivery | None:
+        """The next delivery that is due, for this sender alone until the lease ends."""
+        with self._database.connection() as connection:
+            row = connection.execute(self._sql["take"], {"lease": timedelta(seconds=lease_seconds)}).fetchone()
+            return None if row is None else Delivery(*row)
+
+    def delivered(self, delivery: Delivery, response: int) -> None:
+        """A receiver that takes a message is no longer disabled."""
+        with self._database.transaction() as connection:
+            connection.execute(self._sql["delivered"], _named(delivery, response))
+            connection.execute(self._sql["enable"], {"url": delivery.url})
+
+    def put_off(self, delivery: Delivery, delay_seconds: float, response: int | None, error: str) -> None:
+        named = {**_named(delivery, response), "error": error, "delay": timedelta(seconds=delay_seconds)}
+        with self._database.connection() as connection:
+            connection.execute(self._sql["put_off"], named)
+
+    def give_up(self, delivery: Delivery, response: int | None, error: str) -> None:
+        self._close(delivery, "given_up", response, error)
+
+    def disable(self, delivery: Delivery, response: int | None, error: str) -> None:
+        """This delivery ends; with a 410 of the receiver's own, its address is disabled too."""
+        if response is not None:
+            with self._database.connection() as connection:
+                connection.execute(self._sql["disable"], {"url": delivery.url})
+        self._close(delivery, "disabled", response, error)
+
+    def redeliver(self, id: UUID, actor: Actor) -> Row | None:
+        with self._database.transaction() as connection, connection.cursor(row_factory=dict_row) as cursor:
+            row = cursor.execute(self._sql["redeliver"], {"id": id, "by": actor.name}).fetchone()
+            if row is not None:
+                detail = {"delivery": id, "type": row["type"], "to": url_key(row["url"])}
+                entry = Entry(Action.WEBHOOK_REDELIVERED, actor, batch_id=row["replay_id"], detail=detail)
+                audit.write(connection, [entry])
+            return row
+
+    def page(self, before: datetime, before_id: UUID, limit: int) -> Sequence[Row]:
+        with self._database.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
+            named = {"before": before, "before_id": before_id, "limit": limit}
+            return cursor.execute(self._sql["page"], named).fetchall()
+
+    def forget(self, age: timedelta, limit: int) -> int:
+        with self._database.connection() as connection:
+            return connection.execute(self._sql["forget"], {"age": age, "limit": limit}).rowcount
+
+    def _close(self, delivery: Delivery, status: str, response: int | None, error: str) -> None:
+        with self._database.connection() as connection:
+            connection.execute(self._sql["close"], {**_named(delivery, response), "status": status, "error": error})
+
+
+def _named(delivery: Delivery, response: int | None) -> dict[str, Any]:
+    return {"id": delivery.id, "attempts": delivery.attempts, "response": response}
