@@ -60,13 +60,18 @@ class Horizon:
             else:
                 at, seq = self._samples[-1]
                 self._samples[-1] = (at, max(seq, highest))
+
+    def look(self) -> None:
+        """Time has passed, also for a batch in flight: one that was claimed over 30 s ago is out of order by itself."""
+        now = self._clock()
+        with self._lock:
             while self._samples and self._samples[0][0] <= now - IN_ORDER_AFTER_SECONDS:
                 self._settled = max(self._settled, self._samples.popleft()[1])
 
     def is_late(self, event: Event) -> bool:
         """Out of claim order; in the first half minute of a process everything may be."""
         return (
-            event.seq < self._settled
+            event.seq <= self._settled
             or event.attempts > 1
             or event.retried
             or event.replay_count > 0

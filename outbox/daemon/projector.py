@@ -5,8 +5,9 @@ Read this file first.
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from outbox.daemon.batch import Verdicts
 from outbox.daemon.bodies import Bodies, Delivery
@@ -20,7 +21,7 @@ from outbox.policy.coalesce import Stack, coalesce
 from outbox.policy.document import Addressing
 from outbox.policy.event import DELETE
 from outbox.policy.outcome import Failure, Outcome, Written
-from outbox.ports import Claimed, DocumentSource, EventStore, Settled, Sink, WriteReport
+from outbox.ports import Claimed, DocumentSource, EventStore, NewerDelete, Settled, Sink, WriteReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +107,16 @@ class Projector:
         """An upsert out of claim order must not bring back what a newer delete removed: Elasticsearch forgets deletes
         after gc_deletes, PostgreSQL does not. The delete goes out again instead, in case an earlier try was late."""
         late = self._late_upserts(deliveries)
-        found = self.store.newer_deletes(batch.claimed.token) if late else {}
+        found = self._newer_deletes(batch) if late else {}
         for delivery in late:
             delivery.replace_by(found.get(delivery.stack.head.id))
         return deliveries
 
+    def _newer_deletes(self, batch: Batch) -> Mapping[UUID, NewerDelete]:
+        return self.store.newer_deletes(batch.claimed.token, batch.holding.ids)
+
     def _late_upserts(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        self.horizon.look()
         return [d for d in deliveries if d.stack.head.op != DELETE and self.horizon.is_late(d.stack.head)]
 
     # write
@@ -154,7 +159,7 @@ class Projector:
         late = [d for d in self._late_upserts(portion) if d.tombstone is None]
         if not late:
             return outcomes
-        found = self.store.newer_deletes(batch.claimed.token)
+        found = self._newer_deletes(batch)
         overtaken = [
             place
             for place, delivery in enumerate(portion)

@@ -118,10 +118,13 @@ class PostgresEvents:
             rows = cursor.execute(self._sql["payloads"], {"ids": list(ids)}).fetchall()
             return {id: payload for id, payload in rows if payload is not None}
 
-    def newer_deletes(self, token: UUID) -> Mapping[UUID, NewerDelete]:
+    def newer_deletes(self, token: UUID, ids: Sequence[UUID]) -> Mapping[UUID, NewerDelete]:
         with self._database.connection() as connection:
             rows = connection.execute(self._sql["newer_deletes"], {"token": token}).fetchall()
-            return {id: NewerDelete(version, routing) for id, version, routing in rows}
+            named = next(n for id, n, _ in rows if id is None)
+            if named < len(ids):
+                rows = connection.execute(self._sql["newer_deletes_of"], {"ids": list(ids)}).fetchall()
+            return {id: NewerDelete(version, routing) for id, version, routing in rows if id is not None}
 
     def open_types(self) -> list[str]:
         """The entity types that have open rows now. Needs the twins of `outbox migrate --by-type`."""

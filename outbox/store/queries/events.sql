@@ -212,22 +212,38 @@ select count(*) from released
 -- Payloads that were too large to come with the claim.
 select id, payload from search_outbox_events where id = any (%(ids)s::uuid[])
 
--- name: newer_deletes
--- For the upserts of one batch: the newest done delete of the same entity that is newer. The lease names the rows.
-select w.id, d.event_version, d.routing
-  from search_outbox_leases l
-  join search_outbox_events w on w.id = any (l.ids)
- cross join lateral (
+-- name: _newer_delete
+-- The newest done delete of the row `w`'s document that is newer than it. Under another routing it is another document.
+cross join lateral (
         select d.event_version, d.routing from search_outbox_events d
          where d.op = 'delete'
            and d.entity_type = w.entity_type
            and d.entity_id = w.entity_id
+           and d.routing is not distinct from w.routing
            and d.event_version >= w.event_version
            and (d.event_version > w.event_version or d.seq > w.seq)
            and d.status = 'done'
          order by d.event_version desc, d.seq desc
          limit 1) d
- where l.token = %(token)s and w.op = 'upsert'
+
+-- name: newer_deletes
+-- Looks: newer deletes of a batch's upserts. The lease names the rows; the line without an id says how many,
+-- because a lease that was taken away names none, or a part.
+select null::uuid as id, coalesce(sum(cardinality(ids)), 0)::bigint as event_version, null as routing
+  from search_outbox_leases where token = %(token)s
+union all
+(select w.id, d.event_version, d.routing
+  from search_outbox_leases l
+  join search_outbox_events w on w.id = any (l.ids)
+-- include: _newer_delete
+ where l.token = %(token)s and w.op = 'upsert')
+
+-- name: newer_deletes_of
+-- Looks: the same for rows whose lease is gone: what their last worker wrote too late must be taken back all the same.
+select w.id, d.event_version, d.routing
+  from search_outbox_events w
+-- include: _newer_delete
+ where w.id = any (%(ids)s::uuid[]) and w.op = 'upsert'
 
 -- name: entity_id_type
 -- The type of entity_id as this table has it.
