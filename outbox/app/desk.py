@@ -1,0 +1,73 @@
+"""Joins what people do with an installation, over one small pool of PostgreSQL. Nothing here needs Elasticsearch."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from outbox.config import Settings
+from outbox.ops.browse import Browse
+from outbox.ops.pauses import Pauses
+from outbox.ops.producers import ProducerDesk
+from outbox.ops.status import StatusDesk
+from outbox.ops.waiting import OpenEvents
+from outbox.store.attachments import PostgresAttachments
+from outbox.store.browsing import PostgresBrowsing
+from outbox.store.controls import PostgresControls
+from outbox.store.documents import ViewDocuments
+from outbox.store.inspection import PostgresBacklog
+from outbox.store.overview import PostgresOverview
+from outbox.store.pool import Database, connect
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """One drawer a topic; each is an object of `ops`."""
+
+    browse: Browse
+    status: StatusDesk
+    events: OpenEvents
+    pauses: Pauses
+    producers: ProducerDesk
+
+
+@contextmanager
+def open_desk(settings: Settings, *, application: str = "outbox cli") -> Iterator[Desk]:
+    """The desk, closed at the end. Raises DatabaseDown at once where nobody answers, with the server's own words."""
+    connect(settings.database.dsn, application=application).close()
+    database = Database(settings.database.dsn, size=2, application=application, prepare=settings.database.prepare)
+    backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
+    database.open()
+    try:
+        yield join(settings, database, backlog)
+    finally:
+        backlog.close()
+        database.close()
+
+
+def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> Desk:
+    """The same over a pool that someone else owns."""
+    overview = PostgresOverview(database)
+    return Desk(
+        browse=Browse(PostgresBrowsing(database), _address(settings), settings.redact_fields),
+        status=StatusDesk(overview, backlog),
+        events=overview,
+        pauses=Pauses(PostgresControls(database)),
+        producers=ProducerDesk(
+            PostgresAttachments(settings.database.direct_dsn),
+            settings.documents,
+            ViewDocuments(database, settings.documents).exists,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    settings: Settings
+
+    def __call__(self, entity_type: str, entity_id: str) -> tuple[str, str]:
+        id = self.settings.document_id.format(entity_type=entity_type, entity_id=entity_id)
+        return self.settings.elastic.index_for(entity_type), id
+
+
+def _address(settings: Settings) -> _Address:
+    return _Address(settings)

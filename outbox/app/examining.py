@@ -1,0 +1,80 @@
+"""Joins what looks at Elasticsearch for people: the target indexes, and the doctor, who looks at everything."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from outbox.app import desk
+from outbox.config import Settings
+from outbox.errors import DatabaseDown
+from outbox.ops.database_findings import Wanted
+from outbox.ops.doctor import Doctor
+from outbox.ops.index import IndexDesk
+from outbox.sink.check import IndexCheck
+from outbox.sink.client import Elastic
+from outbox.sink.client import connect as connect_elastic
+from outbox.sink.examination import ElasticExamination
+from outbox.sink.index import Indices
+from outbox.sink.target import Targets
+from outbox.store.examination import PostgresExamination
+from outbox.store.inspection import PostgresBacklog
+from outbox.store.pool import Database, connect
+
+
+@contextmanager
+def open_index_desk(settings: Settings) -> Iterator[IndexDesk]:
+    elastic = connect_elastic(settings.elastic)
+    try:
+        yield IndexDesk(
+            indices=Indices(elastic),
+            checks=_checks(settings, elastic),
+            targets=settings.elastic.targets,
+            require_server=_examination(settings, elastic).require,
+        )
+    finally:
+        elastic.close()
+
+
+@contextmanager
+def open_doctor(settings: Settings) -> Iterator[Doctor]:
+    """Opens nothing by itself: a server that is away is a finding, not an error."""
+    elastic = connect_elastic(settings.elastic)
+    database = Database(settings.database.dsn, size=2, application="outbox doctor", prepare=settings.database.prepare)
+    backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
+    try:
+        yield _doctor(settings, database, backlog, elastic)
+    finally:
+        elastic.close()
+        with suppress(DatabaseDown):
+            backlog.close()
+            database.close()
+
+
+def _doctor(settings: Settings, database: Database, backlog: PostgresBacklog, elastic: Elastic) -> Doctor:
+    examination = _examination(settings, elastic)
+
+    def reach() -> None:
+        connect(settings.database.dsn, application="outbox doctor").close()
+        database.open()
+
+    return Doctor(
+        connect=reach,
+        store=PostgresExamination(database, settings.documents),
+        queue=desk.join(settings, database, backlog).status,
+        elasticsearch=examination.server,
+        index_check=_checks(settings, elastic),
+        index=examination,
+        targets=settings.elastic.targets,
+        index_of=settings.elastic.index_for,
+        wanted=Wanted(settings.claims_by_type, settings.worker.listen, settings.documents),
+    )
+
+
+def _checks(settings: Settings, elastic: Elastic) -> IndexCheck:
+    return IndexCheck(elastic, Targets(elastic), settings.reclaim.max_processing_seconds)
+
+
+def _examination(settings: Settings, elastic: Elastic) -> ElasticExamination:
+    def document_id(entity_type: str, entity_id: str) -> str:
+        return settings.document_id.format(entity_type=entity_type, entity_id=entity_id)
+
+    return ElasticExamination(elastic, document_id)

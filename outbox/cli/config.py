@@ -1,0 +1,53 @@
+"""The commands that look at the settings: `config check` and `config print`. They change nothing."""
+
+from __future__ import annotations
+
+import typer
+
+from outbox.cli import output, session
+from outbox.cli.output import Json
+
+commands = typer.Typer()
+config = typer.Typer(no_args_is_help=True, help="Check and show the settings.")
+commands.add_typer(config, name="config", rich_help_panel="Install")
+
+
+@config.command()
+def check(json: Json = False) -> None:
+    """Read all settings and report every problem at once, each with its remedy (exit 78).
+
+    Connects to nothing; `outbox doctor` does.
+
+    Examples:
+      outbox config check
+      OUTBOX_LEASE_SECONDS=1 outbox config check
+    """
+    settings = session.settings()
+    given = sorted(name for name, found in settings.redacted().items() if found["source"] != "default")
+    if json:
+        output.as_json({"ok": True, "set": given})
+    else:
+        output.line(f"ok: {len(given)} settings given, the rest are defaults")
+
+
+@config.command(name="print")
+def print_(json: Json = False) -> None:
+    """Print every setting with its value and where that came from; secrets are masked.
+
+    Examples:
+      outbox config print
+      outbox config print --json | jq '.OUTBOX_LEASE_SECONDS.value'
+    """
+    settings = session.settings(require_database=False)
+    found = settings.redacted()
+    if json:
+        output.as_json(found)
+        return
+    rows = ((name, _cell(about["value"]), about["source"]) for name, about in found.items())
+    output.table(("variable", "value", "from"), rows)
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return value if value != {} else "{}"

@@ -1,0 +1,165 @@
+"""The commands that look at events: `list` and `show`. They read, and change nothing."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from outbox.cli import filters, output, session
+from outbox.cli.output import Json
+from outbox.errors import UsageError
+from outbox.policy.event import Status
+
+if TYPE_CHECKING:
+    from outbox.ops.browse import EventDetail
+    from outbox.ops.stored import StoredEvent
+
+commands = typer.Typer()
+
+
+@commands.command(name="list", rich_help_panel="Look")
+def list_(
+    status: Annotated[
+        list[str] | None,
+        typer.Option("--status", "-s", help="State; repeatable, `all` for every one.", metavar="STATUS"),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Most events on a page.", min=1, max=500)] = 50,
+    after: Annotated[
+        str, typer.Option("--after", help="Go on behind a page: the place it named.", show_default=False)
+    ] = "",
+    entity_type: filters.EntityType = None,
+    entity_id: filters.EntityId = None,
+    error_reason: filters.ErrorReason = None,
+    error_code: filters.ErrorCode = None,
+    dead_reason: filters.DeadReason = None,
+    failure_type: filters.FailureType = None,
+    fingerprint: filters.Fingerprint = None,
+    trace_id: filters.TraceId = None,
+    id: filters.Ids = None,
+    since: filters.Since = None,
+    until: filters.Until = None,
+    json: Json = False,
+) -> None:
+    """List events: what is open or failed, unless --status, --id or --entity-id ask for more. The newest first.
+
+    Open events come first, then failed, done and discarded ones.
+
+    Examples:
+      outbox list
+      outbox list --status failed --error-reason es_rejected_document --since 2h
+      outbox list --entity-type article --entity-id 42 --json
+    """
+    asked = filters.event_filter(
+        entity_type=entity_type,
+        entity_id=entity_id,
+        error_reason=error_reason,
+        error_code=error_code,
+        dead_reason=dead_reason,
+        failure_type=failure_type,
+        fingerprint=fingerprint,
+        trace_id=trace_id,
+        ids=id,
+        since=since,
+        until=until,
+    )
+    states = [str(each) for each in Status] if "all" in (status or ()) else (status or ())
+    with session.desk() as desk:
+        page = desk.browse.page(asked, states, limit, after)
+    if json:
+        found = [_record(event) for event in page.events]
+        output.as_json({"events": found, "next": page.next or None, "remark": page.remark or None})
+        return
+    rows = [_row(event) for event in page.events]
+    output.table(("id", "status", "entity", "op", "version", "attempts", "created", "next or end", "error"), rows)
+    if page.remark:
+        output.note(f"note: {page.remark}")
+    if page.next:
+        output.note(f"more: --after {page.next}")
+
+
+def _record(event: StoredEvent) -> dict[str, Any]:
+    return {**asdict(event), "trace_id": event.trace_id}
+
+
+def _row(event: StoredEvent) -> tuple[object, ...]:
+    end = event.processed_at or event.failed_at or event.next_retry_at
+    error = f"{event.error_reason}: {event.error}" if event.error_reason else ""
+    entity = f"{event.entity_type}:{event.entity_id}"
+    return (
+        event.id,
+        event.status,
+        entity,
+        event.op,
+        event.event_version,
+        event.attempts,
+        event.created_at,
+        end,
+        error[:100],
+    )
+
+
+@commands.command(rich_help_panel="Look")
+def show(
+    id: Annotated[str, typer.Argument(help="The event's id.", metavar="ID")],
+    payload: Annotated[bool, typer.Option("--payload/--no-payload", help="Show the payload.")] = True,
+    json: Json = False,
+) -> None:
+    """Show one event with all that is recorded: state, times, error, payload, attempts, and its entity's others.
+
+    Fields named in OUTBOX_REDACT_FIELDS are masked. Numbers are shown as the producer wrote them.
+
+    Examples:
+      outbox show 0190f5a2-7c1e-7d3b-9a54-3f6f0c1d2e3f
+      outbox show 0190f5a2-7c1e-7d3b-9a54-3f6f0c1d2e3f --json | jq .payload
+    """
+    with session.desk() as desk:
+        detail = desk.browse.show(event_id(id))
+    if json:
+        output.as_json(_as_json(detail, payload=payload))
+    else:
+        _print(detail, payload=payload)
+
+
+def event_id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise UsageError(f"{text[:80]!r} is not an event's id, which is a uuid") from None
+
+
+def _as_json(detail: EventDetail, *, payload: bool) -> dict[str, Any]:
+    return {
+        **_record(detail.event),
+        "index": detail.index,
+        "document_id": detail.document_id,
+        "payload_bytes": detail.payload_bytes,
+        **({"payload": output.raw_json(detail.payload)} if payload else {}),
+        "error_detail": output.raw_json(detail.error_detail),
+        "attempts_log": [{**row, "detail": output.raw_json(row["detail"])} for row in detail.attempts],
+        "acts": [dict(row) for row in detail.acts],
+        "related": [dict(row) for row in detail.related],
+    }
+
+
+def _print(detail: EventDetail, *, payload: bool) -> None:
+    event = detail.event
+    facts = {name: value for name, value in _record(event).items() if value not in (None, "", 0)}
+    facts |= {"document": f"{detail.document_id} in {detail.index}", "payload_bytes": detail.payload_bytes}
+    output.table(("", ""), facts.items())
+    if detail.error_detail:
+        output.line(f"\nerror detail\n{detail.error_detail.decode()}")
+    if payload and detail.payload is not None:
+        output.line(f"\npayload\n{output.visible(detail.payload.decode())}")
+    _print_rows("attempts", detail.attempts, ("at", "attempt", "worker", "reason", "error"))
+    _print_rows("acts", detail.acts, ("at", "action", "actor", "source", "reason"))
+    columns = ("id", "status", "op", "event_version", "attempts", "error_reason", "created_at")
+    _print_rows("other events of this entity", detail.related, columns)
+
+
+def _print_rows(title: str, rows: Any, columns: tuple[str, ...]) -> None:
+    if rows:
+        output.line(f"\n{title}")
+        output.table(columns, [[row[column] for column in columns] for row in rows])

@@ -1,0 +1,106 @@
+"""The command `migrate` and its looks (`status`, `plan`, `sql`): it prints what the store says and does."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from outbox.cli import output, session
+from outbox.cli.output import Json
+
+commands = typer.Typer()
+migrate = typer.Typer(help="Create the tables, or bring them up to date.")
+commands.add_typer(migrate, name="migrate", rich_help_panel="Install")
+
+ByType = Annotated[bool, typer.Option("--by-type", help="Also indexes for claims by entity type.")]
+ByEntity = Annotated[bool, typer.Option("--by-entity", help="Also an index to find done events of an entity.")]
+Notify = Annotated[bool, typer.Option("--notify", help="Also the trigger that wakes OUTBOX_LISTEN.")]
+
+
+@migrate.callback(invoke_without_command=True)
+def apply(
+    context: typer.Context,
+    by_type: ByType = False,
+    by_entity: ByEntity = False,
+    notify: Notify = False,
+    drop_slow_indexes: Annotated[
+        bool,
+        typer.Option("--drop-slow-indexes", help="Drop, concurrently, the indexes that make every claim slow."),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Create the tables, or bring them up to date. Safe to run twice at once, and to kill anywhere.
+
+    An existing search_outbox_events is adopted: nothing is rewritten and producers go on. Uses
+    OUTBOX_DIRECT_DATABASE_URL where that is set.
+
+    Examples:
+      outbox migrate
+      outbox migrate --by-type --notify
+      outbox migrate plan
+      outbox migrate --drop-slow-indexes
+    """
+    if context.invoked_subcommand is not None:
+        return
+    chosen = {"by_type": by_type, "by_entity": by_entity, "notify": notify}
+    settings = session.settings()
+    applied = session.migrations().migrate(
+        settings.database.direct_dsn, **chosen, drop_slow_indexes=drop_slow_indexes, say=output.note
+    )
+    if json:
+        output.as_json({"applied": applied})
+    else:
+        output.line(f"applied {len(applied)}: {', '.join(applied)}" if applied else "nothing to do")
+
+
+@migrate.command()
+def status(json: Json = False) -> None:
+    """Show which migrations are applied, which are missing, and indexes that slow claims down. Exit 0 in any case.
+
+    Examples:
+      outbox migrate status
+      outbox migrate status --json | jq .schema.state
+    """
+    found = session.migrations().status(session.settings().database.direct_dsn)
+    if json:
+        output.as_json(found)
+        return
+    output.line(str(found.schema))
+    output.line(f"parts: {', '.join(f'{part} {output.shown(on)}' for part, on in found.parts.items())}")
+    if found.applied:
+        rows = ((a.name, a.mode, a.applied_at, a.applied_by, f"{a.duration_ms} ms") for a in found.applied)
+        output.table(("migration", "how", "at", "by", "took"), rows)
+    for name in found.pending:
+        output.line(f"missing: {name}")
+    for index in found.slow_indexes:
+        remedy = "unique: decide yourself" if index.kept else "run `outbox migrate --drop-slow-indexes`"
+        output.line(f"slows every claim: index {index.name} on {', '.join(index.columns)} ({remedy})")
+
+
+@migrate.command()
+def plan(by_type: ByType = False, by_entity: ByEntity = False, notify: Notify = False, json: Json = False) -> None:
+    """Show what `outbox migrate` would do, each step with its reason. Changes nothing.
+
+    Examples:
+      outbox migrate plan --by-type
+    """
+    chosen = {"by_type": by_type, "by_entity": by_entity, "notify": notify}
+    steps = session.migrations().plan(session.settings().database.direct_dsn, **chosen)
+    if json:
+        output.as_json([step._asdict() for step in steps])
+        return
+    for step in steps:
+        output.line(f"{step.name}{' (adopts the table that is there)' if step.adopts else ''}\n    {step.why}")
+    if not steps:
+        output.line("nothing to do")
+
+
+@migrate.command()
+def sql(by_type: ByType = False, by_entity: ByEntity = False, notify: Notify = False) -> None:
+    """Print the whole schema as a script for psql, for a database without an events table. Connects to nothing.
+
+    Examples:
+      outbox migrate sql > outbox.sql
+    """
+    output.line(session.migrations().sql(by_type=by_type, by_entity=by_entity, notify=notify))

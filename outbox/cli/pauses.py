@@ -1,0 +1,66 @@
+"""The commands `pause` and `resume`, stored for all daemons."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from outbox.cli import output, session
+from outbox.cli.output import Json
+from outbox.policy.audit import Actor, Source
+
+commands = typer.Typer()
+
+By = Annotated[str, typer.Option("--by", help="Who you are; written down.", metavar="NAME")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; written down.", metavar="TEXT")]
+EntityType = Annotated[str | None, typer.Option("--entity-type", "-t", help="Only this entity type.", metavar="TYPE")]
+
+
+@commands.command(rich_help_panel="Act")
+def pause(by: By, reason: Reason, entity_type: EntityType = None, json: Json = False) -> None:
+    """Stop all projectors from claiming, within two seconds; what is in flight is finished. Nothing is lost.
+
+    A pause of one entity type needs `outbox migrate --by-type` (exit 78 without).
+
+    Examples:
+      outbox pause --by alice --reason "reindexing"
+      outbox pause --entity-type article --by alice --reason "bad mapping"
+    """
+    with session.desk() as desk:
+        said = desk.pauses.pause(Actor(by, Source.CLI), reason, entity_type)
+    if json:
+        output.as_json(dict(said))
+    else:
+        output.line(f"paused {entity_type or 'everything'}; `outbox resume` ends it")
+
+
+@commands.command(rich_help_panel="Act")
+def resume(
+    by: By,
+    reason: Reason,
+    entity_type: EntityType = None,
+    let_fail: Annotated[
+        str | None,
+        typer.Option("--let-fail", help="Lift the brake for this fingerprint, for an hour.", metavar="FINGERPRINT"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """End a pause; or let the events of one fingerprint fail that the brake holds back.
+
+    Examples:
+      outbox resume --by alice --reason "mapping mended"
+      outbox resume --let-fail 5d4ed31ca13675e1 --by alice --reason "these are really broken"
+    """
+    with session.desk() as desk:
+        if let_fail is not None:
+            said = desk.pauses.let_fail(let_fail, Actor(by, Source.CLI), reason)
+            told = f"events with fingerprint {let_fail} may fail, until {output.shown(said['until'])}"
+        else:
+            ended = desk.pauses.resume(Actor(by, Source.CLI), reason, entity_type)
+            said = ended or {"scope": entity_type or "*", "was_paused": False}
+            told = f"{entity_type or 'everything'} goes on" if ended else "nothing was paused"
+    if json:
+        output.as_json(dict(said))
+    else:
+        output.line(told)

@@ -1,0 +1,42 @@
+"""The command `run`, the daemon. It reads flags and hands over to `app`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from outbox.cli import session
+from outbox.errors import PartlyDone
+
+commands = typer.Typer()
+
+
+@commands.command(rich_help_panel="Run")
+def run(
+    entity_type: Annotated[
+        list[str] | None,
+        typer.Option("--entity-type", "-t", help="Claim only this entity type; repeatable.", metavar="TYPE"),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="One claim a lane, settle, leave.")] = False,
+    max_runtime: Annotated[
+        float | None, typer.Option("--max-runtime", help="Drain and leave after so many seconds.", metavar="S")
+    ] = None,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Leave with 75 when the database does not answer, instead of waiting.")
+    ] = False,
+) -> None:
+    """Run the projector: claim events, write them to Elasticsearch, settle them, until told to stop.
+
+    SIGTERM or Ctrl-C drains: what is in flight is finished or given back, then it leaves with 0. A second signal
+    leaves at once. Logs go to stderr; metrics and health pages are at OUTBOX_METRICS_PORT.
+
+    Examples:
+      outbox run
+      outbox run --once --no-wait           # for cron
+      outbox run --entity-type article --max-runtime 3600
+    """
+    types = ",".join(entity_type) if entity_type else None
+    settings = session.settings(OUTBOX_MAX_RUNTIME_SECONDS=max_runtime, OUTBOX_ENTITY_TYPES=types)
+    if not session.run_daemon(settings, once=once, patient=not no_wait):
+        raise PartlyDone("the database did not answer while draining: the leases of the rest run out by themselves")

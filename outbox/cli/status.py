@@ -1,0 +1,153 @@
+"""The commands `status` and `wait`: how it is now, and waiting until it is caught up."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from outbox.cli import output, session
+from outbox.cli.output import Json
+from outbox.errors import DependencyDown, PartlyDone, UsageError
+from outbox.ops.status import Status, age
+from outbox.ops.waiting import wait_until_caught_up
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+commands = typer.Typer()
+INTERVAL_SECONDS = 2.0
+
+
+@commands.command(rich_help_panel="Look")
+def status(
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again every two seconds until Ctrl-C.")] = False,
+    json: Json = False,
+) -> None:
+    """Show how it is: backlog, oldest event, rate, failures by reason, entity types, workers, pauses.
+
+    Counts have an end (a + behind the number): no look reads a whole table. With --watch and --json one line a look.
+
+    Examples:
+      outbox status
+      outbox status --watch
+      outbox status --json | jq .queue.lag
+    """
+    with session.desk() as desk:
+        if watch:
+            _watch(desk.status.look, json=json)
+        elif json:
+            output.as_json(desk.status.look().as_json())
+        else:
+            _print(desk.status.look())
+
+
+def _watch(look: Callable[[], Status], *, json: bool) -> None:
+    """On a terminal one picture that is drawn again; elsewhere a line a look."""
+    if json or not sys.stdout.isatty():
+        while True:
+            _line(look, json=json)
+            time.sleep(INTERVAL_SECONDS)
+    from rich.live import Live  # noqa: PLC0415
+
+    with Live(_picture(look()), console=output.stdout(), auto_refresh=False, screen=True) as live:
+        while True:
+            time.sleep(INTERVAL_SECONDS)
+            try:
+                live.update(_picture(look()), refresh=True)
+            except DependencyDown as away:
+                live.update(f"{away.message}\n", refresh=True)
+
+
+def _line(look: Callable[[], Status], *, json: bool) -> None:
+    try:
+        seen = look()
+    except DependencyDown as away:
+        output.note(away.message)
+        return
+    if json:
+        output.as_json(seen.as_json(), compact=True)
+    else:
+        output.line(one_line(seen))
+        sys.stdout.flush()
+
+
+def one_line(seen: Status) -> str:
+    """What a log or a narrow terminal shows."""
+    queue = seen.queue
+    alive = sum(worker.alive for worker in seen.workers)
+    return (
+        f"{seen.sampled_at:%H:%M:%S}  {seen.sentence}  |  {queue.rate:.1f}/s, {queue.inflight} in flight, "
+        f"{queue.failed} failed, {alive} worker{'s' if alive != 1 else ''}"
+    )
+
+
+def _print(seen: Status) -> None:
+    output.stdout().print(_picture(seen))
+
+
+def _picture(seen: Status) -> RenderableType:
+    from rich.console import Group  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    queue = seen.queue
+    more = "+" if queue.capped else ""
+    drained = f", drained in about {age(queue.drained_in_seconds)}" if queue.drained_in_seconds else ""
+    facts = (
+        f"{queue.lag:,}{more} open ({queue.due:,}{more} due, {queue.waiting:,} waiting for a retry), oldest "
+        f"{age(queue.oldest_age_seconds)}, {queue.inflight:,} in flight, {queue.stuck:,} stuck, "
+        f"{queue.rate:.1f} done/s{drained}"
+    )
+    parts: list[RenderableType] = [Text(seen.sentence, style="bold"), Text(facts), Text(seen.schema)]
+    if seen.failed_by_reason:
+        rows = [(reason or "(none)", n) for reason, n in seen.failed_by_reason.items()]
+        parts += ["", output.made_table(("failed by reason", "rows"), rows)]
+    if seen.by_entity_type:
+        rows_by_type = [
+            (t.entity_type, t.pending, t.processing, t.failed, age(t.oldest_age_seconds)) for t in seen.by_entity_type
+        ]
+        columns = ("entity type", "pending", "processing", "failed", "oldest")
+        parts += ["", output.made_table(columns, rows_by_type)]
+    workers = [
+        (w.worker, w.state, f"{w.host}/{w.pid}", w.version, age(w.silent_seconds) + " ago", w.inflight)
+        for w in seen.workers
+    ]
+    parts += ["", output.made_table(("worker", "state", "host/pid", "version", "heartbeat", "in flight"), workers)]
+    for pause in seen.pauses:
+        what = "brake lifted for" if pause["kind"] == "let_fail" else "paused:"
+        parts.append(Text(f"{what} {pause['scope']} by {pause['by']} ({output.shown(pause['reason'])})"))
+    return Group(*parts)
+
+
+@commands.command(rich_help_panel="Look")
+def wait(
+    caught_up: Annotated[
+        bool, typer.Option("--caught-up", help="Until all events that are there now are settled.")
+    ] = False,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", help="Give up after so many seconds (exit 3).", metavar="S")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Wait until everything that was committed before is settled: done, failed or discarded.
+
+    Later events do not count. Documents are searchable after Elasticsearch's next refresh (1 s by default).
+
+    Examples:
+      outbox wait --caught-up --timeout 60 && curl ...
+    """
+    if not caught_up:
+        raise UsageError("say what to wait for: --caught-up")
+    if timeout is not None and timeout < 0:
+        raise UsageError("--timeout must be 0 or more")
+    with session.desk() as desk:
+        waited = wait_until_caught_up(desk.events, timeout)
+    if json:
+        output.as_json(waited)
+    if not waited.caught_up:
+        raise PartlyDone(f"{waited.left} events were still open after {waited.waited_seconds:.1f} s")
+    if not json:
+        output.line(f"caught up after {waited.waited_seconds:.1f} s")

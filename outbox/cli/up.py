@@ -1,0 +1,5 @@
+"""The command `up`."""
+
+import typer
+
+commands = typer.Typer()

@@ -1,0 +1,136 @@
+"""What `outbox doctor` says about PostgreSQL: server, limits, schema, rights. It judges what the store has seen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from outbox.ports import Finding, Level
+
+OLDEST_SUPPORTED: Final = 150_000
+MOST_APART_SECONDS: Final = 2.0
+# A bulk settle of 10,000 rows and a reclaim step stay far below this; a shorter limit would cancel honest work.
+SHORTEST_STATEMENT_MS: Final = 5_000
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the settings ask of the database."""
+
+    by_type: bool
+    notify: bool
+    view: str
+
+
+class SlowIndex(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def kept(self) -> bool: ...
+
+
+class Schema(Protocol):
+    @property
+    def ok(self) -> bool: ...
+    @property
+    def remedy(self) -> str: ...
+
+
+class SchemaStatus(Protocol):
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def parts(self) -> Mapping[str, bool]: ...
+    @property
+    def slow_indexes(self) -> Sequence[SlowIndex]: ...
+
+
+class DatabaseExam(Protocol):
+    def server(self) -> Row: ...
+    def schema(self) -> SchemaStatus: ...
+    def lacking_privileges(self) -> Sequence[Row]: ...
+
+
+def server(store: DatabaseExam, wanted: Wanted) -> Iterator[Finding]:
+    before = time.time()
+    about = store.server()
+    after = time.time()
+    yield _version(about)
+    if about["standby"]:
+        yield Finding("primary", Level.BAD, "this server is a standby: nothing can be claimed", "Use the primary.")
+    yield _clock(about["now"].timestamp(), before, after)
+    yield _limits(about)
+
+
+def _version(about: Row) -> Finding:
+    told = f"PostgreSQL {about['version']}, database {about['database']} as {about['role']}"
+    if about["version_num"] < OLDEST_SUPPORTED:
+        return Finding("database", Level.BAD, told, "PostgreSQL 15 or later is needed.")
+    return Finding("database", Level.OK, told)
+
+
+def _clock(there: float, before: float, after: float) -> Finding:
+    """Leases and due times go by the database's clock alone; logs and ages on a screen go by ours."""
+    apart = there - min(max(there, before), after)
+    if abs(apart) > MOST_APART_SECONDS:
+        detail = f"the database's clock is {apart:+.1f} s from this machine's"
+        return Finding("clock", Level.WARN, detail, "Leases are safe; set the clocks right to read logs side by side.")
+    return Finding("clock", Level.OK, f"within {max(abs(apart), after - before):.2f} s of the database's")
+
+
+def _limits(about: Row) -> Finding:
+    told = (
+        f"statement {_limit(about['statement_timeout_ms'])}, lock {_limit(about['lock_timeout_ms'])}, "
+        f"idle in transaction {_limit(about['idle_timeout_ms'])}"
+    )
+    role = about["role"]
+    if not about["statement_timeout_ms"] or not about["idle_timeout_ms"]:
+        remedy = (
+            f"alter role {role} set statement_timeout = '30s'; "
+            f"alter role {role} set idle_in_transaction_session_timeout = '60s'"
+        )
+        return Finding("timeouts", Level.WARN, told, remedy)
+    if about["statement_timeout_ms"] < SHORTEST_STATEMENT_MS:
+        remedy = f"alter role {role} set statement_timeout = '30s'"
+        return Finding("timeouts", Level.WARN, f"{told}: too short for a large settle", remedy)
+    return Finding("timeouts", Level.OK, told)
+
+
+def _limit(milliseconds: int) -> str:
+    return f"{milliseconds / 1000:g} s" if milliseconds else "none"
+
+
+def schema(store: DatabaseExam, wanted: Wanted) -> Iterator[Finding]:
+    status = store.schema()
+    if not status.schema.ok:
+        yield Finding("schema", Level.BAD, str(status.schema).removesuffix(status.schema.remedy), status.schema.remedy)
+        return
+    yield Finding("schema", Level.OK, str(status.schema))
+    for slow in status.slow_indexes:
+        remedy = "It is unique: decide yourself." if slow.kept else "Run `outbox migrate --drop-slow-indexes`."
+        yield Finding("slow_indexes", Level.WARN, f"index {slow.name} makes every claim touch every index", remedy)
+    if not status.slow_indexes:
+        yield Finding("slow_indexes", Level.OK, "no index uses a column that a claim writes")
+    yield from _parts(status.parts, wanted)
+
+
+def _parts(parts: Mapping[str, bool], wanted: Wanted) -> Iterator[Finding]:
+    if wanted.by_type and not parts.get("by_type"):
+        detail = "the settings claim by entity type, and the indexes for that are missing"
+        yield Finding("by_type", Level.BAD, detail, "Run `outbox migrate --by-type`.")
+    if wanted.notify and not parts.get("notify"):
+        detail = "OUTBOX_LISTEN is set, and no trigger notifies: the poll interval decides"
+        yield Finding("notify", Level.WARN, detail, "Run `outbox migrate --notify`.")
+
+
+def privileges(store: DatabaseExam) -> Iterator[Finding]:
+    lacking = [f"{row['privilege']} on {row['relation']}" for row in store.lacking_privileges()]
+    if lacking:
+        grants = "; ".join(f"grant {each}" for each in lacking)
+        yield Finding("privileges", Level.BAD, f"this role lacks {', '.join(lacking)}", f"{grants} to the role.")
+    else:
+        yield Finding("privileges", Level.OK, "this role may do what a projector does")

@@ -1,0 +1,117 @@
+"""What `outbox doctor` says about documents: the view, the oldest payload against the mapping, versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from outbox.policy.event import UPSERT
+from outbox.policy.fitting import fit
+from outbox.ports import Finding, Level
+
+VIEW_COLUMNS: Final = ("entity_type", "entity_id", "document", "version")
+MOST_NAMED: Final = 3
+
+Row = Mapping[str, Any]
+
+
+class DocumentExam(Protocol):
+    def view_columns(self) -> Mapping[str, str]: ...
+    def needs_the_view(self) -> bool: ...
+    def lookup_scans(self) -> Sequence[Row]: ...
+    def oldest_open(self) -> Row | None: ...
+    def document(self, entity_type: str, entity_id: str) -> bytes | None: ...
+    def equal_versions(self) -> Sequence[Row]: ...
+    def done_lately(self) -> Sequence[Row]: ...
+    def version_known(self, entity_type: str, entity_id: str, version: int) -> bool: ...
+
+
+class IndexExam(Protocol):
+    def mapping(self, name: str) -> Mapping[str, Any] | None: ...
+    def versions(self, index: str, entities: Sequence[Row]) -> list[int | None]: ...
+
+
+IndexOf = Callable[[str], str]
+
+
+def view(store: DocumentExam, name: str) -> Iterator[Finding]:
+    columns = store.view_columns()
+    if not columns:
+        if store.needs_the_view():
+            remedy = 'Create it (README, "Plug in your own table"), or send payloads; then restart the projector.'
+            yield Finding("documents", Level.BAD, f"open events have no payload, and there is no view {name}", remedy)
+        else:
+            yield Finding("documents", Level.OK, f"no view {name}: every event must carry its payload")
+        return
+    if missing := [column for column in VIEW_COLUMNS if column not in columns]:
+        remedy = f"It needs the columns {', '.join(VIEW_COLUMNS)}."
+        yield Finding("documents", Level.BAD, f"{name} lacks {', '.join(missing)}", remedy)
+        return
+    yield Finding("documents", Level.OK, f"{name} is there, ids are {columns['entity_id']}")
+    yield _lookup(store.lookup_scans(), name)
+
+
+def _lookup(scans: Sequence[Row], name: str) -> Finding:
+    if not scans:
+        return Finding("lookup", Level.OK, f"a lookup in {name} goes by indexes")
+    tables = ", ".join(f"{scan['table']} (about {scan['rows']} rows)" for scan in scans[:MOST_NAMED])
+    remedy = "Add an index on the id; do not cast it in the view: give `id` as `entity_id`, whatever its type."
+    return Finding("lookup", Level.WARN, f"every lookup in {name} reads the whole of {tables}", remedy)
+
+
+def oldest_payload(store: DocumentExam, index: IndexExam, index_of: IndexOf) -> Iterator[Finding]:
+    """The document that is written next, against the mapping that is there now; nothing is sent."""
+    row = store.oldest_open()
+    if row is None or row["op"] != UPSERT:
+        yield Finding("payload", Level.OK, "no open upsert to try")
+        return
+    body = store.document(row["entity_type"], row["entity_id"]) if row["looked_up"] else row["payload"]
+    target = index_of(row["entity_type"])
+    mapping = index.mapping(target)
+    if body is None or mapping is None:
+        what = "its document cannot be read" if body is None else f"the mapping of {target} cannot be read"
+        yield Finding("payload", Level.UNKNOWN, f"oldest open event {row['id']}: {what}")
+        return
+    yield _fitting(str(row["id"]), body, mapping, target)
+
+
+def _fitting(event: str, body: bytes, mapping: Mapping[str, Any], target: str) -> Finding:
+    found = fit(body, mapping)
+    if found.misfits:
+        told = "; ".join(found.misfits[:MOST_NAMED])
+        remedy = "Correct the document or the mapping (`outbox rebuild` changes a mapping); it will fail otherwise."
+        return Finding("payload", Level.BAD, f"oldest open event {event} does not fit {target}: {told}", remedy)
+    rest = ", ".join(sorted(found.unjudged)[:MOST_NAMED])
+    unjudged = f"; only Elasticsearch can judge {rest}" if rest else ""
+    return Finding("payload", Level.OK, f"the oldest open event fits the mapping of {target}{unjudged}")
+
+
+def equal_versions(store: DocumentExam) -> Iterator[Finding]:
+    rows = store.equal_versions()
+    if not rows:
+        yield Finding("versions", Level.OK, "no two events of one entity share a version (newest ones looked at)")
+        return
+    told = ", ".join(f"{row['entity_type']}:{row['entity_id']} at {row['event_version']}" for row in rows[:MOST_NAMED])
+    remedy = "Give each change of an entity a higher version, or leave event_version to its default; never both."
+    yield Finding("versions", Level.WARN, f"events of one entity share a version: {told}", remedy)
+
+
+def versions_ahead(store: DocumentExam, index: IndexExam, index_of: IndexOf) -> Iterator[Finding]:
+    """Documents whose version no event knows: newer events of theirs would be taken for old ones."""
+    rows = store.done_lately()
+    by_target: dict[str, list[Row]] = {}
+    for row in rows:
+        by_target.setdefault(index_of(row["entity_type"]), []).append(row)
+    ahead = [
+        f"{row['entity_type']}:{row['entity_id']} at {version}"
+        for target, entities in by_target.items()
+        for row, version in zip(entities, index.versions(target, entities), strict=True)
+        if version is not None and version > row["version"]
+        if not store.version_known(row["entity_type"], row["entity_id"], version)
+    ]
+    if ahead:
+        told = ", ".join(ahead[:MOST_NAMED])
+        remedy = "Someone wrote by hand, or the database was restored: run `outbox repair` for these entities."
+        yield Finding("ahead", Level.BAD, f"Elasticsearch is ahead of every event of {told}", remedy)
+    else:
+        yield Finding("ahead", Level.OK, f"{len(rows)} entities done lately: none ahead of its events")

@@ -1,0 +1,213 @@
+"""How it is now: backlog, rate, types, workers, pauses, and one sentence that says it. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from outbox.errors import SchemaMismatch
+
+Row = Mapping[str, Any]
+
+
+class Schema(Protocol):
+    @property
+    def ok(self) -> bool: ...
+
+
+class Overview(Protocol):
+    def schema(self) -> Schema: ...
+    def open_by_type(self) -> Sequence[Row]: ...
+    def failed_by_type(self) -> Sequence[Row]: ...
+    def rate(self) -> float: ...
+    def workers(self) -> Sequence[Row]: ...
+    def pauses(self) -> Sequence[Row]: ...
+
+
+class OpenCounts(Protocol):
+    @property
+    def lag(self) -> int: ...
+    @property
+    def oldest_age_seconds(self) -> float: ...
+    @property
+    def inflight(self) -> int: ...
+    @property
+    def stuck(self) -> int: ...
+    @property
+    def due(self) -> int: ...
+    @property
+    def waiting(self) -> int: ...
+    @property
+    def capped(self) -> bool: ...
+
+
+class Backlog(Protocol):
+    def open_counts(self) -> OpenCounts: ...
+    def failed_by_reason(self) -> Mapping[str, int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What waits. `capped`: there is more than is counted, these are least values."""
+
+    lag: int
+    oldest_age_seconds: float
+    inflight: int
+    stuck: int
+    due: int
+    waiting: int
+    failed: int
+    rate: float
+    drained_in_seconds: float | None
+    capped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TypeCounts:
+    entity_type: str
+    pending: int = 0
+    processing: int = 0
+    failed: int = 0
+    oldest_age_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSeen:
+    """`alive`: it has beaten within three of its intervals and has not stopped."""
+
+    worker: str
+    state: str
+    alive: bool
+    host: str
+    pid: int
+    version: str
+    entity_types: Sequence[str]
+    started_at: datetime
+    heartbeat_at: datetime
+    silent_seconds: float
+    inflight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Everything that `outbox status` and the console's first page show."""
+
+    sentence: str
+    schema: str
+    queue: Queue
+    failed_by_reason: Mapping[str, int]
+    by_entity_type: Sequence[TypeCounts]
+    workers: Sequence[WorkerSeen]
+    pauses: Sequence[Row]
+    sampled_at: datetime
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class StatusDesk:
+    def __init__(self, overview: Overview, backlog: Backlog) -> None:
+        self._overview = overview
+        self._backlog = backlog
+
+    def look(self) -> Status:
+        """One reading. Raises SchemaMismatch where there is nothing that it could read."""
+        schema = self._overview.schema()
+        if not schema.ok:
+            raise SchemaMismatch(str(schema))
+        failed = self._backlog.failed_by_reason()
+        queue = _queue(self._backlog.open_counts(), sum(failed.values()), self._overview.rate())
+        workers = [_worker(row) for row in self._overview.workers()]
+        pauses = [dict(row) for row in self._overview.pauses()]
+        types = by_type(self._overview.open_by_type(), self._overview.failed_by_type())
+        return Status(
+            sentence=sentence(queue, workers, pauses),
+            schema=str(schema),
+            queue=queue,
+            failed_by_reason=dict(failed),
+            by_entity_type=types,
+            workers=workers,
+            pauses=pauses,
+            sampled_at=datetime.now(UTC),
+        )
+
+
+def _queue(counts: OpenCounts, failed: int, rate: float) -> Queue:
+    return Queue(
+        lag=counts.lag,
+        oldest_age_seconds=counts.oldest_age_seconds,
+        inflight=counts.inflight,
+        stuck=counts.stuck,
+        due=counts.due,
+        waiting=counts.waiting,
+        failed=failed,
+        rate=rate,
+        drained_in_seconds=counts.lag / rate if rate and counts.lag else None,
+        capped=counts.capped,
+    )
+
+
+def _worker(row: Row) -> WorkerSeen:
+    alive = row["state"] != "stopped" and row["silent_seconds"] <= 3 * row["heartbeat_seconds"]
+    return WorkerSeen(
+        worker=row["worker_id"],
+        state=row["state"] if alive or row["state"] == "stopped" else "silent",
+        alive=alive,
+        host=row["host"] or "",
+        pid=row["pid"] or 0,
+        version=row["version"] or "",
+        entity_types=row["entity_types"] or [],
+        started_at=row["started_at"],
+        heartbeat_at=row["heartbeat_at"],
+        silent_seconds=row["silent_seconds"],
+        inflight=row["inflight"],
+    )
+
+
+def by_type(open_rows: Sequence[Row], failed_rows: Sequence[Row]) -> list[TypeCounts]:
+    """One line a type that has open or failed rows, the fullest first."""
+    found = {row["entity_type"]: dict(row) for row in open_rows}
+    for row in failed_rows:
+        found.setdefault(row["entity_type"], {})["failed"] = row["failed"]
+    return [
+        TypeCounts(
+            entity_type=name,
+            pending=row.get("pending", 0),
+            processing=row.get("processing", 0),
+            failed=row.get("failed", 0),
+            oldest_age_seconds=row.get("oldest_age_seconds", 0.0),
+        )
+        for name, row in found.items()
+    ]
+
+
+def sentence(queue: Queue, workers: Sequence[WorkerSeen], pauses: Sequence[Row]) -> str:
+    """How it is, most urgent first, in words that a tired person understands."""
+    more = "+" if queue.capped else ""
+    paused = [row["scope"] for row in pauses if row["kind"] == "pause"]
+    if "*" in paused:
+        return f"Paused by an operator: {queue.lag:,}{more} events wait"
+    if queue.lag and not any(worker.alive for worker in workers):
+        return f"No projector runs: {queue.lag:,}{more} events wait, the oldest for {age(queue.oldest_age_seconds)}"
+    partly = f"; {', '.join(scope.removeprefix('type:') for scope in paused)} paused" if paused else ""
+    if queue.stuck:
+        return f"{queue.stuck:,} events are stuck and will be reclaimed; {queue.lag:,}{more} open{partly}"
+    if not queue.lag:
+        return f"Caught up: nothing waits{partly}"
+    if queue.oldest_age_seconds < 30:
+        return f"Keeping up: {queue.lag:,}{more} open, the oldest {age(queue.oldest_age_seconds)} old{partly}"
+    drained = f", drained in about {age(queue.drained_in_seconds)}" if queue.drained_in_seconds else ""
+    return (
+        f"Falling behind: {queue.lag:,}{more} open, the oldest {age(queue.oldest_age_seconds)} old"
+        f"{drained or ', nothing finished in the last 10 s'}{partly}"
+    )
+
+
+def age(seconds: float) -> str:
+    """1.2 s, 48 s, 6 min, 3.5 h, 2 d."""
+    for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / unit:.1f} {name}" if seconds / unit < 10 else f"{seconds / unit:.0f} {name}"
+    return f"{seconds / 86_400:.0f} d"

@@ -1,0 +1,96 @@
+"""An event as it is stored and as programs and people see it. Holds no behaviour of the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Self
+from uuid import UUID
+
+from outbox.policy.outcome import FAILURE_TYPE_OF, Reason
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorInfo:
+    """Why an event failed, or last failed. `detail` is Elasticsearch's cause chain, redacted."""
+
+    reason: str
+    code: str | None
+    message: str | None
+    fingerprint: str | None
+    dead_reason: str | None
+    failure_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """One row, without its payload. Times are aware; `None` is SQL's null."""
+
+    id: UUID
+    seq: int | None
+    entity_type: str
+    entity_id: str
+    op: str
+    event_version: int
+    status: str
+    attempts: int
+    max_attempts: int | None
+    replay_count: int
+    abandoned_count: int
+    routing: str | None
+    idempotency_key: str | None
+    owner: str | None
+    lease_until: datetime | None
+    processing_started_at: datetime | None
+    last_attempt_at: datetime | None
+    next_retry_at: datetime | None
+    processed_at: datetime | None
+    failed_at: datetime | None
+    error_reason: str | None
+    error_code: str | None
+    error: str | None
+    error_fingerprint: str | None
+    dead_reason: str | None
+    last_replayed_at: datetime | None
+    last_replayed_by: str | None
+    last_replayed_reason: str | None
+    traceparent: str | None
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def of(cls, row: Row) -> Self:
+        """From a row with at least these columns."""
+        return cls(**{field.name: row[field.name] for field in fields(cls)})
+
+    @property
+    def is_failed(self) -> bool:
+        return self.status == "failed"
+
+    @property
+    def trace_id(self) -> str | None:
+        parts = (self.traceparent or "").split("-")
+        return parts[1] if len(parts) >= 4 else None
+
+    @property
+    def error_info(self) -> ErrorInfo | None:
+        """The last failure, or None where there was none. A retry that waits has one too."""
+        if self.error_reason is None:
+            return None
+        return ErrorInfo(
+            reason=self.error_reason,
+            code=self.error_code,
+            message=self.error,
+            fingerprint=self.error_fingerprint,
+            dead_reason=self.dead_reason,
+            failure_type=failure_type(self.error_reason),
+        )
+
+
+def failure_type(reason: str) -> str:
+    """The coarse kind of a reason; an adopted table may hold reasons of its own."""
+    known = {str(each): kind for each, kind in FAILURE_TYPE_OF.items()}
+    return known.get(reason, FAILURE_TYPE_OF[Reason.UNKNOWN])

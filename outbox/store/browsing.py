@@ -1,0 +1,93 @@
+"""Reads single events and lists of them for people, each look bounded in rows and time. Changes nothing."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, LiteralString
+from uuid import UUID
+
+from psycopg import Connection
+from psycopg.rows import dict_row
+
+from outbox.policy.filter import EventFilter
+from outbox.store.events import entity_id_type, typed
+from outbox.store.filters import TimeColumn, event_where
+from outbox.store.pool import Database
+from outbox.store.queries import queries
+from outbox.store.schema_state import has_by_entity
+
+MOST_SHOWN_BYTES: Final = 1_048_576
+MOST_ATTEMPTS: Final = 50
+MOST_RELATED: Final = 20
+SCAN_ROWS: Final = 10_000  # open rows that are looked through for an entity: 10 ms
+TIME_LIMIT_MS: Final = 3_000
+
+# Estimates after a flood, or a filter that looks rare, tempt the planner into reading the whole table.
+_PLANS: Final = {"enable_seqscan": "off", "max_parallel_workers_per_gather": "0", "jit": "off"}
+
+Row = Mapping[str, Any]
+
+
+class PostgresBrowsing:
+    """Rows as they are, named by their columns; json comes as the producer's own bytes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sql = queries("browsing")
+
+    def event(self, id: UUID) -> Row | None:
+        found = self._rows("show", id=id, most_bytes=MOST_SHOWN_BYTES)
+        return found[0] if found else None
+
+    def attempts(self, id: UUID) -> Sequence[Row]:
+        return self._rows("attempts", id=id, most=MOST_ATTEMPTS)
+
+    def acts(self, id: UUID) -> Sequence[Row]:
+        return self._rows("acts", id=id, most=MOST_ATTEMPTS)
+
+    def related(self, id: UUID, entity_type: str, entity_id: str) -> Sequence[Row]:
+        """Other events of the entity. Without the entity index done upserts are not searched."""
+        named = {"id": id, "entity_type": entity_type, "entity_id": entity_id, "most": MOST_RELATED, "scan": SCAN_ROWS}
+        with self._database.transaction(read_only=True, timeout_ms=TIME_LIMIT_MS) as connection:
+            query = "related_by_index" if has_by_entity(connection) else "related"
+            return _fetch(connection, typed(self._sql[query], entity_id_type(connection)), named)
+
+    def finds_done_by_entity(self) -> bool:
+        with self._database.connection() as connection:
+            return has_by_entity(connection)
+
+    def open_page(self, asked: EventFilter, statuses: Collection[str], before_seq: int, limit: int) -> Sequence[Row]:
+        named = {"statuses": list(statuses), "before_seq": before_seq, "limit": limit}
+        return self._page("list_open", asked, "created_at", named)
+
+    def failed_page(self, asked: EventFilter, before: tuple[datetime, UUID], limit: int) -> Sequence[Row]:
+        return self._page("list_failed", asked, "failed_at", _before(before, limit))
+
+    def done_page(self, asked: EventFilter, before: tuple[datetime, UUID], limit: int) -> Sequence[Row]:
+        return self._page("list_done", asked, "processed_at", _before(before, limit))
+
+    def done_deletes_page(self, asked: EventFilter, before: tuple[datetime, UUID], limit: int) -> Sequence[Row]:
+        return self._page("list_done_deletes", asked, "processed_at", _before(before, limit))
+
+    def discarded_page(self, asked: EventFilter, before: tuple[datetime, UUID], limit: int) -> Sequence[Row]:
+        return self._page("list_discarded", asked, "processed_at", _before(before, limit))
+
+    def _page(self, query: str, asked: EventFilter, time: TimeColumn, named: Mapping[str, object]) -> Sequence[Row]:
+        with self._database.transaction(read_only=True, timeout_ms=TIME_LIMIT_MS) as connection:
+            for name, value in _PLANS.items():
+                connection.execute("select set_config(%s, %s, true)", [name, value])
+            where = event_where(asked, time, entity_id_type(connection))
+            return _fetch(connection, where.into(self._sql[query]), {**named, **where.parameters})
+
+    def _rows(self, query: str, **named: object) -> Sequence[Row]:
+        with self._database.transaction(read_only=True, timeout_ms=TIME_LIMIT_MS) as connection:
+            return _fetch(connection, self._sql[query], named)
+
+
+def _before(before: tuple[datetime, UUID], limit: int) -> dict[str, object]:
+    at, id = before
+    return {"before_at": at, "before_id": id, "limit": limit}
+
+
+def _fetch(connection: Connection[Any], sql: LiteralString, named: Mapping[str, object]) -> Sequence[Row]:
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(sql, named).fetchall()

@@ -1,0 +1,155 @@
+"""Looks at the database as `outbox doctor` does: what is there, not whether that is good. Changes nothing."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import psycopg
+from psycopg import Connection, sql
+from psycopg.rows import dict_row
+
+from outbox.store.events import entity_id_type, typed
+from outbox.store.pool import Database
+from outbox.store.queries import queries
+from outbox.store.schema_state import SchemaStatus, read_status
+
+TIME_LIMIT_MS: Final = 5_000
+MOST_SHOWN_BYTES: Final = 1_048_576
+SAMPLE_ROWS: Final = 1_000
+SAMPLE_LOOKUPS: Final = 50
+
+# What a projector does with each table (sql/*.sql, "Roles").
+NEEDED: Final[Mapping[str, str]] = {
+    "search_outbox_events": "SELECT UPDATE DELETE",
+    "search_outbox_attempts": "INSERT",
+    "search_outbox_leases": "SELECT INSERT UPDATE DELETE",
+    "search_outbox_workers": "SELECT INSERT UPDATE DELETE",
+    "search_outbox_controls": "SELECT",
+    "search_outbox_quotas": "SELECT INSERT UPDATE",
+    "search_outbox_rollup": "SELECT INSERT UPDATE",
+    "search_outbox_migrations": "SELECT",
+}
+
+Row = Mapping[str, Any]
+
+
+class PostgresExamination:
+    def __init__(self, database: Database, view: str) -> None:
+        self._database = database
+        self._view = view
+        self._sql = queries("examination")
+        self._lookups = queries("documents")
+        self._versions = queries("workers")
+
+    def server(self) -> Row:
+        return self._rows("server")[0]
+
+    def schema(self) -> SchemaStatus:
+        with self._database.connection() as connection:
+            return read_status(connection)
+
+    def lacking_privileges(self) -> Sequence[Row]:
+        wanted = [(table, privilege) for table, needed in NEEDED.items() for privilege in needed.split()]
+        wanted.append((self._view, "SELECT"))
+        relations, privileges = (list(column) for column in zip(*wanted, strict=True))
+        return self._rows("lacking_privileges", relations=relations, privileges=privileges)
+
+    def view_columns(self) -> Mapping[str, str]:
+        """The columns of the view with their types; empty where there is no view."""
+        with self._looking() as connection:
+            return dict(connection.execute(self._lookups["shape"], {"view": self._quoted(connection)}).fetchall())
+
+    def needs_the_view(self) -> bool:
+        """Whether one of the first open events has no payload of its own."""
+        return bool(self._rows("looked_up_open", most=SAMPLE_ROWS)[0]["exists"])
+
+    def oldest_open(self) -> Row | None:
+        found = self._rows("oldest_open", most_bytes=MOST_SHOWN_BYTES)
+        return found[0] if found else None
+
+    def document(self, entity_type: str, entity_id: str) -> bytes | None:
+        """What the view says of one entity, or None where it has no such row or cannot be read."""
+        with self._looking() as connection:
+            look_up = self._look_up(connection)
+            if look_up is None:
+                return None
+            named = {"ids": [None], "types": [entity_type], "entities": [entity_id], "whole": True}
+            row = connection.execute(look_up, named).fetchone()
+            return row[1].encode() if row and row[1] else None
+
+    def version_known(self, entity_type: str, entity_id: str, version: int) -> bool:
+        with self._looking() as connection:
+            last = connection.execute(self._versions["last_version"]).fetchone()
+            if last is not None and version <= last[0]:
+                return True
+            known = typed(self._versions["version_known"], entity_id_type(connection))
+            named = {"entity_type": entity_type, "entity_id": entity_id, "version": version}
+            return bool(connection.execute(known, named).fetchone() == (True,))
+
+    def equal_versions(self) -> Sequence[Row]:
+        return self._rows("equal_versions", most=SAMPLE_ROWS)
+
+    def done_lately(self) -> Sequence[Row]:
+        return self._rows("done_lately", most=SAMPLE_ROWS)
+
+    def lookup_scans(self) -> Sequence[Row]:
+        """Tables that a lookup of a batch reads as a whole, by PostgreSQL's own plan, with their number of rows."""
+        with self._looking() as connection:
+            look_up, ids = self._look_up(connection), self._sample(connection)
+            if look_up is None or not ids:
+                return []
+            # A small table is read as a whole although it has an index: only what no index can serve counts.
+            connection.execute("select set_config('enable_seqscan', 'off', true)")
+            return list(_scans(connection, _plan(connection, look_up, ids)))
+
+    def _look_up(self, connection: Connection[Any]) -> sql.Composed | None:
+        """The projector's own lookup, in terms of this view; None where the view is not there or not whole."""
+        shape = dict(connection.execute(self._lookups["shape"], {"view": self._quoted(connection)}).fetchall())
+        if not {"entity_type", "entity_id", "document", "version"} <= shape.keys():
+            return None
+        return sql.SQL(self._lookups["look_up"]).format(view=self._name, id_type=sql.SQL(shape["entity_id"]))
+
+    def _sample(self, connection: Connection[Any]) -> list[tuple[str, str]]:
+        most = {"most": SAMPLE_LOOKUPS}
+        rows = connection.execute(self._sql["sample_of_entities"], most).fetchall()
+        if not rows:
+            of_view = sql.SQL(self._sql["sample_of_view"]).format(view=self._name)
+            rows = connection.execute(of_view, most).fetchall()
+        return [(row[0], row[1]) for row in rows]
+
+    @property
+    def _name(self) -> sql.Identifier:
+        return sql.Identifier(*self._view.split("."))
+
+    def _quoted(self, connection: Connection[Any]) -> str:
+        return self._name.as_string(connection)
+
+    def _looking(self) -> Any:
+        return self._database.transaction(read_only=True, timeout_ms=TIME_LIMIT_MS)
+
+    def _rows(self, query: str, **named: object) -> Sequence[Row]:
+        with self._looking() as connection, connection.cursor(row_factory=dict_row) as cursor:
+            found: Sequence[Row] = cursor.execute(self._sql[query], named).fetchall()
+            return found
+
+
+def _plan(connection: Connection[Any], look_up: sql.Composed, ids: Sequence[tuple[str, str]]) -> Mapping[str, Any]:
+    types, entities = ([pair[place] for pair in ids] for place in (0, 1))
+    named = {"ids": [None] * len(ids), "types": types, "entities": entities, "whole": False}
+    # Bound here, not by the server: EXPLAIN of a prepared statement would show a generic plan.
+    with psycopg.ClientCursor(connection) as cursor:
+        row = cursor.execute(sql.SQL("explain (format json) ") + look_up, named).fetchone()
+    assert row is not None
+    plan = json.loads(row[0]) if isinstance(row[0], (str, bytes)) else row[0]
+    return dict(plan[0]["Plan"])
+
+
+def _scans(connection: Connection[Any], plan: Mapping[str, Any]) -> Iterator[Row]:
+    if plan.get("Node Type") == "Seq Scan":
+        name = str(plan["Relation Name"])
+        row = connection.execute(
+            "select max(reltuples)::bigint from pg_class where relname = %s and relkind in ('r', 'p', 'm')", (name,)
+        ).fetchone()
+        yield {"table": name, "rows": max(row[0] or 0, 0) if row else 0}
+    for inner in plan.get("Plans", []):
+        yield from _scans(connection, inner)
