@@ -1,18 +1,16 @@
 """Owns the `elasticsearch` client: how it is built, who we say we are, and one call. It judges no answer."""
 
 import base64
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
+from elastic_transport import BaseNode, ConnectionTimeout, HttpHeaders, TlsError
 from elastic_transport import ConnectionError as Broken
-from elastic_transport import ConnectionTimeout, SerializationError, SerializerCollection, TlsError
 from elastic_transport.client_utils import DEFAULT
 from elasticsearch import Elasticsearch
-from elasticsearch.serializer import CompatibilityModeNdjsonSerializer, OrjsonSerializer
 
 from outbox.config import ElasticSettings, read_secret_file
 from outbox.policy.classify import unreadable, whole
@@ -26,11 +24,19 @@ _NDJSON: Final = "application/vnd.elasticsearch+x-ndjson; compatible-with=8"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An HTTP answer, whatever its status. `body` is parsed JSON, else text or bytes."""
+    """An HTTP answer, whatever its status and whatever it holds."""
 
     status: int
     headers: Mapping[str, str]
-    body: Any
+    raw: bytes
+
+    @property
+    def body(self) -> Any:
+        """Parsed, or the bytes as they are: a proxy's HTML page must not hide its status."""
+        try:
+            return orjson.loads(self.raw)
+        except orjson.JSONDecodeError:
+            return self.raw
 
     @property
     def from_elasticsearch(self) -> bool:
@@ -83,32 +89,12 @@ def _authorization(settings: ElasticSettings, fresh: str | None) -> str | None:
     return None
 
 
-class _Ndjson(CompatibilityModeNdjsonSerializer):
-    """Our bytes are ready; the client's own serializer would copy 8 MB twice."""
-
-    def dumps(self, data: Any) -> bytes:
-        return data if isinstance(data, bytes) else super().dumps(data)
-
-
-class _Json(OrjsonSerializer):
-    mimetype = "application/vnd.elasticsearch+json"
-
-
-class _Lenient(SerializerCollection):
-    """What cannot be read is handed on as it is: a proxy's HTML page must not hide its status."""
-
-    def loads(self, data: bytes, mimetype: str | None = None) -> Any:
-        try:
-            return super().loads(data, mimetype)
-        except SerializationError:
-            return data
-
-
 @dataclass(slots=True)
 class Elastic:
     """One server. `api` is the client's own interface, for people's commands; `call` never raises."""
 
     client: Elasticsearch
+    node: BaseNode
     credentials: Credentials
     timeout_seconds: float
 
@@ -121,26 +107,21 @@ class Elastic:
     def call(
         self, method: str, target: str, body: bytes | None = None, *, seconds: float | None = None
     ) -> Reply | NoReply:
-        """One exchange. Every status is a Reply; only what cannot be read is not."""
-        headers = {"accept": _JSON}
+        """One exchange, by the client's node and past its transport.
+
+        The transport would retry four times in a row by defaults of its own, copy the body twice, and raise where a
+        reply is not JSON. Only what cannot be read is no Reply.
+        """
+        headers = HttpHeaders({"accept": _JSON})
         if body is not None:
             headers["content-type"] = _NDJSON if target.partition("?")[0].endswith("/_bulk") else _JSON
         if authorization := self.credentials.header():
             headers["authorization"] = authorization
         try:
-            meta, parsed = self.client.transport.perform_request(
-                method,
-                target,
-                body=body,
-                headers=headers,
-                request_timeout=seconds or self.timeout_seconds,
-                # The transport has defaults of its own, whatever the client was given: four times in a row.
-                max_retries=0,
-                retry_on_status=(),
-            )
+            meta, raw = self.node.perform_request(method, target, body, headers, seconds or self.timeout_seconds)
         except Exception as error:
             return _no_reply(error)
-        return Reply(meta.status, meta.headers, parsed)
+        return Reply(meta.status, meta.headers, raw)
 
     def close(self) -> None:
         self.client.close()
@@ -158,12 +139,7 @@ def connect(settings: ElasticSettings, lanes: int = 2) -> Elastic:
         retry_on_status=(),
         retry_on_timeout=False,
     )
-    formats = client.transport.serializers.serializers
-    ours = {_Json.mimetype: _Json(), OrjsonSerializer.mimetype: OrjsonSerializer(), _Ndjson.mimetype: _Ndjson()}
-    client.transport.serializers = _Lenient(formats | ours)
-    # It warns with a stack trace at every request of an outage; the sink's facts say the same once.
-    logging.getLogger("elastic_transport.node_pool").setLevel(logging.ERROR)
-    return Elastic(client, Credentials(settings), settings.timeout_seconds)
+    return Elastic(client, client.transport.node_pool.get(), Credentials(settings), settings.timeout_seconds)
 
 
 def _no_reply(error: Exception) -> NoReply:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from outbox.policy.classify import RequestVerdict, Split
-from outbox.policy.outcome import Failure, FailureClass, Outcome, Reason
+from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Outcome, Reason
 
 Span = tuple[int, int]
 
@@ -83,9 +83,10 @@ class Search:
 
     def _read(self, start: int, stop: int, outcomes: Sequence[Outcome]) -> None:
         self.outcomes[start:stop] = outcomes
-        self.pressure = self.pressure or any(
-            isinstance(outcome, Failure) and outcome.reason is Reason.ES_429 for outcome in outcomes
-        )
+        if outcomes.count(WRITTEN) < len(outcomes):
+            self.pressure = self.pressure or any(
+                isinstance(outcome, Failure) and outcome.reason is Reason.ES_429 for outcome in outcomes
+            )
 
     def _halve(self, start: int, stop: int, alone: Failure) -> list[Span]:
         if stop - start == 1:

@@ -62,7 +62,7 @@ UNREADABLE: dict[str, Answer] = {
     "items in another order": items(GONE, OK, OK),
     "an item that is null": items(OK, "null", GONE),
     "bytes that are no text": answer(200, b"\xff\xfe\x00"),
-    "a type nobody knows": answer(200, FINE, kind="application/octet-stream"),
+    "a type nobody knows": answer(200, b"\x01\x02", kind="application/octet-stream"),
     "broken gzip": answer(200, b"not gzip", headers=PRODUCT + "content-encoding: gzip\r\n"),
     "a gzip bomb": bomb(),
     "502 from a proxy": answer(502, b"<html>bad gateway</html>", kind="text/html", headers=""),
