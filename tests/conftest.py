@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.fixtures.elasticsearch import absent_index, elastic_url, es, index
 from tests.fixtures.embedded import server_folder
@@ -27,6 +28,10 @@ __all__ = [
     "start_daemon",
     "start_process",
 ]
+
+# No time limit an example: the machine is shared, and a slow moment is no finding.
+settings.register_profile("house", deadline=None, print_blob=True)
+settings.load_profile("house")
 
 LAYERS = ["unit", "contract", "model", "integration", "acceptance"]
 TESTS = Path(__file__).parent
