@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential_jitter
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 from tenacity.stop import stop_base
 
 from outbox.daemon.lease import Holding
@@ -26,7 +26,7 @@ def land(step: Callable[[], T], holding: Holding) -> T:
     """Repeat `step` while the database is away and the lease lives; the token makes a repetition harmless."""
     return Retrying(
         retry=retry_if_exception_type(DatabaseDown),
-        wait=wait_exponential_jitter(initial=0.05, max=2.0),
+        wait=wait_random_exponential(multiplier=0.05, max=2.0),
         stop=_LeaseOver(holding),
         reraise=True,
     )(step)
