@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeGuard
+from operator import itemgetter
+from typing import Final, cast
 from urllib.parse import quote
 
 import orjson
@@ -24,12 +25,13 @@ def address(index: str, *, require_alias: bool, wait_seconds: float) -> str:
 class Encoded:
     """The actions of one index as parts, two an action; a delete has no body. A range of them is one request.
 
-    Measured, 500 documents of 500 B: 0.6 us an event to encode, 0.1 to join, 0.03 to read the reply. The parts are
+    Measured, 500 documents of 500 B: 0.6 us an event to encode, 0.1 to portion and join, 0.05 to read the reply. The parts are
     joined only for sending, so a batch is held twice and not three times.
     """
 
     def __init__(self, actions: Sequence[Action]) -> None:
         self._parts: list[bytes | None] = []
+        self._deletes = None in map(itemgetter(4), actions)
         for _, name, version, routing, body in actions:
             # `10 in body` is a memchr: 0.05 us; b"\n" in body takes 0.25.
             if body is not None and (10 in body or 13 in body):
@@ -40,8 +42,7 @@ class Encoded:
         return len(self._parts) // 2
 
     def body(self, start: int, stop: int) -> bytes:
-        parts = [*filter(_there, self._parts[2 * start : 2 * stop]), b""]
-        return b"\n".join(parts)
+        return b"\n".join([*self._there(start, stop), b""])
 
     def size(self, position: int) -> int:
         line, body = self._parts[2 * position], self._parts[2 * position + 1]
@@ -63,11 +64,11 @@ class Encoded:
             yield start, len(self)
 
     def _at_most(self) -> int:
-        return sum(map(len, filter(_there, self._parts))) + len(self._parts)
+        return sum(map(len, self._there(0, len(self)))) + len(self._parts)
 
-
-def _there(part: bytes | None) -> TypeGuard[bytes]:
-    return part is not None
+    def _there(self, start: int, stop: int) -> list[bytes]:
+        parts = self._parts[2 * start : 2 * stop]
+        return [part for part in parts if part is not None] if self._deletes else cast(list[bytes], parts)
 
 
 def _line(word: bytes, name: str, version: int, routing: str | None) -> bytes:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Final, cast
+from typing import Final
 
 from outbox.facts import Announce, BulkSent, Unclassified
 from outbox.policy.classify import classify_request, whole
@@ -21,6 +21,9 @@ from outbox.sink.target import FRESH_SECONDS, Target, Targets
 # A request that timed out may be split and sent again: so often its deadline may pass in one write.
 _PATIENCE: Final = 4
 _NAMES: Final = {Written: "written", Missing: "missing", Stale: "stale", Failure: "failed"}
+
+# Stands where no answer was put: never seen, and never a row that counts as done.
+_FORGOTTEN: Final = whole(Reason.UNKNOWN, "no outcome for this action: a bug of ours")
 
 
 def _silent(_: object) -> None:
@@ -46,7 +49,7 @@ class ElasticSink:
     def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
         """`deadline_seconds` is each request's, connect to last byte; a write that splits takes at most four."""
         until = self.clock() + _PATIENCE * deadline_seconds
-        outcomes: list[Outcome | None] = [None] * len(actions)
+        outcomes: list[Outcome] = [_FORGOTTEN] * len(actions)
         away: Failure | None = None
         pressure = False
         for places in _by_index(actions):
@@ -55,7 +58,7 @@ class ElasticSink:
             pressure = pressure or search.pressure
             if search.away and search.away.failure_class is FailureClass.TRANSIENT:
                 away = search.away
-        return WriteReport(_sure(outcomes), away, pressure)
+        return WriteReport(outcomes, away, pressure)
 
     def probe(self, target: str) -> Failure | None:
         return self.targets.probe(target)
@@ -73,19 +76,12 @@ def _by_index(actions: Sequence[Action]) -> list[Sequence[int]]:
     return list(places.values())
 
 
-def _put(outcomes: list[Outcome | None], places: Sequence[int], found: Sequence[Outcome | None]) -> None:
+def _put(outcomes: list[Outcome], places: Sequence[int], found: Sequence[Outcome]) -> None:
     if isinstance(places, range):
         outcomes[:] = found
         return
     for place, outcome in zip(places, found, strict=True):
         outcomes[place] = outcome
-
-
-def _sure(outcomes: list[Outcome | None]) -> list[Outcome]:
-    if outcomes.count(None) == 0:
-        return cast(list[Outcome], outcomes)
-    forgotten = whole(Reason.UNKNOWN, "no outcome for this action: a bug of ours")
-    return [forgotten if outcome is None else outcome for outcome in outcomes]
 
 
 class _Write:
@@ -105,7 +101,7 @@ class _Write:
             send=self._send,
             answers=self._sink.targets.answers,
             enough=lambda: self._sink.clock() >= self._until,
-            outcomes=[None] * len(self._actions),
+            outcomes=[_FORGOTTEN] * len(self._actions),
             away=away or self._look(),
         )
         search.run(self._encoded.portions(self._sink.batch_bytes, max(1, self._sink.batch_items())))

@@ -23,12 +23,12 @@ Send = Callable[[int, int], Answer]
 
 @dataclass(slots=True)
 class Search:
-    """One write of one index. `outcomes` holds an outcome for every action when `run` returns."""
+    """One write of one index. `outcomes` holds the server's word for every action when `run` returns."""
 
     send: Send
     answers: Callable[[], bool]  # is the server there at all, asked right after a request was lost
     enough: Callable[[], bool]  # no more time: what is left is not sent
-    outcomes: list[Outcome | None]
+    outcomes: list[Outcome]
     pressure: bool = False
     away: Failure | None = None
 

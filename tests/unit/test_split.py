@@ -11,6 +11,7 @@ from outbox.policy.classify import Split
 from outbox.policy.outcome import WRITTEN, Failure, Reason
 from outbox.sink.split import Answer, Lost, Search
 
+NOTHING = Failure(Reason.UNKNOWN, "nothing was put here")
 TOO_LARGE = Failure(Reason.TOO_LARGE, "413")
 INVALID = Failure(Reason.ES_REJECTED_DOCUMENT, "validation")
 BROKEN = Failure(Reason.CONNECT, "reset", whole=True)
@@ -40,7 +41,7 @@ class Wire:
         return self.alive
 
     def write(self, size: int, spans: list[tuple[int, int]] | None = None) -> Search:
-        search = Search(self.send, self.answers, lambda: len(self.sent) >= self.most, [None] * size)
+        search = Search(self.send, self.answers, lambda: len(self.sent) >= self.most, [NOTHING] * size)
         search.run(iter(spans or [(0, size)]))
         return search
 
@@ -65,6 +66,7 @@ def test_exactly_the_bad_documents_are_blamed_and_all_others_are_written(case: t
     assert {place for place, outcome in enumerate(search.outcomes) if outcome != WRITTEN} == set(bad)
     assert all(isinstance(search.outcomes[place], Failure) for place in bad)
     assert not any(isinstance(outcome, Failure) and outcome.whole for outcome in search.outcomes)
+    assert NOTHING not in search.outcomes
     assert search.away is None
     depth = math.ceil(math.log2(size)) if size > 1 else 0
     assert len(wire.sent) <= 1 + 2 * len(bad) * depth
