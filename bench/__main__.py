@@ -1,0 +1,73 @@
+"""`python -m bench NAME`: runs benchmarks, prints and writes what they found. Exit 1 = a bar was missed."""
+
+import importlib
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+
+from bench.result import Result, versions
+from bench.stack import servers
+
+NAMES = ("drain", "flat", "pinned", "latency", "memory", "producer", "console", "verify", "peers")
+app = typer.Typer(add_completion=False, help=__doc__)
+
+
+class CannotRun(Exception):
+    """A server, a peer or a machine that a benchmark needs is not there: said, skipped, exit 3."""
+
+
+@app.command()
+def bench(
+    names: Annotated[list[str], typer.Argument(help=f"Which: all, or any of {', '.join(NAMES)}.")],
+    smoke: Annotated[bool, typer.Option(help="Tiny: shows that it runs, measures nothing.")] = False,
+    rounds: Annotated[int | None, typer.Option(help="How often each side is measured.")] = None,
+    option: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE for the benchmark.")] = None,
+) -> None:
+    """Run benchmarks on embedded servers, or on those that OUTBOX_TEST_DATABASE_URL and OUTBOX_TEST_ELASTIC_URL name.
+
+    Examples:
+      scripts/bench drain
+      scripts/bench drain --set size=5000 --set lanes=4
+      scripts/bench all --smoke
+    """
+    chosen = NAMES if names == ["all"] else tuple(names)
+    if unknown := [name for name in chosen if name not in NAMES]:
+        raise typer.BadParameter(f"unknown: {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    codes = []
+    with servers(heap="1g" if smoke else "2g") as stack:
+        for name in chosen:
+            codes.append(_one(name, stack, smoke, rounds, option or []))
+    raise typer.Exit(max(codes, key=(0, 3, 1).index))
+
+
+def _one(name: str, stack: object, smoke: bool, rounds: int | None, options: list[str]) -> int:
+    module = importlib.import_module(f"bench.{name}")
+    chosen: dict[str, object] = {key: _value(text) for key, text in (o.split("=", 1) for o in options)}
+    if rounds is not None:
+        chosen["rounds"] = rounds
+    try:
+        result: Result = module.run(stack, smoke=smoke, **chosen)
+    except CannotRun as error:
+        print(f"{name}: skipped: {error}", file=sys.stderr)
+        return 3
+    except Exception:
+        traceback.print_exc()
+        return 1
+    result.show()
+    result.write(versions(stack.versions()))  # type: ignore[attr-defined]
+    return 0 if result.passed else 1
+
+
+def _value(text: str) -> object:
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+if __name__ == "__main__":
+    app()

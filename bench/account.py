@@ -1,0 +1,48 @@
+"""What a stretch of work cost: CPU of each part, WAL, HOT share and transactions, an event."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from bench.result import Result
+from bench.stack import Stack
+from bench.worker import Daemons
+
+
+@dataclass(slots=True)
+class Account:
+    stack: Stack
+    url: str
+    daemons: Daemons
+    _before: dict[str, float] | None = None
+
+    def open(self) -> None:
+        self._before = self._read()
+
+    def close(self, result: Result, events: int) -> None:
+        assert self._before is not None
+        after = self._read()
+        spent = {name: after[name] - self._before[name] for name in after}
+        for part in ("postgresql", "elasticsearch", "daemon"):
+            if part in spent:
+                result.add(f"CPU of {part}", "us/event", spent[part] * 1e6 / events)
+        result.add("WAL", "bytes/event", spent["wal"] / events)
+        result.add("HOT share of updates", "", spent["hot"] / max(spent["updates"], 1))
+        result.add("transactions", "per event", spent["commits"] / events)
+
+    def _read(self) -> dict[str, float]:
+        return {**self.stack.cpu_seconds(), "daemon": self.daemons.cpu_seconds(), **_table(self.url)}
+
+
+def _table(url: str) -> dict[str, float]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("select pg_stat_clear_snapshot()")
+        row: tuple[Any, ...] | None = connection.execute(
+            "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8, t.n_tup_upd::float8,"
+            " t.n_tup_hot_upd::float8, d.xact_commit::float8"
+            " from pg_stat_user_tables t, pg_stat_database d"
+            " where t.relname = 'search_outbox_events' and d.datname = current_database()"
+        ).fetchone()
+    assert row is not None
+    return dict(zip(("wal", "updates", "hot", "commits"), row, strict=True))

@@ -1,0 +1,95 @@
+"""flat: drain rate and claim p99 with ten million done and a million pending rows, against a small table."""
+
+import time
+
+import psycopg
+
+from bench.load import document_sql, fill
+from bench.percentiles import percentile
+from bench.result import Bar, Result, progress
+from bench.stack import Stack
+from bench.worker import claim_seconds, daemons, log_size, settled
+
+RATE = Bar("drain rate, large / small table", 0.90, 0.97)
+CLAIM = Bar("claim p99, large / small table", 2.0, 1.3, most=True)
+SIDES = ("small", "large")
+
+
+def run(
+    stack: Stack,
+    *,
+    smoke: bool = False,
+    rounds: int = 3,
+    done: int = 10_000_000,
+    pending: int = 1_000_000,
+    size: int = 200,
+) -> Result:
+    """Each round drains `pending / rounds` rows on each side: at least 1,000 claims a side in all."""
+    done, pending, rounds = (5_000, 2_000, 1) if smoke else (done, pending, rounds)
+    part = pending // rounds
+    result = Result("flat", smoke)
+    result.settings = {"done": done, "pending": pending, "document_bytes": size, "a round": part}
+    claims: dict[str, list[float]] = {side: [] for side in SIDES}
+    settings = {"OUTBOX_LOG_LEVEL": "info"}
+    with stack.database() as small, stack.database() as large, stack.index() as index:
+        stack.fresh_index(index)
+        progress(f"filling {done:,} done and {pending:,} pending rows")
+        _fill_done(large, done)
+        _add_pending(large, pending, size)
+        for _ in range(rounds):
+            for side, url in (("small", small), ("large", large)):
+                if side == "small":
+                    fill(url, part, size)
+                progress(f"{side} table: {part:,} events")
+                before = log_size()
+                rate = _drain(stack, url, index, part, settings)
+                claims[side] += claim_seconds(before)
+                result.add(f"drain, {side} table", "events/s", rate)
+    for side in SIDES:
+        for share, name in ((0.5, "p50"), (0.99, "p99")):
+            result.add(
+                f"claim {name}, {side} table ({len(claims[side])} claims)", "ms", percentile(claims[side], share) * 1000
+            )
+    medians = {side: next(s for s in result.series if s.name == f"drain, {side} table").median for side in SIDES}
+    result.judge(RATE, medians["large"] / medians["small"])
+    result.judge(CLAIM, percentile(claims["large"], 0.99) / percentile(claims["small"], 0.99))
+    return result
+
+
+def _drain(stack: Stack, url: str, index: str, events: int, settings: dict[str, str]) -> float:
+    """Rate from the first settled batch to the one that completes `events`; then the daemon stops. Counted from its
+    own log lines: counting ten million rows would be the load."""
+    before = log_size()
+    with daemons(url, stack.elastic_url, index, settings=settings) as running:
+        while sum(n for _, n in settled(before)) < events:
+            running.check_alive()
+            time.sleep(0.5)
+    batches = settled(before)
+    span = batches[-1][0] - batches[0][0]
+    return sum(n for _, n in batches[1:]) / span if span else float(events)
+
+
+def _fill_done(url: str, done: int) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        step = 500_000
+        for start in range(0, done, step):
+            connection.execute(
+                "insert into search_outbox_events (entity_type, entity_id, op, status, processed_at, attempts,"
+                " last_attempt_at, payload, created_at)"
+                " select 'article', g::text, 'upsert', 'done', now() - interval '1 day', 1, now() - interval '1 day',"
+                f" {document_sql(200)}, now() - interval '1 day' from generate_series(%s::int, %s::int) g",
+                [start + 1, min(start + step, done)],
+            )
+            progress(f"{min(start + step, done):,} done rows")
+        connection.execute("vacuum analyze search_outbox_events")
+
+
+def _add_pending(url: str, pending: int, size: int) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "insert into search_outbox_events (entity_type, entity_id, op, payload)"
+            f" select 'article', 'p' || g::text, 'upsert', {document_sql(size)} from generate_series(1, %s) g",
+            [pending],
+        )
+        connection.execute("vacuum analyze search_outbox_events")
+        connection.execute("checkpoint")

@@ -1,0 +1,81 @@
+"""latency: commit to done at 100 events a second, against one direct index request in the same run."""
+
+import subprocess
+import sys
+import time
+
+import psycopg
+import urllib3
+
+from bench.percentiles import percentile
+from bench.result import Bar, Result, progress
+from bench.stack import Stack
+from bench.worker import daemons
+
+P50 = Bar("p50 / direct index request p50", 10.0, 3.0, most=True)
+P99 = Bar("p99 / direct index request p99", 10.0, 4.0, most=True)
+# Inserted by a process of its own: one transaction an event, so that now() is the moment of the insert.
+PRODUCER = """
+import sys, time, psycopg
+url, events, rate = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+with psycopg.connect(url, autocommit=True) as c:
+    start = time.monotonic()
+    for n in range(events):
+        c.execute("insert into search_outbox_events (entity_type, entity_id, op, payload) "
+                  "values ('a', %s, 'upsert', %s)",
+                  [str(n), '{"title": "An article", "body": "some words of a body", "n": 1}'])
+        time.sleep(max(0.0, start + (n + 1) / rate - time.monotonic()))
+"""
+
+
+def run(
+    stack: Stack, *, smoke: bool = False, rounds: int = 3, events: int = 20_000, rate: int = 100, listen: bool = True
+) -> Result:
+    events, rounds = (100, 1) if smoke else (events, rounds)
+    result = Result("latency", smoke)
+    result.settings = {"events": events, "rate": rate, "listen": listen}
+    settings = {"OUTBOX_LISTEN": "true" if listen else "false"}
+    with stack.database(notify=listen) as url, stack.index() as index, stack.index() as direct_index:
+        stack.fresh_index(index)
+        stack.fresh_index(direct_index)
+        with daemons(url, stack.elastic_url, index, settings=settings) as running:
+            for _ in range(rounds):
+                direct = _direct(stack, direct_index, 100 if smoke else 1_000)
+                progress(f"{events // rounds:,} events at {rate} a second")
+                with psycopg.connect(url, autocommit=True) as connection:
+                    connection.execute("truncate search_outbox_events")
+                subprocess.run(
+                    [sys.executable, "-c", PRODUCER, url, str(events // rounds), str(rate)], check=True, timeout=900
+                )
+                running.wait_done(events // rounds)
+                ours = _latencies(url)
+                for share, name in ((0.5, "p50"), (0.99, "p99")):
+                    result.add(f"direct {name}", "ms", percentile(direct, share) * 1000)
+                    result.add(f"outbox {name}", "ms", percentile(ours, share) * 1000)
+    median = {series.name: series.median for series in result.series}
+    result.judge(P50, median["outbox p50"] / median["direct p50"])
+    result.judge(P99, median["outbox p99"] / median["direct p99"])
+    return result
+
+
+def _latencies(url: str) -> list[float]:
+    """Until settled, which is a little after Elasticsearch's word: the stricter figure."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        rows = connection.execute(
+            "select extract(epoch from processed_at - created_at)::float8 from search_outbox_events"
+        )
+        return [row[0] for row in rows.fetchall()]
+
+
+def _direct(stack: Stack, index: str, requests: int) -> list[float]:
+    pool = urllib3.PoolManager(num_pools=1, maxsize=1)
+    body = b'{"title": "An article", "body": "some words of a body", "n": 1}'
+    took = []
+    for number in range(requests):
+        started = time.monotonic()
+        url = f"{stack.elastic_url}/{index}/_doc/{number}?version={number + 1}&version_type=external_gte"
+        reply = pool.request("PUT", url, body=body, headers={"content-type": "application/json"})
+        took.append(time.monotonic() - started)
+        if reply.status >= 300:
+            raise RuntimeError(reply.data[:200])
+    return took

@@ -1,0 +1,88 @@
+"""memory: resident size after a million events against after 50,000; and what documents of megabytes add."""
+
+import time
+
+import psycopg
+
+from bench.load import document_sql, fill
+from bench.result import Bar, Result, progress
+from bench.stack import Stack
+from bench.worker import Daemons, daemons
+
+FLAT = Bar("resident after all / after the first part", 1.05, 1.02, most=True)
+LARGE = Bar("large documents: peak / what is promised", 1.0, 0.8, most=True)
+LANES, BATCH_BYTES = 2, 8 * 1024 * 1024
+
+
+def run(
+    stack: Stack,
+    *,
+    smoke: bool = False,
+    rounds: int = 1,
+    events: int = 1_000_000,
+    first: int = 50_000,
+    size: int = 1_000,
+    large: int = 200,
+    large_bytes: int = 5_000_000,
+) -> Result:
+    events, first, large, large_bytes = (4_000, 2_000, 4, 500_000) if smoke else (events, first, large, large_bytes)
+    result = Result("memory", smoke)
+    result.settings = {"events": events, "first": first, "bytes": size, "large": large, "large_bytes": large_bytes}
+    with stack.database() as url, stack.index() as index:
+        stack.fresh_index(index)
+        with daemons(url, stack.elastic_url, index, count=2) as running:
+            early = _after(running, url, first, size)
+            left, late = events - first, early
+            while left > 0:
+                part = min(left, 250_000)
+                late = _after(running, url, part, size)
+                left -= part
+                progress(f"{events - left:,} events, {late / 1e6:.0f} MB in two processes")
+        result.add(f"resident after {first:,}", "MB", early / 1e6)
+        result.add(f"resident after {events:,}", "MB", late / 1e6)
+        result.judge(FLAT, late / early)
+        _large(stack, url, index, result, large, large_bytes)
+    return result
+
+
+def _after(running: Daemons, url: str, events: int, size: int) -> int:
+    fill(url, events, size)
+    running.wait_done(events)
+    return running.resident_bytes()
+
+
+def _large(stack: Stack, url: str, index: str, result: Result, count: int, size: int) -> None:
+    """A base, 4 x lanes x batch bytes, and twice the largest document."""
+    with daemons(url, stack.elastic_url, index) as running:
+        fill(url, 1_000, 500)
+        running.wait_done(1_000)
+        base = running.resident_bytes()
+        _fill_large(url, count, size)
+        peak, ends = base, time.monotonic() + 600
+        with psycopg.connect(url, autocommit=True) as connection:
+            while _open(connection) and time.monotonic() < ends:
+                peak = max(peak, running.resident_bytes())
+                time.sleep(0.02)
+        running.wait_done(count)
+    promised = base + 4 * LANES * BATCH_BYTES + 2 * size
+    result.add("base", "MB", base / 1e6)
+    result.add(f"peak with {count} documents of {size / 1e6:.1f} MB", "MB", peak / 1e6)
+    result.add("promised", "MB", promised / 1e6)
+    result.judge(LARGE, peak / promised)
+
+
+def _open(connection: psycopg.Connection) -> int:
+    row = connection.execute(
+        "select count(*) from search_outbox_events where processed_at is null and failed_at is null"
+    )
+    return int(row.fetchone()[0])  # type: ignore[index]
+
+
+def _fill_large(url: str, count: int, size: int) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("truncate search_outbox_events")
+        connection.execute(
+            "insert into search_outbox_events (entity_type, entity_id, op, payload)"
+            f" select 'large', g::text, 'upsert', {document_sql(size)} from generate_series(1, %s) g",
+            [count],
+        )

@@ -1,0 +1,68 @@
+"""pinned: drain rate, and claim p50 at a slow pace, while another session holds an old snapshot, against without it."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import psycopg
+
+from bench.load import fill
+from bench.percentiles import percentile
+from bench.result import Bar, Result, progress
+from bench.stack import Stack
+from bench.worker import claim_seconds, daemons, log_size
+
+RATE = Bar("drain rate, pinned / unpinned", 0.80, 0.95)
+CLAIM = Bar("claim speed at 100 events/s, pinned / unpinned", 0.80, 0.95)
+PACE = 100
+
+
+def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, events: int = 400_000, paced: int = 1_000) -> Result:
+    events, paced, rounds = (2_000, 50, 1) if smoke else (events, paced, rounds)
+    result = Result("pinned", smoke)
+    result.settings = {"events": events, "paced events": paced, "pace": PACE}
+    chatty = {"OUTBOX_LOG_LEVEL": "info"}
+    with (
+        stack.database() as url,
+        stack.index() as index,
+        daemons(url, stack.elastic_url, index, settings=chatty) as running,
+    ):
+        for side in ("unpinned", "pinned") * rounds:
+            running.pause()
+            stack.fresh_index(index)
+            fill(url, events, 200)
+            progress(f"{side}: {events:,} events")
+            with snapshot(url) if side == "pinned" else nullcontext():
+                running.resume()
+                result.add(f"drain, {side}", "events/s", events / running.wait_done(events))
+                before = log_size()
+                _trickle(url, paced)
+                result.add(f"claim p50, {side}", "ms", percentile(claim_seconds(before), 0.5) * 1000)
+    median = {series.name: series.median for series in result.series}
+    result.judge(RATE, median["drain, pinned"] / median["drain, unpinned"])
+    result.judge(CLAIM, median["claim p50, unpinned"] / median["claim p50, pinned"])
+    return result
+
+
+@contextmanager
+def snapshot(url: str) -> Iterator[None]:
+    """A session that keeps every row version since now alive, as a long report does."""
+    with psycopg.connect(url) as connection:
+        connection.execute("set transaction isolation level repeatable read")
+        connection.execute("select count(*) from search_outbox_migrations")
+        yield
+        connection.rollback()
+
+
+def _trickle(url: str, events: int) -> None:
+    done = threading.Event()
+    with psycopg.connect(url, autocommit=True) as connection:
+        for number in range(events):
+            connection.execute(
+                "insert into search_outbox_events (entity_type, entity_id, op, payload)"
+                " values ('slow', %s, 'upsert', '{\"n\": 1}')",
+                [str(number)],
+            )
+            done.wait(1 / PACE)
+    time.sleep(1.0)

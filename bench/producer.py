@@ -1,0 +1,42 @@
+"""producer: what the outbox table's indexes and trigger cost an insert, against the same table without them."""
+
+import time
+
+import psycopg
+
+from bench.result import Bar, Result, progress
+from bench.stack import Stack
+
+BAR = Bar("insert rate / bare table", 0.60, 0.80)
+INSERT = (
+    "insert into {table} (entity_type, entity_id, op, payload) "
+    'values (\'article\', %s, \'upsert\', \'{{"title": "An article", "body": "some words of a body"}}\')'
+)
+
+
+def run(stack: Stack, *, smoke: bool = False, rounds: int = 5, inserts: int = 40_000) -> Result:
+    inserts, rounds = (500, 1) if smoke else (inserts, rounds)
+    result = Result("producer", smoke)
+    result.settings = {"inserts": inserts, "a transaction": "one insert", "synchronous_commit": "off"}
+    with stack.database() as url, psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("create table bare (like search_outbox_events including defaults)")
+        connection.execute("set synchronous_commit = off")  # else the disk's fsync is all that is measured
+        for number in range(rounds):
+            progress(f"round {number + 1} of {rounds}")
+            bare = inserts / _insert(connection, "bare", inserts)
+            ours = inserts / _insert(connection, "search_outbox_events", inserts)
+            result.add("bare table", "inserts/s", bare)
+            result.add("outbox table", "inserts/s", ours)
+            result.add("ratio", "", ours / bare)
+    result.judge(BAR, result.series[-1].median)
+    return result
+
+
+def _insert(connection: psycopg.Connection, table: str, inserts: int) -> float:
+    connection.execute(f"truncate {table}")
+    sql = INSERT.format(table=table)
+    started = time.monotonic()
+    with connection.cursor() as cursor:
+        for number in range(inserts):
+            cursor.execute(sql, [str(number)], prepare=True)
+    return time.monotonic() - started

@@ -1,0 +1,127 @@
+"""What a benchmark found: rounds, median, spread, its bar and its goal; printed for people and written as JSON."""
+
+import json
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path("build/bench")
+TOOLS = ("psycopg", "elasticsearch", "orjson", "elastic-transport")
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What must hold (`first`) and what we want (`goal`); `most` turns it round: smaller is better."""
+
+    name: str
+    first: float
+    goal: float
+    most: bool = False
+
+    def verdict(self, value: float) -> str:
+        def holds(limit: float) -> bool:
+            return value <= limit if self.most else value >= limit
+
+        return "goal reached" if holds(self.goal) else "passed" if holds(self.first) else "MISSED"
+
+
+@dataclass(slots=True)
+class Series:
+    """One measured quantity over the rounds."""
+
+    name: str
+    unit: str
+    values: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def spread(self) -> float:
+        """Half the range, as a share of the median: what a reader may call noise."""
+        return (max(self.values) - min(self.values)) / 2 / self.median if self.median else 0.0
+
+    def line(self) -> str:
+        return f"{self.name:<44} {self.median:>12,.2f} {self.unit:<12} ± {self.spread:.0%} of {len(self.values)}"
+
+
+@dataclass(slots=True)
+class Result:
+    benchmark: str
+    smoke: bool
+    series: list[Series] = field(default_factory=list)
+    bars: list[tuple[Bar, float]] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, name: str, unit: str, value: float) -> Series:
+        series = next((s for s in self.series if s.name == name), None)
+        if series is None:
+            series = Series(name, unit)
+            self.series.append(series)
+        series.values.append(value)
+        return series
+
+    def judge(self, bar: Bar, value: float) -> None:
+        self.bars.append((bar, value))
+
+    @property
+    def passed(self) -> bool:
+        """A smoke run shows that the benchmark lives, not how fast anything is."""
+        return self.smoke or all(bar.verdict(value) != "MISSED" for bar, value in self.bars)
+
+    def show(self) -> None:
+        print(f"\n{self.benchmark}{'  (smoke: the figures mean nothing)' if self.smoke else ''}")
+        for series in self.series:
+            print("  " + series.line())
+        for bar, value in self.bars:
+            word = "at most" if bar.most else "at least"
+            judged = f"{word} {bar.first:g}, goal {bar.goal:g}: {bar.verdict(value)}"
+            print(f"  {bar.name:<44} {value:>12.3f}   {judged}")
+        for note in self.notes:
+            print(f"  {note}")
+
+    def write(self, versions: Mapping[str, str]) -> Path:
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        path = RESULTS / f"{self.benchmark}{'-smoke' if self.smoke else ''}-{stamp}.json"
+        path.write_text(json.dumps({**self._about(), "versions": dict(versions), **self._figures()}, indent=2) + "\n")
+        print(f"  written to {path}")
+        return path
+
+    def _about(self) -> dict[str, Any]:
+        return {
+            "benchmark": self.benchmark,
+            "smoke": self.smoke,
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "commit": commit(),
+            "settings": self.settings,
+            "notes": self.notes,
+        }
+
+    def _figures(self) -> dict[str, Any]:
+        series = [{**asdict(s), "median": s.median, "spread": s.spread} for s in self.series]
+        bars = [{**asdict(bar), "value": value, "verdict": bar.verdict(value)} for bar, value in self.bars]
+        return {"series": series, "bars": bars}
+
+
+def commit() -> str:
+    answer = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    return answer.stdout.strip() or "unknown"
+
+
+def versions(servers: Mapping[str, str], more: Sequence[str] = ()) -> dict[str, str]:
+    tools = {name: version(name) for name in (*TOOLS, *more)}
+    return {"python": platform.python_version(), "machine": f"{platform.machine()}", **tools, **servers}
+
+
+def progress(text: str) -> None:
+    print(f"  .. {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,114 @@
+"""The servers that a benchmark measures on: its own embedded pair, with production-like settings, or given ones."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psutil
+import psycopg
+from elasticsearch import Elasticsearch
+
+from outbox.embedded import EmbeddedStack
+from outbox.store.migrations import migrate
+
+# fsync stays on: a benchmark that loses data on a crash measures something else.
+POSTGRES = {
+    "shared_buffers": "1GB",
+    "max_wal_size": "8GB",
+    "checkpoint_timeout": "15min",
+    "max_connections": "200",
+    "track_io_timing": "off",
+    "autovacuum_naptime": "10s",
+}
+
+
+@dataclass(slots=True)
+class Stack:
+    """Two servers and how to read what they cost."""
+
+    admin_url: str
+    elastic_url: str
+    embedded: EmbeddedStack | None
+
+    def client(self) -> Elasticsearch:
+        return Elasticsearch(self.elastic_url, request_timeout=120, retry_on_timeout=False, max_retries=0)
+
+    def versions(self) -> dict[str, str]:
+        with psycopg.connect(self.admin_url) as connection:
+            row = connection.execute("show server_version").fetchone()
+        return {
+            "postgresql": str(row[0]) if row else "?",
+            "elasticsearch": str(self.client().info()["version"]["number"]),
+        }
+
+    @contextmanager
+    def database(self, **parts: bool) -> Iterator[str]:
+        """A fresh, migrated database."""
+        name = f"bench_{uuid.uuid4().hex[:10]}"
+        with psycopg.connect(self.admin_url, autocommit=True) as connection:
+            connection.execute(f'create database "{name}"')
+        url = f"{self.admin_url.rsplit('/', 1)[0]}/{name}"
+        try:
+            migrate(url, **parts)
+            yield url
+        finally:
+            with psycopg.connect(self.admin_url, autocommit=True) as connection:
+                connection.execute(f'drop database "{name}" with (force)')
+
+    @contextmanager
+    def index(self) -> Iterator[str]:
+        name = f"bench-{uuid.uuid4().hex[:10]}"
+        try:
+            yield name
+        finally:
+            self.client().indices.delete(index=name, ignore_unavailable=True)
+
+    def fresh_index(self, name: str) -> None:
+        """One shard, no replicas, Elasticsearch's own defaults otherwise: the same for both sides."""
+        client = self.client()
+        client.indices.delete(index=name, ignore_unavailable=True)
+        client.indices.create(
+            index=name,
+            settings={"number_of_shards": 1, "number_of_replicas": 0, "gc_deletes": "1h"},
+            mappings={"properties": {"title": {"type": "text"}, "body": {"type": "text"}, "n": {"type": "long"}}},
+        )
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """CPU spent so far by each server, children included; nothing for servers that were given."""
+        if self.embedded is None:
+            return {}
+        return {
+            "postgresql": _tree_cpu(_owner_of(self.embedded.postgres)),
+            "elasticsearch": _tree_cpu(_owner_of(self.embedded.elasticsearch)),
+        }
+
+
+def _owner_of(server: object) -> list[psutil.Process]:
+    process = getattr(server, "_process", None)
+    return list(process.processes()) if process is not None else []
+
+
+def _tree_cpu(processes: list[psutil.Process]) -> float:
+    """Backends that have ended are in their parent's account of children."""
+    total = 0.0
+    for process in processes:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+@contextmanager
+def servers(*, heap: str = "2g") -> Iterator[Stack]:
+    """Given by OUTBOX_TEST_DATABASE_URL and OUTBOX_TEST_ELASTIC_URL, or embedded ones that end with the benchmark."""
+    database, elastic = os.environ.get("OUTBOX_TEST_DATABASE_URL"), os.environ.get("OUTBOX_TEST_ELASTIC_URL")
+    stack = EmbeddedStack(
+        database_url=database, elastic_url=elastic, es_heap=heap, pg_settings=POSTGRES, temporary=True
+    )
+    with stack:
+        own = None if database or elastic else stack
+        yield Stack(stack.database_url, stack.elastic_url, own)

@@ -1,0 +1,125 @@
+"""Real daemon processes under measurement: started, paused, watched, stopped by their own ids."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import psutil
+import psycopg
+
+LOG = Path("build/bench/daemon.log")
+
+
+def claim_seconds(since: int) -> list[float]:
+    """How long each claim took, from the daemon's own log lines behind byte `since`."""
+    with LOG.open("rb") as log:
+        log.seek(since)
+        lines = (json.loads(line) for line in log if b'"batch.claimed"' in line)
+        return [line["duration_ms"] / 1000 for line in lines]
+
+
+def settled(since: int) -> list[tuple[float, int]]:
+    """(when, how many done) of each settled batch behind byte `since`."""
+    with LOG.open("rb") as log:
+        log.seek(since)
+        lines = (json.loads(line) for line in log if b'"batch.settled"' in line)
+        return [(datetime.fromisoformat(line["ts"]).timestamp(), line["counts"].get("done", 0)) for line in lines]
+
+
+def log_size() -> int:
+    return LOG.stat().st_size if LOG.exists() else 0
+
+
+class Daemons:
+    """One or more daemons on one table. Paused by the operator's own control, so that they stay warm between rounds."""
+
+    def __init__(self, url: str, processes: list[subprocess.Popen[bytes]]) -> None:
+        self._url = url
+        self.processes = processes
+
+    def pause(self) -> None:
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            connection.execute(
+                "insert into search_outbox_controls (scope, kind, paused_by, reason)"
+                " values ('*', 'pause', 'bench', 'between rounds') on conflict do nothing"
+            )
+        time.sleep(2.5)  # obeyed within two seconds
+
+    def resume(self) -> None:
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            connection.execute("delete from search_outbox_controls where scope = '*'")
+
+    def cpu_seconds(self) -> float:
+        return sum(sum(psutil.Process(p.pid).cpu_times()[:2]) for p in self.processes)
+
+    def resident_bytes(self) -> int:
+        return sum(psutil.Process(p.pid).memory_info().rss for p in self.processes)
+
+    def wait_done(self, events: int, limit_seconds: float = 900.0) -> float:
+        """Seconds from the first claim to the last settle, by the database's clock."""
+        ends = time.monotonic() + limit_seconds
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            while time.monotonic() < ends:
+                self.check_alive()
+                row = connection.execute(
+                    "select count(*) from (select from search_outbox_events"
+                    " where processed_at is null and failed_at is null limit 1) open"
+                ).fetchone()
+                if row and row[0] == 0:
+                    return self._span(connection, events)
+                time.sleep(0.1)
+        raise TimeoutError(f"not drained within {limit_seconds:.0f} s; see {LOG}")
+
+    def _span(self, connection: psycopg.Connection, events: int) -> float:
+        row = connection.execute(
+            "select extract(epoch from max(processed_at) - min(last_attempt_at))::float8, count(*)"
+            " from search_outbox_events where status = 'done' and last_attempt_at is not null"
+        ).fetchone()
+        if row is None or row[1] != events:
+            raise RuntimeError(f"{row[1] if row else 0} of {events} are done; see {LOG}")
+        return float(row[0])
+
+    def check_alive(self) -> None:
+        for process in self.processes:
+            if process.poll() is not None:
+                raise RuntimeError(f"a daemon ended with {process.returncode}; see {LOG}")
+
+
+@contextmanager
+def daemons(
+    url: str, elastic_url: str, index: str, *, count: int = 1, settings: Mapping[str, str] | None = None
+) -> Iterator[Daemons]:
+    LOG.parent.mkdir(parents=True, exist_ok=True)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OUTBOX_", "ELASTIC_", "DATABASE_URL"))}
+    environ = {
+        **kept,
+        "DATABASE_URL": url,
+        "ELASTIC_URL": elastic_url,
+        "ELASTIC_INDEX": index,
+        "OUTBOX_METRICS_PORT": "0",
+        "OUTBOX_LOG_FORMAT": "json",
+        "OUTBOX_LOG_LEVEL": "warning",
+        **(settings or {}),
+    }
+    processes: list[subprocess.Popen[bytes]] = []
+    with LOG.open("ab") as log:
+        try:
+            for _ in range(count):
+                command = [sys.executable, "-m", "outbox", "run"]
+                processes.append(subprocess.Popen(command, env=environ, stdout=log, stderr=log))
+            yield Daemons(url, processes)
+        finally:
+            for process in processes:
+                process.terminate()
+            for process in processes:
+                try:
+                    process.wait(40)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
