@@ -82,9 +82,9 @@ class Claimer:
 
     def _trial(self, lane: int, target: str) -> Taken:
         """One row goes ahead once the probe finds nothing wrong; where none waits, the probe's word is enough."""
-        if self.gate.still_broken(target):
-            return Taken(None, wait_seconds=self.gate.wait_seconds())
         try:
+            if self.gate.still_broken(target):
+                return Taken(None, wait_seconds=self.gate.wait_seconds())
             claimed = self._claim_one(lane, target)
         except Exception:
             self.gate.give_up_probe(target)

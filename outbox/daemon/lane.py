@@ -12,6 +12,7 @@ from outbox.daemon.projector import Projector, Report
 from outbox.errors import OutboxError
 from outbox.facts import Announce, Beat, DatabaseBack, DatabaseLost, Warned
 from outbox.policy.breaker import Pace
+from outbox.policy.outcome import Failure
 from outbox.ports import Clock
 
 FIRST_IDLE_SECONDS: Final = 0.01  # doubles up to the poll interval: the latency of the first event after a busy spell
@@ -58,10 +59,12 @@ class Lane:
             return self._idle() if taken.wait_seconds is None else taken.wait_seconds
         self._idle_seconds = FIRST_IDLE_SECONDS
         report = self._project(taken)
-        if report.unreachable is None:
-            self.pace.succeeded()
-            return 0.0
-        return self._outage(report)
+        if report.unreachable is not None:
+            return self._outage(report.unreachable)
+        if report.stalled:
+            return self.pace.failed(random.random())  # noqa: S311
+        self.pace.succeeded()
+        return 0.0
 
     def _project(self, taken: Taken) -> Report:
         assert taken.claimed is not None
@@ -71,15 +74,21 @@ class Lane:
             if taken.trial is not None:
                 self.gate.give_up_probe(taken.trial)
             raise
-        if taken.trial is not None and report.unreachable is None and not report.systemic:
-            self.gate.resume(taken.trial)
+        if taken.trial is not None:
+            self._end_trial(taken.trial, report)
         return report
 
-    def _outage(self, report: Report) -> float:
+    def _end_trial(self, target: str, report: Report) -> None:
+        """Any answer ends an outage of everything; a target is open again only when nothing systemic was met."""
+        if report.unreachable is None and (target == EVERYTHING or not report.systemic):
+            self.gate.resume(target)
+        else:
+            self.gate.give_up_probe(target)
+
+    def _outage(self, failure: Failure) -> float:
         """`pause`: the breaker waits and probes, nothing is spent. `count`: the lane slows down."""
-        assert report.unreachable is not None
         if self.pause_on_outage:
-            self.gate.pause(EVERYTHING, report.unreachable.reason, report.unreachable.error)
+            self.gate.pause(EVERYTHING, failure.reason, failure.error)
             return self.gate.wait_seconds()
         return self.pace.failed(random.random())  # noqa: S311
 

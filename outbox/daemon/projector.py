@@ -20,16 +20,29 @@ from outbox.facts import Announce, LeaseLost
 from outbox.policy.coalesce import Stack, coalesce
 from outbox.policy.document import Addressing
 from outbox.policy.event import DELETE
-from outbox.policy.outcome import Failure, Outcome, Written
+from outbox.policy.outcome import Failure, FailureClass, Outcome, Written
 from outbox.ports import Claimed, DocumentSource, EventStore, NewerDelete, Settled, Sink, WriteReport
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Report:
     """How the batch went, for the lane's next step."""
 
     unreachable: Failure | None = None
     systemic: bool = False
+    sent: bool = False
+    judged: bool = False  # the sink said yes or no to one document at least
+
+    @property
+    def stalled(self) -> bool:
+        """All that was sent met overload or an error of the server's: more of the same would not help it."""
+        return self.sent and not self.judged
+
+    def learn(self, written: WriteReport, systemic: bool) -> None:
+        self.unreachable = written.unreachable
+        self.systemic = self.systemic or systemic
+        self.sent = self.sent or bool(written.outcomes)
+        self.judged = self.judged or not all(map(_is_transient, written.outcomes))
 
 
 @dataclass(slots=True)
@@ -123,20 +136,20 @@ class Projector:
 
     def _deliver(self, deliveries: list[Delivery], batch: Batch) -> Report:
         """Send portion after portion; a document refused for good makes room for its next older event."""
-        systemic = False
+        report = Report()
         while deliveries:
             again: list[Stack] = []
             for portion in batch.bodies.portions(deliveries):
                 deadline = min(self.request_deadline_seconds, batch.holding.remaining() - 0.5)
                 if deadline < 1.0 or batch.holding.half_spent() or batch.holding.lost:
-                    return Report(systemic=systemic)
-                sent = self.judge.not_paused(portion) if systemic else portion
-                report = self._send(sent, batch, deadline, again)
-                systemic = self.judge.pause_targets(sent, report) or systemic
+                    return report
+                sent = self.judge.not_paused(portion) if report.systemic else portion
+                written = self._send(sent, batch, deadline, again)
+                report.learn(written, self.judge.pause_targets(sent, written))
                 if report.unreachable is not None:
-                    return Report(report.unreachable, systemic)
+                    return report
             deliveries = self._deliveries(again, batch)
-        return Report(systemic=systemic)
+        return report
 
     def _send(self, portion: list[Delivery], batch: Batch, deadline: float, again: list[Stack]) -> WriteReport:
         for delivery, failure in batch.bodies.fill(portion):
@@ -184,6 +197,10 @@ class Projector:
         if settled.lost:
             self.announce(LeaseLost(token, len(settled.lost), "settle"))
         self.announce(verdicts.summary(token, lane, settled.lost, took, settling))
+
+
+def _is_transient(outcome: Outcome) -> bool:
+    return isinstance(outcome, Failure) and outcome.failure_class is FailureClass.TRANSIENT
 
 
 def dice() -> float:

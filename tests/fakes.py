@@ -1,0 +1,168 @@
+"""Owns a small queue in memory that keeps the store's rules, for tests that need no database. The contract suite of the
+event store runs on it and on PostgreSQL alike, so that it cannot drift away."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from outbox.policy.event import Event
+from outbox.policy.settle import Done, Failed, Released, RetryLater, Settlement
+from outbox.ports import Claimed, ClaimOrder, NewerDelete, Settled
+from tests.fixtures.events import BODY, an_event
+
+MOST_ABANDONED = 6
+
+
+@dataclass
+class Row:
+    """What a test looks at. `payload` is the text that was written."""
+
+    event: Event
+    payload: bytes | None
+    status: str = "pending"
+    due_in: float | None = None
+    token: UUID | None = None
+    error_reason: str | None = None
+    dead_reason: str | None = None
+
+    @property
+    def attempts(self) -> int:
+        return self.event.attempts
+
+    @property
+    def abandoned_count(self) -> int:
+        return self.event.abandoned_count
+
+    @property
+    def op(self) -> str:
+        return self.event.op
+
+
+@dataclass
+class MemoryQueue:
+    """The table and the leases."""
+
+    rows: dict[UUID, Row] = field(default_factory=dict)
+    leases: dict[UUID, list[UUID]] = field(default_factory=dict)
+
+    def produce(self, entity_id: str = "1", op: str = "upsert", payload: bytes | None = BODY, **values: object) -> UUID:
+        seq = len(self.rows) + 1
+        payload = payload if op == "upsert" else None
+        event = an_event(
+            **{"seq": seq, "entity_id": entity_id, "op": op, "payload": payload, "attempts": 0, **values}  # type: ignore[arg-type]
+        )
+        self.rows[event.id] = Row(event, payload)
+        return event.id
+
+    def set(self, id: UUID, **values: object) -> None:
+        self.rows[id].event = self.rows[id].event._replace(**values)
+
+    def take_back(self, token: UUID, *, dead: bool) -> int:
+        taken = [self.rows[id] for id in self.leases.pop(token, []) if self._held(id, token)]
+        for row in taken:
+            abandoned = row.event.abandoned_count + int(dead)
+            row.event = row.event._replace(abandoned_count=abandoned)
+            row.status = "failed" if abandoned >= MOST_ABANDONED else "pending"
+            if row.status == "failed":
+                row.error_reason = row.dead_reason = "crash_suspect"
+        return len(taken)
+
+    def _held(self, id: UUID, token: UUID) -> bool:
+        row = self.rows[id]
+        return row.token == token and row.status == "processing"
+
+
+@dataclass
+class MemoryEvents:
+    """One worker's view of the queue. What is due later is not due before the test says so (`due_in` None or 0)."""
+
+    queue: MemoryQueue = field(default_factory=MemoryQueue)
+    lost_replies: int = 0  # so many settles are applied and answered by an exception
+    lost_reply: Exception | None = None
+
+    def claim(self, order: ClaimOrder) -> Claimed:
+        pending = [row for row in self.queue.rows.values() if row.status == "pending" and not row.due_in]
+        if order.entity_type is not None:
+            pending = [row for row in pending if row.event.entity_type == order.entity_type]
+        if order.suspects:
+            most = order.suspects if order.suspects < 3 else 10**9
+            picked = [row for row in pending if order.suspects <= row.event.abandoned_count <= most]
+        else:
+            picked = [row for row in pending if not row.event.abandoned_count and row.event.seq >= order.floor]
+        taken = [self._take(row, order) for row in picked[: order.limit]]
+        if taken:
+            self.queue.leases[order.token] = [event.id for event in taken]
+        return Claimed(order.token, taken, order)
+
+    def claim_within_quota(self, order: ClaimOrder) -> Claimed:
+        return self.claim(order)
+
+    def _take(self, row: Row, order: ClaimOrder) -> Event:
+        large = row.payload is not None and len(row.payload) >= 65_536
+        row.event = row.event._replace(
+            attempts=row.event.attempts + 1,
+            retried=row.due_in is not None or bool(order.suspects),
+            payload=None if large else row.payload,
+            payload_bytes=None if row.payload is None else len(row.payload),
+        )
+        row.status, row.due_in, row.token = "processing", None, order.token
+        return row.event
+
+    def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]]) -> Settled:
+        mine = set(self.queue.leases.pop(token, ()))
+        for id, settlement in settlements:
+            if id in mine and self.queue._held(id, token):
+                self._apply(self.queue.rows[id], settlement)
+        if self.lost_replies:
+            self.lost_replies -= 1
+            raise self.lost_reply or AssertionError("no reply")
+        lost = [id for id, _ in settlements if self._is_lost(id, token)]
+        return Settled(len(settlements) - len(lost), lost)
+
+    def _is_lost(self, id: UUID, token: UUID) -> bool:
+        row = self.queue.rows.get(id)
+        if row is None or row.token != token:
+            return True
+        return row.status == "pending" and row.due_in is None
+
+    def _apply(self, row: Row, settlement: Settlement) -> None:
+        row.error_reason = row.dead_reason = None
+        match settlement:
+            case Done(as_delete=as_delete):
+                row.status = "done"
+                row.event = row.event._replace(op="delete" if as_delete else row.event.op)
+            case RetryLater(delay_seconds=delay, failure=failure):
+                row.status, row.due_in, row.error_reason = "pending", delay, failure.reason
+            case Failed(failure=failure, dead_reason=dead_reason):
+                row.status, row.error_reason, row.dead_reason = "failed", failure.reason, dead_reason
+            case Released(delay_seconds=delay, failure=released):
+                row.status, row.due_in = "pending", delay
+                row.error_reason = released.reason if released else None
+                row.event = row.event._replace(attempts=max(row.event.attempts - 1, 0))
+
+    def renew(self, token: UUID) -> bool:
+        return token in self.queue.leases
+
+    def release(self, token: UUID) -> int:
+        held = [self.queue.rows[id] for id in self.queue.leases.pop(token, []) if self.queue._held(id, token)]
+        for row in held:
+            row.status, row.event = "pending", row.event._replace(attempts=max(row.event.attempts - 1, 0))
+        return len(held)
+
+    def payloads(self, ids: Sequence[UUID]) -> Mapping[UUID, bytes]:
+        found = {id: self.queue.rows[id].payload for id in ids if id in self.queue.rows}
+        return {id: payload for id, payload in found.items() if payload is not None}
+
+    def newer_deletes(self, token: UUID, ids: Sequence[UUID]) -> Mapping[UUID, NewerDelete]:
+        done = [r.event for r in self.queue.rows.values() if r.status == "done" and r.op == "delete"]
+        found: dict[UUID, NewerDelete] = {}
+        for event in (self.queue.rows[id].event for id in ids):
+            same = [d for d in done if _document(d) == _document(event) and d.order > event.order]
+            if same and event.op == "upsert":
+                newest = max(same, key=lambda d: d.order)
+                found[event.id] = NewerDelete(newest.event_version, newest.routing)
+        return found
+
+
+def _document(event: Event) -> tuple[str, str, str | None]:
+    return (event.entity_type, event.entity_id, event.routing)

@@ -1,0 +1,245 @@
+"""One lane step by step, on a queue and a sink in memory: what it does next, and that no fault ends it."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from outbox.daemon.claiming import Kinds
+from outbox.daemon.gate import EVERYTHING
+from outbox.errors import DatabaseDown
+from outbox.facts import DatabaseBack, DatabaseLost, SinkPaused, SinkResumed, Warned
+from outbox.policy.backoff import Backoff
+from outbox.policy.outcome import Failure, Reason
+from outbox.policy.settle import RetryPolicy
+from outbox.ports import Action, ClaimOrder, WriteReport
+from tests.fakes import MemoryEvents
+from tests.fixtures.inprocess import INDEX, InProcess, Parts
+from tests.fixtures.sinks import MemorySink
+
+AWAY = Failure(Reason.CONNECT, "nobody there", whole=True)
+BLOCKED = Failure(Reason.ES_BLOCKED, "a write block", whole=True)
+BUSY = Failure(Reason.ES_429, "too busy")
+COUNT = RetryPolicy(10, Backoff(1.0, 300.0), outage_spends_attempts=True)
+PAUSE = RetryPolicy(10, Backoff(1.0, 300.0), outage_spends_attempts=False)
+
+
+class MoodySink(MemorySink):
+    """`systemic`: every write meets it. `probed`: what a probe says, apart from what writes meet."""
+
+    systemic: Failure | None = None
+    probed: Failure | None = None
+
+    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+        if self.systemic is not None:
+            return WriteReport([self.systemic] * len(actions))
+        return super().write(actions, deadline_seconds)
+
+    def probe(self, target: str) -> Failure | None:
+        return self.probed
+
+
+class Memory:
+    """A lane and all that it touches."""
+
+    def __init__(self, retry: RetryPolicy = COUNT, kinds: Kinds | None = None) -> None:
+        self.events = MemoryEvents()
+        self.queue = self.events.queue
+        self.sink = MoodySink()
+        self.worker = InProcess(Parts(self.events, self.sink, retry=retry, kinds=kinds or Kinds()))
+        self.lane, self.gate, self.clock = self.worker.lane, self.worker.gate, self.worker.clock
+
+    def produce(self, n: int = 1, **values: object) -> None:
+        for number in range(n):
+            self.queue.produce(str(len(self.queue.rows) + number), **values)  # type: ignore[arg-type]
+
+    def statuses(self) -> set[str]:
+        return {row.status for row in self.queue.rows.values()}
+
+    def steps(self, n: int, seconds: float = 1.0) -> None:
+        for _ in range(n):
+            self.lane.step()
+            self.clock.passes(seconds)
+
+
+@pytest.fixture
+def memory() -> Memory:
+    return Memory()
+
+
+def test_a_busy_lane_does_not_rest(memory: Memory) -> None:
+    memory.produce(600)
+    assert [memory.lane.step() for _ in range(2)] == [0.0, 0.0]
+    assert memory.statuses() == {"done"}
+
+
+def test_an_idle_lane_rests_longer_and_longer_up_to_the_poll_interval(memory: Memory) -> None:
+    rests = [memory.lane.step() for _ in range(12)]
+    assert 0.007 < rests[0] < 0.013
+    assert all(0.375 <= rest <= 0.625 for rest in rests[7:])
+    memory.produce()
+    memory.lane.step()
+    assert memory.lane.step() < 0.02
+
+
+def test_under_count_an_outage_slows_the_lane_down_and_touches_one_batch_a_wait(memory: Memory) -> None:
+    memory.produce(5_000)
+    memory.sink.away = AWAY
+    rests = [memory.lane.step() for _ in range(6)]
+    for rest, ceiling in zip(rests, [1, 2, 4, 8, 10, 10], strict=True):
+        assert ceiling / 2 <= rest <= ceiling
+    assert sum(row.attempts for row in memory.queue.rows.values()) == 6 * 500
+    memory.sink.away = None
+    assert memory.lane.step() == 0.0
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [BUSY, Failure(Reason.ES_5XX, "no shards", whole=True), Failure(Reason.TIMEOUT, "slow")],
+    ids=["every item 429", "every item 503", "every item timed out"],
+)
+@pytest.mark.parametrize("retry", [COUNT, PAUSE], ids=["count", "pause"])
+def test_a_batch_that_failed_as_a_whole_slows_the_lane_down_although_the_server_answers(
+    failure: Failure, retry: RetryPolicy
+) -> None:
+    memory = Memory(retry)
+    memory.produce(5_000)
+    memory.sink.refuse = lambda _: failure
+    rests = [memory.lane.step() for _ in range(3)]
+    for rest, ceiling in zip(rests, [1, 2, 4], strict=True):
+        assert ceiling / 2 <= rest <= ceiling
+    memory.sink.refuse = lambda _: None
+    assert memory.lane.step() == 0.0
+
+
+def test_one_document_that_got_through_keeps_the_lane_going(memory: Memory) -> None:
+    memory.produce(10)
+    memory.sink.refuse = lambda action: None if action.id == "article:0" else BUSY
+    assert memory.lane.step() == 0.0
+
+
+def test_under_pause_an_outage_spends_nothing_and_stops_all_claims_until_a_probe_and_a_row_got_through() -> None:
+    memory = Memory(PAUSE)
+    memory.produce(2_000)
+    memory.sink.away = memory.sink.probed = AWAY
+    memory.steps(60)
+    assert memory.gate.snapshot() == {EVERYTHING: "connect"}
+    assert {row.attempts for row in memory.queue.rows.values()} == {0}
+    memory.sink.away = memory.sink.probed = None
+    memory.steps(10)
+    assert memory.statuses() == {"done"}
+    assert {row.attempts for row in memory.queue.rows.values()} == {1}
+    assert [type(f) for f in memory.worker.facts if isinstance(f, SinkPaused | SinkResumed)] == [
+        SinkPaused,
+        SinkResumed,
+    ]
+
+
+def test_a_systemic_refusal_pauses_the_target_gives_all_back_and_goes_on_by_itself(memory: Memory) -> None:
+    memory.produce(2_000)
+    memory.sink.systemic = memory.sink.probed = BLOCKED
+    memory.steps(60)
+    assert memory.gate.snapshot() == {INDEX: "es_blocked"}
+    assert {row.attempts for row in memory.queue.rows.values()} == {0}
+    memory.sink.systemic = memory.sink.probed = None
+    memory.steps(10)
+    assert memory.statuses() == {"done"}
+
+
+def test_a_probe_that_finds_nothing_wrong_lets_one_row_ahead_only(memory: Memory) -> None:
+    """What a probe cannot see, one row finds out; the others do not pay for it."""
+    memory.produce(2_000)
+    memory.sink.systemic = BLOCKED
+    memory.lane.step()
+    claimed = sum(row.status == "processing" for row in memory.queue.rows.values())
+    memory.clock.passes(1)
+    seen: list[int] = []
+    memory.sink.write = lambda actions, _: (seen.append(len(actions)), WriteReport([BLOCKED] * len(actions)))[1]  # type: ignore[method-assign]
+    memory.steps(20)
+    assert (claimed, set(seen)) == (0, {1})
+
+
+def test_a_trial_that_ends_in_an_outage_is_tried_again(memory: Memory) -> None:
+    """The block is gone, but the server falls over just then: the target must not stay paused for ever."""
+    memory.produce(10)
+    memory.sink.systemic = BLOCKED
+    memory.lane.step()
+    memory.sink.systemic, memory.sink.away = None, AWAY
+    memory.steps(10)
+    memory.sink.away = None
+    memory.steps(30)
+    assert memory.statuses() <= {"done", "pending"}
+    assert not memory.gate.paused_targets()
+
+
+def test_an_outage_that_ends_in_a_missing_index_ends_with_the_index() -> None:
+    """Under `pause`: the server is back, its index is not. The outage is over, the index pauses on its own."""
+    memory = Memory(PAUSE)
+    memory.produce(10)
+    memory.sink.away = memory.sink.probed = AWAY
+    memory.steps(3)
+    missing = Failure(Reason.ES_INDEX_MISSING, "no such index", whole=True)
+    memory.sink.away = memory.sink.probed = None
+    memory.sink.systemic = missing
+    memory.steps(10)
+    assert memory.gate.snapshot() == {INDEX: "es_index_missing"}
+    memory.sink.systemic = None
+    memory.steps(10)
+    assert memory.statuses() == {"done"}
+
+
+def test_a_probe_that_raises_does_not_keep_the_target_paused_for_ever(memory: Memory) -> None:
+    memory.produce(10)
+    memory.sink.systemic = BLOCKED
+    memory.lane.step()
+    memory.clock.passes(10)
+    real, memory.gate._probe = memory.gate._probe, lambda _: 1 / 0  # type: ignore[return-value]
+    memory.lane.step()
+    assert [fact.event for fact in memory.worker.of(Warned)] == ["lane.error"]
+    memory.gate._probe, memory.sink.systemic = real, None
+    memory.steps(10)
+    assert memory.statuses() == {"done"}
+
+
+def test_a_pause_ends_by_the_probes_word_where_no_row_waits(memory: Memory) -> None:
+    memory.gate.pause(INDEX, "es_blocked", "")
+    memory.clock.passes(1)
+    assert memory.lane.step() == 0.0
+    assert not memory.gate.paused_targets()
+
+
+def test_a_database_that_is_away_is_said_once_and_its_return_too(memory: Memory) -> None:
+    memory.produce(1)
+    claim = memory.events.claim
+
+    def down(order: ClaimOrder) -> None:
+        raise DatabaseDown("gone")
+
+    memory.events.claim = down  # type: ignore[method-assign, assignment]
+    rests = []
+    for _ in range(20):
+        rests.append(memory.lane.step())
+        memory.clock.passes(1)
+    assert max(rests) <= 5 * 1.25
+    memory.events.claim = claim  # type: ignore[method-assign]
+    memory.lane.step()
+    told = [type(f) for f in memory.worker.facts if isinstance(f, DatabaseLost | DatabaseBack)]
+    assert told == [DatabaseLost, DatabaseBack]
+    assert memory.statuses() == {"done"}
+
+
+def test_a_bug_is_said_and_does_not_end_the_lane(memory: Memory) -> None:
+    memory.lane.claimer = None  # type: ignore[assignment]
+    assert memory.lane.step() > 0
+    assert memory.worker.of(Warned)[0].message.startswith("AttributeError")
+
+
+def test_an_operators_pause_stops_all_claims(memory: Memory) -> None:
+    from outbox.daemon.gate import Control
+
+    memory.produce(1)
+    memory.gate.obey([Control("*", "ann", "upgrade")])
+    assert memory.lane.step() == 0.5
+    assert memory.statuses() == {"pending"}
+    memory.gate.obey([])
+    memory.lane.step()
+    assert memory.statuses() == {"done"}
