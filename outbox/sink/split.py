@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from outbox.policy.classify import RequestVerdict, Split
+from outbox.policy.classify import RequestVerdict, Split, whole
 from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Outcome, Reason
 
 Span = tuple[int, int]
@@ -62,7 +62,7 @@ class Search:
 
     def _stopped(self) -> Failure | None:
         if self.away is None and self.enough():
-            return Failure(Reason.TIMEOUT, "not sent: this batch had no more time", whole=True)
+            return whole(Reason.TIMEOUT, "not sent: this batch had no more time")
         return self.away
 
     def _after_loss(self, start: int, stop: int, lost: Lost) -> list[Span]:
