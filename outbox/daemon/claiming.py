@@ -1,6 +1,5 @@
 """Takes a lane's next batch: the gate says whether, the orders say what, the store gives rows. Projects nothing."""
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -63,8 +62,7 @@ class Claimer:
     announce: Announce
     limit: Callable[[], int]  # what AIMD allows now
     _turn: dict[int, int] = field(default_factory=dict)
-    _suspects_next: bool = True
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _fresh_next: set[str | None] = field(default_factory=set)  # types whose last batch was one of suspects
 
     def take(self, lane: int) -> Taken:
         """The cases: stopped by an operator; a probe is due; everything is paused; or claim."""
@@ -121,15 +119,17 @@ class Claimer:
         return self._ask(lane, order, quota=self.kinds.limited(kind))
 
     def _suspects(self, lane: int, kind: str | None) -> Claimed | None:
-        """Every other batch of the first lane may be one of suspects: they neither starve nor hold up the rest."""
+        """Every other batch of a type in the first lane may be one of suspects: they neither starve nor hold up the
+        rest."""
         if lane != 0:
             return None
-        self._suspects_next = not self._suspects_next
-        if self._suspects_next:
+        if kind in self._fresh_next:
+            self._fresh_next.remove(kind)
             return None
         for order in self.orders.suspects(kind):
             claimed = self._ask(lane, order, quota=kind is not None and self.kinds.limited(kind))
             if claimed is not None:
+                self._fresh_next.add(kind)
                 return claimed
         return None
 

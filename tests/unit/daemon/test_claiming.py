@@ -1,0 +1,115 @@
+"""What a lane takes: suspects neither starve nor hold up the rest, types take turns, pauses are kept."""
+
+from collections import Counter
+
+import pytest
+
+from outbox.daemon.claiming import Kinds
+from outbox.daemon.gate import Control
+from outbox.policy.outcome import Failure, Reason
+from tests.fakes import MemoryEvents
+from tests.fixtures.inprocess import InProcess, Parts
+from tests.fixtures.sinks import MemorySink
+
+
+def a_worker(kinds: Kinds | None = None, batch_size: int = 10) -> tuple[InProcess, MemoryEvents]:
+    events = MemoryEvents()
+    parts = Parts(events, MemorySink(), kinds=kinds or Kinds(), batch_size=batch_size, index_of=str)
+    return InProcess(parts), events
+
+
+def by_type(*names: str, **values: object) -> Kinds:
+    return Kinds(always=True, indexed=True, open=names, **values)  # type: ignore[arg-type]
+
+
+def taken(worker: InProcess, lane: int = 0) -> str | None:
+    """The type of the next batch, `?` before it when it is one of suspects."""
+    claimed = worker.claimer.take(lane).claimed
+    if claimed is None:
+        return None
+    return ("?" if claimed.order.suspects else "") + claimed.events[0].entity_type
+
+
+@pytest.mark.parametrize("names", [["article"], ["a", "b"], ["a", "b", "c"], ["a", "b", "c", "d"]])
+def test_suspects_of_every_type_are_claimed_while_fresh_rows_of_all_types_wait(names: list[str]) -> None:
+    worker, events = a_worker(by_type(*names) if len(names) > 1 else None)
+    for name in names:
+        for _ in range(2_000):
+            events.queue.produce("x", entity_type=name)
+        events.queue.produce("s", entity_type=name, abandoned_count=1)
+    seen: Counter[str | None] = Counter()
+    for _ in range(40):
+        seen[taken(worker)] += 1
+        worker.clock.passes(1)
+    assert all(seen[f"?{name}"] == 1 for name in names), seen
+    assert all(seen[name] >= 5 for name in names), seen
+
+
+def test_suspects_hold_up_at_most_every_other_batch_of_one_lane() -> None:
+    worker, events = a_worker()
+    for number in range(400):
+        events.queue.produce("x", abandoned_count=3 if number % 2 else 0)
+    assert [taken(worker) for _ in range(6)] == ["?article", "article", "?article", "article", "?article", "article"]
+    assert [taken(worker, lane=1) for _ in range(3)] == ["article"] * 3
+
+
+def test_lanes_begin_at_different_types_and_take_turns() -> None:
+    worker, events = a_worker(by_type("a", "b"))
+    for name in "ab":
+        for _ in range(100):
+            events.queue.produce("x", entity_type=name)
+    assert [taken(worker, lane=1) for _ in range(4)] == ["b", "a", "b", "a"]
+    assert [taken(worker, lane=0) for _ in range(4)] == ["a", "b", "a", "b"]
+
+
+def test_a_type_that_has_nothing_left_costs_the_others_no_batch() -> None:
+    worker, events = a_worker(by_type("a", "b"))
+    for _ in range(40):
+        events.queue.produce("x", entity_type="b")
+    assert [taken(worker, lane=1) for _ in range(5)] == ["b", "b", "b", "b", None]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ({"only": frozenset("a")}, ["a"]),
+        ({"never": frozenset("a")}, ["b", "c"]),
+        ({"stopped": frozenset("ab")}, ["c"]),
+        ({}, ["a", "b", "c"]),
+    ],
+    ids=["only these", "all but these", "stopped by an operator", "all"],
+)
+def test_a_process_claims_the_types_that_it_is_for(chosen: dict[str, frozenset[str]], expected: list[str]) -> None:
+    assert by_type("a", "b", "c", **chosen).claimable(frozenset()) == expected
+
+
+def test_a_paused_target_stops_its_types_and_no_others() -> None:
+    worker, events = a_worker(by_type("a", "b", index_of=str))
+    for name in "ab":
+        for _ in range(100):
+            events.queue.produce("x", entity_type=name)
+    worker.parts.sink.away = Failure(Reason.ES_BLOCKED, "x")  # type: ignore[attr-defined]
+    worker.gate.pause("a", "es_blocked", "")
+    assert {taken(worker, lane=1) for _ in range(6)} == {"b"}
+
+
+def test_with_one_index_a_paused_target_stops_everything() -> None:
+    worker, events = a_worker()
+    events.queue.produce("x")
+    worker.gate.pause("articles", "es_blocked", "")
+    found = worker.claimer.take(0)
+    assert found.claimed is None
+    assert found.wait_seconds is not None
+
+
+def test_a_pause_of_one_type_claims_by_type_only_where_the_twins_are() -> None:
+    assert not Kinds(indexed=False, stopped=frozenset("a")).by_type
+    assert Kinds(indexed=True, stopped=frozenset("a")).by_type
+    assert not Kinds(indexed=True).by_type
+
+
+def test_an_operators_pause_of_everything_claims_nothing() -> None:
+    worker, events = a_worker()
+    events.queue.produce("x")
+    worker.gate.obey([Control("*", "ann", "x")])
+    assert taken(worker) is None
