@@ -1,0 +1,69 @@
+"""The verdicts of a batch: one an event, and counts that add up to what the batch still held."""
+
+from uuid import uuid4
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outbox.daemon.batch import Verdicts
+from outbox.facts import AttemptFailed
+from outbox.policy.outcome import DeadReason, Failure, Reason
+from outbox.policy.settle import DONE, MISSING_DONE, SUPERSEDED, Done, Failed, Released, RetryLater, Settlement
+from tests.fixtures.events import an_event
+
+FAILURE = Failure(Reason.ES_5XX, "x")
+VERDICTS: list[Settlement] = [
+    DONE,
+    SUPERSEDED,
+    MISSING_DONE,
+    Done(as_delete=True),
+    RetryLater(1.0, FAILURE),
+    Released("braked"),
+    Failed(FAILURE, DeadReason.NON_RETRYABLE),
+]
+GIVEN = st.lists(st.tuples(st.sampled_from(VERDICTS), st.booleans(), st.sampled_from("ab")), max_size=60)
+
+
+@given(GIVEN)
+def test_the_counts_add_up_to_the_rows_that_the_batch_still_held(given_: list[tuple[Settlement, bool, str]]) -> None:
+    events = [an_event(seq, entity_type=kind) for seq, (_, _, kind) in enumerate(given_)]
+    verdicts = Verdicts(events)
+    for event, (verdict, _, _) in zip(events, given_, strict=True):
+        verdicts.give(event, verdict)
+    lost = [event.id for event, (_, gone, _) in zip(events, given_, strict=True) if gone]
+    summary = verdicts.summary(uuid4(), 0, lost, 1.0, 0.1)
+    held = len(events) - len(lost)
+    assert summary.done + summary.retried + summary.released + summary.failed == held
+    assert sum(summary.by_type.values()) == held
+    assert summary.superseded + summary.missing <= summary.done
+    assert summary.lost == len(lost)
+    assert len(verdicts.failed_attempts(lost)) == summary.retried + summary.failed
+
+
+def test_whoever_was_not_sent_goes_back_and_keeps_no_other_verdict() -> None:
+    sent, waiting = an_event(1), an_event(2)
+    verdicts = Verdicts([sent, waiting])
+    verdicts.give(sent, DONE)
+    verdicts.release_rest("not_sent")
+    assert verdicts.settlements() == [(sent.id, DONE), (waiting.id, Released("not_sent"))]
+
+
+def test_only_attempts_that_failed_are_told_one_by_one() -> None:
+    events = [an_event(seq) for seq in range(len(VERDICTS))]
+    verdicts = Verdicts(events)
+    for event, verdict in zip(events, VERDICTS, strict=True):
+        verdicts.give(event, verdict)
+    told = verdicts.failed_attempts([])
+    assert told == [
+        AttemptFailed(events[4], FAILURE, 1.0),
+        AttemptFailed(events[6], FAILURE, None, DeadReason.NON_RETRYABLE),
+    ]
+    assert verdicts.failed_attempts([events[4].id]) == told[1:]
+
+
+def test_only_first_attempts_that_are_done_have_a_latency() -> None:
+    first, second = an_event(1, age_seconds=2.0), an_event(2, attempts=2, age_seconds=900.0)
+    verdicts = Verdicts([first, second])
+    verdicts.give(first, DONE)
+    verdicts.give(second, DONE)
+    assert list(verdicts.summary(uuid4(), 0, [], 0.5, 0.1).first_ages_seconds) == [2.5]

@@ -1,0 +1,156 @@
+"""What a claim asks for: the floor, the share of retries, suspects; and which upserts are out of order."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outbox.daemon.order import IN_ORDER_AFTER_SECONDS, Floor, Horizon, Orders
+from outbox.ports import Claimed, ClaimOrder
+from tests.fixtures.events import Time, an_event
+
+
+def answer(orders: Orders, order: ClaimOrder, *seqs: int, took: float = 0.001, **values: object) -> None:
+    orders.came_back(Claimed(order.token, [an_event(seq, **values) for seq in seqs], order), took)
+
+
+# Floor
+
+
+def test_the_floor_follows_the_claims_and_only_the_timer_goes_back_to_nothing() -> None:
+    clock = Time()
+    orders = Orders(clock, 2)
+    first = orders.fresh(2)
+    assert first.floor == 0
+    answer(orders, first, 10, 11)
+    assert orders.fresh(2).floor == 11
+    clock.passes(1.9)
+    assert orders.fresh(2).floor == 11
+    clock.passes(0.2)
+    assert [orders.fresh(2).floor for _ in range(3)] == [0, 11, 11], "one lane of the process, not all of them"
+
+
+def test_a_full_claim_from_nothing_lowers_the_floor_to_rows_that_were_committed_late() -> None:
+    clock = Time()
+    orders = Orders(clock, 2)
+    answer(orders, orders.fresh(2), 1_000, 1_001)
+    clock.passes(3)
+    answer(orders, orders.fresh(2), 5, 6)
+    assert orders.fresh(2).floor == 6
+
+
+def test_the_look_from_nothing_comes_less_often_while_it_is_slow() -> None:
+    floor = Floor(value=100)
+    for _ in range(5):
+        floor.advance(0, 100, False, 0.06)
+    assert floor.interval == 10.0
+    floor.advance(0, 100, False, 0.01)
+    assert floor.interval == 2.0
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 1_000), st.booleans()), max_size=50))
+def test_the_floor_is_never_above_the_highest_row_that_was_claimed(steps: list[tuple[bool, int, bool]]) -> None:
+    floor, highest = Floor(), 0
+    for from_nothing, seq, full in steps:
+        highest = max(highest, seq)
+        floor.advance(0 if from_nothing else floor.value, seq, full, 0.0)
+        assert floor.value <= highest
+
+
+def test_each_type_has_a_floor_of_its_own() -> None:
+    orders = Orders(Time(), 2)
+    answer(orders, orders.fresh(2, "a"), 10, 11)
+    assert orders.fresh(2, "a").floor == 11
+    assert orders.fresh(2, "b").floor == 0
+
+
+def test_retries_do_not_lift_the_floor() -> None:
+    orders = Orders(Time(), 2)
+    answer(orders, orders.fresh(2), 900, 901, attempts=2, retried=True)
+    assert orders.fresh(2).floor == 0
+
+
+# Retries
+
+
+def test_retries_take_half_of_a_batch_while_fresh_rows_wait_and_all_of_it_when_none_do() -> None:
+    orders = Orders(Time(), 10)
+    first = orders.fresh(10)
+    assert first.retry_limit == 5
+    answer(orders, first, 1)
+    assert orders.fresh(10).retry_limit == 10
+    answer(orders, orders.fresh(10), *range(10))
+    assert orders.fresh(10).retry_limit == 5
+    assert orders.fresh(1).retry_limit == 1
+
+
+# Suspects
+
+
+def test_suspects_are_asked_for_fifty_five_and_one_at_a_time() -> None:
+    asked = Orders(Time(), 500).suspects()
+    assert [(order.suspects, order.limit) for order in asked] == [(1, 50), (2, 5), (3, 1)]
+
+
+def test_suspects_never_come_in_larger_batches_than_the_setting() -> None:
+    assert [order.limit for order in Orders(Time(), 3).suspects()] == [3, 3, 1]
+
+
+def test_a_process_looks_for_suspects_once_a_second_until_it_finds_some() -> None:
+    clock = Time()
+    orders = Orders(clock, 500)
+    found = orders.suspects()[0]
+    assert orders.suspects() == []
+    clock.passes(1)
+    assert orders.suspects()
+    answer(orders, found, 1)
+    assert orders.suspects(), "there may be more"
+
+
+# Out of order
+
+
+def test_everything_is_out_of_order_in_the_first_half_minute_of_a_process() -> None:
+    clock = Time()
+    horizon = Horizon(clock)
+    assert horizon.is_late(an_event(10))
+    clock.passes(IN_ORDER_AFTER_SECONDS)
+    assert not horizon.is_late(an_event(10))
+
+
+def test_later_only_what_was_tried_before_or_lies_far_behind_is() -> None:
+    clock = Time()
+    horizon = Horizon(clock)
+    clock.passes(100)
+    horizon.saw([an_event(50)])
+    for values in ({"attempts": 2}, {"retried": True}, {"replay_count": 1}, {"abandoned_count": 1}):
+        assert horizon.is_late(an_event(60, **values))
+    assert not horizon.is_late(an_event(40))
+    clock.passes(29)
+    horizon.saw([an_event(70)])
+    horizon.look()
+    assert not horizon.is_late(an_event(40))
+    clock.passes(1.5)
+    horizon.look()
+    assert horizon.is_late(an_event(40))
+    assert horizon.is_late(an_event(50)), "its own batch has been on its way for half a minute"
+    assert not horizon.is_late(an_event(60))
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.integers(1, 1_000)), max_size=60))
+def test_whatever_this_process_claimed_half_a_minute_ago_and_all_below_it_is_out_of_order(
+    steps: list[tuple[float, int]],
+) -> None:
+    clock = Time()
+    horizon = Horizon(clock)
+    clock.passes(100)
+    claimed: list[tuple[float, int]] = []
+    for pause, seq in steps:
+        clock.passes(pause)
+        horizon.saw([an_event(seq)])
+        claimed.append((clock.now, seq))
+        horizon.look()
+        old = [s for at, s in claimed if at <= clock.now - IN_ORDER_AFTER_SECONDS]
+        if old:
+            assert horizon.is_late(an_event(max(old)))
+        recent = [s for at, s in claimed if at > clock.now - IN_ORDER_AFTER_SECONDS + 1]
+        if recent and max(recent) > max([s for at, s in claimed if at <= clock.now - 29] or [0]):
+            assert not horizon.is_late(an_event(max(recent)))
