@@ -12,7 +12,7 @@ from psycopg import sql
 
 from outbox.errors import OutboxError
 from outbox.store import adoption_problems, migration_files
-from outbox.store.patience import in_transaction
+from outbox.store.patience import in_transaction, until_true
 
 FILL_STEP = 1000
 """Rows a step: about 50 ms with the guide's ten indexes, so an update of the same row never waits long."""
@@ -64,11 +64,17 @@ def fill_rows(conn: psycopg.Connection, say: Say) -> None:
         say("adopting search_outbox_events: listing open and failed rows")
         with conn.transaction():
             conn.execute(migration_files.adoption("5_list_rows").encode())
+    until_true(lambda: _fill_pass(conn, say), "rows of search_outbox_events stay locked")
+
+
+def _fill_pass(conn: psycopg.Connection, say: Say) -> bool:
+    """One walk over the list; True when nothing is left on it. Rows that someone held are left for the next."""
     first, last = _ends(conn)
     for start in range(first - 1, last, FILL_STEP):
         _fill_step(conn, start)
-        if (start - first + 1) % (100 * FILL_STEP) == 0:
-            say(f"adopting search_outbox_events: {start} of {last} rows filled")
+        if (start // FILL_STEP) % 100 == 99:
+            say(f"adopting search_outbox_events: {start + FILL_STEP} of {last} rows filled")
+    return _ends(conn) == (1, 0)
 
 
 def forget_list(conn: psycopg.Connection) -> None:

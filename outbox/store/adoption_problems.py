@@ -159,10 +159,19 @@ def _row_problems(conn: psycopg.Connection, columns: dict[str, Column]) -> list[
     for name in NOT_NULL:
         if name in columns and not columns[name].not_null and _holds_null(conn, name):
             problems.append(f"column {name} is null in some rows. Fill it.")
+    if "idempotency_key" in columns and _repeats_key(conn):
+        problems.append("an idempotency_key stands in more than one row. Keep it in one of them.")
     highest = conn.execute("select max(event_version) from search_outbox_events").fetchone()
     if highest and highest[0] is not None and highest[0] > HIGHEST_VERSION:
         problems.append(f"the highest event_version is {highest[0]}, which leaves no room above it. Lower it.")
     return problems
+
+
+def _repeats_key(conn: psycopg.Connection) -> bool:
+    return conn.execute(
+        "select exists (select from search_outbox_events where idempotency_key is not null"
+        " group by idempotency_key having count(*) > 1)"
+    ).fetchone() == (True,)
 
 
 def _holds_null(conn: psycopg.Connection, column: str) -> bool:

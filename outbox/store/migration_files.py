@@ -46,6 +46,11 @@ class Migration:
     def fills_adopted_rows(self) -> bool:
         return self._section("Run") == ["adopted rows"]
 
+    @property
+    def indexes(self) -> list[str]:
+        """The indexes that a concurrent file builds."""
+        return re.findall(r"concurrently if not exists (\w+)", self.code)
+
     def undo(self, *, adopted: bool = False) -> str:
         """The statements that take it back by hand; an adopted table has its own where they differ."""
         lines = self._section("Undo (adopted)") if adopted else []

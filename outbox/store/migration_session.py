@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -68,8 +67,9 @@ def apply(conn: psycopg.Connection, migration: Migration, say: Say) -> None:
     """Apply one migration and record it: in one transaction, or step by step where that cannot be."""
     record = partial(_record, conn, migration, time.monotonic())
     if migration.concurrent:
+        _drop_broken(conn, migration.indexes)
         for statement in migration.statements:
-            _build_index(conn, statement)
+            conn.execute(statement.encode())
         record()
     elif migration.name == EVENTS and adoption.is_needed(conn):
         adoption.adopt_columns(conn, say)
@@ -81,22 +81,21 @@ def apply(conn: psycopg.Connection, migration: Migration, say: Say) -> None:
         in_transaction(conn, partial(conn.execute, migration.text.encode()), record)
 
 
-def _build_index(conn: psycopg.Connection, statement: str) -> None:
-    """Build one index. A build that was killed leaves an invalid index of that name, which must go first."""
-    name = re.search(r"if not exists (\w+)", statement)
-    if name and _is_invalid(conn, name[1]):
-        conn.execute(sql.SQL("drop index concurrently {}").format(sql.Identifier(name[1])))
-    conn.execute(statement.encode())
-
-
-def _is_invalid(conn: psycopg.Connection, index: str) -> bool:
-    query = "select exists (select from pg_index where indexrelid = to_regclass(%s) and not indisvalid)"
-    return conn.execute(query, (index,)).fetchone() == (True,)
+def _drop_broken(conn: psycopg.Connection, indexes: list[str]) -> None:
+    """A build that was killed leaves an invalid index of its name, which IF NOT EXISTS would take for ours."""
+    broken = conn.execute(
+        "select relname from pg_index join pg_class as i on i.oid = indexrelid where not indisvalid"
+        " and indexrelid in (select to_regclass(name) from unnest(%s::text[]) as name)",
+        (indexes,),
+    ).fetchall()
+    for (name,) in broken:
+        conn.execute(sql.SQL("drop index concurrently {}").format(sql.Identifier(name)))
 
 
 def _record(conn: psycopg.Connection, migration: Migration, started: float, mode: str = "created") -> None:
     duration_ms = int((time.monotonic() - started) * 1000)
     conn.execute(
-        "insert into search_outbox_migrations (name, number, checksum, mode, duration_ms) values (%s, %s, %s, %s, %s)",
+        "insert into search_outbox_migrations (name, number, checksum, mode, duration_ms) values (%s, %s, %s, %s, %s)"
+        " on conflict (name) do update set applied_at = clock_timestamp(), applied_by = current_user",
         (migration.name, migration.number, migration.checksum, mode, duration_ms),
     )

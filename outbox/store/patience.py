@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import psycopg
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import (
+    RetryError,
+    Retrying,
+    retry_if_exception_type,
+    retry_if_result,
+    stop_after_delay,
+    wait_random_exponential,
+)
 
 from outbox.errors import OutboxError
 
@@ -41,6 +48,19 @@ def with_patience(step: Callable[[], None], *, try_for_seconds: float = TRY_FOR_
         tries(step)
     except _BUSY as busy:
         raise TableBusy(str(busy).splitlines()[0]) from busy
+
+
+def until_true(step: Callable[[], bool], otherwise: str, *, try_for_seconds: float = TRY_FOR_SECONDS) -> None:
+    """Repeat `step` until it says True; `otherwise` says what was in the way."""
+    tries = Retrying(
+        retry=retry_if_result(lambda finished: not finished),
+        wait=wait_random_exponential(multiplier=0.1, max=2),
+        stop=stop_after_delay(try_for_seconds),
+    )
+    try:
+        tries(step)
+    except RetryError as late:
+        raise TableBusy(otherwise) from late
 
 
 def in_transaction(

@@ -128,8 +128,8 @@ def read_status(conn: psycopg.Connection) -> SchemaStatus:
 def pending(conn: psycopg.Connection, parts: tuple[str, ...] = ()) -> list[Migration]:
     """What `migrate` would apply now."""
     have = {row.name for row in applied(conn)}
-    wanted = [*migration_files.numbered(), *map(migration_files.part, parts)]
-    return [migration for migration in wanted if migration.name not in have]
+    numbered = [migration for migration in migration_files.numbered() if migration.name not in have]
+    return [*numbered, *(migration_files.part(part) for part in parts if not has_part(conn, part))]
 
 
 def has_by_type(conn: psycopg.Connection) -> bool:
@@ -148,7 +148,16 @@ def has_notify(conn: psycopg.Connection) -> bool:
 
 
 def has_part(conn: psycopg.Connection, part: str) -> bool:
-    return any(row.name == part for row in applied(conn))
+    """Recorded, and its indexes are still there and whole: people drop indexes by hand."""
+    if all(row.name != part for row in applied(conn)):
+        return False
+    indexes = migration_files.part(part).indexes
+    valid = conn.execute(
+        "select count(*) from pg_index where indexrelid in (select to_regclass(name) from unnest(%s::text[]) as name)"
+        " and indisvalid",
+        (indexes,),
+    ).fetchone()
+    return valid == (len(indexes),)
 
 
 def _rows_to_fill(conn: psycopg.Connection) -> int:

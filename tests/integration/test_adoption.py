@@ -343,6 +343,49 @@ def test_adoption_killed_in_the_middle_of_its_rows_goes_on_where_it_was(
     assert value(guide, "select count(*) from search_outbox_events") == 60_000 + producer.inserted
 
 
+class OldWorker(threading.Thread):
+    """Claims and finishes rows as the guide's worker does, knowing nothing of the new columns."""
+
+    CLAIM = (
+        "update search_outbox_events set status = 'processing', owner = 'old', lease_until = now(), updated_at = now(),"
+        " processing_started_at = now(), attempts = attempts + 1 where id in (select id from search_outbox_events"
+        " where status = 'pending' order by event_version limit 50 for update skip locked) returning id"
+    )
+    FINISH = (
+        "update search_outbox_events set status = case when event_version %% 5 = 0 then 'failed' else 'done' end,"
+        " processed_at = case when event_version %% 5 = 0 then null else now() end, owner = null, lease_until = null,"
+        " processing_started_at = null, updated_at = now() where id = any (%s)"
+    )
+
+    def __init__(self, url: str) -> None:
+        super().__init__(daemon=True)
+        self._url = url
+        self.stop_asked = threading.Event()
+        self.finished = 0
+
+    def run(self) -> None:
+        with psycopg.connect(self._url, autocommit=True) as conn:
+            while not self.stop_asked.is_set():
+                ids = [row[0] for row in conn.execute(self.CLAIM)]
+                self.finished += conn.execute(self.FINISH, (ids,)).rowcount
+
+
+def test_an_old_worker_may_go_on_during_adoption(empty_database: str, guide: psycopg.Connection) -> None:
+    guide.execute("drop table search_outbox_events")
+    create_guide_table(guide, 20_000)
+    worker = OldWorker(empty_database)
+    worker.start()
+    with producing(empty_database) as producer:
+        eventually(lambda: worker.finished > 0)
+        migrate(empty_database)
+        before = worker.finished
+        eventually(lambda: worker.finished > before, what="the old worker going on")
+    worker.stop_asked.set()
+    worker.join(30)
+    assert value(guide, "select count(*) from search_outbox_events") == 20_000 + producer.inserted
+    assert_adopted(guide)
+
+
 def test_two_adoptions_at_once_do_the_work_once(empty_database: str, guide: psycopg.Connection) -> None:
     guide.execute("drop table search_outbox_events")
     create_guide_table(guide, 10_000)
@@ -421,4 +464,20 @@ def test_adoption_can_be_undone_by_hand_and_done_again(empty_database: str, guid
     assert guide_form(guide) == form
     assert guide.execute(rows).fetchall() == before
     migrate(empty_database)
+    assert_adopted(guide)
+
+
+def test_rows_that_someone_holds_are_filled_when_they_are_free_again(
+    empty_database: str, guide: psycopg.Connection
+) -> None:
+    guide.execute("drop table search_outbox_events")
+    create_guide_table(guide, 40_000)
+    hold = "select id from search_outbox_events where seq is null and status = 'pending' for update"
+    with psycopg.connect(empty_database) as holder, migrate_process(empty_database) as process:
+        eventually(lambda: status(empty_database).rows_to_fill, within=30, every=0.001)
+        held = len(holder.execute(hold).fetchall())
+        assert held > 0
+        eventually(lambda: status(empty_database).rows_to_fill == held, within=30, what="all but the held rows")
+        holder.commit()
+        assert process.wait(30) == 0
     assert_adopted(guide)

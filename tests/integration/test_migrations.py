@@ -4,9 +4,11 @@ import re
 import threading
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from outbox.errors import DatabaseDown, SchemaMismatch
 from outbox.store import migration_files, migration_session
@@ -146,6 +148,41 @@ def test_optional_parts_are_added_by_name_and_recorded(database: str) -> None:
         assert has_by_type(conn)
         assert has_by_entity(conn)
         assert has_notify(conn)
+
+
+def test_a_part_whose_index_was_dropped_by_hand_is_missing_and_can_be_added_again(
+    database: str, connection: psycopg.Connection
+) -> None:
+    migrate(database, by_type=True)
+    connection.execute("drop index search_outbox_events_type_retry_idx")
+    assert not has_by_type(connection)
+    assert migrate(database, by_type=True) == ["by_type"]
+    assert has_by_type(connection)
+
+
+def test_the_owner_of_the_database_can_migrate_without_being_superuser(empty_database: str, postgres_url: str) -> None:
+    name = conninfo_to_dict(empty_database)["dbname"]
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        admin.execute(f"create role owner_of_{name} login nosuperuser".encode())
+        admin.execute(f"alter database {name} owner to owner_of_{name}".encode())
+        try:
+            url = urlsplit(empty_database)
+            migrate(url._replace(netloc=f"owner_of_{name}@{url.netloc.rpartition('@')[2]}").geturl(), notify=True)
+        finally:
+            admin.execute(f"drop database {name} with (force)".encode())
+            admin.execute(f"drop role owner_of_{name}".encode())
+
+
+def test_the_tables_may_live_in_a_schema_of_their_own(empty_database: str) -> None:
+    with psycopg.connect(empty_database, autocommit=True) as conn:
+        conn.execute("create schema app")
+    migrate(f"{empty_database}?options=-csearch_path%3Dapp", by_type=True)
+    with psycopg.connect(empty_database, autocommit=True) as conn:
+        assert tables(conn) == set()
+        conn.execute("select app.outbox_enqueue('article', '1', 'upsert')")
+        conn.execute("update app.search_outbox_events set status = 'failed'")
+        row = conn.execute("select failed_at is not null from app.search_outbox_events").fetchone()
+        assert row == (True,)
 
 
 def test_without_the_optional_parts_the_daemon_is_told_so(connection: psycopg.Connection) -> None:
