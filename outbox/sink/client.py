@@ -57,7 +57,7 @@ class Credentials:
     def __init__(self, settings: ElasticSettings) -> None:
         self._settings = settings
         self._file: Path | None = settings.api_key_file or settings.password_file
-        self._stamp = _stamp(self._file)
+        self._stamp: tuple[int, int, int] | None = None  # it may have changed since the settings were read
         self._header = _authorization(settings, None)
 
     def header(self) -> str | None:

@@ -47,7 +47,7 @@ class ElasticSink:
         self.stubborn = Stubborn(self.batch_bytes)
 
     def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
-        """`deadline_seconds` is each request's, connect to last byte; a write that splits takes at most four."""
+        """`deadline_seconds` is each request's, connect to last byte; a write that must split takes at most four."""
         until = self.clock() + _PATIENCE * deadline_seconds
         outcomes: list[Outcome] = [_FORGOTTEN] * len(actions)
         away: Failure | None = None
@@ -126,7 +126,8 @@ class _Write:
         body = self._encoded.body(start, stop)
         path = address(self._index, require_alias=self._target.alias, wait_seconds=self._seconds)
         began = self._sink.clock()
-        reply = self._sink.elastic.call("PUT", path, body, seconds=self._seconds)
+        seconds = min(self._seconds, max(self._until - began, 0.1))
+        reply = self._sink.elastic.call("PUT", path, body, seconds=seconds)
         answer = self._judge(reply, start, stop)
         self._announce(answer, reply, len(body), self._sink.clock() - began)
         return answer

@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from outbox.policy.classify import Split, classify_request, unreadable, whole
-from outbox.policy.outcome import Failure, FailureClass, Reason
+from outbox.policy.outcome import Failure, Reason
 from outbox.sink.client import Elastic, NoReply, Reply, dumps
 
 PROBE_SECONDS: Final = 5.0
@@ -151,7 +151,3 @@ def _closed_or_blocked(index: str, settings: Mapping[str, Any]) -> Failure | Non
         if settings.get(setting) == "true":
             return whole(Reason.ES_BLOCKED, f"{name} on index [{index}]")
     return None
-
-
-def is_systemic(outcome: object) -> bool:
-    return isinstance(outcome, Failure) and outcome.failure_class is FailureClass.SYSTEMIC

@@ -1,6 +1,7 @@
 """What reaches the real Elasticsearch: the bytes that were given, in portions of bounded size, to the right shard."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from elasticsearch import Elasticsearch
@@ -116,6 +117,15 @@ def test_several_indices_in_one_batch_are_written_each_by_itself(
     actions = [Action(index if n % 2 else absent_index, f"d{n}", 1, None, b"{}") for n in range(10)]
     assert list(sink.write(actions, 30.0).outcomes) == [WRITTEN] * 10
     assert {fact.target for fact in facts if isinstance(fact, BulkSent)} == {index, absent_index}
+
+
+def test_more_lanes_than_connections_wait_for_one_and_write_everything(sink: ElasticSink, index: str) -> None:
+    def lane(number: int) -> set[object]:
+        batches = ([Action(index, f"{number}-{n}-{m}", 1, None, b"{}") for m in range(50)] for n in range(10))
+        return {outcome for batch in batches for outcome in sink.write(batch, 30.0).outcomes}
+
+    with ThreadPoolExecutor(6) as lanes:
+        assert list(lanes.map(lane, range(6))) == [{WRITTEN}] * 6
 
 
 def test_nothing_to_write_is_written_without_a_request(sink: ElasticSink, facts: list[Fact]) -> None:

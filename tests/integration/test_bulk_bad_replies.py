@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from outbox.facts import BulkSent, Fact
+from outbox.facts import BulkSent, Fact, Unclassified
 from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Reason
 from outbox.ports import Action, WriteReport
 from tests.fixtures.scripted import PRODUCT, Answer, Request, answer, scripted, silent_server
@@ -205,6 +205,17 @@ def test_an_item_without_the_right_is_systemic() -> None:
     assert isinstance(first, Failure)
     assert first.reason is Reason.ES_AUTH
     assert not isinstance(third, Failure)
+
+
+def test_an_answer_that_no_rule_knows_is_tried_again_and_announced() -> None:
+    facts: list[Fact] = []
+    strange = '{"index":{"status":400,"error":{"type":"brand_new_exception","reason":"x"}}}'
+    with scripted(lambda _: items(strange, OK, GONE)) as server, elastic_sink(server.url, facts.append) as sink:
+        first, second, _ = sink.write(ACTIONS, 5.0).outcomes
+    assert isinstance(first, Failure)
+    assert (first.reason, first.failure_class) == (Reason.UNKNOWN, FailureClass.TRANSIENT)
+    assert second == WRITTEN
+    assert Unclassified(400, "brand_new_exception") in facts
 
 
 @pytest.mark.parametrize("status", [200, 404])
