@@ -15,7 +15,7 @@ import typer
 from outbox.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.table import Table
 
 # Off a terminal nothing is folded or cut: the reader is a program or a file.
@@ -82,7 +82,19 @@ def raw_json(text: bytes | None) -> Any:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    stdout().print(made_table(columns, rows))
+    show(made_table(columns, rows))
+
+
+def show(picture: RenderableType) -> None:
+    """Something of rich's on stdout; off a terminal without the blanks that fill up its columns."""
+    console = stdout()
+    if console.is_terminal:
+        console.print(picture)
+        return
+    with console.capture() as captured:
+        console.print(picture)
+    for each in captured.get().splitlines():
+        print(each.rstrip())
 
 
 def made_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:

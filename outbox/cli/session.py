@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import TYPE_CHECKING
+
+from outbox.errors import OutboxError
 
 # Late imports, all of them here: psycopg and elasticsearch take 0.6 s together, and `outbox --help` needs neither.
 # ruff: noqa: PLC0415
 
 if TYPE_CHECKING:
     from outbox.app.desk import Desk
+    from outbox.app.up import Up
     from outbox.config import Settings
     from outbox.ops.doctor import Doctor
     from outbox.ops.index import IndexDesk
+
+
+class ExtraMissing(OutboxError):
+    """A part of this program is not installed. Run `pip install 'outbox-projector[embedded]'` for `outbox up`; or
+    give DATABASE_URL and ELASTIC_URL and use `outbox migrate`, `outbox index create` and `outbox run`."""
+
+    exit_code = 78
 
 
 def settings(*, require_database: bool = True, **flags: object) -> Settings:
@@ -46,6 +57,16 @@ def run_daemon(chosen: Settings, *, once: bool, patient: bool) -> bool:
     from outbox.app.daemon import run_daemon
 
     return run_daemon(chosen, once=once, patient=patient)
+
+
+def up(rate: float, say: Callable[[str], None]) -> Up:
+    """Not started yet; servers, projector and sample end when it is left."""
+    chosen = settings(require_database=False)
+    try:
+        from outbox.app.up import Up
+    except ModuleNotFoundError as missing:
+        raise ExtraMissing(f"the module {missing.name}") from missing
+    return Up(chosen, rate, say)
 
 
 def migrations() -> ModuleType:

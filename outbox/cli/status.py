@@ -86,7 +86,7 @@ def one_line(seen: Status) -> str:
 
 
 def _print(seen: Status) -> None:
-    output.stdout().print(_picture(seen))
+    output.show(_picture(seen))
 
 
 def _picture(seen: Status) -> RenderableType:

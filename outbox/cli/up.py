@@ -1,5 +1,144 @@
-"""The command `up`."""
+"""The command `up`: everything on one machine, with where it is and a live line. `app.up` runs it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from outbox.cli import output, session
+from outbox.cli.output import Json
+from outbox.cli.status import one_line
+from outbox.errors import DependencyDown
+
+if TYPE_CHECKING:
+    from rich.status import Status as Spinner
+
+    from outbox.app.up import Up, Where
+    from outbox.ops.status import Status
+
 commands = typer.Typer()
+QUERY = "title:coffee"
+FIRST_HIT_SECONDS = 60.0
+LIVE_SECONDS = 1.0
+LINE_SECONDS = 5.0
+
+
+@commands.command(rich_help_panel="Run")
+def up(
+    rate: Annotated[
+        float, typer.Option("--rate", help="Changes of the sample a second; 0 makes no sample.", min=0, max=1000)
+    ] = 3.0,
+    json: Json = False,
+) -> None:
+    """Start everything on this machine: PostgreSQL, Elasticsearch, sample data and the projector. Ctrl-C stops it.
+
+    Only what DATABASE_URL and ELASTIC_URL do not name is started. Data is kept under OUTBOX_DATA_DIR and found again.
+    Not for production.
+
+    Examples:
+      outbox up
+      outbox up --rate 50
+      ELASTIC_URL=http://localhost:9200 outbox up
+    """
+    # Until everything runs, a signal unwinds what was started; from then on it ends the waiting (exit 0).
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with session.up(rate, output.note) as running:
+        where = running.start()
+        stop = _stop_on_signals()
+        _await_first_hit(running, where, stop)
+        if json:
+            output.as_json(asdict(where) | {"search": search(where)}, compact=True)
+        else:
+            _tell(where)
+        _live(running, stop, json=json)
+        output.note("\nstopping")
+    output.note("stopped")
+
+
+def _stop_on_signals() -> threading.Event:
+    """The first signal asks; the second leaves at once: the parts and servers end by themselves then."""
+    stop = threading.Event()
+
+    def ask(number: int, _: object) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, ask)
+    return stop
+
+
+def _await_first_hit(running: Up, where: Where, stop: threading.Event) -> None:
+    """So that the search that is printed finds something. Raises when a part ends before."""
+    deadline = time.monotonic() + FIRST_HIT_SECONDS
+    while where.sample and not stop.is_set() and time.monotonic() < deadline and not running.found(QUERY):
+        running.look()
+        stop.wait(0.2)
+
+
+def search(where: Where) -> str:
+    shown = "filter_path=hits.total.value,hits.hits._source.title"
+    return f"curl -s '{where.elastic_url}/{where.index}/_search?q={QUERY}&size=3&{shown}'"
+
+
+def _tell(where: Where) -> None:
+    rows = {
+        "PostgreSQL": where.database_url,
+        "Elasticsearch": f"{where.elastic_url}, index {where.index}",
+        "metrics": f"{where.metrics_url}/metrics" if where.metrics_url else "off",
+        "health": f"{where.metrics_url}/readyz" if where.metrics_url else "off",
+        **{f"{name} log": path for name, path in where.logs.items()},
+    }
+    output.line("outbox is up. Ctrl-C stops all of it.\n")
+    for name, value in rows.items():
+        output.line(f"  {name:<15} {value}")
+    if where.sample:
+        output.line("\n  A catalogue of articles is changing. Search it:\n")
+        output.line(f"  {search(where)}")
+    output.line("\n  Look around in another terminal:\n")
+    output.line(f"  export DATABASE_URL_FILE={where.database_url_file}")
+    output.line(f"  export ELASTIC_URL={where.elastic_url} ELASTIC_INDEX={where.index}")
+    output.line("  outbox status; outbox list --status done; outbox doctor\n")
+    sys.stdout.flush()
+
+
+def _live(running: Up, stop: threading.Event, *, json: bool) -> None:
+    """One line that is drawn again on a terminal; a line now and then elsewhere."""
+    animated = sys.stdout.isatty() and not json
+    with _line() if animated else contextlib.nullcontext() as live:
+        while True:
+            seen = _look(running)
+            if live is not None:
+                live.update(seen if isinstance(seen, str) else one_line(seen))
+            elif isinstance(seen, str):
+                output.note(seen)
+            elif json:
+                output.as_json(seen.as_json(), compact=True)
+            else:
+                output.line(one_line(seen))
+                sys.stdout.flush()
+            if stop.wait(LIVE_SECONDS if animated else LINE_SECONDS):
+                return
+
+
+def _look(running: Up) -> Status | str:
+    try:
+        return running.look()
+    except DependencyDown as away:
+        return away.message
+
+
+@contextlib.contextmanager
+def _line() -> Iterator[Spinner]:
+    with output.stdout().status("") as spinner:
+        yield spinner

@@ -1,0 +1,166 @@
+"""Joins everything that `outbox up` runs on one machine: servers, schema, index, sample, projector. Prints nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from outbox.app.desk import Desk, open_desk
+from outbox.app.examining import open_index_desk
+from outbox.app.parts import Part
+from outbox.config import Settings, load_settings, redact_dsn
+from outbox.embedded import EmbeddedStack
+from outbox.embedded.process import await_free, free_port
+from outbox.embedded.sample import Sample
+from outbox.ops.status import Status
+from outbox.sink.client import Reply
+from outbox.sink.client import connect as connect_elastic
+from outbox.sink.index import IndexExists
+from outbox.store import migrations
+
+Say = Callable[[str], None]
+# One node holds no copies: with the default of one the index would stay yellow.
+_INDEX_SETTINGS = {"number_of_shards": 1, "number_of_replicas": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What people need to know to look around. The database's password stands in `database_url_file` only."""
+
+    database_url: str
+    database_url_file: str
+    elastic_url: str
+    index: str
+    metrics_url: str
+    logs: Mapping[str, str]
+    sample: bool
+
+
+@dataclass(slots=True)
+class Up:
+    """Started in order, stopped in reverse: nothing that is running loses what it stands on."""
+
+    settings: Settings
+    rate: float
+    say: Say
+    _open: ExitStack = field(default_factory=ExitStack)
+    _parts: list[Part] = field(default_factory=list)
+    _started: dict[str, str] = field(default_factory=dict)  # addresses of the servers that were started here
+    _desk: Desk | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def start(self) -> Where:
+        self._start_servers()
+        self.say("migrating the database")
+        migrations.migrate(self.settings.database.direct_dsn)
+        self._create_indexes()
+        self._desk = self._open.enter_context(open_desk(self.settings, application="outbox up"))
+        sample = self._start_sample()
+        port = _metrics_port(self.settings)
+        self._start_parts(port)
+        return self._where(port, sample)
+
+    def look(self) -> Status:
+        """How it is now. Raises PartEnded when a part has ended by itself."""
+        for part in self._parts:
+            part.check()
+        assert self._desk is not None, "not started"
+        return self._desk.status.look()
+
+    def found(self, query: str) -> int:
+        """How many documents a search finds; 0 while Elasticsearch does not answer it."""
+        elastic = connect_elastic(self.settings.elastic)
+        try:
+            reply = elastic.call("GET", f"/{self.settings.elastic.index}/_count?q={query}")
+        finally:
+            elastic.close()
+        body: Any = reply.body if isinstance(reply, Reply) and reply.status == 200 else {}
+        return int(body.get("count", 0))
+
+    def _start_servers(self) -> None:
+        """Given addresses stay as they are; what is not given is started and told to the settings."""
+        given = self.settings
+        database_url = given.database.dsn if given.database.url is not None else None
+        elastic_url = given.elastic.url if given.source_of("ELASTIC_URL") != "default" else None
+        if database_url and elastic_url:
+            return
+        self.say("starting the embedded servers; the very first time fetches Elasticsearch, which takes minutes")
+        stack = EmbeddedStack(
+            given.embedded.data_dir,
+            database_url=database_url,
+            elastic_url=elastic_url,
+            es_version=given.embedded.es_version,
+            es_home=given.embedded.es_home,
+            report=self.say,
+        )
+        self._open.enter_context(stack)
+        urls = {"DATABASE_URL": (database_url, stack.database_url), "ELASTIC_URL": (elastic_url, stack.elastic_url)}
+        self._started = {name: started for name, (had, started) in urls.items() if not had}
+        self.settings = load_settings(flags=self._started)
+
+    def _create_indexes(self) -> None:
+        with open_index_desk(self.settings) as desk:
+            for target in desk.targets:
+                try:
+                    desk.create(target, settings=_INDEX_SETTINGS)
+                    self.say(f"created the index {target}")
+                except IndexExists:
+                    self.say(f"the index {target} is there already")
+
+    def _start_sample(self) -> bool:
+        if self.rate <= 0:
+            return False
+        sample = Sample(self.settings.database.dsn, self.settings.documents)
+        if not sample.prepare():
+            self.say("this database has events or a view of its own: no sample is made")
+            return False
+        self._open.callback(sample.stop)
+        sample.start(self.rate)
+        return True
+
+    def _start_parts(self, port: int) -> None:
+        """The projector. The console joins here: `["console"]`, with a log of its own."""
+        env = {**os.environ, **self._started, "OUTBOX_METRICS_PORT": str(port)}
+        for name, command in {"projector": ["run"]}.items():
+            part = Part(name, command, self._folder / f"{name}-{port or os.getpid()}.log")
+            self._open.callback(part.stop)
+            part.start(env)
+            self._parts.append(part)
+
+    @property
+    def _folder(self) -> Path:
+        return self.settings.embedded.data_dir.expanduser() / "up"
+
+    def _where(self, port: int, sample: bool) -> Where:
+        settings = self.settings
+        file = self._folder / f"database-url-{port or os.getpid()}"
+        file.unlink(missing_ok=True)
+        file.touch(mode=0o600)
+        file.write_text(settings.database.dsn + "\n", encoding="utf-8")
+        self._open.callback(file.unlink, missing_ok=True)
+        return Where(
+            database_url=redact_dsn(settings.database.dsn),
+            database_url_file=str(file),
+            elastic_url=settings.elastic.url,
+            index=settings.elastic.index,
+            metrics_url=f"http://{settings.http.metrics_host}:{port}" if port else "",
+            logs={part.name: str(part.log) for part in self._parts},
+            sample=sample,
+        )
+
+
+def _metrics_port(settings: Settings) -> int:
+    """The port that was asked for; where nobody asked and the usual one is taken, any free one."""
+    port = settings.http.metrics_port
+    if settings.source_of("OUTBOX_METRICS_PORT") != "default" or await_free(port, 0):
+        return port
+    return free_port()
