@@ -115,6 +115,9 @@ def read_ids(value: Any) -> tuple[UUID, ...]:
     """Up to 500 ids, each once, in the order given; a string may hold several, parted by commas or white space."""
     parts = re.split(r"[,\s]+", value.strip()) if isinstance(value, str) else list(value)
     ids = tuple(dict.fromkeys(_uuid(part) for part in parts if part not in ("", None)))
+    if not ids:
+        # Not the same as no ids: an empty selection must never mean everything.
+        raise ValueError("the list is empty")
     if len(ids) > MOST_IDS:
         raise ValueError(f"{len(ids)} ids given, {MOST_IDS} at most")
     return ids
@@ -199,7 +202,7 @@ def _read(raw: Mapping[str, Any], readers: Mapping[str, _Reader], now: datetime)
     problems = [(name, f"unknown; choose from {', '.join(readers)}") for name in raw if name not in readers]
     values: dict[str, Any] = {}
     for name, reader in readers.items():
-        if (value := raw.get(name)) in (None, "", [], ()):
+        if (value := raw.get(name)) in (None, "", ()):
             continue
         try:
             values[name] = reader(value, now)

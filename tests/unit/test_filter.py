@@ -22,7 +22,7 @@ EARLY, LATE = (datetime(year, 1, 1) for year in (2025, 2026))  # noqa: DTZ001 - 
 
 
 def test_nothing_given_asks_for_everything() -> None:
-    assert read_event_filter({"entity_type": None, "error_reason": "", "ids": []}, NOW) == EventFilter()
+    assert read_event_filter({"entity_type": None, "error_reason": "", "ids": None}, NOW) == EventFilter()
     assert EventFilter().is_empty
     assert described(EventFilter()) == "everything"
 
@@ -57,6 +57,7 @@ def test_every_field_of_the_contract_is_read() -> None:
         ({"colour": "red"}, "colour", "unknown; choose from entity_type"),
         ({"ids": "not-a-uuid"}, "ids", "'not-a-uuid' is not a uuid"),
         ({"ids": [str(UUID(int=n)) for n in range(501)]}, "ids", "501 ids given, 500 at most"),
+        ({"ids": []}, "ids", "the list is empty"),
         ({"ids": [17.5]}, "ids", "is not a uuid"),
         ({"entity_type": "a\x00b"}, "entity_type", "control characters"),
         ({"entity_type": "a\ud800"}, "entity_type", "control characters"),

@@ -1,0 +1,98 @@
+"""Reads failed events for people: pages, groups, and plans of what a replay would move. Changes nothing.
+
+Plans are read in a read-only transaction with one snapshot, so that counts, sample and ids agree.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any, Final, LiteralString
+from uuid import UUID
+
+from psycopg import Cursor
+from psycopg.rows import dict_row
+
+from outbox.policy.filter import EventFilter
+from outbox.store.events import entity_id_type
+from outbox.store.filters import Where, event_where
+from outbox.store.pool import Database
+from outbox.store.queries import queries
+
+READ_LIMIT_MS: Final = 3_000
+MOST_GROUPED: Final = 200_000  # 200,000 index entries are grouped in 150 ms; more would tell the same story
+
+Row = Mapping[str, Any]
+
+
+class PostgresFailures:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sql = queries("failures")
+
+    def preview(self, asked: EventFilter, limit: int, offset: int) -> Sequence[Row]:
+        return self._filtered("preview", asked, limit=limit, offset=offset)
+
+    def count(self, asked: EventFilter, most: int) -> int:
+        return int(self._filtered("count", asked, most=most)[0]["count"])
+
+    def groups(self, asked: EventFilter, limit: int) -> Sequence[Row]:
+        return self._filtered("groups", asked, limit=limit, most=MOST_GROUPED)
+
+    def group_samples(self, fingerprints: Sequence[str]) -> Mapping[str, Row]:
+        with self._reading() as cursor:
+            rows = cursor.execute(self._sql["group_samples"], {"fingerprints": list(fingerprints)}).fetchall()
+            return {row["fingerprint"]: row for row in rows}
+
+    def group_hours(self, fingerprints: Sequence[str], window: timedelta) -> Sequence[tuple[str, datetime, int]]:
+        named = {"fingerprints": list(fingerprints), "window": window}
+        with self._reading() as cursor:
+            rows = cursor.execute(self._sql["group_hours"], named).fetchall()
+            return [(row["fingerprint"], row["hour"], row["n"]) for row in rows]
+
+    def plan(self, asked: EventFilter, limit: int, rows: int) -> tuple[Sequence[Row], Sequence[Row]]:
+        """(counts by type, reason, fingerprint and in all; the first rows) of what a replay would take."""
+        with self._snapshot() as cursor:
+            where = self._where(cursor, asked)
+            named = {**where.parameters, "limit": limit}
+            counts = cursor.execute(where.into(self._sql["plan_counts"]), named).fetchall()
+            first = {**named, "limit": min(limit, rows)}
+            return counts, cursor.execute(where.into(self._sql["plan_rows"]), first).fetchall()
+
+    def plan_ids(self, asked: EventFilter, limit: int) -> Sequence[UUID]:
+        with self._snapshot() as cursor:
+            where = self._where(cursor, asked)
+            named = {**where.parameters, "limit": limit}
+            return [row["id"] for row in cursor.execute(where.into(self._sql["plan_ids"]), named).fetchall()]
+
+    def chosen(self, asked: EventFilter, ids: Sequence[UUID]) -> Sequence[Row]:
+        """These events, whatever their state, as far as the rest of the filter fits."""
+        with self._snapshot() as cursor:
+            where = self._where(cursor, asked)
+            named = {**where.parameters, "ids": list(ids)}
+            return cursor.execute(where.into(self._sql["chosen_rows"]), named).fetchall()
+
+    def _filtered(self, query: str, asked: EventFilter, **named: Any) -> Sequence[Row]:
+        with self._reading() as cursor:
+            where = self._where(cursor, asked)
+            return cursor.execute(where.into(self._sql[query]), {**where.parameters, **named}).fetchall()
+
+    def _where(self, cursor: Cursor[Any], asked: EventFilter) -> Where:
+        return event_where(asked, "failed_at", entity_id_type(cursor.connection))
+
+    @contextmanager
+    def _reading(self) -> Iterator[Cursor[dict[str, Any]]]:
+        with (
+            self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection,
+            connection.cursor(row_factory=dict_row) as cursor,
+        ):
+            yield cursor
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[Cursor[dict[str, Any]]]:
+        with self._database.connection() as connection, connection.transaction():
+            connection.execute(ONE_SNAPSHOT)
+            with connection.cursor(row_factory=dict_row) as cursor:
+                yield cursor
+
+
+ONE_SNAPSHOT: Final[LiteralString] = "set transaction isolation level repeatable read, read only"
