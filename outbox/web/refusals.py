@@ -19,6 +19,7 @@ from outbox.errors import (
     SchemaMismatch,
     UsageError,
 )
+from outbox.ops.request import BadRequest
 from outbox.policy.filter import BadFilter
 from outbox.web import problems
 from outbox.web.auth.gate import LoginNeeded
@@ -26,6 +27,7 @@ from outbox.web.problems import Refused
 from outbox.web.templating import render
 
 API: Final = "/api/"
+CURSORS: Final = ("cursor",)
 LOGIN: Final = "/ops/queue/login"
 _RETRY: Final = {"retry-after": "5"}
 _STATUS: Final[tuple[tuple[type[OutboxError], int], ...]] = (
@@ -43,8 +45,8 @@ def of(error: Exception) -> Refused:
     match error:
         case Refused():
             return error
-        case BadFilter():
-            return Refused(422, "Some fields cannot be meant.", errors=error.problems)
+        case BadRequest() | BadFilter():
+            return _bad(error.problems)
         case RequestValidationError():
             return _invalid(error)
         case HTTPException():
@@ -53,6 +55,12 @@ def of(error: Exception) -> Refused:
             return _of_ours(error)
         case _:
             return Refused(500, "Something went wrong here; the console's log says what. Nothing else is affected.")
+
+
+def _bad(problems: tuple[tuple[str, str], ...]) -> Refused:
+    """A cursor is made by us, so a wrong one was forged or cut: 400, the request itself is broken."""
+    forged = any(field in CURSORS for field, _ in problems)
+    return Refused(400 if forged else 422, "Some fields cannot be meant.", errors=problems)
 
 
 def _of_ours(error: OutboxError) -> Refused:

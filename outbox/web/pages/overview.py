@@ -1,0 +1,141 @@
+"""The first page: one sentence, what needs attention, what waits where, who works. Reads one shared look."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outbox.ops.status import Status
+from outbox.web.auth.roles import Role
+from outbox.web.pages import asking
+from outbox.web.show import words
+from outbox.web.templating import render
+
+FRESH_AGE_SECONDS = 30.0
+
+
+class Attention(NamedTuple):
+    """One thing that a person should look at, the most urgent first."""
+
+    tone: str
+    what: str
+    detail: str
+    link: str
+    act: str
+
+
+def overview(request: Request) -> Response:
+    at, who = asking.services(request), asking.person(request)
+    reading = at.status()
+    status = reading.value
+    return render(
+        request,
+        "overview.html",
+        status=status,
+        reading=reading,
+        tone=tone(status),
+        attention=attention(status),
+        headline=f"{status.sentence}.",
+        subline=subline(status),
+        types=type_rows(status),
+        trend="",
+        recent=[],
+        acts=[],
+        workers_alive=sum(worker.alive for worker in status.workers),
+        paused_all=any(row["kind"] == "pause" and row["scope"] == "*" for row in status.pauses),
+        may_act=who.role.allows(Role.OPERATOR),
+        said_by=asking.said_by(request),
+    )
+
+
+class TypeRow(NamedTuple):
+    """One entity type as the table shows it."""
+
+    name: str
+    pending: int
+    processing: int
+    failed: int
+    oldest: float
+    rate: float
+    drained_in: float | None
+    spark: str
+    done_last_hour: int
+
+
+def type_rows(status: Status) -> list[TypeRow]:
+    return [
+        TypeRow(row.entity_type, row.pending, row.processing, row.failed, row.oldest_age_seconds, 0.0, None, "", 0)
+        for row in status.by_entity_type
+    ]
+
+
+def subline(status: Status) -> str:
+    """What stands under the sentence: who works, and what waits for a person."""
+    alive = sum(worker.alive for worker in status.workers)
+    told = [f"{words.plural(alive, 'projector')} running", f"{words.rate(status.queue.rate)} finished"]
+    if status.queue.failed:
+        told.append(f"{words.plural(status.queue.failed, 'failed event')} for a person to look at")
+    return " · ".join(told)
+
+
+def tone(status: Status) -> str:
+    queue = status.queue
+    if any(row["kind"] == "pause" and row["scope"] == "*" for row in status.pauses):
+        return "idle"
+    if queue.lag and not any(worker.alive for worker in status.workers):
+        return "bad"
+    if queue.stuck or queue.oldest_age_seconds >= FRESH_AGE_SECONDS:
+        return "warn"
+    return "ok"
+
+
+def attention(status: Status) -> list[Attention]:
+    found: list[Attention] = []
+    queue = status.queue
+    if queue.lag and not any(worker.alive for worker in status.workers):
+        found.append(
+            Attention("bad", "No projector runs", "Start one with `outbox run`.", "/ops/queue/system", "System")
+        )
+    silent = [worker for worker in status.workers if worker.state == "silent"]
+    if silent:
+        told = f"{silent[0].worker} last seen {words.age(silent[0].silent_seconds)} ago"
+        found.append(
+            Attention(
+                "warn",
+                words.plural(len(silent), "projector is", "projectors are") + " silent",
+                told,
+                "#workers",
+                "Workers",
+            )
+        )
+    if queue.stuck:
+        found.append(
+            Attention(
+                "warn",
+                words.plural(queue.stuck, "event is", "events are") + " stuck in processing",
+                "Their lease has run out; they will be reclaimed.",
+                "/ops/queue/events?status=processing",
+                "Look",
+            )
+        )
+    if queue.failed:
+        reasons = sorted(status.failed_by_reason.items(), key=lambda pair: -pair[1])[:3]
+        told = ", ".join(f"{words.count(n)} {reason or 'without a reason'}" for reason, n in reasons)
+        found.append(
+            Attention(
+                "bad",
+                words.plural(queue.failed, "event has", "events have") + " failed",
+                told,
+                "/ops/queue/failures",
+                "See the groups",
+            )
+        )
+    for row in status.pauses:
+        if row["kind"] == "pause":
+            scope = "Everything" if row["scope"] == "*" else str(row["scope"]).removeprefix("type:")
+            found.append(
+                Attention("warn", f"{scope} is paused", f"by {row['paused_by']}: {row['reason']}", "#pauses", "Pauses")
+            )
+    return found
