@@ -1,6 +1,7 @@
 """Joins the console: its own small pool, one shared look for all pages, and the web application over them."""
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -9,15 +10,19 @@ from fastapi import FastAPI
 from outbox.app.desk import join
 from outbox.app.examining import open_doctor
 from outbox.config import Settings
+from outbox.daemon.shutdown import Stop
 from outbox.errors import DatabaseDown
 from outbox.ops.comparison import Comparison
+from outbox.ports import Finding
 from outbox.sink.reading import DocumentReader
 from outbox.store.audit import PostgresAudit
 from outbox.store.browsing import PostgresBrowsing
 from outbox.store.inspection import PostgresBacklog
 from outbox.store.pool import Database
+from outbox.telemetry.logger import configure
 from outbox.web import console
 from outbox.web.sampler import Shared
+from outbox.web.serve import Console, address, listen
 from outbox.web.services import Services
 
 POOL_SIZE: Final = 4  # pages wait here, never in front of a projector
@@ -61,9 +66,26 @@ def services(settings: Settings, database: Database, backlog: PostgresBacklog, r
     )
 
 
-def _examine(settings: Settings) -> Callable[[], list]:  # type: ignore[type-arg]
-    def look() -> list:  # type: ignore[type-arg]
+def _examine(settings: Settings) -> Callable[[], Sequence[Finding]]:
+    def look() -> Sequence[Finding]:
         with open_doctor(settings) as doctor:
             return list(doctor.examine())
 
     return look
+
+
+def run_console(settings: Settings, tell: Callable[[str], None]) -> None:
+    """`outbox console`: until a signal. The first lets running requests end, the second leaves at once."""
+    settings.check_console()
+    configure(settings.log.format, settings.log.level, settings.projection, "console", secrets=settings.secrets())
+    stop = Stop()
+    with open_console(settings) as app:
+        served = Console(app, listen(settings.console.host, settings.console.port))
+        stop.install()
+        threading.Thread(target=_stop_when_told, args=(stop, served), daemon=True).start()
+        served.run(lambda: tell(address(served.socket)))
+
+
+def _stop_when_told(stop: Stop, served: Console) -> None:
+    stop.event.wait()
+    served.stop()

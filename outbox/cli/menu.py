@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from outbox import __version__
-from outbox.cli import config, doctor, events, explain, index, migrate, pauses, producers, run, status, up
+from outbox.cli import config, console, doctor, events, explain, index, migrate, pauses, producers, run, status, up
 
-TOPICS = (up, run, status, events, explain, doctor, pauses, migrate, index, producers, config)
+TOPICS = (up, run, console, status, events, explain, doctor, pauses, migrate, index, producers, config)
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from outbox.errors import OutboxError
+from outbox.errors import OutboxError, UsageError
 
 # Late imports, all of them here: psycopg and elasticsearch take 0.6 s together, and `outbox --help` needs neither.
 # ruff: noqa: PLC0415
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 class ExtraMissing(OutboxError):
     """A part of this program is not installed. Run `pip install 'outbox-projector[embedded]'` for `outbox up`; or
     give DATABASE_URL and ELASTIC_URL and use `outbox migrate`, `outbox index create` and `outbox run`."""
+
+    exit_code = 78
+
+
+class ConsoleMissing(OutboxError):
+    """The console is not installed. Run `pip install 'outbox-projector[console]'`."""
 
     exit_code = 78
 
@@ -67,6 +73,26 @@ def up(rate: float, say: Callable[[str], None]) -> Up:
     except ModuleNotFoundError as missing:
         raise ExtraMissing(f"the module {missing.name}") from missing
     return Up(chosen, rate, say)
+
+
+def run_console(chosen: Settings, tell: Callable[[str], None]) -> None:
+    try:
+        from outbox.app.console import run_console
+    except ModuleNotFoundError as missing:
+        raise ConsoleMissing(f"the module {missing.name}") from missing
+    run_console(chosen, tell)
+
+
+def console_token(name: str, role: str) -> tuple[str, str]:
+    """A new token, and its line for the file."""
+    from outbox.web.auth.roles import Role
+    from outbox.web.auth.tokens import line_for, new_token
+
+    token = new_token()
+    try:
+        return token, line_for(name, Role(role), token)
+    except ValueError as wrong:
+        raise UsageError(str(wrong)) from wrong
 
 
 def migrations() -> ModuleType:
