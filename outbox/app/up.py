@@ -64,10 +64,15 @@ class Up:
         migrations.migrate(self.settings.database.direct_dsn)
         self._create_indexes()
         self._desk = self._open.enter_context(open_desk(self.settings, application="outbox up"))
-        sample = self._start_sample()
+        sample = self._prepare_sample()
         port = _metrics_port(self.settings)
         self._start_parts(port)
-        return self._where(port, sample)
+        where = self._where(port, sample is not None)
+        if sample is not None:
+            # Last to start and so first to stop: the projector has an end to drain to.
+            self._open.callback(sample.stop)
+            sample.start(self.rate)
+        return where
 
     def look(self) -> Status:
         """How it is now. Raises PartEnded when a part has ended by itself."""
@@ -116,16 +121,14 @@ class Up:
                 except IndexExists:
                     self.say(f"the index {target} is there already")
 
-    def _start_sample(self) -> bool:
+    def _prepare_sample(self) -> Sample | None:
         if self.rate <= 0:
-            return False
+            return None
         sample = Sample(self.settings.database.dsn, self.settings.documents)
         if not sample.prepare():
             self.say("this database has events or a view of its own: no sample is made")
-            return False
-        self._open.callback(sample.stop)
-        sample.start(self.rate)
-        return True
+            return None
+        return sample
 
     def _start_parts(self, port: int) -> None:
         """The projector. The console joins here: `["console"]`, with a log of its own."""

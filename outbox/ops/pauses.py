@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final, Protocol
 
-from outbox.errors import OutboxError, UsageError
+from outbox.errors import OutboxError
+from outbox.ops import request
+from outbox.ops.request import BadRequest
 from outbox.policy.audit import Actor
 
 EVERYTHING: Final = "*"
 # Long enough for a held fingerprint to fail through, short enough that a forgotten word does no harm next week.
 LET_FAIL_LASTS: Final = timedelta(hours=1)
-_LONGEST: Final = 1_000
+_FINGERPRINT: Final = re.compile(r"[0-9a-f]{16}")
 
 Row = Mapping[str, Any]
 
@@ -36,21 +39,21 @@ class Pauses:
 
     def pause(self, actor: Actor, reason: str, entity_type: str | None = None) -> Row:
         """From within two seconds on no daemon claims; what is in flight is finished."""
-        _require(by=actor.name, reason=reason)
+        actor, reason = _checked(actor, reason)
         if entity_type is not None and not self._controls.can_pause_a_type():
             raise NeedsByType(f"asked for {entity_type}")
         return self._controls.put(_scope(entity_type), "pause", actor, reason)
 
     def resume(self, actor: Actor, reason: str, entity_type: str | None = None) -> Row | None:
         """None: nothing was paused under that name."""
-        _require(by=actor.name, reason=reason)
+        actor, reason = _checked(actor, reason)
         return self._controls.take_back(_scope(entity_type), actor, reason)
 
     def let_fail(self, fingerprint: str, actor: Actor, reason: str) -> Row:
         """Events with this fingerprint may fail without the brake, for an hour."""
-        _require(by=actor.name, reason=reason)
-        if not fingerprint.isalnum() or len(fingerprint) > 64:
-            raise UsageError("a fingerprint is the 16 hex digits that `outbox list` and the log show")
+        actor, reason = _checked(actor, reason)
+        if not _FINGERPRINT.fullmatch(fingerprint):
+            raise BadRequest([("let_fail", "give the 16 hex digits that `outbox list --json` and the log show")])
         return self._controls.put(f"let_fail:{fingerprint}", "let_fail", actor, reason, LET_FAIL_LASTS)
 
 
@@ -58,7 +61,5 @@ def _scope(entity_type: str | None) -> str:
     return EVERYTHING if entity_type is None else f"type:{entity_type}"
 
 
-def _require(**words: str) -> None:
-    for name, text in words.items():
-        if not text.strip() or len(text) > _LONGEST or any(ord(character) < 32 for character in text):
-            raise UsageError(f"--{name} must be 1 to {_LONGEST} characters on one line")
+def _checked(actor: Actor, reason: str) -> tuple[Actor, str]:
+    return request.actor(actor.name, actor.source, actor.role), request.reason(reason)

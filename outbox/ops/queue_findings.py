@@ -19,10 +19,10 @@ def queue(desk: QueueExam) -> Iterator[Finding]:
     if status.queue.failed:
         reasons = ", ".join(f"{n} {reason or 'without a reason'}" for reason, n in status.failed_by_reason.items())
         remedy = "See `outbox list --status failed`; mend the cause, then `outbox-replay --by NAME --reason WHY`."
-        yield Finding("failed", Level.WARN, f"{status.queue.failed} events have failed: {reasons}", remedy)
+        yield Finding("failed", Level.WARN, f"failed events: {reasons}", remedy)
     if status.queue.stuck:
         remedy = "A running projector takes them back by itself; without one start `outbox run`."
-        yield Finding("stuck", Level.WARN, f"{status.queue.stuck} events are held by workers that are gone", remedy)
+        yield Finding("stuck", Level.WARN, f"held by workers that are gone: {status.queue.stuck}", remedy)
     for pause in status.pauses:
         if pause["kind"] == "pause":
             what = "everything" if pause["scope"] == "*" else pause["scope"].removeprefix("type:")
@@ -35,6 +35,6 @@ def _workers(status: Status) -> Finding:
     if alive:
         return Finding("workers", Level.OK, f"{len(alive)} alive: {', '.join(w.worker for w in alive[:5])}")
     if status.queue.lag:
-        waits = f"{status.queue.lag} events wait, the oldest for {age(status.queue.oldest_age_seconds)}"
-        return Finding("workers", Level.BAD, f"no projector runs and {waits}", "Start `outbox run`.")
+        waits = f"{status.queue.lag} open, the oldest {age(status.queue.oldest_age_seconds)} old"
+        return Finding("workers", Level.BAD, f"no projector runs: {waits}", "Start `outbox run`.")
     return Finding("workers", Level.WARN, "no projector runs; nothing waits", "Start `outbox run`.")

@@ -188,12 +188,12 @@ def sentence(queue: Queue, workers: Sequence[WorkerSeen], pauses: Sequence[Row])
     more = "+" if queue.capped else ""
     paused = [row["scope"] for row in pauses if row["kind"] == "pause"]
     if "*" in paused:
-        return f"Paused by an operator: {queue.lag:,}{more} events wait"
+        return f"Paused by an operator: {queue.lag:,}{more} open"
     if queue.lag and not any(worker.alive for worker in workers):
-        return f"No projector runs: {queue.lag:,}{more} events wait, the oldest for {age(queue.oldest_age_seconds)}"
+        return f"No projector runs: {queue.lag:,}{more} open, the oldest {age(queue.oldest_age_seconds)} old"
     partly = f"; {', '.join(scope.removeprefix('type:') for scope in paused)} paused" if paused else ""
     if queue.stuck:
-        return f"{queue.stuck:,} events are stuck and will be reclaimed; {queue.lag:,}{more} open{partly}"
+        return f"{queue.stuck:,} stuck, waiting to be reclaimed; {queue.lag:,}{more} open{partly}"
     if not queue.lag:
         return f"Caught up: nothing waits{partly}"
     if queue.oldest_age_seconds < 30:

@@ -1,0 +1,131 @@
+"""`Outbox`, the door for programs: enqueue in your own transaction, look at failures, replay them. Prints nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from datetime import UTC, date, datetime
+from typing import Any, Final, Protocol, Self
+from uuid import UUID
+
+from outbox.app.desk import Desk, open_desk
+from outbox.config import Settings, load_settings
+from outbox.ops.stored import StoredEvent
+from outbox.policy.event import Status
+from outbox.policy.filter import read_event_filter
+
+_ENQUEUE: Final = (
+    "select outbox_enqueue(entity_type => %(entity_type)s, entity_id => %(entity_id)s, op => %(op)s,"
+    " payload => %(payload)s::json, version => %(version)s::bigint, routing => %(routing)s,"
+    " idempotency_key => %(idempotency_key)s, traceparent => %(traceparent)s)"
+)
+_PAGE: Final = 500
+
+
+class _Result(Protocol):
+    def fetchone(self) -> Any: ...
+
+
+class Connection(Protocol):
+    """A psycopg connection or cursor. A SQLAlchemy connection or session is accepted as well."""
+
+    def execute(self, query: Any, params: Any = None, /) -> _Result: ...
+
+
+class Outbox:
+    """One installation, by its database's URL; without one, by the environment as the commands read it.
+
+    Nothing is connected before it is needed: `enqueue` uses the caller's connection only.
+    """
+
+    def __init__(self, database_url: str | None = None) -> None:
+        # A URL stands for itself: a program that embeds this may have an environment of its own.
+        given = {} if database_url is None else {"DATABASE_URL": database_url}
+        self._settings: Settings = load_settings(environ={} if given else None, flags=given)
+        self._open = ExitStack()
+        self._desk: Desk | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._desk = None
+        self._open.close()
+
+    def enqueue(
+        self,
+        connection: Connection,
+        entity_type: str,
+        entity_id: object,
+        op: str,
+        payload: Mapping[str, Any] | str | bytes | None = None,
+        *,
+        version: int | None = None,
+        routing: str | None = None,
+        idempotency_key: str | None = None,
+        traceparent: str | None = None,
+    ) -> UUID:
+        """Write one event in the caller's transaction and return its id; the existing one for a known key.
+
+        `op` is `upsert` or `delete`. A payload given as text or bytes is JSON that is kept as it stands, digit by
+        digit; None is looked up in the view. PostgreSQL refuses what cannot be projected (SQLSTATE class 22).
+        """
+        named = {
+            "entity_type": entity_type,
+            "entity_id": str(entity_id),
+            "op": op,
+            "payload": _text(payload),
+            "version": version,
+            "routing": routing,
+            "idempotency_key": idempotency_key,
+            "traceparent": traceparent,
+        }
+        row = _executing(connection)(_ENQUEUE, named).fetchone()
+        return row[0] if isinstance(row[0], UUID) else UUID(str(row[0]))
+
+    def failed(self, limit: int = 100, offset: int = 0, **filter: Any) -> list[StoredEvent]:  # noqa: A002
+        """Failed events, the newest first. `filter` takes the names of the one event filter, such as
+        `entity_type`, `error_reason`, `fingerprint`, `since`."""
+        asked = read_event_filter(filter, datetime.now(UTC))
+        found: list[StoredEvent] = []
+        after = ""
+        while len(found) < offset + limit:
+            page = self._opened().browse.page(asked, [Status.FAILED], min(_PAGE, offset + limit - len(found)), after)
+            found += page.events
+            after = page.next
+            if not after:
+                break
+        return found[offset : offset + limit]
+
+    def _opened(self) -> Desk:
+        if self._desk is None:
+            self._desk = self._open.enter_context(open_desk(self._settings, application="outbox library"))
+        return self._desk
+
+
+def _executing(connection: Any) -> Any:
+    """How to send driver SQL: psycopg's `execute`, or what SQLAlchemy offers for it."""
+    if hasattr(connection, "get_bind"):  # a Session: its connection belongs to the same transaction
+        connection = connection.connection()
+    return getattr(connection, "exec_driver_sql", None) or connection.execute
+
+
+def _text(payload: Mapping[str, Any] | str | bytes | None) -> str | None:
+    if payload is None or isinstance(payload, str):
+        return payload
+    if isinstance(payload, bytes):
+        return payload.decode()
+    return json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+
+
+def _plain(value: object) -> str:
+    """Times and ids have one obvious text. All else is the caller's to decide: a Decimal could be either."""
+    if isinstance(value, (datetime, date)):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form: convert it, or give the payload as JSON text")
