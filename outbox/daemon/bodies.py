@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from outbox.policy.coalesce import Stack
-from outbox.policy.document import not_an_object
+from outbox.policy.document import not_an_object, refused
 from outbox.policy.event import DELETE, Event
-from outbox.policy.outcome import Failure
+from outbox.policy.outcome import Code, Failure
 from outbox.ports import Action, Document, DocumentSource, EventStore, NewerDelete
 
 EMPTY_BYTES = 200  # what an action without a body weighs
+PAYLOAD_GONE = refused("the payload was removed while the event was on its way; replay it", Code.PAYLOAD_MISSING)
 
 
 @dataclass(slots=True)
@@ -85,24 +86,22 @@ class Bodies:
         if portion:
             yield portion
 
-    def fill(self, portion: Sequence[Delivery]) -> list[tuple[Delivery, Failure]]:
-        """Load the large bodies of one portion; answers the ones that turn out to be no documents."""
-        absent = [d for d in portion if d.body is None and d.size_bytes]
-        if not absent:
-            return []
-        self._fill_payloads([d for d in absent if d.stack.head.payload_bytes is not None])
-        bad = self._fill_documents([d for d in absent if d.stack.head.payload_bytes is None])
-        strange = [(d, not_an_object(d.body)) for d in absent if d.body is not None]
-        return bad + [(delivery, failure) for delivery, failure in strange if failure is not None]
+    def fill_payloads(self, portion: Sequence[Delivery]) -> list[tuple[Delivery, Failure]]:
+        """Load the large payloads of one portion; answers the ones that turn out to be no documents."""
+        absent = [d for d in _absent(portion) if d.stack.head.payload_bytes is not None]
+        payloads = self.store.payloads([d.stack.head.id for d in absent]) if absent else {}
+        bad = []
+        for delivery in absent:
+            delivery.body = payloads.get(delivery.stack.head.id)
+            failure = PAYLOAD_GONE if delivery.body is None else not_an_object(delivery.body)
+            if failure is not None:
+                bad.append((delivery, failure))
+        return bad
 
-    def _fill_payloads(self, absent: Sequence[Delivery]) -> None:
-        if absent:
-            payloads = self.store.payloads([d.stack.head.id for d in absent])
-            for delivery in absent:
-                delivery.body = payloads[delivery.stack.head.id]
-
-    def _fill_documents(self, absent: Sequence[Delivery]) -> list[tuple[Delivery, Failure]]:
-        """A second read may find another version, or nothing: what it says now is what is sent."""
+    def fill_documents(self, portion: Sequence[Delivery]) -> list[tuple[Delivery, Failure]]:
+        """The same for large documents of the view. A second read may find another version, or nothing: what it says
+        now is what is sent. Raises DocumentsUnavailable."""
+        absent = _absent(portion)
         if not absent or self.documents is None:
             return []
         bad = []
@@ -117,3 +116,7 @@ class Bodies:
             if document.version is not None:
                 delivery.version = document.version
         return bad
+
+
+def _absent(portion: Sequence[Delivery]) -> list[Delivery]:
+    return [d for d in portion if d.body is None and d.size_bytes]

@@ -11,7 +11,7 @@ from outbox.daemon.bodies import Bodies, Delivery
 from outbox.daemon.gate import Gate
 from outbox.errors import DocumentsUnavailable
 from outbox.facts import Announce, BrakeOff, BrakeOn, SinkPaused, SinkResumed
-from outbox.policy.brake import HOLD_SECONDS, Brake, LookupBrake
+from outbox.policy.brake import HOLD_SECONDS, WINDOW_SECONDS, Brake, LookupBrake
 from outbox.policy.coalesce import Stack
 from outbox.policy.document import refused
 from outbox.policy.event import Event
@@ -22,7 +22,7 @@ from outbox.ports import Clock, Document, WriteReport
 DOCUMENTS_PAUSE_SECONDS = 5.0
 AHEAD_KEPT = 1_000
 DOCUMENTS = "documents"
-LOOKUPS = "lookups_without_a_row"
+LOOKUPS = "lookups_without_a_row"  # the lookup brake's fingerprint, for people and for --let-fail
 TOO_MANY_GONE = Failure(
     Reason.DOCUMENTS_UNAVAILABLE,
     "more than half of the lookups of the last minute found no row: nothing is deleted until the view is right",
@@ -44,6 +44,7 @@ class Judge:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _documents_away_since: float | None = None
     _lookups_held: int = 0
+    _lookups_held_at: float = 0.0
 
     def refuse(self, event: Event, failure: Failure, verdicts: Verdicts) -> None:
         """An event that fails before anything is sent."""
@@ -120,22 +121,17 @@ class Judge:
         missing = {id for id, document in found.items() if document.size_bytes is None and not document.failure}
         with self._lock:
             trusted = self.lookups.admit(len(found), len(missing), self.clock())
-        self._tell_lookups(trusted, len(missing))
-        if not trusted:
+        if not trusted and LOOKUPS not in self.brake.let_fail:
             stacks = self._hold_missing(stacks, missing, verdicts)
         bad = {id: document.failure for id, document in found.items() if document.failure is not None}
         return self._without(stacks, bad, bodies, verdicts)
 
-    def _tell_lookups(self, trusted: bool, missing: int) -> None:
-        """Once when it goes on, once when it goes off: a batch that only waits changes nothing."""
-        with self._lock:
-            was, self._lookups_held = self._lookups_held, (0 if trusted else self._lookups_held + missing)
-        if not trusted and not was:
-            self.announce(BrakeOn(LOOKUPS, TOO_MANY_GONE.reason, TOO_MANY_GONE.error))
-        elif trusted and was:
-            self.announce(BrakeOff(LOOKUPS, was))
-
     def _hold_missing(self, stacks: Sequence[Stack], missing: set[UUID], verdicts: Verdicts) -> list[Stack]:
+        with self._lock:
+            first = not self._lookups_held
+            self._lookups_held, self._lookups_held_at = self._lookups_held + len(missing), self.clock()
+        if first:
+            self.announce(BrakeOn(LOOKUPS, TOO_MANY_GONE.reason, TOO_MANY_GONE.error))
         held = Released("lookups_braked", HOLD_SECONDS, TOO_MANY_GONE)
         for stack in stacks:
             if stack.head.id in missing:
@@ -196,9 +192,17 @@ class Judge:
         """Called every second: operators' words, and fingerprints that have come to rest."""
         with self._lock:
             self.brake.let_fail = let_fail
-            released = self.brake.released(self.clock())
+            released = self.brake.released(self.clock()) + self._lookups_released()
         for fingerprint, held in released:
             self.announce(BrakeOff(fingerprint, held))
+
+    def _lookups_released(self) -> list[tuple[str, int]]:
+        """Off like the others: nothing held for a hold and a window, or by an operator's word."""
+        rested = self.clock() - self._lookups_held_at > HOLD_SECONDS + WINDOW_SECONDS
+        if not self._lookups_held or not (rested or LOOKUPS in self.brake.let_fail):
+            return []
+        held, self._lookups_held = self._lookups_held, 0
+        return [(LOOKUPS, held)]
 
     def _note_ahead(self, event: Event, sent: int, outcome: Stale) -> None:
         if outcome.current is not None and outcome.current > max(sent, event.event_version):

@@ -152,7 +152,7 @@ class Projector:
         return report
 
     def _send(self, portion: list[Delivery], batch: Batch, deadline: float, again: list[Stack]) -> WriteReport:
-        for delivery, failure in batch.bodies.fill(portion):
+        for delivery, failure in batch.bodies.fill_payloads(portion) + self._large_documents(portion, batch):
             portion.remove(delivery)
             if self.judge.stack(delivery.stack, failure, batch.verdicts):
                 again.append(delivery.stack)
@@ -164,6 +164,15 @@ class Projector:
                 again.append(delivery.stack)
             delivery.body = None  # sent: its memory is free before the next portion is loaded
         return report
+
+    def _large_documents(self, portion: list[Delivery], batch: Batch) -> list[tuple[Delivery, Failure]]:
+        try:
+            return batch.bodies.fill_documents(portion)
+        except DocumentsUnavailable as error:
+            absent = [d for d in portion if d.body is None and d.size_bytes]
+            self.judge.documents_unavailable(error, [d.stack for d in absent], batch.verdicts)
+            portion[:] = [d for d in portion if d.body is not None or not d.size_bytes]
+            return []
 
     def _confirm(
         self, portion: Sequence[Delivery], outcomes: Sequence[Outcome], batch: Batch, deadline: float

@@ -7,7 +7,7 @@ from uuid import UUID
 import psycopg
 from psycopg import Connection, sql
 
-from outbox.errors import DatabaseDown, DocumentsUnavailable
+from outbox.errors import DatabaseDown, DocumentsUnavailable, SchemaMismatch
 from outbox.policy.document import not_an_object, refused
 from outbox.policy.event import Event
 from outbox.policy.outcome import Code, Failure
@@ -18,6 +18,8 @@ from outbox.store.queries import queries
 GONE = Document(None, None, None)
 TIMEOUT_MS = 10_000  # a lookup slower than this is a view without its index: the lease must not wait for it
 _COLUMNS = {"entity_type", "entity_id", "document", "version"}
+# What one row's data can do: 22 its values, 21 a subquery that finds two rows, P0, 38, 39 and 2F what a function raises.
+_OF_ONE_ROW = ("22", "21", "P0", "38", "39", "2F")
 
 
 class ViewDocuments:
@@ -27,7 +29,7 @@ class ViewDocuments:
         self._database = database
         self._view = view
         self._sql = queries("documents")
-        self._look_up: LiteralString | sql.Composed | None = None
+        self._look_up: sql.Composed | None = None
 
     def exists(self) -> bool:
         """Asked at the start: without the view, upserts without a payload fail instead of waiting for it."""
@@ -38,7 +40,9 @@ class ViewDocuments:
         """Every event gets an answer. A row whose expression fails is found by halving, and blamed alone."""
         try:
             return self._read(events, whole)
-        except psycopg.DataError as error:  # SQLSTATE class 22: the data of some row, not the view
+        except psycopg.Error as error:
+            if not (error.sqlstate or "").startswith(_OF_ONE_ROW):
+                raise DocumentsUnavailable(f"{self._view}: SQLSTATE {error.sqlstate}") from error
             if len(events) == 1:
                 return {events[0].id: Document(None, None, None, _unreadable(error))}
         half = len(events) // 2
@@ -58,13 +62,16 @@ class ViewDocuments:
             if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
                 raise DocumentsUnavailable(f"a lookup in {self._view} took over {TIMEOUT_MS // 1000} s") from error
             raise
+        except SchemaMismatch as error:  # gone, forbidden or changed since it was last read
+            self._look_up = None
+            raise DocumentsUnavailable(f"{self._view}: {error.detail}") from error
         found = {event.id: GONE for event in events}
         for id, body, size, version in rows:
             found[id] = _document(body, size, version)
         return found
 
     def _query(self, connection: Connection[Any]) -> sql.Composed:
-        if self._look_up is None or isinstance(self._look_up, str):
+        if self._look_up is None:
             shape = self._shape(connection)
             if missing := _COLUMNS - shape.keys():
                 what = ", ".join(sorted(missing))

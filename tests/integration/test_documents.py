@@ -1,0 +1,372 @@
+"""Upserts without a payload, looked up in the user's view: gone rows, null documents, broken expressions, broken views."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from outbox.errors import DocumentsUnavailable
+from outbox.facts import BrakeOff, BrakeOn, SinkPaused, SinkResumed
+from outbox.policy.brake import HOLD_SECONDS, WINDOW_SECONDS
+from outbox.store.documents import ViewDocuments
+from tests.fixtures.events import Time
+from tests.fixtures.inprocess import InProcess, Parts
+from tests.fixtures.queue import Queue
+from tests.fixtures.sinks import MemorySink
+
+TABLE = "create table article (id uuid primary key default gen_random_uuid(), name text, version bigint, body jsonb)"
+VIEW = (
+    "create view search_documents as select 'article'::text as entity_type, id as entity_id,"
+    " coalesce(body, json_build_object('n', 100 / length(name))::jsonb) as document, version from article"
+)
+
+
+class Articles:
+    """A table of the user's, its view, and a worker that looks things up in it."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.sink = MemorySink()
+        self.clock = Time()
+        self.worker = InProcess(
+            Parts(queue.store(), self.sink, documents=ViewDocuments(queue.pool(), "search_documents"), clock=self.clock)
+        )
+
+    def add(self, name: str = "one", version: int | None = None, body: Any = None) -> str:
+        text = None if body is None else json.dumps(body)
+        insert = "insert into article (name, version, body) values (%s, %s, %s) returning id"
+        row = self.queue.connection.execute(insert, [name, version, text]).fetchone()
+        assert row is not None
+        return str(row[0])
+
+    def ask(self, entity_id: str, **values: Any) -> Any:
+        return self.queue.produce(entity_id, payload=None, **values)
+
+    def document(self, entity_id: str) -> tuple[int, Any] | None:
+        found = self.sink.documents.get(("articles", f"article:{entity_id}"))
+        return None if found is None else (found[0], json.loads(found[1]))
+
+
+@pytest.fixture
+def articles(queue: Queue) -> Iterator[Articles]:
+    queue.connection.execute(TABLE)
+    queue.connection.execute(VIEW)
+    return Articles(queue)
+
+
+def test_body_and_version_come_from_one_read_and_a_null_version_means_the_events(articles: Articles) -> None:
+    one, two = articles.add(version=77), articles.add("four")
+    articles.ask(one, event_version=3)
+    articles.ask(two, event_version=4)
+    articles.worker.run()
+    assert articles.document(one) == (77, {"n": 33})
+    assert articles.document(two) == (4, {"n": 25})
+    assert articles.queue.counts() == {"done": 2}
+
+
+def test_an_entity_that_is_gone_becomes_a_versioned_delete_and_its_row_counts_as_one_from_now_on(
+    articles: Articles,
+) -> None:
+    gone = articles.add(version=5)
+    articles.ask(gone, event_version=5)
+    articles.worker.run()
+    articles.queue.connection.execute("delete from article")
+    id = articles.ask(gone, event_version=6)
+    articles.worker.run()
+    assert articles.document(gone) is None
+    assert articles.sink.tombstones == {("articles", f"article:{gone}"): 6}
+    assert (articles.queue.row(id).op, articles.queue.row(id).status) == ("delete", "done")
+
+
+def test_a_null_document_fails_its_row_alone(articles: Articles) -> None:
+    articles.queue.connection.execute(
+        "create or replace view search_documents as select 'article'::text as entity_type, id as entity_id,"
+        " case when name = 'bad' then null else '{}'::jsonb end as document, version from article"
+    )
+    good, bad = articles.add(), articles.add("bad")
+    articles.ask(good)
+    id = articles.ask(bad)
+    articles.worker.run()
+    row = articles.queue.row(id)
+    assert (row.status, row.error_reason, row.error_code) == (
+        "failed",
+        "deterministic_exception",
+        "OUTBOX_ENTITY_NOT_FOUND",
+    )
+    assert articles.document(good) is not None
+
+
+def test_a_document_that_is_no_object_fails_its_row_alone(articles: Articles) -> None:
+    good, bad = articles.add(), articles.add(body=[1])
+    articles.ask(good)
+    id = articles.ask(bad)
+    articles.worker.run()
+    assert articles.queue.row(id).error_code == "OUTBOX_PAYLOAD_INVALID"
+    assert articles.document(good) is not None
+
+
+RAISES = (
+    "create function moody(name text) returns jsonb language plpgsql stable as"
+    " $$ begin if name = '' then raise exception 'secret %', name; end if; return '{}'; end $$"
+)
+TWO_ROWS = "case when name = '' then (select '{}'::jsonb from generate_series(1, 2)) else '{}' end"
+
+
+@pytest.mark.parametrize(
+    ("expression", "sqlstate"),
+    [("body", "22012"), ("moody(name)", "P0001"), (TWO_ROWS, "21000")],
+    ids=["a division by zero", "an exception of a function's own", "a subquery with two rows"],
+)
+def test_the_one_row_whose_expression_fails_is_blamed_and_its_neighbours_go_on(
+    articles: Articles, expression: str, sqlstate: str
+) -> None:
+    conn = articles.queue.connection
+    conn.execute(RAISES)
+    if expression != "body":
+        conn.execute(
+            "create or replace view search_documents as select 'article'::text as entity_type, id as entity_id,"
+            f" {expression} as document, version from article".encode()
+        )
+    for number in range(20):
+        articles.ask(articles.add("" if number == 13 else "x"))
+    articles.worker.run()
+    assert articles.queue.counts() == {"done": 19, "failed": 1}
+    (row,) = articles.queue.rows("status = 'failed'")
+    assert (row.error_reason, row.error_code) == ("deterministic_exception", "OUTBOX_PAYLOAD_INVALID")
+    assert sqlstate in row.error
+    assert "secret" not in row.error
+
+
+def test_an_id_that_does_not_fit_the_views_key_fails_alone(articles: Articles) -> None:
+    good = articles.add()
+    articles.ask(good)
+    id = articles.ask("not-a-uuid")
+    articles.worker.run()
+    assert articles.queue.row(id).status == "failed"
+    assert "22P02" in articles.queue.row(id).error
+    assert articles.document(good) is not None
+
+
+@pytest.mark.parametrize(
+    ("breaks", "mends"),
+    [
+        (["drop view search_documents"], [VIEW]),
+        (
+            ["alter view search_documents rename column document to doc"],
+            ["alter view search_documents rename column doc to document"],
+        ),
+        (
+            ["alter table article rename to hidden", "drop view search_documents"],
+            ["alter table hidden rename to article", VIEW],
+        ),
+    ],
+    ids=["gone", "a column renamed", "its table renamed"],
+)
+def test_a_view_that_is_gone_after_the_start_releases_its_rows_and_holds_up_nobody(
+    articles: Articles, breaks: list[str], mends: list[str]
+) -> None:
+    one = articles.add()
+    articles.ask(one)
+    articles.worker.run()
+    conn = articles.queue.connection
+    for statement in breaks:
+        conn.execute(statement.encode())
+    looked_up, payload = articles.ask(one), articles.queue.produce("p")
+    articles.worker.run()
+    row = articles.queue.row(looked_up)
+    assert (row.status, row.attempts, row.error_reason) == ("pending", 0, "documents_unavailable")
+    assert (
+        3
+        < articles.queue.value(
+            "select extract(epoch from next_retry_at - now()) from search_outbox_events where id = %s", looked_up
+        )
+        <= 5
+    )
+    assert articles.queue.row(payload).status == "done"
+    assert [fact.cause for fact in articles.worker.of(SinkPaused)] == ["documents_unavailable"]
+    articles.queue.make_due()
+    articles.worker.run()
+    assert len(articles.worker.of(SinkPaused)) == 1, "said once"
+    for statement in mends:
+        conn.execute(statement.encode())
+    articles.queue.make_due()
+    articles.worker.run()
+    assert articles.queue.row(looked_up).status == "done"
+    assert len(articles.worker.of(SinkResumed)) == 1
+
+
+def test_a_view_that_is_forbidden_is_unavailable_too(articles: Articles, database: str) -> None:
+    conn = articles.queue.connection
+    role = "outbox_test_" + database[-8:]
+    conn.execute(f"create role {role} login".encode())
+    conn.execute(f"grant usage on schema public to {role}".encode())
+    try:
+        url = psycopg.conninfo.make_conninfo(database, user=role)
+        from outbox.store.pool import Database
+
+        pool = Database(url, size=1)
+        pool.open()
+        documents = ViewDocuments(pool, "search_documents")
+        articles.ask(articles.add())
+        event = articles.worker.claim().events[0]
+        with pytest.raises(DocumentsUnavailable, match="permission denied"):
+            documents.load([event])
+        pool.close()
+    finally:
+        conn.execute(f"drop owned by {role}".encode())
+        conn.execute(f"drop role {role}".encode())
+
+
+def test_without_a_view_an_upsert_without_a_payload_fails_and_says_what_to_do(queue: Queue) -> None:
+    worker = InProcess(Parts(queue.store(), MemorySink(), documents=None))
+    assert not ViewDocuments(queue.pool(), "search_documents").exists()
+    bad, good = queue.produce("a", payload=None), queue.produce("b")
+    worker.run()
+    row = queue.row(bad)
+    assert (row.status, row.error_code) == ("failed", "OUTBOX_PAYLOAD_MISSING")
+    assert "create search_documents" in row.error
+    assert queue.row(good).status == "done"
+
+
+def test_an_older_event_with_a_payload_is_sent_when_the_newer_lookup_fails(articles: Articles) -> None:
+    entity = articles.add("")
+    articles.queue.produce(entity, event_version=1)
+    newer = articles.ask(entity, event_version=2)
+    articles.worker.run()
+    assert articles.queue.row(newer).status == "failed"
+    assert articles.document(entity) == (1, {"title": "x"})
+
+
+def test_large_documents_are_loaded_apart_in_portions(articles: Articles) -> None:
+    articles.worker.parts.portion_bytes = articles.worker.projector.portion_bytes = 300_000
+    entities = [articles.add(body={"text": "y" * 200_000, "n": n}, version=n) for n in range(5)]
+    for entity in entities:
+        articles.ask(entity)
+    sizes = []
+    write = articles.sink.write
+    articles.worker.projector.sink = type(
+        "Spy",
+        (),
+        {
+            "probe": articles.sink.probe,
+            "write": lambda _, actions, deadline: (sizes.append(len(actions)), write(actions, deadline))[1],
+        },
+    )()
+    articles.worker.run()
+    assert sizes == [1] * 5
+    assert all(articles.document(entity) == (n, {"text": "y" * 200_000, "n": n}) for n, entity in enumerate(entities))
+
+
+def test_a_view_that_vanishes_before_its_large_documents_are_read_holds_up_nobody(articles: Articles) -> None:
+    large = articles.ask(articles.add(body={"text": "y" * 200_000}))
+    small, payload = articles.ask(articles.add()), articles.queue.produce("p")
+    big_payload = articles.queue.produce("q", payload=json.dumps({"text": "z" * 200_000}))
+    load = articles.worker.projector.documents.load  # type: ignore[union-attr]
+
+    class Vanishing:
+        def load(self, events: Any, *, whole: bool = False) -> Any:
+            if whole:
+                raise DocumentsUnavailable("gone")
+            return load(events)
+
+    articles.worker.projector.documents = Vanishing()
+    articles.worker.run()
+    assert [articles.queue.row(id).status for id in (small, payload, big_payload)] == ["done"] * 3
+    row = articles.queue.row(large)
+    assert (row.status, row.attempts, row.error_reason) == ("pending", 0, "documents_unavailable")
+
+
+def test_a_large_payload_that_was_removed_on_the_way_fails_its_row_and_deletes_nothing(queue: Queue) -> None:
+    sink = MemorySink()
+    worker = InProcess(Parts(queue.store(), sink))
+    queue.produce("a", event_version=1)
+    worker.run()
+    id = queue.produce("a", event_version=2, payload=json.dumps({"text": "z" * 200_000}))
+    neighbour = queue.produce("b")
+    claimed = worker.claim()
+    queue.connection.execute("update search_outbox_events set payload = null where id = %s", [id])
+    worker.projector.project(claimed, 0)
+    assert (queue.row(id).status, queue.row(id).error_code) == ("failed", "OUTBOX_PAYLOAD_MISSING")
+    assert queue.row(neighbour).status == "done"
+    assert sink.documents[("articles", "article:a")][0] == 1
+
+
+# The lookup brake
+
+
+def test_when_most_lookups_find_no_row_nothing_is_deleted_and_the_alarm_is_raised_once(articles: Articles) -> None:
+    entities = [articles.add(version=1) for _ in range(60)]
+    for entity in entities:
+        articles.ask(entity, event_version=1)
+    articles.worker.run()
+    articles.clock.passes(WINDOW_SECONDS + 1)
+    articles.queue.connection.execute("create table saved as select * from article")
+    articles.queue.connection.execute("delete from article")
+    asked = [articles.ask(entity, event_version=2) for entity in entities]
+    found = articles.ask(articles.add("new"))
+    articles.worker.run()
+    assert len(articles.sink.documents) == 61
+    rows = [articles.queue.row(id) for id in asked]
+    assert {(row.status, row.attempts, row.error_reason) for row in rows} == {("pending", 0, "documents_unavailable")}
+    assert articles.queue.row(found).status == "done"
+    articles.queue.make_due()
+    articles.worker.run()
+    assert len(articles.worker.of(BrakeOn)) == 1
+    articles.queue.connection.execute("insert into article select * from saved")
+    articles.clock.passes(WINDOW_SECONDS + 1)
+    articles.queue.make_due()
+    articles.worker.run()
+    assert {articles.queue.row(id).status for id in asked} == {"done"}
+    assert len(articles.sink.documents) == 61
+    articles.clock.passes(HOLD_SECONDS + 1)
+    articles.worker.judge.tend_brake(frozenset())
+    assert [fact.held for fact in articles.worker.of(BrakeOff)] == [120]
+
+
+def test_an_operator_who_has_looked_lets_the_deletes_through(articles: Articles) -> None:
+    for _ in range(60):
+        articles.ask("00000000-0000-0000-0000-000000000000", entity_type="article")
+    for number in range(60):
+        articles.ask(f"00000000-0000-0000-0000-{number:012}")
+    articles.worker.run()
+    assert articles.queue.counts() == {"pending": 120}
+    articles.worker.judge.tend_brake(frozenset({"lookups_without_a_row"}))
+    articles.queue.make_due()
+    articles.worker.run()
+    assert articles.queue.counts() == {"done": 120}
+    assert len(articles.worker.of(BrakeOff)) == 0 or articles.worker.of(BrakeOff)[0].held
+
+
+# The plan
+
+
+@pytest.mark.parametrize("key", ["uuid", "bigint", "text"])
+def test_a_lookup_uses_the_tables_key_whatever_its_type(queue: Queue, key: str) -> None:
+    new_id = {"uuid": "gen_random_uuid()", "bigint": "g", "text": "g::text"}[key]
+    queue.connection.execute(f"create table thing (id {key} primary key, title text)".encode())
+    queue.connection.execute(f"insert into thing select {new_id}, 'x' from generate_series(1, 20000) g".encode())
+    queue.connection.execute("analyze thing")
+    queue.connection.execute(
+        "create view search_documents as select 'thing'::text as entity_type, id as entity_id,"
+        " json_build_object('title', title) as document, null::bigint as version from thing"
+    )
+    ids = [str(row[0]) for row in queue.connection.execute("select id from thing limit 100").fetchall()]
+    for id in ids:
+        queue.produce(id, payload=None, entity_type="thing")
+    documents = ViewDocuments(queue.pool(), "search_documents")
+    events = InProcess(Parts(queue.store(), MemorySink())).claim().events
+    assert all(document.body for document in documents.load(events).values())
+    with queue.pool().connection() as connection:
+        query = documents._query(connection)
+        parameters = {
+            "ids": [e.id for e in events],
+            "types": [e.entity_type for e in events],
+            "entities": [e.entity_id for e in events],
+            "whole": False,
+        }
+        text = "explain " + query.as_string(connection)
+        plan = "\n".join(row[0] for row in connection.execute(text.encode(), parameters).fetchall())
+    assert "Seq Scan" not in plan, plan
+    assert "thing_pkey" in plan
