@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from outbox.errors import OutboxError
-from outbox.facts import Announce, Beat, DatabaseLost, Reclaimed
+from outbox.facts import Announce, Beat, DatabaseLost, Fact, Reclaimed
 from outbox.ports import Clock, Reclaim
 
 SWEEP_SECONDS: Final = 600.0
@@ -28,6 +28,11 @@ class Reclaimer:
     heartbeat_seconds: float
     _connected_since: float | None = None
     _next_sweep: float = 0.0
+
+    def handle(self, fact: Fact) -> None:
+        """An outage that some other loop met silenced all workers alike, also when it fell between two passes."""
+        if isinstance(fact, DatabaseLost):
+            self._connected_since = None
 
     def run(self, stop: threading.Event) -> None:
         while not stop.wait(self.interval_seconds):
