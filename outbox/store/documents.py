@@ -18,7 +18,7 @@ from outbox.store.queries import queries
 GONE = Document(None, None, None)
 TIMEOUT_MS = 10_000  # a lookup slower than this is a view without its index: the lease must not wait for it
 _COLUMNS = {"entity_type", "entity_id", "document", "version"}
-# What one row's data can do: 22 its values, 21 a subquery that finds two rows, P0, 38, 39 and 2F what a function raises.
+# What one row can do: 22 its values, 21 a subquery that finds two rows, P0, 38, 39 and 2F what a function raises.
 _OF_ONE_ROW = ("22", "21", "P0", "38", "39", "2F")
 
 

@@ -1,4 +1,4 @@
-"""Upserts without a payload, looked up in the user's view: gone rows, null documents, broken expressions, broken views."""
+"""Upserts without a payload, looked up in the view: gone rows, null documents, broken expressions, broken views."""
 
 import json
 from collections.abc import Iterator
