@@ -1,0 +1,146 @@
+"""The audit for people: pages, exports, pruning, and whether its chain holds. Writes only its own acts there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from outbox.ops import request
+from outbox.ops.export import FORMATS, WRITERS, AuditRow, audit_row, ndjson
+from outbox.policy.audit import Action, Actor, Entry, Finding, Link, follow_chain
+from outbox.policy.filter import AuditFilter, given
+
+MOST_FINDINGS: Final = 100
+
+Row = Mapping[str, Any]
+
+
+class Pruned(Protocol):
+    @property
+    def removed(self) -> int: ...
+    @property
+    def last(self) -> int: ...
+
+
+class Preview(Protocol):
+    @property
+    def rows(self) -> int: ...
+    @property
+    def oldest(self) -> datetime | None: ...
+    @property
+    def newest(self) -> datetime | None: ...
+
+
+class Audit(Protocol):
+    def write(self, entries: Sequence[Entry]) -> None: ...
+    def page(self, asked: AuditFilter, before: int, limit: int) -> Sequence[Row]: ...
+    def count(self, asked: AuditFilter, most: int) -> int: ...
+    def rows(self, asked: AuditFilter, max_id: int) -> Iterator[Row]: ...
+    def chain(self) -> Iterator[Link]: ...
+    def head_id(self) -> int: ...
+    def cutoff(self, seconds: float) -> datetime: ...
+    def prune_preview(self, asked: AuditFilter, before: datetime, max_id: int) -> Preview: ...
+    def prune_step(self, asked: AuditFilter, before: datetime, after: int, max_id: int, limit: int) -> Pruned: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPage:
+    """`total` stops at 10,001, which reads "10,000+"."""
+
+    rows: Sequence[AuditRow]
+    next_cursor: int | None
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPruned:
+    """What a prune removed, or would remove where `dry_run`."""
+
+    removed: int
+    before: datetime
+    oldest: datetime | None
+    newest: datetime | None
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    ok: bool
+    head: int
+    findings: Sequence[Finding]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditDesk:
+    store: Audit
+    rows_a_step: int = 500
+    pause: Callable[[float], None] = time.sleep
+
+    def page(self, asked: AuditFilter, cursor: int | None = None, limit: int = 50) -> AuditPage:
+        """Newest first. The cursor is the id of the last row of the page before."""
+        limit = request.whole("limit", limit, 1, 500)
+        before = 2**63 - 1 if cursor is None else request.whole("cursor", cursor, 1, 2**63 - 1)
+        found = [audit_row(row) for row in self.store.page(asked, before, limit + 1)]
+        more = found[limit - 1].id if len(found) > limit else None
+        return AuditPage(found[:limit], more, self.store.count(asked, request.MOST_COUNTED + 1))
+
+    def export(self, asked: AuditFilter, form: str, actor: Actor) -> Iterator[str]:
+        """The rows up to now as text, piece by piece; that they were exported is written down first."""
+        if form not in FORMATS:
+            raise request.BadRequest([("format", f"must be one of {', '.join(FORMATS)}")])
+        head = self.store.head_id()
+        detail = {"format": form, "filter": given(asked), "up_to": head}
+        self.store.write([Entry(Action.AUDIT_EXPORTED, actor, detail=detail)])
+        return WRITERS[form](map(audit_row, self.store.rows(asked, head)))
+
+    def prune(
+        self,
+        asked: AuditFilter,
+        older_than_days: float,
+        actor: Actor,
+        *,
+        dry_run: bool = False,
+        archive: Callable[[Iterable[str]], None] | None = None,
+    ) -> AuditPruned:
+        """Removes rows in small steps; their hashes stay. `archive` gets them as NDJSON before the first one goes."""
+        if not isinstance(older_than_days, (int, float)) or not 0 <= older_than_days <= 36_500:
+            raise request.BadRequest([("older_than_days", "must be from 0 to 36,500")])
+        before, head = self.store.cutoff(older_than_days * 86_400), self.store.head_id()
+        due = self.store.prune_preview(asked, before, head)
+        if dry_run or not due.rows:
+            return AuditPruned(due.rows, before, due.oldest, due.newest, dry_run)
+        if archive is not None:
+            rows = (row for row in self.store.rows(asked, head) if row["at"] < before)
+            archive(ndjson(map(audit_row, rows)))
+        removed = self._remove(asked, before, head)
+        detail = {"removed": removed, "before": before.isoformat(), "filter": given(asked), "archived": bool(archive)}
+        self.store.write([Entry(Action.AUDIT_PRUNE_SUMMARY, actor, detail=detail)])
+        return AuditPruned(removed, before, due.oldest, due.newest, False)
+
+    def _remove(self, asked: AuditFilter, before: datetime, head: int) -> int:
+        removed = after = 0
+        while True:
+            step = self.store.prune_step(asked, before, after, head, self.rows_a_step)
+            removed, after = removed + step.removed, step.last
+            if step.removed < self.rows_a_step:
+                return removed
+            self.pause(0.01)
+
+    def verify(self) -> Verified:
+        """Walks the whole chain; the first hundred findings are kept."""
+        links = self.store.chain()
+        first = next(links)
+        findings: list[Finding] = []
+        for finding in follow_chain(_with(first, links)):
+            findings.append(finding)
+            if len(findings) >= MOST_FINDINGS:
+                break
+        return Verified(not findings, first.id, findings)
+
+
+def _with(first: Link, rest: Iterator[Link]) -> Iterator[Link]:
+    yield first
+    yield from rest
