@@ -36,6 +36,7 @@ class BatchClaimed:
     count: int
     duration_seconds: float
     suspects: bool = False
+    traceparents: Sequence[str] = ()  # the producers' trace contexts, where they gave any
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class Unclassified:
 class LeaseLost:
     token: UUID
     count: int
-    where: str  # settle, release, heartbeat
+    where: str  # settle, release
 
 
 @dataclass(frozen=True, slots=True)

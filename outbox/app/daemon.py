@@ -42,6 +42,7 @@ from outbox.store.pool import Database
 from outbox.store.rollup import PostgresRollup
 from outbox.store.schema_state import SchemaState, check_schema, has_by_type
 from outbox.store.workers import Reclaims, Workers
+from outbox.telemetry import tracing
 from outbox.telemetry.backlog import BacklogSampler
 from outbox.telemetry.beats import Beats, loop_limits
 from outbox.telemetry.health import Health, ReadyRules
@@ -108,6 +109,8 @@ class Watching:
         )
         for handle in (metrics.handle, health.handle, logs.handle):
             announce.subscribe(handle)
+        if tracing.is_set_up():
+            announce.subscribe(tracing.Tracing(settings.projection).handle)
         return cls(announce, metrics, health, registry)
 
 
@@ -320,6 +323,7 @@ def _loops(settings: Settings, pools: Pools, watching: Watching, upkeep: Upkeep,
     reclaimer = Reclaimer(
         reclaims, watching.announce, clock, settings.reclaim.interval_seconds, settings.lease.heartbeat_seconds
     )
+    watching.announce.subscribe(reclaimer.handle)
     loops: dict[str, Loop] = {"upkeep": upkeep.run, "reclaimer": reclaimer.run}
     loops |= _telemetry_loops(settings, pools, watching)
     if settings.worker.listen:

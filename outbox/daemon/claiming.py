@@ -140,5 +140,6 @@ class Claimer:
         self.orders.came_back(claimed, took)
         if not claimed.events:
             return None
-        self.announce(BatchClaimed(order.token, lane, len(claimed.events), took, suspects=bool(order.suspects)))
+        traces = [event.traceparent for event in claimed.events if event.traceparent]
+        self.announce(BatchClaimed(order.token, lane, len(claimed.events), took, bool(order.suspects), traces))
         return claimed

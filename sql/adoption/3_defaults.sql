@@ -35,7 +35,7 @@ end
 $do$;
 
 alter table search_outbox_events set (
-    fillfactor = 50,
+    fillfactor = 45,
     autovacuum_vacuum_scale_factor = 0.01,
     autovacuum_vacuum_threshold = 20000,
     autovacuum_vacuum_cost_limit = 2000,

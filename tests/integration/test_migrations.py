@@ -121,7 +121,7 @@ def test_every_index_is_in_the_map_of_the_readme(database: str, connection: psyc
 def test_the_table_leaves_half_of_every_page_for_claims(connection: psycopg.Connection) -> None:
     options = connection.execute("select reloptions from pg_class where relname = 'search_outbox_events'").fetchone()
     assert options is not None
-    assert "fillfactor=50" in options[0]
+    assert "fillfactor=45" in options[0]
 
 
 def test_two_migrates_at_once_apply_every_migration_once(empty_database: str) -> None:
