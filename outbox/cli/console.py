@@ -12,7 +12,7 @@ from outbox.cli.output import Json
 from outbox.errors import UsageError
 
 commands = typer.Typer()
-console = typer.Typer(help="Serve the web console and its API.")
+console = typer.Typer()
 commands.add_typer(console, name="console", rich_help_panel="Run")
 
 

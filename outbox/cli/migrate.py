@@ -10,7 +10,7 @@ from outbox.cli import output, session
 from outbox.cli.output import Json
 
 commands = typer.Typer()
-migrate = typer.Typer(help="Create the tables, or bring them up to date.")
+migrate = typer.Typer()
 commands.add_typer(migrate, name="migrate", rich_help_panel="Install")
 
 ByType = Annotated[bool, typer.Option("--by-type", help="Also indexes for claims by entity type.")]

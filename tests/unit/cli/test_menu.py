@@ -1,0 +1,72 @@
+"""Every command's help: what it does, examples, --json where data is printed; and that it starts quickly."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer.main
+
+from outbox.cli.menu import app
+from tests.fixtures.processes import ROOT, clean_environment
+
+# The contract's commands of this issue; others are added by their own tests.
+COMMANDS = (
+    "run", "up", "migrate", "status", "list", "show", "wait", "index", "attach", "detach", "config", "doctor",
+    "pause", "resume", "explain-error",
+)  # fmt: skip
+# `run` and `console` write logs only; the script of `migrate sql` is its data.
+WITHOUT_JSON = {"run", "console", "migrate sql"}
+
+
+def commands(command: Any = None, path: str = "") -> Iterator[tuple[str, Any]]:
+    command = typer.main.get_command(app) if command is None else command
+    inner = getattr(command, "commands", {})
+    if path and not (inner and not command.invoke_without_command):
+        yield path, command
+    for name, each in inner.items():
+        yield from commands(each, f"{path} {name}".strip())
+
+
+ALL = dict(commands())
+
+
+def test_the_contracts_commands_are_there() -> None:
+    top = {name.partition(" ")[0] for name in ALL}
+    assert set(COMMANDS) <= top
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_help_says_what_it_does_and_shows_an_example(name: str) -> None:
+    text = ALL[name].help or ""
+    assert text.strip().splitlines()[0].endswith((".", "Ctrl-C stops it.", "problem.")), text
+    assert "Examples:" in text
+    example = text.partition("Examples:")[2]
+    assert "outbox" in example
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name not in WITHOUT_JSON])
+def test_what_prints_data_can_print_json(name: str) -> None:
+    assert any("--json" in parameter.opts for parameter in ALL[name].params)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_option_has_its_help(name: str) -> None:
+    for parameter in ALL[name].params:
+        assert getattr(parameter, "help", None), f"{name} {parameter.opts}"
+
+
+def test_help_comes_without_loading_drivers_or_settings() -> None:
+    code = (
+        "import sys; from outbox.cli.menu import app\n"
+        "try: app(['--help'], prog_name='outbox')\n"
+        "except SystemExit: pass\n"
+        "heavy = [m for m in ('psycopg', 'elasticsearch', 'pydantic', 'structlog', 'prometheus_client', 'fastapi')"
+        " if m in sys.modules]\n"
+        "print(heavy, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=clean_environment({}), capture_output=True, text=True, check=True
+    )
+    assert done.stderr.strip() == "[]"
