@@ -110,13 +110,14 @@ class MemoryEvents:
 
     def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]]) -> Settled:
         mine = set(self.queue.leases.pop(token, ()))
+        kept = {id for id, _ in settlements if id in mine and self.queue._held(id, token)}
         for id, settlement in settlements:
-            if id in mine and self.queue._held(id, token):
+            if id in kept:
                 self._apply(self.queue.rows[id], settlement)
         if self.lost_replies:
             self.lost_replies -= 1
             raise self.lost_reply or AssertionError("no reply")
-        lost = [id for id, _ in settlements if self._is_lost(id, token)]
+        lost = [id for id, _ in settlements if id not in kept and self._is_lost(id, token)]
         return Settled(len(settlements) - len(lost), lost)
 
     def _is_lost(self, id: UUID, token: UUID) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, LiteralString, cast
 from uuid import UUID
 
 import orjson
-from psycopg import Connection, Cursor
+from psycopg import Connection
 from psycopg.rows import RowMaker, tuple_row
 
 from outbox.policy.event import Event
@@ -87,19 +87,22 @@ class PostgresEvents:
             if not isinstance(settlement, Done) or settlement.as_delete
         ]
         with self._database.connection() as connection:
-            row = self._settle(connection, token, verdicts).fetchone()
-            kept = int(row[0]) if row else 0
+            kept, which = self._settle(connection, token, verdicts, len(settlements))
             if kept == len(settlements):
                 return Settled(kept, ())
-            wanted = {"token": token, "ids": [id for id, _ in settlements]}
-            lost = connection.execute(self._sql["lost"], wanted).fetchall()
-            return Settled(len(settlements) - len(lost), [row[0] for row in lost])
+            others = [id for id, _ in settlements if id not in set(which or ())]
+            rows = connection.execute(self._sql["lost"], {"token": token, "ids": others}).fetchall()
+            return Settled(len(settlements) - len(rows), [row[0] for row in rows])
 
-    def _settle(self, connection: Connection[Any], token: UUID, verdicts: list[dict[str, Any]]) -> Cursor[Any]:
-        if not verdicts:
-            return connection.execute(self._sql["settle_done"], {"token": token})
-        parameters = {"token": token, "owner": self._owner, "verdicts": orjson.dumps(verdicts).decode()}
-        return connection.execute(self._sql["settle"], parameters)
+    def _settle(
+        self, connection: Connection[Any], token: UUID, verdicts: list[dict[str, Any]], expected: int
+    ) -> tuple[int, list[UUID] | None]:
+        parameters: dict[str, Any] = {"token": token, "expected": expected}
+        if verdicts:
+            parameters |= {"owner": self._owner, "verdicts": orjson.dumps(verdicts).decode()}
+        row = connection.execute(self._sql["settle" if verdicts else "settle_done"], parameters).fetchone()
+        assert row is not None
+        return row[0], row[1]
 
     def renew(self, token: UUID) -> bool:
         """False when the lease is gone: someone else has taken the rows."""

@@ -108,6 +108,11 @@ closed as (
        for no key update
 )
 
+-- name: _kept
+-- How many rows were settled, and which only where some were not: then the others were lost, or settled before.
+select (select count(*) from settled),
+       case when (select count(*) from settled) < %(expected)s then (select array_agg(id) from settled) end
+
 -- name: settle_done
 -- processing -> done for a batch that went through as a whole: what nearly every batch is.
 with
@@ -120,9 +125,9 @@ with
            error_detail = null, dead_reason = null
      where e.id = any (array(select id from mine))
        and (select set_config('synchronous_commit', 'off', true)) is not null
-    returning 1
+    returning e.id
 )
-select count(*) from settled
+-- include: _kept
 
 -- name: settle
 -- processing -> done | pending | failed, each row by its own verdict; one without a verdict is done. A release gives
@@ -166,7 +171,7 @@ with verdict as materialized (
       from settled s join judged j using (id)
      where j.own
 )
-select count(*) from settled
+-- include: _kept
 
 -- name: lost
 -- Which of these rows are no longer this token's: neither held by it nor finished by it.

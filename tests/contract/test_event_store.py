@@ -1,0 +1,309 @@
+"""One suite for the queue in memory and the one in PostgreSQL: claim, settle, renew, release, fence and reclaim."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+from uuid import UUID, uuid4
+
+import pytest
+
+from outbox.policy.outcome import Code, DeadReason, Failure, Reason
+from outbox.policy.settle import DONE, SUPERSEDED, Done, Failed, Released, RetryLater, Settlement
+from outbox.ports import Claimed, ClaimOrder, EventStore, NewerDelete
+from tests.fakes import MemoryEvents, MemoryQueue
+from tests.fixtures.queue import Queue
+
+BUSY = Failure(Reason.ES_429, "busy", fingerprint="f1")
+BAD = Failure(Reason.ES_REJECTED_DOCUMENT, "bad", Code.PAYLOAD_INVALID, "f2", {"why": "mapping"})
+
+
+class Table(Protocol):
+    """What the suite needs beside the store: producing, looking, and time that passes."""
+
+    store: EventStore
+    other: EventStore
+
+    def produce(self, entity_id: str = "1", op: str = "upsert", **values: Any) -> UUID: ...
+    def look(self, id: UUID) -> Any: ...
+    def waits(self, id: UUID) -> bool: ...
+    def make_due(self) -> None: ...
+    def take_back(self, token: UUID, *, dead: bool) -> int: ...
+    def steal(self, id: UUID) -> None:
+        """One row of a batch is someone else's now."""
+        ...
+
+
+class MemoryTable:
+    def __init__(self) -> None:
+        self.queue = MemoryQueue()
+        self.store: EventStore = MemoryEvents(self.queue)
+        self.other: EventStore = MemoryEvents(self.queue)
+        self.produce = self.queue.produce
+        self.take_back = self.queue.take_back
+
+    def look(self, id: UUID) -> Any:
+        return self.queue.rows[id]
+
+    def waits(self, id: UUID) -> bool:
+        return bool(self.queue.rows[id].due_in)
+
+    def steal(self, id: UUID) -> None:
+        self.queue.rows[id].token = uuid4()
+
+    def make_due(self) -> None:
+        for row in self.queue.rows.values():
+            row.due_in = row.due_in and 0.0
+
+
+class PostgresTable:
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.store: EventStore = queue.store("w1")
+        self.other: EventStore = queue.store("w2")
+        self.make_due = queue.make_due
+        self.look = queue.row
+
+    def produce(self, entity_id: str = "1", op: str = "upsert", **values: Any) -> UUID:
+        if "payload" in values and values["payload"] is not None:
+            values["payload"] = values["payload"].decode()
+        return self.queue.produce(entity_id, op, **values)
+
+    def waits(self, id: UUID) -> bool:
+        query = "select next_retry_at > clock_timestamp() from search_outbox_events where id = %s"
+        return bool(self.queue.value(query, id))
+
+    def steal(self, id: UUID) -> None:
+        self.queue.connection.execute(
+            "update search_outbox_events set lease_token = gen_random_uuid() where id = %s", [id]
+        )
+
+    def take_back(self, token: UUID, *, dead: bool) -> int:
+        self.queue.expire(token)
+        return self.queue.reclaims().step(lambda _: dead).rows
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def table(request: pytest.FixtureRequest) -> Iterator[Table]:
+    if request.param == "memory":
+        yield MemoryTable()
+    else:
+        yield PostgresTable(request.getfixturevalue("queue"))
+
+
+def claim(store: EventStore, limit: int = 100, **values: Any) -> Claimed:
+    return store.claim(ClaimOrder(uuid4(), limit, limit, **values))
+
+
+def settle(store: EventStore, claimed: Claimed, verdict: Settlement) -> list[UUID]:
+    """The rows that were lost."""
+    return list(store.settle(claimed.token, [(event.id, verdict) for event in claimed.events]).lost)
+
+
+def test_a_claim_takes_the_oldest_pending_rows_once_and_counts_the_attempt(table: Table) -> None:
+    ids = [table.produce(str(n)) for n in range(5)]
+    first, second = claim(table.store, 3), claim(table.other, 3)
+    assert [event.id for event in first.events] == ids[:3]
+    assert [event.id for event in second.events] == ids[3:]
+    assert {event.attempts for event in (*first.events, *second.events)} == {1}
+    assert not claim(table.store).events
+
+
+def test_a_claim_starts_at_the_floor(table: Table) -> None:
+    ids = [table.produce(str(n)) for n in range(3)]
+    batch = claim(table.store)
+    table.store.release(batch.token)
+    assert [event.id for event in claim(table.store, floor=batch.events[1].seq).events] == ids[1:]
+
+
+def test_a_claim_brings_the_payload_as_it_was_written(table: Table) -> None:
+    text = b'{"n": 12345678901234567890, "d": 1.10,\n "d": 2}'
+    table.produce("1", payload=text)
+    (event,) = claim(table.store).events
+    assert event.payload == text
+    assert event.payload_bytes is not None
+    assert abs(event.payload_bytes - len(text)) <= 8
+
+
+def test_a_large_payload_is_left_for_later_and_loaded_by_id(table: Table) -> None:
+    text = b'{"text": "' + bytes(range(48, 123)).replace(b'"', b"").replace(b"\\", b"") * 2_000 + b'"}'
+    table.produce("1", payload=text)
+    (event,) = claim(table.store).events
+    assert event.payload is None
+    assert abs((event.payload_bytes or 0) - len(text)) <= 8
+    assert table.store.payloads([event.id]) == {event.id: text}
+
+
+def test_an_upsert_without_a_payload_has_no_size_either(table: Table) -> None:
+    table.produce("1", payload=None)
+    (event,) = claim(table.store).events
+    assert (event.payload, event.payload_bytes) == (None, None)
+    assert table.store.payloads([event.id]) == {}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "status", "attempts", "waits", "reason", "dead_reason"),
+    [
+        (DONE, "done", 1, False, None, None),
+        (SUPERSEDED, "done", 1, False, None, None),
+        (RetryLater(3600.0, BUSY), "pending", 1, True, "es_429", None),
+        (Released("not_sent"), "pending", 0, False, None, None),
+        (Released("braked", 3600.0, BAD), "pending", 0, True, "es_rejected_document", None),
+        (Failed(BAD, DeadReason.NON_RETRYABLE), "failed", 1, False, "es_rejected_document", "non_retryable"),
+    ],
+    ids=["done", "superseded", "retry later", "released", "held", "failed"],
+)
+def test_every_verdict_leads_where_it_should(
+    table: Table,
+    verdict: Settlement,
+    status: str,
+    attempts: int,
+    waits: bool,
+    reason: str | None,
+    dead_reason: str | None,
+) -> None:
+    id = table.produce()
+    assert settle(table.store, claim(table.store), verdict) == []
+    row = table.look(id)
+    assert (row.status, row.attempts, row.error_reason, row.dead_reason) == (status, attempts, reason, dead_reason)
+    assert table.waits(id) is waits
+
+
+def test_an_entity_that_was_gone_settles_as_a_delete(table: Table) -> None:
+    id = table.produce()
+    settle(table.store, claim(table.store), Done(as_delete=True))
+    assert (table.look(id).status, table.look(id).op) == ("done", "delete")
+
+
+def test_each_row_of_a_batch_has_its_own_verdict(table: Table) -> None:
+    ids = [table.produce(str(n)) for n in range(4)]
+    claimed = claim(table.store)
+    verdicts = [DONE, RetryLater(60.0, BUSY), Failed(BAD, DeadReason.NON_RETRYABLE), Released("x")]
+    settled = table.store.settle(claimed.token, list(zip(ids, verdicts, strict=True)))
+    assert (settled.kept, list(settled.lost)) == (4, [])
+    assert [table.look(id).status for id in ids] == ["done", "pending", "failed", "pending"]
+
+
+def test_a_retry_is_claimed_when_it_is_due_and_not_before(table: Table) -> None:
+    table.produce()
+    settle(table.store, claim(table.store), RetryLater(3600.0, BUSY))
+    assert not claim(table.store).events
+    table.make_due()
+    (event,) = claim(table.store).events
+    assert (event.attempts, event.retried) == (2, True)
+
+
+def test_a_former_owner_changes_nothing_and_learns_what_it_lost(table: Table) -> None:
+    id = table.produce()
+    late = claim(table.store)
+    assert table.take_back(late.token, dead=False) == 1
+    mine = claim(table.other)
+    assert settle(table.store, late, Failed(BAD, DeadReason.NON_RETRYABLE)) == [id]
+    assert table.store.release(late.token) == 0
+    assert not table.store.renew(late.token)
+    assert table.look(id).status == "processing"
+    assert settle(table.other, mine, DONE) == []
+    assert table.look(id).status == "done"
+    assert settle(table.store, late, RetryLater(1.0, BUSY)) == [id]
+    assert table.look(id).status == "done"
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [DONE, RetryLater(3600.0, BUSY), Failed(BAD, DeadReason.NON_RETRYABLE), Released("braked", 60.0, BAD)],
+    ids=["done", "retry later", "failed", "held"],
+)
+def test_a_settle_that_is_repeated_because_its_reply_was_lost_has_lost_nothing(
+    table: Table, verdict: Settlement
+) -> None:
+    table.produce()
+    claimed = claim(table.store)
+    assert settle(table.store, claimed, verdict) == []
+    assert settle(table.store, claimed, verdict) == []
+
+
+def test_rows_that_were_given_back_are_not_lost_because_a_neighbour_was(table: Table) -> None:
+    lost, kept = table.produce("1"), table.produce("2")
+    claimed = claim(table.store)
+    table.steal(lost)
+    settled = table.store.settle(claimed.token, [(lost, Released("x")), (kept, Released("x"))])
+    assert (settled.kept, list(settled.lost)) == (1, [lost])
+
+
+def test_a_lease_is_renewed_until_it_is_settled(table: Table) -> None:
+    table.produce()
+    claimed = claim(table.store)
+    assert table.store.renew(claimed.token)
+    settle(table.store, claimed, DONE)
+    assert not table.store.renew(claimed.token)
+
+
+def test_a_release_gives_all_back_with_its_attempt_and_only_once(table: Table) -> None:
+    ids = [table.produce(str(n)) for n in range(3)]
+    claimed = claim(table.store)
+    assert table.store.release(claimed.token) == 3
+    assert table.store.release(claimed.token) == 0
+    assert {(table.look(id).status, table.look(id).attempts) for id in ids} == {("pending", 0)}
+
+
+def test_a_row_whose_worker_died_comes_back_as_a_suspect_and_keeps_its_attempt(table: Table) -> None:
+    id = table.produce()
+    claimed = claim(table.store)
+    table.take_back(claimed.token, dead=True)
+    assert not claim(table.store).events
+    (event,) = claim(table.store, suspects=1).events
+    assert (event.id, event.attempts, event.abandoned_count, event.retried) == (id, 2, 1, True)
+
+
+def test_a_row_whose_worker_was_cut_off_comes_back_as_it_was(table: Table) -> None:
+    table.produce()
+    claimed = claim(table.store)
+    table.take_back(claimed.token, dead=False)
+    (event,) = claim(table.store).events
+    assert (event.attempts, event.abandoned_count) == (2, 0)
+
+
+def test_suspects_are_claimed_by_how_often_their_workers_died(table: Table) -> None:
+    for n in range(6):
+        table.produce(str(n), abandoned_count=n)
+    found = {level: [e.abandoned_count for e in claim(table.store, suspects=level).events] for level in (1, 2, 3)}
+    assert found == {1: [1], 2: [2], 3: [3, 4, 5]}
+
+
+def test_the_sixth_death_of_its_worker_fails_a_row(table: Table) -> None:
+    id = table.produce()
+    for death in range(6):
+        claimed = claim(table.store, suspects=min(death, 3)) if death else claim(table.store)
+        assert len(claimed.events) == 1, death
+        table.take_back(claimed.token, dead=True)
+    row = table.look(id)
+    assert (row.status, row.error_reason, row.dead_reason) == ("failed", "crash_suspect", "crash_suspect")
+
+
+def test_newer_deletes_are_found_by_version_and_then_by_seq(table: Table) -> None:
+    for entity, version, op in [("a", 5, "upsert"), ("b", 5, "upsert"), ("c", 5, "upsert"), ("d", 5, "upsert")]:
+        table.produce(entity, op, event_version=version)
+    held = claim(table.store)
+    for entity, version in [("a", 6), ("a", 9), ("b", 4), ("c", 5)]:
+        table.produce(entity, "delete", event_version=version)
+    table.produce("d", "delete", event_version=6, routing="elsewhere")
+    settle(table.other, claim(table.other), DONE)
+    ids = {event.entity_id: event.id for event in held.events}
+    found = table.store.newer_deletes(held.token, list(ids.values()))
+    assert found == {ids["a"]: NewerDelete(9, None), ids["c"]: NewerDelete(5, None)}
+
+
+def test_a_delete_that_is_not_done_is_no_newer_delete(table: Table) -> None:
+    table.produce("a", event_version=1)
+    held = claim(table.store)
+    table.produce("a", "delete", event_version=2)
+    claim(table.other)
+    assert table.store.newer_deletes(held.token, [held.events[0].id]) == {}
+
+
+def test_newer_deletes_are_found_after_the_lease_was_lost(table: Table) -> None:
+    table.produce("a", event_version=1)
+    held = claim(table.store)
+    table.take_back(held.token, dead=False)
+    table.produce("a", "delete", event_version=2)
+    settle(table.other, claim(table.other), DONE)
+    id = held.events[0].id
+    assert table.store.newer_deletes(held.token, [id]) == {id: NewerDelete(2, None)}
