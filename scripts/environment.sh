@@ -43,18 +43,20 @@ make_venv() {
   local python
   python=$(find_python)
   # Debian ships venv apart from Python.
-  "$python" -c 'import ensurepip' 2>/dev/null || need_program no-ensurepip python3-venv
+  "$python" -c 'import ensurepip' 2>/dev/null || install_package python3-venv
   say "making .venv with $("$python" --version)"
   "$python" -m venv --clear .venv
 }
 
-# need_program PROGRAM PACKAGE: installs a Debian package whose program is missing, as root; says so otherwise.
-need_program() {
-  command -v "$1" >/dev/null && return
+# need_program PROGRAM PACKAGE: installs the Debian package where the program is missing.
+need_program() { command -v "$1" >/dev/null || install_package "$2"; }
+
+# As root with apt; anyone else is told what is missing.
+install_package() {
   if [[ $EUID -ne 0 ]] || ! command -v apt-get >/dev/null; then
-    fail "$1 is missing. On Debian: apt-get install $2"
+    fail "The Debian package $1, or what it brings, is missing: apt-get install $1"
   fi
-  say "installing the Debian package $2"
+  say "installing the Debian package $1"
   apt-get update -qq >&2
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >&2
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$1" >&2
 }

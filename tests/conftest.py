@@ -6,9 +6,17 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.fixtures.desks import desk, examine
 from tests.fixtures.elasticsearch import absent_index, elastic_url, es, index
 from tests.fixtures.embedded import server_folder
-from tests.fixtures.postgres import connection, database, empty_database, migrated_template, postgres_url
+from tests.fixtures.postgres import (
+    connection,
+    database,
+    empty_database,
+    migrated_template,
+    older_postgres_url,
+    postgres_url,
+)
 from tests.fixtures.processes import free_port, start_daemon, start_process
 from tests.fixtures.queue import queue
 
@@ -16,12 +24,15 @@ __all__ = [
     "absent_index",
     "connection",
     "database",
+    "desk",
     "elastic_url",
     "empty_database",
     "es",
+    "examine",
     "free_port",
     "index",
     "migrated_template",
+    "older_postgres_url",
     "postgres_url",
     "queue",
     "server_folder",

@@ -10,6 +10,7 @@ import pwd
 import shutil
 import stat
 import subprocess
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,16 @@ def open_to_all(folder: Path) -> None:
         path.chmod(stat.S_IMODE(mode) | (0o755 if runnable else 0o644))
 
 
+def _move_once(partial: Path, target: Path) -> None:
+    try:
+        partial.rename(target)
+    except OSError:
+        # Another start was faster with the same copy.
+        shutil.rmtree(partial)
+        if not target.exists():
+            raise
+
+
 def reachable_copy(source: Path, account: Account, target: Path) -> Path:
     """`source` itself where the account can read it; else a copy of it, made once, at `target`.
 
@@ -90,10 +101,10 @@ def reachable_copy(source: Path, account: Account, target: Path) -> Path:
     if account.can_reach(source):
         return source
     if not target.exists():
-        partial = target.with_name(f"{target.name}.{os.getpid()}.part")
+        partial = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part")
         shutil.copytree(source, partial, symlinks=True)
         open_to_all(partial)
-        partial.rename(target)
+        _move_once(partial, target)
     if not account.can_reach(target):
         raise FolderUnreachable(str(target))
     return target

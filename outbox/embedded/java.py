@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 from outbox.embedded.account import Account, reachable_copy
@@ -58,7 +59,8 @@ class JavaNeeds:
 def find_java(needs: JavaNeeds, account: Account, shared: Path, distribution: Path) -> Java:
     """The first Java in the usual order that fits and that the servers' account can run."""
     passed_over = []
-    for home in [*_candidates(distribution), *_wheel_candidate(account, shared)]:
+    # Lazily: the wheel's Java may have to be copied first, and is seldom needed.
+    for home in chain(_candidates(distribution), _wheel_candidate(account, shared)):
         java = Java(home, major_version(home))
         if needs.fit(java) and account.can_reach(home / "bin" / "java"):
             return java

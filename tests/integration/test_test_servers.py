@@ -20,3 +20,8 @@ def test_a_database_is_migrated_and_fresh(database: str) -> None:
 def test_each_test_gets_an_empty_index(es: Elasticsearch, index: str, round_number: int) -> None:
     es.index(index=index, id=str(round_number), document={"n": round_number}, refresh=True)
     assert es.count(index=index)["count"] == 1
+
+
+def test_older_servers_are_older_than_the_usual_one(older_postgres_url: str) -> None:
+    with psycopg.connect(older_postgres_url) as connection:
+        assert 150000 <= connection.info.server_version < 180000

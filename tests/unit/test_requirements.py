@@ -1,0 +1,47 @@
+"""The pins: everything that pyproject.toml asks for, by hash, from no particular place."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+WANTED = {
+    "run": [*PROJECT["dependencies"], *EXTRAS["embedded"], *EXTRAS["console"]],
+    "dev": [*PROJECT["dependencies"], *(line for lines in EXTRAS.values() for line in lines)],
+}
+
+
+def pins(name: str) -> dict[str, str]:
+    text = (ROOT / "requirements" / f"{name}.txt").read_text()
+    return dict(re.findall(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^ ;\\]+)", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", ["run", "dev"])
+def test_every_requirement_is_pinned_to_a_version_that_fits(name: str) -> None:
+    pinned = pins(name)
+    for wanted in map(Requirement, WANTED[name]):
+        assert wanted.specifier.contains(pinned[canonicalize_name(wanted.name)]), wanted.name
+
+
+@pytest.mark.parametrize("name", ["run", "dev"])
+def test_every_pin_carries_hashes(name: str) -> None:
+    text = (ROOT / "requirements" / f"{name}.txt").read_text()
+    entries = re.split(r"^(?=[A-Za-z0-9])", text, flags=re.MULTILINE)[1:]
+    assert [entry.splitlines()[0] for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+@pytest.mark.parametrize("name", ["run.txt", "dev.txt", "build.in"])
+def test_no_index_and_no_download_address_is_named(name: str) -> None:
+    text = (ROOT / "requirements" / name).read_text()
+    assert not re.search(r"://|--index|--extra-index|--find-links|--trusted-host", text)
+
+
+def test_what_runs_is_what_is_tested() -> None:
+    tested = pins("dev")
+    assert {name: version for name, version in pins("run").items() if tested[name] != version} == {}
