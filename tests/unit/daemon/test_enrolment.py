@@ -1,0 +1,113 @@
+"""Taking a worker id: free or dead at once, silent after a wait, alive never."""
+
+import os
+import socket
+import threading
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
+
+import pytest
+
+from outbox.daemon import enrolment as module
+from outbox.daemon.enrolment import Enrolment
+from outbox.errors import DatabaseDown, WorkerIdTaken
+from outbox.facts import DatabaseLost, Fact, Warned
+
+
+class Holder(NamedTuple):
+    start_id: UUID
+    host: str
+    pid: int
+    silent_seconds: float
+    heartbeat_seconds: float = 1.0
+
+
+@dataclass
+class Register:
+    """Holders as they are seen one look after the other; the id is given when the last one is gone."""
+
+    looks: list[Holder] = field(default_factory=list)
+    frees: set[UUID] = field(default_factory=set)
+    beats: list[bool | Exception] = field(default_factory=list)
+    seen: int = 0
+
+    def register(self, about: dict[str, Any], dead_start_id: UUID | None) -> bool:
+        return self.holder() is None or dead_start_id is not None
+
+    def holder(self) -> Holder | None:
+        return self.looks[min(self.seen, len(self.looks) - 1)] if self.looks else None
+
+    def beat(self, state: str) -> bool:
+        answer = self.beats.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def leave(self) -> None: ...
+
+
+class Waiting(threading.Event):
+    """Each wait is one more look at the register."""
+
+    def __init__(self, register: Register) -> None:
+        super().__init__()
+        self.register = register
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.register.seen += 1
+        if self.register.seen >= len(self.register.looks):
+            self.register.looks = []
+        return self.is_set()
+
+
+def enter(*looks: Holder, stopped: bool = False) -> list[Fact]:
+    facts: list[Fact] = []
+    register = Register(list(looks))
+    stop = Waiting(register)
+    if stopped:
+        stop.set()
+    Enrolment(register, "w1", "1", 1.0, [], facts.append).enter(stop)
+    return facts
+
+
+def test_a_free_id_is_taken_without_a_word() -> None:
+    assert enter() == []
+
+
+def test_a_dead_process_of_this_host_frees_its_id_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "pid_alive", lambda _: False)
+    assert enter(Holder(uuid4(), socket.gethostname(), 4_000_000, 0.1)) == []
+
+
+def test_a_holder_that_falls_silent_is_waited_for_and_the_wait_is_said_once() -> None:
+    start = uuid4()
+    facts = enter(*(Holder(start, "far", 7, silent) for silent in (0.5, 1.0, 1.5, 2.0)))
+    assert [fact.event for fact in facts if isinstance(fact, Warned)] == ["worker.id_taken"]
+
+
+def test_a_holder_that_beats_meanwhile_keeps_its_id() -> None:
+    start = uuid4()
+    with pytest.raises(WorkerIdTaken, match="w1 runs on far as pid 7"):
+        enter(*(Holder(start, "far", 7, silent) for silent in (0.5, 1.0, 0.2, 0.7)))
+
+
+def test_the_same_process_twice_on_one_host_keeps_its_id_too() -> None:
+    with pytest.raises(WorkerIdTaken):
+        enter(*(Holder(uuid4(), socket.gethostname(), os.getpid(), silent) for silent in (0.9, 0.1)))
+
+
+def test_a_stop_ends_the_wait() -> None:
+    with pytest.raises(WorkerIdTaken, match="stopped while waiting"):
+        enter(Holder(uuid4(), "far", 7, 0.5), Holder(uuid4(), "far", 7, 0.9), stopped=True)
+
+
+def test_a_worker_whose_id_was_taken_over_leaves_and_one_that_was_cut_off_stays() -> None:
+    facts: list[Fact] = []
+    register = Register(beats=[True, DatabaseDown("away"), True, False])
+    lost: list[bool] = []
+    stop = threading.Event()
+    enrolment = Enrolment(register, "w1", "1", 0.001, [], facts.append)
+    enrolment.run(stop, lambda: lost.append(True))
+    assert lost == [True]
+    assert [type(fact) for fact in facts] == [DatabaseLost, Warned]

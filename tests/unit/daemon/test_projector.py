@@ -1,0 +1,336 @@
+"""One batch through the projector, on a queue and a sink in memory: every event gets exactly one verdict."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outbox.daemon import lease as lease_module
+from outbox.errors import DatabaseDown
+from outbox.facts import AttemptFailed, BrakeOn, LeaseLost
+from outbox.policy.backoff import Backoff
+from outbox.policy.outcome import Code, Failure, Reason, Stale
+from outbox.policy.settle import RetryPolicy
+from outbox.ports import Action, WriteReport
+from tests.fakes import MemoryEvents, Row
+from tests.fixtures.events import Time
+from tests.fixtures.inprocess import InProcess, Parts
+from tests.fixtures.sinks import MemorySink
+
+REFUSED = Failure(Reason.ES_REJECTED_DOCUMENT, "no", Code.PAYLOAD_INVALID, "f1")
+BUSY = Failure(Reason.ES_429, "busy")
+AWAY = Failure(Reason.CONNECT, "away", whole=True)
+BLOCKED = Failure(Reason.ES_BLOCKED, "block", whole=True)
+
+
+class Spy(MemorySink):
+    """Keeps what was sent, request by request; `script` answers some of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[list[Action]] = []
+        self.script: list[WriteReport | None] = []
+
+    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+        self.sent.append(list(actions))
+        answer = self.script.pop(0) if self.script else None
+        return super().write(actions, deadline_seconds) if answer is None else answer
+
+
+class Memory:
+    def __init__(self, **parts: object) -> None:
+        self.events = MemoryEvents()
+        self.queue = self.events.queue
+        self.sink = Spy()
+        self.worker = InProcess(Parts(self.events, self.sink, **parts))  # type: ignore[arg-type]
+        self.run = self.worker.run
+        self.produce = self.queue.produce
+
+    def row(self, id: UUID) -> Row:
+        return self.queue.rows[id]
+
+    def status(self, *ids: UUID) -> list[str]:
+        return [self.row(id).status for id in ids]
+
+    def version(self, entity: str) -> int | None:
+        found = self.sink.documents.get(("articles", f"article:{entity}"))
+        return None if found is None else found[0]
+
+    def refuse_version(self, *versions: int, failure: Failure = REFUSED) -> None:
+        self.sink.refuse = lambda action: failure if action.version in versions else None
+
+
+@pytest.fixture
+def memory() -> Memory:
+    return Memory()
+
+
+# Coalescing
+
+
+def test_of_one_document_only_the_newest_event_is_sent_and_the_older_ones_are_superseded(memory: Memory) -> None:
+    ids = [memory.produce("a", event_version=version) for version in (2, 5, 3)]
+    memory.run()
+    assert [action.version for action in memory.sink.sent[0]] == [5]
+    assert memory.status(*ids) == ["done"] * 3
+    assert (memory.worker.last.done, memory.worker.last.superseded) == (3, 2)
+
+
+def test_v1_good_and_v2_refused_in_one_batch_leaves_v1_in_the_index(memory: Memory) -> None:
+    first, second = memory.produce("a", event_version=1), memory.produce("a", event_version=2)
+    memory.refuse_version(2)
+    memory.run()
+    assert memory.version("a") == 1
+    assert memory.status(first, second) == ["done", "failed"]
+
+
+def test_each_refused_event_makes_room_for_the_next_older_one_in_the_same_pass(memory: Memory) -> None:
+    ids = [memory.produce("a", event_version=version) for version in range(1, 5)]
+    other = memory.produce("b")
+    memory.refuse_version(3, 4)
+    memory.run()
+    assert memory.version("a") == 2
+    assert memory.status(*ids, other) == ["done", "done", "failed", "failed", "done"]
+
+
+def test_the_older_ones_go_back_with_their_attempt_when_the_newest_is_to_be_tried_again(memory: Memory) -> None:
+    older, newest = memory.produce("a", event_version=1), memory.produce("a", event_version=2)
+    memory.refuse_version(2, failure=BUSY)
+    memory.run()
+    assert memory.status(older, newest) == ["pending", "pending"]
+    assert (memory.row(older).attempts, memory.row(newest).attempts) == (0, 1)
+    memory.run()
+    assert memory.version("a") == 1
+
+
+def test_a_delete_and_an_upsert_of_one_document_are_ordered_by_version_too(memory: Memory) -> None:
+    memory.produce("a", event_version=2, op="delete")
+    memory.produce("a", event_version=1)
+    memory.run()
+    assert [(action.version, action.body) for action in memory.sink.sent[0]] == [(2, None)]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 9), st.sampled_from(["ok", "no", "busy"])), max_size=25)
+)
+def test_whatever_is_refused_the_index_ends_with_the_newest_good_event(steps: list[tuple[str, int, str]]) -> None:
+    """Versions of one entity differ, as the contract asks."""
+    seen: dict[tuple[str, int], str] = {}
+    for entity, version, fate in steps:
+        seen.setdefault((entity, version), fate)
+    memory = Memory()
+    fates = {f"article:{entity}|{version}": fate for (entity, version), fate in seen.items()}
+    answers = {"ok": None, "no": REFUSED, "busy": BUSY}
+    memory.sink.refuse = lambda action: answers[fates[f"{action.id}|{action.version}"]]
+    for entity, version in seen:
+        memory.produce(entity, event_version=version)
+    for _ in range(len(seen) + 1):
+        memory.run()
+    for entity in "ab":
+        good = [version for (e, version), fate in seen.items() if e == entity and fate == "ok"]
+        assert memory.version(entity) == (max(good) if good else None)
+    for row in memory.queue.rows.values():
+        fate = seen[(row.event.entity_id, row.event.event_version)]
+        if fate == "no":
+            assert row.status in ("failed", "done")  # done: a newer one was there first
+        assert row.status != "processing"
+
+
+# Before sending
+
+
+def test_a_row_that_can_never_be_sent_never_reaches_the_wire_and_its_neighbours_go_on(memory: Memory) -> None:
+    bad, good = memory.produce("a", op="not-a-real-op"), memory.produce("b")
+    memory.run()
+    assert [action.id for request in memory.sink.sent for action in request] == ["article:b"]
+    assert memory.status(bad, good) == ["failed", "done"]
+    (told,) = memory.worker.of(AttemptFailed)
+    assert told.failure.error == "ValueError: Unknown outbox op: 'not-a-real-op'"
+
+
+def test_a_refused_row_of_a_document_does_not_stand_in_for_the_good_one_below_it(memory: Memory) -> None:
+    memory.produce("a", event_version=1)
+    memory.produce("a", event_version=2, payload=b"[]")
+    memory.run()
+    assert memory.version("a") == 1
+
+
+def test_bodies_go_out_in_portions_that_fit(memory: Memory) -> None:
+    memory.worker.projector.portion_bytes = 10_000
+    for number in range(10):
+        memory.produce(str(number), payload=b'{"t":"' + b"x" * 2_800 + b'"}')
+    memory.run()
+    assert [len(request) for request in memory.sink.sent] == [3, 3, 3, 1]
+
+
+def test_a_body_larger_than_a_portion_goes_alone(memory: Memory) -> None:
+    memory.worker.projector.portion_bytes = 100_000
+    for size in (10, 300_000, 20):
+        memory.produce(str(size), payload=b'{"t":"' + b"x" * size + b'"}')
+    memory.run()
+    assert [len(request) for request in memory.sink.sent] == [1, 1, 1]
+    assert memory.worker.last.done == 3
+
+
+# Time
+
+
+@pytest.fixture
+def boottime(monkeypatch: pytest.MonkeyPatch) -> Time:
+    clock = Time()
+    monkeypatch.setattr(lease_module, "boottime", clock)
+    return clock
+
+
+def test_nothing_is_sent_with_less_than_a_second_and_a_half_of_lease_left(memory: Memory, boottime: Time) -> None:
+    id = memory.produce()
+    claimed = memory.worker.claim()
+    prepare = memory.worker.projector.store.newer_deletes
+
+    def slow(token: UUID, ids: Sequence[UUID]) -> object:
+        boottime.passes(58.6)
+        return prepare(token, ids)
+
+    memory.events.newer_deletes = slow  # type: ignore[assignment, method-assign]
+    memory.worker.projector.project(claimed, 0)
+    assert memory.sink.sent == []
+    assert (memory.row(id).status, memory.row(id).attempts) == ("pending", 0)
+
+
+def test_a_batch_past_half_of_max_processing_gives_back_what_it_has_not_sent(memory: Memory, boottime: Time) -> None:
+    memory.worker.projector.portion_bytes = 1
+    ids = [memory.produce(str(number)) for number in range(3)]
+    write = memory.sink.write
+
+    def slow(actions: Sequence[Action], deadline: float) -> WriteReport:
+        boottime.passes(200)
+        for holding in memory.worker.leases.held():
+            holding.renewed(boottime.now)
+        return write(actions, deadline)
+
+    memory.sink.write = slow  # type: ignore[method-assign]
+    memory.run()
+    assert memory.status(*ids) == ["done", "done", "pending"]
+    assert memory.row(ids[2]).attempts == 0
+
+
+def test_the_deadline_of_a_request_is_within_what_is_left_of_the_lease(memory: Memory, boottime: Time) -> None:
+    memory.produce()
+    seen: list[float] = []
+
+    def deadline(actions: Sequence[Action], seconds: float) -> WriteReport:
+        seen.append(seconds)
+        return WriteReport([Stale(None)] * len(actions))
+
+    memory.sink.write = deadline  # type: ignore[method-assign]
+    memory.run()
+    assert seen == [30.0]
+
+
+# Faults
+
+
+def test_an_outage_in_mid_batch_judges_what_was_sent_and_gives_back_the_rest(memory: Memory) -> None:
+    memory.worker.projector.portion_bytes = 1
+    ids = [memory.produce(str(number)) for number in range(4)]
+    memory.sink.script = [None, WriteReport([AWAY], unreachable=AWAY)]
+    report = memory.run()
+    assert report is not None
+    assert report.unreachable is AWAY
+    assert memory.status(*ids) == ["done", "pending", "pending", "pending"]
+    assert [memory.row(id).attempts for id in ids] == [1, 1, 0, 0]
+    assert memory.row(ids[1]).error_reason == "connect"
+
+
+def test_a_block_in_mid_batch_pauses_its_target_and_sends_no_more_to_it() -> None:
+    memory = Memory(portion_bytes=1, index_of=lambda kind: kind)
+    kinds = ["open", "shut", "shut", "open"]
+    ids = [memory.produce(str(number), entity_type=kind) for number, kind in enumerate(kinds)]
+    memory.sink.refuse = lambda action: BLOCKED if action.index == "shut" else None
+    report = memory.run()
+    assert report is not None
+    assert report.systemic
+    assert memory.status(*ids) == ["done", "pending", "pending", "done"]
+    assert [action.index for request in memory.sink.sent for action in request] == ["open", "shut", "open"]
+    assert memory.worker.gate.snapshot() == {"shut": "es_blocked"}
+
+
+def test_a_settle_is_repeated_while_the_database_is_away_and_its_lost_reply_loses_nothing(memory: Memory) -> None:
+    id = memory.produce()
+    memory.events.lost_replies, memory.events.lost_reply = 2, DatabaseDown("no reply")
+    memory.run()
+    assert memory.status(id) == ["done"]
+    assert memory.worker.of(LeaseLost) == []
+    assert memory.worker.last.done == 1
+
+
+def test_a_settle_that_cannot_land_before_the_lease_is_over_is_given_up(memory: Memory, boottime: Time) -> None:
+    memory.produce()
+
+    def away(*_: object) -> object:
+        boottime.passes(25)
+        raise DatabaseDown("away")
+
+    memory.events.settle = away  # type: ignore[assignment, method-assign]
+    with pytest.raises(DatabaseDown):
+        memory.run()
+    assert memory.worker.leases.held() == []
+
+
+def test_rows_that_were_lost_are_counted_once_and_in_no_other_count(memory: Memory) -> None:
+    ids = [memory.produce(str(number)) for number in range(3)]
+    memory.refuse_version(3)
+    claimed = memory.worker.claim()
+    memory.row(ids[2]).token = None
+    memory.worker.projector.project(claimed, 0)
+    summary = memory.worker.last
+    assert (summary.done, summary.failed, summary.lost) == (2, 0, 1)
+    assert [fact.count for fact in memory.worker.of(LeaseLost)] == [1]
+    assert memory.worker.of(AttemptFailed) == []
+
+
+# The brake
+
+
+def test_at_most_fifty_of_one_fingerprint_fail_and_the_rest_wait_a_minute_with_their_attempt(memory: Memory) -> None:
+    bad = [memory.produce(f"bad{number}", entity_type="page") for number in range(80)]
+    good = [memory.produce(f"good{number}") for number in range(20)]
+    memory.sink.refuse = lambda action: REFUSED if action.id.startswith("page") else None
+    memory.run()
+    assert memory.status(*good) == ["done"] * 20
+    held = [memory.row(id) for id in bad if memory.row(id).status == "pending"]
+    assert memory.status(*bad).count("failed") == 50
+    assert {(row.attempts, row.due_in, row.error_reason) for row in held} == {(0, 60.0, "es_rejected_document")}
+    assert [fact.fingerprint for fact in memory.worker.of(BrakeOn)] == ["f1"]
+
+
+def test_a_row_that_has_used_up_its_attempts_fails_without_the_brake() -> None:
+    memory = Memory(retry=RetryPolicy(1, Backoff(1.0, 300.0)))
+    for number in range(80):
+        memory.produce(str(number))
+    memory.sink.refuse = lambda _: BUSY
+    memory.run()
+    assert memory.worker.last.failed == 80
+
+
+def test_an_older_event_of_a_held_one_goes_on(memory: Memory) -> None:
+    for number in range(60):
+        memory.produce(f"bad{number}", event_version=1_000 + number)
+    older, newer = memory.produce("a", event_version=1), memory.produce("a", event_version=2_000)
+    memory.sink.refuse = lambda action: REFUSED if action.version >= 1_000 else None
+    memory.run()
+    assert memory.status(older, newer) == ["pending", "pending"]
+    memory.run()
+    assert memory.version("a") == 1
+
+
+# Versions ahead
+
+
+def test_a_version_that_no_event_of_the_batch_knows_is_kept_for_a_look(memory: Memory) -> None:
+    memory.produce("a", event_version=5)
+    memory.sink.documents[("articles", "article:a")] = (99, b"{}")
+    memory.run()
+    assert [(event.entity_id, current) for event, current in memory.worker.judge.ahead] == [("a", 99)]
