@@ -1,0 +1,175 @@
+"""Lists and single events as people see them, on real PostgreSQL."""
+
+from datetime import UTC, datetime
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from outbox.app.desk import Desk
+from outbox.errors import NotFound
+from outbox.ops.browse import EventPage
+from outbox.policy.event import Status
+from outbox.policy.filter import EventFilter, read_event_filter
+from outbox.store.migrations import migrate
+from tests.fixtures.desks import desk_on
+from tests.fixtures.queue import Queue
+
+EVERY = [str(status) for status in Status]
+
+
+def asked(**raw: object) -> EventFilter:
+    return read_event_filter(raw, datetime.now(UTC))
+
+
+def walk(desk: Desk, statuses: list[str], limit: int, wanted: EventFilter | None = None) -> list[UUID]:
+    """All pages, one after the other."""
+    ids: list[UUID] = []
+    page = desk.browse.page(wanted or EventFilter(), statuses, limit)
+    while True:
+        ids += [event.id for event in page.events]
+        if not page.next:
+            return ids
+        assert len(page.events) == limit
+        page = desk.browse.page(wanted or EventFilter(), statuses, limit, page.next)
+
+
+def fill(queue: Queue) -> dict[str, set[UUID]]:
+    """Twenty events of each kind, those of one kind with one and the same time."""
+    made = {kind: {queue.produce() for _ in range(20)} for kind in ("fresh", "retry", "suspect", *EVERY[2:])}
+    change = {
+        "retry": "next_retry_at = now() + interval '1 hour', attempts = 1, error_reason = 'connect'",
+        "suspect": "abandoned_count = 1",
+        "done": "status = 'done', processed_at = now()",
+        "failed": "status = 'failed', failed_at = now(), error_reason = 'too_large'",
+        "discarded": "status = 'discarded', processed_at = now()",
+    }
+    for kind, values in change.items():
+        queue.connection.execute(
+            f"update search_outbox_events set {values} where id = any (%s)".encode(), [list(made[kind])]
+        )
+    return made
+
+
+@pytest.mark.parametrize("limit", [1, 7, 20, 500])
+def test_pages_hold_every_event_once_whatever_its_state(queue: Queue, desk: Desk, limit: int) -> None:
+    made = fill(queue)
+    ids = walk(desk, EVERY, limit)
+    assert len(ids) == len(set(ids)) == 120
+    assert set(ids) == set().union(*made.values())
+
+
+def test_without_a_word_what_is_open_or_failed_is_listed_the_newest_first(queue: Queue, desk: Desk) -> None:
+    made = fill(queue)
+    ids = walk(desk, [], 9)
+    assert set(ids) == made["fresh"] | made["retry"] | made["suspect"] | made["failed"]
+    open_seqs = [queue.row(id).seq for id in ids[:60]]
+    assert open_seqs == sorted(open_seqs, reverse=True)
+
+
+def test_the_one_filter_narrows_every_shelf(queue: Queue, desk: Desk) -> None:
+    made = fill(queue)
+    assert set(walk(desk, EVERY, 50, asked(error_reason="too_large"))) == made["failed"]
+    assert set(walk(desk, EVERY, 50, asked(failure_type="network"))) == made["retry"]
+    assert walk(desk, EVERY, 50, asked(entity_type="author")) == []
+
+
+def test_ids_are_found_in_any_state(queue: Queue, desk: Desk) -> None:
+    made = fill(queue)
+    wanted = [next(iter(made[kind])) for kind in ("fresh", "failed", "done", "discarded")]
+    assert set(walk(desk, [], 50, asked(ids=wanted))) == set(wanted)
+
+
+def test_an_entity_s_done_upserts_need_their_index_and_the_page_says_so(queue: Queue, database: str) -> None:
+    done, deleted, failed = (queue.produce("e1", op) for op in ("upsert", "delete", "upsert"))
+    queue.connection.execute("update search_outbox_events set status = 'done' where id = any (%s)", [[done, deleted]])
+    queue.connection.execute("update search_outbox_events set status = 'failed' where id = %s", [failed])
+
+    def find() -> EventPage:
+        with desk_on(database) as desk:
+            return desk.browse.page(asked(entity_type="article", entity_id="e1"))
+
+    page = find()
+    assert {event.id for event in page.events} == {deleted, failed}
+    assert "--by-entity" in page.remark
+    migrate(database, by_entity=True)
+    page = find()
+    assert {event.id for event in page.events} == {done, deleted, failed}
+    assert page.remark == ""
+
+
+def test_a_list_of_failures_is_quick_among_many_done_rows(queue: Queue, desk: Desk) -> None:
+    queue.produce_many(20_000)
+    queue.connection.execute("update search_outbox_events set status = 'done', processed_at = now()")
+    id = queue.produce()
+    queue.connection.execute("update search_outbox_events set status = 'failed' where id = %s", [id])
+    assert walk(desk, ["failed"], 50) == [id]
+
+
+def test_one_event_is_shown_with_all_that_is_recorded(queue: Queue, desk: Desk) -> None:
+    payload = '{"big": 12345678901234567890, "p": 1.10}'
+    id = queue.produce("e1", payload=payload, traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01")
+    other = queue.produce("e1", "delete")
+    queue.produce("e2", "delete")
+    queue.connection.execute(
+        "update search_outbox_events set status = 'failed', attempts = 2, error_reason = 'too_large',"
+        " error_code = 'OUTBOX_PAYLOAD_INVALID', error = 'too big', dead_reason = 'non_retryable' where id = %s",
+        [id],
+    )
+    queue.connection.execute(
+        "insert into search_outbox_attempts (event_id, attempt, reason) values (%s, 1, 'es_5xx'), (%s, 2, 'too_large')",
+        [id, id],
+    )
+    detail = desk.browse.show(id)
+    assert detail.payload == payload.encode()
+    assert (detail.index, detail.document_id) == ("absent", "article:e1")
+    assert detail.event.is_failed
+    assert detail.event.trace_id == "a" * 32
+    info = detail.event.error_info
+    assert info is not None
+    assert (info.reason, info.code, info.message, info.failure_type) == (
+        "too_large",
+        "OUTBOX_PAYLOAD_INVALID",
+        "too big",
+        "document",
+    )
+    assert {row["reason"] for row in detail.attempts} == {"es_5xx", "too_large"}
+    assert [row["id"] for row in detail.related] == [other]
+
+
+def test_named_fields_are_masked_when_an_event_is_shown(queue: Queue, database: str) -> None:
+    id = queue.produce(payload='{"Token": "abc", "n": 1.10}')
+    with desk_on(database, OUTBOX_REDACT_FIELDS="token") as desk:
+        assert desk.browse.show(id).payload == b'{"Token": "***", "n": 1.10}'
+
+
+def test_a_payload_over_a_megabyte_is_not_shown_only_its_size(queue: Queue, desk: Desk) -> None:
+    id = queue.produce(payload='{"a": "' + "x" * 1_100_000 + '"}')
+    detail = desk.browse.show(id)
+    assert detail.payload is None
+    assert detail.payload_bytes == 1_100_009
+
+
+def test_an_unknown_event_is_said_to_be_unknown(desk: Desk) -> None:
+    with pytest.raises(NotFound):
+        desk.browse.show(uuid4())
+
+
+def test_an_adopted_table_with_uuid_ids_is_browsed_too(empty_database: str) -> None:
+    from tests.fixtures import guide_table
+
+    with psycopg.connect(empty_database, autocommit=True) as connection:
+        connection.execute(guide_table.CREATE.encode())
+        entity = uuid4()
+        connection.execute(
+            "insert into search_outbox_events (id, entity_type, entity_id, op, event_version, status, attempts,"
+            " replay_count, created_at, updated_at)"
+            " values (gen_random_uuid(), 'block', %s, 'upsert', 1, 'pending', 0, 0, now(), now())",
+            [entity],
+        )
+    migrate(empty_database)
+    with desk_on(empty_database) as desk:
+        (event,) = desk.browse.page(asked(entity_id=str(entity))).events
+        assert event.entity_id == str(entity)
+        assert desk.browse.page(asked(entity_id="no-uuid")).events == []
+        assert desk.browse.show(event.id).event == event

@@ -1,0 +1,198 @@
+"""What the doctor finds, each fault made for real."""
+
+from urllib.parse import urlsplit
+
+import psycopg
+from elasticsearch import Elasticsearch
+from psycopg import sql
+
+from outbox.ports import Finding, Level
+from outbox.store.migrations import migrate
+from tests.fixtures.desks import Examine
+from tests.fixtures.queue import Queue
+from tests.fixtures.scripted import answer, scripted
+
+VIEW = (
+    "create table articles (id bigint primary key, title text);"
+    " insert into articles select g, 'title' from generate_series(1, 5000) g; analyze articles;"
+)
+
+
+def bad(found: dict[str, list[Finding]]) -> dict[str, str]:
+    return {f.name: f.detail for findings in found.values() for f in findings if f.level is Level.BAD}
+
+
+def the(found: dict[str, list[Finding]], name: str) -> Finding:
+    (finding,) = found[name]
+    return finding
+
+
+def test_a_sound_installation_has_no_problem(examine: Examine, queue: Queue) -> None:
+    found = examine()
+    assert bad(found) == {}
+    for name in ("database", "clock", "schema", "slow_indexes", "privileges", "elasticsearch", "payload", "versions"):
+        assert name in found
+    assert the(found, "clock").level is Level.OK
+
+
+def test_every_finding_that_is_not_ok_has_a_remedy(examine: Examine, queue: Queue) -> None:
+    queue.produce_many(2)
+    for findings in examine(OUTBOX_LISTEN="true").values():
+        for finding in findings:
+            assert finding.level in (Level.OK, Level.UNKNOWN) or finding.remedy, finding
+
+
+def test_a_database_that_is_away_does_not_hide_elasticsearch(examine: Examine) -> None:
+    found = examine("postgresql://u:hunter2@127.0.0.1:1/d")
+    assert "refused" in bad(found)["database"]
+    assert "hunter2" not in str(found)
+    assert the(found, "elasticsearch").level is Level.OK
+
+
+def test_an_elasticsearch_that_is_away_does_not_hide_the_database(examine: Examine) -> None:
+    found = examine(ELASTIC_URL="http://127.0.0.1:1")
+    assert list(bad(found)) == ["elasticsearch"]
+    assert the(found, "schema").level is Level.OK
+
+
+def test_a_missing_schema_names_the_command(examine: Examine, empty_database: str) -> None:
+    found = examine(empty_database)
+    assert the(found, "schema").level is Level.BAD
+    assert "outbox migrate" in the(found, "schema").remedy
+
+
+def test_an_index_that_spoils_claims_is_named(examine: Examine, connection: psycopg.Connection) -> None:
+    connection.execute("create index by_status on search_outbox_events (status)")
+    finding = the(examine(), "slow_indexes")
+    assert finding.level is Level.WARN
+    assert "by_status" in finding.detail
+    assert "--drop-slow-indexes" in finding.remedy
+
+
+def test_settings_that_claim_by_type_need_their_indexes(examine: Examine, database: str) -> None:
+    assert the(examine(OUTBOX_ENTITY_TYPES="article"), "by_type").level is Level.BAD
+    migrate(database, by_type=True)
+    assert "by_type" not in examine(OUTBOX_ENTITY_TYPES="article")
+
+
+def test_a_role_without_rights_is_told_which(examine: Examine, database: str, connection: psycopg.Connection) -> None:
+    name, server = connection.info.dbname, urlsplit(database)
+    try:
+        connection.execute(sql.SQL("create role {} login password 'x'").format(sql.Identifier(name)))
+        connection.execute(sql.SQL("grant select on all tables in schema public to {}").format(sql.Identifier(name)))
+        finding = the(examine(f"postgresql://{name}:x@{server.hostname}:{server.port}/{name}"), "privileges")
+    finally:
+        connection.execute(sql.SQL("drop owned by {}").format(sql.Identifier(name)))
+        connection.execute(sql.SQL("drop role {}").format(sql.Identifier(name)))
+    assert finding.level is Level.BAD
+    assert "UPDATE on search_outbox_events" in finding.detail
+
+
+def test_limits_of_the_role_are_read_from_the_role(examine: Examine, connection: psycopg.Connection) -> None:
+    name = connection.info.dbname
+    assert the(examine(), "timeouts").level is Level.WARN
+    for setting, value in {"statement_timeout": "30s", "idle_in_transaction_session_timeout": "60s"}.items():
+        connection.execute(
+            sql.SQL("alter database {} set {} = {}").format(
+                sql.Identifier(name), sql.Identifier(setting), sql.Literal(value)
+            )
+        )
+    assert the(examine(), "timeouts") == Finding(
+        "timeouts", Level.OK, "statement 30 s, lock none, idle in transaction 60 s"
+    )
+
+
+def test_open_events_without_payload_need_the_view(examine: Examine, queue: Queue) -> None:
+    queue.produce(payload=None)
+    assert "no view" in bad(examine())["documents"]
+
+
+def test_a_view_that_lacks_a_column_is_told_which(examine: Examine, connection: psycopg.Connection) -> None:
+    connection.execute("create view search_documents as select 'a'::text as entity_type, 1 as entity_id")
+    assert "document, version" in bad(examine())["documents"]
+
+
+def test_a_lookup_that_no_index_serves_is_found_by_its_plan(examine: Examine, connection: psycopg.Connection) -> None:
+    connection.execute(VIEW)
+    columns = "to_json(a) as document, null::bigint as version from articles a"
+    connection.execute(
+        f"create view search_documents as select 'article'::text as entity_type, id as entity_id, {columns}".encode()
+    )
+    assert the(examine(), "lookup").level is Level.OK
+    connection.execute("drop view search_documents")
+    cast = f"select 'article'::text as entity_type, id::text as entity_id, {columns}"
+    connection.execute(f"create view search_documents as {cast}".encode())
+    finding = the(examine(), "lookup")
+    assert finding.level is Level.WARN
+    assert "articles (about 5000 rows)" in finding.detail
+
+
+def test_the_oldest_document_is_tried_against_the_mapping_and_nothing_is_written(
+    examine: Examine, queue: Queue, es: Elasticsearch, index: str
+) -> None:
+    es.indices.put_mapping(index=index, properties={"n": {"type": "integer"}})
+    queue.produce(payload='{"n": "not a number"}')
+    queue.produce(payload='{"n": 1}')
+    finding = the(examine(), "payload")
+    assert finding.level is Level.BAD
+    assert "n is a text that is no number" in finding.detail
+    assert "not a number" not in finding.detail
+    es.indices.refresh(index=index)
+    assert es.count(index=index)["count"] == 0
+    assert queue.counts() == {"pending": 2}
+
+
+def test_the_oldest_document_of_the_view_is_tried_too(
+    examine: Examine, queue: Queue, es: Elasticsearch, index: str, connection: psycopg.Connection
+) -> None:
+    es.indices.put_mapping(index=index, properties={"title": {"type": "long"}})
+    connection.execute(VIEW)
+    connection.execute(
+        "create view search_documents as select 'article'::text as entity_type, id as entity_id,"
+        " to_json(a) as document, null::bigint as version from articles a"
+    )
+    queue.produce("7", payload=None)
+    assert "title is a text that is no number" in bad(examine())["payload"]
+
+
+def test_events_of_one_entity_that_share_a_version_are_found(examine: Examine, queue: Queue) -> None:
+    queue.produce("e1", event_version=5)
+    queue.produce("e1", event_version=5)
+    finding = the(examine(), "versions")
+    assert finding.level is Level.WARN
+    assert "article:e1 at 5" in finding.detail
+
+
+def test_a_document_ahead_of_every_event_is_found(
+    examine: Examine, queue: Queue, es: Elasticsearch, index: str
+) -> None:
+    queue.produce("e1", event_version=1)
+    queue.produce("e2", event_version=2)
+    queue.connection.execute("update search_outbox_events set status = 'done'")
+    es.index(index=index, id="article:e1", document={}, version=1_000_000, version_type="external")
+    es.index(index=index, id="article:e2", document={}, version=2, version_type="external")
+    finding = the(examine(), "ahead")
+    assert finding.level is Level.BAD
+    assert "article:e1 at 1000000" in finding.detail
+    assert "e2" not in finding.detail
+
+
+def test_failures_pauses_and_missing_workers_are_said(examine: Examine, queue: Queue) -> None:
+    queue.connection.execute(
+        "insert into search_outbox_controls (scope, paused_by, reason) values ('*', 'alice', 'tea')"
+    )
+    id = queue.produce()
+    queue.produce()
+    queue.connection.execute(
+        "update search_outbox_events set status = 'failed', error_reason = 'es_5xx' where id = %s", [id]
+    )
+    found = examine()
+    assert "no projector runs" in bad(found)["workers"]
+    assert "1 es_5xx" in the(found, "failed").detail
+    assert "paused by alice: tea" in the(found, "paused").detail
+
+
+def test_another_product_at_the_address_is_refused_in_words(examine: Examine) -> None:
+    opensearch = answer(200, b'{"version": {"distribution": "opensearch", "number": "2.11.0"}}', headers="")
+    with scripted(lambda _: opensearch, lambda _: opensearch) as server:
+        assert "not Elasticsearch" in bad(examine(ELASTIC_URL=server.url))["elasticsearch"]
