@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 from uuid import UUID
 
+from outbox.policy.replay import ReplayBatch
+
 TOLERANCE_SECONDS: Final = 300  # how old a signed message may be before a verifier refuses it
 LATER_SECONDS: Final = (60.0, 300.0, 1800.0, 7200.0, 43200.0)
 _SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - the prefix that Standard Webhooks gives its secrets
@@ -50,6 +52,21 @@ class Delivery(NamedTuple):
 def message(kind: HookType, at: datetime, data: Mapping[str, Any]) -> dict[str, Any]:
     """The body: `{type, timestamp, data}`, as docs/webhooks describes it."""
     return {"type": str(kind), "timestamp": at.isoformat(), "data": dict(data)}
+
+
+def replay_notices(batch: ReplayBatch, configured: str | None) -> list[Notice]:
+    """Who hears that a replay is over: the installation's address and the replay's own, once each."""
+    names = (
+        "id", "status", "reason", "requested_by", "requested_reason", "source", "filter", "total", "replayed",
+        "skipped", "done", "failed_again", "still_open", "discarded", "created_at", "dispatched_at", "settled_at",
+    )  # fmt: skip
+    data = {name: getattr(batch, name) for name in names}
+    body = message(HookType.REPLAY_SETTLED, batch.settled_at or batch.updated_at, data)
+    urls = dict.fromkeys(url for url in (configured, batch.webhook_url) if url)
+    return [
+        Notice(HookType.REPLAY_SETTLED, url, body, f"replay.settled:{batch.id}:{url_key(url)}", batch.id)
+        for url in urls
+    ]
 
 
 def url_key(url: str) -> str:

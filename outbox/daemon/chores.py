@@ -1,0 +1,143 @@
+"""What daemons do for people's replays: go on where the creator is gone, follow all, settle them. Creates none."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+from uuid import UUID
+
+from outbox.errors import OutboxError
+from outbox.facts import Announce, Beat, DatabaseLost, EventsReplayed, ReplaySettled, Warned
+from outbox.policy.redact import cut
+from outbox.policy.replay import DEFAULT_RATE, Dispatched, Lease, Pace, ReplayBatch
+from outbox.ports import Clock
+
+INTERVAL_SECONDS: Final = 1.0
+
+
+class Replays(Protocol):
+    def get(self, id: UUID) -> ReplayBatch | None: ...
+    def take_over(self, limit: int) -> Sequence[Lease]: ...
+    def begin(self, lease: Lease) -> bool: ...
+    def renew(self, lease: Lease) -> bool: ...
+    def let_go(self, lease: Lease) -> None: ...
+    def dispatch(self, lease: Lease, rows: int) -> Dispatched | None: ...
+    def finish_dispatch(self, lease: Lease) -> bool: ...
+    def fail(self, lease: Lease, failure_type: str, reason: str) -> ReplayBatch | None: ...
+    def take_looks(self, limit: int, id: UUID | None = None) -> Sequence[Lease]: ...
+    def look(self, lease: Lease, max_polls: int) -> ReplayBatch | None: ...
+    def take_settles(self, limit: int, id: UUID | None = None) -> Sequence[Lease]: ...
+    def settle(self, lease: Lease) -> ReplayBatch | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayLimits:
+    """003's limits a pass."""
+
+    max_claim: int = 5
+    max_start_per_batch: int = 500
+    max_poll: int = 25
+    max_settle: int = 10
+    max_polls: int = 20
+
+
+@dataclass(slots=True)
+class Held:
+    """A batch that this process dispatches."""
+
+    lease: Lease
+    batch: ReplayBatch
+    pace: Pace
+
+
+@dataclass(slots=True)
+class ReplayChore:
+    store: Replays
+    limits: ReplayLimits
+    announce: Announce
+    clock: Clock
+    _held: dict[UUID, Held] = field(default_factory=dict)
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.wait(INTERVAL_SECONDS):
+            self.pass_once()
+        self.let_go()
+
+    def pass_once(self) -> None:
+        """Dispatch, look, settle, each within its limit. A lost database is never a failed batch: it is tried again."""
+        self.announce(Beat("replays"))
+        try:
+            self._take_over()
+            for held in list(self._held.values()):
+                self._dispatch(held)
+            self._look()
+            self._settle()
+        except OutboxError as error:
+            self.announce(DatabaseLost("replays", error.detail))
+
+    def let_go(self) -> None:
+        """Another daemon goes on at once."""
+        for held in self._held.values():
+            try:
+                self.store.let_go(held.lease)
+            except OutboxError as error:
+                self.announce(DatabaseLost("replays", error.detail))
+        self._held.clear()
+
+    def _take_over(self) -> None:
+        free = self.limits.max_claim - len(self._held)
+        for lease in self.store.take_over(free) if free > 0 else ():
+            batch = self.store.get(lease.id)
+            if batch is not None and self.store.begin(lease):
+                self._held[lease.id] = Held(lease, batch, Pace(batch.rate or DEFAULT_RATE))
+
+    def _dispatch(self, held: Held) -> None:
+        now = self.clock()
+        if held.pace.wait_seconds(now) > 0:
+            self._keep(held, self.store.renew(held.lease))
+            return
+        rate = held.batch.rate or DEFAULT_RATE
+        rows = min(self.limits.max_start_per_batch, max(1, int(rate * INTERVAL_SECONDS)))
+        step = self._step(held, rows)
+        self._keep(held, step is not None)
+        if step is None:
+            return
+        held.pace.moved(step.replayed + step.skipped, now)
+        batch = held.batch
+        self.announce(EventsReplayed(batch.id, batch.source, step.replayed, step.skipped, batch.requested_by))
+        if not step.left:
+            self.store.finish_dispatch(held.lease)
+            self._keep(held, False)
+
+    def _step(self, held: Held, rows: int) -> Dispatched | None:
+        """An error that waiting does not cure ends the batch as `failed`; an outage is the caller's."""
+        try:
+            return self.store.dispatch(held.lease, rows)
+        except OutboxError:
+            raise
+        except Exception as error:
+            told = cut(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}", 500)
+            self.announce(Warned("replay.failed", told, {"batch": str(held.batch.id)}))
+            if failed := self.store.fail(held.lease, "unknown", told):
+                self._over(failed)
+            return None
+
+    def _keep(self, held: Held, ours: bool) -> None:
+        if not ours:
+            self._held.pop(held.lease.id, None)
+
+    def _look(self) -> None:
+        for lease in self.store.take_looks(self.limits.max_poll):
+            looked = self.store.look(lease, self.limits.max_polls)
+            if looked is not None and looked.is_over:
+                self._over(looked)
+
+    def _settle(self) -> None:
+        for lease in self.store.take_settles(self.limits.max_settle):
+            if settled := self.store.settle(lease):
+                self._over(settled)
+
+    def _over(self, batch: ReplayBatch) -> None:
+        took = ((batch.settled_at or batch.updated_at) - batch.created_at).total_seconds()
+        counts = (batch.done, batch.failed_again, batch.still_open)
+        self.announce(ReplaySettled(batch.id, batch.status, *counts, took, batch.reason or ""))

@@ -1,0 +1,168 @@
+"""Removes what is old enough, every interval, one daemon at a time, in steps that the drain does not notice."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+from outbox.errors import OutboxError
+from outbox.facts import Announce, Beat, DatabaseLost, Pruned, Warned
+from outbox.policy.audit import Action, Actor, Entry, Source
+from outbox.policy.filter import AuditFilter
+from outbox.policy.pruning import Place, PruneStep, next_rows
+from outbox.ports import Clock
+
+PAUSE_SECONDS: Final = 0.05
+BEAT_SECONDS: Final = 10.0
+SUMMARY_SECONDS: Final = 3600.0  # a row a minute would bury what people did
+EVERYTHING: Final = AuditFilter()
+
+
+class Events(Protocol):
+    def step(self, before: datetime, place: Place, rows: int) -> PruneStep | None: ...
+
+
+class AuditStep(Protocol):
+    @property
+    def removed(self) -> int: ...
+    @property
+    def acts(self) -> int: ...
+    @property
+    def last(self) -> int: ...
+
+
+class Audit(Protocol):
+    def cutoff(self, seconds: float) -> datetime: ...
+    def head_id(self) -> int: ...
+    def prune_step(self, asked: AuditFilter, before: datetime, after: int, max_id: int, limit: int) -> AuditStep: ...
+    def write(self, entries: Sequence[Entry]) -> None: ...
+
+
+Forget = Callable[[timedelta, int], int]  # (age, most rows) -> removed
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How long, in days; 0 keeps for ever."""
+
+    events_days: float = 0.0
+    audit_days: float = 30.0
+    rows_a_step: int = 500
+
+
+@dataclass(slots=True)
+class Summary:
+    """What passes have removed and no audit row has said yet. The first is said at once, then one an hour."""
+
+    action: Action
+    removed: int = 0
+    said_at: float | None = None
+
+    def due(self, now: float) -> bool:
+        return self.removed > 0 and (self.said_at is None or now - self.said_at >= SUMMARY_SECONDS)
+
+
+@dataclass(slots=True)
+class Pruner:
+    events: Events
+    audit: Audit
+    keep: Keep
+    interval_seconds: float
+    announce: Announce
+    clock: Clock
+    worker: str
+    others: dict[str, tuple[timedelta, Forget]] = field(default_factory=dict)  # table -> (age, how to forget)
+    _events: Summary = field(default_factory=lambda: Summary(Action.EVENTS_PRUNE_SUMMARY))
+    _audit: Summary = field(default_factory=lambda: Summary(Action.AUDIT_PRUNE_SUMMARY))
+    _warned: bool = False
+
+    def run(self, stop: threading.Event) -> None:
+        """A pass, then the rest of the interval; the wait is beaten through, because it may be long."""
+        due = self.clock()
+        while not stop.wait(min(max(due - self.clock(), 0.01), BEAT_SECONDS)):
+            self.announce(Beat("pruner"))
+            if self.clock() >= due:
+                due = self.clock() + self.interval_seconds
+                self.pass_once(stop)
+        self._say(force=True)
+
+    def pass_once(self, stop: threading.Event | None = None) -> None:
+        stopped = stop or threading.Event()
+        ends = self.clock() + self.interval_seconds / 2
+        try:
+            if self.keep.events_days > 0:
+                self._prune_events(ends, stopped)
+            if self.keep.audit_days > 0:
+                self._prune_audit(ends, stopped)
+            for table, (age, forget) in self.others.items():
+                self._forget(table, age, forget, ends, stopped)
+            self._say()
+        except OutboxError as error:
+            self.announce(DatabaseLost("pruner", error.detail))
+
+    def _prune_events(self, ends: float, stop: threading.Event) -> None:
+        began, place, rows = self.clock(), Place(), self.keep.rows_a_step
+        before = self.audit.cutoff(self.keep.events_days * 86_400)
+        removed = attempts = skipped = 0
+        nothing_left = False
+        while not nothing_left and self._goes_on(ends, stop, began):
+            started = self.clock()
+            step = self.events.step(before, place, rows)
+            if step is None:
+                return
+            removed, attempts, skipped = removed + step.removed, attempts + step.attempts, skipped + step.skipped
+            nothing_left = step.looked_at < rows
+            place, rows = step.place, next_rows(rows, self.clock() - started)
+        self._events.removed += removed
+        took = self.clock() - began
+        self.announce(Pruned("search_outbox_events", removed, nothing_left, took))
+        if attempts:
+            self.announce(Pruned("search_outbox_attempts", attempts, nothing_left, took))
+        self._warn(skipped)
+
+    def _warn(self, skipped: int) -> None:
+        if skipped and not self._warned:
+            remedy = "it could not be told in time whether finished rows are still needed: `outbox migrate --by-entity`"
+            self.announce(Warned("prune.slow", remedy, {"kept": skipped}))
+        self._warned = self._warned or skipped > 0
+
+    def _prune_audit(self, ends: float, stop: threading.Event) -> None:
+        began = self.clock()
+        before, head = self.audit.cutoff(self.keep.audit_days * 86_400), self.audit.head_id()
+        removed = acts = after = 0
+        nothing_left = False
+        while not nothing_left and self._goes_on(ends, stop, began):
+            step = self.audit.prune_step(EVERYTHING, before, after, head, self.keep.rows_a_step)
+            removed, acts, after = removed + step.removed, acts + step.acts, step.last
+            nothing_left = step.removed < self.keep.rows_a_step
+        # A pass that only removed its own summaries says nothing, or it would never end.
+        self._audit.removed += removed if acts else 0
+        self.announce(Pruned("search_outbox_audit", removed, nothing_left, self.clock() - began))
+
+    def _forget(self, table: str, age: timedelta, forget: Forget, ends: float, stop: threading.Event) -> None:
+        began, removed, last = self.clock(), 0, self.keep.rows_a_step
+        while last == self.keep.rows_a_step and self._goes_on(ends, stop, began):
+            last = forget(age, self.keep.rows_a_step)
+            removed += last
+        if removed:
+            self.announce(Pruned(table, removed, last < self.keep.rows_a_step, self.clock() - began))
+
+    def _goes_on(self, ends: float, stop: threading.Event, began: float) -> bool:
+        """A short pause between steps, and never longer than half the interval; the first step always runs."""
+        self.announce(Beat("pruner"))
+        return not stop.wait(PAUSE_SECONDS) and (self.clock() < ends or self.clock() - began < 2 * PAUSE_SECONDS)
+
+    def _say(self, *, force: bool = False) -> None:
+        now = self.clock()
+        due = [s for s in (self._events, self._audit) if s.due(now) or (force and s.removed)]
+        if not due:
+            return
+        actor = Actor(self.worker[:120], Source.DAEMON)
+        try:
+            self.audit.write([Entry(summary.action, actor, detail={"removed": summary.removed}) for summary in due])
+        except OutboxError as error:
+            self.announce(DatabaseLost("pruner", error.detail))
+            return
+        for summary in due:
+            summary.removed, summary.said_at = 0, now

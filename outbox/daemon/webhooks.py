@@ -1,0 +1,189 @@
+"""Tells receivers what happened: turns facts into deliveries, and sends those that are due. Never delays a batch."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+from outbox.errors import OutboxError
+from outbox.facts import Announce, AttemptFailed, Beat, DatabaseLost, Fact, SinkPaused, SinkResumed, WebhookTried
+from outbox.policy.outcome import FAILURE_TYPE_OF
+from outbox.policy.webhook import Delivery, HookType, Notice, headers, message, retry_delay_seconds, url_key
+
+IDLE_SECONDS: Final = 0.5
+MOST_GROUPS: Final = 500
+MOST_SAMPLES: Final = 10
+MOST_WAITING: Final = 1_000
+
+
+class Answer(Protocol):
+    @property
+    def status(self) -> int | None: ...
+    @property
+    def error(self) -> str: ...
+    @property
+    def refused(self) -> bool: ...
+
+
+Post = Callable[[str, Mapping[str, str], bytes], Answer]
+
+
+class Deliveries(Protocol):
+    def enqueue(self, notices: Sequence[Notice]) -> list[bool]: ...
+    def take(self, lease_seconds: float) -> Delivery | None: ...
+    def delivered(self, delivery: Delivery, response: int) -> None: ...
+    def put_off(self, delivery: Delivery, delay_seconds: float, response: int | None, error: str) -> None: ...
+    def give_up(self, delivery: Delivery, response: int | None, error: str) -> None: ...
+    def disable(self, delivery: Delivery, response: int | None, error: str) -> None: ...
+
+
+@dataclass(slots=True)
+class _Group:
+    """Failures of one kind that no delivery has told yet."""
+
+    first: AttemptFailed
+    count: int = 0
+    entity_types: set[str] = field(default_factory=set)
+    samples: list[str] = field(default_factory=list)
+
+    def add(self, fact: AttemptFailed) -> None:
+        self.count += 1
+        if len(self.entity_types) < MOST_SAMPLES:
+            self.entity_types.add(fact.event.entity_type)
+        if len(self.samples) < MOST_SAMPLES:
+            self.samples.append(str(fact.event.id))
+
+    def data(self, fingerprint: str) -> dict[str, Any]:
+        failure = self.first.failure
+        return {
+            "fingerprint": fingerprint,
+            "error_reason": failure.reason,
+            "error_code": failure.code,
+            "failure_type": FAILURE_TYPE_OF[failure.reason],
+            "dead_reason": self.first.dead_reason,
+            "error": failure.error,
+            "count": self.count,
+            "entity_types": sorted(self.entity_types),
+            "sample_ids": self.samples,
+        }
+
+
+class Notices:
+    """Subscribe `handle`: it only takes notes. `flush` makes deliveries of them, at most one a minute a fingerprint."""
+
+    def __init__(self, store: Deliveries, url: str | None, projection: str) -> None:
+        self._store = store
+        self._url = url
+        self._projection = projection
+        self._lock = threading.Lock()
+        self._groups: dict[str, _Group] = {}
+        self._pauses: list[tuple[datetime, SinkPaused | SinkResumed]] = []
+
+    def handle(self, fact: Fact) -> None:
+        if self._url is None:
+            return
+        if isinstance(fact, AttemptFailed) and fact.retry_seconds is None:
+            with self._lock:
+                self._note(fact)
+        elif isinstance(fact, (SinkPaused, SinkResumed)):
+            with self._lock:
+                self._pauses = [*self._pauses[-MOST_WAITING:], (datetime.now(UTC), fact)]
+
+    def _note(self, fact: AttemptFailed) -> None:
+        fingerprint = fact.failure.fingerprint or fact.failure.reason
+        if fingerprint in self._groups or len(self._groups) < MOST_GROUPS:
+            self._groups.setdefault(fingerprint, _Group(fact)).add(fact)
+
+    def flush(self) -> None:
+        """Groups whose minute is taken already, by us or another daemon, wait for the next one."""
+        with self._lock:
+            groups, self._groups = self._groups, {}
+            pauses, self._pauses = self._pauses, []
+        if not groups and not pauses:
+            return
+        try:
+            told = self._store.enqueue([self._failed(name, group) for name, group in groups.items()])
+            self._store.enqueue([self._paused(at, fact) for at, fact in pauses])
+        except OutboxError:
+            self._keep(groups, pauses)
+            raise
+        self._keep({name: group for (name, group), new in zip(groups.items(), told, strict=True) if not new}, [])
+
+    def _keep(self, groups: dict[str, _Group], pauses: list[tuple[datetime, SinkPaused | SinkResumed]]) -> None:
+        with self._lock:
+            for name, group in groups.items():
+                newer = self._groups.get(name)
+                if newer is not None:
+                    group.count += newer.count
+                self._groups[name] = group
+            self._pauses = [*pauses, *self._pauses]
+
+    def _failed(self, fingerprint: str, group: _Group) -> Notice:
+        now = datetime.now(UTC)
+        return self._notice(HookType.EVENTS_FAILED, now, group.data(fingerprint), fingerprint)
+
+    def _paused(self, at: datetime, fact: SinkPaused | SinkResumed) -> Notice:
+        data: dict[str, Any] = {"target": fact.target, "cause": fact.cause}
+        if isinstance(fact, SinkPaused):
+            return self._notice(HookType.SINK_PAUSED, at, {**data, "detail": fact.detail}, fact.target)
+        return self._notice(HookType.SINK_RESUMED, at, {**data, "paused_seconds": fact.paused_seconds}, fact.target)
+
+    def _notice(self, kind: HookType, at: datetime, data: Mapping[str, Any], name: str) -> Notice:
+        assert self._url is not None
+        body = message(kind, at, {"projection": self._projection, **data})
+        minute = at.strftime("%Y-%m-%dT%H:%M")
+        return Notice(kind, self._url, body, f"{kind}:{name}:{minute}:{url_key(self._url)}")
+
+
+@dataclass(slots=True)
+class WebhookSender:
+    store: Deliveries
+    notices: Notices
+    post: Post
+    secret: str | None
+    timeout_seconds: float
+    quick_retries: int
+    announce: Announce
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.wait(IDLE_SECONDS):
+            self.pass_once(stop)
+
+    def pass_once(self, stop: threading.Event | None = None) -> None:
+        """All that is due, one after the other; a receiver that hangs costs the next one its timeout, nobody else."""
+        try:
+            self.announce(Beat("webhooks"))
+            self.notices.flush()
+            while not (stop and stop.is_set()) and (delivery := self.store.take(self.timeout_seconds + 30)):
+                self.announce(Beat("webhooks"))
+                self._send(delivery)
+        except OutboxError as error:
+            self.announce(DatabaseLost("webhooks", error.detail))
+
+    def _send(self, delivery: Delivery) -> None:
+        if delivery.refused:
+            self.store.disable(delivery, None, "the receiver has answered 410 before; a redelivery asks again")
+            self.announce(WebhookTried(delivery.type, "given_up", delivery.attempts, "disabled"))
+            return
+        signed = headers(self.secret, f"msg_{delivery.id.hex}", int(time.time()), delivery.body)
+        answer = self.post(delivery.url, signed, delivery.body)
+        if answer.status is not None and 200 <= answer.status < 300:
+            self.store.delivered(delivery, answer.status)
+            self.announce(WebhookTried(delivery.type, "delivered", delivery.attempts))
+            return
+        error = answer.error or f"answered {answer.status}"
+        result = self._failed(delivery, answer, error)
+        self.announce(WebhookTried(delivery.type, result, delivery.attempts, error))
+
+    def _failed(self, delivery: Delivery, answer: Answer, error: str) -> str:
+        delay = retry_delay_seconds(delivery.attempts, self.quick_retries)
+        if answer.status == 410:
+            self.store.disable(delivery, answer.status, error)
+        elif answer.refused or delay is None:
+            self.store.give_up(delivery, answer.status, error)
+        else:
+            self.store.put_off(delivery, delay, answer.status, error)
+            return "failed"
+        return "given_up"

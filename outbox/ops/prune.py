@@ -1,0 +1,88 @@
+"""Removes finished events by age when a person asks: the same steps as the daemon's, and one summary in the audit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+
+from outbox.errors import Conflict
+from outbox.ops import request
+from outbox.policy.audit import Action, Actor, Entry
+from outbox.policy.pruning import Place, PruneStep, next_rows
+
+PAUSE_SECONDS: Final = 0.02
+MOST_PREVIEWED: Final = 1_000_000
+
+
+class Pruning(Protocol):
+    def step(self, before: datetime, place: Place, rows: int) -> PruneStep | None: ...
+    def preview(self, before: datetime, most: int) -> tuple[int, datetime | None, datetime | None]: ...
+
+
+class Audit(Protocol):
+    def cutoff(self, seconds: float) -> datetime: ...
+    def write(self, entries: Sequence[Entry]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EventsPruned:
+    """`due` rows are old enough; `kept` of them stay because versions still need them, `undecided` because asking
+    took too long (`outbox migrate --by-entity` helps)."""
+
+    before: datetime
+    due: int
+    removed: int
+    kept: int
+    undecided: int
+    oldest: datetime | None
+    newest: datetime | None
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PruneDesk:
+    store: Pruning
+    audit: Audit
+    rows_a_step: int = 500
+    pause: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+
+    def prune(
+        self,
+        older_than_days: float,
+        actor: Actor,
+        *,
+        dry_run: bool = False,
+        tell: Callable[[int], None] = lambda _: None,
+    ) -> EventsPruned:
+        """Done and discarded events that ended that long ago. A dry run counts up to a million and removes none."""
+        if not isinstance(older_than_days, (int, float)) or not 0 <= older_than_days <= 36_500:
+            raise request.BadRequest([("older_than_days", "must be from 0 to 36,500")])
+        actor = request.actor(actor.name, actor.source, actor.role)
+        before = self.audit.cutoff(older_than_days * 86_400)
+        due, oldest, newest = self.store.preview(before, MOST_PREVIEWED)
+        if dry_run or not due:
+            return EventsPruned(before, due, 0, 0, 0, oldest, newest, dry_run)
+        looked_at, removed, undecided = self._remove(before, tell)
+        detail = {"removed": removed, "kept": looked_at - removed, "before": before.isoformat()}
+        self.audit.write([Entry(Action.EVENTS_PRUNE_SUMMARY, actor, detail=detail)])
+        return EventsPruned(before, looked_at, removed, looked_at - removed, undecided, oldest, newest, False)
+
+    def _remove(self, before: datetime, tell: Callable[[int], None]) -> tuple[int, int, int]:
+        place, rows = Place(), self.rows_a_step
+        looked_at = removed = undecided = 0
+        while True:
+            started = self.clock()
+            step = self.store.step(before, place, rows)
+            if step is None:
+                raise Conflict(f"another process prunes now; {removed:,} events were removed before")
+            looked_at, removed = looked_at + step.looked_at, removed + step.removed
+            undecided += step.skipped
+            tell(removed)
+            if step.looked_at < rows:
+                return looked_at, removed, undecided
+            place, rows = step.place, next_rows(rows, self.clock() - started)
+            self.pause(PAUSE_SECONDS)

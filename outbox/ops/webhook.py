@@ -1,0 +1,115 @@
+"""Webhooks for people: what was delivered, once more please, a test, a signature checked. Daemons send the rest."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+from uuid import UUID, uuid4
+
+from outbox.errors import ConfigurationError, NotFound, Problem
+from outbox.ops import request
+from outbox.policy.audit import Actor
+from outbox.policy.webhook import HookType, headers, message, url_key, verify
+
+Row = Mapping[str, Any]
+
+
+class Deliveries(Protocol):
+    def page(self, before: datetime, before_id: UUID, limit: int) -> Sequence[Row]: ...
+    def redeliver(self, id: UUID, actor: Actor) -> Row | None: ...
+
+
+class Answer(Protocol):
+    @property
+    def status(self) -> int | None: ...
+    @property
+    def error(self) -> str: ...
+
+
+Post = Callable[[str, Mapping[str, str], bytes], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRow:
+    """One delivery. `to` is the host and a key of the address: its path is often a secret and is not shown."""
+
+    id: UUID
+    type: str
+    to: str
+    status: str
+    attempts: int
+    created_at: datetime
+    last_attempt_at: datetime | None
+    next_attempt_at: datetime | None
+    delivered_at: datetime | None
+    response_status: int | None
+    error: str | None
+    replay_id: UUID | None
+    redelivered_by: str | None
+    disabled: bool
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryPage:
+    deliveries: Sequence[DeliveryRow]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """How a test went: the receiver's status, or why there is none."""
+
+    ok: bool
+    to: str
+    status: int | None
+    error: str
+    duration_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookDesk:
+    store: Deliveries
+    post: Post
+    url: str | None = None
+    secret: str | None = None
+
+    def page(self, cursor: str | None = None, limit: int = 50) -> DeliveryPage:
+        """Newest first."""
+        limit = request.whole("limit", limit, 1, 500)
+        found = [_row(row) for row in self.store.page(*request.read_cursor(cursor), limit + 1)]
+        more = request.cursor(found[limit - 1].created_at, found[limit - 1].id) if len(found) > limit else None
+        return DeliveryPage(found[:limit], more)
+
+    def redeliver(self, id: UUID, actor: Actor) -> None:
+        """Sent again by the next daemon that looks, also where the address is disabled; success enables it again."""
+        if self.store.redeliver(id, request.actor(actor.name, actor.source, actor.role)) is None:
+            raise NotFound(f"delivery {id}")
+
+    def test(self) -> Tried:
+        """Sends one message of type `webhook.test`, now, from here."""
+        if self.url is None:
+            remedy = "Give the receiver's address, such as https://example.com/hooks/outbox."
+            raise ConfigurationError([Problem("OUTBOX_WEBHOOK_URL", "is not set", remedy)])
+        body = json.dumps(message(HookType.TEST, datetime.now(UTC), {"host": urlsplit(self.url).hostname})).encode()
+        signed = headers(self.secret, f"msg_{uuid4().hex}", int(time.time()), body)
+        began = time.monotonic()
+        answer = self.post(self.url, signed, body)
+        ok = answer.status is not None and 200 <= answer.status < 300
+        error = answer.error or ("" if ok else f"answered {answer.status}")
+        return Tried(ok, url_key(self.url), answer.status, error, time.monotonic() - began)
+
+
+def check_signature(secret: str, given: Mapping[str, str], body: bytes) -> str | None:
+    """None when the message is ours and fresh, else why not; what `outbox webhook verify` says."""
+    return verify(secret, given, body, time.time())
+
+
+def _row(row: Row) -> DeliveryRow:
+    names = [name for name in DeliveryRow.__slots__ if name != "to"]
+    return DeliveryRow(to=url_key(row["url"]), **{name: row[name] for name in names})
