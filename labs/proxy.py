@@ -1,0 +1,245 @@
+"""Owns a TCP proxy that can be cut, stalled, slowed, made to lose replies or to deliver late. It knows no protocol."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Self
+from urllib.parse import urlsplit
+
+CHUNK = 65_536
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER of zero seconds: close sends RST, as a broken machine would
+
+
+@dataclass
+class Fault:
+    """What the proxy does to traffic now; the default lets everything pass."""
+
+    stalled: bool = False  # bytes are taken and kept, in both directions, until healed
+    delay_seconds: float = 0.0  # before the first bytes of each reply
+    bytes_a_second: float = 0.0  # of a reply; 0 = no limit
+    lose: bytes = b""  # replies to requests that contain this are taken from the server and thrown away
+    lose_share: float = 1.0
+    hold: bytes = b""  # requests that contain this wait here, and reach the server later, even if their sender is gone
+
+
+@dataclass
+class Proxy:
+    """`with Proxy(host, port) as proxy: connect to proxy.port`. Every change of mode takes effect at once."""
+
+    upstream_host: str
+    upstream_port: int
+    name: str = "proxy"
+    seed: int = 0
+    fault: Fault = field(default_factory=Fault)
+    counts: Counter[str] = field(default_factory=Counter)
+    port: int = 0
+    _listener: socket.socket | None = None
+    _links: set[_Link] = field(default_factory=set)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _open: bool = True
+    _ended: bool = False
+    _dice: random.Random = field(default_factory=random.Random)
+
+    @classmethod
+    def to(cls, url: str, name: str = "proxy", seed: int = 0) -> Self:
+        parts = urlsplit(url)
+        return cls(parts.hostname or "127.0.0.1", parts.port or 80, name, seed)
+
+    def url(self, original: str) -> str:
+        """The same address, through this proxy."""
+        parts = urlsplit(original)
+        login = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
+        return parts._replace(netloc=f"{login}127.0.0.1:{self.port}").geturl()
+
+    def start(self) -> Self:
+        self._dice = random.Random(self.seed)
+        self._bind()
+        self._listen()
+        threading.Thread(target=self._accept, name=f"{self.name}-accept", daemon=True).start()
+        return self
+
+    def stop(self) -> None:
+        self._ended = True
+        self.heal()
+        self.drop()
+        if self._listener is not None:
+            self._listener.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # Faults
+
+    def cut(self) -> None:
+        """Break every connection and refuse new ones, as a server that is not there."""
+        self._open = False
+        assert self._listener is not None
+        # Still bound but no longer listening (Linux): the port stays ours, and whoever connects is refused.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self.drop()
+
+    def drop(self) -> None:
+        """Break the connections that are there; new ones pass."""
+        for link in list(self._links):
+            self.counts["dropped"] += 1
+            link.reset()
+
+    def stall(self) -> None:
+        """Connections stay open and nothing moves, as a hung machine or a lost route."""
+        self._become(Fault(stalled=True))
+
+    def slow(self, delay_seconds: float, bytes_a_second: float = 0.0) -> None:
+        self._become(Fault(delay_seconds=delay_seconds, bytes_a_second=bytes_a_second))
+
+    def lose_replies(self, to: bytes, share: float = 1.0) -> None:
+        """The server does what it was asked; the answer never arrives and the connection breaks."""
+        self._become(Fault(lose=to, lose_share=share))
+
+    def hold(self, requests: bytes) -> None:
+        """Such requests wait here until `heal`, and are then delivered, although their sender may have given up."""
+        self._become(Fault(hold=requests))
+
+    def heal(self) -> None:
+        self._become(Fault())
+        if not self._open and not self._ended:
+            self._listen()
+            self._open = True
+
+    def _become(self, fault: Fault) -> None:
+        with self._changed:
+            self.fault = fault
+            self._changed.notify_all()
+
+    # Traffic
+
+    def _bind(self) -> None:
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", self.port))
+        self.port = listener.getsockname()[1]
+        self._listener = listener
+
+    def _listen(self) -> None:
+        assert self._listener is not None
+        self._listener.listen(128)
+
+    def _accept(self) -> None:
+        while not self._ended:
+            listener = self._listener
+            try:
+                assert listener is not None
+                client, _ = listener.accept()
+            except OSError:
+                time.sleep(0.02)  # cut: nobody listens for a while
+                continue
+            self.counts["connections"] += 1
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        try:
+            server = socket.create_connection((self.upstream_host, self.upstream_port), timeout=5)
+        except OSError:
+            self.counts["refused"] += 1
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            client.close()
+            return
+        server.settimeout(None)
+        link = _Link(self, client, server)
+        self._links.add(link)
+        if not self._open:
+            link.reset()  # accepted in the moment of the cut
+        link.run()
+        self._links.discard(link)
+
+    def wait_while(self, condition: str) -> None:
+        with self._changed:
+            while getattr(self.fault, condition) and not self._ended:
+                self._changed.wait(0.5)
+
+    def loses(self) -> bool:
+        return bool(self.fault.lose) and self._dice.random() < self.fault.lose_share
+
+
+class _Link:
+    """One connection: two pumps, and what the requests said about the replies."""
+
+    def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
+        self._proxy = proxy
+        self._client = client
+        self._server = server
+        self._lose_next = False
+        self._fresh_request = True
+        self._broken = False
+        for side in (client, server):
+            side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def run(self) -> None:
+        forward = threading.Thread(target=self._guarded, args=(self._requests,), daemon=True)
+        forward.start()
+        self._guarded(self._replies)
+        forward.join()
+        for side in (self._client, self._server):
+            side.close()
+
+    def reset(self) -> None:
+        """End of reading wakes the pumps without a FIN; `run` then closes, which sends RST."""
+        self._broken = True
+        for side in (self._client, self._server):
+            with contextlib.suppress(OSError):
+                side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                side.shutdown(socket.SHUT_RD)
+
+    def _guarded(self, pump: Callable[[], None]) -> None:
+        with contextlib.suppress(OSError):
+            pump()
+
+    def _requests(self) -> None:
+        proxy = self._proxy
+        while data := self._client.recv(CHUNK):
+            fault = proxy.fault
+            if fault.hold and fault.hold in data:
+                proxy.counts["held"] += 1
+                proxy.wait_while("hold")
+            proxy.wait_while("stalled")
+            if proxy.fault.lose and proxy.fault.lose in data:
+                self._lose_next = proxy.loses()
+            self._fresh_request = True
+            proxy.counts["bytes_up"] += len(data)
+            self._server.sendall(data)
+        self._finish(self._server)
+
+    def _replies(self) -> None:
+        proxy = self._proxy
+        while data := self._server.recv(CHUNK):
+            proxy.wait_while("stalled")
+            if self._lose_next:
+                proxy.counts["replies_lost"] += 1
+                self.reset()
+                return
+            self._pace(proxy.fault, len(data))
+            proxy.counts["bytes_down"] += len(data)
+            self._client.sendall(data)
+        self._finish(self._client)
+
+    def _finish(self, other: socket.socket) -> None:
+        if not self._broken:
+            other.shutdown(socket.SHUT_WR)
+
+    def _pace(self, fault: Fault, size: int) -> None:
+        if fault.delay_seconds and self._fresh_request:
+            self._proxy.counts["delayed"] += 1
+            time.sleep(fault.delay_seconds)
+        self._fresh_request = False
+        if fault.bytes_a_second:
+            time.sleep(size / fault.bytes_a_second)

@@ -1,0 +1,132 @@
+"""The labs' TCP proxy does to real sockets what it says."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from labs.proxy import Proxy
+from tests.fixtures.waiting import eventually
+
+
+class Echo:
+    """A server that answers every line with the same line, and remembers all it got."""
+
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        try:
+            while line := client.recv(1000):
+                self.seen.append(line)
+                client.sendall(line)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture
+def echo() -> Iterator[Echo]:
+    server = Echo()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def proxy(echo: Echo) -> Iterator[Proxy]:
+    with Proxy("127.0.0.1", echo.port) as proxy:
+        yield proxy
+
+
+def connect(proxy: Proxy) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", proxy.port), timeout=5)
+
+
+def ask(connection: socket.socket, line: bytes = b"hello") -> bytes:
+    connection.sendall(line)
+    return connection.recv(1000)
+
+
+def test_what_passes_arrives_unchanged(proxy: Proxy) -> None:
+    with connect(proxy) as connection:
+        assert ask(connection) == b"hello"
+
+
+def test_a_cut_resets_and_refuses_and_heals_on_the_same_port(proxy: Proxy) -> None:
+    with connect(proxy) as connection:
+        ask(connection)
+        proxy.cut()
+        with pytest.raises(ConnectionResetError):
+            ask(connection)
+    with pytest.raises(ConnectionRefusedError):
+        connect(proxy)
+    proxy.heal()
+    with connect(proxy) as connection:
+        assert ask(connection) == b"hello"
+
+
+def test_dropped_connections_may_come_back_at_once(proxy: Proxy) -> None:
+    with connect(proxy) as connection:
+        ask(connection)
+        proxy.drop()
+        with pytest.raises(OSError, match="reset"):
+            ask(connection)
+    with connect(proxy) as connection:
+        assert ask(connection) == b"hello"
+
+
+def test_a_stalled_link_is_open_and_silent_until_it_is_healed(proxy: Proxy) -> None:
+    with connect(proxy) as connection:
+        ask(connection)
+        proxy.stall()
+        connection.settimeout(0.2)
+        connection.sendall(b"later")
+        with pytest.raises(TimeoutError):
+            connection.recv(1000)
+        proxy.heal()
+        connection.settimeout(5)
+        assert connection.recv(1000) == b"later"
+
+
+def test_a_slow_link_delays_each_reply(proxy: Proxy) -> None:
+    proxy.slow(0.2)
+    with connect(proxy) as connection:
+        began = time.monotonic()
+        assert ask(connection) == b"hello"
+        assert time.monotonic() - began >= 0.2
+    assert proxy.counts["delayed"] == 1
+
+
+def test_a_lost_reply_was_applied_by_the_server(proxy: Proxy, echo: Echo) -> None:
+    proxy.lose_replies(b"_bulk")
+    with connect(proxy) as connection:
+        assert ask(connection, b"GET /") == b"GET /"
+        with pytest.raises(OSError, match="reset"):
+            assert ask(connection, b"PUT /x/_bulk") != b"PUT /x/_bulk"
+    assert b"PUT /x/_bulk" in echo.seen
+    assert proxy.counts["replies_lost"] == 1
+
+
+def test_a_held_request_arrives_although_its_sender_is_gone(proxy: Proxy, echo: Echo) -> None:
+    proxy.hold(b"_bulk")
+    with connect(proxy) as connection:
+        connection.sendall(b"PUT /x/_bulk")
+        eventually(lambda: proxy.counts["held"] == 1)
+    assert echo.seen == []
+    proxy.heal()
+    eventually(lambda: echo.seen == [b"PUT /x/_bulk"])
