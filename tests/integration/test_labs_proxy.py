@@ -62,6 +62,13 @@ def ask(connection: socket.socket, line: bytes = b"hello") -> bytes:
     return connection.recv(1000)
 
 
+def is_broken(connection: socket.socket) -> bool:
+    try:
+        return ask(connection) == b""
+    except OSError:
+        return True
+
+
 def test_what_passes_arrives_unchanged(proxy: Proxy) -> None:
     with connect(proxy) as connection:
         assert ask(connection) == b"hello"
@@ -71,8 +78,7 @@ def test_a_cut_resets_and_refuses_and_heals_on_the_same_port(proxy: Proxy) -> No
     with connect(proxy) as connection:
         ask(connection)
         proxy.cut()
-        with pytest.raises(ConnectionResetError):
-            ask(connection)
+        assert is_broken(connection)
     with pytest.raises(ConnectionRefusedError):
         connect(proxy)
     proxy.heal()
@@ -84,8 +90,7 @@ def test_dropped_connections_may_come_back_at_once(proxy: Proxy) -> None:
     with connect(proxy) as connection:
         ask(connection)
         proxy.drop()
-        with pytest.raises(OSError, match="reset"):
-            ask(connection)
+        assert is_broken(connection)
     with connect(proxy) as connection:
         assert ask(connection) == b"hello"
 
@@ -116,8 +121,8 @@ def test_a_lost_reply_was_applied_by_the_server(proxy: Proxy, echo: Echo) -> Non
     proxy.lose_replies(b"_bulk")
     with connect(proxy) as connection:
         assert ask(connection, b"GET /") == b"GET /"
-        with pytest.raises(OSError, match="reset"):
-            assert ask(connection, b"PUT /x/_bulk") != b"PUT /x/_bulk"
+        with pytest.raises(ConnectionResetError):
+            ask(connection, b"PUT /x/_bulk")
     assert b"PUT /x/_bulk" in echo.seen
     assert proxy.counts["replies_lost"] == 1
 
