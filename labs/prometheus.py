@@ -29,6 +29,8 @@ SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"\b(\d+)(ms|s|m|h|d)\b")
 _IN_EXPRESSION = re.compile(r"\[\w+\]|\boffset \w+")
 _AGE_LIMIT = re.compile(r"(?<=> )\d{3,}$", re.MULTILINE)
+# The sampler rests up to 30 s between two looks, at any speed.
+LEAST_SAMPLE_AGE_SECONDS = 35.0
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 
@@ -63,7 +65,8 @@ def _faster_expression(expression: str, speed: float) -> str:
     quick = _IN_EXPRESSION.sub(lambda found: _shorter(found[0], speed), expression)
     if "_seconds:max" not in quick and "timestamp_seconds" not in quick:
         return quick
-    return _AGE_LIMIT.sub(lambda found: f"{float(found[0]) / speed:g}", quick)
+    least = LEAST_SAMPLE_AGE_SECONDS if "sample_timestamp" in quick else 0.0
+    return _AGE_LIMIT.sub(lambda found: f"{max(least, float(found[0]) / speed):g}", quick)
 
 
 def _shorter(text: str, speed: float) -> str:
