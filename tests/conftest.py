@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.fixtures.commands import outbox, servers
 from tests.fixtures.desks import desk, examine
 from tests.fixtures.elasticsearch import absent_index, elastic_url, es, index
 from tests.fixtures.embedded import server_folder
@@ -33,9 +34,11 @@ __all__ = [
     "index",
     "migrated_template",
     "older_postgres_url",
+    "outbox",
     "postgres_url",
     "queue",
     "server_folder",
+    "servers",
     "start_daemon",
     "start_process",
 ]
