@@ -48,7 +48,7 @@ select g.fingerprint, s.id, s.error, s.entity_type, s.entity_id, s.last_replayed
 select e.error_fingerprint as fingerprint, date_trunc('hour', e.failed_at) as hour, count(*) as n
   from search_outbox_events e
  where e.failed_at is not null and e.error_fingerprint = any (%(fingerprints)s::text[])
-   and e.failed_at >= (select clock_timestamp()) - %(window)s
+   and e.failed_at >= (select clock_timestamp()) - %(window)s::interval
  group by 1, 2
 
 -- name: _planned

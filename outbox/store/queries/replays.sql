@@ -42,6 +42,7 @@ select %(id)s, g.id, g.place from unnest(%(ids)s::uuid[]) with ordinality as g (
 select exists (select from search_outbox_events e where e.id = any (%(ids)s::uuid[]))
 
 -- name: set_total
+-- How many rows were pinned.
 update search_outbox_replays set total = %(total)s where id = %(id)s
 
 -- name: take_over
@@ -276,4 +277,4 @@ select i.event_id, i.state, i.skip_reason, i.outcome, e.status, e.entity_type, e
 -- Removes batches that ended long ago, with their items.
 delete from search_outbox_replays
  where id in (select id from search_outbox_replays
-               where settled_at < (select clock_timestamp()) - %(age)s order by created_at limit %(limit)s)
+               where settled_at < (select clock_timestamp()) - %(age)s::interval order by created_at limit %(limit)s)

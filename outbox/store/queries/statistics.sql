@@ -13,7 +13,7 @@ select f.entity_type, f.error_reason, count(*) as n, count(*) filter (where f.re
 -- Looks: rows that failed lately and still are, by hour and reason.
 select date_trunc('hour', f.failed_at) as hour, f.error_reason, count(*) as n
   from (select error_reason, failed_at from search_outbox_events
-         where failed_at is not null and failed_at >= (select clock_timestamp()) - %(window)s limit %(most)s) f
+         where failed_at is not null and failed_at >= (select clock_timestamp()) - %(window)s::interval limit %(most)s) f
  group by 1, 2
  order by 1
 
@@ -25,7 +25,7 @@ select entity_type, count(*) as n from search_outbox_discards group by entity_ty
 -- Looks: what became of events, by hour, type, outcome and reason, over the last hours.
 select date_trunc('hour', bucket) as hour, entity_type, outcome, reason, sum(n)::bigint as n
   from search_outbox_rollup
- where bucket >= date_trunc('hour', (select clock_timestamp()) - %(window)s)
+ where bucket >= date_trunc('hour', (select clock_timestamp()) - %(window)s::interval)
  group by 1, 2, 3, 4
  order by 1
 
@@ -37,14 +37,14 @@ select entity_type, outcome, sum(n)::bigint as n from search_outbox_rollup group
 -- Looks: how the replays of the last hours ended.
 select count(*) as batches, coalesce(sum(replayed), 0)::bigint as replayed, coalesce(sum(done), 0)::bigint as done,
        coalesce(sum(failed_again), 0)::bigint as failed_again
-  from search_outbox_replays where created_at >= (select clock_timestamp()) - %(window)s
+  from search_outbox_replays where created_at >= (select clock_timestamp()) - %(window)s::interval
 
 -- name: compact
 -- Adds minutes up together into hours, a few thousand at a time.
 with old as (
     delete from search_outbox_rollup
      where ctid = any (array(select ctid from search_outbox_rollup
-                              where span = 'minute' and bucket < date_trunc('hour', (select clock_timestamp()) - %(age)s)
+                              where span = 'minute' and bucket < date_trunc('hour', (select clock_timestamp()) - %(age)s::interval)
                               order by bucket limit %(limit)s))
     returning bucket, entity_type, outcome, reason, n
 ), hours as (
@@ -59,4 +59,4 @@ select count(*) from old
 -- Removes hours that nobody asks for any more.
 delete from search_outbox_rollup
  where ctid = any (array(select ctid from search_outbox_rollup
-                          where bucket < (select clock_timestamp()) - %(age)s limit %(limit)s))
+                          where bucket < (select clock_timestamp()) - %(age)s::interval limit %(limit)s))

@@ -49,6 +49,7 @@ values ('webhook:' || %(url)s, 'webhook_disabled', 'receiver', 'answered 410 Gon
     on conflict (scope) do nothing
 
 -- name: enable
+-- A receiver that takes a message again is no longer disabled.
 delete from search_outbox_controls where scope = 'webhook:' || %(url)s and kind = 'webhook_disabled'
 
 -- name: redeliver
@@ -73,5 +74,5 @@ select d.id, d.type, d.url, d.status, d.attempts, d.created_at, d.last_attempt_a
 -- Removes deliveries that ended long ago.
 delete from search_outbox_webhook_deliveries
  where id in (select id from search_outbox_webhook_deliveries
-               where status <> 'pending' and created_at < (select clock_timestamp()) - %(age)s
+               where status <> 'pending' and created_at < (select clock_timestamp()) - %(age)s::interval
                order by created_at limit %(limit)s)
