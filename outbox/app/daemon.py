@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from outbox import __version__
+from outbox.app.chores import chores
 from outbox.config import Settings
 from outbox.daemon.claiming import Claimer, Kinds
 from outbox.daemon.enrolment import Enrolment
@@ -326,6 +327,7 @@ def _loops(settings: Settings, pools: Pools, watching: Watching, upkeep: Upkeep,
     watching.announce.subscribe(reclaimer.handle)
     loops: dict[str, Loop] = {"upkeep": upkeep.run, "reclaimer": reclaimer.run}
     loops |= _telemetry_loops(settings, pools, watching)
+    loops |= chores(settings, pools.chores, watching.announce, clock)
     if settings.worker.listen:
 
         def wake() -> None:

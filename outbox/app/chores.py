@@ -1,0 +1,72 @@
+"""Joins what a daemon does beside its lanes: replays whose creator is gone, webhooks, pruning."""
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final
+
+from outbox.app.operating import notices, poster, pruning, secret
+from outbox.config import Settings
+from outbox.daemon.chores import ReplayChore, ReplayLimits
+from outbox.daemon.pruner import Forget, Keep, Pruner
+from outbox.daemon.webhooks import Notices, WebhookSender
+from outbox.facts import Announcer
+from outbox.ports import Clock
+from outbox.store.audit import PostgresAudit
+from outbox.store.pool import Database
+from outbox.store.replay_steps import ReplaySteps
+from outbox.store.replays import PostgresReplays
+from outbox.store.statistics import PostgresStatistics
+from outbox.store.webhooks import PostgresWebhooks
+
+MINUTES_KEPT: Final = timedelta(days=2)
+HOURS_KEPT: Final = timedelta(days=90)
+ENDED_KEPT: Final = timedelta(days=30)  # replays and deliveries, where the audit itself is kept for ever
+
+
+def chores(
+    settings: Settings, database: Database, announce: Announcer, clock: Clock
+) -> dict[str, Callable[[threading.Event], None]]:
+    """What a daemon does beside its lanes, by the name of the loop."""
+    limits = settings.replay
+    replays = ReplayChore(
+        ReplaySteps(database, owner=settings.worker.id, notices=notices(settings)),
+        ReplayLimits(
+            limits.max_claim, limits.max_start_per_batch, limits.max_poll, limits.max_settle, limits.max_polls
+        ),
+        announce,
+        clock,
+    )
+    deliveries = PostgresWebhooks(database)
+    told = Notices(deliveries, settings.webhook.url, settings.projection)
+    announce.subscribe(told.handle)
+    hook = settings.webhook
+    sender = WebhookSender(
+        deliveries, told, poster(settings), secret(settings), hook.timeout_seconds, hook.retries, announce
+    )
+    pruner = Pruner(
+        pruning(settings, database),
+        PostgresAudit(database),
+        Keep(settings.retention.days, settings.retention.audit_ttl_days, settings.retention.prune_batch_size),
+        settings.retention.prune_interval_seconds,
+        announce,
+        clock,
+        settings.worker.id,
+        _forgotten(settings, database),
+    )
+    return {"replays": replays.run, "webhooks": sender.run, "pruner": pruner.run}
+
+
+def _forgotten(settings: Settings, database: Database) -> dict[str, tuple[timedelta, Forget]]:
+    days = settings.retention.audit_ttl_days
+    ended = timedelta(days=days) if days else ENDED_KEPT
+    rollup = PostgresStatistics(database)
+    replays = PostgresReplays(database, owner=settings.worker.id, notices=notices(settings))
+    return {
+        "search_outbox_replays": (ended, replays.forget),
+        "search_outbox_webhook_deliveries": (ended, PostgresWebhooks(database).forget),
+        "search_outbox_rollup": (
+            MINUTES_KEPT,
+            lambda age, most: rollup.compact(age, most) + rollup.forget(HOURS_KEPT, most),
+        ),
+    }

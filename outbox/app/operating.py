@@ -1,0 +1,126 @@
+"""Joins what people do with failures: replays, plans, discards, audit, statistics, pruning, webhooks.
+
+Elasticsearch is asked only for a plan's superseded count.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from outbox.config import Settings
+from outbox.facts import Announce
+from outbox.ops.audit import AuditDesk
+from outbox.ops.discard import DiscardDesk
+from outbox.ops.dispatch import Dispatcher
+from outbox.ops.groups import FailureDesk
+from outbox.ops.plan import Planner, Versions
+from outbox.ops.prune import PruneDesk
+from outbox.ops.replay import ReplayDesk
+from outbox.ops.stats import StatsDesk
+from outbox.ops.webhook import WebhookDesk
+from outbox.policy.document import Address
+from outbox.policy.replay import ReplayBatch
+from outbox.policy.webhook import Notice, replay_notices
+from outbox.sink.client import Elastic
+from outbox.sink.client import connect as connect_elastic
+from outbox.sink.versions import versions
+from outbox.sink.webhook import Posted, post
+from outbox.store.audit import PostgresAudit
+from outbox.store.discards import PostgresDiscards
+from outbox.store.documents import ViewDocuments
+from outbox.store.failures import PostgresFailures
+from outbox.store.pool import Database, connect
+from outbox.store.pruning import PostgresPruning
+from outbox.store.replay_steps import ReplaySteps
+from outbox.store.replays import PostgresReplays
+from outbox.store.statistics import PostgresStatistics
+from outbox.store.webhooks import PostgresWebhooks
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """One drawer a topic; each is an object of `ops`."""
+
+    replays: ReplayDesk
+    planner: Planner
+    failures: FailureDesk
+    discards: DiscardDesk
+    audit: AuditDesk
+    stats: StatsDesk
+    prune: PruneDesk
+    webhooks: WebhookDesk
+
+
+@contextmanager
+def open_operations(settings: Settings, *, application: str = "outbox cli") -> Iterator[Operations]:
+    """For one command. Raises DatabaseDown at once where nobody answers, with the server's own words."""
+    connect(settings.database.dsn, application=application).close()
+    database = Database(settings.database.dsn, size=2, application=application, prepare=settings.database.prepare)
+    elastic = connect_elastic(settings.elastic, lanes=1)
+    database.open()
+    try:
+        yield operations(settings, database, elastic)
+    finally:
+        elastic.close()
+        database.close()
+
+
+def operations(
+    settings: Settings, database: Database, elastic: Elastic | None = None, announce: Announce = lambda _: None
+) -> Operations:
+    """The same over a pool and a client that someone else owns."""
+    owner = f"{socket.gethostname()}-{os.getpid()}"
+    told = notices(settings)
+    audit, failures = PostgresAudit(database), PostgresFailures(database)
+    dispatcher = Dispatcher(
+        ReplaySteps(database, owner=owner, notices=told),
+        settings.replay.max_polls,
+        settings.replay.max_start_per_batch,
+        announce,
+    )
+    replays = PostgresReplays(database, owner=owner, notices=told)
+    return Operations(
+        replays=ReplayDesk(replays, dispatcher, settings.webhook.allowed_hosts),
+        planner=Planner(failures, None if elastic is None else held_versions(settings, elastic)),
+        failures=FailureDesk(failures),
+        discards=DiscardDesk(PostgresDiscards(database), announce),
+        audit=AuditDesk(audit, settings.retention.prune_batch_size),
+        stats=StatsDesk(PostgresStatistics(database)),
+        prune=PruneDesk(pruning(settings, database), audit, settings.retention.prune_batch_size),
+        webhooks=WebhookDesk(PostgresWebhooks(database), poster(settings), settings.webhook.url, secret(settings)),
+    )
+
+
+def notices(settings: Settings) -> Callable[[ReplayBatch], Sequence[Notice]]:
+    """Who hears that a replay is over."""
+    return lambda batch: replay_notices(batch, settings.webhook.url)
+
+
+def poster(settings: Settings) -> Callable[[str, Mapping[str, str], bytes], Posted]:
+    hook = settings.webhook
+    return lambda url, headers, body: post(url, headers, body, hook.timeout_seconds, hook.allowed_hosts)
+
+
+def pruning(settings: Settings, database: Database) -> PostgresPruning:
+    return PostgresPruning(database, has_view=ViewDocuments(database, settings.documents).exists)
+
+
+def held_versions(settings: Settings, elastic: Elastic) -> Versions:
+    """What Elasticsearch holds of rows that are to be replayed."""
+
+    def look(rows: Sequence[Mapping[str, Any]]) -> Sequence[int | None] | None:
+        return versions(elastic, [_address(settings, row) for row in rows])
+
+    return look
+
+
+def _address(settings: Settings, row: Mapping[str, Any]) -> Address:
+    id = settings.document_id.format(entity_type=row["entity_type"], entity_id=row["entity_id"])
+    return Address(settings.elastic.index_for(row["entity_type"]), id, row["routing"])
+
+
+def secret(settings: Settings) -> str | None:
+    return None if settings.webhook.secret is None else settings.webhook.secret.get_secret_value()
