@@ -1,0 +1,252 @@
+"""Commands as real processes: exit codes, words on stderr, data on stdout, nothing secret anywhere."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+from elasticsearch import Elasticsearch
+
+from tests.fixtures.commands import Called, Outbox, call
+from tests.fixtures.processes import StartProcess
+from tests.fixtures.queue import Queue
+from tests.fixtures.scripted import answer, scripted
+
+AWAY = "postgresql://u:hunter2@127.0.0.1:1/d"
+
+
+def refused(called: Called, code: int, *words: str) -> None:
+    assert called.code == code, called
+    assert called.out == ""
+    assert "Traceback" not in called.err
+    assert "hunter2" not in called.err
+    for word in words:
+        assert word in called.err, called.err
+
+
+# Wrong or missing settings
+
+
+def test_all_wrong_settings_are_reported_at_once_each_with_a_remedy(outbox: Outbox) -> None:
+    called = outbox(
+        "run",
+        DATABASE_URL=None,
+        OUTBOX_LEASE_SECONDS="1",
+        OUTBOX_BATCH_SIZE="many",
+        ELASTIC_URL="ftp://x",
+        OUTBOX_LEESE_SECONDS="3",
+    )
+    refused(called, 78, "DATABASE_URL", "OUTBOX_LEASE_SECONDS", "OUTBOX_BATCH_SIZE", "ELASTIC_URL")
+    assert "Did you mean OUTBOX_LEASE_SECONDS?" in called.err
+
+
+@pytest.mark.parametrize("command", [["run"], ["status"], ["list"], ["migrate"], ["doctor"], ["config", "check"]])
+def test_no_command_starts_with_a_setting_that_it_does_not_know(outbox: Outbox, command: list[str]) -> None:
+    refused(outbox(*command, ELASTIC_UURL="x"), 78, "ELASTIC_UURL", "Did you mean ELASTIC_URL?")
+
+
+def test_config_check_says_ok_and_config_print_hides_secrets(outbox: Outbox) -> None:
+    assert outbox("config", "check").code == 0
+    shown = outbox("config", "print", "--json", DATABASE_URL="postgresql://u:hunter2@h/d", ELASTIC_API_KEY="hunter2")
+    assert shown.code == 0
+    assert "hunter2" not in shown.out + shown.err
+    assert shown.json["DATABASE_URL"] == {"value": "postgresql://u:***@h/d", "source": "environment"}
+
+
+# Servers that are away, wrong or not ready
+
+
+@pytest.mark.parametrize("command", [["status"], ["list"], ["migrate"], ["attach", "t", "--type", "t", "--id", "id"]])
+def test_a_database_that_is_away_is_75(outbox: Outbox, command: list[str]) -> None:
+    refused(outbox(*command, DATABASE_URL=AWAY), 75, "PostgreSQL does not answer", "refused")
+
+
+def test_run_waits_for_the_database_and_says_so_unless_told_not_to(
+    outbox: Outbox, start_process: StartProcess, servers: dict[str, str | None]
+) -> None:
+    started = outbox("run", "--no-wait", DATABASE_URL=AWAY)
+    assert started.code == 75
+    assert "PostgreSQL does not answer" in started.err
+    assert "hunter2" not in started.err
+
+    waiting = start_process([sys.executable, "-m", "outbox", "run"], **{**servers, "DATABASE_URL": AWAY})
+    waiting.wait_for_line("trying again")
+    assert json.loads(waiting.wait_for_http("/readyz", 503))["checks"]["database"]["ok"] is False
+    assert waiting.terminate() == 0
+    assert "hunter2" not in waiting.output
+
+
+def test_a_database_without_the_schema_is_78_and_names_the_command(outbox: Outbox, empty_database: str) -> None:
+    for command in (["run"], ["status"], ["list"]):
+        refused_as = outbox(*command, DATABASE_URL=empty_database)
+        assert refused_as.code == 78, refused_as
+        assert "outbox migrate" in refused_as.err
+
+
+def test_elasticsearch_away_is_75_where_it_is_needed(outbox: Outbox) -> None:
+    for command in (["index", "check"], ["index", "create", "x"]):
+        refused(outbox(*command, ELASTIC_URL="http://127.0.0.1:1"), 75, "Elasticsearch does not answer")
+
+
+def test_another_product_is_refused_with_78_and_nothing_is_written(outbox: Outbox) -> None:
+    opensearch = answer(200, b'{"version": {"distribution": "opensearch", "number": "2.11.0"}}', headers="")
+    with scripted(lambda _: opensearch, lambda _: opensearch) as server:
+        for command in (["index", "check"], ["index", "create", "x"]):
+            refused(outbox(*command, ELASTIC_URL=server.url), 78, "not Elasticsearch")
+        assert {request.method for request in server.requests} <= {"GET", "HEAD"}
+
+
+def test_a_port_that_is_taken_is_78(outbox: Outbox, start_daemon: StartProcess) -> None:
+    running = start_daemon()
+    running.wait_for_fact("worker.started")
+    called = outbox("run", OUTBOX_METRICS_PORT=running.env["OUTBOX_METRICS_PORT"])
+    refused(called, 78, "OUTBOX_METRICS_PORT")
+
+
+def test_claims_by_type_without_their_indexes_are_78(outbox: Outbox) -> None:
+    called = outbox("run", "--once", "--entity-type", "article")
+    assert called.code == 78
+    assert "outbox migrate --by-type" in called.err
+    refused(outbox("pause", "--entity-type", "a", "--by", "me", "--reason", "x"), 78, "outbox migrate --by-type")
+
+
+# Usage
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["nope"],
+        ["status", "--nope"],
+        ["show"],
+        ["show", "not-a-uuid"],
+        ["list", "--limit", "0"],
+        ["list", "--limit", "501"],
+        ["list", "--status", "lost"],
+        ["list", "--since", "yesterday-ish"],
+        ["list", "--after", "forged:1"],
+        ["list", "--error-code", "NOPE"],
+        ["wait"],
+        ["wait", "--caught-up", "--timeout", "-1"],
+        ["pause", "--by", "", "--reason", "x"],
+        ["pause", "--by", "me"],
+        ["resume", "--let-fail", "<script>", "--by", "me", "--reason", "x"],
+        ["attach", "no_such_table", "--type", "t", "--id", "id"],
+        ["attach", "search_outbox_events", "--type", "t", "--id", "id"],
+        ["explain-error", "not json"],
+        ["index", "create", "--mappings", "/no/such/file"],
+        ["detach", "t"],
+    ],
+)
+def test_a_command_that_cannot_be_meant_is_2_and_changes_nothing(outbox: Outbox, command: list[str]) -> None:
+    refused(outbox(*command), 2)
+
+
+def test_an_unknown_event_is_1(outbox: Outbox) -> None:
+    refused(outbox("show", "00000000-0000-0000-0000-000000000000"), 1, "outbox list")
+
+
+# Data
+
+
+def test_every_command_that_prints_data_prints_json(outbox: Outbox, queue: Queue) -> None:
+    id = queue.produce(payload='{"big": 12345678901234567890}')
+    queue.connection.execute("create table things (id int primary key)")
+    for command in (
+        ["config", "check"],
+        ["migrate"],
+        ["migrate", "status"],
+        ["migrate", "plan", "--by-type"],
+        ["status"],
+        ["list"],
+        ["show", str(id)],
+        ["index", "check"],
+        ["attach", "things", "--type", "thing", "--id", "id"],
+        ["detach", "things", "--yes"],
+        ["pause", "--by", "me", "--reason", "x"],
+        ["resume", "--by", "me", "--reason", "x"],
+        ["explain-error", '{"index": {"status": 200}}'],
+    ):
+        called = outbox(*command, "--json")
+        assert called.code == 0, called
+        assert called.json is not None
+    assert '"payload": {"big": 12345678901234567890}' in outbox("show", str(id), "--json").out
+
+
+def test_a_doctor_with_a_problem_leaves_with_1_and_its_json_says_which(outbox: Outbox, queue: Queue) -> None:
+    called = outbox("doctor", "--json")
+    assert (called.code, called.json["ok"]) == (0, True)
+    queue.produce()
+    called = outbox("doctor", "--json")
+    assert (called.code, called.json["ok"]) == (1, False)
+    problems = [finding for finding in called.json["findings"] if finding["verdict"] == "problem"]
+    assert [finding["name"] for finding in problems] == ["workers"]
+    assert problems[0]["remedy"]
+
+
+def test_nothing_is_coloured_or_drawn_off_a_terminal(outbox: Outbox, queue: Queue) -> None:
+    queue.produce()
+    for command in (["--help"], ["status"], ["list"], ["doctor"], ["config", "print"]):
+        called = outbox(*command, NO_COLOR=None)
+        assert "\x1b" not in called.out + called.err
+
+
+def test_version_and_help(outbox: Outbox) -> None:
+    assert outbox("--version").out.startswith("outbox 0.")
+    helped = outbox("--help")
+    assert helped.code == 0
+    assert "Examples:" in helped.out
+
+
+# From a row to a document, by commands alone
+
+
+def test_one_row_becomes_one_document_by_commands_alone(
+    absent_index: str, empty_database: str, servers: dict[str, str | None], es: Elasticsearch, tmp_path: Path
+) -> None:
+    env = {**servers, "DATABASE_URL": empty_database, "ELASTIC_INDEX": absent_index}
+
+    def step(*args: str) -> Called:
+        called = call(*args, env=env)
+        assert called.code == 0, called
+        return called
+
+    mappings = tmp_path / "mappings.json"
+    mappings.write_text('{"properties": {"title": {"type": "text"}, "price": {"type": "double"}}}')
+    step("migrate")
+    step("index", "create", "--mappings", str(mappings))
+    with psycopg.connect(empty_database, autocommit=True) as connection:
+        connection.execute("create table articles (id int primary key, title text, price numeric)")
+        assert "OUTBOX_PAYLOAD_MISSING" in step("attach", "articles", "--type", "article", "--id", "id").err
+        connection.execute(
+            "create view search_documents as select 'article'::text as entity_type, id as entity_id,"
+            " to_json(a) as document, null::bigint as version from articles a"
+        )
+        connection.execute("insert into articles values (1, 'one', 1.10), (2, 'two', 2.20)")
+        connection.execute("delete from articles where id = 2")
+    step("run", "--once", "--no-wait")
+    step("wait", "--caught-up", "--timeout", "5")
+    assert es.get(index=absent_index, id="article:1")["_source"] == {"id": 1, "title": "one", "price": 1.1}
+    assert not es.exists(index=absent_index, id="article:2")
+    assert step("status", "--json").json["queue"]["lag"] == 0
+    assert len(step("list", "--status", "done", "--json").json["events"]) == 3
+    assert step("index", "check", "--json").json["ok"] is True
+    step("detach", "articles", "--yes")
+
+
+def test_waiting_for_what_does_not_come_is_3(outbox: Outbox, queue: Queue) -> None:
+    queue.produce()
+    called = outbox("wait", "--caught-up", "--timeout", "0.3")
+    refused(called, 3, "1 events were still open")
+
+
+def test_watching_prints_a_line_a_look_until_it_is_interrupted(
+    start_process: StartProcess, servers: dict[str, str | None], queue: Queue
+) -> None:
+    queue.produce()
+    watching = start_process([sys.executable, "-m", "outbox", "status", "--watch"], **servers)
+    watching.wait_for_line("No projector runs: 1 open")
+    watching.signal(signal.SIGINT)
+    assert watching.wait() == 130
