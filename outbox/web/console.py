@@ -15,6 +15,7 @@ from outbox.web.auth.tokens import TokenFile
 from outbox.web.headers import SecurityHeaders
 from outbox.web.idempotency import Kept
 from outbox.web.openapi import describe
+from outbox.web.plans import Plans
 from outbox.web.services import Services
 from outbox.web.templating import STATIC
 
@@ -45,6 +46,7 @@ def build(settings: Settings, services: Services, *, pace: Pace | None = None) -
     app.state.settings = settings
     app.state.projection = settings.projection
     app.state.kept = Kept()
+    app.state.plans = Plans()
     doors.hang(app, routes.PAGES)
     doors.hang(app, routes.API, prefix=routes.API_PREFIX, api=True)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

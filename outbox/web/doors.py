@@ -1,4 +1,4 @@
-"""Owns how a door (route) is hung: each names the role that it needs, and the gate is passed before anything is read."""
+"""Owns how a door (route) is hung: each names the role that it needs, and the gate comes before anything is read."""
 
 from __future__ import annotations
 

@@ -22,6 +22,9 @@ HEADERS: Final = {
 }
 
 
+KEEP: Final = "public, max-age=31536000, immutable"
+
+
 class SecurityHeaders:
     """Pages and API answers are kept nowhere; only static files may be, because their address names their version."""
 
@@ -33,12 +36,14 @@ class SecurityHeaders:
             await self._app(scope, receive, send)
             return
 
+        kept = KEEP if scope["path"].startswith("/static/") else "no-store"
+
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
-                headers.setdefault("cache-control", "no-store")
+                headers.setdefault("cache-control", kept)
             await send(message)
 
         await self._app(scope, receive, with_headers)

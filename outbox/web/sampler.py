@@ -1,4 +1,4 @@
-"""One look at the queue for all who watch: many open pages cost the database no more than one. Counts nothing itself."""
+"""One look at the queue for all who watch: many open pages cost the database no more than one. It counts nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Reading(Generic[T]):
 
 
 class Shared(Generic[T]):
-    """Whoever comes first after the value grew old reads it anew; the others get what is there, or wait for the first."""
+    """Whoever comes first after the value grew old reads it anew; the others get what is there, or wait for it."""
 
     def __init__(
         self,

@@ -5,18 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from outbox.ops.audit import AuditDesk
 from outbox.ops.browse import Browse
-from outbox.ops.comparison import Comparison
+from outbox.ops.discard import DiscardDesk
+from outbox.ops.groups import FailureDesk
 from outbox.ops.pauses import Pauses
-from outbox.ops.status import Status
+from outbox.ops.payloads import Payloads
+from outbox.ops.plan import Planner
+from outbox.ops.replay import ReplayDesk
+from outbox.ops.stats import Stats, StatsDesk
+from outbox.ops.webhook import WebhookDesk
 from outbox.ports import Finding
+from outbox.web.dispatching import Dispatching
 from outbox.web.sampler import Shared
+from outbox.web.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    status: Shared[Status]
+    """`status`, `day` and `findings` are shared looks: many open pages cost the database no more than one."""
+
+    status: Shared[Snapshot]
+    day: Shared[Stats]
     findings: Shared[Sequence[Finding]]
     browse: Browse
-    comparison: Comparison
+    payloads: Payloads
+    failures: FailureDesk
+    planner: Planner
+    replays: ReplayDesk
+    dispatching: Dispatching
+    discards: DiscardDesk
     pauses: Pauses
+    stats: StatsDesk
+    audit: AuditDesk
+    webhooks: WebhookDesk

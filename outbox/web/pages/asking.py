@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import getpass
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote, unquote
 from uuid import UUID
 
+from fastapi import Depends
+from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -90,3 +92,10 @@ def go(request: Request, to: str, said: str = "", by: str | None = None) -> Resp
     if by and not person(request).by_token:
         answer.set_cookie(_NAME_COOKIE, quote(by[:120]), max_age=31_536_000, httponly=True, samesite="strict")
     return answer
+
+
+async def _form(request: Request) -> FormData:
+    return await request.form()
+
+
+Sent = Annotated[FormData, Depends(_form)]

@@ -13,8 +13,8 @@ from starlette.responses import Response
 from outbox.errors import OutboxError
 from outbox.ops import request as read
 from outbox.ops.browse import EventDetail
-from outbox.ops.comparison import Current
 from outbox.ops.explain import Verdict, explain_stored
+from outbox.ops.payloads import Current
 from outbox.policy.redact import causes
 from outbox.web.auth.roles import Role
 from outbox.web.pages import asking
@@ -35,7 +35,7 @@ def unmask(request: Request, id: str, reason: Annotated[str, Form()] = "", by: A
     """Shows it once, in the answer itself: the next look is masked again."""
     at = asking.services(request)
     detail = at.browse.show(asking.event_id(id))
-    payload = at.comparison.unmask(detail.event.id, asking.actor(request, by), read.reason(reason))
+    payload = at.payloads.unmask(detail.event.id, asking.actor(request, by), read.reason(reason))
     return _page(request, detail, payload)
 
 
@@ -62,13 +62,19 @@ def _page(request: Request, detail: EventDetail, unmasked: bytes | None = None) 
 
 def _document(request: Request, detail: EventDetail, unmasked: bytes | None) -> dict[str, Any]:
     """What a viewer may not see is not even asked for."""
-    nothing = {"current": None, "difference": None, "lines": [], "lines_cut": False, "offending_paths": frozenset()}
+    nothing: dict[str, Any] = {
+        "current": None,
+        "difference": None,
+        "lines": [],
+        "lines_cut": False,
+        "offending_paths": frozenset(),
+    }
     if not asking.person(request).role.allows(Role.OPERATOR):
         return nothing
     fields = offending_fields(f"{detail.event.error or ''} {(detail.error_detail or b'').decode('utf-8', 'replace')}")
-    comparison = asking.services(request).comparison
+    payloads = asking.services(request).payloads
     open_ = unmasked is not None
-    current = comparison.current(detail.index, detail.document_id, detail.event.routing, unmasked=open_)
+    current = payloads.current(detail.index, detail.document_id, detail.event.routing, unmasked=open_)
     payload = _read(unmasked if open_ else detail.payload)
     lines = list(islice(lossless.lines(payload), MOST_LINES + 1)) if payload is not None else []
     hidden = () if open_ else tuple(request.app.state.settings.redact_fields)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,10 +27,10 @@ def failed_list(request: Request) -> Response:
     return _list(request, ("failed",), "events.html", title="Failed events", action="/ops/queue/failures/list")
 
 
-def _list(request: Request, statuses: tuple[str, ...], template: str, **values: str) -> Response:
+def _list(request: Request, statuses: tuple[str, ...], template: str, **values: Any) -> Response:
     asked = asking.event_filter(request.query_params)
     page = _read(request, asked, statuses)
-    status = asking.services(request).status().value
+    status = asking.services(request).status().value.status
     words = {name: request.query_params[name] for name in given(asked) if name in request.query_params}
     if request.query_params.get("status"):
         words["status"] = request.query_params["status"]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import Form
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from outbox.web.auth.gate import Gate
 from outbox.web.auth.pace import LOGIN
 from outbox.web.auth.session import drop_cookie, put_cookie
+from outbox.web.pages import asking
 from outbox.web.templating import render
 
 HOME = "/ops/queue"
@@ -23,13 +21,14 @@ def login_page(request: Request) -> Response:
     return render(request, "login.html", wrong=False, next=_inside(request.query_params.get("next")))
 
 
-def login(request: Request, token: Annotated[str, Form()] = "", next: Annotated[str, Form()] = "") -> Response:
+def login(request: Request, form: asking.Sent) -> Response:
     gate: Gate = request.app.state.gate
     gate.hold(request, LOGIN)
-    entry = gate.tokens.holder(token.strip()) if gate.tokens else None
+    entry = gate.tokens.holder(str(form.get("token") or "").strip()) if gate.tokens else None
+    wanted = _inside(str(form.get("next") or ""))
     if entry is None or gate.sessions is None:
-        return render(request, "login.html", status_code=401, wrong=True, next=_inside(next))
-    answer = RedirectResponse(_inside(next), 303)
+        return render(request, "login.html", status_code=401, wrong=True, next=wanted)
+    answer = RedirectResponse(wanted, 303)
     # The console itself speaks plain HTTP; a browser that came by HTTPS says so in Origin.
     secure = request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
     put_cookie(answer, gate.sessions.issue(entry), secure=secure)
@@ -45,4 +44,4 @@ def logout(request: Request) -> Response:
 def _inside(path: str | None) -> str:
     """Only a page of ours: `//elsewhere` and `https://elsewhere` would lead a person away."""
     plain = (path or "").partition("\\")[0]
-    return plain if plain.startswith(f"{HOME}/") or plain.startswith(f"{HOME}?") or plain == HOME else HOME
+    return plain if plain.startswith((f"{HOME}/", f"{HOME}?")) or plain == HOME else HOME

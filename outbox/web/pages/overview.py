@@ -7,13 +7,16 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outbox.ops.status import Status
+from outbox.ops.pulse import Pulse
+from outbox.ops.status import Status, TypeCounts
 from outbox.web.auth.roles import Role
 from outbox.web.pages import asking
-from outbox.web.show import words
+from outbox.web.show import charts, words
+from outbox.web.snapshot import Snapshot
 from outbox.web.templating import render
 
 FRESH_AGE_SECONDS = 30.0
+SHOWN = 6
 
 
 class Attention(NamedTuple):
@@ -29,7 +32,7 @@ class Attention(NamedTuple):
 def overview(request: Request) -> Response:
     at, who = asking.services(request), asking.person(request)
     reading = at.status()
-    status = reading.value
+    seen, status = reading.value, reading.value.status
     return render(
         request,
         "overview.html",
@@ -39,10 +42,9 @@ def overview(request: Request) -> Response:
         attention=attention(status),
         headline=f"{status.sentence}.",
         subline=subline(status),
-        types=type_rows(status),
-        trend="",
-        recent=[],
-        acts=[],
+        types=type_rows(seen),
+        recent=seen.recent_failures[:SHOWN],
+        acts=seen.recent_audit.rows[:SHOWN],
         workers_alive=sum(worker.alive for worker in status.workers),
         paused_all=any(row["kind"] == "pause" and row["scope"] == "*" for row in status.pauses),
         may_act=who.role.allows(Role.OPERATOR),
@@ -64,11 +66,28 @@ class TypeRow(NamedTuple):
     done_last_hour: int
 
 
-def type_rows(status: Status) -> list[TypeRow]:
+def type_rows(seen: Snapshot) -> list[TypeRow]:
+    """Types with something open or failed first, then those that only finished something in the last hour."""
+    counts = {row.entity_type: row for row in seen.status.by_entity_type}
+    names = [*counts, *(name for name in seen.pulse if name not in counts)]
     return [
-        TypeRow(row.entity_type, row.pending, row.processing, row.failed, row.oldest_age_seconds, 0.0, None, "", 0)
-        for row in status.by_entity_type
+        _type_row(name, counts.get(name, TypeCounts(name)), seen.pulse.get(name, Pulse([0] * 60))) for name in names
     ]
+
+
+def _type_row(name: str, counts: TypeCounts, pulse: Pulse) -> TypeRow:
+    waiting = counts.pending + counts.processing
+    return TypeRow(
+        name,
+        counts.pending,
+        counts.processing,
+        counts.failed,
+        counts.oldest_age_seconds,
+        pulse.rate,
+        waiting / pulse.rate if waiting and pulse.rate else None,
+        charts.spark(pulse.minutes),
+        pulse.last_hour,
+    )
 
 
 def subline(status: Status) -> str:

@@ -1,4 +1,4 @@
-"""How this installation is set up: settings without secrets, versions, schema, health, and the runbook. Changes nothing."""
+"""How this installation is set up: settings without secrets, versions, schema, health, and the runbook."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def system_page(request: Request) -> Response:
         request,
         "system.html",
         reading=reading,
-        status=reading.value,
+        status=reading.value.status,
         settings=[(name, told["value"], told["source"]) for name, told in settings.redacted().items()],
         python=platform.python_version(),
         findings=at.findings().value,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -43,24 +43,30 @@ def spark(values: Sequence[float], width: int = 96, height: int = 22) -> str:
 
 
 def stacked(
-    buckets: Sequence[tuple[str, Mapping[str, int]]], series: Sequence[str], width: int = 720, height: int = 160
+    buckets: Sequence[tuple[str, Mapping[str, int]]],
+    series: Sequence[str],
+    width: int = 720,
+    height: int = 140,
+    label: Callable[[str], str] = str,
 ) -> Columns:
     """One column a bucket, the series from the bottom up; labels hold the numbers for those who cannot see it."""
     most = max((sum(counts.values()) for _, counts in buckets), default=0)
     top = nice(most)
     step = width / max(len(buckets), 1)
     bars: list[Bar] = []
-    for place, (label, counts) in enumerate(buckets):
+    for place, (bucket, counts) in enumerate(buckets):
         below = 0.0
         for name in series:
             if n := counts.get(name, 0):
                 tall = max(n / top * height, 1.5)
                 bars.append(
-                    Bar(place * step + 1, height - below - tall, max(step - 2, 1), tall, name, f"{label}: {n:,} {name}")
+                    Bar(
+                        place * step + 1, height - below - tall, max(step - 2, 1), tall, name, f"{bucket}: {n:,} {name}"
+                    )
                 )
                 below += tall
     every = max(math.ceil(len(buckets) / 8), 1)
-    across = [Tick(i * step + step / 2, label) for i, (label, _) in enumerate(buckets) if i % every == 0]
+    across = [Tick(i * step + step / 2, label(bucket)) for i, (bucket, _) in enumerate(buckets) if i % every == 0]
     up = [Tick(height - share * height, f"{top * share:,.0f}") for share in (0.5, 1.0)] if most else []
     return Columns(width, height, bars, across, up, top, sum(sum(counts.values()) for _, counts in buckets))
 

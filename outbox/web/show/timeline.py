@@ -1,4 +1,4 @@
-"""Tells an event's life from what is recorded about it, and nothing else: a time that nobody wrote down is not shown."""
+"""Tells an event's life from what is recorded about it, and nothing else: a time that nobody wrote is not shown."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _steps(event: StoredEvent, attempts: Sequence[Row], acts: Sequence[Row]) -> 
     for row in acts:
         detail = f"by {row['actor']} ({row['source']})" + (f": {row['reason']}" if row["reason"] else "")
         batch = f"/ops/queue/replays/{row['batch_id']}" if row["batch_id"] else ""
-        yield Step(row["at"], _ACTS.get(row["action"], row["action"]), detail, "info", batch)
+        yield Step(row["at"], _ACTS.get(row["action"], str(row["action"])), detail, "info", batch)
     yield from _now(event)
 
 

@@ -35,7 +35,7 @@ class Current:
     problem: str = ""
 
 
-class Comparison:
+class Payloads:
     def __init__(
         self, documents: Documents, events: Events, audit: AuditLog, redact_fields: Collection[str] = ()
     ) -> None:
