@@ -12,6 +12,9 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
+from outbox.embedded.distribution import fetched_distribution
+from outbox.embedded.elasticsearch import to_stderr
+from outbox.embedded.folders import default_data_dir
 from tests.fixtures.processes import RunningProcess, StartProcess, http_get
 from tests.fixtures.waiting import eventually
 
@@ -120,10 +123,13 @@ def test_a_projector_that_dies_ends_it_with_the_end_of_its_log(
 
 @pytest.mark.slow
 def test_on_a_bare_machine_it_brings_its_own_servers_and_leaves_none(
-    start_process: StartProcess, absent_index: str
+    start_process: StartProcess, server_folder: Path
 ) -> None:
-    """The whole stack embedded, once: PostgreSQL, Elasticsearch, projector, sample."""
-    up = start_process([sys.executable, "-m", "outbox", "up", "--json"], ELASTIC_INDEX=absent_index)
+    """The whole stack embedded, once: PostgreSQL, Elasticsearch, projector, sample. Its data is fresh, the programs
+    are those that were fetched before."""
+    home = fetched_distribution(default_data_dir(), "8", to_stderr).home
+    env = {"OUTBOX_DATA_DIR": str(server_folder), "OUTBOX_ES_HOME": str(home)}
+    up = start_process([sys.executable, "-m", "outbox", "up", "--json"], **env)
     where = started(up, 300)
     assert search(where)["hits"]["total"]["value"] > 0
     assert "***" in where["database_url"]
