@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from datetime import UTC, date, datetime
 from typing import Any, Final, Protocol, Self
 from uuid import UUID
 
 from outbox.app.desk import Desk, open_desk
+from outbox.app.operating import Operations, open_operations
 from outbox.config import Settings, load_settings
+from outbox.errors import UsageError
+from outbox.ops.replay import ReplayResult
+from outbox.ops.stats import FailedStats
 from outbox.ops.stored import StoredEvent
+from outbox.policy.audit import Actor, Source
 from outbox.policy.event import Status
 from outbox.policy.filter import read_event_filter
 
@@ -21,6 +26,7 @@ _ENQUEUE: Final = (
     " idempotency_key => %(idempotency_key)s, traceparent => %(traceparent)s)"
 )
 _PAGE: Final = 500
+_NAME: Final = "outbox library"
 
 
 class _Result(Protocol):
@@ -45,6 +51,7 @@ class Outbox:
         self._settings: Settings = load_settings(environ={} if given else None, flags=given)
         self._open = ExitStack()
         self._desk: Desk | None = None
+        self._operations: Operations | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -53,7 +60,7 @@ class Outbox:
         self.close()
 
     def close(self) -> None:
-        self._desk = None
+        self._desk = self._operations = None
         self._open.close()
 
     def enqueue(
@@ -94,17 +101,34 @@ class Outbox:
         found: list[StoredEvent] = []
         after = ""
         while len(found) < offset + limit:
-            page = self._opened().browse.page(asked, [Status.FAILED], min(_PAGE, offset + limit - len(found)), after)
+            page = self._looking().browse.page(asked, [Status.FAILED], min(_PAGE, offset + limit - len(found)), after)
             found += page.events
             after = page.next
             if not after:
                 break
         return found[offset : offset + limit]
 
-    def _opened(self) -> Desk:
+    def replay_one(self, id: UUID | str, by: str, reason: str) -> bool:
+        """Send one failed (or discarded) event again. False where it is in no state for that, or unknown."""
+        return self._acting().replays.replay_one(_id(id), Actor(by, Source.API), reason)
+
+    def replay_many(self, ids: Iterable[UUID | str], by: str, reason: str) -> ReplayResult:
+        """Send up to 500 events again; the result says which moved, and why the others did not."""
+        return self._acting().replays.replay_many([_id(each) for each in ids], Actor(by, Source.API), reason)
+
+    def failed_stats(self) -> FailedStats:
+        """How many events are failed now: total, by entity type, by reason, by failure type."""
+        return self._acting().stats.failed()
+
+    def _looking(self) -> Desk:
         if self._desk is None:
-            self._desk = self._open.enter_context(open_desk(self._settings, application="outbox library"))
+            self._desk = self._open.enter_context(open_desk(self._settings, application=_NAME))
         return self._desk
+
+    def _acting(self) -> Operations:
+        if self._operations is None:
+            self._operations = self._open.enter_context(open_operations(self._settings, application=_NAME))
+        return self._operations
 
 
 def _executing(connection: Any) -> Any:
@@ -112,6 +136,13 @@ def _executing(connection: Any) -> Any:
     if hasattr(connection, "get_bind"):  # a Session: its connection belongs to the same transaction
         connection = connection.connection()
     return getattr(connection, "exec_driver_sql", None) or connection.execute
+
+
+def _id(value: UUID | str) -> UUID:
+    try:
+        return value if isinstance(value, UUID) else UUID(value)
+    except ValueError:
+        raise UsageError(f"{str(value)[:80]!r} is not an event's id, which is a uuid") from None
 
 
 def _text(payload: Mapping[str, Any] | str | bytes | None) -> str | None:

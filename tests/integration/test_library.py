@@ -1,0 +1,132 @@
+"""`from outbox import Outbox`: events in the caller's own transaction, failures, replays, statistics."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.orm import Session
+
+from outbox import Outbox
+from outbox.errors import UsageError
+from tests.fixtures.queue import Queue
+
+
+@pytest.fixture
+def library(database: str) -> Iterator[Outbox]:
+    with Outbox(database) as opened:
+        yield opened
+
+
+def fail(queue: Queue, n: int, reason: str = "too_large") -> list[UUID]:
+    ids = [queue.produce() for _ in range(n)]
+    queue.connection.execute(
+        "update search_outbox_events set status = 'failed', error_reason = %s, error = 'text' where id = any (%s)",
+        [reason, ids],
+    )
+    return ids
+
+
+def test_an_event_lives_and_dies_with_the_callers_transaction(library: Outbox, queue: Queue, database: str) -> None:
+    with psycopg.connect(database) as connection:
+        library.enqueue(connection, "article", 1, "upsert", {"title": "one"})
+        assert queue.counts() == {}
+        connection.rollback()
+        id = library.enqueue(connection, "article", 2, "upsert", {"title": "two"})
+        connection.commit()
+    assert [row.entity_id for row in queue.rows()] == ["2"]
+    assert queue.row(id).status == "pending"
+
+
+def test_sqlalchemy_connections_and_sessions_are_taken_too(library: Outbox, queue: Queue, database: str) -> None:
+    engine = create_engine(database.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.begin() as connection:
+        connection.execute(text("create table things (id int)"))
+        first = library.enqueue(connection, "thing", "a", "delete")
+    with Session(engine) as session:
+        second = library.enqueue(session, "thing", "b", "delete")
+        session.commit()
+    engine.dispose()
+    assert {row.id for row in queue.rows()} == {first, second}
+
+
+def test_json_text_is_kept_digit_by_digit_and_objects_are_written_plainly(library: Outbox, queue: Queue) -> None:
+    raw = '{"big": 12345678901234567890, "p": 1.10}'
+    kept = library.enqueue(queue.connection, "a", 1, "upsert", raw)
+    at, id = datetime(2026, 2, 3, tzinfo=UTC), uuid4()
+    made = library.enqueue(queue.connection, "a", 2, "upsert", {"at": at, "id": id, "ü": "日本"})
+    assert queue.value("select payload::text from search_outbox_events where id = %s", kept) == raw
+    written = queue.value("select payload::text from search_outbox_events where id = %s", made)
+    assert json.loads(written) == {"at": at.isoformat(), "id": str(id), "ü": "日本"}
+
+
+def test_what_has_no_plain_json_form_is_refused_before_anything_is_sent(library: Outbox, queue: Queue) -> None:
+    with pytest.raises(TypeError, match="Decimal"):
+        library.enqueue(queue.connection, "a", 1, "upsert", {"price": Decimal("1.10")})
+    with pytest.raises(ValueError, match=r"[Oo]ut of range|nan"):
+        library.enqueue(queue.connection, "a", 1, "upsert", {"price": float("nan")})
+    assert queue.counts() == {}
+
+
+def test_everything_an_event_may_carry_arrives(library: Outbox, queue: Queue) -> None:
+    trace = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+    id = library.enqueue(
+        queue.connection, "a", "x", "delete", version=7, routing="r", idempotency_key="k", traceparent=trace
+    )
+    again = library.enqueue(queue.connection, "a", "x", "delete", idempotency_key="k")
+    row = queue.row(id)
+    assert again == id
+    assert (row.event_version, row.routing, row.traceparent) == (7, "r", trace)
+
+
+@pytest.mark.parametrize(("entity_id", "op"), [("", "upsert"), ("x" * 513, "upsert"), ("1", "update")])
+def test_postgresql_refuses_what_cannot_be_projected(library: Outbox, queue: Queue, entity_id: str, op: str) -> None:
+    with pytest.raises(psycopg.DataError):
+        library.enqueue(queue.connection, "a", entity_id, op)
+
+
+def test_failed_events_are_listed_newest_first_by_limit_offset_and_filter(library: Outbox, queue: Queue) -> None:
+    ids = fail(queue, 5)
+    others = fail(queue, 2, "es_5xx")
+    assert {event.id for event in library.failed()} == {*ids, *others}
+    pages = [library.failed(limit=3, offset=offset) for offset in (0, 3, 6)]
+    assert [len(page) for page in pages] == [3, 3, 1]
+    assert len({event.id for page in pages for event in page}) == 7
+    (first, _) = library.failed(error_reason="es_5xx")
+    assert first.is_failed
+    assert first.error_info is not None
+    assert (first.error_info.reason, first.error_info.failure_type) == ("es_5xx", "network")
+
+
+def test_one_and_many_are_replayed_once_each(library: Outbox, queue: Queue) -> None:
+    first, *rest = fail(queue, 4)
+    assert library.replay_one(first, "alice", "fixed") is True
+    assert library.replay_one(first, "alice", "fixed") is False
+    assert library.replay_one(str(uuid4()), "alice", "fixed") is False
+    result = library.replay_many([*map(str, rest), first], "alice", "fixed")
+    assert set(result.replayed) == set(rest)
+    assert set(result.skipped) == {first}
+    row = queue.row(first)
+    assert (row.status, row.replay_count, row.last_replayed_by) == ("pending", 1, "alice")
+    with pytest.raises(UsageError):
+        library.replay_one("not-a-uuid", "alice", "fixed")
+
+
+def test_statistics_count_what_is_failed_now(library: Outbox, queue: Queue) -> None:
+    fail(queue, 3)
+    fail(queue, 1, "es_5xx")
+    total, by_entity_type, by_reason, by_failure_type = library.failed_stats()
+    assert total == 4
+    assert by_entity_type == {"article": 4}
+    assert by_reason == {"too_large": 3, "es_5xx": 1}
+    assert by_failure_type == {"document": 3, "network": 1}
+
+
+def test_a_program_with_variables_of_its_own_is_not_refused(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTBOX_OF_THE_HOST_PROGRAM", "1")
+    with Outbox(database) as library:
+        assert library.failed() == []
