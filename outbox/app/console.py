@@ -73,23 +73,20 @@ def open_console(settings: Settings) -> Iterator[FastAPI]:
         statement_timeout_ms=STATEMENT_MS,
     )
     backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
-    reader, elastic = DocumentReader(settings.elastic), connect_elastic(settings.elastic)
+    elastic = connect_elastic(settings.elastic)
     database.open()
-    made = services(settings, database, backlog, reader, elastic)
+    made = services(settings, database, backlog, elastic)
     try:
         yield console.build(settings, made)
     finally:
         made.dispatching.close()
-        reader.close()
         elastic.close()
         with suppress(DatabaseDown):
             backlog.close()
             database.close()
 
 
-def services(
-    settings: Settings, database: Database, backlog: PostgresBacklog, reader: DocumentReader, elastic: Elastic
-) -> Services:
+def services(settings: Settings, database: Database, backlog: PostgresBacklog, elastic: Elastic) -> Services:
     desk = join(settings, database, backlog)
     audit_log, browsing = PostgresAudit(database), PostgresBrowsing(database)
     stats, audit = StatsDesk(PostgresStatistics(database)), AuditDesk(audit_log, settings.retention.prune_batch_size)
@@ -101,7 +98,7 @@ def services(
         day=Shared(stats.look, DAY_SECONDS),
         findings=Shared(_examine(settings), DOCTOR_SECONDS),
         browse=desk.browse,
-        payloads=Payloads(reader, browsing, audit_log, settings.redact_fields),
+        payloads=Payloads(DocumentReader(elastic), browsing, audit_log, settings.redact_fields),
         failures=FailureDesk(failures),
         planner=Planner(failures, _versions(settings, elastic)),
         replays=replays,

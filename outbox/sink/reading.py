@@ -1,36 +1,22 @@
 """Reads one document from Elasticsearch as the very text that it stores, for people who compare. It writes nothing."""
 
 import json
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 import orjson
-from elastic_transport import JsonSerializer
 
-from outbox.config import ElasticSettings
 from outbox.errors import ElasticsearchDown
-from outbox.sink.client import NoReply, connect
+from outbox.sink.client import Elastic, NoReply
 
 # A page waits for this; projection does not.
 READ_SECONDS: Final = 2.0
 _SOURCE: Final = '"_source":'
 
 
-class _Untouched(JsonSerializer):
-    """orjson would turn 20 digits into a float; a reader wants the digits."""
-
-    def loads(self, data: bytes) -> Any:
-        return data
-
-
 class DocumentReader:
-    """A client of its own, so that a slow look takes nothing from anyone else."""
-
-    def __init__(self, settings: ElasticSettings) -> None:
-        self._elastic = connect(settings)
-        known = self._elastic.client.transport.serializers.serializers
-        for kind in [kind for kind in known if kind.endswith("json") and "ndjson" not in kind]:
-            known[kind] = _Untouched()
+    def __init__(self, elastic: Elastic) -> None:
+        self._elastic = elastic
 
     def read(self, index: str, id: str, routing: str | None) -> tuple[int, bytes] | None:
         """Version and source, or None where there is no document. Raises ElasticsearchDown."""
@@ -42,12 +28,9 @@ class DocumentReader:
             raise ElasticsearchDown(reply.failure.error)
         if reply.status == 404:
             return None
-        if reply.status != 200 or not isinstance(reply.body, bytes):
+        if reply.status != 200 or not reply.raw:
             raise ElasticsearchDown(f"it answers {reply.status}")
-        return _version(reply.body), _source(reply.body)
-
-    def close(self) -> None:
-        self._elastic.close()
+        return _version(reply.raw), _source(reply.raw)
 
 
 def _version(reply: bytes) -> int:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outbox.ops.export import AuditRow
 from outbox.ops.pulse import Pulse
 from outbox.ops.status import Status, TypeCounts
 from outbox.web.auth.roles import Role
@@ -44,7 +45,7 @@ def overview(request: Request) -> Response:
         subline=subline(status),
         types=type_rows(seen),
         recent=seen.recent_failures[:SHOWN],
-        acts=seen.recent_audit.rows[:SHOWN],
+        acts=acts(seen)[:SHOWN],
         workers_alive=sum(worker.alive for worker in status.workers),
         paused_all=any(row["kind"] == "pause" and row["scope"] == "*" for row in status.pauses),
         may_act=who.role.allows(Role.OPERATOR),
@@ -88,6 +89,22 @@ def _type_row(name: str, counts: TypeCounts, pulse: Pulse) -> TypeRow:
         charts.spark(pulse.minutes),
         pulse.last_hour,
     )
+
+
+class Acts(NamedTuple):
+    """Acts of one kind and batch, which a person did at one go."""
+
+    row: AuditRow
+    times: int
+
+
+def acts(seen: Snapshot) -> list[Acts]:
+    """A replay of a hundred events is one line here; the audit has them all."""
+    found: dict[object, Acts] = {}
+    for row in seen.recent_audit.rows:
+        key = (row.action, row.batch_id) if row.batch_id else row.id
+        found[key] = Acts(found[key].row, found[key].times + 1) if key in found else Acts(row, 1)
+    return list(found.values())
 
 
 def subline(status: Status) -> str:

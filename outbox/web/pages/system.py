@@ -7,9 +7,12 @@ import platform
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outbox.ports import Level
 from outbox.web.pages import asking
 from outbox.web.show.runbook import RUNBOOK
 from outbox.web.templating import render
+
+_ORDER = (Level.BAD, Level.WARN, Level.UNKNOWN, Level.OK)
 
 
 def system_page(request: Request) -> Response:
@@ -23,7 +26,7 @@ def system_page(request: Request) -> Response:
         status=reading.value.status,
         settings=[(name, told["value"], told["source"]) for name, told in settings.redacted().items()],
         python=platform.python_version(),
-        findings=at.findings().value,
+        findings=sorted(at.findings().value, key=lambda found: _ORDER.index(found.level)),
         tokens_file=settings.console.tokens_file is not None,
     )
 

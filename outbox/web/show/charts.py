@@ -72,8 +72,8 @@ def stacked(
 
 
 def nice(most: float) -> int:
-    """The next of 1, 2, 4, 5, 10 ... that is not below."""
+    """The next round number that is not below."""
     if most <= 4:
         return 4
     power = 10 ** math.floor(math.log10(most))
-    return int(next(step * power for step in (1, 2, 4, 5, 10) if step * power >= most))
+    return int(next(step * power for step in (1, 1.2, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10) if step * power >= most))
