@@ -82,6 +82,17 @@ class EventStore(Protocol):
         ...
 
 
+class Named(Protocol):
+    """Whoever asks for a document: an event, or a comparison."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def entity_type(self) -> str: ...
+    @property
+    def entity_id(self) -> str: ...
+
+
 class DocumentSource(Protocol):
     """Looks up documents of upserts without a payload, one query a batch, body and version from one read."""
 

@@ -7,9 +7,23 @@ from typing import Annotated
 import typer
 
 from outbox import __version__
-from outbox.cli import config, console, doctor, events, explain, index, migrate, pauses, producers, run, status, up
+from outbox.cli import (
+    config,
+    console,
+    doctor,
+    events,
+    explain,
+    index,
+    migrate,
+    pauses,
+    producers,
+    run,
+    status,
+    up,
+    verify,
+)
 
-TOPICS = (up, run, console, status, events, explain, doctor, pauses, migrate, index, producers, config)
+TOPICS = (up, run, console, status, events, explain, doctor, pauses, migrate, index, verify, producers, config)
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -14,6 +14,7 @@ from outbox.errors import OutboxError, UsageError
 
 if TYPE_CHECKING:
     from outbox.app.desk import Desk
+    from outbox.app.reindexing import Reindexing
     from outbox.app.up import Up
     from outbox.config import Settings
     from outbox.ops.doctor import Doctor
@@ -99,3 +100,20 @@ def migrations() -> ModuleType:
     from outbox.store import migrations
 
     return migrations
+
+
+def reindexing(chosen: Settings | None = None) -> AbstractContextManager[Reindexing]:
+    """What compares, mends and rebuilds the index."""
+    from outbox.app.reindexing import open_reindexing
+
+    return open_reindexing(chosen or settings())
+
+
+def person() -> str:
+    """Who sits at the shell, where nobody said --by."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "cli"

@@ -9,9 +9,8 @@ from psycopg import Connection, sql
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable, SchemaMismatch
 from outbox.policy.document import not_an_object, refused
-from outbox.policy.event import Event
 from outbox.policy.outcome import Code, Failure
-from outbox.ports import Document
+from outbox.ports import Document, Named
 from outbox.store.pool import Database
 from outbox.store.queries import queries
 
@@ -36,7 +35,12 @@ class ViewDocuments:
         with self._database.connection() as connection:
             return bool(self._shape(connection))
 
-    def load(self, events: Sequence[Event], *, whole: bool = False) -> Mapping[UUID, Document]:
+    def id_type(self) -> LiteralString:
+        """The type of the view's own ids, from PostgreSQL's catalogue."""
+        with self._database.connection() as connection:
+            return self._shape(connection).get("entity_id", "text")
+
+    def load(self, events: Sequence[Named], *, whole: bool = False) -> Mapping[UUID, Document]:
         """Every event gets an answer. A row whose expression fails is found by halving, and blamed alone."""
         try:
             return self._read(events, whole)
@@ -48,7 +52,7 @@ class ViewDocuments:
         half = len(events) // 2
         return {**self.load(events[:half], whole=whole), **self.load(events[half:], whole=whole)}
 
-    def _read(self, events: Sequence[Event], whole: bool) -> dict[UUID, Document]:
+    def _read(self, events: Sequence[Named], whole: bool) -> dict[UUID, Document]:
         parameters = {
             "ids": [e.id for e in events],
             "types": [e.entity_type for e in events],

@@ -1,0 +1,181 @@
+"""Reads many documents for a comparison: by id with their sources, exact to the digit, and all ids of an index by a
+point in time. Writes no document; sees only what the caller's page asks for, so memory stays flat."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+from urllib.parse import quote
+
+from outbox.errors import ElasticsearchDown, OutboxError
+from outbox.policy.canonical import Unreadable, read
+from outbox.policy.drift import NO_SOURCE, Held
+from outbox.policy.redact import summary
+from outbox.sink.client import Elastic, NoReply
+from outbox.sink.node import LARGEST_REPLY_BYTES
+
+KEEP_ALIVE: Final = "2m"
+SCAN_PAGE: Final = 1_000
+SAMPLE_PAGE: Final = 5_000
+
+
+class IndexNotThere(OutboxError):
+    """There is no such index or alias. Correct ELASTIC_INDEX or ELASTIC_INDEX_MAP, or make it with
+    `outbox index create`."""
+
+    exit_code = 78
+
+
+class CannotRead(OutboxError):
+    """Elasticsearch refuses to read the index. The key needs `read` and `view_index_metadata` on it."""
+
+
+class TooMuch(Exception):
+    """A reply is larger than what is read at once."""
+
+
+class ElasticScan:
+    """One index or alias a call. `routed` indexes are read by search, because a document's shard is not known."""
+
+    def __init__(self, elastic: Elastic) -> None:
+        self._elastic = elastic
+
+    def count(self, index: str) -> int:
+        """How many documents a search would find now. Raises IndexNotThere."""
+        return int(self._ask("GET", f"/{_path(index)}/_count").get("count", 0))
+
+    def refresh(self, index: str) -> None:
+        """So that a scan sees what was written before it. A key without the right to do it loses only seconds."""
+        self._elastic.call("POST", f"/{_path(index)}/_refresh")
+
+    def is_routed(self, index: str) -> bool:
+        """Whether any document carries a routing: then an id alone does not say where it is."""
+        asked = {"size": 0, "terminate_after": 1, "query": {"exists": {"field": "_routing"}}}
+        found = self._ask("POST", f"/{_path(index)}/_search?filter_path=hits.total", asked)
+        return bool(found.get("hits", {}).get("total", {}).get("value", 0))
+
+    # By id
+
+    def held(self, index: str, ids: Sequence[str], *, routed: bool = False) -> dict[str, list[Held]]:
+        """The documents with these ids; more than one only where routings differ. Halves what is too much at once;
+        a document that is too much alone comes without its source."""
+        if not ids:
+            return {}
+        ask = self._by_search if routed else self._by_id
+        try:
+            return ask(index, ids)
+        except TooMuch:
+            if len(ids) == 1:
+                return ask(index, ids, source=False)
+        half = len(ids) // 2
+        return {**self.held(index, ids[:half], routed=routed), **self.held(index, ids[half:], routed=routed)}
+
+    def _by_id(self, index: str, ids: Sequence[str], *, source: bool = True) -> dict[str, list[Held]]:
+        """Realtime: also what no search sees yet."""
+        word = "" if source else "?_source=false"
+        reply = self._exact("POST", f"/{_path(index)}/_mget{word}", {"ids": list(ids)})
+        found: dict[str, list[Held]] = {}
+        for doc in reply["docs"]:
+            if doc.get("error"):
+                raise CannotRead(summary(doc["error"]))
+            if doc.get("found"):
+                found[doc["_id"]] = [_held(doc)]
+        return found
+
+    def _by_search(self, index: str, ids: Sequence[str], *, source: bool = True) -> dict[str, list[Held]]:
+        asked = {
+            "size": 10_000,
+            "version": True,
+            "_source": source,
+            "query": {"ids": {"values": list(ids)}},
+            "track_total_hits": False,
+        }
+        found: dict[str, list[Held]] = {}
+        for hit in self._exact("POST", f"/{_path(index)}/_search", asked)["hits"]["hits"]:
+            found.setdefault(hit["_id"], []).append(_held(hit))
+        return found
+
+    # All of them
+
+    def scan(self, index: str, page: int = SCAN_PAGE) -> Iterator[list[Held]]:
+        """Every id with its version and routing, no sources, as of one point in time."""
+        asked: dict[str, Any] = {
+            "size": page,
+            "sort": [{"_shard_doc": "asc"}],
+            "_source": False,
+            "version": True,
+            "track_total_hits": False,
+        }
+        with self._point_in_time(index) as opened:
+            asked["pit"] = {"id": opened, "keep_alive": KEEP_ALIVE}
+            while True:
+                reply = self._ask("POST", "/_search", asked)
+                hits = reply["hits"]["hits"]
+                if not hits:
+                    return
+                yield [_held(hit) for hit in hits]
+                asked["pit"]["id"] = reply.get("pit_id", asked["pit"]["id"])
+                asked["search_after"] = hits[-1]["sort"]
+
+    @contextmanager
+    def _point_in_time(self, index: str) -> Iterator[str]:
+        pit = self._ask("POST", f"/{_path(index)}/_pit?keep_alive={KEEP_ALIVE}")["id"]
+        try:
+            yield pit
+        finally:
+            self._elastic.call("DELETE", "/_pit", json.dumps({"id": pit}).encode())
+
+    def sample(self, index: str, number: int, seed: int) -> list[Held]:
+        """Documents by lot, each at most once, up to ten thousand."""
+        asked = {
+            "size": min(number, 10_000),
+            "_source": False,
+            "version": True,
+            "track_total_hits": False,
+            "query": {"function_score": {"random_score": {"seed": seed, "field": "_seq_no"}}},
+        }
+        found = self._ask("POST", f"/{_path(index)}/_search", asked)["hits"]["hits"]
+        return [_held(hit) for hit in found]
+
+    # Asking
+
+    def _ask(self, method: str, path: str, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        body = None if asked is None else json.dumps(asked).encode()
+        reply = self._elastic.call(method, path, body)
+        if isinstance(reply, NoReply):
+            raise ElasticsearchDown(reply.failure.error)
+        answer = reply.body
+        if reply.status == 200 and isinstance(answer, dict):
+            return answer
+        raise _refusal(reply.status, answer)
+
+    def _exact(self, method: str, path: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Sources as Elasticsearch keeps them: it copies the bytes that were sent into its reply (tested)."""
+        reply = self._elastic.call(method, path, json.dumps(asked).encode())
+        if isinstance(reply, NoReply):
+            if str(LARGEST_REPLY_BYTES) in reply.failure.error:
+                raise TooMuch
+            raise ElasticsearchDown(reply.failure.error)
+        try:
+            parsed = read(reply.raw.decode())
+        except (Unreadable, UnicodeDecodeError):
+            parsed = None
+        if reply.status == 200 and isinstance(parsed, dict):
+            return parsed
+        raise _refusal(reply.status, parsed)
+
+
+def _refusal(status: int, body: Any) -> OutboxError:
+    error = body.get("error") if isinstance(body, dict) else None
+    told = f"{status} {summary(error or 'no reason given')}"
+    if status == 404:
+        return IndexNotThere(told)
+    return ElasticsearchDown(told) if status in (429, 502, 503, 504) else CannotRead(told)
+
+
+def _held(found: Mapping[str, Any]) -> Held:
+    return Held(found["_id"], int(found["_version"]), found.get("_routing"), found.get("_source", NO_SOURCE))
+
+
+def _path(index: str) -> str:
+    return quote(index, safe="")

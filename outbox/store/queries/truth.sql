@@ -1,0 +1,155 @@
+-- What PostgreSQL says the index should hold: page by page in key order, each page a snapshot of its own. The view is
+-- walked one entity type at a time, because a row comparison over a constant type cannot use its table's index.
+
+-- name: view_types
+-- The entity types of the view: one pass over it that builds no document.
+select distinct entity_type from {view} where entity_type is not null order by 1 limit %(most)s
+
+-- name: view_first_keys
+-- The first page of one type's keys.
+select entity_id::text from {view}
+ where entity_type = %(entity_type)s and entity_id is not null
+ order by entity_id limit %(limit)s
+
+-- name: view_next_keys
+-- The page after a key.
+select entity_id::text from {view}
+ where entity_type = %(entity_type)s and entity_id > %(after)s::{id_type}
+ order by entity_id limit %(limit)s
+
+-- name: view_present
+-- Which of these entities the view has; no document is built.
+select w.place::int
+  from unnest(%(types)s::text[], %(ids)s::text[]) with ordinality as w (entity_type, entity_id, place)
+ where exists (select from {view} d where d.entity_type = w.entity_type and d.entity_id = w.entity_id::{id_type})
+
+-- name: event_types
+-- The entity types that have events, by hops over the entity index.
+with recursive hop as (
+    (select entity_type from search_outbox_events order by entity_type limit 1)
+    union all
+    select (select e.entity_type from search_outbox_events e where e.entity_type > hop.entity_type
+             order by e.entity_type limit 1)
+      from hop where hop.entity_type is not null
+)
+select entity_type from hop where entity_type is not null limit %(most)s
+
+-- name: event_first_keys
+-- The first page of one type's keys, by hops over the entity index: an entity with a million events is one hop.
+with recursive hop as (
+    (select entity_id from search_outbox_events where entity_type = %(entity_type)s order by entity_id limit 1)
+    union all
+    select (select e.entity_id from search_outbox_events e
+             where e.entity_type = %(entity_type)s and e.entity_id > hop.entity_id
+             order by e.entity_id limit 1)
+      from hop where hop.entity_id is not null
+)
+select entity_id::text from hop where entity_id is not null limit %(limit)s
+
+-- name: event_next_keys
+-- The page after a key.
+with recursive hop as (
+    (select entity_id from search_outbox_events
+      where entity_type = %(entity_type)s and entity_id > %(after)s::{entity_id_type} order by entity_id limit 1)
+    union all
+    select (select e.entity_id from search_outbox_events e
+             where e.entity_type = %(entity_type)s and e.entity_id > hop.entity_id
+             order by e.entity_id limit 1)
+      from hop where hop.entity_id is not null
+)
+select entity_id::text from hop where entity_id is not null limit %(limit)s
+
+-- name: newest
+-- The newest event of each entity that counts: not one that a person discarded or that no worker understands.
+select w.place::int, n.op, n.event_version, n.routing,
+       case when %(whole)s or octet_length(n.body) < 65536 then n.body end, octet_length(n.body)
+  from unnest(%(types)s::text[], %(ids)s::text[]) with ordinality as w (entity_type, entity_id, place)
+ cross join lateral (
+        select e.op, e.event_version, e.routing, e.payload::text as body
+          from search_outbox_events e
+         where e.entity_type = w.entity_type and e.entity_id = w.entity_id::{entity_id_type}
+           and e.status <> 'discarded' and e.op in ('upsert', 'delete')
+         order by e.event_version desc, e.seq desc nulls last limit 1) n
+
+-- name: events_present
+-- Which of these entities should have a document, by the op of their newest event.
+select w.place::int
+  from unnest(%(types)s::text[], %(ids)s::text[]) with ordinality as w (entity_type, entity_id, place)
+ cross join lateral (
+        select e.op from search_outbox_events e
+         where e.entity_type = w.entity_type and e.entity_id = w.entity_id::{entity_id_type}
+           and e.status <> 'discarded' and e.op in ('upsert', 'delete')
+         order by e.event_version desc, e.seq desc nulls last limit 1) n
+ where n.op = 'upsert'
+
+-- name: newest_done
+-- The newest event of each entity that is done: what the index was made from.
+select w.place::int, n.op, n.event_version, n.routing,
+       case when %(whole)s or octet_length(n.body) < 65536 then n.body end, octet_length(n.body)
+  from unnest(%(types)s::text[], %(ids)s::text[]) with ordinality as w (entity_type, entity_id, place)
+ cross join lateral (
+        select e.op, e.event_version, e.routing, e.payload::text as body
+          from search_outbox_events e
+         where e.entity_type = w.entity_type and e.entity_id = w.entity_id::{entity_id_type}
+           and e.status = 'done'
+         order by e.event_version desc, e.seq desc nulls last limit 1) n
+
+-- name: newest_versions
+-- The highest version and the last routing that an event of the entity carries, by the entity index.
+select w.place::int, n.event_version, n.routing
+  from unnest(%(types)s::text[], %(ids)s::text[]) with ordinality as w (entity_type, entity_id, place)
+ cross join lateral (
+        select e.event_version, e.routing from search_outbox_events e
+         where e.entity_type = w.entity_type and e.entity_id = w.entity_id::{entity_id_type}
+         order by e.event_version desc, e.seq desc nulls last limit 1) n
+
+-- name: newest_versions_by_scan
+-- The same where no index serves it: one pass over all events for many entities, with a time limit.
+select w.place::int, max(e.event_version), (array_agg(e.routing order by e.event_version desc))[1]
+  from unnest(%(types)s::text[], %(ids)s::text[]) with ordinality as w (entity_type, entity_id, place)
+  join search_outbox_events e on e.entity_type = w.entity_type and e.entity_id = w.entity_id::{entity_id_type}
+ group by w.place
+
+-- name: open_of
+-- Which of these entities have an open event now, by the entity index.
+select w.place::int
+  from unnest(%(types)s::text[], %(ids)s::text[]) with ordinality as w (entity_type, entity_id, place)
+ where exists (select from search_outbox_events e
+                where e.entity_type = w.entity_type and e.entity_id = w.entity_id::{entity_id_type}
+                  and e.processed_at is null and e.failed_at is null)
+
+-- name: open_of_backlog
+-- The same without it: all open events up to a limit a scan. A first row with place 0 says that there are more.
+with backlog as materialized (
+    (select entity_type, entity_id from search_outbox_events
+      where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
+      order by seq limit %(most)s)
+    union all
+    (select entity_type, entity_id from search_outbox_events
+      where processed_at is null and failed_at is null and next_retry_at is not null and abandoned_count = 0
+      order by next_retry_at limit %(most)s)
+    union all
+    (select entity_type, entity_id from search_outbox_events
+      where processed_at is null and failed_at is null and abandoned_count > 0
+      order by abandoned_count, seq limit %(most)s)
+)
+select 0 as place where (select count(*) from backlog) >= %(most)s
+union all
+select distinct w.place::int
+  from unnest(%(types)s::text[], %(ids)s::text[]) with ordinality as w (entity_type, entity_id, place)
+  join backlog b on b.entity_type = w.entity_type and b.entity_id = w.entity_id::{entity_id_type}
+
+-- name: failed_of
+-- The highest version among the failed events of these entities.
+select w.place::int, max(e.event_version)
+  from unnest(%(types)s::text[], %(ids)s::text[]) with ordinality as w (entity_type, entity_id, place)
+  join search_outbox_events e on e.entity_type = w.entity_type and e.entity_id = w.entity_id::{entity_id_type}
+ where e.failed_at is not null
+ group by w.place
+
+-- name: lately_with_payload
+-- Entity types of the newest done upserts that carry a payload of their own.
+select distinct entity_type
+  from (select entity_type, payload is not null as own, op from search_outbox_events
+         where processed_at is not null order by processed_at desc limit %(most)s) newest
+ where own and op = 'upsert'

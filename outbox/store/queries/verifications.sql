@@ -1,0 +1,39 @@
+-- Results of comparisons between PostgreSQL and the index.
+
+-- name: begin
+-- A comparison starts; only the last hundred are kept.
+with old as (
+    delete from search_outbox_verifications
+     where id in (select id from search_outbox_verifications order by id desc offset 99)
+)
+insert into search_outbox_verifications (started_by, target, entity_type, sample, rebuild_id, estimate)
+values (%(started_by)s, %(target)s, %(entity_type)s, %(sample)s, %(rebuild_id)s, %(estimate)s)
+returning id
+
+-- name: counts
+-- How far it is, and in the end how it ended.
+update search_outbox_verifications
+   set status = %(status)s,
+       finished_at = case when %(status)s = 'running' then null else clock_timestamp() end,
+       compared = %(compared)s, missing = %(missing)s, stale = %(stale)s, orphaned = %(orphaned)s,
+       different = %(different)s, unknown = %(unknown)s, unreadable = %(unreadable)s, in_flux = %(in_flux)s,
+       report = coalesce(%(report)s::json, report), error = %(error)s
+ where id = %(id)s
+
+-- name: lately
+-- Looks: the newest comparisons, first the newest.
+select id, started_at, finished_at, started_by, target, entity_type, sample, status, compared, missing, stale, orphaned,
+       different, unknown, unreadable, in_flux, estimate, rebuild_id, error,
+       case when %(reports)s then report end as report,
+       extract(epoch from coalesce(finished_at, clock_timestamp()) - started_at)::float8 as seconds
+  from search_outbox_verifications
+ where %(rebuilds)s or rebuild_id is null
+ order by id desc limit %(limit)s
+
+-- name: last_finished
+-- Looks: the newest result about what people search, for the daemons' metrics.
+select id, compared, missing, stale, orphaned, different, unknown,
+       extract(epoch from finished_at)::float8, extract(epoch from finished_at - started_at)::float8
+  from search_outbox_verifications
+ where status = 'finished' and rebuild_id is null
+ order by id desc limit 1
