@@ -8,8 +8,10 @@ import typer
 
 from outbox import __version__
 from outbox.cli import (
+    audit,
     config,
     console,
+    discard,
     doctor,
     events,
     explain,
@@ -17,13 +19,39 @@ from outbox.cli import (
     migrate,
     pauses,
     producers,
+    prune,
+    replay,
+    replays,
     run,
+    stats,
     status,
     up,
     verify,
+    webhook,
 )
 
-TOPICS = (up, run, console, status, events, explain, doctor, pauses, migrate, index, verify, producers, config)
+TOPICS = (
+    up,
+    run,
+    console,
+    status,
+    events,
+    stats,
+    audit,
+    explain,
+    doctor,
+    replay,
+    replays,
+    discard,
+    prune,
+    pauses,
+    migrate,
+    index,
+    verify,
+    producers,
+    webhook,
+    config,
+)
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -14,6 +14,7 @@ from outbox.errors import OutboxError, UsageError
 
 if TYPE_CHECKING:
     from outbox.app.desk import Desk
+    from outbox.app.operating import Operations
     from outbox.app.reindexing import Reindexing
     from outbox.app.up import Up
     from outbox.config import Settings
@@ -46,6 +47,13 @@ def desk(chosen: Settings | None = None) -> AbstractContextManager[Desk]:
     from outbox.app.desk import open_desk
 
     return open_desk(chosen or settings())
+
+
+def operations(chosen: Settings | None = None) -> AbstractContextManager[Operations]:
+    """What people do with failures: replays, discards, the audit, statistics, pruning, webhooks."""
+    from outbox.app.operating import open_operations
+
+    return open_operations(chosen or settings())
 
 
 def indices(chosen: Settings) -> AbstractContextManager[IndexDesk]:

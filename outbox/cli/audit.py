@@ -1,0 +1,198 @@
+"""The commands `audit list|export|prune|verify`. They print what `ops` says and ask before something is removed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from outbox.cli import output, session
+from outbox.cli.output import Json, Yes
+from outbox.errors import OutboxError, UsageError
+from outbox.policy.audit import Source
+
+if TYPE_CHECKING:
+    from outbox.ops.export import AuditRow
+    from outbox.policy.filter import AuditFilter
+
+commands = typer.Typer()
+audit = typer.Typer(no_args_is_help=True, help="Who did what: look, export, prune, verify.")
+commands.add_typer(audit, name="audit", rich_help_panel="Look")
+
+
+def _option(*names: str, help: str, metavar: str) -> Any:  # noqa: A002
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel="Filter (all must fit)", show_default=False)
+
+
+EntityType = Annotated[str | None, _option("--entity-type", "-t", help="Entity type.", metavar="TYPE")]
+EntityId = Annotated[str | None, _option("--entity-id", help="Entity id.", metavar="ID")]
+TraceId = Annotated[str | None, _option("--trace-id", help="Trace id of the producer.", metavar="HEX")]
+ActionName = Annotated[str | None, _option("--action", help="Such as REPLAY_BATCH_ITEM.", metavar="ACTION")]
+ActorName = Annotated[str | None, _option("--actor", help="Who did it.", metavar="NAME")]
+BatchId = Annotated[str | None, _option("--batch-id", help="A replay or flush.", metavar="UUID")]
+Since = Annotated[str | None, _option("--since", help="Not before: an ISO time, or an age such as 2h.", metavar="TIME")]
+Until = Annotated[str | None, _option("--until", help="Before: an ISO time, or an age such as 10m.", metavar="TIME")]
+By = Annotated[str, typer.Option("--by", help="Who you are; written down.", metavar="NAME")]
+
+
+class ChainBroken(OutboxError):
+    """The audit was tampered with, or rows were lost. Keep a copy of the database and find out who could write it."""
+
+
+@audit.command(name="list")
+def list_(
+    entity_type: EntityType = None,
+    entity_id: EntityId = None,
+    trace_id: TraceId = None,
+    action: ActionName = None,
+    actor: ActorName = None,
+    batch_id: BatchId = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Most rows on a page.", min=1, max=500)] = 50,
+    after: Annotated[int | None, typer.Option("--after", help="Go on behind a page: the id it named.")] = None,
+    json: Json = False,
+) -> None:
+    """List acts, the newest first.
+
+    Examples:
+      outbox audit list --actor alice --since 1d
+      outbox audit list --batch-id 0199c0de-0000-7000-8000-000000000001 --json
+    """
+    asked = _filter(entity_type, entity_id, trace_id, action, actor, batch_id, since, until)
+    with session.operations() as desk:
+        page = desk.audit.page(asked, after, limit)
+    if json:
+        output.as_json({"rows": [_record(row) for row in page.rows], "next": page.next_cursor, "total": page.total})
+        return
+    columns = ("id", "at", "action", "actor", "source", "entity", "batch", "reason", "detail")
+    output.table(columns, [_cells(row) for row in page.rows])
+    if page.next_cursor:
+        output.note(f"more: --after {page.next_cursor}")
+
+
+@audit.command()
+def export(
+    by: By,
+    form: Annotated[str, typer.Option("--format", help="csv, json or ndjson.", metavar="FORMAT")] = "ndjson",
+    file: Annotated[Path | None, typer.Option("--output", "-o", help="File; left out: stdout.", metavar="FILE")] = None,
+    entity_type: EntityType = None,
+    entity_id: EntityId = None,
+    trace_id: TraceId = None,
+    action: ActionName = None,
+    actor: ActorName = None,
+    batch_id: BatchId = None,
+    since: Since = None,
+    until: Until = None,
+) -> None:
+    """Write all rows that match, the oldest first; that you did is written down too.
+
+    JSON and NDJSON keep every value as it is; in CSV a quote stands before what a spreadsheet would run as a formula.
+
+    Examples:
+      outbox audit export --by alice --format csv -o audit.csv --since 30d
+    """
+    from outbox.ops import request  # noqa: PLC0415
+
+    asked = _filter(entity_type, entity_id, trace_id, action, actor, batch_id, since, until)
+    with session.operations() as desk:
+        pieces = desk.audit.export(asked, form, request.actor(by, Source.CLI))
+        if file is None:
+            sys.stdout.writelines(pieces)
+            sys.stdout.flush()
+        else:
+            _write(file, pieces, "--output")
+
+
+@audit.command()
+def prune(
+    older_than_days: Annotated[float, typer.Option("--older-than-days", help="0 is everything.", min=0)],
+    by: By,
+    archive: Annotated[
+        Path | None, typer.Option("--archive", help="Write the rows to this file (NDJSON) first.", metavar="FILE")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many.")] = False,
+    entity_type: EntityType = None,
+    entity_id: EntityId = None,
+    trace_id: TraceId = None,
+    action: ActionName = None,
+    actor: ActorName = None,
+    batch_id: BatchId = None,
+    since: Since = None,
+    until: Until = None,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Remove old rows in small steps. Their hashes stay, so `outbox audit verify` goes on working.
+
+    Examples:
+      outbox audit prune --older-than-days 90 --by alice --dry-run
+      outbox audit prune --older-than-days 90 --by alice --archive audit-2026.ndjson --yes
+    """
+    from outbox.ops import request  # noqa: PLC0415
+
+    asked = _filter(entity_type, entity_id, trace_id, action, actor, batch_id, since, until)
+    who = request.actor(by, Source.CLI)
+    with session.operations() as desk:
+        due = desk.audit.prune(asked, older_than_days, who, dry_run=True)
+        if not dry_run and due.removed:
+            output.confirm(f"Remove {due.removed:,} audit rows from before {output.shown(due.before)}?", yes=yes)
+            into = None if archive is None else lambda pieces: _write(archive, pieces, "--archive")
+            due = desk.audit.prune(asked, older_than_days, who, archive=into)
+    if json:
+        output.as_json(due)
+    else:
+        output.line(f"{due.removed:,} rows {'would be' if due.dry_run else 'were'} removed")
+
+
+@audit.command()
+def verify(json: Json = False) -> None:
+    """Walk the whole chain of hashes: was a row changed, removed or inserted? Exit 1 if so.
+
+    Examples:
+      outbox audit verify
+    """
+    with session.operations() as desk:
+        found = desk.audit.verify()
+    if json:
+        record = {"ok": found.ok, "head": found.head, "findings": [each._asdict() for each in found.findings]}
+        output.as_json(record)
+    elif found.ok:
+        output.line(f"ok: the chain holds up to row {found.head:,}")
+    else:
+        output.table(("row", "what"), [(each.id, each.what) for each in found.findings])
+    if not found.ok:
+        raise ChainBroken(f"{len(found.findings)} findings, the first at row {found.findings[0].id}")
+
+
+def _filter(*values: str | None) -> AuditFilter:
+    from outbox.ops import request  # noqa: PLC0415
+
+    names = ("entity_type", "entity_id", "trace_id", "action", "actor", "batch_id", "since", "until")
+    return request.audit_filter(dict(zip(names, values, strict=True)))
+
+
+def _write(file: Path, pieces: Iterable[str], flag: str) -> None:
+    """On the disk when it returns: a prune waits for its archive."""
+    try:
+        with file.open("w", encoding="utf-8", newline="") as stream:
+            stream.writelines(pieces)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as wrong:
+        raise UsageError(f"{flag} {file} cannot be written: {wrong.strerror}") from wrong
+
+
+def _record(row: AuditRow) -> dict[str, Any]:
+    return asdict(row) | {"detail": output.raw_json(row.detail)}
+
+
+def _cells(row: AuditRow) -> tuple[object, ...]:
+    entity = f"{row.entity_type}:{row.entity_id}" if row.entity_id is not None else None
+    detail = row.detail.decode() if row.detail is not None else None
+    return (row.id, row.at, row.action, row.actor, row.source, entity, row.batch_id, row.reason, detail)
