@@ -59,10 +59,12 @@ with due as materialized (
 -- include: _take
 
 -- name: claim_of_type
--- pending -> processing for one entity type, over the twins that `outbox migrate --by-type` adds.
+-- pending -> processing for one entity type, over the twins that `outbox migrate --by-type` adds. `abandoned_count < 1`
+-- is the twins' own spelling: with `= 0` the planner may take the plain index and filter, and then a type behind 100,000
+-- others reads past all of them at every claim (met at a generic plan).
 with due as materialized (
     select ctid from search_outbox_events
-     where processed_at is null and failed_at is null and next_retry_at is not null and abandoned_count = 0
+     where processed_at is null and failed_at is null and next_retry_at is not null and abandoned_count < 1
        and entity_type = %(entity_type)s
        and next_retry_at <= (select clock_timestamp())
        and status = 'pending'
@@ -70,7 +72,7 @@ with due as materialized (
        for no key update skip locked
 ), fresh as materialized (
     select ctid from search_outbox_events
-     where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
+     where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count < 1
        and entity_type = %(entity_type)s
        and seq >= %(floor)s
        and status = 'pending'
