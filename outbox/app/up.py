@@ -1,4 +1,4 @@
-"""Joins everything that `outbox up` runs on one machine: servers, schema, index, sample, projector. Prints nothing."""
+"""Joins everything that `outbox up` runs on one machine: servers, schema, index, sample, projector, console."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 from outbox.app.desk import Desk, open_desk
 from outbox.app.examining import open_index_desk
@@ -22,6 +24,8 @@ from outbox.sink.client import connect as connect_elastic
 from outbox.sink.index import IndexExists
 from outbox.store import migrations
 
+METRICS: Final = "OUTBOX_METRICS_PORT"
+CONSOLE: Final = "OUTBOX_CONSOLE_PORT"
 Say = Callable[[str], None]
 # One node holds no copies: with the default of one the index would stay yellow.
 _INDEX_SETTINGS = {"number_of_shards": 1, "number_of_replicas": 0}
@@ -36,6 +40,7 @@ class Where:
     elastic_url: str
     index: str
     metrics_url: str
+    console_url: str
     logs: Mapping[str, str]
     sample: bool
 
@@ -65,9 +70,9 @@ class Up:
         self._create_indexes()
         self._desk = self._open.enter_context(open_desk(self.settings, application="outbox up"))
         sample = self._prepare_sample()
-        port = _metrics_port(self.settings)
-        self._start_parts(port)
-        where = self._where(port, sample is not None)
+        ports = _ports(self.settings)
+        self._start_parts(ports)
+        where = self._where(ports, sample is not None)
         if sample is not None:
             # Last to start and so first to stop: the projector has an end to drain to.
             self._open.callback(sample.stop)
@@ -80,6 +85,10 @@ class Up:
             part.check()
         assert self._desk is not None, "not started"
         return self._desk.status.look()
+
+    def listens(self, url: str) -> bool:
+        """Whether someone has taken the port of one of our own pages."""
+        return not url or not await_free(urlsplit(url).port or 0, 0)
 
     def found(self, query: str) -> int:
         """How many documents a search finds; 0 while Elasticsearch does not answer it."""
@@ -130,11 +139,11 @@ class Up:
             return None
         return sample
 
-    def _start_parts(self, port: int) -> None:
-        """The projector. The console joins here: `["console"]`, with a log of its own."""
-        env = {**os.environ, **self._started, "OUTBOX_METRICS_PORT": str(port)}
-        for name, command in {"projector": ["run"]}.items():
-            part = Part(name, command, self._folder / f"{name}-{port or os.getpid()}.log")
+    def _start_parts(self, ports: Mapping[str, int]) -> None:
+        env = {**os.environ, **self._started, **{name: str(port) for name, port in ports.items()}}
+        commands = {"projector": ["run"]} | ({"console": ["console"]} if CONSOLE in ports else {})
+        for name, command in commands.items():
+            part = Part(name, command, self._folder / f"{name}-{_name_of(ports)}.log")
             self._open.callback(part.stop)
             part.start(env)
             self._parts.append(part)
@@ -143,9 +152,9 @@ class Up:
     def _folder(self) -> Path:
         return self.settings.embedded.data_dir.expanduser() / "up"
 
-    def _where(self, port: int, sample: bool) -> Where:
+    def _where(self, ports: Mapping[str, int], sample: bool) -> Where:
         settings = self.settings
-        file = self._folder / f"database-url-{port or os.getpid()}"
+        file = self._folder / f"database-url-{_name_of(ports)}"
         file.unlink(missing_ok=True)
         file.touch(mode=0o600)
         file.write_text(settings.database.dsn + "\n", encoding="utf-8")
@@ -155,15 +164,31 @@ class Up:
             database_url_file=str(file),
             elastic_url=settings.elastic.url,
             index=settings.elastic.index,
-            metrics_url=f"http://{settings.http.metrics_host}:{port}" if port else "",
+            metrics_url=_url(settings.http.metrics_host, ports[METRICS]),
+            console_url=_url(settings.console.host, ports.get(CONSOLE, 0), "/ops/queue"),
             logs={part.name: str(part.log) for part in self._parts},
             sample=sample,
         )
 
 
-def _metrics_port(settings: Settings) -> int:
+def _ports(settings: Settings) -> dict[str, int]:
+    """Where our own parts listen; the console only where its extra is installed."""
+    ports = {METRICS: _port(settings, METRICS, settings.http.metrics_port)}
+    if find_spec("fastapi") is not None:
+        ports[CONSOLE] = _port(settings, CONSOLE, settings.console.port) or free_port()
+    return ports
+
+
+def _port(settings: Settings, variable: str, usual: int) -> int:
     """The port that was asked for; where nobody asked and the usual one is taken, any free one."""
-    port = settings.http.metrics_port
-    if settings.source_of("OUTBOX_METRICS_PORT") != "default" or await_free(port, 0):
-        return port
-    return free_port()
+    asked = settings.source_of(variable) != "default"
+    return usual if asked or await_free(usual, 0) else free_port()
+
+
+def _name_of(ports: Mapping[str, int]) -> str:
+    """Tells the files of two that run at once apart."""
+    return str(ports[METRICS] or os.getpid())
+
+
+def _url(host: str, port: int, path: str = "") -> str:
+    return f"http://{host}:{port}{path}" if port else ""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 commands = typer.Typer()
 QUERY = "title:coffee"
-FIRST_HIT_SECONDS = 60.0
+FIRST_SIGNS_SECONDS = 60.0
 LIVE_SECONDS = 1.0
 LINE_SECONDS = 5.0
 
@@ -39,7 +39,7 @@ def up(
     ] = 3.0,
     json: Json = False,
 ) -> None:
-    """Start everything on this machine: PostgreSQL, Elasticsearch, sample data and the projector. Ctrl-C stops it.
+    """Start everything on this machine: PostgreSQL, Elasticsearch, sample, projector, console. Ctrl-C stops it.
 
     Only what DATABASE_URL and ELASTIC_URL do not name is started. Data is kept under OUTBOX_DATA_DIR and found again.
     Not for production.
@@ -54,7 +54,7 @@ def up(
     with session.up(rate, output.note) as running:
         where = running.start()
         stop = _stop_on_signals()
-        _await_first_hit(running, where, stop)
+        _await_first_signs(running, where, stop)
         if json:
             output.as_json(asdict(where) | {"search": search(where)}, compact=True)
         else:
@@ -78,10 +78,15 @@ def _stop_on_signals() -> threading.Event:
     return stop
 
 
-def _await_first_hit(running: Up, where: Where, stop: threading.Event) -> None:
-    """So that the search that is printed finds something. Raises when a part ends before."""
-    deadline = time.monotonic() + FIRST_HIT_SECONDS
-    while where.sample and not stop.is_set() and time.monotonic() < deadline and not running.found(QUERY):
+def _await_first_signs(running: Up, where: Where, stop: threading.Event) -> None:
+    """So that the pages that are printed answer and the search finds something. Raises when a part ends before."""
+    deadline = time.monotonic() + FIRST_SIGNS_SECONDS
+
+    def all_there() -> bool:
+        pages = running.listens(where.metrics_url) and running.listens(where.console_url)
+        return pages and (not where.sample or running.found(QUERY) > 0)
+
+    while not stop.is_set() and time.monotonic() < deadline and not all_there():
         running.look()
         stop.wait(0.2)
 
@@ -93,6 +98,7 @@ def search(where: Where) -> str:
 
 def _tell(where: Where) -> None:
     rows = {
+        "console": where.console_url or "not installed: pip install 'outbox-projector[console]'",
         "PostgreSQL": where.database_url,
         "Elasticsearch": f"{where.elastic_url}, index {where.index}",
         "metrics": f"{where.metrics_url}/metrics" if where.metrics_url else "off",

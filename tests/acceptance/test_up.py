@@ -49,6 +49,7 @@ def test_given_servers_are_used_and_the_sample_is_searchable_at_once(
     assert search(where)["hits"]["total"]["value"] > 0
     assert "outbox_processed_total" in http_get(where["metrics_url"] + "/metrics")[1]
     assert json.loads(http_get(where["metrics_url"] + "/readyz")[1])["status"] == "ready"
+    assert "Outbox" in http_get(where["console_url"])[1]
     assert Path(where["database_url_file"]).read_text().strip() == empty_database
     assert Path(where["database_url_file"]).stat().st_mode & 0o777 == 0o600
 
