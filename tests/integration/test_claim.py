@@ -1,0 +1,187 @@
+"""Claims on real PostgreSQL: order, retries apart, large payloads, what a claim writes, races with other writers."""
+
+import json
+import threading
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from outbox.policy.outcome import Failure, Reason
+from outbox.policy.settle import RetryLater
+from tests.fixtures.queue import Queue
+from tests.fixtures.waiting import eventually
+
+LATER = RetryLater(3600.0, Failure(Reason.ES_5XX, "x"))
+
+
+def test_a_claim_writes_the_row_and_one_lease_for_the_batch(queue: Queue) -> None:
+    id = queue.produce("a")
+    queue.produce("b", entity_type="author")
+    start = uuid4()
+    claimed = queue.claim(queue.store("w7", lease_seconds=60, start_id=start))
+    row = queue.row(id)
+    assert (row.status, row.owner, row.lease_token, row.attempts) == ("processing", "w7", claimed.token, 1)
+    assert 55 < (row.lease_until - row.processing_started_at).total_seconds() <= 61
+    assert row.last_attempt_at is not None
+    (lease,) = queue.connection.execute(
+        "select token, owner, start_id, cardinality(ids), counts from search_outbox_leases"
+    ).fetchall()
+    assert lease == (claimed.token, "w7", start, 2, {"article": 1, "author": 1})
+
+
+def test_every_claim_has_a_token_of_its_own(queue: Queue) -> None:
+    store = queue.store()
+    queue.produce("a")
+    first = queue.claim(store)
+    store.release(first.token)
+    second = queue.claim(store)
+    assert queue.row(second.events[0].id).lease_token == second.token != first.token
+
+
+def test_an_empty_claim_leaves_no_lease(queue: Queue) -> None:
+    assert queue.claim().events == []
+    assert queue.leases() == 0
+
+
+def test_due_retries_take_at_most_their_share_and_fresh_rows_fill_the_rest(queue: Queue) -> None:
+    store = queue.store()
+    for _ in range(10):
+        queue.produce()
+    first = queue.claim(store)
+    store.settle(first.token, [(event.id, LATER) for event in first.events])
+    for _ in range(10):
+        queue.produce()
+    queue.make_due()
+    batch = queue.claim(store, limit=10, retry_limit=4)
+    assert sorted(event.attempts for event in batch.events) == [1] * 6 + [2] * 4
+    rest = queue.claim(store, limit=100, retry_limit=100)
+    assert sorted(event.attempts for event in rest.events) == [1] * 4 + [2] * 6
+
+
+def test_a_claim_of_a_retry_clears_when_it_was_due(queue: Queue) -> None:
+    id = queue.produce("a", next_retry_at="2020-01-01", attempts=3)
+    claimed = queue.claim()
+    assert queue.row(id).next_retry_at is None
+    assert (claimed.events[0].attempts, claimed.events[0].retried) == (4, True)
+
+
+def test_retries_come_in_the_order_in_which_they_are_due(queue: Queue) -> None:
+    late = queue.produce("late", next_retry_at="2020-01-02")
+    early = queue.produce("early", next_retry_at="2020-01-01")
+    claimed = [queue.claim(limit=1).events[0].id for _ in range(2)]
+    assert claimed == [early, late]
+
+
+def test_a_row_set_back_by_hand_below_the_floor_is_found_from_nothing(queue: Queue) -> None:
+    id = queue.produce("a", status="failed")
+    queue.produce("b")
+    assert len(queue.claim(floor=0).events) == 1
+    queue.connection.execute("update search_outbox_events set status = 'pending' where id = %s", [id])
+    assert queue.claim(floor=1_000_000).events == []
+    assert [event.id for event in queue.claim(floor=0).events] == [id]
+
+
+@pytest.mark.parametrize("storage", ["plain text", "compressed", "out of line"])
+def test_small_payloads_come_with_the_claim_and_large_ones_later_however_they_are_stored(
+    queue: Queue, storage: str
+) -> None:
+    how = {"plain text": "plain", "compressed": "main", "out of line": "external"}[storage]
+    queue.connection.execute(f"alter table search_outbox_events alter column payload set storage {how}".encode())
+    sizes = [1_000, 6_000] if storage == "plain text" else [1_000, 60_000, 65_535, 65_536, 200_000]
+    texts = {str(size): json.dumps({"t": "xy" * ((size - 9) // 2) + "z" * ((size - 9) % 2)}) for size in sizes}
+    for name, text in texts.items():
+        assert len(text) == int(name)
+        queue.produce(name, payload=text)
+    for event in queue.claim().events:
+        size = int(event.entity_id)
+        assert event.payload_bytes is not None
+        assert abs(event.payload_bytes - size) <= 4
+        assert (event.payload is None) is (size >= 65_536)
+        assert event.payload in (None, texts[event.entity_id].encode())
+        assert queue.store().payloads([event.id])[event.id] == texts[event.entity_id].encode()
+
+
+def test_a_million_bytes_that_compress_to_a_few_are_still_large(queue: Queue) -> None:
+    """64 KiB is about memory here, not about PostgreSQL's disk."""
+    queue.produce("a", payload=json.dumps({"t": "x" * 1_000_000}))
+    (event,) = queue.claim().events
+    assert event.payload is None
+    assert event.payload_bytes == 1_000_009
+
+
+def test_what_json_cannot_be_parsed_to_travels_as_text(queue: Queue) -> None:
+    """Depth 5,000, a 5,000-digit integer, lone surrogates, NUL escapes, duplicate keys: none can poison a fetch."""
+    texts = [
+        '{"a":' * 5_000 + "1" + "}" * 5_000,
+        '{"n": ' + "9" * 5_000 + "}",
+        r'{"s": "\ud800", "z": "\u0000"}',
+        '{"a": 1, "a": 2}',
+        '{"n": 1.10, "e": 1e400}',
+    ]
+    for text in texts:
+        queue.produce(payload=text)
+    assert [event.payload for event in queue.claim().events] == [text.encode() for text in texts]
+
+
+def test_rows_that_are_touched_while_they_are_claimed_are_taken_once_or_stay_pending(
+    queue: Queue, database: str
+) -> None:
+    """A person's UPDATE gives a row a new ctid between our look and our lock: skipped, pending, and found next time."""
+    queue.produce_many(2_000)
+    stop = threading.Event()
+    touched = 0
+
+    def touch() -> None:
+        nonlocal touched
+        with psycopg.connect(database, autocommit=True) as person:
+            while not stop.is_set():
+                for start in range(0, 2_000, 40):
+                    person.execute(
+                        "update search_outbox_events set tracestate = 'touched' where seq between %s and %s",
+                        [start, start + 39],
+                    )
+                    touched += 1
+
+    thread = threading.Thread(target=touch)
+    thread.start()
+    taken: list[object] = []
+    eventually(lambda: touched > 5, what="someone touching rows")
+
+    def all_taken() -> bool:
+        taken.extend(event.id for event in queue.claim(limit=50).events)
+        return len(taken) >= 2_000
+
+    try:
+        eventually(all_taken, within=60, every=0.0, what="every row to be claimed")
+    finally:
+        stop.set()
+        thread.join()
+    assert len(taken) == len(set(taken)) == 2_000
+    assert queue.counts() == {"processing": 2_000}
+    orphans = (
+        "select count(*) from search_outbox_events e where not exists"
+        " (select from search_outbox_leases l where l.token = e.lease_token and e.id = any (l.ids))"
+    )
+    assert queue.value(orphans) == 0
+
+
+def test_more_than_half_of_all_updates_of_claims_are_hot(queue: Queue) -> None:
+    """By the product's own claim, settles left out: these end a row and leave its indexes."""
+    queue.produce_many(5_000)
+    queue.connection.execute("vacuum analyze search_outbox_events")
+    store = queue.store()
+    while queue.claim(store, limit=500).events:
+        pass
+
+    def counted() -> tuple[int, int] | None:
+        with queue.pool().connection() as connection:
+            connection.execute("select pg_stat_force_next_flush()")
+        queue.connection.execute("select pg_stat_clear_snapshot()")
+        row = queue.connection.execute(
+            "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'search_outbox_events'"
+        ).fetchone()
+        return row if row and row[0] >= 5_000 else None
+
+    updated, hot = eventually(counted, what="the statistics")
+    assert hot / updated > 0.5
