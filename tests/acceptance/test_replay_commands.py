@@ -1,0 +1,286 @@
+"""`outbox-replay` and `outbox replays` as people use them: the guide's lab 5, a killed command, exit codes."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from elasticsearch import Elasticsearch
+
+from tests.fixtures.commands import Called, Outbox
+from tests.fixtures.failures import audit_counts, events, statuses
+from tests.fixtures.processes import RunningProcess, StartProcess
+from tests.fixtures.waiting import eventually
+
+WHO = ("--by", "alice", "--reason", "fixed root cause")
+REPLAY = [sys.executable, "-c", "from outbox.cli.replay import main; main()"]  # what `outbox-replay` runs
+
+
+def rows(connection: psycopg.Connection) -> list[tuple[Any, ...]]:
+    query = "select to_jsonb(e) from search_outbox_events e order by id"
+    return connection.execute(query).fetchall()
+
+
+def refused(called: Called, *words: str) -> None:
+    assert called.code == 2, called
+    assert called.out == ""
+    assert "Traceback" not in called.err
+    for word in words:
+        assert word in called.err, called.err
+
+
+def batches(outbox: Outbox) -> list[dict[str, Any]]:
+    return list(outbox("replays", "list", "--json").json["replays"])
+
+
+def test_lab_5_word_for_word(
+    connection: psycopg.Connection, servers: dict[str, str], start_process: StartProcess, start_daemon: StartProcess,
+    es: Elasticsearch, index: str,
+) -> None:  # fmt: skip
+    events(connection, 7, reason="unknown_exception")
+    before = rows(connection)
+
+    def replay(*more: str) -> RunningProcess:
+        argv = [*REPLAY, "--by", "alice", "--reason", "fixed root cause", "--limit", "100", *more]
+        started = start_process(argv, **servers)
+        assert started.wait() == 0, started.output
+        return started
+
+    dry = replay("--dry-run")
+    assert "7 events would be replayed" in dry.output
+    assert rows(connection) == before
+    assert audit_counts(connection) == {}
+    assert connection.execute("select count(*) from search_outbox_replays").fetchone() == (0,)
+
+    replay()
+    assert statuses(connection) == {"pending": 7}
+    cleared = connection.execute(
+        "select distinct attempts, next_retry_at, error, error_reason, replay_count, last_replayed_by,"
+        " last_replayed_reason, last_replayed_at is not null from search_outbox_events"
+    ).fetchall()
+    assert cleared == [(0, None, None, None, 1, "alice", "fixed root cause", True)]
+
+    daemon = start_daemon()
+    daemon.wait_until(lambda: statuses(connection) == {"done": 7}, "the replayed rows are done")
+    assert es.get(index=index, id="block:e1")["_source"] == {"n": 1}
+    assert daemon.terminate() == 0
+
+
+def test_wait_exits_0_3_or_1_by_what_became_of_the_rows(
+    connection: psycopg.Connection, outbox: Outbox, start_daemon: StartProcess
+) -> None:
+    daemon = start_daemon()
+    events(connection, 2)
+    whole = outbox("replay", *WHO, "--wait", "--json")
+    assert (whole.code, whole.json["status"], whole.json["done"]) == (0, "settled", 2)
+    events(connection, 1, prefix="good")
+    (bad,) = events(connection, 1, prefix="bad", op="not-a-real-op")
+    partly = outbox("replay", *WHO, "--wait", "--json")
+    assert partly.code == 3, partly
+    assert (partly.json["done"], partly.json["failed_again"]) == (1, 1)
+    none = outbox("replay", *WHO, "--id", str(bad), "--wait")
+    assert none.code == 1
+    assert "1 failed again" in none.err
+    assert daemon.terminate() == 0
+
+
+def test_a_batch_whose_rows_never_end_times_out_and_wait_exits_3(
+    connection: psycopg.Connection, outbox: Outbox
+) -> None:
+    events(connection, 2)
+    called = outbox("replay", *WHO, "--wait", "--json", OUTBOX_REPLAY_MAX_POLLS="1")
+    assert called.code == 3
+    assert (called.json["status"], called.json["reason"]) == ("timeout", "MAX_POLL_COUNT_REACHED:1")
+    assert called.json["still_open"] == 2
+
+
+@pytest.mark.slow
+def test_a_killed_command_is_taken_over_by_a_daemon_and_every_row_moves_once(
+    connection: psycopg.Connection, servers: dict[str, str], outbox: Outbox, start_process: StartProcess,
+    start_daemon: StartProcess,
+) -> None:  # fmt: skip
+    events(connection, 2_000)
+    command = start_process([*REPLAY, *WHO, "--all", "--yes", "--rate", "500"], **servers)
+
+    def moved() -> int:
+        row = connection.execute("select coalesce(max(replayed), 0) from search_outbox_replays").fetchone()
+        return int(row[0]) if row else 0
+
+    command.wait_until(lambda: moved() >= 1_000, "half of the rows")
+    command.kill()
+    at_kill = moved()
+    assert at_kill < 2_000
+    daemon = start_daemon()
+    (batch,) = batches(outbox)
+    daemon.wait_for_fact("replay.settled", within=90, batch=batch["id"])
+    shown = outbox("replays", "show", batch["id"], "--json").json
+    counts = {name: shown[name] for name in ("status", "total", "replayed", "skipped", "done", "failed_again")}
+    assert counts == {
+        "status": "settled", "total": 2_000, "replayed": 2_000, "skipped": 0, "done": 2_000, "failed_again": 0
+    }  # fmt: skip
+    assert statuses(connection) == {"done": 2_000}
+    assert connection.execute("select distinct replay_count from search_outbox_events").fetchall() == [(1,)]
+    assert audit_counts(connection) == {"REPLAY_BATCH_ITEM": 2_000, "REPLAY_BATCH_SUMMARY": 1}
+    (detail,) = connection.execute(
+        "select detail from search_outbox_audit where action = 'REPLAY_BATCH_SUMMARY'"
+    ).fetchone() or (None,)
+    assert {name: detail[name] for name in ("total", "replayed", "done")} == {
+        "total": 2_000, "replayed": 2_000, "done": 2_000
+    }  # fmt: skip
+    assert daemon.terminate() == 0
+
+
+def test_a_cancel_at_30_percent_leaves_the_rest_failed(
+    connection: psycopg.Connection, servers: dict[str, str], outbox: Outbox, start_process: StartProcess
+) -> None:
+    events(connection, 1_000)
+    command = start_process([*REPLAY, *WHO, "--limit", "1000", "--rate", "200"], **servers)
+
+    def moved() -> int:
+        row = connection.execute("select coalesce(max(replayed), 0) from search_outbox_replays").fetchone()
+        return int(row[0]) if row else 0
+
+    command.wait_until(lambda: moved() >= 300, "30 %")
+    (batch,) = batches(outbox)
+    cancelled = outbox("replays", "cancel", batch["id"], "--by", "bob", "--reason", "wrong filter", "--json")
+    assert cancelled.code == 0
+    assert command.wait() == 3
+    replayed = cancelled.json["replayed"]
+    assert 300 <= replayed < 1_000
+    assert statuses(connection) == {"pending": replayed, "failed": 1_000 - replayed}
+    assert audit_counts(connection) == {
+        "REPLAY_BATCH_ITEM": replayed, "REPLAY_CANCELLED": 1, "REPLAY_BATCH_SUMMARY": 1
+    }  # fmt: skip
+    again = outbox("replays", "cancel", batch["id"], "--by", "bob", "--reason", "again")
+    assert again.code == 1
+    assert "is over: cancelled" in again.err
+
+
+def test_the_rate_is_kept(connection: psycopg.Connection, outbox: Outbox) -> None:
+    events(connection, 200)
+    called = outbox("replay", *WHO, "--limit", "200", "--rate", "100", "--json")
+    assert called.code == 0
+    spread = connection.execute(
+        "select extract(epoch from max(last_replayed_at) - min(last_replayed_at)) from search_outbox_events"
+    ).fetchone()
+    assert spread is not None
+    assert 1.5 <= float(spread[0]) <= 4  # 200 rows in steps of a quarter second: 1.75 s at the earliest
+
+
+def test_a_plan_applies_exactly_its_ids_and_only_once(
+    connection: psycopg.Connection, outbox: Outbox, tmp_path: Path
+) -> None:
+    planned = events(connection, 3)
+    file = tmp_path / "plan.json"
+    made = outbox("replay", "--plan-out", str(file), "--json")
+    assert made.code == 0
+    assert made.json["total"] == 3
+    assert made.json["superseded"] == 0
+    assert statuses(connection) == {"failed": 3}
+    events(connection, 2, prefix="later")
+    applied = outbox("replay", "--plan", str(file), *WHO, "--json")
+    assert (applied.code, applied.json["replayed"]) == (0, 3)
+    moved = connection.execute("select id from search_outbox_events where status = 'pending'").fetchall()
+    assert {row[0] for row in moved} == set(planned)
+    connection.execute("update search_outbox_events set status = 'failed' where status = 'pending'")
+    again = outbox("replay", "--plan", str(file), *WHO, "--json")
+    assert again.json["id"] == applied.json["id"]
+    assert "nothing is done twice" in again.err
+    assert statuses(connection) == {"failed": 5}
+    refused(outbox("replay", "--plan", str(file), "--limit", "2", *WHO), "--plan holds its ids itself")
+    file.write_text("{}")
+    refused(outbox("replay", "--plan", str(file), *WHO), "no plan")
+
+
+def test_a_dry_run_says_what_is_superseded_in_elasticsearch(
+    connection: psycopg.Connection, outbox: Outbox, es: Elasticsearch, index: str
+) -> None:
+    events(connection, 3)
+    es.index(index=index, id="block:e2", document={"n": 2}, version=99, version_type="external_gte")
+    es.index(index=index, id="block:e3", document={"n": 3}, version=3, version_type="external_gte")
+    made = outbox("replay", "--dry-run", "--json").json
+    assert (made["superseded"], made["compared"]) == (1, 3)
+    assert made["by_entity_type"] == {"block": 3}
+    assert made["by_error_reason"] == {"es_rejected_document": 3}
+    assert made["by_fingerprint"] == {"00ff00ff00ff00ff": 3}
+    assert len(made["sample"]) == 3
+    away = outbox("replay", "--dry-run", ELASTIC_URL="http://127.0.0.1:1")
+    assert away.code == 0
+    assert "Elasticsearch does not answer" in away.out
+
+
+def test_many_rows_are_asked_for_and_nobody_to_ask_needs_yes(connection: psycopg.Connection, outbox: Outbox) -> None:
+    events(connection, 1_001)
+    refused(outbox("replay", *WHO, "--limit", "1001"), "--yes", "1,001 events")
+    refused(outbox("replay", *WHO, "--all"), "--yes")
+    assert statuses(connection) == {"failed": 1_001}
+    assert outbox("replay", *WHO, "--limit", "1000").code == 0
+    assert outbox("replay", *WHO, "--all", "--yes").code == 0
+    assert statuses(connection) == {"pending": 1_001}
+
+
+def test_bad_input_is_exit_2_and_changes_nothing(
+    connection: psycopg.Connection, outbox: Outbox, tmp_path: Path
+) -> None:
+    events(connection, 2)
+    before = rows(connection)
+    many = tmp_path / "ids"
+    many.write_text("\n".join(str(uuid4()) for _ in range(501)))
+    refused(outbox("replay", *WHO, "--id", str(uuid4())), "No event is in a state")
+    refused(outbox("replay", *WHO, "--id", "not-a-uuid"), "--id", "not a uuid")
+    refused(outbox("replay", *WHO, "--entity-type", "nobody"), "No event is in a state")
+    refused(outbox("replay", *WHO, "--limit", "0"), "limit")
+    refused(outbox("replay", *WHO, "--limit", "-1"), "limit")
+    refused(outbox("replay", *WHO, "--ids-file", str(many)), "501 ids")
+    refused(outbox("replay", *WHO, "--ids-file", str(tmp_path / "none")), "cannot be read")
+    refused(outbox("replay", "--by", "alice"), "--reason")
+    refused(outbox("replay", "--reason", "x"), "--by")
+    refused(outbox("replay", "--by", "alice", "--reason", ""), "reason", "required")
+    refused(outbox("replay", "--by", "alice", "--reason", "x" * 10_240), "reason", "1,000 at most")
+    refused(outbox("replay", "--by", "alice", "--reason", "a\x1b[31mb"), "control characters")
+    refused(outbox("replay", *WHO, "--all", "--limit", "3"), "--all")
+    refused(outbox("replay", *WHO, "--webhook", "https://evil.example/"), "OUTBOX_WEBHOOK_ALLOWED_HOSTS")
+    refused(outbox("replays", "show", "nonsense"), "not a uuid")
+    refused(outbox("replays", "list", "--after", "forged"), "cursor")
+    assert outbox("replays", "show", str(uuid4())).code == 1
+    assert rows(connection) == before
+    assert audit_counts(connection) == {}
+
+
+def test_ids_from_a_file_and_values_that_look_like_code_are_taken_as_they_are(
+    connection: psycopg.Connection, outbox: Outbox, tmp_path: Path
+) -> None:
+    ids = events(connection, 3, entity_type="<script>=cmd()")
+    file = tmp_path / "ids"
+    file.write_text("\n".join(map(str, ids[:2])))
+    called = outbox("replay", "--by", "=cmd()", "--reason", "<script>alert(1)</script>", "--ids-file", str(file))
+    assert called.code == 0, called
+    assert statuses(connection) == {"pending": 2, "failed": 1}
+    found = outbox("replay", "--dry-run", "--entity-type", "<script>=cmd()", "--json").json
+    assert found["by_entity_type"] == {"<script>=cmd()": 1}
+
+
+def test_ctrl_c_leaves_the_rest_to_a_daemon_and_says_so(
+    connection: psycopg.Connection, servers: dict[str, str], start_process: StartProcess
+) -> None:
+    events(connection, 400)
+    command = start_process([*REPLAY, *WHO, "--limit", "400", "--rate", "50"], **servers)
+    command.wait_until(lambda: statuses(connection).get("pending", 0) > 0, "the first step")
+    command.signal(signal.SIGINT)
+    assert command.wait() == 130
+    assert "goes on by a projector" in command.output
+    assert statuses(connection)["failed"] > 0
+
+
+def test_json_is_one_document_on_stdout(connection: psycopg.Connection, outbox: Outbox) -> None:
+    events(connection, 1)
+    called = outbox("replay", *WHO, "--json")
+    record = json.loads(called.out)
+    assert record["requested_by"] == "alice"
+    assert record["status"] == "following"
+    listed = eventually(lambda: batches(outbox), within=5)
+    assert listed[0]["id"] == record["id"]
