@@ -7,6 +7,7 @@ import pytest
 from hypothesis import settings
 
 from tests.fixtures.commands import outbox, servers
+from tests.fixtures.console import console, guarded, start_console
 from tests.fixtures.desks import desk, examine
 from tests.fixtures.elasticsearch import absent_index, elastic_url, es, index
 from tests.fixtures.embedded import server_folder
@@ -24,6 +25,7 @@ from tests.fixtures.queue import queue
 __all__ = [
     "absent_index",
     "connection",
+    "console",
     "database",
     "desk",
     "elastic_url",
@@ -31,6 +33,7 @@ __all__ = [
     "es",
     "examine",
     "free_port",
+    "guarded",
     "index",
     "migrated_template",
     "older_postgres_url",
@@ -39,6 +42,7 @@ __all__ = [
     "queue",
     "server_folder",
     "servers",
+    "start_console",
     "start_daemon",
     "start_process",
 ]

@@ -1,0 +1,200 @@
+"""Who may: every door as every role, hosts, other sites, tokens that change, and the headers on every answer."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from outbox.web import routes
+from outbox.web.auth.roles import PEOPLE, Role
+from outbox.web.doors import Door
+from tests.fixtures.console import ACT, TOKENS, Served, StartConsole, post
+
+DOORS = [
+    *((door, door.path) for door in routes.PAGES if door.role is not Role.ANYONE),
+    *((door, routes.API_PREFIX + door.path) for door in routes.API),
+]
+ID = "00000000-0000-4000-8000-000000000000"
+
+
+def ask(client: httpx.Client, door: Door, path: str) -> httpx.Response:
+    """The door with an empty body: whoever may pass is told what is missing, and nothing happens."""
+    path = re.sub(r"\{\w+\}", ID, path)
+    if door.method == "GET":
+        return client.get(path)
+    if path.startswith("/api/"):
+        return client.post(path, json={})
+    return client.post(path, data={}, headers={"sec-fetch-site": "same-origin"})
+
+
+def test_every_door_is_shut_without_a_token_and_by_role_with_one(guarded: Served) -> None:
+    clients = {str(role): guarded.as_(str(role)) for role in PEOPLE}
+    nobody, wrong = guarded.client, guarded.client
+    wrong.headers["authorization"] = "Bearer obx_wrong"
+    for door, path in DOORS:
+        for stranger in (nobody, wrong):
+            answer = ask(stranger, door, path)
+            login = answer.status_code == 303 and answer.headers["location"].startswith("/ops/queue/login")
+            assert answer.status_code == 401 or login, f"{door.method} {path} let a stranger in: {answer.status_code}"
+        for role in PEOPLE:
+            answer = ask(clients[str(role)], door, path)
+            shut = answer.status_code in (401, 403)
+            assert shut is not role.allows(door.role), f"{door.method} {path} as {role}: {answer.status_code}"
+
+
+def test_a_refused_request_of_a_viewer_changes_nothing(guarded: Served, connection: Any) -> None:
+    vic = guarded.as_("viewer")
+    for door, path in DOORS:
+        if door.method == "POST":
+            assert ask(vic, door, path).status_code == 403
+    assert connection.execute("select count(*) from search_outbox_audit").fetchone() == (0,)
+    assert connection.execute("select count(*) from search_outbox_controls").fetchone() == (0,)
+
+
+def test_a_malformed_body_of_a_stranger_is_a_401_and_not_read(guarded: Served) -> None:
+    answer = guarded.client.post("/api/v1/failed/replay", content=b"{", headers={"content-type": "application/json"})
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert answer.json()["title"] == "Unauthorized"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8090", "127.0.0.1.evil.example"])
+def test_without_tokens_a_rebound_name_is_refused_everywhere(console: Served, host: str) -> None:
+    client = console.client
+    for path in ("/ops/queue", "/api/v1/ops", "/", "/healthz"):
+        assert client.get(path, headers={"host": host}).status_code == 403
+    assert post(client, "/pause", ACT, host=host).status_code == 403
+
+
+def test_with_tokens_any_host_is_answered(guarded: Served) -> None:
+    assert guarded.as_("viewer").get("/api/v1/ops", headers={"host": "ops.example"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+    ],
+)
+def test_a_request_of_another_sites_page_does_nothing(
+    console: Served, connection: Any, headers: dict[str, str]
+) -> None:
+    client = console.client
+    assert post(client, "/pause", ACT, **headers).status_code == 403
+    assert client.post("/ops/queue/pause", data=ACT, headers=headers).status_code == 403
+    assert connection.execute("select count(*) from search_outbox_controls").fetchone() == (0,)
+
+
+def test_a_form_that_does_not_say_where_it_comes_from_is_refused(console: Served) -> None:
+    assert console.client.post("/ops/queue/pause", data=ACT).status_code == 403
+
+
+def test_login_makes_a_strict_cookie_that_opens_pages_and_logout_ends_it(guarded: Served) -> None:
+    client, same = guarded.client, {"sec-fetch-site": "same-origin"}
+    asked = client.get("/ops/queue/failures?entity_type=x")
+    assert asked.status_code == 303
+    assert asked.headers["location"] == "/ops/queue/login?next=%2Fops%2Fqueue%2Ffailures%3Fentity_type%3Dx"
+    answer = client.post(
+        "/ops/queue/login", data={"token": TOKENS["viewer"], "next": "/ops/queue/failures?entity_type=x"}, headers=same
+    )
+    assert answer.headers["location"] == "/ops/queue/failures?entity_type=x"
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "samesite=strict" in cookie.lower()
+    assert TOKENS["viewer"] not in cookie
+    assert client.get("/ops/queue").status_code == 200
+    client.post("/ops/queue/logout", headers=same)
+    assert client.get("/ops/queue").status_code == 303
+
+
+def test_a_cookie_is_secure_when_the_browser_came_by_https(guarded: Served) -> None:
+    headers = {"origin": "https://ops.example", "host": "ops.example"}
+    answer = guarded.client.post("/ops/queue/login", data={"token": TOKENS["viewer"]}, headers=headers)
+    assert "Secure" in answer.headers["set-cookie"]
+
+
+@pytest.mark.parametrize("elsewhere", ["https://evil.example", "//evil.example", "/\\evil.example", "javascript:x"])
+def test_login_leads_nowhere_else(guarded: Served, elsewhere: str) -> None:
+    data = {"token": TOKENS["viewer"], "next": elsewhere}
+    answer = guarded.client.post("/ops/queue/login", data=data, headers={"sec-fetch-site": "same-origin"})
+    assert answer.headers["location"] == "/ops/queue"
+
+
+def test_guessing_tokens_is_slowed_down(guarded: Served) -> None:
+    client, same = guarded.client, {"sec-fetch-site": "same-origin"}
+    answers = [client.post("/ops/queue/login", data={"token": "x"}, headers=same) for _ in range(12)]
+    assert [answer.status_code for answer in answers[:10]] == [401] * 10
+    assert answers[11].status_code == 429
+    assert int(answers[11].headers["retry-after"]) > 0
+
+
+def test_a_removed_line_ends_a_session_and_a_token_at_once(guarded: Served) -> None:
+    client = guarded.client
+    client.post("/ops/queue/login", data={"token": TOKENS["viewer"]}, headers={"sec-fetch-site": "same-origin"})
+    assert client.get("/ops/queue").status_code == 200
+    file: Path = guarded.app.state.settings.console.tokens_file
+    file.write_text("".join(line for line in file.read_text().splitlines(True) if not line.startswith("vic:")))
+    assert client.get("/ops/queue").status_code == 303
+    assert guarded.as_("viewer").get("/api/v1/ops").status_code == 401
+    assert guarded.as_("admin").get("/api/v1/ops").status_code == 200
+
+
+def test_every_answer_carries_the_security_headers(console: Served) -> None:
+    client = console.client
+    for path in ("/ops/queue", "/api/v1/ops", "/api/v1/nothing", "/nothing", "/static/console.css", "/healthz"):
+        headers = client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'")
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert "server" not in headers
+
+
+def test_no_page_holds_inline_script_or_style(console: Served) -> None:
+    client = console.client
+    for door in routes.PAGES:
+        if door.method == "GET" and "{" not in door.path:
+            text = client.get(door.path).text
+            assert not re.search(r"<script(?![^>]*\bsrc=)", text), door.path
+            assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", text), door.path
+            assert "//cdn" not in text
+            assert not re.search(r'(?:src|href)="https?://', text), door.path
+
+
+def test_payloads_are_for_operators_and_unmasking_for_admins_who_leave_a_trace(
+    start_console: StartConsole, tmp_path: Path, connection: Any
+) -> None:
+    file = tmp_path / "tokens"
+    import hashlib
+
+    file.write_text("".join(f"{r}:{r}:{hashlib.sha256(t.encode()).hexdigest()}\n" for r, t in TOKENS.items()))
+    served = start_console(OUTBOX_CONSOLE_TOKENS_FILE=str(file), OUTBOX_REDACT_FIELDS="email")
+    (id,) = connection.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op, payload) "
+        """values ('a', '1', 'upsert', '{"email": "secret@example", "n": 12345678901234567890}') returning id"""
+    ).fetchone()
+    seen = {role: served.as_(role).get(f"/api/v1/events/{id}").text for role in TOKENS}
+    assert "12345678901234567890" not in seen["viewer"]
+    assert "12345678901234567890" in seen["operator"]
+    assert not any("secret@example" in text for text in seen.values())
+    pages = {role: served.as_(role).get(f"/ops/queue/events/{id}").text for role in TOKENS}
+    assert "12345678901234567890" not in pages["viewer"]
+    assert "12345678901234567890" in pages["admin"]
+    assert not any("secret@example" in text for text in pages.values())
+    same = {"sec-fetch-site": "same-origin"}
+    unmask = f"/ops/queue/events/{id}/unmask"
+    assert served.as_("operator").post(unmask, data={"reason": "look"}, headers=same).status_code == 403
+    assert served.as_("admin").post(unmask, data={"reason": ""}, headers=same).status_code == 422
+    assert connection.execute("select count(*) from search_outbox_audit").fetchone() == (0,)
+    shown = served.as_("admin").post(unmask, data={"reason": "asked by support"}, headers=same)
+    assert "secret@example" in shown.text
+    row = connection.execute("select action, actor, role, source, reason, event_id from search_outbox_audit").fetchone()
+    assert row == ("PAYLOAD_UNMASKED", "admin", "admin", "console", "asked by support", id)
+    assert "secret@example" not in served.as_("admin").get(f"/ops/queue/events/{id}").text

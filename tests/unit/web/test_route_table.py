@@ -1,0 +1,66 @@
+"""The route table by itself: every door has a role, every unsafe one needs a person, and the contract's are all there."""
+
+import pytest
+from fastapi import FastAPI
+
+from outbox.web import doors, routes
+from outbox.web.auth.roles import Role
+from outbox.web.doors import Door, GuardedRoute
+
+UNSAFE = [door for door in (*routes.PAGES, *routes.API) if door.method != "GET"]
+# Whoever logs in is not yet known, and whoever logs out may be anyone.
+BEFORE_LOGIN = {"/ops/queue/login", "/ops/queue/logout"}
+CONTRACT = {
+    ("GET", "/ops"),
+    ("GET", "/events"),
+    ("GET", "/events/{id}"),
+    ("POST", "/events/{id}/replay"),
+    ("POST", "/events/{id}/discard"),
+    ("GET", "/failed"),
+    ("GET", "/failed/groups"),
+    ("GET", "/failed/preview"),
+    ("POST", "/failed/replay"),
+    ("POST", "/failed/flush"),
+    ("GET", "/replays"),
+    ("GET", "/replays/{id}"),
+    ("POST", "/replays/{id}/cancel"),
+    ("POST", "/pause"),
+    ("POST", "/resume"),
+    ("GET", "/stats"),
+    ("GET", "/audit"),
+    ("GET", "/audit/export"),
+    ("POST", "/audit/prune"),
+    ("GET", "/webhooks/deliveries"),
+    ("POST", "/webhooks/deliveries/{id}/redeliver"),
+}
+
+
+def test_the_api_has_exactly_the_doors_of_the_contract() -> None:
+    assert {(door.method, door.path) for door in routes.API} == CONTRACT
+
+
+@pytest.mark.parametrize("door", UNSAFE, ids=lambda door: f"{door.method} {door.path}")
+def test_every_unsafe_door_needs_an_operator_or_more(door: Door) -> None:
+    if door.path in BEFORE_LOGIN:
+        assert door.role is Role.ANYONE
+    else:
+        assert door.role.allows(Role.OPERATOR)
+
+
+def test_only_doors_that_show_nothing_are_open_to_anyone() -> None:
+    open_ones = {door.path for door in (*routes.PAGES, *routes.API) if door.role is Role.ANYONE}
+    assert open_ones == {"/", "/healthz", *BEFORE_LOGIN}
+
+
+def test_a_route_without_a_role_does_not_come_into_being() -> None:
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    with pytest.raises(KeyError):
+        app.router.add_api_route("/x", lambda: None, route_class_override=GuardedRoute)
+
+
+def test_every_hung_route_is_guarded() -> None:
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    doors.hang(app, routes.PAGES)
+    doors.hang(app, routes.API, prefix=routes.API_PREFIX, api=True)
+    assert app.routes
+    assert all(isinstance(route, GuardedRoute) for route in app.routes)
