@@ -1,0 +1,284 @@
+"""The audit on real PostgreSQL: insert-only, chained a statement at a time, pruned with its hashes kept, verified."""
+
+import csv
+import io
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from outbox.ops.audit import AuditDesk
+from outbox.ops.request import BadRequest
+from outbox.policy.audit import Action, Actor, Entry, Source
+from outbox.policy.filter import AuditFilter
+from outbox.store import audit as store
+from outbox.store.audit import PostgresAudit
+from outbox.store.pool import Database
+from tests.fixtures.failures import ALICE, BOB, audit_counts, open_database
+
+NASTY = ["=cmd()", "+1", "-1", "@SUM(A1)", "\uff1dx", "plain", "with,comma", 'with "quotes"']
+
+
+ABOVE_THE_HEAD = (
+    "insert into search_outbox_audit (id, action, actor, source, prev_hash, hash)"
+    " select 11, action, 'mallory', source, prev_hash, hash from search_outbox_audit where id = 10"
+)
+# A forger who knows how a hash is made, but would have to change every row after it too.
+FORGED_HASH = (
+    "update search_outbox_audit set actor = 'mallory' where id = 5;"
+    "update search_outbox_audit a set hash = sha256(prev_hash || convert_to(search_outbox_audit_text(a), 'UTF8'))"
+    " where id = 5"
+)
+
+
+@pytest.fixture
+def pool(database: str) -> Iterator[Database]:
+    with open_database(database, size=8) as opened:
+        yield opened
+
+
+@pytest.fixture
+def desk(pool: Database) -> AuditDesk:
+    return AuditDesk(PostgresAudit(pool), rows_a_step=7, pause=lambda _: None)
+
+
+def fill(pool: Database, n: int, actor: Actor = ALICE, **about: object) -> None:
+    entries = [
+        Entry(Action.REPLAY_BATCH_ITEM, actor, "why", entity_type="block", entity_id=str(i), **about)  # type: ignore[arg-type]
+        for i in range(n)
+    ]
+    PostgresAudit(pool).write(entries)
+
+
+def tamper(connection: psycopg.Connection, statement: str) -> None:
+    """As the owner of the table could: the triggers out of the way."""
+    with connection.transaction():
+        connection.execute("alter table search_outbox_audit disable trigger all")
+        connection.execute(statement.encode())
+        connection.execute("alter table search_outbox_audit enable always trigger search_outbox_audit_begin")
+        connection.execute("alter table search_outbox_audit enable always trigger search_outbox_audit_chain")
+        connection.execute("alter table search_outbox_audit enable always trigger search_outbox_audit_end")
+        connection.execute("alter table search_outbox_audit enable always trigger search_outbox_audit_refuse")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update search_outbox_audit set actor = 'mallory'",
+        "delete from search_outbox_audit",
+        "truncate search_outbox_audit",
+        "update search_outbox_audit set hash = null where id = 1",
+    ],
+)
+def test_rows_cannot_be_changed_or_removed(
+    connection: psycopg.Connection, pool: Database, desk: AuditDesk, statement: str
+) -> None:
+    fill(pool, 3)
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="takes INSERT only"):
+        connection.execute(statement.encode())
+    connection.execute("set session_replication_role = replica")  # what ordinary triggers would not see
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
+        connection.execute(statement.encode())
+    assert desk.verify().ok
+
+
+def test_an_insert_cannot_choose_its_id_its_time_or_its_place_in_the_chain(
+    connection: psycopg.Connection, pool: Database, desk: AuditDesk
+) -> None:
+    fill(pool, 2)
+    connection.execute(
+        "insert into search_outbox_audit (id, at, action, actor, source, prev_hash, hash)"
+        " values (99, '2000-01-01', 'PAUSED', 'mallory', 'cli', 'x', 'y')"
+    )
+    row = connection.execute(
+        "select id, at > now() - interval '1 minute' from search_outbox_audit where actor = 'mallory'"
+    )
+    assert row.fetchone() == (3, True)
+    assert desk.verify().ok
+
+
+def test_a_thousand_rows_of_one_statement_take_the_lock_once_and_chain_in_order(
+    connection: psycopg.Connection, pool: Database, desk: AuditDesk
+) -> None:
+    fill(pool, 1_000)
+    versions = connection.execute("select count(*) from search_outbox_audit_head").fetchone()
+    assert versions == (1,)
+    ids = connection.execute("select array_agg(entity_id::int order by id) from search_outbox_audit").fetchone()
+    assert ids is not None
+    assert ids[0] == list(range(1_000))
+    assert desk.verify().ok
+    assert desk.verify().head == 1_000
+
+
+def test_writers_at_once_make_one_chain_without_gaps(pool: Database, desk: AuditDesk) -> None:
+    threads = [threading.Thread(target=fill, args=(pool, 20, Actor(f"w{n}", Source.API))) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    found = desk.verify()
+    assert found.ok, found
+    assert found.head == 120
+
+
+def test_an_act_that_is_rolled_back_leaves_no_row_and_no_gap(pool: Database, desk: AuditDesk) -> None:
+    fill(pool, 2)
+    with pool.transaction() as connection:
+        store.write(connection, [Entry(Action.PAUSED, ALICE)])
+        connection.execute("savepoint before_more")
+        store.write(connection, [Entry(Action.RESUMED, ALICE)])
+        connection.execute("rollback to savepoint before_more")
+    fill(pool, 1)
+    found = desk.verify()
+    assert (found.ok, found.head) == (True, 4)
+
+
+@pytest.mark.parametrize(
+    ("statement", "row", "word"),
+    [
+        ("update search_outbox_audit set actor = 'mallory' where id = 5", 5, "changed"),
+        ("update search_outbox_audit set detail = '{\"a\": 2}' where id = 5", 5, "changed"),
+        ("update search_outbox_audit set at = at + interval '1 us' where id = 5", 5, "changed"),
+        ("delete from search_outbox_audit where id = 5", 5, "removed"),
+        ("delete from search_outbox_audit where id >= 9", 9, "removed"),
+        ("delete from search_outbox_audit where id <= 2", 1, "removed"),
+        (ABOVE_THE_HEAD, 11, "changed"),
+        (FORGED_HASH, 6, "follow"),
+    ],
+)
+def test_verify_finds_a_changed_a_removed_and_an_inserted_row(
+    connection: psycopg.Connection, pool: Database, desk: AuditDesk, statement: str, row: int, word: str
+) -> None:
+    fill(pool, 10, detail={"a": 1})
+    assert desk.verify().ok
+    for each in statement.split(";"):
+        tamper(connection, each)
+    found = desk.verify()
+    assert not found.ok
+    assert found.findings[0].id == row
+    assert word in found.findings[0].what
+
+
+def test_verify_holds_across_filtered_prunes_and_still_finds_what_is_wrong(
+    connection: psycopg.Connection, pool: Database, desk: AuditDesk
+) -> None:
+    fill(pool, 20)
+    fill(pool, 20, BOB)
+    pruned = desk.prune(AuditFilter(actor="alice"), 0, BOB)
+    assert pruned.removed == 20
+    assert audit_counts(connection) == {"REPLAY_BATCH_ITEM": 20, "AUDIT_PRUNE_SUMMARY": 1}
+    desk.prune(AuditFilter(entity_id="7"), 0, BOB)
+    assert desk.verify().ok
+    tamper(connection, "delete from search_outbox_audit where id = 30")
+    assert desk.verify().findings[0][0] == 30
+
+
+def test_a_row_in_a_pruned_place_is_found(connection: psycopg.Connection, pool: Database, desk: AuditDesk) -> None:
+    fill(pool, 5)
+    desk.prune(AuditFilter(), 0, ALICE)
+    tamper(
+        connection,
+        "insert into search_outbox_audit (id, action, actor, source, prev_hash, hash)"
+        " select 3, 'PAUSED', 'mallory', 'cli', 'x', hash from search_outbox_audit_pruned where id = 3",
+    )
+    (finding,) = desk.verify().findings
+    assert (finding.id, finding.what[:8]) == (3, "inserted")
+
+
+def test_pruning_by_age_goes_in_steps_and_says_what_it_did(
+    connection: psycopg.Connection, pool: Database, desk: AuditDesk
+) -> None:
+    fill(pool, 30)
+    assert desk.prune(AuditFilter(), 1, ALICE).removed == 0
+    preview = desk.prune(AuditFilter(), 0, ALICE, dry_run=True)
+    assert (preview.removed, preview.dry_run) == (30, True)
+    assert audit_counts(connection) == {"REPLAY_BATCH_ITEM": 30}
+    assert desk.prune(AuditFilter(), 0, ALICE).removed == 30
+    summary = connection.execute("select actor, detail from search_outbox_audit").fetchone()
+    assert summary is not None
+    assert (summary[0], summary[1]["removed"]) == ("alice", 30)
+    assert connection.execute("select count(*) from search_outbox_audit_pruned").fetchone() == (30,)
+
+
+@pytest.mark.parametrize("days", [-1, 36_501, float("nan")])
+def test_an_age_that_cannot_be_meant_is_refused(desk: AuditDesk, days: float) -> None:
+    with pytest.raises(BadRequest):
+        desk.prune(AuditFilter(), days, ALICE)
+
+
+def test_an_archive_holds_every_row_before_the_first_one_goes(
+    pool: Database, desk: AuditDesk, tmp_path: Path, connection: psycopg.Connection
+) -> None:
+    fill(pool, 12)
+    file = tmp_path / "audit.ndjson"
+
+    def archive(pieces: object) -> None:
+        file.write_text("".join(pieces))  # type: ignore[arg-type]
+        assert connection.execute("select count(*) from search_outbox_audit").fetchone() == (12,)
+
+    desk.prune(AuditFilter(), 0, ALICE, archive=archive)
+    kept = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [row["entity_id"] for row in kept] == [str(n) for n in range(12)]
+    assert all(len(row["hash"]) == 64 for row in kept)
+
+
+def test_an_archive_that_cannot_be_written_keeps_every_row(pool: Database, desk: AuditDesk) -> None:
+    fill(pool, 3)
+
+    def fails(_: object) -> None:
+        raise OSError("no space")
+
+    with pytest.raises(OSError, match="no space"):
+        desk.prune(AuditFilter(), 0, ALICE, archive=fails)
+    assert len(desk.page(AuditFilter()).rows) == 3
+
+
+def test_csv_neutralises_formulas_and_json_stays_lossless(pool: Database, desk: AuditDesk) -> None:
+    detail = {"big": 12345678901234567890, "text": "line\nbreak"}
+    PostgresAudit(pool).write([Entry(Action.EVENT_DISCARDED, ALICE, text, detail=detail) for text in NASTY])
+    rows = list(csv.DictReader(io.StringIO("".join(desk.export(AuditFilter(), "csv", ALICE)))))
+    assert [row["reason"] for row in rows] == [
+        "'=cmd()", "'+1", "'-1", "'@SUM(A1)", "'\uff1dx", "plain", "with,comma", 'with "quotes"'
+    ]  # fmt: skip
+    lines = "".join(desk.export(AuditFilter(), "ndjson", ALICE)).splitlines()
+    whole = json.loads("".join(desk.export(AuditFilter(), "json", ALICE)))
+    for read in ([json.loads(line) for line in lines], whole):
+        assert [row["reason"] for row in read[: len(NASTY)]] == NASTY
+        assert read[0]["detail"] == detail
+    assert "12345678901234567890" in lines[0]
+
+
+def test_an_export_is_itself_written_down_and_holds_only_what_was_there_before(pool: Database, desk: AuditDesk) -> None:
+    fill(pool, 3)
+    lines = "".join(desk.export(AuditFilter(action="REPLAY_BATCH_ITEM"), "ndjson", BOB)).splitlines()
+    assert len(lines) == 3
+    (row,) = desk.page(AuditFilter(action="AUDIT_EXPORTED")).rows
+    assert (row.actor, row.role, row.source) == ("bob", "operator", "api")
+    with pytest.raises(BadRequest):
+        desk.export(AuditFilter(), "xlsx", BOB)
+
+
+def test_pages_follow_each_other_and_every_filter_finds_its_rows(pool: Database, desk: AuditDesk) -> None:
+    batch, trace = uuid4(), "a" * 32
+    fill(pool, 5)
+    fill(pool, 2, BOB, batch_id=batch, trace_id=trace)
+    first = desk.page(AuditFilter(), limit=4)
+    second = desk.page(AuditFilter(), first.next_cursor, limit=4)
+    assert [row.id for row in first.rows] == [7, 6, 5, 4]
+    assert [row.id for row in second.rows] == [3, 2, 1]
+    assert (first.total, second.next_cursor) == (7, None)
+    now = datetime.now(UTC)
+    for asked in (
+        AuditFilter(actor="bob"),
+        AuditFilter(batch_id=batch),
+        AuditFilter(trace_id=trace),
+        AuditFilter(actor="bob", action="REPLAY_BATCH_ITEM", entity_type="block", since=now - timedelta(hours=1)),
+    ):
+        assert [row.id for row in desk.page(asked).rows] == [7, 6]
+    assert desk.page(AuditFilter(until=now - timedelta(hours=1))).rows == []
+    assert [row.id for row in desk.page(AuditFilter(entity_id="1")).rows] == [7, 2]
