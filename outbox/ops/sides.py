@@ -46,8 +46,8 @@ class Sides:
 
     def prepare(self, index: str) -> int:
         """How many documents there are. Raises where there is no such index; asks once whether routings are used."""
-        count = self.documents.count(index)
         self.documents.refresh(index)
+        count = self.documents.count(index)
         self.routed[index] = self.documents.is_routed(index)
         return count
 

@@ -90,13 +90,11 @@ class PostgresTruth:
 
     def keys(self, entity_type: str, after: str | None, limit: int) -> list[str]:
         """One page of a type's ids, in the order of their own type."""
-        word = "first" if after is None else "next"
         named = {"entity_type": entity_type, "after": after, "limit": limit}
-        query = (
-            self._in_view(f"view_{word}_keys")
-            if entity_type in self.view_types
-            else self._of_events(f"event_{word}_keys")
-        )
+        if entity_type in self.view_types:
+            query = self._in_view("view_first_keys" if after is None else "view_next_keys")
+        else:
+            query = self._of_events("event_first_keys" if after is None else "event_next_keys")
         try:
             return [row[0] for row in self._rows(query, named)]
         except psycopg.DataError as error:

@@ -1,0 +1,365 @@
+"""Is the index right? Real PostgreSQL and Elasticsearch, with every way in which they can come apart."""
+
+from collections.abc import Callable
+
+import pytest
+from elasticsearch import Elasticsearch
+
+from outbox.errors import OutboxError, UsageError
+from outbox.ops import doubts
+from outbox.ops.verify import Verification, Wish
+from outbox.policy.drift import Kind
+from outbox.sink.scan import IndexNotThere
+from outbox.store.truth import NeedsEntityIndex
+from tests.fixtures.queue import Queue
+from tests.fixtures.world import World
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Second looks come after a tenth of a second: nobody else is at work here."""
+    monkeypatch.setattr(doubts, "WAITS_SECONDS", (0.1,) * 4)
+
+
+@pytest.fixture(params=[True, False], ids=["view", "events"])
+def world(
+    request: pytest.FixtureRequest, queue: Queue, es: Elasticsearch, elastic_url: str, index: str
+) -> World:
+    return World(queue, es, elastic_url, index, view=request.param)
+
+
+@pytest.fixture
+def with_view(queue: Queue, es: Elasticsearch, elastic_url: str, index: str) -> World:
+    return World(queue, es, elastic_url, index)
+
+
+def verified(world: World, **wish: object) -> Verification:
+    return world.reindexing().verify.run(Wish(rate=0, **wish))  # type: ignore[arg-type]
+
+
+def found(result: Verification) -> dict[str, set[str]]:
+    return {kind.value: {f.id for f in result.report.first[kind]} for kind in Kind if result.report.counts[kind]}
+
+
+def test_what_was_projected_shows_no_drift(world: World) -> None:
+    world.fill(1200)
+    world.remove("7")
+    world.put("8", "changed")
+    world.project()
+    result = verified(world)
+    assert found(result) == {}
+    assert result.report.compared == 1199
+    assert result.report.conclusive
+    assert result.sentence.startswith(f"No drift in {world.index}; 1,199 entities compared")
+
+
+def test_each_change_by_hand_is_found_and_named(world: World) -> None:
+    world.fill(20)
+    for _ in range(2):
+        world.put("4", "newer")
+    world.remove("6")
+    world.project()
+    world.es.delete(index=world.index, id="article:1")
+    world.es.index(index=world.index, id="article:2", document={"title": "by hand", "n": 2})
+    world.es.index(index=world.index, id="article:6", document={"title": "back again"})
+    world.put_older("article:4", {"title": "old"})
+    result = verified(world)
+    assert found(result) == {
+        "missing": {"article:1"},
+        "different": {"article:2"},
+        "orphaned": {"article:6"},
+        "stale": {"article:4"},
+    }
+    assert result.report.first[Kind.DIFFERENT][0].fields == ("title",)
+
+
+def test_a_document_added_by_hand_is_an_orphan_for_the_view_and_unknown_for_events(world: World) -> None:
+    world.fill(3)
+    world.project()
+    world.es.index(index=world.index, id="article:99", document={"title": "by hand"})
+    kind = "orphaned" if world.view else "unknown"
+    assert found(verified(world)) == {kind: {"article:99"}}
+
+
+def test_documents_that_no_event_could_have_made_are_unknown(world: World) -> None:
+    world.fill(3)
+    world.project()
+    for id in ("no-colon", "comment:1", ":x"):
+        world.es.index(index=world.index, id=id, document={})
+    result = verified(world)
+    assert found(result) == {"unknown": {"no-colon", "comment:1", ":x"}}
+    assert not result.report.conclusive
+
+
+def test_numbers_are_compared_by_value_and_to_the_last_digit(world: World) -> None:
+    big = "12345678901234567890"
+    world.es.indices.put_mapping(index=world.index, properties={"n": {"type": "keyword"}})
+    world.put("1", n="1.10")
+    world.put("2", n=big)
+    world.project()
+    assert found(verified(world)) == {}
+    for id, body in (("1", b'{"n" : 11e-1, "title": "x"}'), ("2", b'{"title":"x","n":12345678901234567891}')):
+        version = world.version(f"article:{id}")
+        path = f"/{world.index}/_doc/article:{id}?version={version}&version_type=external_gte"
+        world.elastic.call("PUT", path, body)
+    result = verified(world)
+    assert found(result) == {"different": {"article:2"}}
+    assert result.report.first[Kind.DIFFERENT][0].fields == ("n",)
+
+
+def test_what_waits_in_the_queue_is_in_flux_and_not_drift(world: World) -> None:
+    world.fill(5)
+    world.project()
+    world.put("1", "newer")
+    world.put("6", "new")
+    world.remove("2")
+    result = verified(world)
+    assert found(result) == {}
+    assert result.report.in_flux == 3
+    assert "outbox wait --caught-up" in result.sentence
+    world.project()
+    assert verified(world).report.conclusive
+
+
+def test_a_change_between_two_looks_is_looked_at_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first look sees the queue's delay; the projector catches up before the second."""
+    world.fill(5)
+    world.project()
+    world.put("3", "newer")
+    looked = doubts.Doubts.add
+
+    def project_then_add(self: doubts.Doubts, doubt: doubts.Doubt) -> None:
+        world.project()
+        looked(self, doubt)
+
+    monkeypatch.setattr(doubts.Doubts, "add", project_then_add)
+    result = verified(world)
+    assert found(result) == {}
+    assert result.report.conclusive
+
+
+def test_drift_behind_a_failed_event_says_so(world: World) -> None:
+    world.es.indices.put_mapping(index=world.index, properties={"n": {"type": "integer"}})
+    world.fill(3)
+    world.project()
+    world.put("2", n="99999999999")
+    world.project()
+    assert world.queue.counts()["failed"] == 1
+    result = verified(world)
+    assert found(result) == {"stale": {"article:2"}}
+    assert result.report.first[Kind.STALE][0].failed
+    assert "1 of them have a failed event" in result.sentence
+
+
+def test_routed_documents_are_found_and_a_second_one_is_an_orphan(
+    queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str
+) -> None:
+    es.indices.create(index=absent_index, settings={"number_of_shards": 4, "number_of_replicas": 0})
+    world = World(queue, es, elastic_url, absent_index)
+    for n in range(8):
+        world.put(str(n), routing=f"r{n}")
+    world.put("plain")
+    world.project()
+    assert found(verified(world)) == {}
+    # The same id under another routing is another document, on another shard: one too many.
+    other = {"index": absent_index, "id": "article:1", "version": 0, "version_type": "external_gte", "document": {}}
+    lost = next(r for r in "abcdefgh" if not es.exists(index=absent_index, id="article:1", routing=r))
+    es.index(**other, routing=lost)
+    result = verified(world)
+    assert found(result) == {"orphaned": {"article:1"}}
+    assert result.report.first[Kind.ORPHANED][0].routing == lost
+
+
+def test_large_documents_are_compared_one_at_a_time(world: World) -> None:
+    world.put("1", "x" * 200_000)
+    world.put("2", "y" * 70_000)
+    world.project()
+    assert found(verified(world)) == {}
+    world.es.index(index=world.index, id="article:1", document={"title": "x" * 199_999, "n": 1})
+    assert found(verified(world)) == {"different": {"article:1"}}
+
+
+def test_one_type_alone_is_compared_and_other_documents_left_out(
+    queue: Queue, es: Elasticsearch, elastic_url: str, index: str
+) -> None:
+    world = World(queue, es, elastic_url, index, view=False)
+    world.fill(4)
+    queue.produce("1", entity_type="comment", payload='{"c": 1}')
+    world.project()
+    for id in ("article:1", "comment:1"):
+        es.delete(index=index, id=id)
+    assert found(verified(world, entity_type="comment")) == {"missing": {"comment:1"}}
+    assert found(verified(world)) == {"missing": {"article:1", "comment:1"}}
+
+
+def test_types_that_the_view_lacks_are_read_from_events_where_the_index_is(with_view: World) -> None:
+    from outbox.store.migrations import migrate
+
+    world = with_view
+    world.fill(2)
+    world.queue.produce("1", entity_type="comment", payload='{"c": 1}')
+    world.project()
+    result = verified(world)
+    assert found(result) == {"unknown": {"comment:1"}}
+    assert "--by-entity" in result.sentence
+    migrate(world.queue.url, by_entity=True)
+    assert found(verified(world)) == {}
+    world.es.delete(index=world.index, id="comment:1")
+    assert found(verified(world)) == {"missing": {"comment:1"}}
+
+
+def test_without_a_view_and_without_the_entity_index_it_says_what_it_needs(
+    queue: Queue, es: Elasticsearch, elastic_url: str, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(World, "_prepare", lambda self: None)
+    world = World(queue, es, elastic_url, index, view=False)
+    with pytest.raises(NeedsEntityIndex, match="outbox migrate --by-entity") as refused:
+        verified(world)
+    assert refused.value.exit_code == 78
+
+
+# Bad input
+
+
+def test_an_index_that_is_not_there_is_said_before_anything_is_read(world: World) -> None:
+    with pytest.raises(IndexNotThere) as refused:
+        verified(world, index="no-such-index")
+    assert refused.value.exit_code == 78
+    assert world.reindexing().verify.last_results() == []
+
+
+def test_the_wrong_index_is_suspected_in_the_summary(world: World, absent_index: str) -> None:
+    world.fill(30)
+    world.project()
+    for n in range(5):
+        world.es.index(index=absent_index, id=f"other-{n}", document={})
+    result = verified(world, index=absent_index)
+    assert result.report.counts[Kind.MISSING] == 30
+    assert result.report.counts[Kind.UNKNOWN] == 5
+    assert "is it the right one?" in result.sentence
+
+
+def test_an_index_of_another_mapping_names_the_field_in_which_all_differ(world: World, absent_index: str) -> None:
+    world.fill(30)
+    world.project()
+    world.es.indices.create(index=absent_index, mappings={"_source": {"excludes": ["n"]}})
+    world.es.indices.refresh(index=world.index)
+    world.es.reindex(source={"index": world.index}, dest={"index": absent_index, "version_type": "external"})
+    result = verified(world, index=absent_index)
+    assert result.report.counts[Kind.DIFFERENT] == 30
+    assert "often in `n`" in result.sentence
+
+
+def test_an_index_without_sources_is_compared_by_versions(world: World, absent_index: str) -> None:
+    world.fill(3)
+    world.project()
+    world.es.indices.create(index=absent_index, mappings={"_source": {"enabled": False}})
+    for n in range(1, 4):
+        version = world.version(f"article:{n}")
+        world.es.index(index=absent_index, id=f"article:{n}", document={}, version=version, version_type="external_gte")
+    result = verified(world, index=absent_index)
+    assert found(result) == {}
+    assert result.report.without_source == 3
+
+
+def test_many_orphans_make_a_short_report_and_the_rest_is_compared(with_view: World) -> None:
+    world = with_view
+    world.fill(50)
+    world.project()
+    lines = [part for n in range(3000) for part in ({"index": {"_id": f"article:ghost-{n}"}}, {"title": "ghost"})]
+    world.es.bulk(index=world.index, operations=lines)
+    world.es.delete(index=world.index, id="article:5")
+    result = verified(world)
+    assert result.report.counts[Kind.ORPHANED] == 3000
+    assert len(result.report.first[Kind.ORPHANED]) == 100
+    assert found(result)["missing"] == {"article:5"}
+
+
+def test_a_view_that_errors_on_one_row_leaves_the_others_compared(with_view: World) -> None:
+    world = with_view
+    world.fill(30)
+    world.project()
+    world.connection.execute(
+        b"create or replace view search_documents as select 'article'::text as entity_type, id as entity_id,"
+        b" case when 1 / (n::int - 7) > 5 then null else json_build_object('title', title, 'n', n) end as document,"
+        b" version from articles"
+    )
+    world.es.delete(index=world.index, id="article:9")
+    result = verified(world)
+    assert found(result) == {"missing": {"article:9"}}
+    assert [row["entity_id"] for row in result.report.first_unreadable] == ["7"]
+    assert "SQLSTATE 22012" in result.report.first_unreadable[0]["why"]
+    assert not result.report.conclusive
+
+
+def test_a_view_that_is_gone_ends_the_comparison_with_its_name(with_view: World) -> None:
+    world = with_view
+    world.fill(3)
+    world.connection.execute(b"drop view search_documents")
+    with pytest.raises(NeedsEntityIndex):
+        verified(world)
+
+
+@pytest.mark.parametrize(
+    "wish", [{"sample": 0}, {"sample": 10_001}, {"target": "nowhere"}], ids=["none", "too many", "unknown target"]
+)
+def test_wishes_that_cannot_be_meant_are_refused(with_view: World, wish: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        verified(with_view, **wish)
+
+
+# A sample, and what is kept
+
+
+def test_a_sample_finds_what_is_wrong_nearly_everywhere(world: World) -> None:
+    world.fill(300)
+    world.project()
+    assert found(verified(world, sample=50)) == {}
+    lines = [part for n in range(1, 301) for part in ({"index": {"_id": f"article:{n}"}}, {"title": "by hand"})]
+    world.es.bulk(index=world.index, operations=lines, refresh=True)
+    result = verified(world, sample=50)
+    assert result.report.counts[Kind.DIFFERENT] >= 50
+    assert result.report.compared <= 110
+
+
+def test_a_sample_of_an_index_that_lost_half_finds_missing_documents(world: World) -> None:
+    world.fill(300)
+    world.project()
+    world.es.indices.refresh(index=world.index)
+    world.es.delete_by_query(index=world.index, query={"range": {"n": {"gt": 150}}}, refresh=True)
+    assert verified(world, sample=100).report.counts[Kind.MISSING] > 0
+
+
+def test_results_are_kept_with_their_report(world: World) -> None:
+    world.fill(3)
+    world.project()
+    world.es.delete(index=world.index, id="article:1")
+    verified(world, by="alice")
+    last = world.reindexing().verify.last_results()[0]
+    assert (last["status"], last["compared"], last["missing"], last["started_by"]) == ("finished", 3, 1, "alice")
+    assert [finding["id"] for finding in last["report"]["first"]["missing"]] == ["article:1"]
+    assert last["finished_at"] is not None
+
+
+def test_a_comparison_that_is_interrupted_is_kept_as_such(world: World) -> None:
+    world.fill(3)
+    world.project()
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        world.reindexing().verify.run(Wish(rate=0), interrupt)
+    assert world.reindexing().verify.last_results()[0]["status"] == "cancelled"
+
+
+def test_an_error_in_the_middle_is_kept_with_its_words(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.fill(3)
+    world.project()
+    raised: Callable[..., object] = lambda *_: (_ for _ in ()).throw(OutboxError("the disk is full"))  # noqa: E731
+    monkeypatch.setattr("outbox.ops.comparing.Comparing.all_of", raised)
+    with pytest.raises(OutboxError):
+        verified(world)
+    last = world.reindexing().verify.last_results()[0]
+    assert last["status"] == "failed"
+    assert "the disk is full" in last["error"]

@@ -1,0 +1,78 @@
+"""What counts as drift, and how much of it a report keeps."""
+
+import pytest
+
+from outbox.policy.drift import NO_SOURCE, Finding, Held, Key, Kind, Report, Truth, fields_of, judge, look_of
+from outbox.policy.naming import Naming
+
+KEY = Key("article", "1")
+BODY = '{"title": "x"}'
+
+
+def held(version: int = 5, source: object = None) -> Held:
+    return Held("article:1", version, None, {"title": "x"} if source is None else source)
+
+
+@pytest.mark.parametrize(
+    ("truth", "there", "expected"),
+    [
+        (Truth(KEY, BODY, 5), held(), None),
+        (Truth(KEY, BODY, 5), None, Kind.MISSING),
+        (Truth(KEY, BODY, 6), held(5), Kind.STALE),
+        (Truth(KEY, BODY, 6), held(5, {"title": "y"}), Kind.STALE),
+        (Truth(KEY, BODY, 5), held(5, {"title": "y"}), Kind.DIFFERENT),
+        (Truth(KEY, BODY, 5), held(7, {"title": "y"}), Kind.DIFFERENT),  # a hand edit raises the version
+        (Truth(KEY, BODY, 5), held(7), None),  # a repaired hand edit
+        (Truth(KEY, BODY, None), held(0), None),  # the view names no version
+        (Truth(KEY, BODY, 5), held(5, NO_SOURCE), None),
+        (Truth(KEY, BODY, 6), held(5, NO_SOURCE), Kind.STALE),
+        (Truth(KEY), held(), Kind.ORPHANED),
+        (Truth(KEY), None, None),
+        (Truth(KEY, foreign="nobody knows"), held(), Kind.UNKNOWN),
+        (Truth(KEY, foreign="nobody knows"), None, None),
+    ],
+)
+def test_verdicts(truth: Truth, there: Held | None, expected: Kind | None) -> None:
+    assert judge(truth, there) is expected
+
+
+def test_two_looks_are_alike_only_when_both_sides_stood_still() -> None:
+    first = look_of(Truth(KEY, BODY, 5), held(4))
+    assert look_of(Truth(KEY, BODY, 5), held(4)) == first
+    assert look_of(Truth(KEY, BODY, 6), held(4)) != first
+    assert look_of(Truth(KEY, '{"title":"z"}', 5), held(4)) != first
+    assert look_of(Truth(KEY, BODY, 5), held(5)) != first
+    assert look_of(Truth(KEY, BODY, 5), None) != first
+
+
+def test_fields_are_named_only_where_both_sides_have_a_document() -> None:
+    assert fields_of(Truth(KEY, BODY), held(5, {"title": "y", "n": 1})) == ("n", "title")
+    assert fields_of(Truth(KEY, BODY), None) == ()
+    assert fields_of(Truth(KEY, BODY), held(5, NO_SOURCE)) == ()
+
+
+def test_a_report_counts_all_and_keeps_a_hundred() -> None:
+    report = Report()
+    for n in range(1000):
+        report.found(Finding(Kind.ORPHANED, "i", str(n), KEY, fields=(f"field{n}",)))
+        report.cannot_read(KEY, "why")
+    assert report.drift == 1000
+    assert [len(each) for each in (report.first[Kind.ORPHANED], report.first_unreadable, report.fields)] == [100] * 3
+    assert not report.conclusive
+
+
+@pytest.mark.parametrize(
+    ("composed", "id", "expected"),
+    [
+        (True, "article:1", [Key("article", "1")]),
+        (True, "article:a:b", [Key("article", "a:b")]),
+        (True, "article:", []),
+        (True, ":1", []),
+        (True, "plain", []),
+        (False, "plain", [Key("article", "plain"), Key("comment", "plain")]),
+    ],
+)
+def test_an_id_tells_which_entities_it_may_mean(composed: bool, id: str, expected: list[Key]) -> None:
+    naming = Naming(composed, lambda _: "i")
+    assert naming.keys_of(id, ("article", "comment")) == expected
+    assert all(naming.id_of(key) == id for key in expected)
