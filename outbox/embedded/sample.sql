@@ -37,7 +37,7 @@ $fn$;
 create or replace function outbox_sample.title_of(topic text) returns text
 language sql volatile as $fn$
     select format(outbox_sample.one_of(array['A short history of %s', 'How to fall in love with %s', 'Ten mistakes with %s',
-        'The quiet return of %s', 'What nobody tells you about %s', '%s for beginners', 'A year of %s']), topic)
+        'The quiet return of %s', 'What nobody tells you about %s', 'Notes on %s for beginners', 'A year of %s']), topic)
 $fn$;
 
 create or replace function outbox_sample.publish(n int default 1) returns void

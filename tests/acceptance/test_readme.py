@@ -1,0 +1,113 @@
+"""The README's own words, run: the five minutes with your own table, the library, the links, the commands it names."""
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+import typer.main
+from elasticsearch import Elasticsearch
+
+from outbox.cli.menu import app
+from tests.fixtures.processes import ROOT, StartProcess, clean_environment
+from tests.fixtures.waiting import eventually
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```(\w+) test=([\w-]+)( background)?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def blocks(name: str) -> list[tuple[str, bool, str]]:
+    """Language, whether it runs beside the others, and text of every block of this test, in order."""
+    return [(m[1], bool(m[3]), m[4]) for m in BLOCK.finditer(README) if m[2] == name]
+
+
+@pytest.fixture
+def environment(
+    empty_database: str, elastic_url: str, absent_index: str, tmp_path: Path, free_port: object
+) -> dict[str, str]:
+    """What the reader has exported, and `outbox` on the PATH."""
+    program = tmp_path / "outbox"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m outbox "$@"\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    assert callable(free_port)
+    return {
+        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+        "DATABASE_URL": empty_database,
+        "ELASTIC_URL": elastic_url,
+        "ELASTIC_INDEX": absent_index,
+        "OUTBOX_METRICS_PORT": str(free_port()),
+    }
+
+
+def shell(text: str, environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", text],
+        cwd=ROOT,
+        env=clean_environment(environment),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_your_own_table_is_plugged_in_by_the_readme_alone(
+    start_process: StartProcess, environment: dict[str, str], es: Elasticsearch
+) -> None:
+    said = ""
+    for language, background, text in blocks("own-table"):
+        if background:
+            start_process(["bash", "-c", f"exec {text.strip()}"], **environment).wait_for_line("worker.started")
+        elif language == "sql":
+            with psycopg.connect(environment["DATABASE_URL"], autocommit=True) as connection:
+                connection.execute(text.encode())
+        else:
+            said = shell(text, environment)
+    promised = json.loads(re.search(r"```json\n(.*?)```", README, re.DOTALL)[1])  # type: ignore[index]
+    assert json.loads(said.splitlines()[-1]) == promised
+    index = environment["ELASTIC_INDEX"]
+    assert not es.exists(index=index, id="article:2")
+    for id in ("article:3", "article:4"):
+        eventually(lambda id=id: es.exists(index=index, id=id), within=30, what=id)  # type: ignore[misc]
+
+
+def test_the_library_example_runs_as_it_stands(database: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("create table articles (id bigint primary key, title text, price numeric)")
+        connection.execute(
+            "insert into search_outbox_events (entity_type, entity_id, op, status, error_reason, error)"
+            " values ('article', '9', 'upsert', 'failed', 'es_rejected_document', 'does not fit')"
+        )
+        ((_, _, text),) = blocks("library")
+        names: dict[str, object] = {"database_url": database}
+        exec(compile(text, "README.md", "exec"), names)
+        assert "does not fit" in capsys.readouterr().out
+        rows = connection.execute("select entity_id, status from search_outbox_events order by 1").fetchall()
+    assert rows == [("5", "pending"), ("9", "pending")]
+    assert names["total"] == 0
+
+
+def test_every_command_that_the_documents_name_is_there() -> None:
+    known = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        named = {m[1] for m in re.finditer(r"`outbox ([a-z-]+)", text)}
+        assert named <= known, f"{name}: {named - known}"
+
+
+@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_and_paths_in_the_documents_lead_somewhere(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    links = [m[1] for m in re.finditer(r"\]\((?!https?:)([^)#]+)", text)]
+    paths = [
+        m[1] for m in re.finditer(r"`((?:outbox|sql|scripts|tests|docs|labs|deploy|grafana|bench)/[\w./]*)`", text)
+    ]
+    missing = [path for path in {*links, *paths} if not (ROOT / path).exists()]
+    assert missing == []
