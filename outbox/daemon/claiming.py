@@ -97,41 +97,45 @@ class Claimer:
             return self._ask(lane, self.orders.fresh(1))
         others = self.gate.paused_targets() - {target}
         for kind in self.kinds.claimable(others):
-            if target in (EVERYTHING, self.kinds.index_of(kind)) and (claimed := self._of_kind(lane, kind, 1)):
+            if target in (EVERYTHING, self.kinds.index_of(kind)) and (claimed := self._fresh(lane, kind, 1)):
                 return claimed
         return None
 
     def _claim(self, lane: int, paused: frozenset[str]) -> Claimed | None:
         if not self.kinds.by_type:
-            return self._suspects(lane, None) or self._ask(lane, self.orders.fresh(self.limit()))
+            return self._of_kind(lane, None)
         kinds = self.kinds.claimable(paused)
         turn = self._turn.get(lane, lane)  # lanes begin at different types, so that one type cannot keep all of them
         for step in range(len(kinds)):
             kind = kinds[(turn + step) % len(kinds)]
-            claimed = self._suspects(lane, kind) or self._of_kind(lane, kind, self.limit())
+            claimed = self._of_kind(lane, kind)
             if claimed is not None:
                 self._turn[lane] = turn + step + 1
                 return claimed
         return None
 
-    def _of_kind(self, lane: int, kind: str, limit: int) -> Claimed | None:
-        order = self.orders.fresh(limit, kind)
-        return self._ask(lane, order, quota=self.kinds.limited(kind))
-
-    def _suspects(self, lane: int, kind: str | None) -> Claimed | None:
-        """Every other batch of a type in the first lane may be one of suspects: they neither starve nor hold up the
-        rest."""
+    def _of_kind(self, lane: int, kind: str | None) -> Claimed | None:
+        """In the first lane every other batch may be one of suspects: they neither starve nor hold up the rest."""
         if lane != 0:
-            return None
+            return self._fresh(lane, kind, self.limit())
         if kind in self._fresh_next:
             self._fresh_next.remove(kind)
-            return None
+            return self._fresh(lane, kind, self.limit()) or self._suspects(lane, kind)
+        return self._suspects(lane, kind) or self._fresh(lane, kind, self.limit())
+
+    def _fresh(self, lane: int, kind: str | None, limit: int) -> Claimed | None:
+        return self._ask(lane, self.orders.fresh(limit, kind), quota=self._limited(kind))
+
+    def _suspects(self, lane: int, kind: str | None) -> Claimed | None:
         for order in self.orders.suspects(kind):
-            claimed = self._ask(lane, order, quota=kind is not None and self.kinds.limited(kind))
+            claimed = self._ask(lane, order, quota=self._limited(kind))
             if claimed is not None:
                 self._fresh_next.add(kind)
                 return claimed
         return None
+
+    def _limited(self, kind: str | None) -> bool:
+        return kind is not None and self.kinds.limited(kind)
 
     def _ask(self, lane: int, order: ClaimOrder, *, quota: bool = False) -> Claimed | None:
         started = time.monotonic()
