@@ -1,0 +1,259 @@
+"""Taking rows back on real PostgreSQL: leases that ran out, strays without a lease, and who counts as crashed."""
+
+import os
+import socket
+import subprocess
+import threading
+import time
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from outbox.daemon.reclaimer import Reclaimer
+from outbox.facts import DatabaseLost, Fact, Reclaimed
+from outbox.policy.settle import DONE
+from outbox.ports import Claimed
+from outbox.store.workers import RECLAIM_KEY
+from tests.fixtures.events import Time
+from tests.fixtures.queue import Queue, alive, dead
+
+HERE = socket.gethostname()
+
+
+class Watch:
+    """A reclaimer on this queue; its own clock, so that it can have been connected for long."""
+
+    def __init__(self, queue: Queue, heartbeat_seconds: float = 1.0, **options: Any) -> None:
+        self.facts: list[Fact] = []
+        self.clock = Time()
+        self.reclaimer = Reclaimer(queue.reclaims(**options), self.facts.append, self.clock, 5.0, heartbeat_seconds)
+        self.reclaimer._next_sweep = 10.0**9
+        self.reclaimer._connected_since = self.clock.now - 100
+
+    def reclaimed(self) -> tuple[int, int, int]:
+        self.facts.clear()
+        self.reclaimer.pass_once()
+        found = [fact for fact in self.facts if isinstance(fact, Reclaimed)]
+        return (found[0].count, found[0].abandoned, found[0].failed) if found else (0, 0, 0)
+
+
+def dead_pid() -> int:
+    with subprocess.Popen(["true"]) as child:
+        child.wait()
+    return child.pid
+
+
+def a_batch(queue: Queue, rows: int = 3, worker: str = "w1", start: UUID | None = None) -> Claimed:
+    for _ in range(rows):
+        queue.produce()
+    return queue.claim(queue.store(worker, start_id=start))
+
+
+def enrol(queue: Queue, worker: str = "w1", host: str = "far", pid: int = 1) -> UUID:
+    start = uuid4()
+    about = {"host": host, "pid": pid, "version": "1", "heartbeat_seconds": 1.0, "entity_types": []}
+    assert queue.worker(worker, start).register(about, None)
+    return start
+
+
+def silence(queue: Queue, worker: str = "w1") -> None:
+    queue.connection.execute(
+        "update search_outbox_workers set heartbeat_at = now() - interval '10 seconds' where worker_id = %s", [worker]
+    )
+
+
+def test_a_lease_that_lives_is_left_alone(queue: Queue) -> None:
+    a_batch(queue)
+    assert Watch(queue).reclaimed() == (0, 0, 0)
+    assert queue.counts() == {"processing": 3}
+
+
+def test_rows_of_a_lease_that_ran_out_come_back_pending_with_their_attempt_spent(queue: Queue) -> None:
+    claimed = a_batch(queue)
+    queue.expire(claimed.token)
+    assert Watch(queue).reclaimed()[0] == 3
+    rows = queue.rows()
+    assert {(row.status, row.attempts, row.owner, row.lease_until) for row in rows} == {("pending", 1, None, None)}
+    assert {row.lease_token for row in rows} == {claimed.token}, "the last token stays"
+    assert queue.leases() == 0
+
+
+def test_a_lease_that_is_renewed_for_ever_ends_at_max_processing(queue: Queue) -> None:
+    claimed = a_batch(queue)
+    queue.connection.execute("update search_outbox_leases set started_at = now() - interval '61 seconds'")
+    assert queue.store().renew(claimed.token)
+    assert Watch(queue, max_processing_seconds=60.0).reclaimed()[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("evidence", "abandoned"),
+    [
+        ("beats", 0),
+        ("silent", 1),
+        ("replaced", 1),
+        ("pid dead here", 1),
+        ("pid alive here", 0),
+        ("left", 0),
+        ("unknown", 1),
+    ],
+)
+def test_only_the_rows_of_a_worker_that_was_killed_count_as_abandoned(
+    queue: Queue, evidence: str, abandoned: int
+) -> None:
+    where = {"pid dead here": (HERE, dead_pid()), "pid alive here": (HERE, os.getpid())}.get(evidence, ("far", 1))
+    start = uuid4() if evidence == "unknown" else enrol(queue, "w1", *where)
+    a_batch(queue, 1, "w1", start)
+    queue.expire()
+    if evidence == "silent":
+        silence(queue)
+    elif evidence == "left":
+        queue.worker("w1", start).leave()
+        silence(queue)
+    elif evidence == "replaced":
+        silence(queue)
+        enrol(queue, "w1")
+    assert Watch(queue).reclaimed() == (1, abandoned, 0)
+    assert queue.rows()[0].abandoned_count == abandoned
+
+
+def test_an_outage_of_the_database_is_not_a_crash(queue: Queue) -> None:
+    """Everyone was silent for longer than three intervals; whoever reclaims was cut off as well."""
+    start = enrol(queue)
+    a_batch(queue, 3, "w1", start)
+    watch = Watch(queue)
+    queue.expire()
+    silence(queue)
+    watch.reclaimer.handle(DatabaseLost("lane-0", "gone"))
+    assert watch.reclaimed() == (3, 0, 0)
+    assert {row.abandoned_count for row in queue.rows()} == {0}
+
+
+def test_a_large_lease_is_taken_back_in_bounded_steps(queue: Queue) -> None:
+    queue.produce_many(1_200)
+    queue.claim(limit=1_200)
+    queue.expire()
+    reclaims = queue.reclaims(rows_a_step=500)
+    assert [reclaims.step(dead).rows for _ in range(4)] == [500, 500, 200, 0]
+    assert queue.leases() == 0
+    assert queue.counts() == {"pending": 1_200}
+
+
+def test_twenty_five_leases_are_all_taken_back_in_one_pass(queue: Queue) -> None:
+    for _ in range(25):
+        a_batch(queue, 2)
+    queue.expire()
+    assert Watch(queue).reclaimed()[0] == 50
+    assert queue.leases() == 0
+
+
+def test_only_one_process_reclaims_at_a_time(queue: Queue, database: str) -> None:
+    a_batch(queue)
+    queue.expire()
+    with psycopg.connect(database) as other:
+        other.execute("select pg_advisory_xact_lock(%s)", [RECLAIM_KEY])
+        assert Watch(queue).reclaimed() == (0, 0, 0)
+    assert Watch(queue).reclaimed()[0] == 3
+
+
+def test_a_row_that_someone_holds_is_taken_back_in_the_next_pass(queue: Queue, database: str) -> None:
+    claimed = a_batch(queue)
+    queue.expire()
+    held = claimed.events[1].id
+    with psycopg.connect(database) as person:
+        person.execute("select from search_outbox_events where id = %s for update", [held])
+        assert Watch(queue).reclaimed()[0] == 2
+        assert queue.leases() == 1
+    assert Watch(queue).reclaimed()[0] == 1
+    assert (queue.leases(), queue.counts()) == (0, {"pending": 3})
+
+
+def test_a_lease_whose_rows_are_all_settled_already_is_only_closed(queue: Queue) -> None:
+    claimed = a_batch(queue, 1)
+    queue.connection.execute("update search_outbox_events set status = 'done'")
+    queue.expire(claimed.token)
+    assert queue.reclaims().step(dead).rows == 0
+    assert (queue.leases(), queue.counts()) == (0, {"done": 1})
+
+
+def test_the_rows_of_a_lease_that_another_batch_holds_now_are_not_touched(queue: Queue) -> None:
+    """The old lease row is still there, as after a crash between two steps; the rows have a new token."""
+    claimed = a_batch(queue, 1)
+    queue.connection.execute("create table kept as select * from search_outbox_leases")
+    queue.expire(claimed.token)
+    queue.reclaims().step(alive)
+    queue.connection.execute("insert into search_outbox_leases select * from kept")
+    mine = queue.claim(queue.store("w2"))
+    queue.expire(claimed.token)
+    queue.reclaims().step(dead)
+    row = queue.row(mine.events[0].id)
+    assert (row.status, row.lease_token, row.abandoned_count) == ("processing", mine.token, 0)
+
+
+def test_rows_set_to_processing_by_hand_are_swept_up(queue: Queue) -> None:
+    stray, leased = queue.produce(), None
+    queue.connection.execute("update search_outbox_events set status = 'processing'")
+    queue.produce()
+    leased = queue.claim().events[0].id
+    assert queue.reclaims().sweep() == 1
+    assert (queue.row(stray).status, queue.row(leased).status) == ("pending", "processing")
+
+
+def test_a_stray_row_whose_lease_still_has_time_is_waited_for(queue: Queue) -> None:
+    queue.produce()
+    queue.connection.execute(
+        "update search_outbox_events set status = 'processing', lease_until = now() + interval '1 minute'"
+    )
+    assert queue.reclaims().sweep() == 0
+
+
+def test_a_million_pending_rows_cost_a_reclaim_nothing(queue: Queue) -> None:
+    """Here a hundred thousand, and what PostgreSQL says it touched."""
+    queue.produce_many(100_000, payload=None)
+    a_batch_token = queue.claim(limit=10).token
+    queue.expire(a_batch_token)
+    before = touched(queue)
+    assert queue.reclaims().step(dead).rows == 10
+    assert touched(queue) - before < 1_500
+
+
+def touched(queue: Queue) -> int:
+    with queue.pool().connection() as connection:
+        connection.execute("select pg_stat_force_next_flush()")
+    queue.connection.execute("select pg_stat_clear_snapshot()")
+    return int(
+        queue.value(
+            "select heap_blks_hit + heap_blks_read from pg_statio_user_tables where relname = 'search_outbox_events'"
+        )
+    )
+
+
+def test_a_crash_while_reclaiming_leaves_everything_as_it_was(queue: Queue) -> None:
+    a_batch(queue)
+    queue.expire()
+
+    def crash(_: tuple[Any, ...]) -> bool:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        queue.reclaims().step(crash)
+    assert queue.counts() == {"processing": 3}
+    assert Watch(queue).reclaimed()[0] == 3
+
+
+def test_reclaim_against_a_settle_that_waits_for_its_commit_lets_the_settle_win(queue: Queue, database: str) -> None:
+    claimed = a_batch(queue)
+    queue.expire(claimed.token)
+    with psycopg.connect(database) as person:
+        person.execute("select from search_outbox_events where id = %s for update", [claimed.events[0].id])
+        settling = threading.Thread(
+            target=lambda: queue.store().settle(claimed.token, [(event.id, DONE) for event in claimed.events])
+        )
+        settling.start()
+        deadline = time.monotonic() + 10
+        while not queue.value("select count(*) from pg_locks where not granted") and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert queue.reclaims().step(dead).rows == 0
+    settling.join(10)
+    assert queue.counts() == {"done": 3}

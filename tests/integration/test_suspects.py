@@ -1,0 +1,104 @@
+"""Rows whose workers die: claimed apart in 50, 5 and 1, given up at the sixth death; the others come back quickly."""
+
+from uuid import UUID
+
+from outbox.daemon.order import SUSPECT_BATCH
+from tests.fixtures.inprocess import InProcess, Parts
+from tests.fixtures.queue import Queue, dead
+from tests.fixtures.sinks import MemorySink
+
+
+def a_worker(queue: Queue) -> InProcess:
+    return InProcess(Parts(queue.store(), MemorySink()))
+
+
+def die_holding(queue: Queue, poison: UUID, worker: InProcess) -> tuple[int, bool]:
+    """Take batches as a lane does; a worker that holds the poison dies. (batches, whether one died)."""
+    batches = 0
+    while True:
+        taken = worker.claimer.take(0).claimed
+        if taken is None:
+            return batches, False
+        batches += 1
+        if any(event.id == poison for event in taken.events):
+            queue.expire(taken.token)
+            queue.reclaims().step(dead)
+            return batches, True
+        worker.projector.project(taken, 0)
+        worker.clock.passes(1)
+
+
+def test_one_poisonous_row_among_five_hundred_is_found_in_six_deaths_and_the_others_are_done(queue: Queue) -> None:
+    queue.produce_many(499)
+    poison = queue.produce("poison")
+    deaths, sizes = 0, []
+    for _ in range(10):
+        worker = a_worker(queue)
+        before = queue.counts().get("done", 0)
+        _, died = die_holding(queue, poison, worker)
+        deaths += died
+        sizes.append(queue.counts().get("done", 0) - before)
+        if not died:
+            break
+    row = queue.row(poison)
+    assert deaths == 6
+    assert queue.counts() == {"done": 499, "failed": 1}
+    assert (row.error_reason, row.error_code, row.dead_reason) == (
+        "crash_suspect",
+        "OUTBOX_PRECONDITION_FAILED",
+        "crash_suspect",
+    )
+    assert (row.abandoned_count, row.attempts, row.next_retry_at) == (6, 6, None)
+    assert "claimed alone" in row.error
+    assert row.error_fingerprint
+
+
+def test_its_last_three_deaths_are_alone(queue: Queue) -> None:
+    queue.produce_many(200, abandoned_count=3)
+    worker = a_worker(queue)
+    seen = []
+    for _ in range(6):
+        taken = worker.claimer.take(0).claimed
+        assert taken is not None
+        seen.append(len(taken.events))
+        worker.projector.project(taken, 0)
+        worker.clock.passes(1)
+    assert set(seen) == {1}
+    assert SUSPECT_BATCH == {1: 50, 2: 5, 3: 1}
+
+
+def test_a_killed_workers_thousand_rows_are_back_in_twenty_batches(queue: Queue) -> None:
+    queue.produce_many(1_000, abandoned_count=1)
+    worker = a_worker(queue)
+    batches, died = die_holding(queue, UUID(int=0), worker)
+    assert (batches, died) == (20, False)
+    assert queue.counts() == {"done": 1_000}
+
+
+def test_suspects_that_get_through_are_done_and_stay_marked_for_the_record(queue: Queue) -> None:
+    id = queue.produce(abandoned_count=2)
+    worker = a_worker(queue)
+    die_holding(queue, UUID(int=0), worker)
+    assert (queue.row(id).status, queue.row(id).abandoned_count) == ("done", 2)
+
+
+def test_a_suspect_that_waits_for_a_retry_is_not_claimed_before_it_is_due(queue: Queue) -> None:
+    queue.produce(abandoned_count=1, next_retry_at="2999-01-01")
+    assert queue.claim(suspects=1).events == []
+    queue.make_due()
+    assert len(queue.claim(suspects=1).events) == 1
+
+
+def test_pending_by_hand_and_replay_forget_the_deaths(queue: Queue) -> None:
+    id = queue.produce(abandoned_count=6, status="failed", attempts=6)
+    queue.connection.execute("update search_outbox_events set status = 'pending' where id = %s", [id])
+    (event,) = queue.claim().events
+    assert (event.abandoned_count, event.attempts) == (0, 1)
+
+
+def test_a_clean_release_is_no_death(queue: Queue) -> None:
+    queue.produce()
+    store = queue.store()
+    claimed = queue.claim(store)
+    store.release(claimed.token)
+    assert queue.claim(store).events[0].abandoned_count == 0
