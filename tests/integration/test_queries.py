@@ -23,21 +23,17 @@ STATES = rf"(?:{'|'.join(Status)})(?: \| (?:{'|'.join(Status)}))*"
 ARROW = re.compile(rf"\b({STATES}) -> ({STATES})")
 
 
-# psycopg sends the type along with these; a bare PREPARE has to guess.
+# psycopg sends the type of a timedelta along; a bare PREPARE has to guess. All else must be clear from the text, because
+# None has no type.
 SPAN = re.compile(r"(clock_timestamp\(\)\)?\s*[-+]\s*)%\((\w+)\)s(?!::)")
-TYPED = {"tokens": "float8", "n": "int", "rate": "float8"}
 
 
 def prepared_text(text: str) -> str:
     """psycopg's placeholders as PostgreSQL's own; names that a store fills in become plain ones."""
     numbers: dict[str, int] = {}
 
-    def number(match: re.Match[str]) -> str:
-        cast = f"::{TYPED[match[1]]}" if match[1] in TYPED else ""
-        return f"${numbers.setdefault(match[1], len(numbers) + 1)}{cast}"
-
     text = SPAN.sub(r"\1%(\2)s::interval", text)
-    text = PLACEHOLDER.sub(number, text).replace("%%", "%")
+    text = PLACEHOLDER.sub(lambda m: f"${numbers.setdefault(m[1], len(numbers) + 1)}", text).replace("%%", "%")
     return re.sub(r"\{(\w+)\}", lambda m: {"view": "a_view"}.get(m[1], "text"), text)
 
 

@@ -306,12 +306,12 @@ select coalesce(sum((counts ->> %(entity_type)s)::int), 0)::int from search_outb
 -- name: spend_quota
 -- Takes n tokens out of the bucket, after the claim said how many it needs.
 update search_outbox_quotas
-   set tokens = %(tokens)s - %(n)s, refilled_at = clock_timestamp()
+   set tokens = %(tokens)s::real - %(n)s::int, refilled_at = clock_timestamp()
  where entity_type = %(entity_type)s
 
 -- name: put_quota
 -- The limits as this daemon's settings have them; the last one started wins.
 insert into search_outbox_quotas (entity_type, max_in_flight, rate, tokens, refilled_at)
-values (%(entity_type)s, %(max_in_flight)s, %(rate)s, coalesce(%(rate)s, 0), clock_timestamp())
+values (%(entity_type)s, %(max_in_flight)s, %(rate)s::real, coalesce(%(rate)s::real, 0), clock_timestamp())
 on conflict (entity_type) do update
    set max_in_flight = excluded.max_in_flight, rate = excluded.rate
