@@ -1,0 +1,158 @@
+"""Pauses on real PostgreSQL: an operator's word, by all daemons and by type, and what the gate makes of it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outbox.daemon.claiming import Kinds
+from outbox.daemon.upkeep import Upkeep
+from outbox.facts import BrakeOff, OperatorPaused, OperatorResumed, SinkProbed, VersionAhead
+from tests.fixtures.inprocess import InProcess, Parts
+from tests.fixtures.queue import Queue
+from tests.fixtures.sinks import MemorySink
+
+BY_TYPE = Path(__file__).parents[2] / "sql" / "optional" / "by_type.sql"
+
+
+class Daemon:
+    """A worker with its upkeep, stepped by hand."""
+
+    def __init__(self, queue: Queue, *, indexed: bool = False) -> None:
+        self.kinds = Kinds(indexed=indexed)
+        self.sink = MemorySink()
+        store = queue.store()
+        self.worker = InProcess(Parts(store, self.sink, kinds=self.kinds))
+        self.upkeep = Upkeep(
+            queue.worker(),
+            self.worker.gate,
+            self.worker.judge,
+            self.kinds,
+            store.open_types,
+            ["articles"],
+            self.sink.probe,
+            self.worker.facts.append,
+            self.worker.clock,
+            lambda: True,
+        )
+
+    def second(self) -> None:
+        """One second of a daemon's life: its upkeep, then a few steps of its lane."""
+        self.upkeep.pass_once()
+        for _ in range(3):
+            self.worker.lane.step()
+        self.worker.clock.passes(1)
+
+
+def say(queue: Queue, scope: str, kind: str = "pause", **values: Any) -> None:
+    queue.connection.execute(
+        "insert into search_outbox_controls (scope, kind, paused_by, reason, until)"
+        " values (%(scope)s, %(kind)s, 'ann', 'upgrade', %(until)s)",
+        {"scope": scope, "kind": kind, "until": None, **values},
+    )
+
+
+def unsay(queue: Queue) -> None:
+    queue.connection.execute("delete from search_outbox_controls")
+
+
+@pytest.fixture
+def twins(queue: Queue) -> None:
+    for statement in BY_TYPE.read_text(encoding="utf-8").split(";"):
+        if "create index" in statement:
+            queue.connection.execute(statement.encode())
+
+
+def test_a_pause_of_everything_is_obeyed_by_every_daemon_within_its_next_second(queue: Queue) -> None:
+    daemons = [Daemon(queue), Daemon(queue)]
+    say(queue, "*")
+    for daemon in daemons:
+        daemon.second()
+    queue.produce_many(10)
+    for daemon in daemons:
+        daemon.second()
+        assert [fact.scope for fact in daemon.worker.of(OperatorPaused)] == ["*"]
+    assert queue.counts() == {"pending": 10}
+    unsay(queue)
+    for daemon in daemons:
+        daemon.second()
+        assert [fact.scope for fact in daemon.worker.of(OperatorResumed)] == ["*"]
+    assert queue.counts() == {"done": 10}
+
+
+def test_a_pause_that_has_an_end_ends(queue: Queue) -> None:
+    daemon = Daemon(queue)
+    say(queue, "*", until="2020-01-01")
+    queue.produce_many(3)
+    daemon.second()
+    assert queue.counts() == {"done": 3}
+
+
+def test_a_pause_of_one_type_stops_that_type_and_no_other(queue: Queue, twins: None) -> None:
+    daemon = Daemon(queue, indexed=True)
+    say(queue, "type:author")
+    queue.produce_many(5)
+    queue.produce_many(5, entity_type="author")
+    for _ in range(3):
+        daemon.second()
+    assert {row.entity_type for row in queue.rows("status = 'done'")} == {"article"}
+    assert len(queue.rows("status = 'pending'")) == 5
+    unsay(queue)
+    for _ in range(3):
+        daemon.second()
+    assert queue.counts() == {"done": 10}
+
+
+def test_a_type_that_first_comes_while_another_is_paused_is_found(queue: Queue, twins: None) -> None:
+    daemon = Daemon(queue, indexed=True)
+    say(queue, "type:author")
+    daemon.second()
+    queue.produce(entity_type="new")
+    daemon.second()
+    assert queue.counts() == {"done": 1}
+
+
+def test_an_operators_word_lifts_the_brake_of_one_fingerprint(queue: Queue) -> None:
+    daemon = Daemon(queue)
+    for _ in range(120):
+        queue.produce(op="not-a-real-op")
+    daemon.second()
+    assert queue.counts() == {"failed": 50, "pending": 70}
+    fingerprint = queue.rows("status = 'failed'")[0].error_fingerprint
+    say(queue, f"let_fail:{fingerprint}", "let_fail")
+    queue.make_due()
+    daemon.second()
+    assert queue.counts() == {"failed": 120}
+    assert [fact.fingerprint for fact in daemon.worker.of(BrakeOff)] == [fingerprint]
+
+
+def test_a_version_that_nobody_knows_is_said_once_and_one_that_the_table_knows_is_not(queue: Queue) -> None:
+    daemon = Daemon(queue)
+    daemon.sink.documents[("articles", "article:hand")] = (10**9, b"{}")
+    daemon.sink.documents[("articles", "article:known")] = (10**9 + 5, b"{}")
+    queue.produce("known", event_version=10**9 + 5, status="done")
+    queue.produce("hand")
+    queue.produce("known")
+    for _ in range(4):
+        daemon.second()
+    (ahead,) = daemon.worker.of(VersionAhead)
+    assert (ahead.entity_id, ahead.current) == ("hand", 10**9)
+    assert queue.counts() == {"done": 3}
+
+
+def test_a_version_that_the_sequence_has_handed_out_is_not_ahead(queue: Queue) -> None:
+    """Its event may be on its way still: no query is spent on it."""
+    daemon = Daemon(queue)
+    queue.connection.execute("select setval('search_outbox_version', 5000)")
+    daemon.sink.documents[("articles", "article:a")] = (4_000, b"{}")
+    queue.produce("a", event_version=1)
+    for _ in range(3):
+        daemon.second()
+    assert daemon.worker.of(VersionAhead) == []
+
+
+def test_an_idle_daemon_still_looks_at_its_target_every_ten_seconds(queue: Queue) -> None:
+    daemon = Daemon(queue)
+    for _ in range(25):
+        daemon.second()
+    assert 2 <= len(daemon.worker.of(SinkProbed)) <= 4
