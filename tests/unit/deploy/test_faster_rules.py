@@ -1,0 +1,47 @@
+"""The rules that labs and tests run on: the shipped ones, only faster."""
+
+import pytest
+import yaml
+
+from labs.prometheus import faster
+from tests.fixtures.deployment import RULES
+
+
+def quick(expression: str, speed: float = 60, **more: str) -> dict[str, str]:
+    rule = {"alert": "A", "expr": expression, **more}
+    made = yaml.safe_load(faster(yaml.safe_dump({"groups": [{"name": "g", "rules": [rule]}]}), speed))
+    found: dict[str, str] = made["groups"][0]["rules"][0]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("rate(outbox_processed_total[5m]) == 0", "rate(outbox_processed_total[5000ms]) == 0"),
+        ("lag:x:max >= lag:x:max offset 10m", "lag:x:max >= lag:x:max offset 10000ms"),
+        # A count is no age.
+        ("projection:outbox_lag_events:max > 100", "projection:outbox_lag_events:max > 100"),
+        ("projection:outbox_oldest_age_seconds:max > 300", "projection:outbox_oldest_age_seconds:max > 5"),
+        # The sampler rests up to 30 s whatever the speed of the rules.
+        ("time() - outbox_sample_timestamp_seconds > 120", "time() - outbox_sample_timestamp_seconds > 35"),
+        # A share of events within 30 s stays what it is.
+        ('rate(b{le="30.0"}[1h]) > 14.4 * 0.01', 'rate(b{le="30.0"}[60000ms]) > 14.4 * 0.01'),
+        # The name of a recorded series is no duration.
+        ("projection:outbox_late:ratio_rate5m > 1", "projection:outbox_late:ratio_rate5m > 1"),
+    ],
+)
+def test_durations_and_ages_shrink_and_nothing_else(given: str, expected: str) -> None:
+    assert quick(given)["expr"] == expected
+
+
+def test_waiting_times_shrink() -> None:
+    rule = quick("up == 0", **{"for": "5m", "keep_firing_for": "1h"})
+    assert (rule["for"], rule["keep_firing_for"]) == ("5000ms", "60000ms")
+
+
+def test_at_speed_one_the_rules_are_the_shipped_ones_but_for_the_way_durations_are_written() -> None:
+    for path in RULES:
+        same = yaml.safe_load(faster(path.read_text(), 1))
+        names = [rule.get("alert") or rule["record"] for group in same["groups"] for rule in group["rules"]]
+        shipped = yaml.safe_load(path.read_text())
+        assert names == [rule.get("alert") or rule["record"] for group in shipped["groups"] for rule in group["rules"]]
