@@ -93,9 +93,16 @@ def read_place(text: str, wanted: Sequence[Place]) -> Place:
         if place is None:
             raise ValueError(shelf)
         if place.shelf is Shelf.OPEN:
-            return replace(place, before_seq=int(rest))
+            return replace(place, before_seq=_seq(rest))
         at, _, id = rest.rpartition(":")
         read = datetime.fromisoformat(at)
         return replace(place, before=(read if read.tzinfo else read.replace(tzinfo=UTC), UUID(id)))
     except ValueError:
         raise UsageError("that is no place in this list: use the one that the page before has named") from None
+
+
+def _seq(text: str) -> int:
+    """A number that PostgreSQL can compare: digits beyond its bigint are nobody's."""
+    if not (text.isascii() and text.isdecimal()) or (seq := int(text[:20])) > _LAST_SEQ:
+        raise ValueError(text)
+    return seq

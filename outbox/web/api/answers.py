@@ -236,7 +236,7 @@ class Pause(BaseModel):
 
     scope: str = Field(description="`*`, `type:NAME` or `let_fail:FINGERPRINT`.")
     kind: str
-    paused_by: str
+    by: str
     reason: str
     at: datetime
     until: datetime | None = None

@@ -172,6 +172,6 @@ def attention(status: Status) -> list[Attention]:
         if row["kind"] == "pause":
             scope = "Everything" if row["scope"] == "*" else str(row["scope"]).removeprefix("type:")
             found.append(
-                Attention("warn", f"{scope} is paused", f"by {row['paused_by']}: {row['reason']}", "#pauses", "Pauses")
+                Attention("warn", f"{scope} is paused", f"by {row['by']}: {row['reason']}", "#pauses", "Pauses")
             )
     return found

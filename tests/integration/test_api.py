@@ -1,0 +1,325 @@
+"""The API over a real database: each door does what the contract says, through the services that the CLI uses too."""
+
+import csv
+import io
+import json
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from tests.fixtures.console import ACT, Served, StartConsole, post
+from tests.fixtures.failures import audit_counts, events
+from tests.fixtures.waiting import eventually
+
+
+def status_of(connection: psycopg.Connection, id: Any) -> str:
+    row = connection.execute("select status from search_outbox_events where id = %s", [id]).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def test_ops_says_how_it_is(console: Served, connection: psycopg.Connection) -> None:
+    events(connection, 3)
+    connection.execute("insert into search_outbox_events (entity_type, entity_id, op) values ('a', '1', 'delete')")
+    seen = console.client.get("/api/v1/ops").json()
+    assert seen["sentence"].startswith("No projector runs")
+    assert seen["queue"]["lag"] == 1
+    assert seen["queue"]["failed"] == 3
+    assert {"lag", "oldest_age_seconds", "stuck", "due", "rate"} <= seen["queue"].keys()
+    by_type = {row["entity_type"]: row for row in seen["by_entity_type"]}
+    assert by_type["block"]["failed"] == 3
+    assert by_type["a"]["pending"] == 1
+    assert {"pending", "processing", "done", "failed", "discarded"} <= by_type["a"].keys()
+    assert len(seen["recent_failures"]) == 3
+    assert {"rows", "next_cursor", "matched"} <= seen["recent_audit"].keys()
+    assert seen["workers"] == seen["pauses"] == []
+    assert seen["sampled_at"].endswith("Z")
+
+
+def test_recent_audit_takes_the_audit_filter_and_pages(console: Served, connection: psycopg.Connection) -> None:
+    client = console.client
+    for id in events(connection, 3):
+        assert post(client, f"/events/{id}/discard", ACT).status_code == 200
+    first = client.get("/api/v1/ops", params={"action": "EVENT_DISCARDED", "limit": 2}).json()["recent_audit"]
+    rest = client.get(
+        "/api/v1/ops", params={"action": "EVENT_DISCARDED", "limit": 2, "cursor": first["next_cursor"]}
+    ).json()["recent_audit"]
+    assert [len(first["rows"]), len(rest["rows"])] == [2, 1]
+    assert first["matched"] == 3
+    assert client.get("/api/v1/ops", params={"actor": "nobody"}).json()["recent_audit"]["rows"] == []
+
+
+def test_lists_page_without_gaps_or_repeats(console: Served, connection: psycopg.Connection) -> None:
+    wanted = {str(id) for id in events(connection, 7)}
+    seen: list[str] = []
+    cursor = None
+    while True:
+        params = {"limit": 3} | ({"cursor": cursor} if cursor else {})
+        page = console.client.get("/api/v1/failed", params=params).json()
+        seen += [event["id"] for event in page["events"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert len(seen) == 7
+    assert set(seen) == wanted
+
+
+def test_events_are_found_by_state_and_filter(console: Served, connection: psycopg.Connection) -> None:
+    (done,) = events(connection, 1, status="done", entity_type="x")
+    events(connection, 2)
+    client = console.client
+    found = client.get("/api/v1/events", params={"status": "done"}).json()["events"]
+    assert [event["id"] for event in found] == [str(done)]
+    found = client.get("/api/v1/events", params={"error_reason": "es_rejected_document"}).json()["events"]
+    assert len(found) == 2
+    assert found[0]["failure_type"] == "document"
+    assert client.get("/api/v1/events", params={"ids": [str(done)]}).json()["events"][0]["status"] == "done"
+
+
+def test_one_event_is_shown_in_full_with_every_digit(console: Served, connection: psycopg.Connection) -> None:
+    payload = '{"id": 12345678901234567890123, "price": 1.10, "twice": 1, "twice": 2}'
+    (id,) = connection.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op, payload) values ('a', '1', 'upsert', %s)"
+        " returning id",
+        [payload],
+    ).fetchone() or (None,)
+    answer = console.client.get(f"/api/v1/events/{id}")
+    assert f'"payload":{payload}' in answer.text
+    seen = answer.json()
+    assert seen["payload_shown"] is True
+    assert seen["document_id"] == "a:1"
+    assert seen["attempts_log"] == seen["acts"] == seen["related"] == []
+
+
+def test_a_single_replay_is_a_batch_of_one_and_a_second_is_a_conflict(
+    console: Served, connection: psycopg.Connection
+) -> None:
+    (id,) = events(connection)
+    answer = post(console.client, f"/events/{id}/replay", ACT)
+    assert answer.status_code == 202
+    batch = answer.json()
+    assert answer.headers["location"] == f"/api/v1/replays/{batch['id']}"
+    assert (batch["total"], batch["replayed"], batch["source"], batch["requested_by"]) == (1, 1, "api", "alice")
+    assert status_of(connection, id) == "pending"
+    again = post(console.client, f"/events/{id}/replay", ACT)
+    assert again.status_code == 409
+    assert again.json()["state"] == "pending"
+    assert audit_counts(connection) == {"REPLAY_BATCH_ITEM": 1}
+
+
+@pytest.mark.parametrize("status", ["done", "processing", "discarded"])
+def test_what_cannot_be_discarded_is_a_conflict_that_names_its_state(
+    console: Served, connection: psycopg.Connection, status: str
+) -> None:
+    (id,) = events(connection, 1, status="done" if status == "processing" else status)
+    if status == "processing":
+        connection.execute(
+            "update search_outbox_events set status = 'processing', processed_at = null where id = %s", [id]
+        )
+    answer = post(console.client, f"/events/{id}/discard", ACT)
+    assert answer.status_code == 409
+    assert answer.json()["state"] == status
+    assert audit_counts(connection) == {}
+
+
+def test_a_dry_run_changes_nothing_and_says_all(console: Served, connection: psycopg.Connection) -> None:
+    events(connection, 5)
+    events(connection, 2, entity_type="order", reason="timeout", fingerprint="1111111111111111", prefix="o")
+    before = connection.execute("select * from search_outbox_events order by id").fetchall()
+    plan = post(console.client, "/failed/replay", {"dry_run": True, "limit": 6}).json()
+    assert (plan["matched"], plan["total"], plan["matched_capped"]) == (7, 6, False)
+    assert plan["by_error_reason"].keys() == {"es_rejected_document", "timeout"}
+    assert sum(plan["by_fingerprint"].values()) == 6
+    assert plan["superseded"] == 0
+    assert len(plan["sample"]) == 6
+    assert connection.execute("select * from search_outbox_events order by id").fetchall() == before
+    assert audit_counts(connection) == {}
+    assert console.client.get("/api/v1/replays").json()["replays"] == []
+
+
+def test_a_replay_by_filter_moves_the_rows_and_is_followed(console: Served, connection: psycopg.Connection) -> None:
+    ids = events(connection, 3)
+    events(connection, 2, reason="timeout", prefix="t", fingerprint="1111111111111111")
+    answer = post(console.client, "/failed/replay", {**ACT, "error_reason": "es_rejected_document"})
+    assert answer.status_code == 202
+    where = answer.headers["location"]
+    eventually(lambda: console.client.get(where).json()["replayed"] == 3, what="three replayed")
+    connection.execute(
+        "update search_outbox_events set status = 'done', processed_at = now() where id = any (%s)", [ids]
+    )
+    over = eventually(lambda: _over(console, where), within=20, what="the replay settles")
+    assert (over["status"], over["done"], over["failed_again"]) == ("settled", 3, 0)
+    assert audit_counts(connection) == {"REPLAY_BATCH_ITEM": 3, "REPLAY_BATCH_SUMMARY": 1}
+    listed = console.client.get("/api/v1/replays").json()["replays"]
+    assert [batch["id"] for batch in listed] == [over["id"]]
+
+
+def _over(console: Served, where: str) -> dict[str, Any] | None:
+    seen: dict[str, Any] = console.client.get(where).json()
+    return seen if seen["status"] in ("settled", "failed", "timeout", "cancelled") else None
+
+
+def test_exact_ids_move_and_their_number_is_the_limit(console: Served, connection: psycopg.Connection) -> None:
+    ids = events(connection, 5)
+    (discarded,) = events(connection, 1, status="discarded", prefix="d")
+    chosen = [str(ids[0]), str(ids[2]), str(discarded)]
+    answer = post(console.client, "/failed/replay", {**ACT, "ids": chosen})
+    assert answer.json()["total"] == 3
+    eventually(lambda: status_of(connection, discarded) == "pending", what="the discarded one comes back")
+    eventually(lambda: status_of(connection, ids[2]) == "pending", what="the chosen move")
+    assert [status_of(connection, id) for id in ids] == ["pending", "failed", "pending", "failed", "failed"]
+
+
+def test_an_idempotency_key_does_nothing_twice_even_after_a_restart(
+    start_console: StartConsole, connection: psycopg.Connection
+) -> None:
+    events(connection, 4)
+    body = {**ACT, "limit": 2}
+    first = post(start_console().client, "/failed/replay", body, **{"idempotency-key": "k-1"})
+    second_console = start_console()
+    again = post(second_console.client, "/failed/replay", body, **{"idempotency-key": "k-1"})
+    assert first.json()["id"] == again.json()["id"]
+    third = post(second_console.client, "/failed/replay", body, **{"idempotency-key": "k-1"})
+    assert third.headers["idempotency-replayed"] == "true"
+    other = post(second_console.client, "/failed/replay", {**body, "limit": 3}, **{"idempotency-key": "k-1"})
+    assert other.status_code == 422
+    count = connection.execute("select count(*) from search_outbox_replays").fetchone()
+    assert count == (1,)
+
+
+def test_a_key_works_on_any_post(console: Served, connection: psycopg.Connection) -> None:
+    (id,) = events(connection)
+    first = post(console.client, f"/events/{id}/discard", ACT, **{"idempotency-key": "d"})
+    again = post(console.client, f"/events/{id}/discard", ACT, **{"idempotency-key": "d"})
+    assert [first.status_code, again.status_code] == [200, 200]
+    assert first.json() == again.json()
+    assert audit_counts(connection) == {"EVENT_DISCARDED": 1}
+
+
+def test_cancel_stops_a_replay_and_a_second_cancel_is_a_conflict(
+    console: Served, connection: psycopg.Connection
+) -> None:
+    events(connection, 50)
+    started = post(console.client, "/failed/replay", {**ACT, "limit": 50, "rate": 1}).json()
+    answer = post(console.client, f"/replays/{started['id']}/cancel", ACT)
+    assert answer.json()["status"] == "cancelled"
+    assert post(console.client, f"/replays/{started['id']}/cancel", ACT).status_code == 409
+    left = connection.execute("select count(*) from search_outbox_events where status = 'failed'").fetchone()
+    assert left is not None
+    assert left[0] >= 45
+    assert post(console.client, f"/replays/{uuid4()}/cancel", ACT).status_code == 404
+
+
+def test_a_preview_pages_without_repeats_and_without_effect(console: Served, connection: psycopg.Connection) -> None:
+    events(connection, 5)
+    pages = [console.client.get("/api/v1/failed/preview", params={"page": n, "page_size": 2}).json() for n in (1, 2, 3)]
+    seen = [event["id"] for page in pages for event in page["events"]]
+    assert len(seen) == len(set(seen)) == 5
+    assert [page["matched"] for page in pages] == [5, 5, 5]
+    assert audit_counts(connection) == {}
+
+
+def test_counts_stop_at_ten_thousand(console: Served, connection: psycopg.Connection) -> None:
+    events(connection, 10_001)
+    seen = console.client.get("/api/v1/failed/preview", params={"page_size": 1}).json()
+    assert (seen["matched"], seen["matched_capped"]) == (10_000, True)
+    assert "10,000+" in console.client.get("/ops/queue/replay").text
+
+
+def test_groups_tell_what_went_wrong(console: Served, connection: psycopg.Connection) -> None:
+    events(connection, 3)
+    events(connection, 1, fingerprint="1111111111111111", reason="timeout", prefix="t", entity_type="order")
+    groups = console.client.get("/api/v1/failed/groups").json()["groups"]
+    assert [(group["count"], group["error_reason"]) for group in groups] == [
+        (3, "es_rejected_document"),
+        (1, "timeout"),
+    ]
+    assert groups[0]["sample_error"].startswith("refused")
+    only = console.client.get("/api/v1/failed/groups", params={"entity_type": "order"}).json()["groups"]
+    assert len(only) == 1
+
+
+def test_flush_needs_the_right_number_and_a_second_name(console: Served, connection: psycopg.Connection) -> None:
+    events(connection, 3)
+    body = {**ACT, "entity_type": "block", "expect": 3, "approved_by": "bob"}
+    assert post(console.client, "/failed/flush", {**body, "expect": 2}).status_code == 409
+    assert post(console.client, "/failed/flush", {**body, "approved_by": "Alice"}).status_code == 422
+    assert audit_counts(connection) == {}
+    assert post(console.client, "/failed/flush", body).json()["count"] == 3
+    assert audit_counts(connection)["FLUSH_SUMMARY"] == 1
+
+
+def test_pause_and_resume_are_seen_at_once(console: Served, connection: psycopg.Connection) -> None:
+    paused = post(console.client, "/pause", ACT)
+    assert paused.json()["scope"] == "*"
+    assert console.client.get("/api/v1/ops").json()["pauses"][0]["by"] == "alice"
+    assert post(console.client, "/resume", ACT).json() == {"resumed": True, "scope": "*"}
+    assert post(console.client, "/resume", ACT).json() == {"resumed": False, "scope": "*"}
+    one = post(console.client, "/pause", {**ACT, "entity_type": "order"})
+    assert one.status_code == 409, "without the indexes by type one type cannot be paused"
+    assert "migrate --by-type" in one.json()["detail"]
+    assert audit_counts(connection) == {"PAUSED": 1, "RESUMED": 1}
+
+
+def test_the_audit_is_exported_as_csv_json_and_ndjson(console: Served, connection: psycopg.Connection) -> None:
+    (id,) = events(connection, 1, prefix="=cmd()")
+    post(console.client, f"/events/{id}/discard", {"by": "@SUM(A1)", "reason": "<script>alert(1)</script>"})
+    table = list(csv.DictReader(io.StringIO(console.client.get("/api/v1/audit/export?format=csv").text)))
+    assert table[0]["actor"] == "'@SUM(A1)"
+    assert table[0]["entity_id"].startswith("'=cmd()")
+    rows = console.client.get("/api/v1/audit/export?format=json").json()
+    assert rows[0]["actor"] == "@SUM(A1)"
+    lines = console.client.get("/api/v1/audit/export?format=ndjson").text.splitlines()
+    assert [json.loads(line)["action"] for line in lines][:2] == ["EVENT_DISCARDED", "AUDIT_EXPORTED"]
+    assert audit_counts(connection)["AUDIT_EXPORTED"] == 3
+    name = console.client.get("/api/v1/audit/export?format=csv").headers["content-disposition"]
+    assert name.startswith('attachment; filename="outbox-audit-')
+
+
+def test_the_audit_is_pruned_after_a_dry_run(console: Served, connection: psycopg.Connection) -> None:
+    for id in events(connection, 3):
+        post(console.client, f"/events/{id}/discard", ACT)
+    body = {**ACT, "older_than_days": 0, "action": "EVENT_DISCARDED"}
+    assert post(console.client, "/audit/prune", {**body, "dry_run": True}).json()["removed"] == 3
+    assert audit_counts(connection) == {"EVENT_DISCARDED": 3}
+    assert post(console.client, "/audit/prune", body).json()["removed"] == 3
+    assert audit_counts(connection) == {"AUDIT_PRUNE_SUMMARY": 1}
+
+
+def test_statistics_are_by_type_reason_and_hour(console: Served, connection: psycopg.Connection) -> None:
+    events(connection, 3)
+    seen = console.client.get("/api/v1/stats").json()
+    assert seen["failed"] == {
+        "total": 3,
+        "by_entity_type": {"block": 3},
+        "by_reason": {"es_rejected_document": 3},
+        "by_failure_type": {"document": 3},
+    }
+    assert seen["table"] == {"block": {"document": 3}}
+
+
+def test_deliveries_are_listed_without_their_path_and_sent_again(
+    start_console: StartConsole, connection: psycopg.Connection
+) -> None:
+    served = start_console()
+    (id,) = connection.execute(
+        "insert into search_outbox_webhook_deliveries (type, url, body, status, attempts)"
+        " values ('replay.settled', 'https://hooks.example/secret-path', '{}', 'given_up', 9) returning id"
+    ).fetchone() or (None,)
+    listed = served.client.get("/api/v1/webhooks/deliveries")
+    assert "secret-path" not in listed.text
+    assert listed.json()["deliveries"][0]["status"] == "given_up"
+    assert post(served.client, f"/webhooks/deliveries/{id}/redeliver", ACT).status_code == 202
+    assert post(served.client, f"/webhooks/deliveries/{uuid4()}/redeliver", ACT).status_code == 404
+    assert audit_counts(connection) == {"WEBHOOK_REDELIVERED": 1}
+    assert served.client.get("/api/v1/webhooks/deliveries").json()["deliveries"][0]["status"] == "pending"
+
+
+def test_a_token_acts_in_its_own_name(guarded: Served, connection: psycopg.Connection) -> None:
+    one, two = events(connection, 2)
+    post(guarded.as_("operator"), f"/events/{one}/discard", {"reason": "r"})
+    post(guarded.as_("operator"), f"/events/{two}/discard", {"reason": "r", "by": "alice"})
+    rows = connection.execute("select actor, role, source from search_outbox_audit order by id").fetchall()
+    assert rows == [("olga", "operator", "api"), ("olga for alice", "operator", "api")]
