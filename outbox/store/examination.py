@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import psycopg
 from psycopg import Connection, sql
 from psycopg.rows import dict_row
 
+from outbox.errors import DocumentsUnavailable
 from outbox.store.events import entity_id_type, typed
+from outbox.store.looking import looking
 from outbox.store.pool import Database
 from outbox.store.queries import queries
 from outbox.store.schema_state import SchemaStatus, read_status
@@ -78,7 +81,10 @@ class PostgresExamination:
             if look_up is None:
                 return None
             named = {"ids": [None], "types": [entity_type], "entities": [entity_id], "whole": True}
-            row = connection.execute(look_up, named).fetchone()
+            try:
+                row = connection.execute(look_up, named).fetchone()
+            except psycopg.DataError as error:  # its message could quote the row
+                raise DocumentsUnavailable(f"the view cannot compute it: SQLSTATE {error.sqlstate}") from error
             return row[1].encode() if row and row[1] else None
 
     def version_known(self, entity_type: str, entity_id: str, version: int) -> bool:
@@ -128,8 +134,8 @@ class PostgresExamination:
     def _quoted(self, connection: Connection[Any]) -> str:
         return self._name.as_string(connection)
 
-    def _looking(self) -> Any:
-        return self._database.transaction(read_only=True, timeout_ms=TIME_LIMIT_MS)
+    def _looking(self) -> AbstractContextManager[Connection[Any]]:
+        return looking(self._database, time_limit_ms=TIME_LIMIT_MS)
 
     def _rows(self, query: str, **named: object) -> Sequence[Row]:
         with self._looking() as connection, connection.cursor(row_factory=dict_row) as cursor:

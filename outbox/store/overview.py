@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from psycopg.rows import dict_row
 
+from outbox.store.looking import looking
 from outbox.store.pool import Database
 from outbox.store.queries import queries
 from outbox.store.schema_state import SchemaState, check_schema
@@ -14,7 +15,6 @@ MOST_ROWS: Final = 100_000  # 100,000 rows by their types are read in 100 ms
 MOST_TYPES: Final = 200
 MOST_WORKERS: Final = 200
 WINDOW_SECONDS: Final = 10.0
-_TIME_LIMIT_MS: Final = 3_000
 
 Row = Mapping[str, Any]
 
@@ -54,13 +54,10 @@ class PostgresOverview:
         return self._number("open_up_to", seq=seq, most=MOST_ROWS)
 
     def _number(self, query: str, **named: object) -> int:
-        with self._database.transaction(read_only=True, timeout_ms=_TIME_LIMIT_MS) as connection:
+        with looking(self._database) as connection:
             row = connection.execute(self._sql[query], named).fetchone()
             return int(row[0]) if row else 0
 
     def _rows(self, query: str, **named: object) -> Sequence[Row]:
-        with (
-            self._database.transaction(read_only=True, timeout_ms=_TIME_LIMIT_MS) as connection,
-            connection.cursor(row_factory=dict_row) as cursor,
-        ):
+        with looking(self._database) as connection, connection.cursor(row_factory=dict_row) as cursor:
             return cursor.execute(self._sql[query], named).fetchall()

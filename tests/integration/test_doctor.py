@@ -196,3 +196,18 @@ def test_another_product_at_the_address_is_refused_in_words(examine: Examine) ->
     opensearch = answer(200, b'{"version": {"distribution": "opensearch", "number": "2.11.0"}}', headers="")
     with scripted(lambda _: opensearch, lambda _: opensearch) as server:
         assert "not Elasticsearch" in bad(examine(ELASTIC_URL=server.url))["elasticsearch"]
+
+
+def test_a_view_that_cannot_compute_the_oldest_document_is_said_without_the_row(
+    examine: Examine, queue: Queue, connection: psycopg.Connection
+) -> None:
+    connection.execute(
+        "create table secrets (id bigint primary key, word text); insert into secrets values (1, 'hunter2');"
+        " create view search_documents as select 'article'::text as entity_type, id as entity_id,"
+        " json_build_object('n', word::int) as document, null::bigint as version from secrets"
+    )
+    queue.produce("1", payload=None)
+    found = examine()
+    assert the(found, "payload").level is Level.UNKNOWN
+    assert "22P02" in the(found, "payload").detail
+    assert "hunter2" not in str(found)

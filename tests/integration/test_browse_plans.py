@@ -1,0 +1,67 @@
+"""What people look at stays quick in a large table: every list by its index, and a look too long ends in words."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from outbox.errors import DependencyDown
+from outbox.policy.filter import EventFilter
+from outbox.store.looking import BY_INDEX, LookTooLong, looking
+from outbox.store.queries import queries
+from tests.fixtures.desks import desk_on
+from tests.fixtures.postgres import fresh_database
+from tests.fixtures.queue import Queue
+
+LAST = {"before_at": datetime(9999, 1, 1, tzinfo=UTC), "before_id": UUID(int=2**128 - 1), "limit": 50}
+PAGES = {
+    "list_open": {"statuses": ["pending", "processing"], "before_seq": 2**62, "limit": 50},
+    "list_failed": LAST,
+    "list_done": LAST,
+    "list_discarded": LAST,
+}
+MOST_BLOCKS = 2_000  # a page of 50 rows and its index pages; the table has over 10,000 blocks
+
+
+@pytest.fixture(scope="module")
+def large(postgres_url: str, migrated_template: str) -> Iterator[Queue]:
+    """200,000 done rows, some thousand in every other state."""
+    with ExitStack() as stack:
+        url = stack.enter_context(fresh_database(postgres_url, migrated_template))
+        connection = stack.enter_context(psycopg.connect(url, autocommit=True))
+        queue = Queue(url, connection, stack)
+        for status, n in {"done": 200_000, "failed": 3_000, "discarded": 1_000, "pending": 5_000}.items():
+            queue.produce_many(n, status=status, entity_type=status)
+        connection.execute("vacuum analyze search_outbox_events")
+        yield queue
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_touches_rows_in_proportion_to_itself(large: Queue, name: str) -> None:
+    with psycopg.connect(large.url) as connection, psycopg.ClientCursor(connection) as cursor:
+        for setting, value in BY_INDEX.items():
+            cursor.execute("select set_config(%s, %s, true)", [setting, value])
+        query = "explain (analyze, buffers, format json) " + queries("browsing")[name]
+        row = cursor.execute(query.encode(), PAGES[name]).fetchone()
+    assert row is not None
+    text, plan = str(row[0]), row[0][0]["Plan"]
+    assert "Seq Scan" not in text.replace("'Relation Name': 'search_outbox_discards'", "")
+    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < MOST_BLOCKS
+
+
+def test_a_look_that_takes_too_long_says_how_to_narrow_it(large: Queue) -> None:
+    with pytest.raises(LookTooLong, match="Narrow it") as late, looking(large.pool(), time_limit_ms=50) as connection:
+        connection.execute("select pg_sleep(5)")
+    assert isinstance(late.value, DependencyDown)
+    assert late.value.exit_code == 75
+
+
+def test_status_of_a_large_table_is_one_quick_look(large: Queue) -> None:
+    with desk_on(large.url) as desk:
+        status = desk.status.look()
+        page = desk.browse.page(EventFilter(entity_type="failed"), ["failed"], 500)
+    assert (status.queue.lag, status.queue.failed) == (5_000, 3_000)
+    assert len(page.events) == 500
