@@ -1,0 +1,316 @@
+"""Pruning of finished events on real PostgreSQL: what goes, what versions still need, and how it goes on."""
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from outbox.daemon.pruner import Keep, Pruner
+from outbox.errors import Conflict
+from outbox.facts import Fact, Pruned, Warned
+from outbox.ops.prune import PruneDesk
+from outbox.ops.request import BadRequest
+from outbox.policy.pruning import Place, next_rows
+from outbox.store import pruning
+from outbox.store.audit import PostgresAudit
+from outbox.store.migrations import migrate
+from outbox.store.pool import Database
+from outbox.store.pruning import PRUNE_KEY, PostgresPruning
+from tests.fixtures.failures import ALICE, audit_counts, open_database, replay_desk, statuses
+
+OLD = "10 days"
+NOW = "0 days"
+
+
+@pytest.fixture
+def pool(database: str) -> Iterator[Database]:
+    with open_database(database) as opened:
+        yield opened
+
+
+@pytest.fixture(params=["no entity index", "entity index"])
+def indexed(request: pytest.FixtureRequest, database: str) -> bool:
+    if request.param == "entity index":
+        migrate(database, by_entity=True)
+    return bool(request.param == "entity index")
+
+
+def event(
+    connection: psycopg.Connection, entity: str, version: int, status: str = "done", op: str = "upsert", age: str = OLD
+) -> str:
+    """One event, named by its entity and version."""
+    named = {"entity": entity, "version": version, "status": status, "op": op, "age": age}
+    connection.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op, event_version, status, failed_at, processed_at,"
+        " next_retry_at, created_at) values ('block', %(entity)s, %(op)s, %(version)s, %(status)s,"
+        " case when %(status)s = 'failed' then now() - %(age)s::interval end,"
+        " case when %(status)s in ('done', 'discarded') then now() - %(age)s::interval end, null,"
+        " now() - %(age)s::interval)",
+        named,
+    )
+    if status == "discarded":
+        connection.execute(
+            "insert into search_outbox_discards (event_id, entity_type, entity_id, event_version, seq)"
+            " select id, entity_type, entity_id, event_version, seq from search_outbox_events e"
+            " where entity_id = %(entity)s and event_version = %(version)s on conflict do nothing",
+            named,
+        )
+    return f"{entity}{version}"
+
+
+def left(connection: psycopg.Connection) -> set[str]:
+    rows = connection.execute("select entity_id || event_version from search_outbox_events").fetchall()
+    return {row[0] for row in rows}
+
+
+def desk(pool: Database, *, view: bool = True) -> PruneDesk:
+    store = PostgresPruning(pool, has_view=lambda: view)
+    return PruneDesk(store, PostgresAudit(pool), rows_a_step=2, pause=lambda _: None)
+
+
+def test_finished_rows_that_are_old_enough_go_with_their_attempts(
+    connection: psycopg.Connection, pool: Database, indexed: bool
+) -> None:
+    for n in range(5):
+        event(connection, f"d{n}", 1)
+    event(connection, "x", 1, "discarded")
+    kept = {
+        event(connection, "new", 1, age=NOW),
+        event(connection, "f", 1, "failed"),
+        event(connection, "p", 1, "pending"),
+    }
+    connection.execute("insert into search_outbox_attempts (event_id, attempt) select id, 1 from search_outbox_events")
+    found = desk(pool).prune(5, ALICE)
+    assert (found.removed, found.kept) == (6, 0)
+    assert left(connection) == kept
+    assert connection.execute("select count(*) from search_outbox_attempts").fetchone() == (3,)
+    assert connection.execute("select count(*) from search_outbox_discards").fetchone() == (0,)
+    detail = connection.execute("select action, actor, detail from search_outbox_audit").fetchone()
+    assert detail is not None
+    assert detail[:2] == ("EVENTS_PRUNE_SUMMARY", "alice")
+    assert detail[2]["removed"] == 6
+
+
+@pytest.mark.parametrize("status", ["pending", "processing", "failed", "discarded"])
+def test_a_done_delete_stays_while_an_older_event_of_its_entity_may_come_back(
+    connection: psycopg.Connection, pool: Database, indexed: bool, status: str
+) -> None:
+    event(connection, "a", 1, status, age=NOW)
+    kept = {event(connection, "a", 2, op="delete"), "a1"}
+    event(connection, "b", 2, op="delete")  # another entity's
+    event(connection, "a", 0, op="delete")  # older than the event: it protects nothing
+    found = desk(pool).prune(5, ALICE)
+    assert left(connection) == kept
+    assert (found.removed, found.kept) == (2, 1)
+    connection.execute("update search_outbox_events set status = 'done' where entity_id = 'a' and event_version = 1")
+    desk(pool).prune(5, ALICE)
+    assert left(connection) == {"a1"}
+
+
+@pytest.mark.parametrize("how", ["a retry that waits", "a suspect"])
+def test_open_rows_are_found_in_all_their_indexes(
+    connection: psycopg.Connection, pool: Database, indexed: bool, how: str
+) -> None:
+    event(connection, "a", 1, "pending", age=NOW)
+    kept = {event(connection, "a", 2, op="delete"), "a1"}
+    change = "next_retry_at = now() + interval '1 hour'" if "retry" in how else "abandoned_count = 2"
+    connection.execute(f"update search_outbox_events set {change} where status = 'pending'")
+    desk(pool).prune(5, ALICE)
+    assert left(connection) == kept
+
+
+def test_without_a_view_each_entitys_newest_done_event_stays(
+    connection: psycopg.Connection, pool: Database, indexed: bool
+) -> None:
+    for version in (1, 2, 3):
+        event(connection, "a", version)
+    event(connection, "b", 1)
+    event(connection, "c", 1)
+    event(connection, "c", 2, op="delete")
+    event(connection, "d", 1)
+    event(connection, "d", 2, "failed")  # not done: d1 is the newest that reached Elasticsearch
+    event(connection, "e", 1, "discarded")
+    desk(pool, view=False).prune(5, ALICE)
+    assert left(connection) == {"a3", "b1", "c2", "d1", "d2"}
+    desk(pool, view=True).prune(5, ALICE)
+    assert left(connection) == {"d2"}
+
+
+def test_a_discarded_row_that_is_replayed_meanwhile_is_not_removed(
+    connection: psycopg.Connection, pool: Database
+) -> None:
+    event(connection, "x", 1, "discarded")
+    row = connection.execute("select id from search_outbox_events").fetchone()
+    assert row is not None
+    replay_desk(pool).replay_one(row[0], ALICE, "needed after all")
+    assert desk(pool).prune(0, ALICE).removed == 0
+    assert statuses(connection) == {"pending": 1}
+
+
+def test_rows_that_must_stay_are_passed_and_do_not_stop_the_pass(
+    connection: psycopg.Connection, pool: Database
+) -> None:
+    for n in range(6):
+        event(connection, f"k{n}", 1, "failed", age=NOW)
+        event(connection, f"k{n}", 2, op="delete", age="20 days")
+        event(connection, f"g{n}", 1, age="15 days")
+    found = desk(pool).prune(5, ALICE)
+    assert (found.removed, found.kept) == (6, 6)
+    assert {name for name in left(connection) if name.startswith("g")} == set()
+
+
+def test_many_rows_of_one_moment_are_all_passed(connection: psycopg.Connection, pool: Database) -> None:
+    """An adopted table may have given a million rows the same processed_at."""
+    for n in range(9):
+        event(connection, f"k{n}", 1, "failed", age=NOW)
+        event(connection, f"k{n}", 2, op="delete")
+    connection.execute("update search_outbox_events set processed_at = '2020-01-01' where op = 'delete'")
+    found = desk(pool).prune(5, ALICE)
+    assert (found.removed, found.kept) == (0, 9)
+
+
+def test_a_dry_run_removes_nothing_and_an_age_must_be_meant(connection: psycopg.Connection, pool: Database) -> None:
+    event(connection, "a", 1)
+    found = desk(pool).prune(5, ALICE, dry_run=True)
+    assert (found.due, found.removed, found.dry_run) == (1, 0, True)
+    assert audit_counts(connection) == {}
+    for wrong in (-1, float("nan"), 99_999):
+        with pytest.raises(BadRequest):
+            desk(pool).prune(wrong, ALICE)
+    assert left(connection) == {"a1"}
+
+
+def test_one_process_prunes_at_a_time(connection: psycopg.Connection, pool: Database) -> None:
+    event(connection, "a", 1)
+    with connection.transaction():
+        connection.execute("select pg_advisory_xact_lock(%s)", [PRUNE_KEY])
+        with pytest.raises(Conflict, match="another process"):
+            desk(pool).prune(5, ALICE)
+    assert desk(pool).prune(5, ALICE).removed == 1
+
+
+def test_a_question_that_takes_too_long_keeps_the_row_and_says_so(
+    connection: psycopg.Connection, pool: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event(connection, "a", 2, op="delete")
+    event(connection, "b", 1)
+    store = PostgresPruning(pool, has_view=lambda: True)
+    monkeypatch.setattr(pruning, "QUESTION_LIMIT_MS", 50)
+    slow = dict(store._sql) | {
+        "deletes_before_open": "select id from search_outbox_events, pg_sleep(2) where id = any (%(ids)s)"
+    }
+    monkeypatch.setattr(store, "_sql", slow)
+    step = store.step(datetime.now(UTC), Place(), 100)
+    assert step is not None
+    assert (step.removed, step.skipped) == (1, 1)
+    assert left(connection) == {"a2"}
+
+
+def test_steps_grow_while_they_are_quick() -> None:
+    assert [next_rows(500, 0.01), next_rows(8_000, 0.05), next_rows(10_000, 0.01)] == [1_000, 10_000, 10_000]
+    assert [next_rows(4_000, 0.15), next_rows(4_000, 0.3), next_rows(1, 9.0)] == [4_000, 2_000, 1]
+
+
+class Passes:
+    """A daemon's pruner on this database, with its facts."""
+
+    def __init__(self, pool: Database, **keep: Any) -> None:
+        self.facts: list[Fact] = []
+        self.now = 0.0
+        self.pruner = Pruner(
+            PostgresPruning(pool, has_view=lambda: True),
+            PostgresAudit(pool),
+            Keep(**keep),
+            interval_seconds=60,
+            announce=self.facts.append,
+            clock=lambda: self.now,
+            worker="w1",
+        )
+
+    def run(self, after: float = 0.0) -> list[Pruned]:
+        self.now += after
+        self.facts.clear()
+        self.pruner.pass_once(threading.Event())
+        return [fact for fact in self.facts if isinstance(fact, Pruned)]
+
+
+def test_a_daemon_prunes_events_by_age_and_writes_a_summary_at_once_then_one_an_hour(
+    connection: psycopg.Connection, pool: Database
+) -> None:
+    passes = Passes(pool, events_days=5, audit_days=0, rows_a_step=2)
+    for n in range(5):
+        event(connection, f"a{n}", 1)
+    (fact,) = passes.run()
+    assert (fact.table, fact.count, fact.nothing_left) == ("search_outbox_events", 5, True)
+    assert audit_counts(connection) == {"EVENTS_PRUNE_SUMMARY": 1}
+    event(connection, "later", 1)
+    passes.run(60)
+    assert audit_counts(connection) == {"EVENTS_PRUNE_SUMMARY": 1}
+    passes.run(3_600)
+    rows = connection.execute("select actor, source, detail from search_outbox_audit order by id").fetchall()
+    assert [(row[0], row[1], row[2]["removed"]) for row in rows] == [("w1", "daemon", 5), ("w1", "daemon", 1)]
+
+
+def test_a_daemon_prunes_the_audit_by_its_ttl_and_does_not_feed_on_its_own_summaries(
+    connection: psycopg.Connection, pool: Database
+) -> None:
+    passes = Passes(pool, events_days=0, audit_days=1e-9, rows_a_step=3)
+    for _ in range(8):
+        connection.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'a', 'cli')")
+    (fact,) = passes.run()
+    assert (fact.table, fact.count) == ("search_outbox_audit", 8)
+    assert audit_counts(connection) == {"AUDIT_PRUNE_SUMMARY": 1}
+    passes.run(3_601)
+    assert audit_counts(connection) == {}
+    passes.run(3_601)
+    assert audit_counts(connection) == {}
+
+
+def test_nothing_is_pruned_where_everything_is_kept(connection: psycopg.Connection, pool: Database) -> None:
+    event(connection, "a", 1, age="10000 days")
+    connection.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'a', 'cli')")
+    assert Passes(pool, events_days=0, audit_days=0).run() == []
+    assert left(connection) == {"a1"}
+
+
+def test_a_pass_ends_at_half_its_interval(connection: psycopg.Connection, pool: Database) -> None:
+    passes = Passes(pool, events_days=5, audit_days=0, rows_a_step=1)
+    for n in range(5):
+        event(connection, f"a{n}", 1)
+    step = passes.pruner.events.step
+
+    def slow(before: datetime, place: Place, rows: int) -> Any:
+        passes.now += 20
+        return step(before, place, rows)
+
+    passes.pruner.events = type("Slow", (), {"step": staticmethod(slow)})()
+    (fact,) = passes.run()
+    assert (fact.count, fact.nothing_left) == (2, False)
+
+
+def test_a_daemon_warns_once_that_it_cannot_tell_in_time(connection: psycopg.Connection, pool: Database) -> None:
+    passes = Passes(pool, events_days=5, audit_days=0)
+    for n in range(2):
+        event(connection, f"a{n}", 1, op="delete")
+    passes.pruner.events._ask = lambda *_: None  # type: ignore[attr-defined]
+    passes.run()
+    passes.run(60)
+    warned = [fact for fact in passes.facts if isinstance(fact, Warned)]
+    assert passes.pruner._warned
+    assert warned == []
+    assert statuses(connection) == {"done": 2}
+
+
+def test_old_replays_and_deliveries_are_forgotten(connection: psycopg.Connection, pool: Database) -> None:
+    event(connection, "a", 1, "failed")
+    row = connection.execute("select id from search_outbox_events").fetchone()
+    assert row is not None
+    replay_desk(pool).replay_one(row[0], ALICE, "x")
+    store = replay_desk(pool).store
+    assert store.forget(timedelta(0), 10) == 0  # type: ignore[attr-defined]
+    connection.execute("update search_outbox_replays set settled_at = now() - interval '1 hour', status = 'settled'")
+    assert store.forget(timedelta(minutes=1), 10) == 1  # type: ignore[attr-defined]
+    assert connection.execute("select count(*) from search_outbox_replay_items").fetchone() == (0,)
