@@ -7,7 +7,7 @@ from uuid import UUID
 from outbox.facts import AttemptFailed, BatchSettled
 from outbox.policy.coalesce import Stack
 from outbox.policy.event import Event
-from outbox.policy.settle import SUPERSEDED, Done, Failed, Released, RetryLater, Settlement
+from outbox.policy.settle import DONE, SUPERSEDED, Done, Failed, Released, RetryLater, Settlement
 
 
 class Verdicts:
@@ -30,6 +30,8 @@ class Verdicts:
 
     def release_rest(self, reason: str, delay_seconds: float | None = None) -> None:
         """Whoever has no verdict yet was not sent: it goes back with its attempt."""
+        if len(self._of) == len(self.events):
+            return
         released = Released(reason, delay_seconds)
         for event in self.events:
             self._of.setdefault(event.id, released)
@@ -40,33 +42,32 @@ class Verdicts:
     def settlements(self) -> list[tuple[UUID, Settlement]]:
         return [(event.id, self._of[event.id]) for event in self.events]
 
+    def _kept(self, lost: Iterable[UUID]) -> list[tuple[Event, Settlement]]:
+        """Rows that are still ours, with what became of them. Nearly always all: then no id is looked up twice."""
+        gone = set(lost)
+        of = self._of
+        if not gone:
+            return [(event, of[event.id]) for event in self.events]
+        return [(event, of[event.id]) for event in self.events if event.id not in gone]
+
     def failed_attempts(self, lost: Iterable[UUID]) -> list[AttemptFailed]:
         """One fact a failed attempt of a row that is still ours."""
-        gone = set(lost)
-        return [fact for event in self.events if event.id not in gone and (fact := self._failed_attempt(event))]
-
-    def _failed_attempt(self, event: Event) -> AttemptFailed | None:
-        match self._of[event.id]:
-            case RetryLater(delay_seconds=delay, failure=failure):
-                return AttemptFailed(event, failure, delay)
-            case Failed(failure=failure, dead_reason=dead_reason):
-                return AttemptFailed(event, failure, None, dead_reason)
-            case _:
-                return None
+        if all(settlement is DONE for settlement in self._of.values()):
+            return []
+        return [fact for event, settlement in self._kept(lost) if (fact := _failed_attempt(event, settlement))]
 
     def summary(
-        self, token: UUID, lane: int, lost: Iterable[UUID], took_seconds: float, settle_seconds: float
+        self, token: UUID, lane: int, lost: Sequence[UUID], took_seconds: float, settle_seconds: float
     ) -> BatchSettled:
-        gone = set(lost)
-        kept = [event for event in self.events if event.id not in gone] if gone else self.events
-        by_type = Counter((event.entity_type, *_outcome(self._of[event.id])) for event in kept)
+        kept = self._kept(lost)
+        by_type = _by_type(kept)
         totals: Counter[str] = Counter()
         for (_, outcome, _), n in by_type.items():
             totals[outcome] += n
         ages = [
             event.age_seconds + took_seconds
-            for event in kept
-            if event.attempts == 1 and isinstance(self._of[event.id], Done)
+            for event, settlement in kept
+            if event.attempts == 1 and isinstance(settlement, Done)
         ]
         return BatchSettled(
             token=token,
@@ -77,12 +78,30 @@ class Verdicts:
             failed=totals["failed"],
             superseded=totals["superseded"],
             missing=totals["missing"],
-            lost=len(gone),
+            lost=len(lost),
             duration_seconds=took_seconds,
             settle_seconds=settle_seconds,
             first_ages_seconds=ages,
             by_type=by_type,
         )
+
+
+def _by_type(kept: Sequence[tuple[Event, Settlement]]) -> Counter[tuple[str, str, str]]:
+    """What is plainly done is counted apart: it is nearly all, and needs no look at its settlement."""
+    plain = Counter([event.entity_type for event, settlement in kept if settlement is DONE])
+    by_type = Counter({(kind, "done", ""): n for kind, n in plain.items()})
+    by_type.update((event.entity_type, *_outcome(settlement)) for event, settlement in kept if settlement is not DONE)
+    return by_type
+
+
+def _failed_attempt(event: Event, settlement: Settlement) -> AttemptFailed | None:
+    match settlement:
+        case RetryLater(delay_seconds=delay, failure=failure):
+            return AttemptFailed(event, failure, delay)
+        case Failed(failure=failure, dead_reason=dead_reason):
+            return AttemptFailed(event, failure, None, dead_reason)
+        case _:
+            return None
 
 
 def _outcome(settlement: Settlement) -> tuple[str, str]:
