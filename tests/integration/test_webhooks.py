@@ -1,0 +1,245 @@
+"""Webhooks end to end: real receivers that hang, fail, redirect and refuse, and deliveries on real PostgreSQL."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from outbox.daemon.webhooks import Notices, WebhookSender
+from outbox.facts import Fact, WebhookTried
+from outbox.ops.replay import ReplayRequest
+from outbox.ops.webhook import WebhookDesk
+from outbox.policy.webhook import HookType, Notice, message, replay_notices, verify
+from outbox.sink.webhook import Posted, post
+from outbox.store.pool import Database
+from outbox.store.webhooks import PostgresWebhooks
+from tests.fixtures.failures import ALICE, audit_counts, events, open_database, replay_desk
+from tests.fixtures.receivers import Receiver, receive
+
+__all__ = ["receive"]
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+Receive = Callable[..., Receiver]
+
+
+@pytest.fixture
+def pool(database: str) -> Iterator[Database]:
+    with open_database(database) as opened:
+        yield opened
+
+
+class Sending:
+    def __init__(self, pool: Database, *, allowed: tuple[str, ...] = ("127.0.0.1",), timeout: float = 0.5) -> None:
+        self.store = PostgresWebhooks(pool)
+        self.facts: list[Fact] = []
+        self.sender = WebhookSender(
+            self.store,
+            Notices(self.store, None, "p"),
+            lambda url, headers, body: post(url, headers, body, timeout, allowed),
+            SECRET,
+            timeout,
+            3,
+            self.facts.append,
+        )
+
+    def send(self, url: str, key: str | None = None) -> None:
+        from datetime import UTC, datetime
+
+        body = message(HookType.SINK_PAUSED, datetime.now(UTC), {"target": "x"})
+        self.store.enqueue([Notice(HookType.SINK_PAUSED, url, body, key)])
+
+    def results(self) -> list[str]:
+        self.sender.pass_once()
+        found = [fact.result for fact in self.facts if isinstance(fact, WebhookTried)]
+        self.facts.clear()
+        return found
+
+
+def row(connection: psycopg.Connection) -> tuple[Any, ...]:
+    found = connection.execute(
+        "select status, attempts, response_status, error,"
+        " round(extract(epoch from next_attempt_at - clock_timestamp())::numeric, 1)::float"
+        " from search_outbox_webhook_deliveries"
+    ).fetchone()
+    assert found is not None
+    return found
+
+
+def hurry(connection: psycopg.Connection) -> None:
+    connection.execute("update search_outbox_webhook_deliveries set next_attempt_at = now() where status = 'pending'")
+
+
+def test_a_delivery_is_signed_and_its_id_stays_the_same_over_tries(
+    connection: psycopg.Connection, pool: Database, receive: Receive
+) -> None:
+    there = receive(503, 200)
+    sending = Sending(pool)
+    sending.send(there.url)
+    assert sending.results() == ["failed"]
+    hurry(connection)
+    assert sending.results() == ["delivered"]
+    first, second = there.got
+    for headers, body in there.got:
+        assert verify(SECRET, headers, body, time.time()) is None
+    assert first[0]["webhook-id"] == second[0]["webhook-id"]
+    assert first[1] == second[1]
+    assert row(connection)[:4] == ("delivered", 2, 200, None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"), [(500, "answered 500"), (302, "answered 302"), (429, "answered 429"), (404, "answered 404")]
+)
+def test_anything_but_2xx_is_tried_again_after_half_a_second(
+    connection: psycopg.Connection, pool: Database, receive: Receive, answer: int, error: str
+) -> None:
+    there = receive(answer)
+    sending = Sending(pool)
+    sending.send(there.url)
+    assert sending.results() == ["failed"]
+    status, attempts, response, said, delay = row(connection)
+    assert (status, attempts, response, said) == ("pending", 1, answer, error)
+    assert 0 < delay <= 0.5
+    assert len(there.got) == 1  # a redirect is not followed
+
+
+@pytest.mark.parametrize("answer", ["hang", "drip"])
+def test_a_receiver_that_hangs_or_drips_costs_its_timeout_and_no_more(
+    connection: psycopg.Connection, pool: Database, receive: Receive, answer: str
+) -> None:
+    there = receive(answer)
+    sending = Sending(pool, timeout=0.5)
+    sending.send(there.url)
+    began = time.monotonic()
+    assert sending.results() == ["failed"]
+    assert time.monotonic() - began < 2
+    assert "no answer within 0.5 s" in row(connection)[3]
+
+
+def test_after_the_quick_tries_it_waits_minutes_then_hours_then_gives_up(
+    connection: psycopg.Connection, pool: Database, receive: Receive
+) -> None:
+    there = receive(500)
+    sending = Sending(pool)
+    sending.send(there.url)
+    delays = []
+    for _ in range(8):
+        assert sending.results() == ["failed"]
+        delays.append(row(connection)[4])
+        hurry(connection)
+    wanted = [0.5, 1.5, 3.5, 60, 300, 1800, 7200, 43200]
+    assert all(w - 1 <= seen <= w for w, seen in zip(wanted, delays, strict=True)), delays
+    assert sending.results() == ["given_up"]
+    assert row(connection)[:3] == ("given_up", 9, 500)
+    assert sending.results() == []
+
+
+def test_410_disables_the_address_until_a_redelivery_succeeds(
+    connection: psycopg.Connection, pool: Database, receive: Receive
+) -> None:
+    there = receive(410, 200)
+    sending = Sending(pool)
+    sending.send(there.url)
+    assert sending.results() == ["given_up"]
+    assert row(connection)[:3] == ("disabled", 1, 410)
+    sending.send(there.url, "second")
+    assert sending.results() == ["given_up"]
+    assert len(there.got) == 1  # nothing more is sent there
+    desk = WebhookDesk(sending.store, lambda *_: Posted(200))
+    page = desk.page()
+    assert [(each.status, each.disabled) for each in page.deliveries] == [("disabled", True)] * 2
+    assert there.url not in str(page)
+    desk.redeliver(page.deliveries[0].id, ALICE)
+    assert audit_counts(connection) == {"WEBHOOK_REDELIVERED": 1}
+    assert sending.results() == ["delivered"]
+    sending.send(there.url, "third")
+    assert sending.results() == ["delivered"]
+
+
+def test_a_private_address_that_is_not_allowed_is_refused_without_a_connection(
+    connection: psycopg.Connection, pool: Database, receive: Receive
+) -> None:
+    there = receive(200)
+    sending = Sending(pool, allowed=())
+    https = there.url.replace("http://127.0.0.1", "https://localhost")
+    for url in (there.url, https):
+        sending.send(url, url)
+    assert sending.results() == ["given_up", "given_up"]
+    assert there.got == []
+    errors = connection.execute("select error from search_outbox_webhook_deliveries order by created_at").fetchall()
+    assert "plain http" in errors[0][0]
+    assert "not public" in errors[1][0]
+
+
+def test_every_address_of_a_name_is_looked_at_and_the_one_looked_at_is_used(
+    monkeypatch: pytest.MonkeyPatch, receive: Receive
+) -> None:
+    import socket
+
+    there = receive(200)
+    port = int(there.url.split(":")[2].split("/")[0])
+    asked = []
+
+    def answers(host: str, at: int, **_: Any) -> list[Any]:
+        asked.append(host)
+        public = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("93.184.215.14", at))
+        private = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))
+        return [public, private] if host == "mixed.example" else [private]
+
+    monkeypatch.setattr(socket, "getaddrinfo", answers)
+    refused = post("https://mixed.example/", {}, b"{}", 1.0)
+    assert refused.refused
+    assert "not public" in refused.error
+    pinned = post(f"http://hooks.internal:{port}/hook", {}, b"{}", 1.0, ["hooks.internal"])
+    assert pinned.status == 200
+    assert asked == ["mixed.example", "hooks.internal"]  # asked once: the address is not looked up a second time
+    assert there.got[0][0]["host"] == f"hooks.internal:{port}"
+
+
+def test_a_name_without_an_address_and_a_closed_port_are_failures(pool: Database) -> None:
+    assert "gaierror" in post("https://nowhere.invalid/", {}, b"", 1.0).error
+    assert post("http://127.0.0.1:1/", {}, b"", 1.0, ["127.0.0.1"]).error.startswith("ConnectionRefusedError")
+
+
+def test_two_senders_never_send_one_delivery_at_once(pool: Database, receive: Receive) -> None:
+    import threading
+
+    there = receive(200)
+    senders = [Sending(pool) for _ in range(3)]
+    for n in range(30):
+        senders[0].send(there.url, str(n))
+    threads = [threading.Thread(target=each.sender.pass_once) for each in senders]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    ids = [headers["webhook-id"] for headers, _ in there.got]
+    assert len(ids) == len(set(ids)) == 30
+
+
+def test_a_settled_replay_enqueues_one_delivery_in_its_own_transaction(
+    connection: psycopg.Connection, pool: Database, receive: Receive
+) -> None:
+    there = receive(200)
+    events(connection, 2)
+    desk = replay_desk(pool, notices=lambda batch: replay_notices(batch, None), allowed_hosts=("127.0.0.1",))
+    asked = ReplayRequest(actor=ALICE, reason="x", webhook_url=there.url)
+    batch = desk.dispatch(desk.create(asked))
+    connection.execute("update search_outbox_events set status = 'done'")
+    assert desk.dispatcher.follow(batch.id).is_over
+    assert Sending(pool).results() == ["delivered"]
+    import json
+
+    body = json.loads(there.got[0][1])
+    assert body["type"] == "replay.settled"
+    assert (body["data"]["id"], body["data"]["done"]) == (str(batch.id), 2)
+
+
+def test_a_test_message_says_how_the_receiver_answered(pool: Database, receive: Receive) -> None:
+    there = receive(204, 500)
+    store = PostgresWebhooks(pool)
+    desk = WebhookDesk(store, lambda u, h, b: post(u, h, b, 1.0, ["127.0.0.1"]), there.url, SECRET)
+    assert desk.test().ok
+    tried = desk.test()
+    assert (tried.ok, tried.status, tried.error) == (False, 500, "answered 500")
+    assert verify(SECRET, *there.got[0], time.time()) is None
