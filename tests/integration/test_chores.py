@@ -1,0 +1,185 @@
+"""What daemons do for replays, on real PostgreSQL: go on after a dead creator, within the limits of a pass."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from outbox.daemon.chores import ReplayChore, ReplayLimits
+from outbox.errors import DatabaseDown
+from outbox.facts import DatabaseLost, EventsReplayed, Fact, ReplaySettled
+from outbox.ops.replay import ReplayRequest
+from outbox.policy.replay import ReplayStatus
+from outbox.store.pool import Database
+from outbox.store.replay_steps import ReplaySteps
+from tests.fixtures.failures import ALICE, audit_counts, events, open_database, replay_desk, statuses
+
+
+@pytest.fixture
+def pool(database: str) -> Iterator[Database]:
+    with open_database(database) as opened:
+        yield opened
+
+
+class Daemon:
+    """One daemon's chore; its clock moves a second a pass, as the loop's does."""
+
+    def __init__(self, pool: Database, name: str = "daemon", **limits: Any) -> None:
+        self.now = 1_000.0
+        self.facts: list[Fact] = []
+        self.store = ReplaySteps(pool, owner=name, notices=lambda _: ())
+        self.chore = ReplayChore(self.store, ReplayLimits(**limits), self.facts.append, lambda: self.now)
+
+    def passes(self, n: int = 1) -> None:
+        for _ in range(n):
+            self.chore.pass_once()
+            self.now += 1
+
+
+def orphan(connection: psycopg.Connection, pool: Database, **about: Any) -> Any:
+    """A replay whose creator died right after it had pinned the rows."""
+    created = replay_desk(pool, "killed").create(ReplayRequest(actor=ALICE, reason="x", **about))
+    connection.execute("update search_outbox_replays set lease_until = now() - interval '1 second'")
+    return created.batch
+
+
+def project(connection: psycopg.Connection) -> None:
+    connection.execute("update search_outbox_events set status = 'done' where status = 'pending'")
+
+
+def test_an_orphan_is_dispatched_within_the_rows_of_a_pass_then_followed_and_settled(
+    connection: psycopg.Connection, pool: Database
+) -> None:
+    events(connection, 25)
+    batch = orphan(connection, pool, limit=25)
+    daemon = Daemon(pool, max_start_per_batch=10)
+    seen = []
+    for _ in range(3):
+        daemon.passes()
+        seen.append(statuses(connection).get("pending", 0))
+    assert seen == [10, 20, 25]
+    project(connection)
+    daemon.passes()
+    found = replay_desk(pool).get(batch.id)
+    assert (found.status, found.done) == (ReplayStatus.SETTLED, 25)
+    assert audit_counts(connection) == {"REPLAY_BATCH_ITEM": 25, "REPLAY_BATCH_SUMMARY": 1}
+    replayed = [fact for fact in daemon.facts if isinstance(fact, EventsReplayed)]
+    assert (sum(fact.count for fact in replayed), replayed[0].source) == (25, "cli")
+    assert [fact.done for fact in daemon.facts if isinstance(fact, ReplaySettled)] == [25]
+
+
+def test_the_rate_of_the_batch_holds_for_a_daemon_too(connection: psycopg.Connection, pool: Database) -> None:
+    events(connection, 10)
+    orphan(connection, pool, rate=3)
+    daemon = Daemon(pool)
+    daemon.passes(3)
+    assert statuses(connection) == {"pending": 9, "failed": 1}
+
+
+def test_a_rate_below_one_a_second_keeps_its_lease_between_rows(connection: psycopg.Connection, pool: Database) -> None:
+    events(connection, 3)
+    orphan(connection, pool, rate=0.25)
+    daemon, other = Daemon(pool), Daemon(pool, "other")
+    for _ in range(5):
+        daemon.passes()
+        other.passes()
+    assert statuses(connection) == {"pending": 2, "failed": 1}
+    assert not other.chore._held
+
+
+def test_a_live_creator_keeps_its_batch(connection: psycopg.Connection, pool: Database) -> None:
+    events(connection, 2)
+    replay_desk(pool, "alive").create(ReplayRequest(actor=ALICE, reason="x"))
+    Daemon(pool).passes(2)
+    assert statuses(connection) == {"failed": 2}
+
+
+def test_two_daemons_share_orphans_and_no_row_moves_twice(connection: psycopg.Connection, pool: Database) -> None:
+    ids = events(connection, 6)
+    for id in ids:
+        created = replay_desk(pool, "killed").create(ReplayRequest(actor=ALICE, reason="x", client_id=str(id), limit=1))
+        assert created.lease is not None
+        connection.execute("update search_outbox_events set failed_at = now() where id = %s", [id])
+    connection.execute("update search_outbox_replays set lease_until = now() - interval '1 second'")
+    one, two = Daemon(pool, "one", max_claim=4), Daemon(pool, "two", max_claim=4)
+    one.chore._take_over()
+    two.chore._take_over()
+    assert (len(one.chore._held), len(two.chore._held)) == (4, 2)
+    one.passes()
+    two.passes()
+    assert audit_counts(connection)["REPLAY_BATCH_ITEM"] + audit_counts(connection).get("REPLAY_BATCH_SKIPPED", 0) == 6
+    assert connection.execute("select max(replay_count) from search_outbox_events").fetchone() == (1,)
+
+
+def test_a_daemon_that_stops_lets_go_at_once(connection: psycopg.Connection, pool: Database) -> None:
+    events(connection, 4)
+    orphan(connection, pool)
+    first, second = Daemon(pool, "first", max_start_per_batch=2), Daemon(pool, "second")
+    first.passes()
+    first.chore.let_go()
+    second.passes()
+    assert statuses(connection) == {"pending": 4}
+
+
+def test_looks_and_settles_keep_within_their_limits_a_pass(connection: psycopg.Connection, pool: Database) -> None:
+    ids = events(connection, 5)
+    desk = replay_desk(pool)
+    for id in ids:
+        desk.replay_one(id, ALICE, "x")
+    project(connection)
+    daemon = Daemon(pool, max_poll=3, max_settle=2)
+    counts = []
+    for _ in range(3):
+        daemon.passes()
+        row = connection.execute(
+            "select count(*) filter (where last_poll_at is not null), count(*) filter (where status = 'settled')"
+            " from search_outbox_replays"
+        ).fetchone()
+        counts.append(row)
+    assert counts == [(3, 2), (5, 4), (5, 5)]
+
+
+def test_a_cancelled_batch_is_dropped_by_its_daemon(connection: psycopg.Connection, pool: Database) -> None:
+    events(connection, 4)
+    batch = orphan(connection, pool)
+    daemon = Daemon(pool, max_start_per_batch=1)
+    daemon.passes()
+    replay_desk(pool).cancel(batch.id, ALICE, "enough")
+    daemon.passes(2)
+    assert statuses(connection) == {"pending": 1, "failed": 3}
+    assert not daemon.chore._held
+
+
+def test_a_lost_database_fails_no_batch(
+    connection: psycopg.Connection, pool: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events(connection, 2)
+    batch = orphan(connection, pool)
+    daemon = Daemon(pool)
+    dispatch = daemon.store.dispatch
+    away = iter([True, False])
+
+    def sometimes(*args: Any) -> Any:
+        if next(away, False):
+            raise DatabaseDown("server closed the connection unexpectedly")
+        return dispatch(*args)
+
+    monkeypatch.setattr(daemon.store, "dispatch", sometimes)
+    daemon.passes()
+    assert [fact.where for fact in daemon.facts if isinstance(fact, DatabaseLost)] == ["replays"]
+    daemon.passes()
+    assert replay_desk(pool).get(batch.id).replayed == 2
+
+
+def test_an_error_that_waiting_does_not_cure_fails_the_batch(connection: psycopg.Connection, pool: Database) -> None:
+    events(connection, 2)
+    batch = orphan(connection, pool)
+    connection.execute("alter table search_outbox_events add constraint no_more check (replay_count = 0) not valid")
+    daemon = Daemon(pool)
+    daemon.passes()
+    found = replay_desk(pool).get(batch.id)
+    assert (found.status, found.failure_type) == (ReplayStatus.FAILED, "unknown")
+    assert "no_more" in (found.reason or "")
+    assert [fact.status for fact in daemon.facts if isinstance(fact, ReplaySettled)] == ["failed"]
+    assert audit_counts(connection) == {"REPLAY_BATCH_SUMMARY": 1}
