@@ -1,0 +1,68 @@
+"""Writes record.json: what a run was, how it went, on which machine. No secret and no address goes in."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from elasticsearch import ApiError, TransportError
+
+from labs.worker import ROOT
+
+if TYPE_CHECKING:
+    from labs.runner import Run
+
+LEFT_OUT = ("DATABASE_URL", "ELASTIC_URL", "ELASTIC_API_KEY", "ELASTIC_PASSWORD", "OUTBOX_WEBHOOK_SECRET")
+
+
+def write(run: Run) -> None:
+    stage, story = run.stage, run.stage.story
+    settings = stage.settings() if hasattr(stage, "table") else {}
+    about: dict[str, Any] = {
+        "experiment": run.experiment.name,
+        "run": run.folder.name,
+        "operator": run.operator,
+        "seed": run.seed,
+        "began_at": story.began_at,
+        "seconds": round(story.now(), 2),
+        "phases": story.phases,
+        "markers": story.markers,
+        "notes": story.notes,
+        "steps": story.steps,
+        "snapshots": story.snapshots,
+        "problems": run.problems,
+        "exit_codes": run.exit_codes,
+        "links": {name: dict(link.counts) for name, link in stage.links.items()},
+        "alerts": run.alerts.as_json(),
+        "settings": {name: value for name, value in settings.items() if name not in LEFT_OUT},
+        "environment": _environment(run),
+        "made": {"database": stage.database, "index": stage.index, "kept": run.keep},
+    }
+    (run.folder / "record.json").write_text(json.dumps(about, indent=1, default=str), encoding="utf-8")
+
+
+def _environment(run: Run) -> dict[str, str]:
+    try:
+        versions = run.servers.versions()
+    except (psycopg.Error, ApiError, TransportError):
+        versions = {}
+    return {
+        **versions,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "commit": commit(),
+        "code": "this checkout" if run.code is None else "a changed copy",
+    }
+
+
+def commit() -> str:
+    """Where this checkout stands, and whether files differ from it."""
+    try:
+        command = ["git", "describe", "--always", "--dirty"]
+        done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
+    except OSError:
+        return "unknown"
+    return done.stdout.strip() or "unknown"

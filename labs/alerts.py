@@ -1,0 +1,64 @@
+"""Watches which shipped alerts a lab raises, in a real Prometheus with a faster clock where one is installed."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from labs.prometheus import RULES, Prometheus
+
+SPEED = 60.0  # an alert that needs five minutes fires after five seconds
+
+
+@dataclass
+class AlertWatch:
+    """`seen` holds, for each alert, when it was first pending and first firing, in seconds of the lab."""
+
+    ports: Sequence[int]
+    now: Callable[[], float]
+    seen: dict[str, dict[str, float]] = field(default_factory=dict)
+    why_not: str = ""
+    _prometheus: Prometheus | None = None
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self.why_not = _unavailable()
+        if self.why_not:
+            return
+        targets = [f"127.0.0.1:{port}" for port in self.ports]
+        self._prometheus = Prometheus(targets, speed=SPEED, scrape_seconds=30.0).__enter__()
+        self._thread = threading.Thread(target=self._follow, name="alerts", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(5)
+        if self._prometheus is not None:
+            self._prometheus.__exit__(None, None, None)
+
+    def _follow(self) -> None:
+        while not self._stop.wait(0.5):
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                self.look()
+
+    def look(self) -> None:
+        assert self._prometheus is not None
+        for alert in self._prometheus.alerts():
+            self.seen.setdefault(alert.name, {}).setdefault(alert.state, round(self.now(), 2))
+
+    def as_json(self) -> dict[str, Any]:
+        return {"speed": SPEED, "seen": self.seen, "why_not": self.why_not}
+
+
+def _unavailable() -> str:
+    if shutil.which("prometheus") is None:
+        return "Prometheus is not installed (Debian: apt-get install prometheus)"
+    if not list(RULES.glob("*.yml")):
+        return "there are no rules in deploy/prometheus/rules"
+    return ""

@@ -1,0 +1,52 @@
+"""Owns how a check is put: who violates it, or a bound on a number. What is checked is said elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from labs.experiment import Check, Finding
+from labs.record import Record
+
+
+def holds(name: str, expected: str, observed: str, ok: bool, evidence: str) -> Finding:
+    return Finding(name, expected, observed, ok, evidence)
+
+
+def nobody(name: str, expected: str, observed: str, violators: Sequence[str], evidence: str) -> Finding:
+    """Holds when no event violates it; the first that does has its life told in the report."""
+    return Finding(name, expected, observed, not violators, evidence, violators[0] if violators else None)
+
+
+def at_least(name: str, what: Callable[[Record], float], least: float, evidence: str, unit: str = "") -> Check:
+    def check(record: Record) -> Finding:
+        seen = what(record)
+        return Finding(name, f"at least {least:g}{unit}", f"{seen:.6g}{unit}", seen >= least, evidence)
+
+    return check
+
+
+def at_most(name: str, what: Callable[[Record], float], most: float, evidence: str, unit: str = "") -> Check:
+    def check(record: Record) -> Finding:
+        seen = what(record)
+        return Finding(name, f"at most {most:g}{unit}", f"{seen:.6g}{unit}", seen <= most, evidence)
+
+    return check
+
+
+def exactly(name: str, what: Callable[[Record], object], expected: object, evidence: str) -> Check:
+    def check(record: Record) -> Finding:
+        seen = what(record)
+        return Finding(name, str(expected), str(seen), seen == expected, evidence)
+
+    return check
+
+
+def when(text: str) -> float:
+    """A time of PostgreSQL or of a log line, as seconds."""
+    return datetime.fromisoformat(text).timestamp()
+
+
+def noted(name: str) -> Callable[[Record], float]:
+    """A number that the experiment noted while it ran; 0 where it did not get there."""
+    return lambda record: float(record.notes.get(name) or 0)

@@ -1,0 +1,83 @@
+"""Writes down what is left when a lab is over: rows, transitions, documents, audit. Reads past every proxy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, LiteralString
+
+import psycopg
+from elasticsearch import ApiError, Elasticsearch
+from psycopg.rows import dict_row
+
+from labs.ledger import digest
+
+# Payloads stay out: a report is shown to people, and their digest is enough.
+EVENTS: LiteralString = """
+select id, seq, entity_type, entity_id, op, event_version, status, attempts, replay_count, abandoned_count, owner,
+       lease_token, created_at, last_attempt_at, next_retry_at, processed_at, failed_at, error_reason, error_code,
+       error, error_fingerprint, dead_reason, last_replayed_by, last_replayed_reason, last_replayed_at,
+       payload::text as payload, extract(epoch from processed_at - created_at)::float8 as seconds
+  from search_outbox_events order by seq
+"""
+TABLES: dict[str, LiteralString] = {
+    "transitions": "select * from lab_transitions order by n",
+    "attempts": "select * from search_outbox_attempts order by at",
+    "audit": "select id, at, action, actor, source, reason, batch_id, event_id from search_outbox_audit order by id",
+    "replays": "select * from search_outbox_replays",
+    "deliveries": "select * from search_outbox_webhook_deliveries",
+    "leases": "select token, owner, lease_until from search_outbox_leases",
+    "workers": "select worker_id, host, pid, version, state, started_at, heartbeat_at from search_outbox_workers",
+}
+PAGE = 500
+
+
+def collect(folder: Path, database_url: str, elastic: Elasticsearch, index: str, documents: Iterable[str]) -> None:
+    """`documents` are the ids that must be looked at, there or not; phantoms are found beside them."""
+    with psycopg.connect(database_url, row_factory=dict_row, connect_timeout=10) as connection:
+        _write(folder / "events.ndjson", map(_event, connection.execute(EVENTS)))
+        for name, query in TABLES.items():
+            _write(folder / f"{name}.ndjson", connection.execute(query))
+    _write(folder / "documents.ndjson", _documents(elastic, index, list(dict.fromkeys(documents))))
+
+
+def _event(row: dict[str, Any]) -> dict[str, Any]:
+    payload = row.pop("payload")
+    return {**row, "digest": digest(json.loads(payload)) if payload else ""}
+
+
+def _documents(elastic: Elasticsearch, index: str, wanted: list[str]) -> Iterator[dict[str, Any]]:
+    """By id, which sees what no refresh has shown yet; then by search for those that nobody knows."""
+    for start in range(0, len(wanted), PAGE):
+        for doc in elastic.mget(index=index, ids=wanted[start : start + PAGE])["docs"]:
+            yield _document(doc)
+    for name in _phantoms(elastic, index, set(wanted)):
+        yield {"_id": name, "found": True, "version": None, "digest": "", "phantom": True}
+
+
+def _document(doc: dict[str, Any]) -> dict[str, Any]:
+    found = bool(doc.get("found"))
+    body = digest(doc["_source"]) if found else ""
+    return {"_id": doc["_id"], "found": found, "version": doc.get("_version") if found else None, "digest": body}
+
+
+def _phantoms(elastic: Elasticsearch, index: str, known: set[str]) -> Iterator[str]:
+    try:
+        elastic.indices.refresh(index=index)
+    except ApiError:
+        return
+    after: list[Any] | None = None
+    while True:
+        reply = elastic.search(index=index, size=PAGE * 10, source=False, sort=["_doc"], search_after=after)
+        hits = reply["hits"]["hits"]
+        if not hits:
+            return
+        yield from (hit["_id"] for hit in hits if hit["_id"] not in known)
+        after = hits[-1]["sort"]
+
+
+def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8") as lines:
+        for row in rows:
+            lines.write(json.dumps(row, default=str) + "\n")

@@ -1,0 +1,96 @@
+"""The guide's lab 1: a daemon is killed with work in its hands, and the work comes back by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from labs.checks import at_least, noted, nobody
+from labs.experiment import Experiment, Finding, Guide
+from labs.invariants import EVERYWHERE, nothing_failed, recovered_within
+from labs.producing import Load
+from labs.record import Record
+from labs.stage import Stage
+
+LEASE, RECLAIM, MOST = 10, 2, 60
+
+
+def fault(stage: Stage) -> None:
+    """Elasticsearch is held silent for a moment, so that the kill finds rows in the daemon's hands."""
+    stage.elastic_link.stall()
+    held = stage.wait_until(lambda: stage.table.count("status = 'processing'"), "rows processing")
+    stage.note("processing_at_kill", held)
+    stage.kill("w1")
+    stage.elastic_link.heal()
+    stage.snapshot("during")
+    stage.wait_until(_stuck(stage), "the leases of the killed daemon ran out", LEASE + 10)
+    stage.note("stuck", _stuck(stage)())
+    stage.snapshot("during")
+
+
+def _stuck(stage: Stage):  # type: ignore[no-untyped-def]
+    return lambda: stage.table.count("status = 'processing' and lease_until < now()")
+
+
+def restore(stage: Stage) -> None:
+    """The same name again, right after kill -9: a dead process of this host frees it at once."""
+    if not stage.worker("w1").running:
+        stage.start("w1")
+
+
+def reclaimed(record: Record) -> Finding:
+    lines = record.said("Reclaimed ")
+    told = lines[0]["event"] if lines else "no such line"
+    expected = "Reclaimed N stuck outbox events (expired lease or max processing exceeded)"
+    ok = any(line["event"].endswith("(expired lease or max processing exceeded)") for line in lines)
+    return Finding("The log says so", expected, told, ok, "logs/w1.2.ndjson")
+
+
+def nothing_stuck(record: Record) -> Finding:
+    last = record.timeline[-1].get("stuck", -1)
+    return Finding(
+        "Stuck returns to zero",
+        "above 0, then 0",
+        f"{record.notes.get('stuck')}, then {last}",
+        last == 0,
+        "timeline.ndjson",
+    )
+
+
+def conclusion(record: Record) -> Sequence[tuple[str, str]]:
+    zero = nothing_stuck(record).ok
+    return (
+        ("Parameters", f"lease={LEASE} s, reclaim_interval={RECLAIM} s, max_processing={MOST} s"),
+        ("Rows processing at the kill, about", str(record.notes.get("processing_at_kill"))),
+        ("Stuck is zero after the restart", "yes" if zero else "no"),
+        ("v1 stuck self-healing", "OK" if zero and reclaimed(record).ok else "FAIL"),
+    )
+
+
+EXPERIMENT = Experiment(
+    name="stuck_reclaim",
+    title="A daemon is killed with work in its hands",
+    story=(
+        "A machine loses power, the kernel kills the process, someone types kill -9. The rows it had claimed are"
+        " `processing`, and nobody will ever settle them."
+    ),
+    hypothesis=(
+        "Once the lease has run out, the next daemon takes the rows back within its reclaim interval, says so in one"
+        " log line, and finishes them; nothing stays stuck and nothing is lost."
+    ),
+    load=Load("mixed", rate=40),
+    settings={
+        "OUTBOX_LEASE_SECONDS": str(LEASE),
+        "OUTBOX_RECLAIM_INTERVAL_SECONDS": str(RECLAIM),
+        "OUTBOX_MAX_PROCESSING_SECONDS": str(MOST),
+        "ELASTIC_TIMEOUT_SECONDS": "6",
+    },
+    fault=fault,
+    restore=restore,
+    bit=at_least("rows stuck after the kill", noted("stuck"), 1, "record.json (notes)"),
+    invariants=(*EVERYWHERE, nothing_failed, reclaimed, nothing_stuck, recovered_within(20)),
+    expected_alerts=(),
+    finding=lambda record: f"{record.notes['stuck']} rows were stuck after the kill and came back by themselves;",
+    guide=Guide(1, "4", "v1", conclusion),
+    runbook="docs/runbooks/OutboxStuck.md",
+    seconds=30,
+)

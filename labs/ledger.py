@@ -1,0 +1,87 @@
+"""Owns the producer's own account of what it committed, kept outside the database under test. It produces nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self, TextIO
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One event. `committed` is False where the answer to the commit was lost: it may be there or not."""
+
+    id: str
+    entity_type: str
+    entity_id: str
+    op: str
+    version: int
+    digest: str  # of the document; empty for a delete
+    at: float
+    committed: bool = True
+
+    @property
+    def document(self) -> str:
+        """The `_id` of its document."""
+        return f"{self.entity_type}:{self.entity_id}"
+
+
+def digest(document: Any) -> str:
+    """Of the meaning, not of the bytes: Elasticsearch gives back the same JSON in its own order."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+class Ledger:
+    """Every entry is on disk before the next one is made; many threads may write."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: TextIO = path.open("a", encoding="utf-8")
+        self._lock = threading.Lock()
+        self.entries: list[Entry] = []
+
+    def add(self, entry: Entry) -> None:
+        with self._lock:
+            self.entries.append(entry)
+            self._file.write(json.dumps(asdict(entry)) + "\n")
+            self._file.flush()
+
+    @property
+    def committed(self) -> int:
+        with self._lock:
+            return sum(entry.committed for entry in self.entries)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read(path: Path) -> list[Entry]:
+    return list(_entries(path)) if path.exists() else []
+
+
+def _entries(path: Path) -> Iterator[Entry]:
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            yield Entry(**json.loads(line))
+
+
+def newest(entries: Iterable[Entry]) -> dict[str, Entry]:
+    """What each document must be in the end: its highest version, whatever the order of writing."""
+    last: dict[str, Entry] = {}
+    for entry in entries:
+        known = last.get(entry.document)
+        if known is None or entry.version >= known.version:
+            last[entry.document] = entry
+    return last

@@ -1,0 +1,224 @@
+"""Runs one experiment: baseline, fault, recovery, quiesce, verify; restoring always happens. It judges nothing."""
+
+from __future__ import annotations
+
+import time
+import traceback
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+
+from labs import about
+from labs.alerts import AlertWatch
+from labs.collect import collect
+from labs.errors import Interrupted, NotHere, NotSeen, ServerDied, WorkerDied
+from labs.experiment import Experiment
+from labs.servers import Servers
+from labs.signals import Interruptions
+from labs.stage import Stage
+
+STEADY_SECONDS = 60.0
+STEADY_DONE = 40
+QUIET_SECONDS = 60.0
+
+OPEN_BEFORE = """
+select count(*) from search_outbox_events
+ where processed_at is null and failed_at is null and created_at < %(at)s
+"""
+
+
+@dataclass
+class Run:
+    """One run of one experiment in a folder of its own."""
+
+    experiment: Experiment
+    servers: Servers
+    folder: Path
+    interruptions: Interruptions
+    say: Callable[[str], None]
+    operator: str = ""
+    seed: int = 1
+    keep: bool = False
+    code: Path | None = None
+    problems: list[dict[str, str]] = field(default_factory=list)
+    exit_codes: dict[str, int | None] = field(default_factory=dict)
+    interrupted: Interrupted | None = None
+    whole: bool = False  # the data at the end could be collected
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        name = f"lab-{self.experiment.name.replace('_', '-')}-{uuid.uuid4().hex[:6]}"
+        seed, code = self.seed, self.code
+        self.stage = Stage(self.experiment, self.servers, self.folder, name=name, seed=seed, code=code)
+        self.alerts = AlertWatch([self.stage.port(worker) for worker in self.experiment.workers], self.stage.story.now)
+
+    def run(self) -> None:
+        """Leaves record.json and the raw data in the folder, whatever happened."""
+        try:
+            with self._noting():
+                self._go()
+        finally:
+            with self.interruptions.shield():
+                self._leave()
+                about.write(self)
+
+    def _go(self) -> None:
+        self._phase("baseline", self._baseline)
+        try:
+            with self._noting(NotSeen):
+                self._phase("fault", self._fault)
+        finally:
+            with self.interruptions.shield():
+                self._restore()
+        self.interruptions.check()
+        with self._noting(NotSeen):
+            self._phase("recovery", self._recover)
+        with self._noting(NotSeen):
+            self._phase("quiesce", self._quiesce)
+        self._phase("verify", self._verify)
+
+    # Phases
+
+    def _phase(self, name: str, act: Callable[[], None]) -> None:
+        self.stage.story.begin(name)
+        if name != "baseline":
+            self.stage.recorder.phase = name
+        self.say(f"  {name:<9} {self.stage.story.now():6.1f} s")
+        act()
+
+    def _baseline(self) -> None:
+        stage = self.stage
+        stage.open()
+        self.alerts.start()
+        self.experiment.prepare(stage)
+        for name in self.experiment.workers:
+            stage.start(name, wait=False)
+        stage.producer.start()
+        stage.wait_until(self._is_steady, f"steady state ({self.experiment.steady_state})", STEADY_SECONDS)
+        stage.snapshot("before")
+        stage.recorder.keep_pages("baseline")
+
+    def _is_steady(self) -> bool:
+        line = self.stage.recorder.last
+        workers = line.get("workers", {})
+        status = line.get("status", {})
+        return (
+            len(workers) == len(self.experiment.workers)
+            and all(worker.get("ready") == 200 for worker in workers.values())
+            and status.get("done", 0) >= STEADY_DONE
+            and not status.get("failed")
+            and line.get("oldest", 99) < 5
+        )
+
+    def _fault(self) -> None:
+        try:
+            self.experiment.fault(self.stage)
+        finally:
+            with suppress(psycopg.Error):  # a look that fails while a server is away is no finding
+                if "during" not in self.stage.story.snapshots:
+                    self.stage.snapshot("during")
+                self.stage.recorder.keep_pages("fault")
+
+    def _restore(self) -> None:
+        """The experiment's own way back, and then everything that can be broken is made whole."""
+        stage = self.stage
+        with self._noting():
+            self.experiment.restore(stage)
+        with self._noting():
+            stage.heal()
+            stage.mark("restored", "heal")
+            stage.note("healed_at", str(stage.table.value("select clock_timestamp()")))
+
+    def _recover(self) -> None:
+        stage = self.stage
+        began = stage.story.now()
+        healed = stage.story.notes["healed_at"]
+
+        def caught_up() -> bool:
+            return bool(stage.table.value(OPEN_BEFORE, at=healed) == 0)
+
+        stage.wait_until(caught_up, "everything committed before the end of the fault is finished", 90)
+        stage.note("recovery_seconds", round(stage.story.now() - began, 2))
+        self.experiment.after(stage)
+
+    def _quiesce(self) -> None:
+        stage = self.stage
+        stage.producer.stop()
+        stage.wait_until(self._is_quiet, "no open event is left", QUIET_SECONDS)
+        stage.watch(1.0)  # one more look at every page
+        stage.recorder.look()
+        stage.recorder.keep_pages("end")
+        for worker in stage.workers.values():
+            if worker.running:
+                self.exit_codes[worker.label] = worker.end()
+
+    def _is_quiet(self) -> bool:
+        return self.stage.table.count("processed_at is null and failed_at is null") == 0
+
+    def _verify(self) -> None:
+        stage = self.stage
+        stage.snapshot("after")
+        documents = [entry.document for entry in stage.ledger.entries]
+        collect(self.folder, stage.table.database_url, stage.elastic, stage.index, documents)
+        self.whole = True
+
+    # What goes wrong
+
+    @contextmanager
+    def _noting(self, *kinds: type[BaseException]) -> Iterator[None]:
+        """Note what ends a phase; with `kinds` only these are noted here, and all else goes on up."""
+        phase = self.stage.story.phase
+        try:
+            yield
+        except Interrupted as signal:
+            if kinds:
+                raise
+            self.interrupted = signal
+            self._problem("interrupted", f"interrupted by {signal}")
+        except Exception as error:
+            if kinds and not isinstance(error, kinds):
+                raise
+            self._note_error(error, self.stage.story.phase or phase)
+
+    def _note_error(self, error: Exception, phase: str) -> None:
+        late = {"recovery": "late", "quiesce": "late", "fault": "not_seen"}.get(phase, "no_steady_state")
+        kinds: list[tuple[type[Exception], str]] = [
+            (WorkerDied, "no_steady_state" if phase == "baseline" else "worker_died"),
+            (ServerDied, "server_died"),
+            (NotHere, "not_here"),
+            (NotSeen, late),
+        ]
+        for kind, name in kinds:
+            if isinstance(error, kind):
+                self._problem(name, str(error))
+                return
+        self._problem("broken_lab", f"the lab itself failed: {type(error).__name__}: {error}")
+        (self.folder / "traceback.txt").write_text(traceback.format_exc(), encoding="utf-8")
+
+    def _problem(self, kind: str, message: str) -> None:
+        self.problems.append({"kind": kind, "phase": self.stage.story.phase, "message": message})
+        self.say(f"  {message}")
+
+    # The end
+
+    def _leave(self) -> None:
+        stage = self.stage
+        stage.story.end()
+        with self._noting():
+            if hasattr(stage, "producer"):
+                stage.producer.stop()
+        with self._noting():
+            self.alerts.stop()
+        with self._noting():
+            self.servers.revive()
+        with self._noting():
+            stage.close(keep=self.keep)
+
+
+def new_folder(runs: Path, experiment: Experiment) -> Path:
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    return runs / f"{stamp}-{experiment.name}-{uuid.uuid4().hex[:4]}"

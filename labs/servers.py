@@ -1,0 +1,201 @@
+"""Owns the servers that labs stand on, embedded or given, and fresh databases and indexes on them. No faults here."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import psycopg
+from elasticsearch import ApiError, Elasticsearch, TransportError
+from psycopg import sql
+
+from labs.errors import NotHere, ServerDied, StackUnusable
+from outbox.embedded import EmbeddedStack
+from outbox.embedded.server import EmbeddedServer
+from outbox.errors import OutboxError
+from outbox.sink.index import GC_DELETES, TEMPLATE_PRIORITY
+from outbox.store.migrations import migrate
+
+MAPPING = {
+    "properties": {
+        "title": {"type": "text"},
+        "content": {"type": "text"},
+        "revision": {"type": "long"},
+    }
+}
+ONE_NODE = {"number_of_shards": 1, "number_of_replicas": 0}
+
+
+class Servers:
+    """Started with `with`. `own` servers may be stopped, killed and given other settings; given ones may not."""
+
+    def __init__(
+        self,
+        database_url: str | None = None,
+        elastic_url: str | None = None,
+        *,
+        own: bool = False,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        self._stack = EmbeddedStack(database_url=database_url, elastic_url=elastic_url, temporary=True, report=say)
+        self.given = bool(database_url), bool(elastic_url)
+        self._may_change = own
+        self._say = say
+        self._down: set[str] = set()
+        self._template: str | None = None
+        self.kept: set[str] = set()  # databases and indexes that stay when their lab is over
+        self._client: Elasticsearch | None = None
+
+    def __enter__(self) -> Self:
+        if not all(self.given):
+            self._say(
+                "starting PostgreSQL and Elasticsearch (half a minute; the very first time fetches Elasticsearch)"
+            )
+        try:
+            self._stack.start()
+        except OutboxError as error:
+            raise StackUnusable(error.message) from error
+        self._reach()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(Exception):
+            self._drop_template()
+        if self._client is not None:
+            self._client.close()
+        self._stack.stop()
+
+    @property
+    def database_url(self) -> str:
+        return self._stack.database_url.replace("postgresql+psycopg://", "postgresql://", 1)
+
+    @property
+    def elastic_url(self) -> str:
+        return self._stack.elastic_url
+
+    @property
+    def elastic(self) -> Elasticsearch:
+        """A client past every proxy, for looking and for settings; it never retries by itself."""
+        if self._client is None:
+            self._client = Elasticsearch(self.elastic_url, request_timeout=20, max_retries=0, retry_on_timeout=False)
+        return self._client
+
+    def _reach(self) -> None:
+        try:
+            with psycopg.connect(self.database_url, connect_timeout=5) as connection:
+                allowed = connection.execute(
+                    "select rolsuper or rolcreatedb from pg_roles where rolname = current_user"
+                ).fetchone()
+            self.elastic.info()
+        except psycopg.OperationalError as away:
+            raise StackUnusable(f"PostgreSQL does not answer: {str(away).splitlines()[0]}") from None
+        except (ApiError, TransportError) as away:
+            raise StackUnusable(f"Elasticsearch does not answer at {self.elastic_url}: {type(away).__name__}") from None
+        if not allowed or not allowed[0]:
+            raise StackUnusable("labs make databases of their own: the given user needs CREATEDB")
+
+    def versions(self) -> dict[str, str]:
+        with psycopg.connect(self.database_url) as connection:
+            row = connection.execute("show server_version").fetchone()
+        found = str(self.elastic.info()["version"]["number"])
+        return {"postgresql": str(row[0]) if row else "?", "elasticsearch": found}
+
+    # Whose they are
+
+    def require_own(self, what: str) -> None:
+        """For what reaches beyond a lab's own database and index."""
+        if not self._may_change and any(self.given):
+            raise NotHere(f"it {what}, and these servers were given; allow it with --own-servers")
+
+    def postgres(self) -> EmbeddedServer:
+        if self._stack.postgres is None:
+            raise NotHere("it stops PostgreSQL, which only labs on the embedded one can")
+        return self._stack.postgres
+
+    def elasticsearch(self) -> EmbeddedServer:
+        if self._stack.elasticsearch is None:
+            raise NotHere("it stops Elasticsearch, which only labs on the embedded one can")
+        return self._stack.elasticsearch
+
+    @property
+    def has_own_elasticsearch(self) -> bool:
+        return self._stack.elasticsearch is not None
+
+    def expect_down(self, name: str) -> None:
+        """An experiment stops this server: its absence is no accident until `revive`."""
+        self._down.add(name)
+
+    def revive(self) -> None:
+        """Everything runs again, whatever a lab or an accident did."""
+        for server in (self._stack.postgres, self._stack.elasticsearch):
+            if server is not None:
+                server.thaw()
+                if not server.running:
+                    server.start()
+        self._down.clear()
+
+    def check(self) -> None:
+        """Raise when a server of ours ended that nobody had stopped."""
+        named = {"postgresql": self._stack.postgres, "elasticsearch": self._stack.elasticsearch}
+        for name, server in named.items():
+            if server is not None and name not in self._down and not server.running:
+                raise ServerDied(f"{server.title} ended by itself in the middle of the lab; see {server.log}")
+
+    # What a lab gets
+
+    def _admin(self, statement: sql.Composed) -> None:
+        with psycopg.connect(self.database_url, autocommit=True, connect_timeout=10) as connection:
+            connection.execute(statement)
+
+    def _migrated(self) -> str:
+        """One database is migrated, all others are copies of it: 40 ms instead of a second."""
+        if self._template is None:
+            name = f"outbox_lab_template_{uuid.uuid4().hex[:8]}"
+            self._admin(sql.SQL("create database {}").format(sql.Identifier(name)))
+            self._template = name
+            migrate(with_database(self.database_url, name))
+        return self._template
+
+    def _drop_template(self) -> None:
+        if self._template is not None:
+            self.drop_database(self._template)
+
+    def create_database(self, name: str) -> str:
+        template = sql.Identifier(self._migrated())
+        self._admin(sql.SQL("create database {} template {}").format(sql.Identifier(name), template))
+        return with_database(self.database_url, name)
+
+    def keep(self, *names: str) -> None:
+        self.kept |= set(names)
+
+    def drop_database(self, name: str) -> None:
+        if name in self.kept:
+            return
+        # force: a killed daemon's backend may still be noticing that its client is gone.
+        self._admin(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
+
+    def create_index(self, name: str, settings: dict[str, Any], mapping: dict[str, Any]) -> None:
+        """As `outbox index create` does: an alias over NAME-v1, and a template that forbids guessing."""
+        wanted = {"gc_deletes": GC_DELETES, **ONE_NODE, **settings}
+        self.elastic.indices.put_index_template(
+            name=name,
+            index_patterns=[name, f"{name}-v*"],
+            allow_auto_create=False,
+            priority=TEMPLATE_PRIORITY,
+            template={"settings": {"index": wanted}, "mappings": mapping},
+        )
+        self.elastic.indices.create(index=f"{name}-v1", aliases={name: {"is_write_index": True}})
+
+    def drop_index(self, name: str) -> None:
+        if name in self.kept:
+            return
+        self.elastic.indices.delete(index=f"{name}-v1", ignore_unavailable=True)
+        with contextlib.suppress(ApiError):
+            self.elastic.indices.delete_index_template(name=name)
+
+
+def with_database(url: str, name: str) -> str:
+    return urlsplit(url)._replace(path=f"/{name}").geturl()

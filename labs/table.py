@@ -1,0 +1,70 @@
+"""Owns a lab's own looks at and inserts into its outbox table, past every proxy. It knows no daemon."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import sql
+
+from labs.ledger import Entry, Ledger, digest
+from labs.producing import time_ordered_id
+
+INSERT = sql.SQL("insert into search_outbox_events ({}) values ({}) returning event_version")
+
+
+@dataclass
+class Table:
+    database_url: str
+    ledger: Ledger
+
+    @contextmanager
+    def connect(self) -> Iterator[psycopg.Connection[Any]]:
+        with psycopg.connect(self.database_url, autocommit=True, connect_timeout=10) as connection:
+            yield connection
+
+    def rows(self, query: LiteralString, **values: Any) -> list[tuple[Any, ...]]:
+        with self.connect() as connection:
+            cursor = connection.execute(query, values)
+            return cursor.fetchall() if cursor.description else []
+
+    def value(self, query: LiteralString, **values: Any) -> Any:
+        rows = self.rows(query, **values)
+        return rows[0][0] if rows else None
+
+    def count(self, where: LiteralString, **values: Any) -> int:
+        return int(self.value("select count(*) from search_outbox_events where " + where, **values))
+
+    def insert(
+        self,
+        entity_id: str,
+        op: str = "upsert",
+        payload: Mapping[str, Any] | None = None,
+        version: int | None = None,
+        entity_type: str = "block",
+        **columns: Any,
+    ) -> str:
+        """One event by hand, in the ledger too; its id."""
+        event = str(time_ordered_id())
+        given = {"id": event, "entity_type": entity_type, "entity_id": entity_id, "op": op, **columns}
+        if payload is not None:
+            given["payload"] = json.dumps(payload)
+        if version is not None:
+            given["event_version"] = version
+        drawn = self._insert(given)
+        body = digest(payload) if payload is not None else ""
+        self.ledger.add(Entry(event, entity_type, entity_id, op, drawn, body, time.time()))
+        return event
+
+    def _insert(self, columns: Mapping[str, Any]) -> int:
+        names = sql.SQL(", ").join(map(sql.Identifier, columns))
+        values = sql.SQL(", ").join(map(sql.Placeholder, columns))
+        with self.connect() as connection:
+            row = connection.execute(INSERT.format(names, values), dict(columns)).fetchone()
+        assert row is not None
+        return int(row[0])

@@ -1,0 +1,91 @@
+"""Owns the verdict over a record: PASS, FAIL or INCONCLUSIVE, with its reasons. Pure; judging twice gives the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from labs.checks import holds
+from labs.experiment import Experiment, Finding
+from labs.record import Record
+
+PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
+# What ends a run before its data is whole: nothing may be concluded from the rest.
+CUT_SHORT = {"interrupted", "server_died", "not_here", "no_steady_state", "broken_lab"}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    word: str
+    sentence: str
+    bit: Finding | None
+    findings: Sequence[Finding]
+
+    @property
+    def violated(self) -> list[Finding]:
+        return [finding for finding in self.findings if not finding.ok]
+
+
+def judge(record: Record, experiment: Experiment) -> Verdict:
+    problems = record.about["problems"]
+    for problem in problems:
+        if problem["kind"] in CUT_SHORT:
+            return Verdict(INCONCLUSIVE, f"{_said(problem)}.", None, [])
+    bit = experiment.bit(record)
+    findings = [check(record) for check in experiment.invariants]
+    findings += [_as_finding(problem) for problem in problems if problem["kind"] in ("worker_died", "late")]
+    findings += _alerts(record, experiment)
+    return _decide(record, experiment, bit, findings)
+
+
+def _decide(record: Record, experiment: Experiment, bit: Finding, findings: list[Finding]) -> Verdict:
+    violated = [finding for finding in findings if not finding.ok]
+    if violated:
+        more = f" (and {len(violated) - 1} more)" if len(violated) > 1 else ""
+        return Verdict(FAIL, f"{violated[0].name}: {violated[0].observed}{more}.", bit, findings)
+    doubts = [_said(problem) for problem in record.about["problems"]]
+    if not bit.ok:
+        doubts.append(f"the fault did not bite: {bit.name} was {bit.observed}, {bit.expected} was needed")
+    if len(record.ledger) < experiment.least_events:
+        doubts.append(f"too little load: {len(record.ledger)} events, {experiment.least_events} were needed")
+    if doubts:
+        return Verdict(INCONCLUSIVE, f"{'; '.join(doubts)}.", bit, findings)
+    return Verdict(PASS, sentence(record, experiment), bit, findings)
+
+
+def sentence(record: Record, experiment: Experiment) -> str:
+    """The finding in numbers."""
+    statuses = record.statuses
+    told = f"{len(record.ledger)} events committed, {statuses['done']} done"
+    if statuses["failed"]:
+        told += f", {statuses['failed']} failed as they should"
+    oldest = max((line.get("oldest", 0.0) for line in record.timeline), default=0.0)
+    told += f", 0 lost; the backlog peaked at {record.peak('pending', 'processing')} events and {oldest:.1f} s"
+    if record.recovery_seconds is not None:
+        told += f", gone {record.recovery_seconds:.1f} s after the fault ended"
+    own = experiment.finding(record) if experiment.finding else ""
+    return f"{own} {told}." if own else f"{told}."
+
+
+def _said(problem: dict[str, str]) -> str:
+    return f"{problem['message']} (in {problem['phase']})"
+
+
+def _as_finding(problem: dict[str, str]) -> Finding:
+    name, expected = {
+        "worker_died": ("Daemons stay up", "no daemon ends by itself"),
+        "late": ("Comes to an end", "what was waited for happens in time"),
+    }[problem["kind"]]
+    return holds(name, expected, _said(problem), False, "record.json, logs/")
+
+
+def _alerts(record: Record, experiment: Experiment) -> list[Finding]:
+    """Only where a Prometheus watched: without one nothing is said about alerts."""
+    watched = record.about["alerts"]
+    if watched["why_not"] or not experiment.expected_alerts:
+        return []
+    fired = sorted(name for name, states in watched["seen"].items() if "firing" in states)
+    missing = [name for name in experiment.expected_alerts if name not in fired]
+    told = f"fired: {', '.join(fired) or 'none'}"
+    expected = f"{', '.join(experiment.expected_alerts)} fires"
+    return [holds("Alerts", expected, told, not missing, "record.json (alerts)")]

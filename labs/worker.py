@@ -1,0 +1,131 @@
+"""Owns one real daemon of a lab: start, kill -9, freeze, drain, its log and its pages. It injects nothing into it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+# The daemon refuses OUTBOX_* names that it does not know, so only these are inherited.
+INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "VIRTUAL_ENV", "COVERAGE_", "COV_")
+ROOT = Path(__file__).parents[1]
+
+
+def environment(extra: Mapping[str, str], code: Path | None = None) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name.startswith(INHERITED)}
+    return {**kept, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "PYTHONPATH": str(code or ROOT), **extra}
+
+
+class Worker:
+    """`python -m outbox run` as `name`; `label` also tells its restarts apart (w1, w1.2, w1.3)."""
+
+    def __init__(self, name: str, label: str, settings: Mapping[str, str], folder: Path, code: Path | None) -> None:
+        self.name = name
+        self.label = label
+        self.port = int(settings["OUTBOX_METRICS_PORT"])
+        self.log = folder / "logs" / f"{label}.ndjson"
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.frozen = False
+        self.ended_on_purpose = False
+        own = {"OUTBOX_WORKER_ID": name, "OUTBOX_LOG_FORMAT": "json"}
+        follow = [sys.executable, "-I", "-S", str(ROOT / "labs" / "follow.py"), str(os.getpid())]
+        with self.log.open("ab") as log:
+            self._popen = subprocess.Popen(
+                [*follow, sys.executable, "-m", "outbox", "run"],
+                env=environment({**settings, **own}, code),
+                cwd=code or ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the lab, which stops its daemons in its own order
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._popen.poll()
+
+    @property
+    def running(self) -> bool:
+        return self._popen.poll() is None
+
+    def kill(self) -> None:
+        """kill -9: no word of goodbye."""
+        self.ended_on_purpose = True
+        if self.running:
+            self._popen.kill()
+            self._popen.wait(10)
+
+    def freeze(self) -> None:
+        """SIGSTOP, as a long pause of the machine; its sockets stay open."""
+        self.frozen = True
+        self._popen.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        if self.frozen and self.running:
+            self._popen.send_signal(signal.SIGCONT)
+        self.frozen = False
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM; it drains."""
+        self.ended_on_purpose = True
+        if self.running:
+            self._popen.send_signal(signal.SIGTERM)
+
+    def wait(self, seconds: float) -> int | None:
+        """Its exit code, None if it still runs then."""
+        try:
+            return self._popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def end(self, seconds: float = 15.0) -> int | None:
+        """Drain it, and kill it if it does not come to an end."""
+        self.thaw()
+        self.ask_to_stop()
+        code = self.wait(seconds)
+        if code is None:
+            self.kill()
+        return code
+
+    def page(self, path: str, seconds: float = 1.0) -> tuple[int, str]:
+        """Status and body of one of its pages; 0 where nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=seconds) as reply:
+                return int(reply.status), reply.read().decode()
+        except urllib.error.HTTPError as answer:
+            return answer.code, answer.read().decode()
+        except OSError:
+            return 0, ""
+
+    def facts(self, event: str | None = None) -> list[dict[str, Any]]:
+        return [fact for fact in log_facts(self.log) if event is None or fact.get("event") == event]
+
+    def tail(self, lines: int = 8) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
+
+
+def log_facts(path: Path) -> Iterator[dict[str, Any]]:
+    """The JSON lines of a log; what is not JSON (a traceback, say) comes as its `text`."""
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                fact = json.loads(line)
+            except ValueError:
+                fact = None
+            if isinstance(fact, dict):
+                yield fact
+            elif line.strip():
+                yield {"event": "", "level": "text", "text": line.rstrip("\n")}
