@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 from starlette.staticfiles import StaticFiles
@@ -31,6 +33,18 @@ def build(settings: Settings, services: Services, *, pace: Pace | None = None) -
     tokens = TokenFile(settings.console.tokens_file) if settings.console.tokens_file else None
     if tokens is not None:
         tokens.check()
+    app = doors_only()
+    app.state.gate = Gate(tokens, pace)
+    app.state.services = services
+    app.state.settings = settings
+    app.state.projection = settings.projection
+    app.state.kept = Kept()
+    app.state.plans = Plans()
+    return app
+
+
+def doors_only() -> FastAPI:
+    """Every door, and nothing behind it: enough for the OpenAPI document."""
     app = FastAPI(
         title="Outbox",
         version=__version__,
@@ -41,15 +55,14 @@ def build(settings: Settings, services: Services, *, pace: Pace | None = None) -
         redirect_slashes=False,
         middleware=[Middleware(SecurityHeaders)],
     )
-    app.state.gate = Gate(tokens, pace)
-    app.state.services = services
-    app.state.settings = settings
-    app.state.projection = settings.projection
-    app.state.kept = Kept()
-    app.state.plans = Plans()
     doors.hang(app, routes.PAGES)
     doors.hang(app, routes.API, prefix=routes.API_PREFIX, api=True)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     doors.catch_the_rest(app)
     describe(app)
     return app
+
+
+def document() -> str:
+    """The OpenAPI document as it is checked in (docs/openapi.json)."""
+    return json.dumps(doors_only().openapi(), indent=2) + "\n"

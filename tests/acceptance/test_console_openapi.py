@@ -1,0 +1,37 @@
+"""Schemathesis over the OpenAPI document and a real console: no 5xx, no answer that is not documented."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+
+from outbox.web.auth.pace import Allowance, Pace
+from tests.fixtures.console import Served
+from tests.fixtures.failures import events
+
+ROOT = Path(__file__).parents[2]
+# Without tokens nobody is asked for one, and `Allow` is the framework's own business.
+LEFT_OUT = "ignored_auth,positive_data_acceptance,ensure_resource_availability,use_after_free"
+
+
+class NoPace(Pace):
+    """Thousands of requests a minute are what this test is."""
+
+    def take(self, allowance: Allowance, key: str) -> float:
+        return 0.0
+
+
+def test_no_request_meets_a_server_error_or_an_undocumented_answer(
+    console: Served, connection: psycopg.Connection, tmp_path: Path
+) -> None:
+    events(connection, 30)
+    events(connection, 5, status="done", prefix="d")
+    console.app.state.gate.pace = NoPace()
+    command = [
+        sys.executable, "-m", "schemathesis.cli", "run", str(ROOT / "docs" / "openapi.json"), "--url", console.url,
+        "--checks", "all", "--exclude-checks", LEFT_OUT, "--phases", "examples,coverage,fuzzing",
+        "--max-examples", "25", "--seed", "7", "--no-color", "--continue-on-failure", "--request-timeout", "20",
+    ]  # fmt: skip
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
+    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
