@@ -66,6 +66,11 @@ class SchemaMismatch(OutboxError):
     exit_code = 78
 
 
+class NotPermitted(SchemaMismatch):
+    """The database role lacks a right that this needs. Use the role that is made for it (docs/security.md: producer,
+    projector, operator, reader), or grant it; nothing was changed."""
+
+
 class WrongProduct(OutboxError):
     """The server at ELASTIC_URL is not Elasticsearch. Point ELASTIC_URL at Elasticsearch 8 or 9; nothing was
     written and no attempt was spent."""

@@ -21,6 +21,7 @@ from tests.fixtures.postgres import (
 )
 from tests.fixtures.processes import free_port, start_daemon, start_process
 from tests.fixtures.queue import queue
+from tests.fixtures.roles import roles
 
 __all__ = [
     "absent_index",
@@ -40,6 +41,7 @@ __all__ = [
     "outbox",
     "postgres_url",
     "queue",
+    "roles",
     "server_folder",
     "servers",
     "start_console",

@@ -14,6 +14,13 @@ MOST_APART_SECONDS: Final = 2.0
 # A bulk settle of 10,000 rows and a reclaim step stay far below this; a shorter limit would cancel honest work.
 SHORTEST_STATEMENT_MS: Final = 5_000
 
+# As 0050_roles sets them for a projector.
+_LIMITS: Final = {
+    "statement_timeout_ms": "statement_timeout = '60s'",
+    "lock_timeout_ms": "lock_timeout = '10s'",
+    "idle_timeout_ms": "idle_in_transaction_session_timeout = '60s'",
+}
+
 Row = Mapping[str, Any]
 
 
@@ -53,6 +60,7 @@ class DatabaseExam(Protocol):
     def server(self) -> Row: ...
     def schema(self) -> SchemaStatus: ...
     def lacking_privileges(self) -> Sequence[Row]: ...
+    def missing_roles(self) -> Sequence[str]: ...
 
 
 def server(store: DatabaseExam, wanted: Wanted) -> Iterator[Finding]:
@@ -88,14 +96,12 @@ def _limits(about: Row) -> Finding:
         f"idle in transaction {_limit(about['idle_timeout_ms'])}"
     )
     role = about["role"]
-    if not about["statement_timeout_ms"] or not about["idle_timeout_ms"]:
-        remedy = (
-            f"alter role {role} set statement_timeout = '30s'; "
-            f"alter role {role} set idle_in_transaction_session_timeout = '60s'"
-        )
+    missing = [name for key, name in _LIMITS.items() if not about[key]]
+    if missing:
+        remedy = "; ".join(f"alter role {role} set {name}" for name in missing)
         return Finding("timeouts", Level.WARN, told, remedy)
     if about["statement_timeout_ms"] < SHORTEST_STATEMENT_MS:
-        remedy = f"alter role {role} set statement_timeout = '30s'"
+        remedy = f"alter role {role} set {_LIMITS['statement_timeout_ms']}"
         return Finding("timeouts", Level.WARN, f"{told}: too short for a large settle", remedy)
     return Finding("timeouts", Level.OK, told)
 
@@ -128,9 +134,24 @@ def _parts(parts: Mapping[str, bool], wanted: Wanted) -> Iterator[Finding]:
 
 
 def privileges(store: DatabaseExam) -> Iterator[Finding]:
-    lacking = [f"{row['privilege']} on {row['relation']}" for row in store.lacking_privileges()]
-    if lacking:
-        grants = "; ".join(f"grant {each}" for each in lacking)
-        yield Finding("privileges", Level.BAD, f"this role lacks {', '.join(lacking)}", f"{grants} to the role.")
-    else:
+    """Whoever runs this may be the daemon's role, or a person's: what it may do tells which."""
+    rows = store.lacking_privileges()
+    lacking = [f"{row['privilege']} on {row['relation']}" for row in rows if row["work"] == "projector"]
+    others = {"operator", "reader"} - {row["work"] for row in rows}
+    if not lacking:
         yield Finding("privileges", Level.OK, "this role may do what a projector does")
+    elif others:
+        told = f"this role may do what a person's does ({min(others)}); for a projector it lacks {', '.join(lacking)}"
+        yield Finding("privileges", Level.WARN, told, "Right for a person; `outbox run` needs search_outbox_projector.")
+    else:
+        remedy = "Make it a member of search_outbox_projector, or grant these; see docs/security.md."
+        yield Finding("privileges", Level.BAD, f"this role lacks {', '.join(lacking)}", remedy)
+
+
+def roles(store: DatabaseExam) -> Iterator[Finding]:
+    missing = store.missing_roles()
+    if missing:
+        remedy = "As a role that may create roles: `select search_outbox_grant_roles();` (docs/security.md)."
+        yield Finding("roles", Level.WARN, f"not made: {', '.join(missing)}", remedy)
+    else:
+        yield Finding("roles", Level.OK, "producer, projector, operator and reader are there")

@@ -52,6 +52,7 @@ class Doctor:
         if not is_well(schema):
             return False
         yield from guarded("privileges", lambda: database_findings.privileges(self.store))
+        yield from guarded("roles", lambda: database_findings.roles(self.store))
         yield from guarded("documents", lambda: document_findings.view(self.store, self.wanted.view))
         yield from guarded("versions", lambda: document_findings.equal_versions(self.store))
         yield from guarded("queue", lambda: queue_findings.queue(self.queue))

@@ -8,9 +8,11 @@ from uuid import UUID
 from psycopg import Connection
 from psycopg.rows import dict_row
 
+from outbox.errors import NotPermitted
 from outbox.policy.filter import EventFilter
 from outbox.store.events import entity_id_type, typed
 from outbox.store.filters import TimeColumn, event_where
+from outbox.store.looking import BY_INDEX, looking
 from outbox.store.pool import Database
 from outbox.store.queries import queries
 from outbox.store.schema_state import has_by_entity
@@ -19,10 +21,6 @@ MOST_SHOWN_BYTES: Final = 1_048_576
 MOST_ATTEMPTS: Final = 50
 MOST_RELATED: Final = 20
 SCAN_ROWS: Final = 10_000  # open rows that are looked through for an entity: 10 ms
-TIME_LIMIT_MS: Final = 3_000
-
-# Estimates after a flood, or a filter that looks rare, tempt the planner into reading the whole table.
-_PLANS: Final = {"enable_seqscan": "off", "max_parallel_workers_per_gather": "0", "jit": "off"}
 
 Row = Mapping[str, Any]
 
@@ -35,7 +33,10 @@ class PostgresBrowsing:
         self._sql = queries("browsing")
 
     def event(self, id: UUID) -> Row | None:
-        found = self._rows("show", id=id, most_bytes=MOST_SHOWN_BYTES)
+        try:
+            found = self._rows("show", id=id, most_bytes=MOST_SHOWN_BYTES)
+        except NotPermitted:  # the reader's role
+            found = self._rows("show_without_payload", id=id)
         return found[0] if found else None
 
     def attempts(self, id: UUID) -> Sequence[Row]:
@@ -47,7 +48,7 @@ class PostgresBrowsing:
     def related(self, id: UUID, entity_type: str, entity_id: str) -> Sequence[Row]:
         """Other events of the entity. Without the entity index done upserts are not searched."""
         named = {"id": id, "entity_type": entity_type, "entity_id": entity_id, "most": MOST_RELATED, "scan": SCAN_ROWS}
-        with self._database.transaction(read_only=True, timeout_ms=TIME_LIMIT_MS) as connection:
+        with looking(self._database) as connection:
             query = "related_by_index" if has_by_entity(connection) else "related"
             return _fetch(connection, typed(self._sql[query], entity_id_type(connection)), named)
 
@@ -72,14 +73,12 @@ class PostgresBrowsing:
         return self._page("list_discarded", asked, "processed_at", _before(before, limit))
 
     def _page(self, query: str, asked: EventFilter, time: TimeColumn, named: Mapping[str, object]) -> Sequence[Row]:
-        with self._database.transaction(read_only=True, timeout_ms=TIME_LIMIT_MS) as connection:
-            for name, value in _PLANS.items():
-                connection.execute("select set_config(%s, %s, true)", [name, value])
+        with looking(self._database, plans=BY_INDEX) as connection:
             where = event_where(asked, time, entity_id_type(connection))
             return _fetch(connection, where.into(self._sql[query]), {**named, **where.parameters})
 
     def _rows(self, query: str, **named: object) -> Sequence[Row]:
-        with self._database.transaction(read_only=True, timeout_ms=TIME_LIMIT_MS) as connection:
+        with looking(self._database) as connection:
             return _fetch(connection, self._sql[query], named)
 
 

@@ -21,16 +21,28 @@ MOST_SHOWN_BYTES: Final = 1_048_576
 SAMPLE_ROWS: Final = 1_000
 SAMPLE_LOOKUPS: Final = 50
 
-# What a projector does with each table (sql/*.sql, "Roles").
-NEEDED: Final[Mapping[str, str]] = {
-    "search_outbox_events": "SELECT UPDATE DELETE",
-    "search_outbox_attempts": "INSERT",
-    "search_outbox_leases": "SELECT INSERT UPDATE DELETE",
-    "search_outbox_workers": "SELECT INSERT UPDATE DELETE",
-    "search_outbox_controls": "SELECT",
-    "search_outbox_quotas": "SELECT INSERT UPDATE",
-    "search_outbox_rollup": "SELECT INSERT UPDATE",
-    "search_outbox_migrations": "SELECT",
+# What each kind of work does with the tables; enough to tell them apart (sql/0050_roles.sql has all of it).
+NEEDED: Final[Mapping[str, Mapping[str, str]]] = {
+    "projector": {
+        "search_outbox_events": "SELECT UPDATE DELETE",
+        "search_outbox_attempts": "INSERT",
+        "search_outbox_leases": "SELECT INSERT UPDATE DELETE",
+        "search_outbox_workers": "SELECT INSERT UPDATE DELETE",
+        "search_outbox_controls": "SELECT",
+        "search_outbox_quotas": "SELECT INSERT UPDATE",
+        "search_outbox_rollup": "SELECT INSERT UPDATE",
+        "search_outbox_audit": "INSERT",
+        "search_outbox_webhook_deliveries": "SELECT INSERT UPDATE",
+        "search_outbox_migrations": "SELECT",
+    },
+    "operator": {
+        "search_outbox_events": "SELECT INSERT UPDATE",
+        "search_outbox_audit": "SELECT INSERT",
+        "search_outbox_controls": "SELECT INSERT UPDATE DELETE",
+        "search_outbox_replays": "SELECT INSERT UPDATE",
+        "search_outbox_workers": "SELECT",
+    },
+    "reader": {"search_outbox_events": "SELECT", "search_outbox_audit": "SELECT", "search_outbox_workers": "SELECT"},
 }
 
 Row = Mapping[str, Any]
@@ -56,10 +68,14 @@ class PostgresExamination:
             return read_status(connection)
 
     def lacking_privileges(self) -> Sequence[Row]:
-        wanted = [(table, privilege) for table, needed in NEEDED.items() for privilege in needed.split()]
-        wanted.append((self._view, "SELECT"))
-        relations, privileges = (list(column) for column in zip(*wanted, strict=True))
-        return self._rows("lacking_privileges", relations=relations, privileges=privileges)
+        wanted = [("projector", self._view, "SELECT")]
+        for work, tables in NEEDED.items():
+            wanted += [(work, table, right) for table, rights in tables.items() for right in rights.split()]
+        works, relations, privileges = (list(column) for column in zip(*wanted, strict=True))
+        return self._rows("lacking_privileges", works=works, relations=relations, privileges=privileges)
+
+    def missing_roles(self) -> Sequence[str]:
+        return [row["role"] for row in self._rows("missing_roles")]
 
     def view_columns(self) -> Mapping[str, str]:
         """The columns of the view with their types; empty where there is no view."""

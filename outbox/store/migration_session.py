@@ -81,6 +81,12 @@ def apply(conn: psycopg.Connection, migration: Migration, say: Say) -> None:
         in_transaction(conn, partial(conn.execute, migration.text.encode()), record)
 
 
+def pass_on(say: Say, notice: psycopg.errors.Diagnostic) -> None:
+    """A migration's own warning, such as roles that it may not make; PostgreSQL's remarks are left out."""
+    if notice.severity_nonlocalized == "WARNING":
+        say("\n".join(filter(None, (notice.message_primary, notice.message_hint))))
+
+
 def _drop_broken(conn: psycopg.Connection, indexes: list[str]) -> None:
     """A build that was killed leaves an invalid index of its name, which IF NOT EXISTS would take for ours."""
     broken = conn.execute(

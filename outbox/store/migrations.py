@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from outbox.errors import SchemaMismatch
@@ -56,6 +57,7 @@ def migrate(
     with migration_session.connect(database_url) as conn, migration_session.only_one(conn, say):
         _refuse_strange(check_schema(conn))
         pending = schema_state.pending(conn, parts)
+        conn.add_notice_handler(partial(migration_session.pass_on, say))
         for migration in pending:
             say(f"applying {migration.name}")
             migration_session.apply(conn, migration, say)

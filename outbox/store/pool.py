@@ -10,7 +10,7 @@ from psycopg.adapt import Buffer, Loader
 from psycopg.pq import Format
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from outbox.errors import DatabaseDown, SchemaMismatch
+from outbox.errors import DatabaseDown, NotPermitted, SchemaMismatch
 
 # A half-open socket is found in 5 + 3 x 2 s; without these, libpq waits for the kernel's two hours.
 KEEPALIVES: dict[str, Any] = {
@@ -127,6 +127,8 @@ def translated() -> Iterator[None]:
         raise DatabaseDown("no connection within the time limit") from error
     except psycopg.Error as error:
         state = error.sqlstate or ""
+        if state == "42501":
+            raise NotPermitted(_short(error)) from error
         if state.startswith("42"):
             raise SchemaMismatch(_short(error)) from error
         if not state and not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):

@@ -21,8 +21,10 @@ EXIT_CODES = {
     "ElasticsearchDown": 75,
     "ConfigurationError": 78,
     "SchemaMismatch": 78,
+    "NotPermitted": 78,
     "WrongProduct": 78,
     "WorkerIdTaken": 78,
+    "CannotListen": 78,
 }
 
 

@@ -1,14 +1,24 @@
 -- What people look at: one event with all that is recorded about it.
 
--- name: show
--- Looks: one event. A payload over a megabyte is not shown, only its size.
-select id, seq, entity_type, entity_id::text as entity_id, op, event_version,
-       case when octet_length(payload::text) <= %(most_bytes)s then payload end as payload,
-       octet_length(payload::text) as payload_bytes,
+-- name: _about
+-- All of one event but its payload.
+id, seq, entity_type, entity_id::text as entity_id, op, event_version,
        routing, idempotency_key, status, attempts, max_attempts, replay_count, abandoned_count,
        owner, lease_until, lease_token, processing_started_at, last_attempt_at, next_retry_at, processed_at, failed_at,
        error_reason, error_code, error, error_fingerprint, dead_reason, error_detail,
        last_replayed_at, last_replayed_by, last_replayed_reason, traceparent, tracestate, created_at, updated_at
+
+-- name: show
+-- Looks: one event. A payload over a megabyte is not shown, only its size.
+select case when octet_length(payload::text) <= %(most_bytes)s then payload end as payload,
+       octet_length(payload::text) as payload_bytes,
+-- include: _about
+  from search_outbox_events where id = %(id)s
+
+-- name: show_without_payload
+-- Looks: the same for a role that may not read payloads.
+select '"*** this database role may not read payloads"'::json as payload, 0 as payload_bytes,
+-- include: _about
   from search_outbox_events where id = %(id)s
 
 -- name: attempts
@@ -23,30 +33,45 @@ select at, action, actor, source, reason, batch_id
   from search_outbox_audit where event_id = %(id)s
  order by at desc limit %(most)s
 
+-- name: _relation
+-- What a list of related events shows and sorts by.
+e.id, e.entity_type, e.entity_id, e.status, e.op, e.event_version, e.attempts, e.error_reason, e.created_at, e.failed_at,
+e.processed_at
+
 -- name: related
 -- Looks: other events of the same entity: deletes and failed ones by their indexes, the newest open ones by a short scan.
 with open_rows as (
-    (select e.* from search_outbox_events e
+    (select
+-- include: _relation
+       from search_outbox_events e
       where e.processed_at is null and e.failed_at is null and e.next_retry_at is null and e.abandoned_count = 0
       order by e.seq desc limit %(scan)s)
     union all
-    (select e.* from search_outbox_events e
+    (select
+-- include: _relation
+       from search_outbox_events e
       where e.processed_at is null and e.failed_at is null and e.next_retry_at is not null and e.abandoned_count = 0
       order by e.next_retry_at desc limit %(scan)s)
     union all
-    (select e.* from search_outbox_events e
+    (select
+-- include: _relation
+       from search_outbox_events e
       where e.processed_at is null and e.failed_at is null and e.abandoned_count > 0
       order by e.abandoned_count, e.seq limit %(scan)s)
 ), found as (
     select o.* from open_rows o
      where o.entity_type = %(entity_type)s and o.entity_id = %(entity_id)s::{entity_id_type}
     union all
-    (select e.* from search_outbox_events e
+    (select
+-- include: _relation
+       from search_outbox_events e
       where e.failed_at is not null
         and e.entity_type = %(entity_type)s and e.entity_id = %(entity_id)s::{entity_id_type}
       order by e.event_version desc limit %(most)s)
     union all
-    (select e.* from search_outbox_events e
+    (select
+-- include: _relation
+       from search_outbox_events e
       where e.op = 'delete' and e.processed_at is not null
         and e.entity_type = %(entity_type)s and e.entity_id = %(entity_id)s::{entity_id_type}
       order by e.event_version desc limit %(most)s)

@@ -10,11 +10,20 @@ select current_setting('server_version_num')::int as version_num, current_settin
        (select setting::bigint from pg_settings where name = 'idle_in_transaction_session_timeout') as idle_timeout_ms
 
 -- name: lacking_privileges
--- Looks: which of the rights that a projector needs this role does not have.
-select wanted.relation, wanted.privilege
-  from unnest(%(relations)s::text[], %(privileges)s::text[]) as wanted (relation, privilege)
+-- Looks: which of the rights that each kind of work needs this role does not have. Some are on a few columns only.
+select wanted.work, wanted.relation, wanted.privilege
+  from unnest(%(works)s::text[], %(relations)s::text[], %(privileges)s::text[]) as wanted (work, relation, privilege)
  where to_regclass(wanted.relation) is not null
-   and not has_table_privilege(to_regclass(wanted.relation), wanted.privilege)
+   and not case when wanted.privilege = 'DELETE' then has_table_privilege(to_regclass(wanted.relation), 'DELETE')
+                else has_any_column_privilege(to_regclass(wanted.relation), wanted.privilege) end
+
+-- name: missing_roles
+-- Looks: which of the four roles of 0050_roles this server does not have.
+select named.role
+  from (select coalesce(nullif(current_setting('search_outbox.role_prefix', true), ''), 'search_outbox') || '_' || suffix
+               as role
+          from unnest(array['producer', 'projector', 'operator', 'reader']) as suffix) named
+ where to_regrole(quote_ident(named.role)) is null
 
 -- name: oldest_open
 -- Looks: the first row that a projector would take, or the retry that is due next.

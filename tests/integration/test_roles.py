@@ -1,0 +1,477 @@
+"""The four roles: exactly the rights that docs/security.md says, enough for their work, and nothing more."""
+
+import re
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.errors import InsufficientPrivilege
+
+from outbox.errors import NotPermitted
+from outbox.ports import Level
+from outbox.store.migrations import migrate
+from outbox.store.pool import Database
+from outbox.store.queries import queries, topics
+from tests.fixtures.desks import Examine
+from tests.fixtures.postgres import fresh_database
+from tests.fixtures.roles import ROLES, Roles, made_roles
+from tests.integration.test_queries import prepared_text
+
+PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+LETTERS = {"SELECT": "S", "INSERT": "I", "UPDATE": "U", "DELETE": "D"}
+Matrix = dict[tuple[str, str], str]
+
+
+@pytest.fixture(scope="module")
+def made(postgres_url: str, migrated_template: str) -> Iterator[Roles]:
+    """One database with its roles, for all that only looks."""
+    with fresh_database(postgres_url, migrated_template) as url, made_roles(url) as roles:
+        with psycopg.connect(url, autocommit=True) as owner:
+            owner.execute(
+                "create view search_documents as select ''::text as entity_type, ''::text as entity_id,"
+                " '{}'::json as document, 0::bigint as version"
+            )
+            owner.execute("select search_outbox_grant_roles()")
+        yield roles
+
+
+@pytest.fixture(scope="module")
+def owner(made: Roles) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(made.database, autocommit=True, prepare_threshold=None) as connection:
+        yield connection
+
+
+# What the page says
+
+
+def table_of(heading: str) -> Matrix:
+    """(thing, role) -> letters, from the page's table with this heading; a row may name several things."""
+    lines = PAGE[PAGE.index(heading) :].splitlines()[2:]
+    found: Matrix = {}
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        things, *rights = [cell.strip() for cell in line.strip("|").split("|")]
+        for thing in re.findall(r"`(\w+)`", things):
+            found |= {(thing, role): given for role, given in zip(ROLES, rights, strict=True)}
+    return found
+
+
+def rights_on(owner: psycopg.Connection[Any], made: Roles, table: str, role: str) -> str:
+    def has(privilege: str) -> str:
+        named = {"role": made.name(role), "table": table, "privilege": privilege}
+        whole = "select has_table_privilege(%(role)s, %(table)s, %(privilege)s)"
+        if owner.execute(whole, named).fetchone() == (True,):
+            return LETTERS[privilege]
+        if privilege == "DELETE":
+            return ""
+        some = "select has_any_column_privilege(%(role)s, %(table)s, %(privilege)s)"
+        return f"{LETTERS[privilege]}*" if owner.execute(some, named).fetchone() == (True,) else ""
+
+    return " ".join(filter(None, map(has, LETTERS)))
+
+
+def test_every_table_has_exactly_the_rights_of_the_page(owner: psycopg.Connection[Any], made: Roles) -> None:
+    told = table_of("| table | producer |")
+    tables = [name for (name,) in owner.execute("select tablename from pg_tables where schemaname = 'public'")]
+    found = {(table, role): rights_on(owner, made, table, role) for table in tables for role in ROLES}
+    assert found == told
+
+
+def test_every_column_of_an_event_has_exactly_the_rights_of_the_page(
+    owner: psycopg.Connection[Any], made: Roles
+) -> None:
+    query = (
+        "select column_name, r.role, string_agg(p.letter, ' ' order by p.place)"
+        " from information_schema.columns, unnest(%s::text[]) as r (role),"
+        " unnest(array['SELECT', 'INSERT', 'UPDATE'], array['S', 'I', 'U']) with ordinality as p (name, letter, place)"
+        " where table_name = 'search_outbox_events'"
+        " and has_column_privilege(%s || '_' || r.role, 'search_outbox_events', column_name, p.name) group by 1, 2"
+    )
+    rows = owner.execute(query, [list(ROLES), made.prefix]).fetchall()
+    told = {key: rights for key, rights in table_of("| column of").items() if rights}
+    assert {(column, role): rights for column, role, rights in rows} == told
+
+
+@pytest.mark.parametrize("privilege", ["TRUNCATE", "REFERENCES", "TRIGGER"])
+@pytest.mark.parametrize("role", ROLES)
+def test_no_role_may_reshape_a_table(owner: psycopg.Connection[Any], made: Roles, role: str, privilege: str) -> None:
+    rows = owner.execute(
+        "select relname from pg_class where relnamespace = 'public'::regnamespace and relkind = 'r'"
+        " and has_table_privilege(%s, oid, %s)",
+        [made.name(role), privilege],
+    ).fetchall()
+    assert rows == []
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_no_role_may_log_in_create_or_become_another_when_it_is_made(owner: psycopg.Connection[Any], role: str) -> None:
+    about = owner.execute(
+        "select rolcanlogin, rolsuper, rolcreaterole, rolcreatedb, rolbypassrls, rolreplication,"
+        " exists (select from pg_auth_members where member = r.oid), has_schema_privilege(rolname, 'public', 'CREATE')"
+        " from pg_roles r where rolname = %s",
+        [f"search_outbox_{role}"],
+    ).fetchone()
+    assert about is not None
+    assert not any(about)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_no_role_may_hand_on_what_it_has_or_switch_off_a_guard(
+    owner: psycopg.Connection[Any], made: Roles, role: str
+) -> None:
+    handed = "select 1 from pg_class, aclexplode(relacl) where grantee = %s::regrole and is_grantable"
+    assert owner.execute(handed, [made.name(role)]).fetchall() == []
+    with made.connect(role) as connection, pytest.raises(InsufficientPrivilege):
+        connection.execute("alter table search_outbox_events disable trigger search_outbox_guard")
+
+
+# Enough for their work: every query, explained as the role (which checks its rights and runs nothing)
+
+_FOLLOWING = (
+    "take_over begin renew let_go hold dispatch count_step finish_dispatch take_looks look looked take_settles settle"
+    " fail forget"
+)
+PROJECTOR = {
+    "audit": "write head prune_step cutoff",
+    "documents": "*",
+    "events": "*",
+    "inspection": "*",
+    "pruning": "*",
+    "rebuilds": "mirroring confirm note_refusals give_up",
+    "replays": _FOLLOWING,
+    "rollup": "*",
+    "statistics": "compact forget",
+    "verifications": "lately last_finished",
+    "webhooks": "enqueue take delivered put_off close disable enable forget",
+    "workers": "*",
+}
+OPERATOR = {
+    "audit": "*",
+    "browsing": "*",
+    "controls": "*",
+    "discards": "*",
+    "documents": "*",
+    "events": "entity_id_type payloads",
+    "examination": "*",
+    "failures": "*",
+    "inspection": "*",
+    "overview": "*",
+    "pruning": "*",
+    "pulse": "*",
+    "rebuilds": "begin newest lately take renew let_go advance wrote_page unconfirmed now older_leases",
+    "replays": " ".join(name for name in queries("replays") if name != "forget"),
+    "statistics": "failed failed_hours discarded outcomes totals replays",
+    "truth": "*",
+    "verifications": "*",
+    "webhooks": "enqueue redeliver page",
+    "workers": "controls version_known last_version",
+}
+READER = {
+    "audit": "page count export head chain prune_preview cutoff",
+    "browsing": "show_without_payload attempts acts related related_by_index list_open list_failed list_done"
+    " list_discarded list_done_deletes",
+    "discards": "status",
+    "documents": "shape",
+    "events": "entity_id_type",
+    "examination": "server lacking_privileges missing_roles equal_versions done_lately sample_of_entities",
+    "failures": "*",
+    "inspection": "*",
+    "overview": "*",
+    "pulse": "*",
+    "rebuilds": "newest lately",
+    "replays": "known get by_client page items",
+    "statistics": "failed failed_hours discarded outcomes totals replays",
+    "verifications": "lately last_finished",
+    "webhooks": "page",
+    "workers": "controls version_known last_version",
+}
+WORK = {"projector": PROJECTOR, "operator": OPERATOR, "reader": READER}
+
+
+def work_of(role: str) -> set[tuple[str, str]]:
+    named = ((topic, queries(topic) if names == "*" else names.split()) for topic, names in WORK[role].items())
+    return {(topic, name) for topic, names in named for name in names}
+
+
+def may_run(owner: psycopg.Connection[Any], role: str, topic: str, name: str) -> bool:
+    text = prepared_text(queries(topic)[name]).replace("a_view", "search_documents")
+    most = max(map(int, re.findall(r"\$(\d+)", text)), default=0)
+    owner.execute(f"prepare this as {text}".encode())
+    try:
+        with owner.transaction():
+            owner.execute(sql.SQL("set local role {}").format(sql.Identifier(role)))
+            given = f"({', '.join(['null'] * most)})" if most else ""
+            owner.execute(f"explain execute this{given}".encode())
+    except InsufficientPrivilege:
+        return False
+    finally:
+        owner.execute("deallocate this")
+    return True
+
+
+@pytest.mark.parametrize("role", WORK)
+def test_a_role_may_run_every_query_of_its_work(owner: psycopg.Connection[Any], made: Roles, role: str) -> None:
+    refused = [query for query in sorted(work_of(role)) if not may_run(owner, made.name(role), *query)]
+    assert refused == []
+
+
+def test_every_query_is_some_roles_work() -> None:
+    """A new query must say here who runs it, or its role may lack a right in production alone."""
+    known = set(chain.from_iterable(map(work_of, WORK)))
+    assert {(topic, name) for topic in topics() for name in queries(topic)} - known == set()
+
+
+# And nothing more: what each would gain by
+
+INSERTED = "insert into search_outbox_events (entity_type, entity_id, op) values ('a', '1', 'upsert')"
+
+
+def inserted(column: str, value: str) -> str:
+    return INSERTED.replace(")", f", {column})", 1)[:-1] + f", {value})"
+
+
+CLAIMED = "update search_outbox_events set lease_token = gen_random_uuid(), status = 'processing'"
+REFUSED = [
+    ("producer", "select payload from search_outbox_events", "reads what others wrote"),
+    ("producer", "select * from search_outbox_audit", "reads who did what"),
+    ("producer", "update search_outbox_events set status = 'done'", "hides an event"),
+    ("producer", "delete from search_outbox_events", "removes one"),
+    ("producer", inserted("lease_token", "gen_random_uuid()"), "forges a lease"),
+    ("producer", inserted("last_replayed_by", "'alice'"), "forges a replay"),
+    ("producer", "insert into search_outbox_controls (scope, paused_by, reason) values ('*', 'x', 'y')", "stops all"),
+    ("producer", "select search_outbox_audit_prune(now(), 0, 10, 10)", "removes traces"),
+    ("producer", "select search_outbox_grant_roles()", "hands out rights"),
+    ("projector", INSERTED, "makes events up"),
+    ("projector", "update search_outbox_events set payload = '{}'", "changes a document"),
+    ("projector", "update search_outbox_events set entity_id = 'x'", "turns an event against another entity"),
+    ("projector", "update search_outbox_events set event_version = 0", "makes it stale"),
+    ("projector", "delete from search_outbox_audit", "removes traces"),
+    ("projector", "update search_outbox_audit set actor = 'x'", "blames another"),
+    ("projector", "insert into search_outbox_audit_pruned (id) values (1)", "prepares a hole in the chain"),
+    ("projector", "update search_outbox_audit_head set id = 0", "forks the chain"),
+    ("projector", "insert into search_outbox_replays (requested_by, requested_reason) values ('x', 'y')", "replays"),
+    ("projector", "update search_outbox_migrations set checksum = 'x'", "stops every daemon"),
+    ("operator", CLAIMED, "claims"),
+    ("operator", "delete from search_outbox_leases", "takes leases away"),
+    ("operator", "update search_outbox_workers set heartbeat_at = now()", "keeps a dead worker alive"),
+    ("operator", "update search_outbox_events set payload = '{}'", "changes a document"),
+    ("operator", "delete from search_outbox_audit", "removes traces"),
+    ("operator", "update search_outbox_audit set actor = 'x'", "blames another"),
+    ("operator", "delete from search_outbox_audit_pruned", "hides a prune"),
+    ("operator", "update search_outbox_audit_head set id = 0", "forks the chain"),
+    ("operator", "delete from search_outbox_replays", "removes a replay"),
+    ("reader", "select payload from search_outbox_events", "reads documents"),
+    ("reader", "select * from search_outbox_events", "reads documents"),
+    ("reader", INSERTED, "writes"),
+    ("reader", "update search_outbox_events set status = 'done'", "writes"),
+    ("reader", "select from search_outbox_events for update", "holds rows"),
+    ("reader", "insert into search_outbox_audit (action, actor, source) values ('x', 'y', 'cli')", "writes"),
+    ("reader", "select nextval('search_outbox_version')", "draws versions"),
+    ("reader", "select setval('search_outbox_version', 1)", "sets versions back"),
+    ("operator", "select setval('search_outbox_version', 1)", "sets versions back"),
+    ("producer", "select setval('search_outbox_version', 1)", "sets versions back"),
+]
+
+
+@pytest.mark.parametrize(("role", "statement", "gain"), REFUSED, ids=[f"{row[0]} {row[2]}" for row in REFUSED])
+def test_what_is_not_a_roles_work_is_refused(made: Roles, role: str, statement: str, gain: str) -> None:
+    with made.connect(role) as connection, pytest.raises(InsufficientPrivilege):
+        connection.execute(statement.encode())
+
+
+GUIDE_INSERT = (
+    "insert into search_outbox_events (id, entity_type, entity_id, op, event_version, status, attempts, replay_count,"
+    " created_at, updated_at) values (gen_random_uuid(), 'block', gen_random_uuid(), 'upsert', 1, 'pending', 0, 0,"
+    " now(), now())"
+)
+PRODUCED = [
+    (INSERTED, "the least that a producer says"),
+    (GUIDE_INSERT, "the guide's INSERT as written"),
+    (INSERTED + " returning id", "with its id"),
+    ("select outbox_enqueue('article', '1', 'upsert', '{}', 7, 'r', 'key-1')", "the function, with all it takes"),
+    ("select outbox_enqueue('article', '1', 'upsert', '{}', 7, 'r', 'key-1')", "the same key again"),
+    (inserted("status", "'failed'"), "a status that wakes the guard"),
+]
+
+
+def test_a_producer_produces_in_every_way_of_the_contract(roles: Roles) -> None:
+    with roles.connect("producer") as connection:
+        for statement, remark in PRODUCED:
+            assert connection.execute(statement.encode()).rowcount == 1, remark
+
+
+def test_a_member_of_producer_writes_an_attached_table(roles: Roles, connection: psycopg.Connection[Any]) -> None:
+    from outbox.store.producers import attach
+
+    connection.execute("create table articles (id bigint primary key, title text)")
+    attach(connection, "articles", entity_type="article", id_column="id", payload=True)
+    connection.execute(
+        sql.SQL("grant insert, update, delete, select on articles to {}").format(sql.Identifier(roles.name("producer")))
+    )
+    with roles.connect("producer") as producer:
+        producer.execute("insert into articles values (1, 'x')")
+        producer.execute("update articles set title = 'y'")
+        producer.execute("delete from articles")
+    ops = [op for (op,) in connection.execute("select op from search_outbox_events order by seq")]
+    assert ops == ["upsert", "upsert", "delete"]
+
+
+# A caller's temporary table must not stand in for one of ours
+
+ESCALATIONS = [
+    (
+        "search_outbox_audit_head",
+        "(only_one boolean, id bigint, hash bytea)",
+        "insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'x', 'cli')",
+    ),
+    (
+        "search_outbox_audit_pruned",
+        "(id bigint, hash bytea)",
+        "select search_outbox_audit_prune(now() + interval '1 day', 0, 1000, 1000)",
+    ),
+    (
+        "search_outbox_discards",
+        "(event_id uuid primary key, entity_type text, entity_id text, event_version bigint, seq bigint)",
+        "update search_outbox_events set status = 'discarded'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("table", "columns", "act"), ESCALATIONS, ids=[row[0] for row in ESCALATIONS])
+def test_a_temporary_table_never_runs_its_trigger_with_the_owners_rights(
+    roles: Roles, connection: psycopg.Connection[Any], table: str, columns: str, act: str
+) -> None:
+    connection.execute(INSERTED)
+    connection.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'x', 'cli')")
+    with roles.connect("operator") as attacker:
+        attacker.execute(f"create temporary table {table} {columns}".encode())
+        attacker.execute(f"insert into pg_temp.{table} default values".encode()) if "head" in table else None
+        attacker.execute("create temporary table caught (who text)")
+        attacker.execute("grant all on pg_temp.caught to public")
+        attacker.execute(
+            "create function pg_temp.catch() returns trigger language plpgsql as"
+            " $f$ begin insert into pg_temp.caught values (current_user); return new; end $f$"
+        )
+        attacker.execute(
+            f"create trigger catch before insert or update on pg_temp.{table}"
+            " for each row execute function pg_temp.catch()".encode()
+        )
+        attacker.execute(act.encode())
+        assert attacker.execute("select who from pg_temp.caught").fetchall() == []
+
+
+def test_every_function_with_the_owners_rights_looks_for_temporary_tables_last(owner: psycopg.Connection[Any]) -> None:
+    rows = owner.execute(
+        "select proname from pg_proc where pronamespace = 'public'::regnamespace and prosecdef"
+        " and (proconfig is null or not proconfig @> array['search_path=pg_catalog, public, pg_temp'])"
+    ).fetchall()
+    assert rows == []
+    assert owner.execute(
+        "select count(*) from pg_proc where prosecdef and proname like 'search_outbox%'"
+    ).fetchone() != (0,)
+
+
+# Limits, and an installation that may not make roles
+
+LIMITS = "select name, setting from pg_settings where name in ({})".format(
+    "'statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout'"
+)
+
+
+def page_limits() -> dict[str, dict[str, str]]:
+    lines = PAGE[PAGE.index("| role | statement_timeout |") :].splitlines()
+    names = [cell.strip() for cell in lines[0].strip("|").split("|")][1:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:] if line.startswith("|")]
+    return {role: dict(zip(names, values, strict=True)) for role, *values in rows}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_limits_are_in_force_for_who_logs_in_as_the_role(roles: Roles, role: str) -> None:
+    milliseconds = {"60s": "60000", "10s": "10000", "5min": "300000", "30s": "30000"}
+    told = {name: milliseconds[value] for name, value in page_limits().get(role, {}).items()}
+    with roles.connect(role) as connection:
+        found = dict(connection.execute(LIMITS).fetchall())
+    assert found == (told or dict.fromkeys(found, "0"))
+
+
+@pytest.mark.parametrize("role", ["projector", "operator", "reader"])
+def test_the_doctor_knows_each_role_by_what_it_may_do(roles: Roles, examine: Examine, role: str) -> None:
+    found = examine(roles.url(role))
+    (privileges,) = found["privileges"]
+    assert privileges.level is (Level.OK if role == "projector" else Level.WARN)
+    assert role in privileges.detail
+    (limits,) = found["timeouts"]
+    assert limits.level is Level.OK
+
+
+def test_the_doctor_tells_a_member_which_limits_to_set(roles: Roles, examine: Examine) -> None:
+    member = f"{roles.prefix}_member"
+    with psycopg.connect(roles.database, autocommit=True) as owner:
+        owner.execute(
+            sql.SQL("create role {} login password 'member' in role {}").format(
+                sql.Identifier(member), sql.Identifier(roles.name("projector"))
+            )
+        )
+        try:
+            parts = urlsplit(roles.database)
+            netloc = f"{member}:member@{parts.netloc.rpartition('@')[2]}"
+            (limits,) = examine(parts._replace(netloc=netloc).geturl())["timeouts"]
+            assert limits.level is Level.WARN
+            assert f"alter role {member} set lock_timeout" in limits.remedy
+            for statement in limits.remedy.split("; "):
+                owner.execute(statement.encode())
+            assert examine(parts._replace(netloc=netloc).geturl())["timeouts"][0].level is Level.OK
+        finally:
+            owner.execute(sql.SQL("drop role {}").format(sql.Identifier(member)))
+
+
+def test_who_may_not_make_roles_is_told_what_to_run_and_everything_else_is_there(
+    empty_database: str, examine: Examine
+) -> None:
+    with psycopg.connect(empty_database, autocommit=True) as admin:
+        name = admin.info.dbname
+        owner = sql.Identifier(f"{name}_owner")
+        admin.execute(sql.SQL("create role {} login password 'x'").format(owner))
+        admin.execute(sql.SQL("alter database {} owner to {}").format(sql.Identifier(name), owner))
+        prefix = sql.SQL("alter database {} set search_outbox.role_prefix = {}")
+        admin.execute(prefix.format(sql.Identifier(name), sql.Literal(name)))
+        parts = urlsplit(empty_database)
+        url = parts._replace(netloc=f"{name}_owner:x@{parts.netloc.rpartition('@')[2]}").geturl()
+        said: list[str] = []
+        try:
+            assert "0050_roles" in migrate(url, say=said.append)
+            (told,) = [line for line in said if "docs/security.md" in line]
+            (missing,) = examine(url)["roles"]
+            assert missing.level is Level.WARN
+            assert "search_outbox_grant_roles" in missing.remedy
+            for statement in told.splitlines()[2:]:
+                admin.execute(statement.encode())
+            with psycopg.connect(url, autocommit=True) as connection:
+                remaining = connection.execute("select search_outbox_grant_roles()").fetchall()
+            # Grants are the owner's own to repeat; only the roles' limits stay an administrator's.
+            assert all("alter role" in statement for (statement,) in remaining)
+            assert examine(url)["roles"][0].level is Level.OK
+        finally:
+            every = sql.SQL(", ").join(sql.Identifier(f"{name}_{role}") for role in ROLES)
+            admin.execute(sql.SQL("drop owned by {}").format(every))
+            admin.execute(sql.SQL("drop role {}").format(every))
+            admin.execute(sql.SQL("reassign owned by {} to current_user").format(owner))
+            admin.execute(sql.SQL("drop role {}").format(owner))
+
+
+def test_a_missing_right_is_told_as_such_and_not_as_a_wrong_schema(roles: Roles) -> None:
+    database = Database(roles.url("reader"), size=1)
+    database.open()
+    try:
+        with pytest.raises(NotPermitted) as refused, database.connection() as connection:
+            connection.execute("delete from search_outbox_events")
+    finally:
+        database.close()
+    assert "permission denied" in refused.value.detail
+    assert "docs/security.md" in str(refused.value)
