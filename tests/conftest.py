@@ -1,12 +1,14 @@
 """Owns the order and the marks of the layers, and hands the shared fixtures to every test."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from tests.fixtures.commands import outbox, servers
+from tests.fixtures.browser import browser
+from tests.fixtures.commands import outbox, outbox_here, servers
 from tests.fixtures.console import console, guarded, start_console
 from tests.fixtures.desks import desk, examine
 from tests.fixtures.elasticsearch import absent_index, elastic_url, es, index
@@ -25,6 +27,7 @@ from tests.fixtures.roles import roles
 
 __all__ = [
     "absent_index",
+    "browser",
     "connection",
     "console",
     "database",
@@ -39,6 +42,7 @@ __all__ = [
     "migrated_template",
     "older_postgres_url",
     "outbox",
+    "outbox_here",
     "postgres_url",
     "queue",
     "roles",
@@ -64,8 +68,11 @@ def layer_of(item: pytest.Item) -> str:
     return folder
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Cheap layers first, so that a broken rule shows before a server is started."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Cheap layers first, so that a broken rule shows before a server is started. Long drills only when asked for."""
+    long = [] if os.environ.get("OUTBOX_TEST_SLOW") == "1" else [i for i in items if i.get_closest_marker("long")]
+    config.hook.pytest_deselected(items=long)
+    items[:] = [item for item in items if item not in long]
     for item in items:
         item.add_marker(layer_of(item))
     items.sort(key=lambda item: LAYERS.index(layer_of(item)))

@@ -140,8 +140,12 @@ def test_claims_by_type_without_their_indexes_are_78(outbox: Outbox) -> None:
         ["detach", "t"],
     ],
 )
-def test_a_command_that_cannot_be_meant_is_2_and_changes_nothing(outbox: Outbox, command: list[str]) -> None:
-    refused(outbox(*command), 2)
+def test_a_command_that_cannot_be_meant_is_2_and_changes_nothing(outbox_here: Outbox, command: list[str]) -> None:
+    refused(outbox_here(*command), 2)
+
+
+def test_a_real_process_leaves_with_2_as_well(outbox: Outbox) -> None:
+    refused(outbox("show", "not-a-uuid"), 2, "is a uuid")
 
 
 def test_an_unknown_event_is_1(outbox: Outbox) -> None:
