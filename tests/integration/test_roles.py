@@ -351,7 +351,8 @@ def test_a_temporary_table_never_runs_its_trigger_with_the_owners_rights(
     connection.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'x', 'cli')")
     with roles.connect("operator") as attacker:
         attacker.execute(f"create temporary table {table} {columns}".encode())
-        attacker.execute(f"insert into pg_temp.{table} default values".encode()) if "head" in table else None
+        if table == "search_outbox_audit_head":  # a row that the functions can go on from
+            attacker.execute("insert into pg_temp.search_outbox_audit_head values (true, 1000, '\\x00')")
         attacker.execute("create temporary table caught (who text)")
         attacker.execute("grant all on pg_temp.caught to public")
         attacker.execute(
