@@ -1,0 +1,291 @@
+"""Every kind of bad input, put in by plain SQL, through a real projector to a real server beside good neighbours."""
+
+import json
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from elasticsearch import Elasticsearch
+
+from outbox.facts import Unclassified, Warned
+from tests.fixtures.elasticsearch import INDEX_SETTINGS
+from tests.fixtures.inprocess import InProcess, Parts
+from tests.fixtures.proxy import proxy_to
+from tests.fixtures.queue import Queue, fresh_queue
+from tests.fixtures.sinks import elastic_sink
+
+MAPPING = {
+    "number": {"type": "integer"},
+    "long": {"type": "long"},
+    "ratio": {"type": "float"},
+    "day": {"type": "date"},
+    "word": {"type": "keyword"},
+    "inside": {"properties": {"x": {"type": "integer"}}},
+}
+REJECTED = "es_rejected_document"
+REFUSED = "deterministic_exception"
+INVALID, UNSUPPORTED = "OUTBOX_PAYLOAD_INVALID", "OUTBOX_PAYLOAD_UNSUPPORTED"
+PRECONDITION, MISSING = "OUTBOX_PRECONDITION_FAILED", "OUTBOX_PAYLOAD_MISSING"
+
+
+@dataclass
+class Case:
+    """`row`: columns beside a plain upsert. Either it is indexed, or it fails with a reason and a code, or PostgreSQL
+    refuses it with an SQLSTATE. `says`: what the error must tell an operator."""
+
+    name: str
+    row: dict[str, Any] = field(default_factory=dict)
+    reason: str | None = None
+    code: str = ""
+    sqlstate: str = ""
+    says: str = ""
+    either: bool = False  # the server's version decides between indexed and `reason`
+
+
+def doc(name: str, text: str, reason: str | None = None, says: str = "", *, either: bool = False) -> Case:
+    return Case(name, {"payload": text}, reason, INVALID if reason else "", says=says, either=either)
+
+
+def nested(depth: int) -> str:
+    return f'{{"deep{depth}":' * depth + "1" + "}" * depth
+
+
+CASES = [
+    # numbers
+    doc("a 20-digit integer as it was written", '{"n": {"big": "12345678901234567890"}, "exact": 9007199254740993}'),
+    doc("a decimal that no float holds", '{"ratio": 0.1000000000000000055511151231257827, "d": 1.10}'),
+    doc("1e400", '{"ratio": 1e400}', REJECTED, "ratio"),
+    doc("an integer above 2^63 in a long", '{"long": 9223372036854775808}', REJECTED, "long"),
+    doc("an integer of 5,000 digits", '{"x": ' + "9" * 5_000 + "}", REJECTED),
+    doc("the word NaN in a number, as to_json writes it", '{"ratio": "NaN"}', REJECTED, "ratio"),
+    Case("NaN as a literal", {"payload": '{"x": NaN}'}, sqlstate="22P02"),
+    Case("Infinity as a literal", {"payload": '{"x": Infinity}'}, sqlstate="22P02"),
+    # text
+    doc("an escaped NUL", r'{"s": "a\u0000b"}'),
+    doc("a lone surrogate", r'{"s": "\ud800"}', REJECTED, either=True),
+    doc("line breaks and tabs between the signs", '{\n\t"a" :\r\n 1\n}'),
+    doc("the lines of another bulk request as text", r'{"s": "}\n{\"delete\":{\"_index\":\"x\",\"_id\":\"1\"}}\n"}'),
+    doc("a string of 5 MB", json.dumps({"s": "word " * 1_000_000})),
+    doc("a keyword over 32,766 bytes", json.dumps({"word": "x" * 32_767}), REJECTED, "word"),
+    doc("markup, colours and formulas", json.dumps({"s": "<script>\x1b[31m=cmd()\r\n"})),
+    # shape
+    doc("depth 20", nested(20)),
+    doc("depth 21", nested(21), REJECTED, "depth"),
+    doc("depth 990", nested(990), REJECTED),
+    doc("depth 1,000", nested(1_000), REJECTED),
+    doc("depth 10,000", nested(6_000), REJECTED),
+    doc("1,001 fields", json.dumps({f"f{n}": n for n in range(1_001)}), REJECTED, "fields"),
+    doc("an empty field name", '{"": 1}', REJECTED),
+    doc("two dots in a name", '{"a..b": 1}', REJECTED),
+    doc("a dot as a name", '{".": 1}', REJECTED),
+    doc("a name that is a value and an object", '{"q": 1, "q.b": 2}', REJECTED),
+    doc("_id in the body", '{"_id": "x"}', REJECTED, "_id"),
+    doc("the same key twice", '{"k": 1, "k": 2}', REJECTED),
+    doc("an empty document", "{}"),
+    # mapping
+    doc("text in a number", '{"number": "many"}', REJECTED, "number"),
+    doc("a value where an object is", '{"inside": 1}', REJECTED, "inside"),
+    doc("an object where a word is", '{"word": {"x": 1}}', REJECTED, "word"),
+    doc("a date that is none", '{"day": "n/a"}', REJECTED, "day"),
+    doc("PostgreSQL's infinity", '{"day": "infinity"}', REJECTED, "day"),
+    doc("a date before Christ as PostgreSQL writes it", '{"day": "0044-03-15 BC"}', REJECTED, "day"),
+    doc("the last year that PostgreSQL knows", '{"day": "294276-12-31"}', REJECTED, "day"),
+    # not a document
+    Case("an array", {"payload": "[1]"}, REFUSED, INVALID, says="not a JSON object"),
+    Case("a string", {"payload": '"text"'}, REFUSED, INVALID, says="not a JSON object"),
+    Case("a number", {"payload": "1"}, REFUSED, INVALID, says="not a JSON object"),
+    Case("json null", {"payload": "null"}, REFUSED, INVALID, says="not a JSON object"),
+    Case("an array of 100 KB", {"payload": json.dumps(["x" * 100_000])}, REFUSED, INVALID, says="not a JSON object"),
+    Case("no payload and no view", {"payload": None}, REFUSED, MISSING, says="create search_documents"),
+    # ids
+    Case("an id of 512 bytes with its type", {"entity_id": "\u00e9" * 252}),
+    Case("an id of 513 bytes", {"entity_id": "x" * 505}, REFUSED, PRECONDITION, says="513 bytes"),
+    Case("an empty id", {"entity_id": ""}, REFUSED, PRECONDITION, says="empty"),
+    Case("a blank id", {"entity_id": " "}),
+    Case("a path as an id", {"entity_id": "../_all"}),
+    Case("line break, quote and U+2028 in an id", {"entity_id": 'a\n"b\u2028'}),
+    Case("markup and colours in an id", {"entity_id": "<script>\x1b[31m=cmd()"}),
+    Case("a NUL in an id", {"entity_id": "a\x00b"}, sqlstate="22"),
+    # types: none of these ever names an index
+    *[
+        Case(f"the type {kind[:12]}", {"entity_type": kind})
+        for kind in ("<logs-{now/d}>", "a,b", "*", ".security", "-x", "UPPER", "t" * 300)
+    ],
+    Case("an empty type", {"entity_type": ""}),
+    Case("a colon in the type", {"entity_type": "a:b"}, REFUSED, PRECONDITION, says="':'"),
+    # op
+    Case(
+        "the guide's op",
+        {"op": "not-a-real-op"},
+        REFUSED,
+        UNSUPPORTED,
+        says="ValueError: Unknown outbox op: 'not-a-real-op'",
+    ),
+    Case("op with a blank", {"op": "upsert "}, REFUSED, UNSUPPORTED, says="'upsert '"),
+    Case("op in capitals", {"op": "UPSERT"}, REFUSED, UNSUPPORTED),
+    Case("op update", {"op": "update"}, REFUSED, UNSUPPORTED),
+    Case("op null", {"op": None}, sqlstate="23502"),
+    # version
+    Case("version -1", {"event_version": -1}, REFUSED, PRECONDITION, says="below 0"),
+    Case("version 0", {"event_version": 0}),
+    Case("version 2^63 - 1", {"event_version": 2**63 - 1}),
+    Case("version 2^63", {"event_version": 2**63}, sqlstate="22003"),
+    Case("version null", {"event_version": None}, sqlstate="23502"),
+    # routing and times
+    Case("a routing of 600 bytes", {"routing": "r" * 600}),
+    Case("a routing with a comma and a line break", {"routing": "a,b\n"}),
+    Case("created in 1970", {"created_at": "1970-01-01"}),
+    Case("created in 9999", {"created_at": "9999-01-01"}),
+    Case("a traceparent that is none", {"traceparent": "\u2028 nonsense"}),
+]
+
+
+@dataclass
+class Bench:
+    queue: Queue
+    worker: InProcess
+    url: str
+    index: str
+
+    def source(self, row: Any) -> str | None:
+        """The document as Elasticsearch keeps it, byte for byte."""
+        name = urllib.parse.quote(f"{row.entity_type}:{row.entity_id}", safe="")
+        routing = f"?routing={urllib.parse.quote(row.routing, safe='')}" if row.routing else ""
+        try:
+            with urllib.request.urlopen(f"{self.url}/{self.index}/_source/{name}{routing}", timeout=30) as reply:
+                return str(reply.read().decode())
+        except urllib.error.HTTPError as answer:
+            return None if answer.code == 404 else f"{answer.code}"
+
+
+@pytest.fixture(scope="module")
+def stage(postgres_url: str, migrated_template: str, es: Elasticsearch) -> Iterator[tuple[Queue, str]]:
+    """One database and one index for all: what each case writes is its own."""
+    name = f"test-{uuid4().hex[:16]}"
+    es.indices.create(index=name, settings=INDEX_SETTINGS, mappings={"properties": MAPPING})
+    with fresh_queue(postgres_url, migrated_template) as queue:
+        yield queue, name
+    es.indices.delete(index=name)
+
+
+@pytest.fixture
+def bench(stage: tuple[Queue, str], elastic_url: str) -> Iterator[Bench]:
+    queue, index = stage
+    with elastic_sink(elastic_url) as sink:
+        worker = InProcess(Parts(queue.store(), sink, index_of=lambda _: index))
+        yield Bench(queue, worker, elastic_url, index)
+    queue.connection.execute("truncate search_outbox_events, search_outbox_leases, search_outbox_attempts")
+    assert not worker.of(Unclassified), "every answer here is in the table of failures"
+    assert not worker.of(Warned), "no lane fell over"
+
+
+def produce(bench: Bench, case: Case) -> UUID:
+    row = {"entity_id": uuid4().hex, "op": "upsert", "payload": '{"title": "x"}', **case.row}
+    return bench.queue.produce(row.pop("entity_id"), row.pop("op"), **row)
+
+
+def neighbours(bench: Bench) -> list[UUID]:
+    return [bench.queue.produce() for _ in range(2)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_each_ends_in_exactly_its_class_and_its_neighbours_are_done(bench: Bench, case: Case) -> None:
+    left = neighbours(bench)
+    if case.sqlstate:
+        with pytest.raises(psycopg.Error) as refused:
+            produce(bench, case)
+        assert (refused.value.sqlstate or "22").startswith(case.sqlstate)
+        return
+    id = produce(bench, case)
+    right = [bench.queue.produce()]
+    bench.worker.run()
+    assert {bench.queue.row(good).status for good in left + right} == {"done"}
+    row = bench.queue.row(id)
+    if case.reason is None or (case.either and row.status == "done"):
+        assert (row.status, row.attempts, row.error) == ("done", 1, None)
+        if row.op == "upsert":
+            text = bench.queue.value("select payload::text from search_outbox_events where id = %s", id)
+            assert bench.source(row) == text.replace("\n", " ").replace("\r", " ")
+        return
+    assert (row.status, row.error_reason, row.error_code) == ("failed", case.reason, case.code)
+    assert (row.attempts, row.next_retry_at, row.dead_reason) == (1, None, "non_retryable")
+    assert case.says in row.error
+    assert len(row.error.encode()) <= 2048
+    assert row.error_fingerprint
+    assert bench.source(row) is None
+
+
+def test_bytes_that_are_no_utf8_never_get_in(bench: Bench) -> None:
+    insert = "insert into search_outbox_events (entity_type, entity_id, op, payload) values ('a', 'b', 'upsert', %s)"
+    with pytest.raises(psycopg.errors.CharacterNotInRepertoire):
+        bench.queue.connection.execute(
+            insert.replace("%s", "convert_from(%s, 'UTF8')::json").encode(), [b'{"s": "\xff"}']
+        )
+
+
+def test_all_of_them_in_one_batch_end_the_same_way(bench: Bench) -> None:
+    """One request, every fault in it: each gets its own verdict."""
+    rows = [(case, produce(bench, case)) for case in CASES if not case.sqlstate]
+    good = neighbours(bench)
+    bench.worker.run()
+    for case, id in rows:
+        row = bench.queue.row(id)
+        if not case.either:
+            assert (case.name, row.status, row.error_reason) == (
+                case.name,
+                "failed" if case.reason else "done",
+                case.reason,
+            )
+    assert {bench.queue.row(id).status for id in good} == {"done"}
+
+
+def test_a_thousand_documents_with_three_bad_ones_997_are_done(bench: Bench) -> None:
+    """Issue 4: refused by the mapping, a 513-byte id by plain SQL, one over the size limit."""
+    bench.queue.produce_many(997)
+    refused = bench.queue.produce("refused", payload='{"number": "many"}')
+    long_id = bench.queue.produce("x" * 505)
+    large = bench.queue.produce("large", payload=json.dumps({"s": "y" * 10_000_000}))
+    with proxy_to(bench.url) as (proxy, url), elastic_sink(url) as sink:
+        proxy.most_body_bytes = 9_000_000
+        bench.worker.projector.sink = sink
+        bench.worker.run(1_000)
+    assert bench.queue.counts() == {"done": 997, "failed": 3}
+    found = {id: (bench.queue.row(id).error_reason, bench.queue.row(id).error_code) for id in (refused, long_id, large)}
+    assert found == {refused: (REJECTED, INVALID), long_id: (REFUSED, PRECONDITION), large: ("too_large", INVALID)}
+
+
+def test_a_flood_of_one_entity_is_one_write(bench: Bench) -> None:
+    for number in range(200):
+        bench.queue.produce("same", payload=json.dumps({"number": number}))
+    bench.worker.run()
+    assert bench.queue.counts() == {"done": 200}
+    assert bench.worker.last.superseded == 199
+    assert bench.source(bench.queue.rows()[0]) == '{"number": 199}'
+
+
+def test_one_version_used_twice_with_other_bodies_ends_with_the_later_row(bench: Bench) -> None:
+    bench.queue.produce("a", event_version=5, payload='{"number": 1}')
+    bench.worker.run()
+    bench.queue.produce("a", event_version=5, payload='{"number": 2}')
+    bench.worker.run()
+    assert bench.source(bench.queue.rows()[0]) == '{"number": 2}'
+
+
+def test_no_value_of_a_document_is_stored_or_told_with_its_error(bench: Bench) -> None:
+    """Elasticsearch quotes values: "Preview of field's value: '...'"."""
+    secret = "s3cr3t-value"
+    for text in ({"number": secret}, {"day": secret}, {"word": {"x": secret}}, {"ratio": [secret]}):
+        bench.queue.produce(payload=json.dumps(text))
+    bench.worker.run()
+    rows = bench.queue.rows("status = 'failed'")
+    assert len(rows) == 4
+    stored = json.dumps([[row.error, row.error_detail] for row in rows])
+    attempts = bench.queue.connection.execute("select error, detail::text from search_outbox_attempts").fetchall()
+    assert secret not in stored + repr(attempts) + repr(
+        [fact for fact in bench.worker.facts if not hasattr(fact, "event")]
+    )
