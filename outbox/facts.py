@@ -276,6 +276,7 @@ class Verified:
     drift: Mapping[str, int]
     looked_at: int
     duration_seconds: float
+    finished_at: float = 0.0  # seconds since 1970, by the database's clock; 0 = now
 
 
 @dataclass(frozen=True, slots=True)

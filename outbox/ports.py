@@ -115,6 +115,30 @@ class Sink(Protocol):
     def probe(self, target: str) -> Failure | None: ...
 
 
+class Mirroring(NamedTuple):
+    """What a rebuild asks of daemons: whatever is written to `target` goes to these indexes too. None: no longer."""
+
+    rebuild: int
+    revision: int
+    target: str
+    indexes: tuple[str, ...]
+
+
+class Refusal(NamedTuple):
+    """A document that a second index refused."""
+
+    index: str  # type: ignore[assignment]
+    id: str
+    error: str
+
+
+class AliasState(NamedTuple):
+    """The one index behind an alias, and the alias's own settings."""
+
+    index: str  # type: ignore[assignment]
+    about: Mapping[str, Any]
+
+
 class Level(StrEnum):
     OK = "ok"
     WARN = "warn"

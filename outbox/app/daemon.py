@@ -22,9 +22,11 @@ from outbox.daemon.notify import Notifier, Watchdog
 from outbox.daemon.order import Horizon, Orders
 from outbox.daemon.projector import Projector, dice
 from outbox.daemon.reclaimer import Reclaimer
+from outbox.daemon.second_target import SecondTarget
 from outbox.daemon.shutdown import Stop
 from outbox.daemon.startup import wait_for_schema
 from outbox.daemon.upkeep import Upkeep
+from outbox.daemon.verification_news import VerificationNews
 from outbox.daemon.worker import Loop, Worker
 from outbox.errors import ConfigurationError, Problem
 from outbox.facts import Announcer
@@ -39,9 +41,11 @@ from outbox.store.documents import ViewDocuments
 from outbox.store.events import PostgresEvents
 from outbox.store.inspection import PostgresBacklog
 from outbox.store.listening import ear
-from outbox.store.pool import Database
+from outbox.store.pool import Database, connect
+from outbox.store.rebuilds import PostgresMirrors
 from outbox.store.rollup import PostgresRollup
 from outbox.store.schema_state import SchemaState, check_schema, has_by_type
+from outbox.store.verifications import PostgresVerifications
 from outbox.store.workers import Reclaims, Workers
 from outbox.telemetry import tracing
 from outbox.telemetry.backlog import BacklogSampler
@@ -127,7 +131,7 @@ def run_daemon(settings: Settings, *, once: bool = False, patient: bool = True, 
     pools = Pools.of(settings)
     pools.open()
     try:
-        wait_for_schema(lambda: _schema(pools.chores), watching.announce, stop.event, patient=patient)
+        wait_for_schema(lambda: _schema(settings), watching.announce, stop.event, patient=patient)
         if stop.is_set():
             return True
         worker = _worker(settings, pools, watching, stop, once=once)
@@ -145,8 +149,9 @@ def _calm_collector() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def _schema(database: Database) -> SchemaState:
-    with database.connection() as connection:
+def _schema(settings: Settings) -> SchemaState:
+    """Over a connection of its own: a pool that gets none says only that, and only after its time limit."""
+    with connect(settings.database.dsn, application="outbox start") as connection:
         return check_schema(connection)
 
 
@@ -160,6 +165,8 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     limits = Limits(settings.batch.size, announce)
     elastic = connect_elastic(settings.elastic, lanes=settings.worker.concurrency)
     sink = ElasticSink(elastic, settings.batch.bytes, limits.items, announce)
+    second = SecondTarget(sink, PostgresMirrors(pools.chores, worker_id=worker_id, start_id=start_id), announce)
+    news = VerificationNews(PostgresVerifications(pools.chores).last_finished, announce, clock)
     probe = _probe(settings, sink)
     gate = Gate(announce, clock, probe)
     leases = Leases(
@@ -175,7 +182,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     projector = Projector(
         store=events,
         documents=documents if documents.exists() else None,
-        sink=sink,
+        sink=second,
         leases=leases,
         addressing=Addressing("{entity_type}" in settings.document_id, settings.elastic.index_for),
         judge=judge,
@@ -190,6 +197,11 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         _lane(settings, number, claimer, projector, gate, announce) for number in range(settings.worker.concurrency)
     ]
     desk = Workers(pools.chores, worker_id=worker_id, start_id=start_id)
+
+    def tend() -> None:
+        second.tend()
+        news.tend()
+
     open_types = _open_types(settings, events)
     check = IndexCheck(elastic, sink.targets, settings.reclaim.max_processing_seconds)
     upkeep = Upkeep(
@@ -203,6 +215,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         announce,
         clock,
         warn_of_targets=lambda: check.warn(settings.elastic.targets, announce),
+        tend=tend,
     )
     announce.subscribe(upkeep.handle)
     upkeep.obey()

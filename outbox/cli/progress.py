@@ -16,38 +16,48 @@ LINE_EVERY_SECONDS = 10.0
 
 class Meter(Protocol):
     def __call__(self, phase: str, done: int, estimate: int, remark: str = "") -> None: ...
+    def close(self) -> None:
+        """Clear the line: someone is to be asked, or it is over. The next call draws it again."""
+        ...
 
 
 @contextmanager
 def meter() -> Iterator[Meter]:
-    if not sys.stderr.isatty():
-        yield _Lines()
-        return
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-    from rich.progress import Progress as Bar  # noqa: PLC0415
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} / {task.total:,.0f}"),
-        TimeRemainingColumn(),
-    )
-    with Bar(*columns, console=output.stderr(), transient=True) as bar:
-        yield _Bars(bar)
+    made: Meter = _Bar() if sys.stderr.isatty() else _Lines()
+    try:
+        yield made
+    finally:
+        made.close()
 
 
-class _Bars:
-    def __init__(self, bar: Any) -> None:
-        self._bar = bar
-        self._task = bar.add_task("", total=1)
+class _Bar:
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._task: Any = None
         self._phase = ""
 
     def __call__(self, phase: str, done: int, estimate: int, remark: str = "") -> None:
-        if phase != self._phase:
-            self._phase = phase
-            self._bar.reset(self._task)
+        self._draw(phase)
         words = f"{phase}, {remark}" if remark else phase
         self._bar.update(self._task, description=words, completed=done, total=max(estimate, done, 1))
+
+    def _draw(self, phase: str) -> None:
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+        from rich.progress import Progress as Bar  # noqa: PLC0415
+
+        if self._bar is not None and phase == self._phase:
+            return
+        self.close()
+        count = TextColumn("{task.completed:,.0f} / {task.total:,.0f}")
+        columns = (TextColumn("{task.description}"), BarColumn(), count, TimeRemainingColumn())
+        self._bar, self._phase = Bar(*columns, console=output.stderr(), transient=True), phase
+        self._task = self._bar.add_task("", total=1)
+        self._bar.start()
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
 
 
 class _Lines:
@@ -68,6 +78,9 @@ class _Lines:
         output.note(
             f"{phase}: {done:,} of about {max(estimate, done):,}{self._left(done, estimate, now)} {remark}".strip()
         )
+
+    def close(self) -> None:
+        pass
 
     def _left(self, done: int, estimate: int, now: float) -> str:
         took = now - self._began

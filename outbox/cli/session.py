@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from outbox.config import Settings
     from outbox.ops.doctor import Doctor
     from outbox.ops.index import IndexDesk
+    from outbox.policy.audit import Actor
 
 
 class ExtraMissing(OutboxError):
@@ -125,3 +126,11 @@ def person() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return "cli"
+
+
+def actor(by: str) -> Actor:
+    """Who acts, at this door."""
+    from outbox.ops.request import actor
+    from outbox.policy.audit import Source
+
+    return actor(by, Source.CLI)

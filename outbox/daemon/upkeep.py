@@ -49,6 +49,7 @@ class Upkeep:
     announce: Announce
     clock: Clock
     warn_of_targets: Callable[[], bool]  # says once what is unsafe about an index; False = nobody answered yet
+    tend: Callable[[], None] = lambda: None  # a rebuild's second target, the last verification
     _last_bulk: float = 0.0
     _warned: bool = False
 
@@ -64,6 +65,7 @@ class Upkeep:
     def pass_once(self) -> None:
         self.announce(Beat("upkeep"))
         try:
+            self.tend()
             self.obey()
             self._look_at_one_version()
         except OutboxError as error:

@@ -101,6 +101,7 @@ class Failure:
     fingerprint: str | None = None
     detail: Mapping[str, Any] | None = None
     whole: bool = False  # the whole request met it, not this document
+    second: bool = False  # only a rebuild's second index met it: the target itself has accepted
 
     @property
     def failure_class(self) -> FailureClass:

@@ -63,7 +63,8 @@ def settle(event: Event, outcome: Outcome, retry: RetryPolicy, random: Callable[
     systemic            a person must act: released unchanged, the target pauses
     deterministic       repeating a refused document cannot help: failed
     transient, outage   under `pause` an outage of the whole sink costs no attempt
-    transient           again later, until the attempts are used up
+    transient           again later, until the attempts are used up; what only a second index met has no such end,
+                        because the rebuild is given up first
     """
     match outcome:
         case Written():
@@ -78,7 +79,7 @@ def settle(event: Event, outcome: Outcome, retry: RetryPolicy, random: Callable[
             return Failed(outcome, DeadReason.NON_RETRYABLE)
         case Failure(whole=True) if not retry.outage_spends_attempts:
             return Released(outcome.reason)
-        case _ if event.attempts >= retry.limit(event):
+        case Failure(second=False) if event.attempts >= retry.limit(event):
             return Failed(outcome, DeadReason.MAX_ATTEMPTS_EXCEEDED)
         case _:
             return RetryLater(retry.backoff.delay(event.attempts, random()), outcome)

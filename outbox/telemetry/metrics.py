@@ -179,4 +179,4 @@ class Metrics:
         i = self.instruments
         for kind in i.drift_documents:
             i.drift_documents[kind].set(result.drift.get(kind, 0))
-        i.verify_timestamp_seconds.set(self._now())
+        i.verify_timestamp_seconds.set(result.finished_at or self._now())

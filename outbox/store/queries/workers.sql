@@ -9,7 +9,8 @@ values (%(worker_id)s, %(start_id)s, %(host)s, %(pid)s, %(version)s, clock_times
 on conflict (worker_id) do update
    set start_id = excluded.start_id, host = excluded.host, pid = excluded.pid, version = excluded.version,
        started_at = excluded.started_at, heartbeat_at = excluded.heartbeat_at,
-       heartbeat_seconds = excluded.heartbeat_seconds, entity_types = excluded.entity_types, state = 'running'
+       heartbeat_seconds = excluded.heartbeat_seconds, entity_types = excluded.entity_types, state = 'running',
+       rebuild_seen = null
  where w.start_id = excluded.start_id
     or w.start_id = %(dead_start_id)s
     or w.state = 'stopped'

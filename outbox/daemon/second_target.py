@@ -1,0 +1,164 @@
+"""Writes a rebuild's documents to its second index too. Knows from the database, every second, whether there is one.
+
+Order matters twice. What is to be mirrored is known here before the database hears that it is (`confirm`), so whoever
+waits for the confirmation may rely on every later claim. And knowledge grows stale: a process that was stopped for a
+while asks again before it writes, because a rebuild no longer waits for a worker that has stopped beating.
+"""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from outbox.daemon.lease import boottime
+from outbox.errors import OutboxError
+from outbox.facts import Announce, Warned
+from outbox.policy.outcome import Failure, FailureClass, Outcome, Reason
+from outbox.ports import Action, Clock, Mirroring, Refusal, Sink, WriteReport
+
+STALE_SECONDS: Final = 2.5  # below the three seconds of silence after which a rebuild may think a worker gone
+PATIENCE_SECONDS: Final = 60.0  # a second index that takes nothing for so long is given up
+LEAST_DEADLINE_SECONDS: Final = 1.0
+MOST_REFUSALS: Final = 100
+
+
+class Rebuilds(Protocol):
+    def mirroring(self) -> Mirroring | None: ...
+    def confirm(self, revision: int) -> None: ...
+    def refused(self, rebuild: int, refusals: Sequence[Refusal], count: int) -> None: ...
+    def give_up(self, mirroring: Mirroring, why: str) -> bool: ...
+
+
+@dataclass(slots=True)
+class SecondTarget:
+    """A sink before the sink. Without a rebuild it costs one look at the clock a request."""
+
+    sink: Sink
+    rebuilds: Rebuilds
+    announce: Announce
+    clock: Clock = boottime
+    _mirroring: Mirroring | None = None
+    _known_at: float = float("-inf")
+    _confirmed: int = 0
+    _failing_since: float | None = None
+    _refusals: list[Refusal] = field(default_factory=list)
+    _refused: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def probe(self, target: str) -> Failure | None:
+        return self.sink.probe(target)
+
+    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+        started = self.clock()
+        if started - self._known_at > STALE_SECONDS and (unknown := self._catch_up()):
+            return WriteReport([unknown] * len(actions), unreachable=unknown)
+        mirroring = self._mirroring
+        report = self.sink.write(actions, deadline_seconds)
+        if mirroring is None:
+            return report
+        left = max(LEAST_DEADLINE_SECONDS, deadline_seconds - (self.clock() - started))
+        return self._mirror(mirroring, actions, report, left)
+
+    # Once a second
+
+    def tend(self) -> None:
+        self.refresh()
+        self._tell_refusals()
+
+    def refresh(self) -> None:
+        """One at a time: an older answer must not overtake a newer one."""
+        with self._lock:
+            asked_at = self.clock()
+            found = self.rebuilds.mirroring()
+            self._mirroring = found if found is not None and found.indexes else None
+            self._known_at = asked_at
+            revision = 0 if found is None else found.revision
+            if revision != self._confirmed:
+                self.rebuilds.confirm(revision)
+                self._confirmed = revision
+                self._failing_since = None
+
+    def _catch_up(self) -> Failure | None:
+        try:
+            self.refresh()
+        except OutboxError as error:
+            told = f"nothing was sent: PostgreSQL does not say whether an index is being rebuilt: {error.detail}"
+            return Failure(Reason.CONNECT, told, whole=True)
+        return None
+
+    # The second write
+
+    def _mirror(
+        self, mirroring: Mirroring, actions: Sequence[Action], report: WriteReport, deadline_seconds: float
+    ) -> WriteReport:
+        """What the target has accepted goes to the others too; what it has not comes back anyway."""
+        places = [
+            place
+            for place, action in enumerate(actions)
+            if action.index == mirroring.target and not isinstance(report.outcomes[place], Failure)
+        ]
+        copies = [(place, actions[place]._replace(index=index)) for index in mirroring.indexes for place in places]
+        if not copies:
+            return report
+        second = self.sink.write([action for _, action in copies], deadline_seconds)
+        outcomes = list(report.outcomes)
+        for (place, action), outcome in zip(copies, second.outcomes, strict=True):
+            if isinstance(outcome, Failure) and (verdict := self._judge(mirroring, action, outcome)):
+                outcomes[place] = verdict
+        if any(not isinstance(outcome, Failure) for outcome in second.outcomes):
+            self._failing_since = None
+        return WriteReport(outcomes, report.unreachable, report.pressure or second.pressure)
+
+    def _judge(self, mirroring: Mirroring, action: Action, failure: Failure) -> Outcome | None:
+        """What a failure of the second index means for an event whose target has accepted. None = nothing:
+
+        deterministic   noted in the rebuild; the event is done
+        systemic        the rebuild is given up; production goes on
+        transient       the event is tried again, for a minute at most; then the rebuild is given up
+        """
+        if failure.failure_class is FailureClass.DETERMINISTIC:
+            self._note(Refusal(action.index, action.id, failure.error))
+            return None
+        if failure.failure_class is FailureClass.SYSTEMIC or self._out_of_patience():
+            if self._give_up(mirroring, f"{action.index}: {failure.error}"):
+                return None
+            failure = replace(failure, reason=Reason.UNKNOWN)
+        return replace(failure, error=f"second index {action.index}: {failure.error}", whole=False, second=True)
+
+    def _out_of_patience(self) -> bool:
+        now = self.clock()
+        if self._failing_since is None:
+            self._failing_since = now
+        return now - self._failing_since > PATIENCE_SECONDS
+
+    def _give_up(self, mirroring: Mirroring, why: str) -> bool:
+        """False: the event must come again, because nobody could be told or other indexes are mirrored to by now."""
+        if self._mirroring is None:
+            return True
+        if self._mirroring.revision != mirroring.revision:
+            return False
+        try:
+            first = self.rebuilds.give_up(mirroring, why)
+            self.refresh()
+        except OutboxError:
+            return False
+        if first:
+            remedy = "production goes on without it; see `outbox rebuild --status`"
+            self.announce(Warned("rebuild.broken", f"{why}; {remedy}", {"rebuild": mirroring.rebuild}))
+        return True
+
+    # What the new mapping refuses
+
+    def _note(self, refusal: Refusal) -> None:
+        with self._lock:
+            self._refused += 1
+            if len(self._refusals) < MOST_REFUSALS:
+                self._refusals.append(refusal)
+
+    def _tell_refusals(self) -> None:
+        with self._lock:
+            refusals, count = self._refusals, self._refused
+            mirroring = self._mirroring
+            self._refusals, self._refused = [], 0
+        if count and mirroring is not None:
+            self.rebuilds.refused(mirroring.rebuild, refusals, count)

@@ -1,0 +1,111 @@
+"""The states of a rebuild and the way from step to step. Pure: what each step does is done elsewhere.
+
+created -> mirroring -> backfilling -> verifying -> ready -> swapping -> swapped -> finishing -> finished
+                                                                            \\-> rolled_back -> finishing -> finished
+anywhere before swapped: cancelling -> cancelled; a daemon's word: broken, which begins again or is cancelled
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+
+class Step(StrEnum):
+    CREATED = "created"
+    MIRRORING = "mirroring"
+    BACKFILLING = "backfilling"
+    VERIFYING = "verifying"
+    READY = "ready"
+    SWAPPING = "swapping"
+    SWAPPED = "swapped"
+    ROLLED_BACK = "rolled_back"
+    FINISHING = "finishing"
+    FINISHED = "finished"
+    CANCELLING = "cancelling"
+    CANCELLED = "cancelled"
+
+
+class Status(StrEnum):
+    RUNNING = "running"
+    SWAPPED = "swapped"
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    ROLLED_BACK = "rolled_back"
+    FAILED = "failed"
+    BROKEN = "broken"
+
+
+OVER: Final = frozenset({Status.FINISHED, Status.CANCELLED, Status.ROLLED_BACK, Status.FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """One rebuild as it stands. `held`: a process works on it now."""
+
+    id: int
+    target: str
+    old_index: str
+    new_index: str
+    mapping: Mapping[str, Any] | None
+    step: str
+    status: str
+    cursor: Mapping[str, Any] | None
+    total: int | None
+    written: int
+    refused: int
+    refusals: Sequence[Mapping[str, str]] | None
+    started_by: str
+    reason: str | None
+    owner: str | None
+    held: bool | None
+    started_at: datetime
+    updated_at: datetime
+    swapped_at: datetime | None
+    finished_at: datetime | None
+    error: str | None
+    mirrors: tuple[str, ...]
+    revision: int
+    broken: str | None
+    options: Mapping[str, Any] | None
+    verification_id: int | None
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in OVER
+
+    @property
+    def sentence(self) -> str:
+        """What a person reads in `outbox status`."""
+        told = f"Rebuild of {self.target} ({self.old_index} -> {self.new_index}): {_WORDS[Step(self.step)]}"
+        if self.status == Status.BROKEN:
+            told = f"Rebuild of {self.target} into {self.new_index} is broken: {self.broken}"
+        elif self.step == Step.BACKFILLING:
+            total = max(self.total or 0, self.written)
+            told += f", {self.written:,} of about {total:,}"
+        if self.refused:
+            told += f"; the other mapping refused {self.refused:,} writes"
+        return told
+
+
+_WORDS: Final[Mapping[Step, str]] = {
+    Step.CREATED: "the new index is being made",
+    Step.MIRRORING: "waiting for the workers to write to both",
+    Step.BACKFILLING: "copying from PostgreSQL",
+    Step.VERIFYING: "comparing the new index",
+    Step.READY: "ready; `outbox rebuild --swap` lets searches see it",
+    Step.SWAPPING: "about to swap",
+    Step.SWAPPED: "swapped; `--rollback` goes back, `--finish` removes the old index",
+    Step.ROLLED_BACK: "rolled back; `--finish` removes the new index",
+    Step.FINISHING: "waiting for the workers to let go of the index that goes",
+    Step.FINISHED: "finished",
+    Step.CANCELLING: "waiting for the workers to let go of the new index",
+    Step.CANCELLED: "cancelled",
+}
+
+
+def next_index(target: str, names: Sequence[str]) -> str:
+    """`NAME-vN`, one above the highest there is."""
+    taken = [int(n) for name in names if (n := name.removeprefix(f"{target}-v")).isdigit() and name != n]
+    return f"{target}-v{max(taken, default=1) + 1}"

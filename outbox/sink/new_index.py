@@ -1,0 +1,167 @@
+"""Owns a rebuild's acts on Elasticsearch: the new index, the swap of the alias, the removal. It writes no document."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from outbox.errors import Conflict, ElasticsearchDown, OutboxError
+from outbox.policy.redact import summary
+from outbox.ports import AliasState
+from outbox.sink.client import Elastic, NoReply, Reply, dumps
+from outbox.sink.index import GC_DELETES
+
+GC_DELETES_UNTIL_SWAP: Final = "7d"
+# Above the template of `outbox index create` (600), whose mapping is the old one.
+TEMPLATE_PRIORITY: Final = 601
+# What the server itself writes into an index's settings, and what must not be carried over.
+_NOT_COPIED: Final = (
+    "index.uuid",
+    "index.creation_date",
+    "index.provided_name",
+    "index.version.",
+    "index.gc_deletes",
+    "index.blocks.",
+    "index.resize.",
+    "index.routing.allocation.initial_recovery.",
+    "index.verified_before_close",
+    "index.lifecycle.",
+    "index.history.",
+)
+
+
+class MappingRefused(OutboxError):
+    """Elasticsearch refuses the new index: correct the mapping file. Nothing was started and nothing was changed."""
+
+
+class NotAnAlias(OutboxError):
+    """The target is not an alias of one index, so nothing can be swapped behind it. Make an alias with
+    `outbox index create`, or point ELASTIC_INDEX at an alias with a single index."""
+
+    exit_code = 78
+
+
+class Refused(OutboxError):
+    """Elasticsearch refused a step of the rebuild. The key needs `manage` on the indexes and `manage_index_templates`;
+    `outbox rebuild --resume` goes on where it stopped."""
+
+
+class ElasticNewIndex:
+    def __init__(self, elastic: Elastic) -> None:
+        self._elastic = elastic
+
+    # Looking
+
+    def alias(self, target: str) -> AliasState:
+        """The one index behind the target, and what else the alias says (a filter, a routing)."""
+        found = self._ask("GET", f"/{_path(target)}/_alias")
+        if target in found:
+            raise NotAnAlias(f"{target} is an index")
+        if len(found) != 1:
+            raise NotAnAlias(f"{target} stands for {len(found)} indexes")
+        index, about = next(iter(found.items()))
+        return AliasState(index, dict(about["aliases"][target]))
+
+    def names(self, target: str) -> Sequence[str]:
+        """Everything that is called like a version of this target, indexes and aliases."""
+        found = self._ask("GET", f"/{_path(target)}-v*/_alias?expand_wildcards=all", missing_is_fine=True)
+        aliases = [alias for about in found.values() for alias in about.get("aliases", {})]
+        return [*found, *aliases]
+
+    def count(self, index: str) -> int:
+        return int(self._ask("GET", f"/{_path(index)}/_count").get("count", 0))
+
+    def exists(self, index: str) -> bool:
+        reply = self._elastic.call("HEAD", f"/{_path(index)}")
+        if isinstance(reply, NoReply):
+            raise ElasticsearchDown(reply.failure.error)
+        return reply.status == 200
+
+    def mappings(self, index: str) -> Mapping[str, Any]:
+        return dict(self._ask("GET", f"/{_path(index)}/_mapping")[index].get("mappings", {}))
+
+    def settings(self, index: str) -> Mapping[str, Any]:
+        """What a person has set on an index, without what the server writes."""
+        found = self._ask("GET", f"/{_path(index)}/_settings?flat_settings=true")[index]["settings"]
+        return {name: value for name, value in found.items() if not name.startswith(_NOT_COPIED)}
+
+    # Making
+
+    def create(self, index: str, mappings: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        """The template first: should someone delete the index, no write brings it back with a guessed mapping."""
+        self._ask(
+            "PUT",
+            f"/_index_template/{_template(index)}",
+            {
+                "index_patterns": [index],
+                "allow_auto_create": False,
+                "priority": TEMPLATE_PRIORITY,
+                "_meta": {"made_by": "outbox rebuild"},
+            },
+        )
+        wanted = {**settings, "index.gc_deletes": GC_DELETES_UNTIL_SWAP}
+        reply = self._call("PUT", f"/{_path(index)}", {"mappings": dict(mappings), "settings": wanted})
+        if reply.status >= 300:
+            self._elastic.call("DELETE", f"/_index_template/{_template(index)}")
+            raise MappingRefused(_told(reply)) if reply.status == 400 else Refused(_told(reply))
+
+    def remove(self, index: str) -> None:
+        """The index and the template that guarded it; what is gone already is fine."""
+        self._ask("DELETE", f"/{_path(index)}?ignore_unavailable=true", missing_is_fine=True)
+        self._ask("DELETE", f"/_index_template/{_template(index)}", missing_is_fine=True)
+
+    # Swapping
+
+    def refresh(self, index: str) -> None:
+        self._ask("POST", f"/{_path(index)}/_refresh")
+
+    def remember_deletes_as_usual(self, index: str) -> None:
+        self._ask("PUT", f"/{_path(index)}/_settings", {"index.gc_deletes": GC_DELETES})
+
+    def swap(self, target: str, old: str, new: str) -> None:
+        """One request, both or neither: no search ever finds the alias without an index, or with two."""
+        state = self.alias(target)
+        if state.index == new:
+            return
+        if state.index != old:
+            raise Conflict(f"{target} stands for {state.index}, not for {old}: someone else has moved it")
+        carried = {name: value for name, value in state.about.items() if name != "is_write_index"}
+        actions = [
+            {"remove": {"index": old, "alias": target, "must_exist": True}},
+            {"add": {"index": new, "alias": target, "is_write_index": True, **carried}},
+        ]
+        self._ask("POST", "/_aliases", {"actions": actions})
+
+    # Asking
+
+    def _ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, missing_is_fine: bool = False
+    ) -> dict[str, Any]:
+        reply = self._call(method, path, body)
+        if reply.status == 404 and missing_is_fine:
+            return {}
+        answer = reply.body
+        if reply.status >= 300 or not isinstance(answer, dict):
+            raise Refused(_told(reply))
+        return answer
+
+    def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Reply:
+        reply = self._elastic.call(method, path, None if body is None else dumps(body))
+        if isinstance(reply, NoReply):
+            raise ElasticsearchDown(reply.failure.error)
+        if reply.status in (429, 502, 503, 504):
+            raise ElasticsearchDown(_told(reply))
+        return reply
+
+
+def _told(reply: Reply) -> str:
+    body = reply.body
+    error = body.get("error") if isinstance(body, dict) else None
+    return f"{reply.status} {summary(error or 'no reason given')}"
+
+
+def _template(index: str) -> str:
+    return _path(f"outbox-rebuild-{index}")
+
+
+def _path(name: str) -> str:
+    return quote(name, safe="")
