@@ -1,0 +1,169 @@
+"""Every command of the runbooks, run as written against real servers, a real projector and a real console."""
+
+import http.server
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+from elasticsearch import Elasticsearch
+
+from outbox.store.migrations import migrate
+from tests.fixtures.deployment import RUNBOOKS
+from tests.fixtures.pages import Block, blocks_of, headings_of, run_shell
+from tests.fixtures.postgres import fresh_database
+from tests.fixtures.processes import ROOT, RunningProcess, clean_environment, find_free_port
+from tests.fixtures.waiting import eventually
+
+PAGES = sorted(RUNBOOKS.glob("*.md"))
+ALERT_PAGES = [page for page in PAGES if page.stem != "README"]
+HEADINGS = ["Meaning", "Impact", "Confirm", "Diagnose", "Mitigate", "Verify", "Prevent", "Rehearse"]
+# Blocks that a test cannot run: only their form is looked at.
+ELSEWHERE = {
+    "systemd": {"systemctl", "journalctl", "set"},
+    "kubectl": {"kubectl"},
+    "supervisor": {"supervisorctl"},
+    "labs": {"python"},
+}
+# What these say with their exit code is part of the answer: a finding, a drift, not yet caught up, nothing to replay.
+ANSWERS = re.compile(r"^outbox (doctor|verify|wait|replay)\b|^outbox-replay\b|^grep\b")
+USAGE, CONFIGURATION, NOT_FOUND = 2, 78, 127
+BAD_EVENTS = "insert into search_outbox_events (entity_type, entity_id, op) values ('block', gen_random_uuid()::text, 'not-a-real-op')"
+
+
+@dataclass
+class Site:
+    """A small installation: database, index, projector, console, receiver of webhooks."""
+
+    env: dict[str, str]
+    database: str
+    folder: Path
+
+    def sql(self, statement: str) -> list[tuple[object, ...]]:
+        with psycopg.connect(self.database, autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def count(self, status: str) -> int:
+        [(n,)] = self.sql(f"select count(*) from search_outbox_events where status = '{status}'")
+        return int(str(n))
+
+
+@pytest.fixture(scope="module")
+def site(
+    postgres_url: str, elastic_url: str, es: Elasticsearch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("runbooks")
+    with ExitStack() as stack:
+        database = stack.enter_context(fresh_database(postgres_url))
+        migrate(database, by_type=True)
+        index = f"test-{uuid4().hex[:12]}"
+        stack.callback(lambda: es.indices.delete(index=index, ignore_unavailable=True))
+        es.indices.create(index=index)
+        receiver = stack.enter_context(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Taking))
+        threading.Thread(target=receiver.serve_forever, daemon=True).start()
+        stack.callback(receiver.shutdown)
+        metrics, console = find_free_port(), find_free_port()
+        settings = {
+            "DATABASE_URL": database,
+            "ELASTIC_URL": elastic_url,
+            "ELASTIC_INDEX": index,
+            "OUTBOX_METRICS_PORT": str(metrics),
+            "OUTBOX_CONSOLE_PORT": str(console),
+            "OUTBOX_WEBHOOK_URL": f"http://127.0.0.1:{receiver.server_port}/hook",
+            "OUTBOX_WEBHOOK_ALLOWED_HOSTS": "127.0.0.1",
+            "OUTBOX_LOG_FORMAT": "json",
+        }
+        for command in ("run", "console"):
+            process = RunningProcess([sys.executable, "-m", "outbox", command], clean_environment(settings))
+            stack.callback(process.kill)
+            process.wait_for_line("worker.started" if command == "run" else "/ops/queue")
+        programs = programs_in(folder / "bin")
+        path = f"{programs}:{os.environ['PATH']}"
+        # Not a setting: a place that the pages name.
+        env = {**clean_environment(settings), "PATH": path, "CONSOLE_URL": f"http://127.0.0.1:{console}"}
+        yield Site(env, database, folder)
+
+
+class Taking(http.server.BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """pytest's output is not a web server's log."""
+
+
+def programs_in(folder: Path) -> Path:
+    """`outbox` and `outbox-replay` as an installation has them."""
+    folder.mkdir()
+    for name, code in (("outbox", "outbox.cli:main"), ("outbox-replay", "outbox.cli.replay:main")):
+        module, _, function = code.partition(":")
+        program = folder / name
+        program.write_text(
+            f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom {module} import {function}\n{function}()\n"
+        )
+        program.chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def failures_to_look_at(site: Site) -> None:
+    """Each page finds some failed events, whatever the page before did with its own."""
+    before = site.count("failed")
+    for _ in range(3):
+        site.sql(BAD_EVENTS)
+    eventually(lambda: site.count("failed") >= before + 3, within=30)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.usefixtures("failures_to_look_at")
+def test_every_command_of_a_page_works(site: Site, page: Path, tmp_path: Path) -> None:
+    for block in blocks_of(page):
+        if block.kind == "sql":
+            site.sql(block.body)
+        elif not block.needs:
+            ran = run_shell(block.body, site.env, tmp_path)
+            bad = [(code, command) for code, command in ran.failures if not is_an_answer(code, command)]
+            assert not bad, f"{page.name}:\n{block.body}\n{ran.output}"
+
+
+def is_an_answer(code: int, command: str) -> bool:
+    return code not in (USAGE, CONFIGURATION, NOT_FOUND) and ANSWERS.match(command) is not None
+
+
+@pytest.mark.parametrize("page", ALERT_PAGES, ids=lambda page: page.stem)
+def test_every_page_has_the_same_parts_in_the_same_order(page: Path) -> None:
+    assert headings_of(page) == HEADINGS
+
+
+def elsewhere() -> list[tuple[str, Block]]:
+    return [(page.stem, block) for page in PAGES for block in blocks_of(page) if block.needs]
+
+
+@pytest.mark.parametrize(("page", "block"), elsewhere(), ids=lambda value: value if isinstance(value, str) else "")
+def test_commands_for_elsewhere_have_the_right_form(page: str, block: Block) -> None:
+    assert subprocess.run(["bash", "-n", "-c", block.body], check=False).returncode == 0
+    programs = {line.split()[0] for line in block.body.splitlines()}
+    assert programs <= ELSEWHERE[block.needs]
+
+
+def test_every_lab_that_a_page_names_is_there() -> None:
+    named = {line.split()[-1] for _, block in elsewhere() if block.needs == "labs" for line in block.body.splitlines()}
+    there = {path.stem for path in (ROOT / "labs" / "experiments").glob("*.py")}
+    assert named <= there
+
+
+def test_the_shell_has_what_the_pages_use() -> None:
+    missing = [program for program in ("bash", "curl", "jq", "grep") if shutil.which(program) is None]
+    assert not missing, f"apt-get install {' '.join(missing)}"
