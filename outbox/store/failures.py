@@ -19,7 +19,7 @@ from outbox.store.pool import Database
 from outbox.store.queries import queries
 
 READ_LIMIT_MS: Final = 3_000
-MOST_GROUPED: Final = 200_000  # 200,000 index entries are grouped in 150 ms; more would tell the same story
+MOST_GROUPED: Final = 200_000  # the statement's time limit would come first; more would tell the same story
 
 Row = Mapping[str, Any]
 

@@ -17,20 +17,30 @@ select count(*) from (
      limit %(most)s) found
 
 -- name: groups
--- Looks: failed events by fingerprint, from the index alone where vacuum has been; the newest ones up to a limit.
-select e.error_fingerprint as fingerprint, min(e.error_reason) as error_reason, min(e.error_code) as error_code,
-       count(*) as n, count(*) filter (where e.replay_count > 0) as failed_again,
-       array_agg(distinct e.entity_type) as entity_types,
-       array_agg(distinct e.dead_reason) filter (where e.dead_reason is not null) as dead_reasons,
-       min(e.failed_at) as first_failed_at, max(e.failed_at) as last_failed_at,
-       count(*) filter (where e.failed_at >= (select clock_timestamp()) - interval '1 day') as last_day,
-       count(*) filter (where e.failed_at >= (select clock_timestamp()) - interval '2 days'
-                          and e.failed_at < (select clock_timestamp()) - interval '1 day') as day_before
-  from (select e.error_fingerprint, e.error_reason, e.error_code, e.replay_count, e.entity_type, e.dead_reason, e.failed_at
-          from search_outbox_events e
-         where e.failed_at is not null /* and filter */
-         limit %(most)s) e
- group by e.error_fingerprint
+-- Looks: failed events by fingerprint, from the index alone where vacuum has been, up to a limit of rows. First by all
+-- that is listed, then by fingerprint: a distinct list over all rows would sort them.
+with kinds as (
+    select f.error_fingerprint, f.entity_type, f.dead_reason, min(f.error_reason collate "C") as error_reason,
+           min(f.error_code collate "C") as error_code, count(*) as n, count(*) filter (where f.replay_count > 0) as failed_again,
+           min(f.failed_at) as first_failed_at, max(f.failed_at) as last_failed_at,
+           count(*) filter (where f.failed_at >= d.day) as last_day,
+           count(*) filter (where f.failed_at >= d.day - interval '1 day' and f.failed_at < d.day) as day_before
+      from (select e.error_fingerprint, e.entity_type, e.dead_reason, e.error_reason, e.error_code, e.replay_count,
+                   e.failed_at
+              from search_outbox_events e
+             where e.failed_at is not null /* and filter */
+             limit %(most)s) f
+     cross join (select clock_timestamp() - interval '1 day' as day offset 0) d
+     group by f.error_fingerprint, f.entity_type, f.dead_reason
+)
+select k.error_fingerprint as fingerprint, min(k.error_reason) as error_reason, min(k.error_code) as error_code,
+       sum(k.n)::bigint as n, sum(k.failed_again)::bigint as failed_again,
+       array_agg(distinct k.entity_type) as entity_types,
+       array_agg(distinct k.dead_reason) filter (where k.dead_reason is not null) as dead_reasons,
+       min(k.first_failed_at) as first_failed_at, max(k.last_failed_at) as last_failed_at,
+       sum(k.last_day)::bigint as last_day, sum(k.day_before)::bigint as day_before
+  from kinds k
+ group by k.error_fingerprint
  order by n desc, last_failed_at desc limit %(limit)s
 
 -- name: group_samples
