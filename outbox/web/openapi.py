@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 
 from outbox.web.auth.roles import Role
 from outbox.web.doors import ROLE
-from outbox.web.problems import MEDIA_TYPE
+from outbox.web.problems import MEDIA_TYPE, Problem
 
 _PROBLEM: Final = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _ALWAYS: Final = {
@@ -55,11 +55,17 @@ def _finished(app: FastAPI) -> dict[str, Any]:
     schemas = document["components"]["schemas"]
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
+    schemas |= _problem_schemas()
     document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             _finish(path, method, operation)
     return dict(document)
+
+
+def _problem_schemas() -> dict[str, Any]:
+    told = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    return {**told.pop("$defs"), "Problem": told}
 
 
 def _finish(path: str, method: str, operation: dict[str, Any]) -> None:
