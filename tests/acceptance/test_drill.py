@@ -1,0 +1,102 @@
+"""002's drill: make a failure, see it in console and command line, replay it, and check state, document and audit."""
+
+import json
+import sys
+import urllib.request
+from typing import Any
+
+import pytest
+from elasticsearch import Elasticsearch
+
+from tests.fixtures.commands import Outbox
+from tests.fixtures.processes import RunningProcess, StartProcess, find_free_port, http_get
+from tests.fixtures.queue import Queue
+from tests.fixtures.waiting import eventually
+
+PERSON, CONCLUSION = "alice", "drill: producer mended"
+
+
+class Console:
+    """The console's API, asked as a person's script would."""
+
+    def __init__(self, port: int) -> None:
+        self.address = f"http://127.0.0.1:{port}"
+
+    def get(self, path: str) -> Any:
+        status, body = http_get(f"{self.address}/api/v1/{path}")
+        assert status == 200, body
+        return json.loads(body)
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        headers = {"content-type": "application/json"}
+        asked = urllib.request.Request(
+            f"{self.address}/api/v1/{path}", json.dumps(body).encode(), headers, method="POST"
+        )
+        with urllib.request.urlopen(asked, timeout=30) as reply:
+            return json.load(reply)
+
+
+@pytest.fixture
+def console(start_process: StartProcess, servers: dict[str, str | None]) -> Console:
+    port = find_free_port()
+    argv = [sys.executable, "-m", "outbox", "console"]
+    process = start_process(argv, **{**servers, "OUTBOX_CONSOLE_PORT": str(port)})
+    process.wait_for_line("/ops/queue")
+    return Console(port)
+
+
+@pytest.fixture
+def projector(start_daemon: StartProcess) -> RunningProcess:
+    daemon = start_daemon()
+    daemon.wait_for_fact("worker.started")
+    return daemon
+
+
+def fail(queue: Queue, entity_id: str) -> str:
+    """Step 1: one failure, made by hand."""
+    id = queue.produce(entity_id, op="not-a-real-op", entity_type="block")
+    eventually(lambda: queue.row(id).status == "failed", within=30)
+    return str(id)
+
+
+def mend(queue: Queue, entity_id: str) -> None:
+    mended = """update search_outbox_events set op = 'upsert', payload = '{"title": "mended"}' where entity_id = %s"""
+    queue.connection.execute(mended, [entity_id])
+
+
+@pytest.mark.usefixtures("projector")
+@pytest.mark.parametrize("way", ["command line", "console"])
+def test_a_failure_is_seen_replayed_and_accounted_for(
+    queue: Queue, outbox: Outbox, console: Console, es: Elasticsearch, index: str, way: str
+) -> None:
+    id = fail(queue, "drill")
+
+    # Step 2: console and command line tell the same.
+    seen = [event["id"] for event in console.get("failed")["events"]]
+    listed = [event["id"] for event in outbox("list", "--status", "failed", "--json").json["events"]]
+    assert seen == listed == [id]
+    assert console.get("ops")["recent_failures"][0]["error_reason"] == "deterministic_exception"
+    status, page = http_get(f"{console.address}/ops/queue/failures/list")
+    assert status == 200
+    assert "drill" in page
+
+    # Step 3: the cause is mended, the event replayed.
+    mend(queue, "drill")
+    if way == "console":
+        console.post(f"events/{id}/replay", {"by": PERSON, "reason": CONCLUSION})
+    else:
+        assert outbox("replay", "--id", id, "--by", PERSON, "--reason", CONCLUSION).code == 0
+
+    # Step 4: state, document, audit.
+    eventually(lambda: console.get(f"events/{id}")["status"] == "done", within=30)
+    assert es.get(index=index, id="block:drill")["_source"] == {"title": "mended"}
+    assert console.get("failed")["events"] == []
+    row = queue.rows("entity_id = 'drill'")[0]
+    assert (row.replay_count, row.last_replayed_reason) == (1, CONCLUSION)
+
+    # Step 5: the record names time, person and conclusion, and nobody has changed it.
+    [act] = console.get("audit?action=REPLAY_BATCH_ITEM")["rows"]
+    assert (act["event_id"], act["reason"]) == (id, CONCLUSION)
+    assert PERSON in act["actor"]
+    assert act["at"]
+    assert outbox("audit", "verify").code == 0
