@@ -17,7 +17,7 @@ select case when octet_length(payload::text) <= %(most_bytes)s then payload end 
 
 -- name: show_without_payload
 -- Looks: the same for a role that may not read payloads.
-select '"*** this database role may not read payloads"'::json as payload, 0 as payload_bytes,
+select '{"***": "this database role may not read payloads"}'::json as payload, 0 as payload_bytes,
 -- include: _about
   from search_outbox_events where id = %(id)s
 
