@@ -16,8 +16,8 @@ COMMANDS = (
     "run", "up", "migrate", "status", "list", "show", "wait", "index", "attach", "detach", "config", "doctor",
     "pause", "resume", "explain-error",
 )  # fmt: skip
-# `run` and `console` write logs only; the script of `migrate sql` is its data.
-WITHOUT_JSON = {"run", "console", "migrate sql"}
+# `run` and `console` write logs only; the script of `migrate sql` is its data; an export has its own formats.
+WITHOUT_JSON = {"run", "console", "migrate sql", "audit export"}
 
 
 def commands(command: Any = None, path: str = "") -> Iterator[tuple[str, Any]]:
