@@ -79,7 +79,6 @@ def operations(
         ReplaySteps(database, owner=owner, notices=told),
         settings.replay.max_polls,
         settings.replay.max_start_per_batch,
-        announce,
     )
     replays = PostgresReplays(database, owner=owner, notices=told)
     return Operations(

@@ -13,6 +13,7 @@ from outbox.policy.replay import DEFAULT_RATE, Dispatched, Lease, Pace, ReplayBa
 from outbox.ports import Clock
 
 INTERVAL_SECONDS: Final = 1.0
+MOST_TOLD: Final = 50
 
 
 class Replays(Protocol):
@@ -28,6 +29,7 @@ class Replays(Protocol):
     def look(self, lease: Lease, max_polls: int) -> ReplayBatch | None: ...
     def take_settles(self, limit: int, id: UUID | None = None) -> Sequence[Lease]: ...
     def settle(self, lease: Lease) -> ReplayBatch | None: ...
+    def tell(self, limit: int) -> Sequence[tuple[ReplayBatch, int, int]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class ReplayChore:
                 self._dispatch(held)
             self._look()
             self._settle()
+            self._tell()
         except OutboxError as error:
             self.announce(DatabaseLost("replays", error.detail))
 
@@ -103,8 +106,6 @@ class ReplayChore:
         if step is None:
             return
         held.pace.moved(step.replayed + step.skipped, now)
-        batch = held.batch
-        self.announce(EventsReplayed(batch.id, batch.source, step.replayed, step.skipped, batch.requested_by))
         if not step.left:
             self.store.finish_dispatch(held.lease)
             self._keep(held, False)
@@ -118,8 +119,7 @@ class ReplayChore:
         except Exception as error:
             told = cut(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}", 500)
             self.announce(Warned("replay.failed", told, {"batch": str(held.batch.id)}))
-            if failed := self.store.fail(held.lease, "unknown", told):
-                self._over(failed)
+            self.store.fail(held.lease, "unknown", told)
             return None
 
     def _keep(self, held: Held, ours: bool) -> None:
@@ -128,14 +128,19 @@ class ReplayChore:
 
     def _look(self) -> None:
         for lease in self.store.take_looks(self.limits.max_poll):
-            looked = self.store.look(lease, self.limits.max_polls)
-            if looked is not None and looked.is_over:
-                self._over(looked)
+            self.store.look(lease, self.limits.max_polls)
 
     def _settle(self) -> None:
         for lease in self.store.take_settles(self.limits.max_settle):
-            if settled := self.store.settle(lease):
-                self._over(settled)
+            self.store.settle(lease)
+
+    def _tell(self) -> None:
+        """Whoever has moved the rows, a command, the console or a daemon: one daemon counts and logs it."""
+        for batch, replayed, skipped in self.store.tell(MOST_TOLD):
+            if replayed or skipped:
+                self.announce(EventsReplayed(batch.id, batch.source, replayed, skipped, batch.requested_by))
+            if batch.is_over:
+                self._over(batch)
 
     def _over(self, batch: ReplayBatch) -> None:
         took = ((batch.settled_at or batch.updated_at) - batch.created_at).total_seconds()

@@ -17,6 +17,10 @@ PAUSE_SECONDS: Final = 0.05
 BEAT_SECONDS: Final = 10.0
 SUMMARY_SECONDS: Final = 3600.0  # a row a minute would bury what people did
 EVERYTHING: Final = AuditFilter()
+# A pass that begins at the oldest row walks over all that must stay. Where these are many, it goes on behind the last
+# pass instead, and begins at the oldest once an hour, for those that nobody needs any more.
+MANY_KEPT: Final = 10_000
+FROM_THE_OLDEST_SECONDS: Final = 3600.0
 
 
 class Events(Protocol):
@@ -76,6 +80,9 @@ class Pruner:
     _events: Summary = field(default_factory=lambda: Summary(Action.EVENTS_PRUNE_SUMMARY))
     _audit: Summary = field(default_factory=lambda: Summary(Action.AUDIT_PRUNE_SUMMARY))
     _warned: bool = False
+    _place: Place = field(default_factory=Place)
+    _kept: int = 0
+    _began_at_oldest: float | None = None
 
     def run(self, stop: threading.Event) -> None:
         """A pass, then the rest of the interval; the wait is beaten through, because it may be long."""
@@ -102,24 +109,31 @@ class Pruner:
             self.announce(DatabaseLost("pruner", error.detail))
 
     def _prune_events(self, ends: float, stop: threading.Event) -> None:
-        began, place, rows = self.clock(), Place(), self.keep.rows_a_step
+        began, rows = self.clock(), self.keep.rows_a_step
+        self._choose_place(began)
         before = self.audit.cutoff(self.keep.events_days * 86_400)
         removed = attempts = skipped = 0
         nothing_left = False
         while not nothing_left and self._goes_on(ends, stop, began):
             started = self.clock()
-            step = self.events.step(before, place, rows)
+            step = self.events.step(before, self._place, rows)
             if step is None:
                 return
+            self._kept += step.looked_at - step.removed
             removed, attempts, skipped = removed + step.removed, attempts + step.attempts, skipped + step.skipped
             nothing_left = step.looked_at < rows
-            place, rows = step.place, next_rows(rows, self.clock() - started)
+            self._place, rows = step.place, next_rows(rows, self.clock() - started)
         self._events.removed += removed
         took = self.clock() - began
         self.announce(Pruned("search_outbox_events", removed, nothing_left, took))
         if attempts:
             self.announce(Pruned("search_outbox_attempts", attempts, nothing_left, took))
         self._warn(skipped)
+
+    def _choose_place(self, now: float) -> None:
+        since = None if self._began_at_oldest is None else now - self._began_at_oldest
+        if since is None or since >= FROM_THE_OLDEST_SECONDS or self._kept < MANY_KEPT:
+            self._place, self._kept, self._began_at_oldest = Place(), 0, now
 
     def _warn(self, skipped: int) -> None:
         if skipped and not self._warned:

@@ -1,4 +1,7 @@
-"""Moves a replay of this process: dispatches at its rate, follows it, settles it. Creates none and cancels none."""
+"""Moves a replay of this process: dispatches at its rate, follows it, settles it. Creates none and cancels none.
+
+What it has done is told, counted and logged by the next daemon that looks (`daemon/chores`).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ from typing import Final, Protocol, TypeVar
 from uuid import UUID
 
 from outbox.errors import DependencyDown, NotFound, OutboxError
-from outbox.facts import Announce, EventsReplayed, ReplaySettled
 from outbox.policy.redact import cut
 from outbox.policy.replay import DEFAULT_RATE, LEASE_SECONDS, Dispatched, Lease, Pace, ReplayBatch, step_rows
 
@@ -43,7 +45,6 @@ class Dispatcher:
     steps: Steps
     max_polls: int = 20
     rows_a_step: int = 500
-    announce: Announce = lambda _: None
     clock: Callable[[], float] = time.monotonic
 
     def get(self, id: UUID) -> ReplayBatch:
@@ -64,8 +65,7 @@ class Dispatcher:
             raise
         except Exception as error:
             told = first_line(error)
-            if failed := self.steps.fail(lease, "unknown", told):
-                self.settled(failed)
+            self.steps.fail(lease, "unknown", told)
             raise OutboxError(f"replay {batch.id} failed: {told}") from error
         return self.get(batch.id)
 
@@ -77,7 +77,6 @@ class Dispatcher:
             if step is None:
                 return
             pace.moved(step.replayed + step.skipped, self.clock())
-            self.announce(EventsReplayed(batch.id, batch.source, step.replayed, step.skipped, batch.requested_by))
             tell(step)
             if not step.left:
                 self.steps.finish_dispatch(lease)
@@ -109,18 +108,10 @@ class Dispatcher:
     def follow(self, id: UUID) -> ReplayBatch:
         """One look, if it is due, and the settling, if nothing is open."""
         for lease in self.steps.take_looks(1, id):
-            looked = self.steps.look(lease, self.max_polls)
-            if looked is not None and looked.is_over:
-                self.settled(looked)
+            self.steps.look(lease, self.max_polls)
         for lease in self.steps.take_settles(1, id):
-            if over := self.steps.settle(lease):
-                self.settled(over)
+            self.steps.settle(lease)
         return self.get(id)
-
-    def settled(self, batch: ReplayBatch) -> None:
-        took = ((batch.settled_at or batch.updated_at) - batch.created_at).total_seconds()
-        counts = (batch.done, batch.failed_again, batch.still_open)
-        self.announce(ReplaySettled(batch.id, batch.status, *counts, took, batch.reason or ""))
 
 
 def patiently(step: Callable[[], T]) -> T:

@@ -144,7 +144,6 @@ class ReplayDesk:
         batch = self.store.cancel(id, actor, request.reason(reason))
         if batch is None:
             raise Conflict(f"replay {id} is over: {self.get(id).status}")
-        self.dispatcher.settled(batch)
         return batch
 
     def get(self, id: UUID) -> ReplayBatch:

@@ -1,5 +1,6 @@
 """Removes finished events in small steps and keeps what versions still need (semantics, section 4). Keeps no time."""
 
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -16,7 +17,8 @@ from outbox.store.schema_state import has_by_entity
 PRUNE_KEY: Final = 7_306_240_312  # beside the reclaim lock's
 # Asking about open rows or about the newest event reads many rows where no entity index is; longer than this, and the
 # rows in question stay for another pass.
-QUESTION_LIMIT_MS: Final = 2_000
+QUESTION_LIMIT_MS: Final = 1_000
+ASK_AGAIN_SECONDS: Final = 600.0  # a question that took too long is not asked at every step: the drain would notice
 
 
 class PostgresPruning:
@@ -26,6 +28,7 @@ class PostgresPruning:
         self._database = database
         self._has_view = has_view
         self._sql = queries("pruning")
+        self._not_before: dict[str, float] = {}
 
     def step(self, before: datetime, place: Place, rows: int) -> PruneStep | None:
         """One step, in one transaction; None when another process prunes."""
@@ -69,11 +72,14 @@ class PostgresPruning:
 
     def _ask(self, connection: Connection[Any], query: str, ids: Sequence[UUID]) -> set[UUID] | None:
         """None when it takes too long. A savepoint, so that the step goes on."""
+        if time.monotonic() < self._not_before.get(query, 0.0):
+            return None
         try:
             with connection.transaction():
                 connection.execute(_LIMIT, [str(QUESTION_LIMIT_MS)])
                 return {row[0] for row in connection.execute(self._sql[query], {"ids": list(ids)}).fetchall()}
         except psycopg.errors.QueryCanceled:
+            self._not_before[query] = time.monotonic() + ASK_AGAIN_SECONDS
             return None
         finally:
             connection.execute(_LIMIT, ["0"])

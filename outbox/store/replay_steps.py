@@ -112,6 +112,12 @@ class ReplaySteps:
     def settle(self, lease: Lease) -> ReplayBatch | None:
         return self._end("settle", lease)
 
+    def tell(self, limit: int) -> Sequence[tuple[ReplayBatch, int, int]]:
+        """(batch, rows replayed, rows skipped) since some daemon last told; each batch to one caller alone."""
+        with self._database.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
+            rows = cursor.execute(self._sql["tell"], {"limit": limit}).fetchall()
+            return [(batch_of(row), row["newly_replayed"], row["newly_skipped"]) for row in rows]
+
     def get(self, id: UUID) -> ReplayBatch | None:
         with self._database.connection() as connection:
             return fetch_batch(connection, "get", {"id": id})

@@ -172,6 +172,21 @@ def test_a_lost_database_fails_no_batch(
     assert replay_desk(pool).get(batch.id).replayed == 2
 
 
+def test_what_a_command_has_moved_is_told_by_one_daemon_once(connection: psycopg.Connection, pool: Database) -> None:
+    ids = events(connection, 3)
+    result = replay_desk(pool).replay_many([*ids[:2], ids[0]], ALICE, "x")
+    assert len(result.replayed) == 2
+    one, two = Daemon(pool, "one"), Daemon(pool, "two")
+    one.passes(2)
+    two.passes(2)
+    project(connection)
+    two.passes(2)
+    one.passes(2)
+    facts = [*one.facts, *two.facts]
+    assert [(fact.count, fact.source) for fact in facts if isinstance(fact, EventsReplayed)] == [(2, "cli")]
+    assert [(fact.done, fact.status) for fact in facts if isinstance(fact, ReplaySettled)] == [(2, "settled")]
+
+
 def test_an_error_that_waiting_does_not_cure_fails_the_batch(connection: psycopg.Connection, pool: Database) -> None:
     events(connection, 2)
     batch = orphan(connection, pool)

@@ -291,6 +291,35 @@ def test_a_pass_ends_at_half_its_interval(connection: psycopg.Connection, pool: 
     assert (fact.count, fact.nothing_left) == (2, False)
 
 
+def test_many_rows_that_must_stay_are_walked_over_once_an_hour_only(
+    connection: psycopg.Connection, pool: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from outbox.daemon import pruner
+
+    monkeypatch.setattr(pruner, "MANY_KEPT", 3)
+    passes = Passes(pool, events_days=5, audit_days=0)
+    places: list[Place] = []
+    step = passes.pruner.events.step
+
+    def noted(before: datetime, place: Place, rows: int) -> Any:
+        places.append(place)
+        return step(before, place, rows)
+
+    passes.pruner.events = type("Noted", (), {"step": staticmethod(noted)})()
+    for n in range(4):
+        event(connection, f"k{n}", 1, "failed", age=NOW)
+        event(connection, f"k{n}", 2, op="delete", age="20 days")
+    passes.run()
+    event(connection, "later", 1)
+    (fact,) = passes.run(60)
+    assert fact.count == 1
+    assert [place == Place() for place in places] == [True, False]
+    connection.execute("update search_outbox_events set status = 'done' where status = 'failed'")
+    assert passes.run(60)[0].count == 0
+    assert passes.run(3_600)[0].count == 4
+    assert places[-1] == Place()
+
+
 def test_a_daemon_warns_once_that_it_cannot_tell_in_time(connection: psycopg.Connection, pool: Database) -> None:
     passes = Passes(pool, events_days=5, audit_days=0)
     for n in range(2):

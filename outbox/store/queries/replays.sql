@@ -273,6 +273,22 @@ select i.event_id, i.state, i.skip_reason, i.outcome, e.status, e.entity_type, e
  where i.replay_id = %(id)s and (i.outcome is null or i.outcome <> 'done')
  order by i.ordinal limit %(limit)s
 
+-- name: tell
+-- Batches that have moved rows or ended since a daemon last told so, each to one daemon alone.
+with untold as (
+    select id, told_replayed, told_skipped from search_outbox_replays
+     where not told_over
+       and (replayed > told_replayed or skipped > told_skipped or settled_at is not null)
+     order by created_at limit %(limit)s
+       for no key update skip locked
+)
+update search_outbox_replays r
+   set told_replayed = r.replayed, told_skipped = r.skipped, told_over = r.settled_at is not null
+  from untold u
+ where r.id = u.id
+returning r.replayed - u.told_replayed as newly_replayed, r.skipped - u.told_skipped as newly_skipped,
+-- include: _batch
+
 -- name: forget
 -- Removes batches that ended long ago, with their items.
 delete from search_outbox_replays
