@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from outbox.cli.menu import app
 from outbox.config.environment import known_names
 from tests.fixtures.deployment import DEPLOY, settings_in, shutdown_grace_seconds, unit_file
 
@@ -57,6 +59,21 @@ def test_the_projector_speaks_notify_is_watched_and_pauses_in_an_outage_with_the
     assert settings_in(unit_file(unit)["Service"])["OUTBOX_OUTAGE_POLICY"] == "pause"
     lines = unit.read_text().splitlines()
     assert lines[lines.index("Environment=OUTBOX_OUTAGE_POLICY=pause") - 1].startswith("#")
+
+
+def commands() -> list[str]:
+    """What the deployment files start, without the program's path."""
+    started = [found for unit in UNITS for found in value(unit, "Service", "ExecStart")]
+    started += [dict(told)["command"] for told in SUPERVISOR.values()]
+    return sorted({line.removeprefix("/opt/outbox/bin/outbox ") for line in started})
+
+
+@pytest.mark.parametrize("command", commands())
+def test_what_is_started_is_a_command_with_options_that_there_are(command: str) -> None:
+    name, *options = command.split()
+    told = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"})
+    assert told.exit_code == 0
+    assert all(option in told.output for option in options if option.startswith("--"))
 
 
 def test_the_prune_timer_catches_up_after_a_night_off() -> None:
