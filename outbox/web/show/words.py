@@ -28,7 +28,8 @@ def ago(when: datetime | None, now: datetime) -> str:
     seconds = (now - when).total_seconds()
     if abs(seconds) < 2:
         return "just now"
-    return f"{age(seconds)} ago" if seconds > 0 else f"in {age(-seconds)}"
+    rounded = age(round(abs(seconds)))
+    return f"{rounded} ago" if seconds > 0 else f"in {rounded}"
 
 
 def iso(when: datetime) -> str:

@@ -1,0 +1,231 @@
+"""Tries a running installation from a producer's insert to a replay, says what it saw, and cleans up after itself.
+
+Inserts go to DATABASE_URL, as a producer's do; all that people do goes through the console's API.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+from psycopg import sql
+
+from outbox.config import Settings, load_settings
+from outbox.errors import ConfigurationError
+from outbox.sink.client import Reply, connect
+from outbox.store.migrations import migrate
+
+KIND = "outbox-smoke"
+BY = {"by": "scripts/smoke", "reason": "smoke test"}
+PATIENCE_SECONDS = 60.0
+
+
+class Failed(Exception):
+    """One step did not end as it should."""
+
+
+class Installation:
+    """The console's API, the producers' door and the index of one installation."""
+
+    def __init__(self, console: str, settings: Settings) -> None:
+        if not console.startswith(("http://", "https://")):
+            raise Failed(f"{console} is not an address: give the console's, such as http://localhost:8090")
+        self.console = console.rstrip("/").removesuffix("/ops/queue")
+        self.settings = settings
+        self.database = psycopg.connect(settings.database.dsn, autocommit=True)
+        self.elastic = connect(settings.elastic)
+        self.ids: list[str] = []
+
+    def insert(self, op: str, entity: str, payload: str | None = None) -> str:
+        """One event, as a producer writes it."""
+        row = self.database.execute(
+            "insert into search_outbox_events (entity_type, entity_id, op, payload) values (%s, %s, %s, %s)"
+            " returning id",
+            [KIND, entity, op, payload],
+        ).fetchone()
+        assert row is not None
+        self.ids.append(str(row[0]))
+        return self.ids[-1]
+
+    def event(self, id: str) -> dict[str, Any]:
+        return self.call("GET", f"/events/{id}")
+
+    def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        headers = {"content-type": "application/json"}
+        if token := os.environ.get("SMOKE_TOKEN"):
+            headers["authorization"] = f"Bearer {token}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.console}/api/v1{path}", data, headers, method=method)  # noqa: S310
+        try:
+            with urllib.request.urlopen(request, timeout=15) as reply:  # noqa: S310
+                found: dict[str, Any] = json.load(reply)
+                return found
+        except urllib.error.HTTPError as refused:
+            raise Failed(f"{method} {path} answered {refused.code}: {refused.read().decode()[:300]}") from None
+        except OSError as away:
+            raise Failed(f"the console at {self.console} does not answer: {away}") from None
+
+    def found(self, entity: str) -> int:
+        """How many documents a search by the document's id finds."""
+        id = self.settings.document_id.format(entity_type=KIND, entity_id=entity)
+        body = json.dumps({"query": {"ids": {"values": [id]}}}).encode()
+        reply = self.elastic.call("POST", f"/{self.settings.elastic.index_for(KIND)}/_search", body)
+        if not isinstance(reply, Reply) or reply.status != 200:
+            raise Failed("Elasticsearch did not answer the search: is ELASTIC_URL the installation's?")
+        return int(reply.body["hits"]["total"]["value"])
+
+    def clean_up(self, entity: str) -> None:
+        """The document by a delete that is projected, then our own rows; the audit keeps what was done."""
+        gone = self.insert("delete", entity)
+        wait(lambda: self.event(gone)["status"] == "done", "the delete of the test document")
+        wait(lambda: not self.found(entity), "the test document to be gone")
+        self.forget()
+
+    def forget(self) -> None:
+        self.database.execute("delete from search_outbox_events where id = any (%s::uuid[])", [self.ids])
+        self.database.execute("delete from search_outbox_attempts where event_id = any (%s::uuid[])", [self.ids])
+
+
+def wait(look: Callable[[], Any], what: str) -> float:
+    """The seconds until it was so."""
+    began = time.monotonic()
+    while not look():
+        if time.monotonic() - began > PATIENCE_SECONDS:
+            raise Failed(
+                f"{what}: not seen within {PATIENCE_SECONDS:.0f} s. Does a projector run, for all entity types?"
+            )
+        time.sleep(0.1)
+    return time.monotonic() - began
+
+
+def try_installation(at: Installation) -> None:
+    entity = str(uuid4())
+    try:
+        _upsert(at, entity)
+        _bad_op(at)
+        at.clean_up(entity)
+    except Failed:
+        # Nobody projects a delete now: at least our rows go.
+        at.forget()
+        raise
+    say("cleaned up")
+
+
+def _upsert(at: Installation, entity: str) -> None:
+    # An empty document fits every mapping.
+    id = at.insert("upsert", entity, "{}")
+    done = wait(lambda: at.event(id)["status"] == "done", "an upsert to be done")
+    searchable = wait(lambda: at.found(entity) == 1, "its document to be searchable")
+    say(f"an upsert was done after {done:.1f} s and searchable {searchable:.1f} s later")
+
+
+def _bad_op(at: Installation) -> None:
+    id = at.insert("not-a-real-op", str(uuid4()))
+    wait(lambda: at.event(id)["status"] == "failed", "an unknown op to fail")
+    _expect(at.event(id), dead_reason="non_retryable", error_code="OUTBOX_PAYLOAD_UNSUPPORTED", replay_count=0)
+    say("an unknown op failed as non_retryable")
+    replay = at.call("POST", f"/events/{id}/replay", BY)
+    wait(lambda: _consumed_again(at.event(id)), "its replay to be consumed")
+    _expect(at.event(id), dead_reason="non_retryable", attempts=1)
+    over = ("settled", "failed", "timeout", "cancelled")
+    wait(lambda: at.call("GET", f"/replays/{replay['id']}")["status"] in over, "its replay to settle")
+    _expect(at.call("GET", f"/replays/{replay['id']}"), status="settled", failed_again=1)
+    say("its replay was consumed again, and settled")
+
+
+def _consumed_again(event: dict[str, Any]) -> bool:
+    return bool(event["status"] == "failed" and event["replay_count"] == 1)
+
+
+def _expect(seen: dict[str, Any], **wanted: Any) -> None:
+    wrong = {name: seen.get(name) for name, value in wanted.items() if seen.get(name) != value}
+    if wrong:
+        raise Failed(f"expected {wanted}, saw {wrong}")
+
+
+def try_failing_sink(database_url: str) -> None:
+    """In a database of its own beside the other, against a port where nobody listens."""
+    name = f"outbox_smoke_{uuid4().hex[:8]}"
+    own = psycopg.conninfo.make_conninfo(database_url, dbname=name)
+    with psycopg.connect(database_url, autocommit=True) as server:
+        server.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+        try:
+            migrate(own)
+            _exhaust(own)
+        finally:
+            server.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+    say("a row with max_attempts 2 against a failing sink ended as max_attempts_exceeded")
+
+
+def _exhaust(url: str) -> None:
+    env = {**os.environ, "DATABASE_URL": url, "ELASTIC_URL": "http://127.0.0.1:9", "OUTBOX_METRICS_PORT": "0"}
+    env |= {"OUTBOX_BASE_BACKOFF_SECONDS": "0.2", "OUTBOX_MAX_BACKOFF_SECONDS": "1"}
+    with psycopg.connect(url, autocommit=True) as connection, _process(["run"], env):
+        connection.execute(
+            "insert into search_outbox_events (entity_type, entity_id, op, payload, max_attempts)"
+            " values (%s, '1', 'upsert', '{}', 2)",
+            [KIND],
+        )
+        query = "select status, dead_reason, attempts from search_outbox_events"
+        wait(lambda: (connection.execute(query).fetchone() or [""])[0] == "failed", "a row to use up its attempts")
+        seen = connection.execute(query).fetchone()
+        if seen != ("failed", "max_attempts_exceeded", 2):
+            raise Failed(f"expected failed, max_attempts_exceeded, 2 attempts; saw {seen}")
+
+
+@contextmanager
+def _process(command: list[str], env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    quiet = subprocess.DEVNULL if command == ["run"] else None
+    argv = [sys.executable, "-m", "outbox", *command]
+    process = subprocess.Popen(argv, env=env, text=True, stdout=subprocess.PIPE, stderr=quiet)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def embedded() -> None:
+    """Brings everything up, tries it, and stops it."""
+    with _process(["up", "--rate", "0", "--json"], dict(os.environ)) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        if not said:
+            raise Failed("the embedded stack did not come up")
+        where = json.loads(said)
+        url = Path(where["database_url_file"]).read_text("utf-8").strip()
+        flags = {"DATABASE_URL": url, "ELASTIC_URL": where["elastic_url"], "ELASTIC_INDEX": where["index"]}
+        try_installation(Installation(where["console_url"], load_settings(flags=flags)))
+        try_failing_sink(url)
+
+
+def say(text: str) -> None:
+    print(f"ok    {text}", flush=True)
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        if arguments:
+            try_installation(Installation(arguments[0], load_settings()))
+        else:
+            embedded()
+    except (Failed, ConfigurationError, psycopg.Error) as wrong:
+        print(f"FAIL  {wrong}", flush=True)
+        return 1
+    print("all is well", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
