@@ -11,6 +11,7 @@ from outbox.ops.pace import Pace
 from outbox.ops.rebuild import RebuildDesk
 from outbox.ops.rebuild_errors import OutOfSight
 from outbox.ops.rebuild_steps import RebuildSteps
+from outbox.ops.repair import Repair
 from outbox.ops.sides import Sides
 from outbox.ops.verify import Verify
 from outbox.policy.naming import Naming
@@ -20,8 +21,10 @@ from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.new_index import ElasticNewIndex
 from outbox.sink.scan import ElasticScan
+from outbox.sink.tombstones import ElasticTombstones
 from outbox.store.pool import Database, connect
 from outbox.store.rebuilds import PostgresRebuilds
+from outbox.store.repairs import PostgresRepairs
 from outbox.store.truth import PostgresTruth
 from outbox.store.verifications import PostgresVerifications
 from outbox.store.workers import Reclaims
@@ -30,6 +33,7 @@ from outbox.store.workers import Reclaims
 @dataclass(frozen=True, slots=True)
 class Reindexing:
     verify: Verify
+    repair: Repair
     rebuild: RebuildDesk
 
 
@@ -50,11 +54,13 @@ def open_reindexing(settings: Settings, *, application: str = "outbox verify") -
 def join(settings: Settings, database: Database, elastic: Elastic) -> Reindexing:
     """The same over a pool and a client that someone else owns."""
 
-    def sides() -> Sides:
+    def sides() -> tuple[Sides, PostgresTruth]:
         # A comparison learns the view's types and ids once, so each run has a reader of its own.
-        return Sides(PostgresTruth(database, settings.documents), ElasticScan(elastic), naming_of(settings))
+        truth = PostgresTruth(database, settings.documents)
+        return Sides(truth, ElasticScan(elastic), naming_of(settings)), truth
 
-    verify = Verify(sides, PostgresVerifications(database), settings.elastic.targets)
+    verify = Verify(lambda: sides()[0], PostgresVerifications(database), settings.elastic.targets)
+    repair = Repair(verify, sides, ElasticTombstones(elastic), PostgresRepairs(database))
     rebuilds = PostgresRebuilds(database, owner=new_owner())
     steps = RebuildSteps(
         rebuilds=rebuilds,
@@ -63,7 +69,7 @@ def join(settings: Settings, database: Database, elastic: Elastic) -> Reindexing
         verify=verify,
         make_backfill=_backfills(settings, database, elastic),
     )
-    return Reindexing(verify, RebuildDesk(steps, settings.elastic.targets))
+    return Reindexing(verify, repair, RebuildDesk(steps, settings.elastic.targets))
 
 
 def _reclaim(settings: Settings, database: Database) -> Callable[[], object]:

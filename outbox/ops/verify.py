@@ -19,6 +19,10 @@ KEEP_EVERY_SECONDS: Final = 2.0
 Row = Mapping[str, Any]
 
 
+class Enough(Exception):
+    """Raised by whoever takes findings and wants no more."""
+
+
 class Log(Protocol):
     def begin(self, **about: object) -> int: ...
     def counts(self, id: int, report: Report, status: str = "running", error: str | None = None) -> None: ...
@@ -44,6 +48,7 @@ class Verification:
     report: Report
     targets: Sequence[Target]
     seconds: float
+    cut: bool = False  # it ended before everything was compared, because enough was found
 
     @property
     def sentence(self) -> str:
@@ -98,16 +103,20 @@ class Verify:
             estimate=sum(target.estimate for target in targets),
         )
         comparing.on_progress = _Keeping(self._log, id, report, on_progress)
-        self._walk(comparing, targets, wish, id)
-        return Verification(id, report, targets, time.monotonic() - started)
+        cut = self._walk(comparing, targets, wish, id)
+        return Verification(id, report, targets, time.monotonic() - started, cut)
 
-    def _walk(self, comparing: Comparing, targets: Sequence[Target], wish: Wish, id: int) -> None:
+    def _walk(self, comparing: Comparing, targets: Sequence[Target], wish: Wish, id: int) -> bool:
+        """True: whoever takes the findings wanted no more."""
         try:
             for target in targets:
                 if wish.sample is None:
                     comparing.all_of(target, wish.entity_type)
                 else:
                     comparing.sample_of(target, wish.sample)
+        except Enough:
+            self._log.counts(id, comparing.report, "cancelled", "enough was found")
+            return True
         except OutboxError as error:
             self._log.counts(id, comparing.report, "failed", error.message)
             raise
@@ -115,6 +124,7 @@ class Verify:
             self._log.counts(id, comparing.report, "cancelled", type(ended).__name__)
             raise
         self._log.counts(id, comparing.report, "finished")
+        return False
 
 
 @dataclass(slots=True)

@@ -1,0 +1,189 @@
+"""`outbox repair`: compares, then writes events for what differs and for nothing else. The daemons do the mending."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+from uuid import UUID, uuid4
+
+from outbox.errors import Conflict, UsageError
+from outbox.ops.comparing import Progress
+from outbox.ops.pace import Pace
+from outbox.ops.sides import Sides
+from outbox.ops.verify import Enough, Verification, Verify, Wish
+from outbox.policy.audit import Action, Actor, Entry
+from outbox.policy.drift import DRIFT, Finding, Held, Key, Kind, Truth
+from outbox.policy.mending import Mend, mend, too_many_deletes, without_needless_text
+
+DEFAULT_LIMIT: Final = 10_000
+MOST: Final = 100_000
+DEFAULT_RATE: Final = 500.0
+A_STEP: Final = 100  # documents held in memory at once
+
+
+class ManyDeletes(Conflict):
+    """Unusually many documents would be deleted, which looks like the wrong index or an incomplete view. Look at
+    `outbox verify`; if it is meant, say how many with --expect-deletes N. Nothing was written."""
+
+
+class Tombstones(Protocol):
+    def versions(self, index: str, ids: Sequence[tuple[str, str | None]]) -> Sequence[int | None]: ...
+
+
+class Versions(Protocol):
+    def newest_versions(self, keys: Sequence[Key]) -> Mapping[Key, tuple[int, str | None]]: ...
+    @property
+    def view_types(self) -> frozenset[str]: ...
+
+
+class Events(Protocol):
+    def write(self, batch: UUID, first: int, mends: Sequence[Mend], entry: Entry) -> int: ...
+
+
+@dataclass(slots=True)
+class Plan:
+    """What would be mended. `cut`: there is more than the limit."""
+
+    verification: Verification
+    findings: list[Finding] = field(default_factory=list)
+    failed: int = 0
+    cut: bool = False
+
+    @property
+    def by_kind(self) -> dict[str, int]:
+        return {kind.value: sum(f.kind is kind for f in self.findings) for kind in DRIFT}
+
+
+@dataclass(slots=True)
+class Repaired:
+    batch: UUID
+    written: int = 0
+    by_kind: dict[str, int] = field(default_factory=dict)
+    right_by_now: int = 0
+
+    def count(self, mends: Sequence[Mend], written: int) -> None:
+        self.written += written
+        for each in mends:
+            self.by_kind[each.kind] = self.by_kind.get(each.kind, 0) + 1
+
+
+class Repair:
+    def __init__(
+        self,
+        verify: Verify,
+        sides: Callable[[], tuple[Sides, Versions]],
+        tombstones: Tombstones,
+        events: Events,
+    ) -> None:
+        self._verify = verify
+        self._sides = sides
+        self._tombstones = tombstones
+        self._events = events
+
+    def plan(self, wish: Wish, limit: int, on_progress: Callable[[Progress], None] = lambda _: None) -> Plan:
+        """Compares until the limit is reached. A document whose newest event failed is left to a replay."""
+        if not 1 <= limit <= MOST:
+            raise UsageError(f"--limit must be from 1 to {MOST:,}")
+        findings: list[Finding] = []
+        failed = 0
+
+        def keep(finding: Finding) -> None:
+            nonlocal failed
+            if finding.kind not in DRIFT:
+                return
+            failed += finding.failed
+            if not finding.failed:
+                if len(findings) == limit:
+                    raise Enough
+                findings.append(finding)
+
+        verification = self._verify.run(wish, on_progress, keep)
+        return Plan(verification, findings, failed, cut=verification.cut)
+
+    def write(
+        self,
+        plan: Plan,
+        actor: Actor,
+        reason: str,
+        *,
+        rate: float = DEFAULT_RATE,
+        expect_deletes: int | None = None,
+        on_progress: Callable[[int, int], None] = lambda *_: None,
+    ) -> Repaired:
+        """Each step is one transaction with its audit row; both sides are read once more right before it."""
+        if too_many_deletes(plan.findings, plan.verification.report.compared, expect_deletes):
+            raise ManyDeletes(f"{plan.by_kind[Kind.ORPHANED]:,} of {plan.verification.report.compared:,} compared")
+        repaired, pace = Repaired(uuid4()), Pace(rate)
+        sides, versions = self._sides()
+        for done, step in enumerate(_steps(plan.findings), 1):
+            mends = list(self._mends(step[0].index, step, sides, versions))
+            repaired.right_by_now += len(step) - len(mends)
+            if mends:
+                entry = _entry(repaired.batch, actor, reason, step[0].index, mends)
+                repaired.count(mends, self._events.write(repaired.batch, repaired.written, mends, entry))
+                pace.took(len(mends))
+            on_progress(min(done * A_STEP, len(plan.findings)), len(plan.findings))
+        return repaired
+
+    def _mends(self, index: str, step: Sequence[Finding], sides: Sides, versions: Versions) -> Iterator[Mend]:
+        if index not in sides.routed:
+            sides.prepare(index)
+        extra = {f.key: f for f in step if f.key is not None and f.kind is Kind.ORPHANED}
+        keys = [f.key for f in step if f.key is not None]
+        now = {truth.key: (truth, held) for truth, held in sides.both(index, keys)}
+        known = self._known(now, versions, routed=sides.routed[index])
+        gone = self._gone(index, now, known, sides)
+        for key, (truth, found) in now.items():
+            finding = extra.get(key)
+            one = _one_of(truth, found, finding)
+            version, routing = known.get(key, (None, None))
+            made = mend(*one, version, gone.get(key), routing)
+            if made is not None:
+                yield without_needless_text(made, one[0], looked_up=key.entity_type in versions.view_types)
+
+    def _known(
+        self, now: Mapping[Key, tuple[Truth, Sequence[Held]]], versions: Versions, *, routed: bool
+    ) -> Mapping[Key, tuple[int, str | None]]:
+        """Asked only where the source names no version, or where a missing document may have had a routing."""
+        asking = [
+            key for key, (truth, held) in now.items() if truth.text and (truth.version is None or (routed and not held))
+        ]
+        return versions.newest_versions(asking) if asking else {}
+
+    def _gone(
+        self,
+        index: str,
+        now: Mapping[Key, tuple[Truth, Sequence[Held]]],
+        known: Mapping[Key, tuple[int, str | None]],
+        sides: Sides,
+    ) -> Mapping[Key, int]:
+        missing = [truth for truth, held in now.values() if truth.text is not None and not held]
+        ids = [(sides.naming.id_of(t.key), t.routing or known.get(t.key, (0, None))[1]) for t in missing]
+        found = self._tombstones.versions(index, ids)
+        return {truth.key: version for truth, version in zip(missing, found, strict=True) if version is not None}
+
+
+def _one_of(truth: Truth, found: Sequence[Held], finding: Finding | None) -> tuple[Truth, Held | None]:
+    """A second document under the same id is the one that goes; the entity itself stays."""
+    if finding is not None and truth.text is not None:
+        return Truth(truth.key), next((held for held in found[1:] if held.routing == finding.routing), None)
+    return truth, found[0] if found else None
+
+
+def _steps(findings: Sequence[Finding]) -> Iterator[Sequence[Finding]]:
+    """Findings of one index at a time."""
+    for index in dict.fromkeys(finding.index for finding in findings):
+        own = [finding for finding in findings if finding.index == index]
+        for start in range(0, len(own), A_STEP):
+            yield own[start : start + A_STEP]
+
+
+def _entry(batch: UUID, actor: Actor, reason: str, index: str, mends: Sequence[Mend]) -> Entry:
+    detail: dict[str, Any] = {
+        "index": index,
+        "events": len(mends),
+        "by_kind": {kind.value: n for kind in DRIFT if (n := sum(m.kind is kind for m in mends))},
+        "first": [f"{m.key.entity_type}:{m.key.entity_id}" for m in mends[:20]],
+    }
+    return Entry(Action.REPAIR_SUMMARY, actor, reason, batch_id=batch, detail=detail)
