@@ -135,7 +135,7 @@ def test_no_role_may_hand_on_what_it_has_or_switch_off_a_guard(
 
 _FOLLOWING = (
     "take_over begin renew let_go hold dispatch count_step finish_dispatch take_looks look looked take_settles settle"
-    " fail forget"
+    " fail tell forget"
 )
 PROJECTOR = {
     "audit": "write head prune_step cutoff",
