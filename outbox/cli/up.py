@@ -21,6 +21,7 @@ from outbox.errors import DependencyDown
 
 if TYPE_CHECKING:
     from rich.status import Status as Spinner
+    from rich.text import Text
 
     from outbox.app.up import Up, Where
     from outbox.ops.status import Status
@@ -125,7 +126,7 @@ def _live(running: Up, stop: threading.Event, *, json: bool) -> None:
         while True:
             seen = _look(running)
             if live is not None:
-                live.update(seen if isinstance(seen, str) else one_line(seen))
+                live.update(_plain(seen if isinstance(seen, str) else one_line(seen)))
             elif isinstance(seen, str):
                 output.note(seen)
             elif json:
@@ -135,6 +136,13 @@ def _live(running: Up, stop: threading.Event, *, json: bool) -> None:
                 sys.stdout.flush()
             if stop.wait(LIVE_SECONDS if animated else LINE_SECONDS):
                 return
+
+
+def _plain(text: str) -> Text:
+    """Not markup: a name in it may hold brackets."""
+    from rich.text import Text  # noqa: PLC0415
+
+    return Text(text)
 
 
 def _look(running: Up) -> Status | str:
