@@ -24,9 +24,11 @@ from tests.fixtures.postgres import (
 from tests.fixtures.processes import free_port, start_daemon, start_process
 from tests.fixtures.queue import queue
 from tests.fixtures.roles import roles
+from tests.fixtures.secured import authority, secured_elastic, secured_postgres
 
 __all__ = [
     "absent_index",
+    "authority",
     "browser",
     "connection",
     "console",
@@ -46,6 +48,8 @@ __all__ = [
     "postgres_url",
     "queue",
     "roles",
+    "secured_elastic",
+    "secured_postgres",
     "server_folder",
     "servers",
     "start_console",

@@ -1,0 +1,277 @@
+"""Real servers with security on: TLS by a private authority to both, the documented key, bad keys, rotation."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+import pytest
+
+from outbox.embedded import EmbeddedPostgres
+from outbox.store.migrations import migrate
+from tests.fixtures.commands import call
+from tests.fixtures.failures import statuses
+from tests.fixtures.postgres import fresh_database
+from tests.fixtures.processes import RunningProcess, StartProcess, http_get
+from tests.fixtures.secured import Authority, SecuredElastic, documented, secured_postgres_server
+from tests.fixtures.waiting import eventually
+
+pytestmark = pytest.mark.slow
+PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+FOR_THE_DAEMON = "`POST /_security/api_key` for `outbox run`"
+
+Start = Callable[..., RunningProcess]
+
+
+@pytest.fixture
+def target(secured_elastic: SecuredElastic) -> Iterator[str]:
+    """An alias with its index, as `outbox index create` makes them."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    admin = secured_elastic.admin
+    admin.indices.create(index=f"{name}-v1", aliases={name: {"is_write_index": True}}, settings={"gc_deletes": "1h"})
+    yield name
+    admin.indices.delete(index=f"{name}-v1", ignore_unavailable=True)
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    return tmp_path / "key"
+
+
+@pytest.fixture
+def start(
+    start_daemon: StartProcess, database: str, secured_elastic: SecuredElastic, target: str, key_file: Path
+) -> Start:
+    """The daemon on the secured server with the key that the file holds now."""
+
+    def run(key: dict[str, Any] | str, **more: str) -> RunningProcess:
+        key_file.write_text(key if isinstance(key, str) else key["encoded"])
+        return start_daemon(
+            ELASTIC_URL=secured_elastic.url,
+            ELASTIC_CA_CERTS=str(secured_elastic.ca_certs),
+            ELASTIC_INDEX=target,
+            ELASTIC_API_KEY_FILE=str(key_file),
+            **more,
+        )
+
+    return run
+
+
+def the_documented_key(secured: SecuredElastic, target: str) -> dict[str, Any]:
+    asked = documented(PAGE.replace("NAME", target), FOR_THE_DAEMON)
+    return dict(secured.admin.security.create_api_key(**asked).body)
+
+
+def enqueue(connection: psycopg.Connection[Any], id: str, op: str = "upsert") -> None:
+    payload = '{"t": 1}' if op == "upsert" else None
+    connection.execute("select outbox_enqueue('article', %s, %s, %s)", [id, op, payload])
+
+
+def paused(daemon: RunningProcess, cause: str = "es_auth") -> bool:
+    return f'outbox_paused{{cause="{cause}",projection="search_index_to_elastic"}} 1.0' in daemon.wait_for_http(
+        "/metrics"
+    )
+
+
+def test_the_documented_key_is_enough_for_all_that_the_daemon_does(
+    start: Start, connection: psycopg.Connection[Any], secured_elastic: SecuredElastic, target: str
+) -> None:
+    for id in ("1", "2"):
+        enqueue(connection, id)
+    daemon = start(the_documented_key(secured_elastic, target))
+    daemon.wait_until(lambda: statuses(connection) == {"done": 2}, "both upserts")
+    enqueue(connection, "2", "delete")
+    daemon.wait_until(lambda: statuses(connection) == {"done": 3}, "the delete")
+    assert secured_elastic.admin.exists(index=target, id="article:1")
+    assert not secured_elastic.admin.exists(index=target, id="article:2")
+    assert daemon.terminate() == 0
+    assert not [fact for fact in daemon.facts() if fact["level"] in ("error", "critical")]
+    assert not daemon.facts("sink.paused")
+
+
+FORBIDDEN = [
+    ("GET", "/{target}/_doc/article:1", "reads a document"),
+    ("GET", "/{target}/_search", "searches"),
+    ("PUT", "/{target}-v1/_settings", "changes a setting"),
+    ("DELETE", "/{target}-v1", "deletes the index"),
+    ("PUT", "/another-{target}", "creates an index"),
+    ("GET", "/", "asks for the cluster's name"),
+    ("GET", "/_security/user", "reads users"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "gain"), FORBIDDEN, ids=[row[2] for row in FORBIDDEN])
+def test_the_documented_key_is_good_for_nothing_else(
+    secured_elastic: SecuredElastic, target: str, method: str, path: str, gain: str
+) -> None:
+    key = the_documented_key(secured_elastic, target)
+    client = secured_elastic.admin.options(basic_auth=None, api_key=key["encoded"], ignore_status=(403,))
+    body = {"index": {"number_of_replicas": 0}} if path.endswith("_settings") else None
+    headers = {"accept": "application/json", **({"content-type": "application/json"} if body else {})}
+    answer = client.perform_request(method, path.format(target=target), headers=headers, body=body)
+    assert answer.meta.status == 403, gain
+
+
+BAD_KEYS = [
+    ("a wrong key", lambda secured, target: "bm90LWE6a2V5LWF0LWFsbA=="),
+    ("a key that may only read", lambda secured, target: secured.key(target, ["read", "view_index_metadata"])),
+    ("a key for another index", lambda secured, target: secured.key("other", ["index", "delete"])),
+]
+
+
+@pytest.mark.parametrize("make", [row[1] for row in BAD_KEYS], ids=[row[0] for row in BAD_KEYS])
+def test_a_bad_key_pauses_spends_nothing_and_the_right_one_in_the_file_ends_it(
+    start: Start,
+    connection: psycopg.Connection[Any],
+    secured_elastic: SecuredElastic,
+    target: str,
+    key_file: Path,
+    make: Callable[[SecuredElastic, str], Any],
+) -> None:
+    enqueue(connection, "1")
+    daemon = start(make(secured_elastic, target))
+    told = daemon.wait_for_fact("sink.paused", reason="es_auth")
+    assert told["level"] == "warning"
+    daemon.wait_until(lambda: paused(daemon), "the pause in the metrics")
+    _, ready = http_get(daemon.metrics_url + "/readyz")
+    assert "es_auth" in ready
+    row = connection.execute("select status, attempts, error_reason from search_outbox_events").fetchone()
+    assert row is not None
+    assert row[:2] == ("pending", 0)
+    replace(key_file, the_documented_key(secured_elastic, target)["encoded"])
+    daemon.wait_for_fact("sink.resumed", within=30)
+    daemon.wait_until(lambda: statuses(connection) == {"done": 1}, "the event")
+    assert daemon.terminate() == 0
+
+
+def replace(file: Path, secret: str) -> None:
+    """As a secret manager does it: whole, or not at all."""
+    beside = file.with_suffix(".new")
+    beside.write_text(secret)
+    beside.rename(file)
+
+
+def test_a_key_is_rotated_without_a_restart_and_without_a_pause(
+    start: Start, connection: psycopg.Connection[Any], secured_elastic: SecuredElastic, target: str, key_file: Path
+) -> None:
+    first, second = (the_documented_key(secured_elastic, target) for _ in range(2))
+    daemon = start(first)
+    enqueue(connection, "1")
+    daemon.wait_until(lambda: statuses(connection) == {"done": 1}, "an event with the first key")
+    replace(key_file, second["encoded"])
+    secured_elastic.revoke(first)
+    enqueue(connection, "2")
+    daemon.wait_until(lambda: statuses(connection) == {"done": 2}, "an event with the second key")
+    assert not daemon.facts("sink.paused")
+    assert daemon.terminate() == 0
+
+
+def test_a_revoked_key_pauses_in_the_middle_of_the_work(
+    start: Start, connection: psycopg.Connection[Any], secured_elastic: SecuredElastic, target: str, key_file: Path
+) -> None:
+    key = the_documented_key(secured_elastic, target)
+    daemon = start(key)
+    enqueue(connection, "1")
+    daemon.wait_until(lambda: statuses(connection) == {"done": 1}, "an event")
+    secured_elastic.revoke(key)
+    eventually(lambda: not _is_valid(secured_elastic, key), within=30, what="the key is gone from every cache")
+    enqueue(connection, "2")
+    daemon.wait_for_fact("sink.paused", reason="es_auth")
+    assert statuses(connection) == {"done": 1, "pending": 1}
+    replace(key_file, the_documented_key(secured_elastic, target)["encoded"])
+    daemon.wait_until(lambda: statuses(connection) == {"done": 2}, "the event")
+    assert daemon.terminate() == 0
+
+
+def _is_valid(secured: SecuredElastic, key: dict[str, Any]) -> bool:
+    client = secured.admin.options(basic_auth=None, api_key=key["encoded"], ignore_status=(401,))
+    return client.security.authenticate().meta.status == 200
+
+
+def test_an_elasticsearch_of_another_authority_gets_not_a_byte(
+    start_daemon: StartProcess,
+    connection: psycopg.Connection[Any],
+    secured_elastic: SecuredElastic,
+    target: str,
+    tmp_path: Path,
+) -> None:
+    stranger = Authority.made(tmp_path / "stranger", "somebody else")
+    enqueue(connection, "1")
+    daemon = start_daemon(
+        ELASTIC_URL=secured_elastic.url, ELASTIC_CA_CERTS=str(stranger.certificate), ELASTIC_INDEX=target
+    )
+    told = daemon.wait_for_fact("sink.paused", reason="es_config")
+    assert "ELASTIC_CA_CERTS" in str(told)
+    assert statuses(connection) == {"pending": 1}
+    assert daemon.terminate() == 0
+
+
+# PostgreSQL
+
+
+def verified(server: EmbeddedPostgres, authority: Path, host: str = "127.0.0.1", database: str = "postgres") -> str:
+    url = server.database_url(database).replace("@127.0.0.1:", f"@{host}:")
+    return f"{url}?sslmode=verify-full&sslrootcert={quote(str(authority))}"
+
+
+def test_the_daemon_works_over_verified_tls_to_both_servers(
+    start_daemon: StartProcess,
+    secured_postgres: EmbeddedPostgres,
+    secured_elastic: SecuredElastic,
+    authority: Authority,
+    target: str,
+    key_file: Path,
+) -> None:
+    key_file.write_text(the_documented_key(secured_elastic, target)["encoded"])
+    with fresh_database(secured_postgres.url) as plain:
+        name = plain.rpartition("/")[2]
+        url = verified(secured_postgres, authority.certificate, database=name)
+        migrate(url)
+        with psycopg.connect(url, autocommit=True) as connection:
+            enqueue(connection, "1")
+            daemon = start_daemon(
+                DATABASE_URL=url,
+                ELASTIC_URL=secured_elastic.url,
+                ELASTIC_CA_CERTS=str(secured_elastic.ca_certs),
+                ELASTIC_INDEX=target,
+                ELASTIC_API_KEY_FILE=str(key_file),
+                OUTBOX_LISTEN="true",
+            )
+            daemon.wait_until(lambda: statuses(connection) == {"done": 1}, "the event")
+            encrypted = connection.execute(
+                "select bool_and(ssl), count(*) from pg_stat_ssl join pg_stat_activity using (pid)"
+                " where application_name like 'outbox%'"
+            ).fetchone()
+            assert encrypted is not None
+            assert encrypted[0] is True
+            assert encrypted[1] >= 3
+            assert daemon.terminate() == 0
+
+
+def test_a_postgres_of_another_authority_is_refused_without_its_password_in_sight(
+    secured_postgres: EmbeddedPostgres, tmp_path: Path
+) -> None:
+    stranger = Authority.made(tmp_path / "stranger", "somebody else")
+    for command in (("status",), ("run", "--no-wait"), ("migrate",)):
+        env = {"DATABASE_URL": verified(secured_postgres, stranger.certificate), "OUTBOX_METRICS_PORT": "0"}
+        called = call(*command, env=env)
+        assert called.code == 75, called
+        assert "certificate verify failed" in called.err
+        assert secured_postgres._password() not in called.out + called.err
+
+
+def test_a_certificate_for_another_name_is_refused(authority: Authority) -> None:
+    with secured_postgres_server(authority.issue("elsewhere", "DNS:elsewhere.example")) as server:
+        env = {"DATABASE_URL": verified(server, authority.certificate)}
+        called = call("status", env=env)
+    assert called.code == 75
+    assert "does not match host name" in called.err
+
+
+def test_a_postgres_without_tls_is_refused_where_tls_is_asked_for(postgres_url: str, authority: Authority) -> None:
+    url = f"{postgres_url}?sslmode=verify-full&sslrootcert={quote(str(authority.certificate))}"
+    called = call("status", env={"DATABASE_URL": url})
+    assert called.code == 75
+    assert "server does not support SSL" in called.err
