@@ -1,0 +1,58 @@
+"""A projector started into a bad world: Elasticsearch away or another product, a worker id that is taken."""
+
+import json
+
+from tests.fixtures.processes import StartProcess
+from tests.fixtures.queue import Queue
+from tests.fixtures.scripted import answer, scripted
+
+QUICK = {"OUTBOX_LEASE_SECONDS": "3"}  # a heartbeat a second
+
+
+def test_elasticsearch_away_at_the_start_is_an_outage_like_any_other(start_daemon: StartProcess, queue: Queue) -> None:
+    queue.produce_many(3)
+    daemon = start_daemon(ELASTIC_URL="http://127.0.0.1:1")
+    daemon.wait_for_fact("event.retry_scheduled")
+
+    def waiting() -> bool:
+        return [(row.error_reason, row.next_retry_at is not None) for row in queue.rows()] == [("connect", True)] * 3
+
+    daemon.wait_until(waiting, "all rows waiting for a retry")
+    # One failure is no outage to a probe; a few in a row are.
+    daemon.wait_until(lambda: json.loads(daemon.wait_for_http("/readyz"))["status"] == "degraded", "degraded")
+    assert daemon.terminate() == 0
+    assert {row.status for row in queue.rows()} == {"pending"}
+    assert queue.leases() == 0
+
+
+def test_another_product_is_refused_and_nothing_is_spent(start_daemon: StartProcess, queue: Queue) -> None:
+    queue.produce_many(3)
+    opensearch = answer(200, b'{"version": {"distribution": "opensearch", "number": "2.11.0"}}', headers="")
+    with scripted(lambda _: opensearch, lambda _: opensearch) as server:
+        daemon = start_daemon(ELASTIC_URL=server.url)
+        paused = daemon.wait_for_fact("sink.paused")
+        assert "not Elasticsearch" in json.dumps(paused)
+        daemon.wait_until(lambda: queue.counts() == {"pending": 3}, "all rows given back")
+        assert daemon.terminate() == 0
+        assert server.bulks == []
+    assert {(row.attempts, row.status) for row in queue.rows()} == {(0, "pending")}
+
+
+def test_a_worker_id_in_use_is_refused_with_78_when_its_holder_is_seen_to_live(start_daemon: StartProcess) -> None:
+    first = start_daemon(OUTBOX_WORKER_ID="w1", **QUICK)
+    first.wait_for_fact("worker.started")
+    second = start_daemon(OUTBOX_WORKER_ID="w1", **QUICK)
+    assert second.wait() == 78
+    assert "worker.id_taken" in second.output
+    assert "OUTBOX_WORKER_ID" in second.output
+    assert first.terminate() == 0
+
+
+def test_the_id_of_a_killed_worker_is_free_at_once_on_its_host(start_daemon: StartProcess) -> None:
+    first = start_daemon(OUTBOX_WORKER_ID="w1")
+    first.wait_for_fact("worker.started")
+    first.kill()
+    second = start_daemon(OUTBOX_WORKER_ID="w1")
+    second.wait_for_fact("worker.started")
+    assert second.facts("worker.id_taken") == []
+    assert second.terminate() == 0
