@@ -14,7 +14,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -22,6 +21,9 @@ import psycopg
 from psycopg import sql
 
 from outbox.config import Settings, load_settings
+from outbox.embedded.elasticsearch import EmbeddedElasticsearch
+from outbox.embedded.postgres import EmbeddedPostgres
+from outbox.embedded.process import await_free, free_port
 from outbox.errors import ConfigurationError
 from outbox.sink.client import Reply, connect
 from outbox.store.migrations import migrate
@@ -186,9 +188,8 @@ def _exhaust(url: str) -> None:
 
 @contextmanager
 def _process(command: list[str], env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    quiet = subprocess.DEVNULL if command == ["run"] else None
     argv = [sys.executable, "-m", "outbox", *command]
-    process = subprocess.Popen(argv, env=env, text=True, stdout=subprocess.PIPE, stderr=quiet)
+    process = subprocess.Popen(argv, env=env, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield process
     finally:
@@ -197,17 +198,19 @@ def _process(command: list[str], env: dict[str, str]) -> Iterator[subprocess.Pop
 
 
 def embedded() -> None:
-    """Brings everything up, tries it, and stops it."""
-    with _process(["up", "--rate", "0", "--json"], dict(os.environ)) as process:
-        assert process.stdout is not None
-        said = process.stdout.readline()
-        if not said:
-            raise Failed("the embedded stack did not come up")
-        where = json.loads(said)
-        url = Path(where["database_url_file"]).read_text("utf-8").strip()
-        flags = {"DATABASE_URL": url, "ELASTIC_URL": where["elastic_url"], "ELASTIC_INDEX": where["index"]}
-        try_installation(Installation(where["console_url"], load_settings(flags=flags)))
-        try_failing_sink(url)
+    """Servers, projector and console of its own, in a folder that goes away with them."""
+    print("starting PostgreSQL and Elasticsearch", flush=True)
+    with EmbeddedPostgres.temporary() as postgres, EmbeddedElasticsearch.temporary(heap="512m") as elastic:
+        migrate(postgres.url)
+        port = free_port()
+        flags = {"DATABASE_URL": postgres.url, "ELASTIC_URL": elastic.url, "OUTBOX_CONSOLE_PORT": str(port)}
+        env = {**os.environ, **flags, "OUTBOX_METRICS_PORT": "0"}
+        with _process(["index", "create"], env) as create:
+            create.wait(60)
+        with _process(["run"], env), _process(["console"], env):
+            wait(lambda: not await_free(port, 0), "the console to listen")
+            try_installation(Installation(f"http://127.0.0.1:{port}", load_settings(flags=flags)))
+            try_failing_sink(postgres.url)
 
 
 def say(text: str) -> None:

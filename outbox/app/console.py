@@ -3,9 +3,10 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
 from fastapi import FastAPI
+from psycopg import Connection
 
 from outbox.app.desk import join
 from outbox.app.examining import open_doctor
@@ -14,16 +15,20 @@ from outbox.config import Settings
 from outbox.daemon.shutdown import Stop
 from outbox.errors import DatabaseDown
 from outbox.ops.payloads import Payloads
+from outbox.ops.projection import ProjectionDesk
 from outbox.ops.pulse import PulseDesk
 from outbox.ports import Finding
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.reading import DocumentReader
+from outbox.sink.versions import versions
 from outbox.store.audit import PostgresAudit
 from outbox.store.browsing import PostgresBrowsing
 from outbox.store.inspection import PostgresBacklog
 from outbox.store.pool import Database
 from outbox.store.pulse import PostgresPulse
+from outbox.store.requests import PostgresRequests
+from outbox.store.truth import PostgresTruth
 from outbox.telemetry.logger import configure
 from outbox.web import console
 from outbox.web.dispatching import Dispatching
@@ -32,9 +37,11 @@ from outbox.web.serve import Console, address, listen
 from outbox.web.services import Services
 from outbox.web.snapshot import looker
 
-POOL_SIZE: Final = 4  # pages wait here, never in front of a projector
+READERS: Final = 4  # pages wait here, never in front of a projector
+ACTORS: Final = 4  # replays under way take nothing from those who look
 WAIT_SECONDS: Final = 3.0
-STATEMENT_MS: Final = 3_000
+READ_MS: Final = 3_000
+ACT_MS: Final = 30_000  # pinning 100,000 rows takes seconds
 DOCTOR_SECONDS: Final = 30.0
 DAY_SECONDS: Final = 5.0
 
@@ -42,18 +49,13 @@ DAY_SECONDS: Final = 5.0
 @contextmanager
 def open_console(settings: Settings) -> Iterator[FastAPI]:
     """The application, its pool closed at the end. A database that is away is a page's problem, not the start's."""
-    database = Database(
-        settings.database.dsn,
-        size=POOL_SIZE,
-        application="outbox console",
-        prepare=settings.database.prepare,
-        timeout_seconds=WAIT_SECONDS,
-        statement_timeout_ms=STATEMENT_MS,
-    )
+    reading = Bounded(settings.database.dsn, size=READERS, statement_timeout_ms=READ_MS, **_options(settings))
+    acting = Database(settings.database.dsn, size=ACTORS, statement_timeout_ms=ACT_MS, **_options(settings))
     backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
     elastic = connect_elastic(settings.elastic)
-    database.open()
-    made = services(settings, database, backlog, elastic)
+    reading.open()
+    acting.open()
+    made = services(settings, reading, acting, backlog, elastic)
     try:
         yield console.build(settings, made)
     finally:
@@ -61,28 +63,61 @@ def open_console(settings: Settings) -> Iterator[FastAPI]:
         elastic.close()
         with suppress(DatabaseDown):
             backlog.close()
-            database.close()
+            reading.close()
+            acting.close()
 
 
-def services(settings: Settings, database: Database, backlog: PostgresBacklog, elastic: Elastic) -> Services:
-    desk, does = join(settings, database, backlog), operations(settings, database, elastic)
-    look = looker(desk.status, PulseDesk(PostgresPulse(database)), does.stats, desk.browse, does.audit)
-    events, audit = PostgresBrowsing(database), PostgresAudit(database)
+class Bounded(Database):
+    """Nobody who only looks may ask for longer than others may wait."""
+
+    @contextmanager
+    def transaction(self, *, read_only: bool = False, timeout_ms: int | None = None) -> Iterator[Connection[Any]]:
+        limit = min(timeout_ms or READ_MS, READ_MS)
+        with super().transaction(read_only=read_only, timeout_ms=limit) as connection:
+            yield connection
+
+
+def _options(settings: Settings) -> dict[str, Any]:
+    prepare = settings.database.prepare
+    return {"application": "outbox console", "prepare": prepare, "timeout_seconds": WAIT_SECONDS}
+
+
+def services(
+    settings: Settings, reading: Database, acting: Database, backlog: PostgresBacklog, elastic: Elastic
+) -> Services:
+    desk, sees = join(settings, reading, backlog), operations(settings, reading, elastic)
+    does = operations(settings, acting, elastic)
+    look = looker(desk.status, PulseDesk(PostgresPulse(reading)), sees.stats, desk.browse, sees.audit)
+    events, audit = PostgresBrowsing(reading), PostgresAudit(acting)
     return Services(
         status=Shared(look),
-        day=Shared(does.stats.look, DAY_SECONDS),
+        day=Shared(sees.stats.look, DAY_SECONDS),
         findings=Shared(_examine(settings), DOCTOR_SECONDS),
         browse=desk.browse,
         payloads=Payloads(DocumentReader(elastic), events, audit, settings.redact_fields),
-        failures=does.failures,
+        failures=sees.failures,
         planner=does.planner,
+        projection=_projection(settings, reading, acting, elastic),
         replays=does.replays,
         dispatching=Dispatching(does.replays),
         discards=does.discards,
         pauses=desk.pauses,
-        stats=does.stats,
+        stats=sees.stats,
         audit=does.audit,
         webhooks=does.webhooks,
+    )
+
+
+def _projection(settings: Settings, reading: Database, acting: Database, elastic: Elastic) -> ProjectionDesk:
+    def address(entity_type: str, entity_id: str) -> tuple[str, str]:
+        id = settings.document_id.format(entity_type=entity_type, entity_id=entity_id)
+        return settings.elastic.index_for(entity_type), id
+
+    return ProjectionDesk(
+        source=lambda: PostgresTruth(reading, settings.documents),
+        held=lambda asked: versions(elastic, asked, seconds=WAIT_SECONDS),
+        address=address,
+        store=PostgresRequests(acting),
     )
 
 

@@ -79,6 +79,13 @@ _REPLAY_ANSWERS: Final = {
         404: {"description": "Nothing matches."},
     },
 }
+_PROJECT_ANSWERS: Final = {
+    "status_code": 202,
+    "responses": {
+        202: {"model": answers.Requested, "description": "The event, written."},
+        404: {"description": "Nobody knows this entity."},
+    },
+}
 _EXPORT_ANSWERS: Final = {
     "responses": {
         200: {
@@ -97,6 +104,7 @@ API: Final = (
     Door("GET", "/stats", ops.stats, VIEWER, _gives(answers.Stats)),
     Door("GET", "/events", events.list_events, VIEWER, _gives(answers.EventList)),
     Door("GET", "/events/{id}", events.get_event, VIEWER, _gives(answers.EventDetail)),
+    Door("POST", "/events", events.project, OPERATOR, _PROJECT_ANSWERS),
     Door("POST", "/events/{id}/replay", events.replay_event, OPERATOR, _gives(answers.Replay, 202, "On its way.")),
     Door("POST", "/events/{id}/discard", events.discard_event, OPERATOR, _gives(answers.Discarded)),
     Door("GET", "/failed", failed.list_failed, VIEWER, _gives(answers.EventList)),

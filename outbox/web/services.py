@@ -12,6 +12,7 @@ from outbox.ops.groups import FailureDesk
 from outbox.ops.pauses import Pauses
 from outbox.ops.payloads import Payloads
 from outbox.ops.plan import Planner
+from outbox.ops.projection import ProjectionDesk
 from outbox.ops.replay import ReplayDesk
 from outbox.ops.stats import Stats, StatsDesk
 from outbox.ops.webhook import WebhookDesk
@@ -36,6 +37,7 @@ class Services:
     dispatching: Dispatching
     discards: DiscardDesk
     pauses: Pauses
+    projection: ProjectionDesk
     stats: StatsDesk
     audit: AuditDesk
     webhooks: WebhookDesk

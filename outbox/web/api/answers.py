@@ -220,6 +220,16 @@ class ReplayList(BaseModel):
     next_cursor: str | None
 
 
+class Requested(BaseModel):
+    """The event that was written."""
+
+    id: UUID
+    entity_type: str
+    entity_id: str
+    op: str
+    event_version: int
+
+
 class Discarded(BaseModel):
     id: UUID
     entity_type: str

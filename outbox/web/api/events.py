@@ -71,6 +71,20 @@ def get_event(id: UUID, at: At, who: Who) -> Response:
     )
 
 
+class ProjectBody(Act):
+    """Which entity, who asks and why."""
+
+    entity_type: str = Field(min_length=1, max_length=200, description="The entity's type.")
+    entity_id: str = Field(min_length=1, max_length=512, description="Its id.")
+
+
+def project(body: ProjectBody, at: At, who: Who) -> Response:
+    """Ask for one entity to be projected again, from the view or its newest event, at its newest version."""
+    done = at.projection.ask(body.entity_type, body.entity_id, actor(who, body), body.reason)
+    at.status.forget()
+    return answer(done, 202, {"location": f"/api/v1/events/{done.id}"})
+
+
 def replay_event(id: UUID, act: Act, at: At, who: Who, request: Request) -> Response:
     """Replay one failed or discarded event: a batch of one. 409 with its state for any other."""
     found = at.browse.show(id).event

@@ -14,6 +14,7 @@ CONTRACT = {
     ("GET", "/ops"),
     ("GET", "/events"),
     ("GET", "/events/{id}"),
+    ("POST", "/events"),
     ("POST", "/events/{id}/replay"),
     ("POST", "/events/{id}/discard"),
     ("GET", "/failed"),

@@ -1,0 +1,91 @@
+"""One entity, projected again because a person asks for it. Writes an event; the daemons do the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from outbox.errors import Conflict, NotFound
+from outbox.ops import request as read
+from outbox.policy.audit import Action, Actor, Entry
+from outbox.policy.document import Address
+from outbox.policy.drift import Key, Truth
+from outbox.policy.requesting import Request, request
+
+LONGEST_TYPE = 200
+LONGEST_ID = 512
+
+Held = Callable[[Sequence[Address]], Sequence[int | None] | None]
+"""The versions that Elasticsearch holds; None when it does not answer."""
+
+
+class Source(Protocol):
+    @property
+    def has_view(self) -> bool: ...
+    @property
+    def view_types(self) -> frozenset[str]: ...
+    def load(self, keys: Sequence[Key], *, whole: bool = False) -> Sequence[Truth]: ...
+    def newest_versions(self, keys: Sequence[Key]) -> Mapping[Key, tuple[int, str | None]]: ...
+
+
+class Requests(Protocol):
+    def ask(self, asked: Request, entry: Callable[[UUID], Entry]) -> UUID: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """The event that was written."""
+
+    id: UUID
+    entity_type: str
+    entity_id: str
+    op: str
+    event_version: int
+
+
+class CannotBeFound(Conflict):
+    """Documents of this type travel in events, and without the entity index its newest one cannot be found. Run
+    `outbox migrate --by-entity`, or let the producer write an event."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionDesk:
+    source: Callable[[], Source]
+    held: Held
+    address: Callable[[str, str], tuple[str, str]]
+    store: Requests
+
+    def ask(self, entity_type: str, entity_id: str, actor: Actor, reason: str) -> Requested:
+        """Raises NotFound where neither the view, nor an event, nor Elasticsearch knows the entity."""
+        actor, reason = read.actor(actor.name, actor.source, actor.role), read.reason(reason)
+        key = Key(read.line("entity_type", entity_type, LONGEST_TYPE), read.line("entity_id", entity_id, LONGEST_ID))
+        asked = self._request(key)
+        if asked is None:
+            raise NotFound(f"entity {key.entity_type} {key.entity_id}")
+
+        detail = {"op": asked.op, "version": asked.version}
+
+        def entry(id: UUID) -> Entry:
+            entry = Entry(Action.EVENT_REQUESTED, actor, reason, event_id=id, detail=detail)
+            return entry._replace(entity_type=key.entity_type, entity_id=key.entity_id)
+
+        id = self.store.ask(asked, entry)
+        return Requested(id, key.entity_type, key.entity_id, asked.op, asked.version)
+
+    def _request(self, key: Key) -> Request | None:
+        source = self.source()
+        (truth,) = source.load([key], whole=True)
+        if truth.failure is not None:
+            raise Conflict(f"its document cannot be read: {truth.failure}")
+        if truth.foreign is not None and not source.has_view:
+            raise CannotBeFound(f"{key.entity_type} {key.entity_id}")
+        known = source.newest_versions([key]).get(key)
+        held = self.held([self._address(key, truth.routing or (known[1] if known else None))])
+        looked_up = key.entity_type in source.view_types or (source.has_view and truth.text is None)
+        return request(truth, known, held[0] if held else None, looked_up=looked_up)
+
+    def _address(self, key: Key, routing: str | None) -> Address:
+        index, id = self.address(*key)
+        return Address(index, id, routing)

@@ -1,0 +1,39 @@
+"""Which event projects an entity again when a person asks for it, and with which version. Pure."""
+
+from dataclasses import dataclass
+
+from outbox.policy.drift import Truth
+from outbox.policy.event import DELETE, UPSERT
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Without a text the projector looks the document up, or finds that the entity is gone."""
+
+    entity_type: str
+    entity_id: str
+    op: str
+    version: int
+    text: str | None
+    routing: str | None
+
+
+def request(truth: Truth, known: tuple[int, str | None] | None, held: int | None, *, looked_up: bool) -> Request | None:
+    """`known`: the entity's highest event version, and its routing. `held`: Elasticsearch's version. None: unknown.
+
+    The version is the entity's newest (the source's, else its highest event's), or Elasticsearch's where that is
+    higher: equal versions pass. A looked-up document is sent with the view's own version, so where Elasticsearch is
+    ahead of it the text goes with the event.
+    """
+    event_version, event_routing = known or (None, None)
+    own = truth.version if truth.version is not None else event_version
+    if own is None and held is None and truth.text is None:
+        return None
+    version = max(own or 0, held or 0)
+    routing = truth.routing or event_routing
+    key = truth.key
+    if truth.text is None and not looked_up:
+        return Request(key.entity_type, key.entity_id, DELETE, version, None, routing)
+    ahead = truth.version is not None and version > truth.version
+    text = truth.text if ahead or not looked_up else None
+    return Request(key.entity_type, key.entity_id, UPSERT, version, text, routing)

@@ -1,0 +1,34 @@
+"""Writes the one event that a person asked for, with its audit in the same transaction. Chooses no version."""
+
+from collections.abc import Callable
+from uuid import UUID
+
+from outbox.policy.audit import Entry
+from outbox.policy.requesting import Request
+from outbox.store import audit
+from outbox.store.events import entity_id_type, typed
+from outbox.store.pool import Database
+from outbox.store.queries import queries
+
+
+class PostgresRequests:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sql = queries("requests")
+
+    def ask(self, asked: Request, entry: Callable[[UUID], Entry]) -> UUID:
+        """The id of the new event."""
+        named = {
+            "entity_type": asked.entity_type,
+            "entity_id": asked.entity_id,
+            "op": asked.op,
+            "version": asked.version,
+            "payload": asked.text,
+            "routing": asked.routing,
+        }
+        with self._database.transaction() as connection:
+            row = connection.execute(typed(self._sql["ask"], entity_id_type(connection)), named).fetchone()
+            assert row is not None
+            id: UUID = row[0]
+            audit.write(connection, [entry(id)])
+            return id

@@ -1,0 +1,74 @@
+"""`POST events`: one entity projected again, over a real view, real events and a real index."""
+
+import psycopg
+import pytest
+from elasticsearch import Elasticsearch
+
+from tests.fixtures.console import ACT, Served, post
+from tests.fixtures.failures import audit_counts
+
+ENTITY = {**ACT, "entity_type": "article", "entity_id": "7"}
+
+
+@pytest.fixture
+def view(connection: psycopg.Connection) -> None:
+    connection.execute("create table articles (id text primary key, title text, version bigint)")
+    connection.execute(
+        "create view search_documents as select 'article' as entity_type, id as entity_id,"
+        " json_build_object('title', title) as document, version from articles"
+    )
+
+
+def written(connection: psycopg.Connection) -> tuple[object, ...] | None:
+    return connection.execute(
+        "select op, event_version, payload::text, status from search_outbox_events order by seq desc limit 1"
+    ).fetchone()
+
+
+@pytest.mark.usefixtures("view")
+def test_an_entity_of_the_view_is_looked_up_again(console: Served, connection: psycopg.Connection) -> None:
+    connection.execute("insert into articles values ('7', 'x', 5)")
+    answer = post(console.client, "/events", ENTITY)
+    assert answer.status_code == 202
+    assert answer.headers["location"] == f"/api/v1/events/{answer.json()['id']}"
+    assert written(connection) == ("upsert", 5, None, "pending")
+    assert audit_counts(connection) == {"EVENT_REQUESTED": 1}
+
+
+@pytest.mark.usefixtures("view")
+def test_where_elasticsearch_is_ahead_the_text_goes_along_at_its_version(
+    console: Served, connection: psycopg.Connection, es: Elasticsearch, index: str
+) -> None:
+    connection.execute("insert into articles values ('7', 'x', 5)")
+    es.index(index=index, id="article:7", document={}, version=99, version_type="external_gte")
+    assert post(console.client, "/events", ENTITY).json()["event_version"] == 99
+    assert written(connection) == ("upsert", 99, '{"title" : "x"}', "pending")
+
+
+@pytest.mark.usefixtures("view")
+def test_what_nobody_knows_is_not_found_and_nothing_is_written(console: Served, connection: psycopg.Connection) -> None:
+    connection.execute("insert into articles values ('8', 'y', 1)")
+    assert post(console.client, "/events", ENTITY).status_code == 404
+    assert written(connection) is None
+    assert audit_counts(connection) == {}
+
+
+def test_without_a_view_or_an_index_it_says_what_is_missing(console: Served, connection: psycopg.Connection) -> None:
+    answer = post(console.client, "/events", ENTITY)
+    assert answer.status_code == 409
+    assert "migrate --by-entity" in answer.json()["detail"]
+    assert written(connection) is None
+
+
+def test_a_document_that_travels_in_events_is_sent_again(
+    console: Served, connection: psycopg.Connection, database: str
+) -> None:
+    from outbox.store.migrations import migrate
+
+    migrate(database, by_entity=True)
+    connection.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op, event_version, payload, status, processed_at)"
+        " values ('article', '7', 'upsert', 3, '{\"n\": 1.10}', 'done', now())"
+    )
+    assert post(console.client, "/events", ENTITY).status_code == 202
+    assert written(connection) == ("upsert", 3, '{"n": 1.10}', "pending")
