@@ -52,6 +52,23 @@ class AlertWatch:
         for alert in self._prometheus.alerts():
             self.seen.setdefault(alert.name, {}).setdefault(alert.state, round(self.now(), 2))
 
+    def is_watching(self) -> bool:
+        """Every daemon was scraped: Prometheus takes five seconds before it looks for its targets."""
+        if self._prometheus is None:
+            return True
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            up = [value for _, value in self._prometheus.query("up")]
+            return len(up) == len(self.ports) and all(up) and not self._prometheus.firing()
+        return False
+
+    def forget(self) -> None:
+        """What fired while everything started is no finding."""
+        self.seen.clear()
+
+    def has_fired(self, names: Sequence[str]) -> bool:
+        """Also true where nobody watches: then nothing is waited for."""
+        return bool(self.why_not) or all("firing" in self.seen.get(name, {}) for name in names)
+
     def as_json(self) -> dict[str, Any]:
         return {"speed": SPEED, "seen": self.seen, "why_not": self.why_not}
 

@@ -76,8 +76,11 @@ class Experiment:
     load: Load = field(default_factory=Load)
     least_events: int = 100
     settings: Mapping[str, str] = field(default_factory=dict)
+    own_settings: Callable[[Stage], Mapping[str, str]] = lambda _: {}  # those that are known only when it runs
     workers: tuple[str, ...] = ("w1",)
+    links_apart: bool = False  # each daemon reaches Elasticsearch through a proxy of its own
     database_link: bool = False  # the daemons reach PostgreSQL through a proxy too
+    secured: bool = False  # on an Elasticsearch of its own that asks for credentials
     index_settings: Mapping[str, Any] = field(default_factory=dict)
     mapping: Mapping[str, Any] = field(default_factory=dict)
     prepare: Act = nothing  # before the first daemon starts

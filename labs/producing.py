@@ -125,6 +125,8 @@ class Producer:
         self._ledger = ledger
         self._choice = Choice(load.scenario, seed)
         self._stop = threading.Event()
+        self._may_go = threading.Event()
+        self._may_go.set()
         self._lock = threading.Lock()
         self._taken = 0
         self._began = time.monotonic()
@@ -140,8 +142,16 @@ class Producer:
             thread.start()
             self._threads.append(thread)
 
+    def pause(self) -> None:
+        """Commit nothing until `resume`."""
+        self._may_go.clear()
+
+    def resume(self) -> None:
+        self._may_go.set()
+
     def stop(self) -> None:
         self._stop.set()
+        self.resume()
         self.join()
 
     def join(self, seconds: float = 10.0) -> None:
@@ -170,8 +180,9 @@ class Producer:
             due = self._take()
             if due is None or self._stop.wait(max(0.0, due - time.monotonic())):
                 return
-            op, entity = self._choice.next()
-            self._commit(connection, op, entity)
+            self._may_go.wait()
+            if not self._stop.is_set():
+                self._commit(connection, *self._choice.next())
 
     def _more(self) -> bool:
         return not self._load.total or self._taken < self._load.total

@@ -27,7 +27,7 @@ class Fault:
     bytes_a_second: float = 0.0  # of a reply; 0 = no limit
     lose: bytes = b""  # replies to requests that contain this are taken from the server and thrown away
     lose_share: float = 1.0
-    hold: bytes = b""  # requests that contain this wait here, and reach the server later, even if their sender is gone
+    hold: bytes = b""  # requests that contain this are put aside
 
 
 @dataclass
@@ -45,6 +45,7 @@ class Proxy:
     _links: set[_Link] = field(default_factory=set)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _open: bool = True
+    _released: bool = True
     _ended: bool = False
     _dice: random.Random = field(default_factory=random.Random)
 
@@ -107,11 +108,22 @@ class Proxy:
         self._become(Fault(lose=to, lose_share=share))
 
     def hold(self, requests: bytes) -> None:
-        """Such requests wait here until `heal`, and are then delivered, although their sender may have given up."""
+        """Such requests are put aside until `release`; what else comes, and what comes after `let_pass`, passes."""
+        self._released = False
         self._become(Fault(hold=requests))
+
+    def let_pass(self) -> None:
+        self._become(Fault())
+
+    def release(self) -> None:
+        """Deliver what was put aside, although its sender may have given up or died: a network may do that."""
+        with self._changed:
+            self._released = True
+            self._changed.notify_all()
 
     def heal(self) -> None:
         self._become(Fault())
+        self.release()
         if not self._open and not self._ended:
             self._listen()
             self._open = True
@@ -164,9 +176,14 @@ class Proxy:
         link.run()
         self._links.discard(link)
 
-    def wait_while(self, condition: str) -> None:
+    def wait_while_stalled(self) -> None:
         with self._changed:
-            while getattr(self.fault, condition) and not self._ended:
+            while self.fault.stalled and not self._ended:
+                self._changed.wait(0.5)
+
+    def wait_for_release(self) -> None:
+        with self._changed:
+            while not self._released and not self._ended:
                 self._changed.wait(0.5)
 
     def loses(self) -> bool:
@@ -212,8 +229,8 @@ class _Link:
             fault = proxy.fault
             if fault.hold and fault.hold in data:
                 proxy.counts["held"] += 1
-                proxy.wait_while("hold")
-            proxy.wait_while("stalled")
+                proxy.wait_for_release()
+            proxy.wait_while_stalled()
             if proxy.fault.lose and proxy.fault.lose in data:
                 self._lose_next = proxy.loses()
             self._fresh_request = True
@@ -224,7 +241,7 @@ class _Link:
     def _replies(self) -> None:
         proxy = self._proxy
         while data := self._server.recv(CHUNK):
-            proxy.wait_while("stalled")
+            proxy.wait_while_stalled()
             if self._lose_next:
                 proxy.counts["replies_lost"] += 1
                 self.reset()

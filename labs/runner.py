@@ -24,6 +24,7 @@ from labs.stage import Stage
 STEADY_SECONDS = 60.0
 STEADY_DONE = 40
 QUIET_SECONDS = 60.0
+ALERT_SECONDS = 25.0
 
 OPEN_BEFORE = """
 select count(*) from search_outbox_events
@@ -99,8 +100,10 @@ class Run:
             stage.start(name, wait=False)
         stage.producer.start()
         stage.wait_until(self._is_steady, f"steady state ({self.experiment.steady_state})", STEADY_SECONDS)
+        stage.wait_until(self.alerts.is_watching, "Prometheus scrapes the daemons", 30)
         stage.snapshot("before")
         stage.recorder.keep_pages("baseline")
+        self.alerts.forget()
 
     def _is_steady(self) -> bool:
         line = self.stage.recorder.last
@@ -117,11 +120,18 @@ class Run:
     def _fault(self) -> None:
         try:
             self.experiment.fault(self.stage)
+            self._await_alerts()
         finally:
-            with suppress(psycopg.Error):  # a look that fails while a server is away is no finding
+            with suppress(psycopg.Error):  # while a server is away a look may fail
                 if "during" not in self.stage.story.snapshots:
                     self.stage.snapshot("during")
                 self.stage.recorder.keep_pages("fault")
+
+    def _await_alerts(self) -> None:
+        """The fault holds until the alerts that it should raise have fired; that they did not is judged later."""
+        with suppress(NotSeen):
+            expected = self.experiment.expected_alerts
+            self.stage.wait_until(lambda: self.alerts.has_fired(expected), "the expected alerts", ALERT_SECONDS)
 
     def _restore(self) -> None:
         """The experiment's own way back, and then everything that can be broken is made whole."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 import psycopg
@@ -16,17 +16,7 @@ from labs.errors import NotHere, ServerDied, StackUnusable
 from outbox.embedded import EmbeddedStack
 from outbox.embedded.server import EmbeddedServer
 from outbox.errors import OutboxError
-from outbox.sink.index import GC_DELETES, TEMPLATE_PRIORITY
 from outbox.store.migrations import migrate
-
-MAPPING = {
-    "properties": {
-        "title": {"type": "text"},
-        "content": {"type": "text"},
-        "revision": {"type": "long"},
-    }
-}
-ONE_NODE = {"number_of_shards": 1, "number_of_replicas": 0}
 
 
 class Servers:
@@ -176,25 +166,6 @@ class Servers:
             return
         # force: a killed daemon's backend may still be noticing that its client is gone.
         self._admin(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
-
-    def create_index(self, name: str, settings: dict[str, Any], mapping: dict[str, Any]) -> None:
-        """As `outbox index create` does: an alias over NAME-v1, and a template that forbids guessing."""
-        wanted = {"gc_deletes": GC_DELETES, **ONE_NODE, **settings}
-        self.elastic.indices.put_index_template(
-            name=name,
-            index_patterns=[name, f"{name}-v*"],
-            allow_auto_create=False,
-            priority=TEMPLATE_PRIORITY,
-            template={"settings": {"index": wanted}, "mappings": mapping},
-        )
-        self.elastic.indices.create(index=f"{name}-v1", aliases={name: {"is_write_index": True}})
-
-    def drop_index(self, name: str) -> None:
-        if name in self.kept:
-            return
-        self.elastic.indices.delete(index=f"{name}-v1", ignore_unavailable=True)
-        with contextlib.suppress(ApiError):
-            self.elastic.indices.delete_index_template(name=name)
 
 
 def with_database(url: str, name: str) -> str:

@@ -4,30 +4,37 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from elasticsearch import Elasticsearch
 
-from labs import snapshots
+from labs import index, snapshots
 from labs.errors import NotSeen, WorkerDied
 from labs.experiment import SETTINGS, Experiment
 from labs.ledger import Ledger
 from labs.producing import TABLE, Producer
 from labs.proxy import Proxy
 from labs.recorder import Recorder, samples
-from labs.servers import MAPPING, Servers
+from labs.secured import secured_elasticsearch
+from labs.servers import Servers
 from labs.story import Story
 from labs.table import Table
 from labs.worker import ROOT, Worker, environment
 from outbox.embedded.process import free_port
 
 T = TypeVar("T")
+R = TypeVar("R", bound="Closing")
 Done = subprocess.CompletedProcess[str]
 TRANSITIONS = Path(__file__).with_name("transitions.sql")
+
+
+class Closing(Protocol):
+    def close(self) -> None: ...
 
 
 class Stage:
@@ -49,11 +56,15 @@ class Stage:
         self.seed = seed
         self.database = name.replace("-", "_")
         self.index = name
+        self.elastic_url = servers.elastic_url
+        self.elastic: Elasticsearch = servers.elastic  # past the proxies
         self.story = Story()
         self.workers: dict[str, Worker] = {}
         self.links: dict[str, Proxy] = {}
         self._ports: dict[str, int] = {}
         self._code = code
+        self._secrets: Path | None = None
+        self._resources: dict[str, Any] = {}
         self._undo = ExitStack()
         self._faults = ExitStack()
 
@@ -63,13 +74,14 @@ class Stage:
         experiment = self.experiment
         database_url = self.servers.create_database(self.database)
         self._undo.callback(self.servers.drop_database, self.database)
-        mapping = {**MAPPING, **experiment.mapping}
-        self.servers.create_index(self.index, dict(experiment.index_settings), mapping)
-        self._undo.callback(self.servers.drop_index, self.index)
+        if experiment.secured:
+            self.elastic_url, self.elastic = self._undo.enter_context(secured_elasticsearch())
+        index.create(self.elastic, self.index, experiment.index_settings, experiment.mapping)
+        self._undo.callback(self._drop_index)
         self._open_running(database_url)
 
     def _open_running(self, database_url: str) -> None:
-        self.elastic_link = self.new_link("elasticsearch")
+        self.elastic_link = self._start_link(Proxy.to(self.elastic_url, "elasticsearch", self.seed))
         self.database_link = self._start_link(Proxy.to(database_url, "postgresql", self.seed))
         self.ledger = Ledger(self.folder / "ledger.ndjson")
         self._undo.callback(self.ledger.close)
@@ -82,9 +94,14 @@ class Stage:
         self._undo.callback(self.recorder.stop)
         self.recorder.start()
 
-    def new_link(self, name: str) -> Proxy:
-        """A road to Elasticsearch; a daemon whose link alone is to break gets one of its own."""
-        return self._start_link(Proxy.to(self.servers.elastic_url, name, self.seed))
+    def _drop_index(self) -> None:
+        if self.index not in self.servers.kept:
+            index.drop(self.elastic, self.index)
+
+    def link(self, name: str) -> Proxy:
+        """The road to Elasticsearch: one for all, or each daemon's own where links are apart."""
+        wanted = name if self.experiment.links_apart else "elasticsearch"
+        return self.links.get(wanted) or self._start_link(Proxy.to(self.elastic_url, wanted, self.seed))
 
     def _start_link(self, link: Proxy) -> Proxy:
         link.start()
@@ -97,7 +114,7 @@ class Stage:
         return Recorder(
             self.folder,
             database_url,
-            self.servers.elastic,
+            self.elastic,
             self.index,
             lambda: list(self.workers.values()),
             self.ledger,
@@ -163,17 +180,42 @@ class Stage:
             self.check()
             time.sleep(0.05)
 
+    def idle(self) -> None:
+        """No load and no open event, so that what comes next is claimed at once; `producer.resume` ends it."""
+        self.producer.pause()
+        self.wait_until(lambda: self.table.count("processed_at is null and failed_at is null") == 0, "an idle moment")
+
     # Elasticsearch
 
-    @property
-    def elastic(self) -> Elasticsearch:
-        """Past the proxies."""
-        return self.servers.elastic
+    def elasticsearch_away(self) -> None:
+        """Stopped where it is ours, cut off where it was given. `heal` brings it back."""
+        self.elastic_link.cut()
+        if self.servers.has_own_elasticsearch:
+            self.servers.expect_down("elasticsearch")
+            self.servers.elasticsearch().stop()
+        how = "stopped" if self.servers.has_own_elasticsearch else "cut off"
+        self.note("away_by", how)
+        self.mark(f"Elasticsearch {how}", "fault")
 
     @property
     def real_index(self) -> str:
         """The index behind the alias."""
         return f"{self.index}-v1"
+
+    def resource(self, name: str, make: Callable[[], R]) -> R:
+        """Something of the experiment's own, made once and closed with the lab."""
+        if name not in self._resources:
+            made = make()
+            self._resources[name] = made
+            self._undo.callback(made.close)
+        found: R = self._resources[name]
+        return found
+
+    def secret_file(self, name: str) -> Path:
+        """A place outside the report's folder for what must not be kept; gone when the lab is."""
+        if self._secrets is None:
+            self._secrets = Path(self._undo.enter_context(tempfile.TemporaryDirectory(prefix="outbox-lab-")))
+        return self._secrets / name
 
     # Daemons and commands
 
@@ -183,9 +225,10 @@ class Stage:
         return {
             **SETTINGS,
             "DATABASE_URL": self.database_link.url(direct) if self.experiment.database_link else direct,
-            "ELASTIC_URL": self.elastic_link.url(self.servers.elastic_url),
+            "ELASTIC_URL": self.elastic_link.url(self.elastic_url),
             "ELASTIC_INDEX": self.index,
             **self.experiment.settings,
+            **self.experiment.own_settings(self),
             **more,
         }
 
@@ -193,11 +236,12 @@ class Stage:
         """A daemon's pages stay at one place through its restarts, so that a Prometheus finds it again."""
         return self._ports.setdefault(name, free_port())
 
-    def start(self, name: str, *, wait: bool = True, **settings: str) -> Worker:
+    def start(self, name: str, settings: Mapping[str, str] | None = None, *, wait: bool = True) -> Worker:
         """A daemon; started again under its old name it counts as another (w1.2)."""
         starts = sum(worker.name == name for worker in self.workers.values()) + 1
         label = name if starts == 1 else f"{name}.{starts}"
-        own = self.settings(OUTBOX_METRICS_PORT=str(self.port(name)), **settings)
+        address = self.link(name).url(self.elastic_url)
+        own = self.settings(**{"OUTBOX_METRICS_PORT": str(self.port(name)), "ELASTIC_URL": address, **(settings or {})})
         worker = Worker(name, label, own, self.folder, self._code)
         self.workers = {**self.workers, label: worker}
         self.mark(f"{label} started", "start")

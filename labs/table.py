@@ -13,8 +13,16 @@ import psycopg
 from psycopg import sql
 
 from labs.ledger import Entry, Ledger, digest
-from labs.producing import time_ordered_id
+from labs.producing import CANARY, ENTITY_TYPE, time_ordered_id
 
+BURST: LiteralString = """
+insert into search_outbox_events (entity_type, entity_id, op, payload)
+select 'block', gen_random_uuid()::text, 'upsert',
+       (jsonb_build_object('title', 'block ' || g, 'content', %(mark)s || repeat(' x', 80), 'revision', g)
+        || %(more)s::jsonb)::json
+  from generate_series(1, %(n)s) g
+returning id, entity_id, event_version, payload::text
+"""
 INSERT = sql.SQL("insert into search_outbox_events ({}) values ({}) returning event_version")
 
 
@@ -60,6 +68,15 @@ class Table:
         body = digest(payload) if payload is not None else ""
         self.ledger.add(Entry(event, entity_type, entity_id, op, drawn, body, time.time()))
         return event
+
+    def burst(self, n: int, more: Mapping[str, Any] | None = None) -> list[str]:
+        """`n` upserts of new entities in one statement; `more` goes into every document. Their ids."""
+        with self.connect() as connection:
+            rows = connection.execute(BURST, {"n": n, "more": json.dumps(more or {}), "mark": CANARY}).fetchall()
+        for id, entity_id, version, payload in rows:
+            body = digest(json.loads(payload))
+            self.ledger.add(Entry(str(id), ENTITY_TYPE, entity_id, "upsert", version, body, time.time()))
+        return [str(row[0]) for row in rows]
 
     def _insert(self, columns: Mapping[str, Any]) -> int:
         names = sql.SQL(", ").join(map(sql.Identifier, columns))

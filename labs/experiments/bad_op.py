@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from labs.checks import exactly, noted
+from labs.checks import exactly
 from labs.experiment import Experiment, Finding, Guide
 from labs.invariants import EVERYWHERE, counters_are_true, recovered_within
 from labs.producing import Load

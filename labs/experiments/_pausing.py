@@ -1,0 +1,50 @@
+"""What labs about a paused target have in common: waiting for the pause, and what must be true of it."""
+
+from __future__ import annotations
+
+from labs.checks import at_least, nobody, when
+from labs.experiment import Check, Finding
+from labs.record import Record
+from labs.stage import Stage
+
+
+def until_paused(stage: Stage, cause: str) -> None:
+    """Also noted: what /readyz says meanwhile, which is 200 and `degraded`."""
+    metric = f"outbox_paused{{cause={cause}}}"
+    stage.wait_until(lambda: stage.total(metric) > 0, f"paused by {cause}", 25)
+    stage.note("readyz_while_paused", list(stage.worker().page("/readyz")))
+
+
+def paused(cause: str) -> Check:
+    return at_least(
+        f"outbox_paused{{cause={cause}}}", lambda r: r.most(f"outbox_paused{{cause={cause}}}"), 1, "timeline"
+    )
+
+
+def no_attempt_spent(record: Record) -> Finding:
+    """Released rows got their attempt back: each was delivered at its first."""
+    over = [id for id, row in record.events.items() if row["attempts"] > 1]
+    seen = max(int(row["attempts"]) for row in record.events.values())
+    return nobody(
+        "No attempt is spent", "every row is done at its first attempt", f"{seen} at most", over, "events.ndjson"
+    )
+
+
+def pause_is_said(cause: str) -> Check:
+    def check(record: Record) -> Finding:
+        lines = [record.said("sink.paused", reason=cause), record.said("sink.resumed", reason=cause)]
+        status, page = record.notes.get("readyz_while_paused", [0, ""])
+        ok = all(lines) and status == 200 and cause in page and '"degraded"' in page
+        told = f"{len(lines[0])} sink.paused, {len(lines[1])} sink.resumed; /readyz {status}"
+        expected = f"log lines and /readyz (200, degraded) name {cause}"
+        return Finding("It says why", expected, told, ok, "logs/, record.json (notes)")
+
+    return check
+
+
+def in_time(record: Record) -> Finding:
+    """Probes are at most five seconds apart: so long may it take to notice the end."""
+    healed = when(record.notes["healed_at"])
+    resumed = [when(line["ts"]) for line in record.said("sink.resumed")]
+    last = max(resumed, default=0.0) - healed
+    return Finding("It goes on by itself", "within 8 s of the end", f"{last:.1f} s", -60 < last <= 8, "logs/")

@@ -1,0 +1,99 @@
+"""One daemon's clock is an hour ahead, another's an hour behind: leases and retries go by PostgreSQL's clock alone."""
+
+from __future__ import annotations
+
+from labs.checks import at_least, holds, nobody, when
+from labs.experiment import Experiment, Finding
+from labs.faketime import skewed
+from labs.invariants import EVERYWHERE, nothing_failed, recovered_within
+from labs.producing import Load
+from labs.record import Record
+from labs.stage import Stage
+
+HOUR, LEASE = 3600, 4
+
+
+def fault(stage: Stage) -> None:
+    stage.start("ahead", skewed(HOUR))
+    stage.start("behind", skewed(-HOUR))
+    stage.worker("w1").end()
+    stage.mark("w1 is gone; one clock is an hour ahead, one behind", "fault")
+    stage.elastic_link.cut()
+    stage.mark("Elasticsearch cut off", "fault")
+    stage.watch(4.0)
+    stage.elastic_link.heal()
+    stage.watch(2.0)
+    _kill_with_rows(stage)
+
+
+def _kill_with_rows(stage: Stage) -> None:
+    """The one that is ahead dies with rows in hand; the one that is behind must take them neither early nor late."""
+    stage.idle()
+    stage.worker("behind").freeze()
+    stage.elastic_link.stall()
+    stage.table.burst(30)
+    held = "status = 'processing' and owner = 'ahead'"
+    stage.wait_until(lambda: stage.table.count(held) >= 30, "rows in hand")
+    stage.kill("ahead")
+    stage.elastic_link.heal()
+    stage.worker("behind").thaw()
+    stage.producer.resume()
+    stage.wait_until(lambda: stage.table.count(held) == 0, "taken back", LEASE + 20)
+
+
+def restore(stage: Stage) -> None:
+    stage.producer.resume()
+
+
+def skew(record: Record) -> float:
+    """How far the log lines of the one that is ahead are from the lab's own clock."""
+    stamps = [when(line["ts"]) for line in record.said("worker.started") if line["log"] == "ahead"]
+    return max((stamp - float(record.about["began_at"]) for stamp in stamps), default=0.0)
+
+
+def taken_back_in_time(record: Record) -> Finding:
+    """By PostgreSQL's clock: not before the lease was over, and not long after."""
+    left = [
+        -float(step["lease_left"])
+        for step in record.transitions
+        if step["old_owner"] == "ahead" and step["new_status"] == "pending" and not step["retries"]
+        if step["attempts"] == step["old_attempts"]
+    ]
+    told = f"{len(left)} rows, {min(left, default=0):.2f} to {max(left, default=0):.2f} s after the lease"
+    ok = bool(left) and min(left) >= 0 and max(left) <= 10
+    return holds("Taken back in time", "0 to 10 s after the lease's end", told, ok, "transitions.ndjson")
+
+
+def retries_in_time(record: Record) -> Finding:
+    """A clock an hour off would make a retry due at once, over and over, or in an hour."""
+    over = [id for id, row in record.events.items() if row["attempts"] > 12]
+    seen = max(int(row["attempts"]) for row in record.events.values())
+    return nobody(
+        "Retries keep their pace", "at most 12 attempts in a short outage", f"{seen} at most", over, "events.ndjson"
+    )
+
+
+def told(record: Record) -> str:
+    return f"One clock was {skew(record) / 60:.0f} minutes ahead, another as much behind;"
+
+
+EXPERIMENT = Experiment(
+    name="clock_skew",
+    title="Clocks that are an hour wrong",
+    story="NTP fails on one host, daylight saving is misconfigured on another. Two daemons share a table and do not"
+    " agree on the time.",
+    hypothesis=(
+        "Leases, due times and reclaims use the database's clock alone: nothing is reclaimed early, nothing waits an"
+        " hour, and the documents are right."
+    ),
+    load=Load("mixed", rate=20),
+    settings={"OUTBOX_LEASE_SECONDS": str(LEASE)},
+    fault=fault,
+    restore=restore,
+    bit=at_least("the clock was ahead by", skew, HOUR - 120, "logs/ahead.ndjson", " s"),
+    invariants=(*EVERYWHERE, nothing_failed, taken_back_in_time, retries_in_time, recovered_within(30)),
+    finding=told,
+    runbook="docs/runbooks/OutboxStuck.md",
+    needs="libfaketime (Debian: apt-get install faketime)",
+    seconds=35,
+)

@@ -1,0 +1,154 @@
+"""The guide's lab 6: health pages that tell the truth, and a SIGTERM in the middle of work that loses nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from labs.checks import at_least, noted
+from labs.experiment import Experiment, Finding, Guide
+from labs.invariants import EVERYWHERE, nothing_failed, recovered_within
+from labs.producing import Load
+from labs.record import Record
+from labs.stage import Stage
+
+GRACE = 8
+OLD = "status = 'processing' and processing_started_at < now() - interval '2 seconds'"
+
+
+def fault(stage: Stage) -> None:
+    stage.note("quiet", look(stage))
+    without_elasticsearch(stage)
+    without_database(stage)
+    stop_in_the_middle(stage)
+
+
+def look(stage: Stage) -> dict[str, Any]:
+    worker = stage.worker("w1")
+    ready, told = worker.page("/readyz")
+    status = json.loads(told)["status"] if told.startswith("{") else told
+    return {"healthz": worker.page("/healthz")[0], "readyz": ready, "status": status}
+
+
+def without_elasticsearch(stage: Stage) -> None:
+    stage.elastic_link.cut()
+    stage.mark("Elasticsearch cut off", "fault")
+    stage.wait_until(lambda: look(stage)["status"] == "degraded", "degraded without Elasticsearch", 15)
+    stage.note("no_elasticsearch", look(stage))
+    stage.elastic_link.heal()
+    stage.wait_until(lambda: look(stage)["status"] == "ready", "ready again", 20)
+
+
+def without_database(stage: Stage) -> None:
+    stage.database_link.cut()
+    stage.mark("PostgreSQL cut off", "fault")
+    stage.wait_until(lambda: look(stage)["readyz"] == 503, "not ready without PostgreSQL", 20)
+    stage.note("no_database", look(stage))
+    stage.database_link.heal()
+    stage.wait_until(lambda: look(stage)["readyz"] == 200, "ready again", 30)
+    # A claim whose answer was lost holds its rows until the lease runs out; that is not the drain's doing.
+    stage.wait_until(lambda: stage.table.count(OLD) == 0, "rows of the lost claim are taken back", 20)
+
+
+def stop_in_the_middle(stage: Stage) -> None:
+    """Every bulk takes a second, so that SIGTERM finds one on its way."""
+    stage.elastic_link.slow(1.0)
+    worker = stage.worker("w1")
+    held = stage.wait_until(lambda: stage.table.count("status = 'processing'"), "rows processing")
+    stage.note("in_hand_at_sigterm", held)
+    began = stage.mark("SIGTERM w1", "kill")
+    worker.ask_to_stop()
+    pages: list[int] = []
+    while worker.running and stage.story.now() < began + GRACE + 15:
+        pages.append(worker.page("/readyz", 0.3)[0])
+    stage.note("readyz_while_draining", [page for page in pages if page][-3:])
+    stage.note("exit_code", worker.wait(1.0))
+    stage.note("drain_seconds", round(stage.story.now() - began, 2))
+    stage.note("left_leased", stage.table.count("status = 'processing'"))
+
+
+def restore(stage: Stage) -> None:
+    stage.elastic_link.heal()
+    stage.database_link.heal()
+    if not stage.worker("w1").running:
+        stage.start("w1")
+
+
+def pages_tell_the_truth(record: Record) -> Finding:
+    notes = record.notes
+    seen = {name: notes.get(name) or {} for name in ("quiet", "no_elasticsearch", "no_database")}
+    told = "; ".join(f"{name}: {page.get('readyz')} {page.get('status')}" for name, page in seen.items())
+    wanted = {"quiet": (200, "ready"), "no_elasticsearch": (200, "degraded"), "no_database": (503, "not_ready")}
+    ok = all((seen[name].get("readyz"), seen[name].get("status")) == page for name, page in wanted.items())
+    return Finding(
+        "/readyz",
+        "ready; degraded (200) without Elasticsearch; 503 without PostgreSQL",
+        told,
+        ok,
+        "record.json (notes)",
+    )
+
+
+def always_alive(record: Record) -> Finding:
+    pages = [record.notes.get(name, {}).get("healthz") for name in ("quiet", "no_elasticsearch", "no_database")]
+    return Finding("/healthz", "200 through all of it", str(pages), pages == [200, 200, 200], "record.json (notes)")
+
+
+def drained(record: Record) -> Finding:
+    notes = record.notes
+    seen = f"exit {notes.get('exit_code')} after {notes.get('drain_seconds')} s, {notes.get('left_leased')} rows leased"
+    ok = notes.get("exit_code") == 0 and notes.get("left_leased") == 0 and notes.get("drain_seconds", 99) <= GRACE + 2
+    expected = f"exit 0 within {GRACE} s, no row left leased"
+    return Finding("Graceful shutdown", expected, seen, ok, "record.json (notes), logs/w1.ndjson")
+
+
+def says_draining(record: Record) -> Finding:
+    seen = record.notes.get("readyz_while_draining") or [0]
+    lines = [len(record.said("worker.draining")), len(record.said("worker.stopped", clean=True))]
+    expected = "/readyz 503; worker.draining, worker.stopped in the log"
+    return Finding("Draining is announced", expected, f"{seen}", seen[-1] == 503 and all(lines), "logs/w1.ndjson")
+
+
+def conclusion(record: Record) -> Sequence[tuple[str, str]]:
+    pages, end = pages_tell_the_truth(record).ok and always_alive(record).ok, drained(record).ok
+    return (
+        ("Rows in hand at SIGTERM", str(record.notes.get("in_hand_at_sigterm"))),
+        ("SIGTERM: stops claiming, finishes or gives back, exit 0", "yes" if end else "no"),
+        ("/healthz and /readyz tell the truth", "yes" if pages else "no"),
+        ("v4 daemon runtime", "OK" if pages and end and says_draining(record).ok else "FAIL"),
+    )
+
+
+EXPERIMENT = Experiment(
+    name="daemon_runtime",
+    title="Health pages, and SIGTERM in the middle of work",
+    story="A rollout replaces the daemon while it works; a probe restarts what looks dead; a load balancer believes"
+    " what /readyz says.",
+    hypothesis=(
+        "/readyz is 200 and says `degraded` without Elasticsearch, 503 without PostgreSQL and while draining; /healthz"
+        " stays 200. After SIGTERM the daemon finishes or gives back what it holds and leaves with 0 within its grace."
+    ),
+    load=Load("mixed", rate=30),
+    database_link=True,
+    settings={"OUTBOX_SHUTDOWN_GRACE_SECONDS": str(GRACE)},
+    fault=fault,
+    restore=restore,
+    bit=at_least("rows in hand at SIGTERM", noted("in_hand_at_sigterm"), 1, "record.json (notes)"),
+    invariants=(
+        *EVERYWHERE,
+        nothing_failed,
+        pages_tell_the_truth,
+        always_alive,
+        drained,
+        says_draining,
+        recovered_within(15),
+    ),
+    finding=lambda record: (
+        f"SIGTERM with {record.notes['in_hand_at_sigterm']} rows in hand ended with 0 after"
+        f" {record.notes['drain_seconds']} s;"
+    ),
+    guide=Guide(6, "9", "v4", conclusion),
+    runbook="docs/runbooks/OutboxInstanceDown.md",
+    seconds=35,
+)

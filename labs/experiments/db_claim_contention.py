@@ -1,0 +1,81 @@
+"""Three daemons and a stranger's row locks on one backlog: every event is claimed once, and nobody waits."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import psycopg
+
+from labs.checks import at_least, holds, nobody, noted
+from labs.experiment import Experiment, Finding
+from labs.invariants import EVERYWHERE, counters_are_true, nothing_failed, recovered_within
+from labs.producing import Load
+from labs.record import Record
+from labs.stage import Stage
+
+BACKLOG, LOCKED = 1500, 150
+OPEN = "processed_at is null and failed_at is null and created_at < now() - interval '1 second'"
+LOCK = """
+select count(*) from (select from search_outbox_events where processed_at is null and failed_at is null
+ and status = 'pending' order by seq limit %s for update skip locked) held
+"""
+
+
+def fault(stage: Stage) -> None:
+    for worker in stage.workers.values():
+        worker.freeze()
+    stage.table.burst(BACKLOG)
+    with psycopg.connect(stage.table.database_url) as stranger:
+        row = stranger.execute(LOCK, [LOCKED]).fetchone()
+        stage.note("locked", row[0] if row else 0)
+        for worker in stage.workers.values():
+            worker.thaw()
+        stage.mark(f"three daemons on {BACKLOG} events, {LOCKED} of them locked by a stranger", "fault")
+        left = f"everything but {LOCKED} locked rows is done"
+        stage.wait_until(lambda: stage.table.count(OPEN) <= LOCKED, left, 60)
+        stage.note("left_while_locked", stage.table.count(OPEN))
+    stage.mark("the stranger commits", "act")
+
+
+def claimed_once(record: Record) -> Finding:
+    claims = Counter(step["event_id"] for step in record.transitions if step["new_status"] == "processing")
+    twice = [id for id, n in claims.items() if n > 1]
+    told = f"{len(claims)} events, {len(twice)} claimed more than once"
+    return nobody("Claimed once", "one claim an event", told, twice, "transitions.ndjson")
+
+
+def shared(record: Record) -> Finding:
+    owners = Counter(step["new_owner"] for step in record.transitions if step["new_status"] == "processing")
+    told = ", ".join(f"{owner}: {n}" for owner, n in sorted(owners.items()))
+    return holds("Everyone has a share", "each of three daemons claims", told, len(owners) == 3, "transitions.ndjson")
+
+
+def no_deadlock(record: Record) -> Finding:
+    lines = [line for line in record.logs if "deadlock" in str(line).lower()]
+    return holds("No deadlock", "none in any log", f"{len(lines)} lines", not lines, "logs/")
+
+
+EXPERIMENT = Experiment(
+    name="db_claim_contention",
+    title="Many daemons, one backlog, foreign locks",
+    story="A scale-out puts three daemons on one table while someone's report holds FOR UPDATE on a part of it.",
+    hypothesis=(
+        "Claims skip locked rows instead of waiting: all other events are done meanwhile, each is claimed once, every"
+        " daemon has a share, and the locked ones follow when the stranger is gone."
+    ),
+    load=Load("create", rate=20),
+    workers=("w1", "w2", "w3"),
+    fault=fault,
+    bit=at_least("rows locked by a stranger", noted("locked"), LOCKED, "record.json (notes)"),
+    invariants=(
+        *EVERYWHERE,
+        nothing_failed,
+        claimed_once,
+        shared,
+        no_deadlock,
+        counters_are_true,
+        recovered_within(20),
+    ),
+    runbook="docs/runbooks/OutboxLagNotFalling.md",
+    seconds=25,
+)

@@ -1,0 +1,80 @@
+"""The API key is revoked: nothing is spent or lost, and a new key in the same file is taken without a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from labs.checks import exactly
+from labs.experiment import Experiment
+from labs.experiments._pausing import in_time, no_attempt_spent, pause_is_said, paused, until_paused
+from labs.invariants import EVERYWHERE, counters_are_true, nothing_failed, recovered_within
+from labs.producing import Load
+from labs.stage import Stage
+
+CAUSE = "es_auth"
+RIGHTS = ["index", "delete", "view_index_metadata"]
+
+
+def prepare(stage: Stage) -> None:
+    _new_key(stage)
+
+
+def _new_key(stage: Stage) -> None:
+    role = {"cluster": [], "indices": [{"names": [stage.index, stage.real_index], "privileges": RIGHTS}]}
+    made = stage.elastic.security.create_api_key(name=stage.index, role_descriptors={"projector": role})
+    stage.note("key", made["id"])
+    _key_file(stage).write_text(made["encoded"] + "\n", encoding="utf-8")
+    _key_file(stage).chmod(0o600)
+
+
+def _key_file(stage: Stage) -> Path:
+    return stage.secret_file("api_key")
+
+
+def settings(stage: Stage) -> dict[str, str]:
+    return {"ELASTIC_API_KEY_FILE": str(_key_file(stage))}
+
+
+def fault(stage: Stage) -> None:
+    stage.elastic.security.invalidate_api_key(ids=[stage.story.notes["key"]])
+    stage.mark("the API key is revoked", "fault")
+    until_paused(stage, CAUSE)
+    stage.watch(3.0)
+
+
+def restore(stage: Stage) -> None:
+    """As a secret store rotates it: the file changes, the daemon is not told."""
+    _new_key(stage)
+    stage.mark("a new key is in the file", "act")
+
+
+EXPERIMENT = Experiment(
+    name="es_wrong_key",
+    title="The API key is revoked",
+    story="A key expires on a Sunday, or someone rotates it in the cluster before the secret store has the new one.",
+    hypothesis=(
+        "The target pauses with cause es_auth; no attempt is spent. Once the file holds a valid key the daemon reads it"
+        " and goes on, without a restart; no log line shows a key."
+    ),
+    load=Load("mixed", rate=30),
+    secured=True,
+    own_settings=settings,
+    prepare=prepare,
+    fault=fault,
+    restore=restore,
+    bit=paused(CAUSE),
+    invariants=(
+        *EVERYWHERE,
+        nothing_failed,
+        no_attempt_spent,
+        pause_is_said(CAUSE),
+        in_time,
+        exactly("starts of the daemon", lambda record: len(record.said("worker.started")), 1, "logs/w1.ndjson"),
+        counters_are_true,
+        recovered_within(20),
+    ),
+    expected_alerts=("OutboxPaused",),
+    runbook="docs/runbooks/OutboxPaused.md",
+    needs="a second Elasticsearch with security on, which it starts itself",
+    seconds=60,
+)

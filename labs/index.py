@@ -1,0 +1,38 @@
+"""Owns a lab's target index: an alias over NAME-v1 and a template that forbids guessing. It writes no document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from elasticsearch import Elasticsearch
+
+from outbox.sink.index import GC_DELETES, TEMPLATE_PRIORITY
+
+MAPPING: Mapping[str, Any] = {
+    "properties": {
+        "title": {"type": "text"},
+        "content": {"type": "text"},
+        "revision": {"type": "long"},
+    }
+}
+# One node holds no copies; a lab's index is small.
+ONE_NODE = {"number_of_shards": 1, "number_of_replicas": 0}
+
+
+def create(elastic: Elasticsearch, name: str, settings: Mapping[str, Any], mapping: Mapping[str, Any]) -> None:
+    """As `outbox index create` makes it."""
+    wanted = {"gc_deletes": GC_DELETES, **ONE_NODE, **settings}
+    elastic.indices.put_index_template(
+        name=name,
+        index_patterns=[name, f"{name}-v*"],
+        allow_auto_create=False,
+        priority=TEMPLATE_PRIORITY,
+        template={"settings": {"index": wanted}, "mappings": {**MAPPING, **mapping}},
+    )
+    elastic.indices.create(index=f"{name}-v1", aliases={name: {"is_write_index": True}})
+
+
+def drop(elastic: Elasticsearch, name: str) -> None:
+    elastic.indices.delete(index=f"{name}-v1", ignore_unavailable=True)
+    elastic.options(ignore_status=404).indices.delete_index_template(name=name)
