@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import sys
 from collections.abc import Iterable
@@ -37,7 +38,16 @@ ActorName = Annotated[str | None, _option("--actor", help="Who did it.", metavar
 BatchId = Annotated[str | None, _option("--batch-id", help="A replay or flush.", metavar="UUID")]
 Since = Annotated[str | None, _option("--since", help="Not before: an ISO time, or an age such as 2h.", metavar="TIME")]
 Until = Annotated[str | None, _option("--until", help="Before: an ISO time, or an age such as 10m.", metavar="TIME")]
-By = Annotated[str, typer.Option("--by", help="Who you are; written down.", metavar="NAME")]
+By = Annotated[
+    str,
+    typer.Option(
+        "--by",
+        help="Who you are; written down.",
+        metavar="NAME",
+        default_factory=getpass.getuser,
+        show_default="your login name",
+    ),
+]
 
 
 class ChainBroken(OutboxError):

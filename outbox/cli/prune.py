@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from typing import Annotated
 
 import typer
@@ -16,7 +17,16 @@ commands = typer.Typer()
 
 @commands.command(rich_help_panel="Act")
 def prune(
-    by: Annotated[str, typer.Option("--by", help="Who you are; written down.", metavar="NAME")],
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            help="Who you are; written down.",
+            metavar="NAME",
+            default_factory=getpass.getuser,
+            show_default="your login name",
+        ),
+    ],
     older_than_days: Annotated[
         float | None,
         typer.Option("--older-than-days", help="0 is all that are finished. [default: OUTBOX_RETENTION_DAYS]", min=0),
