@@ -7,20 +7,17 @@ from typing import Annotated
 
 import typer
 
-from bench.result import Result, versions
+from bench.result import CannotRun, Result, versions
 from bench.stack import servers
 
-NAMES = ("drain", "flat", "pinned", "latency", "memory", "producer", "console", "verify", "peers")
+NAMES = ("drain", "flat", "pinned", "latency", "memory", "producer", "console", "verify", "peers", "herd")
+MORE = ("drain_matrix", "profile")  # only when asked for by name
 app = typer.Typer(add_completion=False, help=__doc__)
-
-
-class CannotRun(Exception):
-    """A server, a peer or a machine that a benchmark needs is not there: said, skipped, exit 3."""
 
 
 @app.command()
 def bench(
-    names: Annotated[list[str], typer.Argument(help=f"Which: all, or any of {', '.join(NAMES)}.")],
+    names: Annotated[list[str], typer.Argument(help=f"all, or any of {', '.join(NAMES + MORE)}.")],
     smoke: Annotated[bool, typer.Option(help="Tiny: shows that it runs, measures nothing.")] = False,
     rounds: Annotated[int | None, typer.Option(help="How often each side is measured.")] = None,
     option: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE for the benchmark.")] = None,
@@ -33,8 +30,8 @@ def bench(
       scripts/bench all --smoke
     """
     chosen = NAMES if names == ["all"] else tuple(names)
-    if unknown := [name for name in chosen if name not in NAMES]:
-        raise typer.BadParameter(f"unknown: {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    if unknown := [name for name in chosen if name not in NAMES + MORE]:
+        raise typer.BadParameter(f"unknown: {', '.join(unknown)}; there are {', '.join(NAMES + MORE)}")
     codes = []
     with servers(heap="1g" if smoke else "2g") as stack:
         for name in chosen:

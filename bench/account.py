@@ -20,16 +20,16 @@ class Account:
     def open(self) -> None:
         self._before = self._read()
 
-    def close(self, result: Result, events: int) -> None:
+    def close(self, result: Result, events: int, prefix: str = "") -> None:
         assert self._before is not None
         after = self._read()
         spent = {name: after[name] - self._before[name] for name in after}
         for part in ("postgresql", "elasticsearch", "daemon"):
             if part in spent:
-                result.add(f"CPU of {part}", "us/event", spent[part] * 1e6 / events)
-        result.add("WAL", "bytes/event", spent["wal"] / events)
-        result.add("HOT share of updates", "", spent["hot"] / max(spent["updates"], 1))
-        result.add("transactions", "per event", spent["commits"] / events)
+                result.add(f"{prefix}CPU of {part}", "us/event", spent[part] * 1e6 / events)
+        result.add(f"{prefix}WAL", "bytes/event", spent["wal"] / events)
+        result.add(f"{prefix}HOT share of updates", "", spent["hot"] / max(spent["updates"], 1))
+        result.add(f"{prefix}transactions", "per event", spent["commits"] / events)
 
     def _read(self) -> dict[str, float]:
         return {**self.stack.cpu_seconds(), "daemon": self.daemons.cpu_seconds(), **_table(self.url)}

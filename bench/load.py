@@ -16,26 +16,54 @@ def document_sql(size: int) -> str:
         'body', left(repeat(md5((g * 7)::text) || ' {WORDS} ', {filler // 60 + 1}), {filler}))"""
 
 
-def fill(url: str, events: int, size: int, *, deletes_every: int = 0) -> None:
-    """`events` pending rows, each of an entity of its own, and fresh statistics."""
+VIEW = """
+drop view if exists search_documents;
+drop table if exists bench_articles;
+create table bench_articles (id text primary key, title text not null, n int not null, body text not null);
+create view search_documents as
+    select 'article'::text as entity_type, id as entity_id, null::bigint as version,
+           json_build_object('title', title, 'n', n, 'body', body) as document
+      from bench_articles
+"""
+
+
+def make_view(url: str, events: int, size: int) -> None:
+    """The same documents as rows of a table, behind the view that the daemon looks them up in."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(VIEW.encode())
+        connection.execute(
+            "insert into bench_articles (id, title, n, body)"
+            " select g::text, d ->> 'title', g, d ->> 'body'"
+            f" from generate_series(1, %s) g, lateral (select {document_sql(size)}) made (d)".encode(),
+            [events],
+        )
+        connection.execute("vacuum analyze bench_articles")
+
+
+def fill(url: str, events: int, size: int, *, deletes_every: int = 0, lookup: bool = False) -> None:
+    """`events` pending rows, each of an entity of its own, and fresh statistics. `lookup`: without a payload."""
+    payload = "null" if lookup else document_sql(size)
     op = f"case when g %% {deletes_every} = 0 then 'delete' else 'upsert' end" if deletes_every else "'upsert'"
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("truncate search_outbox_events, search_outbox_leases, search_outbox_attempts")
         connection.execute(
             f"insert into search_outbox_events (entity_type, entity_id, op, payload) "
-            f"select 'article', g::text, {op}, {document_sql(size)} from generate_series(1, %s) g",
+            f"select 'article', g::text, {op}, {payload} from generate_series(1, %s) g",
             [events],
         )
         connection.execute("vacuum analyze search_outbox_events")
         connection.execute("checkpoint")
 
 
-def bulk_bodies(url: str, index_actions: int) -> Iterator[bytes]:
+def bulk_bodies(url: str, index_actions: int, *, lookup: bool = False) -> Iterator[bytes]:
     """The same documents as raw bulk bodies: same ids, same versions, `index_actions` a request."""
     with psycopg.connect(url) as connection, connection.cursor("bodies") as cursor:
         cursor.itersize = 5_000
         cursor.execute(
-            "select entity_type || ':' || entity_id, event_version, payload::text"
+            "select e.entity_type || ':' || e.entity_id, e.event_version, coalesce(e.payload, d.document)::text"
+            " from search_outbox_events e left join search_documents d using (entity_type, entity_id) order by e.seq"
+            if lookup
+            else "select entity_type || ':' || entity_id, event_version, payload::text"
             " from search_outbox_events order by seq"
         )
         lines: list[bytes] = []

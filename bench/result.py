@@ -16,6 +16,10 @@ RESULTS = Path("build/bench")
 TOOLS = ("psycopg", "elasticsearch", "orjson", "elastic-transport")
 
 
+class CannotRun(Exception):
+    """A server, a peer or a machine that a benchmark needs is not there: said, skipped, exit 3."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bar:
     """What must hold (`first`) and what we want (`goal`); `most` turns it round: smaller is better."""
@@ -69,6 +73,9 @@ class Result:
             self.series.append(series)
         series.values.append(value)
         return series
+
+    def median(self, name: str) -> float:
+        return next(s for s in self.series if s.name == name).median
 
     def judge(self, bar: Bar, value: float) -> None:
         self.bars.append((bar, value))

@@ -1,0 +1,32 @@
+"""drain_matrix: the drain over sizes of documents, payload and view, lanes and processes, with fewer rounds each."""
+
+from bench.drain import BAR, Shape, measure
+from bench.result import Result
+from bench.stack import Stack
+
+SMALL, USUAL, LARGE = 200, 500, 5_000
+# One thing turned at a time from the usual case; all of them together would take hours and say no more.
+CASES: dict[str, dict[str, int]] = {
+    "500 B": {},
+    "200 B": {"size": SMALL},
+    "5 KB": {"size": LARGE},
+    "500 B from the view": {"lookup": True},
+    "5 KB from the view": {"size": LARGE, "lookup": True},
+    "1 lane": {"lanes": 1},
+    "4 lanes": {"lanes": 4},
+    "2 processes": {"processes": 2},
+    "2 processes of 4 lanes": {"processes": 2, "lanes": 4},
+}
+BYTES_A_ROUND = 100_000_000  # of large documents fewer: the raw bodies of a round are held in memory
+
+
+def run(stack: Stack, *, smoke: bool = False, rounds: int = 2, events: int = 100_000) -> Result:
+    result = Result("drain_matrix", smoke)
+    result.settings = {"events": events, "cases": list(CASES)}
+    for number, (name, turned) in enumerate(CASES.items()):
+        size = int(turned.get("size", USUAL))
+        most = 200 if smoke else min(events, BYTES_A_ROUND // size)
+        shape = Shape(events=most, **turned)  # type: ignore[arg-type]
+        measure(stack, shape, result, rounds=1 if smoke else rounds, warm=not smoke and not number, prefix=f"{name}: ")
+    result.judge(BAR, result.median("500 B: ratio"))
+    return result
