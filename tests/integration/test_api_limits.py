@@ -1,0 +1,91 @@
+"""The console's own limits: a slow database is a 503 in seconds, a full pool too, and an old reading is still shown."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from outbox.web.auth.pace import ACT as ACTING
+from outbox.web.auth.pace import Pace
+from tests.fixtures.console import ACT, Served, post
+from tests.fixtures.failures import events
+from tests.fixtures.waiting import eventually
+
+
+@pytest.fixture
+def locked(database: str) -> psycopg.Connection:
+    """A session that holds the events as `alter table` would."""
+    holder = psycopg.connect(database)
+    holder.execute("lock table search_outbox_events in access exclusive mode")
+    yield holder  # type: ignore[misc]
+    holder.close()
+
+
+def test_a_question_that_takes_too_long_is_a_503_within_seconds(console: Served, locked: psycopg.Connection) -> None:
+    began = time.monotonic()
+    answer = console.client.get("/api/v1/events")
+    assert answer.status_code == 503
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.headers["retry-after"] == "5"
+    assert time.monotonic() - began < 8
+    page = console.client.get("/ops/queue/events")
+    assert page.status_code == 503
+    assert "does not answer" in page.text
+
+
+def test_a_pool_that_is_used_up_is_a_503_and_not_a_queue_without_end(
+    console: Served, locked: psycopg.Connection
+) -> None:
+    began = time.monotonic()
+    with ThreadPoolExecutor(12) as people:
+        answers = list(people.map(lambda _: console.client.get("/api/v1/failed"), range(12)))
+    assert {answer.status_code for answer in answers} == {503}
+    assert time.monotonic() - began < 20
+    assert console.client.get("/healthz").status_code == 200
+    locked.close()
+    eventually(lambda: console.client.get("/api/v1/failed").status_code == 200, what="it goes on")
+
+
+def test_the_first_page_shows_its_last_reading_while_the_database_is_away(
+    console: Served, connection: psycopg.Connection, database: str
+) -> None:
+    events(connection, 3)
+    assert console.client.get("/api/v1/ops").json()["stale"] is None
+    with psycopg.connect(database) as holder:
+        holder.execute("lock table search_outbox_events in access exclusive mode")
+
+        def old() -> bool:
+            return console.client.get("/api/v1/ops").json()["stale"] is not None
+
+        eventually(old, within=20, what="an old reading that says so")
+        page = console.client.get("/ops/queue")
+        assert page.status_code == 200
+        assert "What you see is" in page.text
+        assert "3 events have failed" in page.text
+
+
+def test_many_who_watch_cost_one_look(console: Served, connection: psycopg.Connection) -> None:
+    shared = console.app.state.services.status
+    looks: list[int] = []
+    inner = shared._look
+
+    def counted() -> object:
+        looks.append(threading.get_ident())
+        return inner()
+
+    shared._look = counted
+    with ThreadPoolExecutor(20) as people:
+        answers = list(people.map(lambda _: console.client.get("/api/v1/ops"), range(40)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert len(looks) <= 3
+
+
+def test_acting_is_paced(console: Served) -> None:
+    console.app.state.gate.pace = Pace(lambda: 0.0)
+    client = console.client
+    answers = [post(client, "/resume", ACT) for _ in range(ACTING.burst + 2)]
+    assert {answer.status_code for answer in answers[:-2]} == {200}
+    assert [answer.status_code for answer in answers[-2:]] == [429, 429]
+    assert answers[-1].headers["retry-after"] == "1"
