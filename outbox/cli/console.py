@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from typing import Annotated
 
@@ -42,7 +43,13 @@ def serve(
     """
     if context.invoked_subcommand is None:
         settings = session.settings(OUTBOX_CONSOLE_HOST=host, OUTBOX_CONSOLE_PORT=port)
-        session.run_console(settings, lambda address: output.note(f"console: {address}"))
+        session.run_console(settings, _tell)
+
+
+def _tell(address: str) -> None:
+    """Data: with port 0 nobody else knows it. A reader behind a pipe gets it at once."""
+    output.line(f"console: {address}")
+    sys.stdout.flush()
 
 
 @console.command()
