@@ -145,7 +145,7 @@ class SecondTarget:
         if first:
             remedy = "production goes on without it; see `outbox rebuild --status`"
             self.announce(Warned("rebuild.broken", f"{why}; {remedy}", {"rebuild": mirroring.rebuild}))
-        return True
+        return first or self._mirroring is None
 
     # What the new mapping refuses
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
 
-from outbox.errors import Conflict
+from outbox.ops.rebuild_errors import HeldByAnother
 from outbox.policy.rebuild import Rebuild
 from outbox.ports import Clock
 
@@ -64,7 +64,7 @@ class Crew:
             return
         self._next_renewal = self.clock() + RENEW_SECONDS
         if not self.workers.renew(rebuild.id):
-            raise Conflict("another process has taken this rebuild over")
+            raise HeldByAnother("it was taken over")
 
     def dead_owner(self, owner: str | None) -> str | None:
         """The owner, if it was a process of this host that is gone: a killed rebuild goes on at once."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from outbox.errors import Conflict, UsageError
-from outbox.ops.rebuild_errors import Broken, HeldByAnother, InTheWay, NoWayBack
+from outbox.errors import UsageError
+from outbox.ops.rebuild_errors import Broken, HeldByAnother, InTheWay, NotNow, NoWayBack
 from outbox.ops.rebuild_steps import RebuildSteps
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.rebuild import Rebuild, Status, Step, next_index
@@ -52,7 +52,7 @@ class RebuildDesk:
         """The newest rebuild, with its lease."""
         newest = self.newest()
         if newest is None:
-            raise Conflict("there has never been a rebuild here")
+            raise NotNow("there has never been a rebuild here")
         taken = self.steps.rebuilds.take(newest.id, self.steps.crew.dead_owner(newest.owner))
         if taken is None:
             raise HeldByAnother(newest.owner or "")
@@ -76,7 +76,7 @@ class RebuildDesk:
         if rebuild.step == Step.READY:
             rebuild = steps.advance(rebuild, Step.SWAPPING, mirrors=[new, old])
         if rebuild.step != Step.SWAPPING:
-            raise Conflict(f"{rebuild.sentence}. It is swapped once it is ready")
+            raise NotNow(f"{rebuild.sentence}. It is swapped once it is ready")
         steps.crew.wait(rebuild)
         steps.not_broken(steps.again(rebuild))
         steps.indices.remember_deletes_as_usual(new)
@@ -91,7 +91,7 @@ class RebuildDesk:
     def rollback(self, rebuild: Rebuild, actor: Actor, reason: str) -> Rebuild:
         """The old index has had every write since the swap: going back is the alias's one move."""
         if rebuild.status != Status.SWAPPED or rebuild.step != Step.SWAPPED:
-            raise Conflict(f"{rebuild.sentence}. Only what is swapped and not finished can be rolled back")
+            raise NotNow(f"{rebuild.sentence}. Only what is swapped and not finished can be rolled back")
         if rebuild.broken is not None:
             raise NoWayBack(rebuild.broken)
         steps, old = self.steps, rebuild.old_index
@@ -107,19 +107,19 @@ class RebuildDesk:
         if rebuild.step in (Step.SWAPPED, Step.ROLLED_BACK):
             expected = rebuild.new_index if rebuild.step == Step.SWAPPED else rebuild.old_index
             if (now := steps.indices.alias(rebuild.target).index) != expected:
-                raise Conflict(f"{rebuild.target} stands for {now}, not for {expected}: nothing was removed")
+                raise NotNow(f"{rebuild.target} stands for {now}, not for {expected}: nothing was removed")
             rebuild = steps.advance(rebuild, Step.FINISHING, mirrors=[])
         if rebuild.step != Step.FINISHING:
-            raise Conflict(f"{rebuild.sentence}. Only what is swapped or rolled back can be finished")
+            raise NotNow(f"{rebuild.sentence}. Only what is swapped or rolled back can be finished")
         return self.carry_on(rebuild)
 
     def cancel(self, rebuild: Rebuild) -> Rebuild:
         """Before the swap: the workers let go of the new index, and it is removed."""
         steps = self.steps
         if rebuild.status not in (Status.RUNNING, Status.BROKEN):
-            raise Conflict(f"{rebuild.sentence}. It is too late to cancel; see --rollback")
+            raise NotNow(f"{rebuild.sentence}. It is too late to cancel; see --rollback")
         if steps.indices.alias(rebuild.target).index == rebuild.new_index:
-            raise Conflict(f"{rebuild.target} stands for {rebuild.new_index} already: --resume, then --rollback")
+            raise NotNow(f"{rebuild.target} stands for {rebuild.new_index} already: --resume, then --rollback")
         if rebuild.step != Step.CANCELLING:
             rebuild = steps.advance(rebuild, Step.CANCELLING, Status.RUNNING, mirrors=[])
         return self.carry_on(rebuild)

@@ -3,6 +3,10 @@
 from outbox.errors import Conflict, OutboxError
 
 
+class NotNow(Conflict):
+    """The rebuild is not at a step that allows this. See `outbox rebuild --status`; nothing was changed."""
+
+
 class InTheWay(Conflict):
     """A rebuild is not over yet, and there is only one at a time. See `outbox rebuild --status`; go on with `--resume`,
     give it up with `--cancel` or, when it is swapped, end it with `--finish` or `--rollback`."""

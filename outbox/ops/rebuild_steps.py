@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from outbox.errors import Conflict, OutboxError
+from outbox.errors import OutboxError
 from outbox.ops.backfill import Backfill, SecondIndexLost
 from outbox.ops.comparing import Progress
 from outbox.ops.crew import Crew
-from outbox.ops.rebuild_errors import Broken, HeldByAnother, NotAlike, TooManyRefused
+from outbox.ops.rebuild_errors import Broken, HeldByAnother, NotAlike, NotNow, TooManyRefused
 from outbox.ops.rebuild_ports import NewIndex, Rebuilds, Verifying
 from outbox.ops.verify import Verification, Wish
 from outbox.policy.drift import DRIFT, Finding
@@ -161,7 +161,7 @@ class RebuildSteps:
     def begin_again(self, rebuild: Rebuild) -> Rebuild:
         """The new index has missed writes, deletes among them: only an empty one can be trusted."""
         if self.indices.alias(rebuild.target).index == rebuild.new_index:
-            raise Conflict(f"{rebuild.target} stands for {rebuild.new_index} already; see --rollback")
+            raise NotNow(f"{rebuild.target} stands for {rebuild.new_index} already; see --rollback")
         self.crew.wait(rebuild)
         self.indices.remove(rebuild.new_index)
         return self.advance(rebuild, Step.CREATED, Status.RUNNING, mirrors=[], reset=True)

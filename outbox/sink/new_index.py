@@ -40,6 +40,10 @@ class NotAnAlias(OutboxError):
     exit_code = 78
 
 
+class AliasMoved(Conflict):
+    """Someone else has moved the alias meanwhile. Nothing was changed; look at it with `outbox index check`."""
+
+
 class Refused(OutboxError):
     """Elasticsearch refused a step of the rebuild. The key needs `manage` on the indexes and `manage_index_templates`;
     `outbox rebuild --resume` goes on where it stopped."""
@@ -123,7 +127,7 @@ class ElasticNewIndex:
         if state.index == new:
             return
         if state.index != old:
-            raise Conflict(f"{target} stands for {state.index}, not for {old}: someone else has moved it")
+            raise AliasMoved(f"{target} stands for {state.index}, not for {old}")
         carried = {name: value for name, value in state.about.items() if name != "is_write_index"}
         actions = [
             {"remove": {"index": old, "alias": target, "must_exist": True}},
