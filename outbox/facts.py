@@ -1,4 +1,4 @@
-"""What can happen in a daemon, as values in the past tense. Whoever counts, logs or waits subscribes; nobody acts here."""
+"""What can happen in a daemon, as values in the past tense. Whoever counts, logs or waits subscribes; none acts here."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -23,8 +23,8 @@ STATES = rf"(?:{'|'.join(Status)})(?: \| (?:{'|'.join(Status)}))*"
 ARROW = re.compile(rf"\b({STATES}) -> ({STATES})")
 
 
-# psycopg sends the type of a timedelta along; a bare PREPARE has to guess. All else must be clear from the text, because
-# None has no type.
+# psycopg sends the type of a timedelta along; a bare PREPARE has to guess. All else must be clear from the text: None
+# has no type.
 SPAN = re.compile(r"(clock_timestamp\(\)\)?\s*[-+]\s*)%\((\w+)\)s(?!::)")
 
 

@@ -22,9 +22,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(params=[True, False], ids=["view", "events"])
-def world(
-    request: pytest.FixtureRequest, queue: Queue, es: Elasticsearch, elastic_url: str, index: str
-) -> World:
+def world(request: pytest.FixtureRequest, queue: Queue, es: Elasticsearch, elastic_url: str, index: str) -> World:
     return World(queue, es, elastic_url, index, view=request.param)
 
 
