@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +11,7 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
@@ -20,6 +21,7 @@ from outbox.web.show import words
 HERE: Final = Path(__file__).parent
 STATIC: Final = HERE / "static"
 _TIME: Final = Markup('<time datetime="{iso}" title="{iso}">{clock}<span class="muted"> UTC · {ago}</span></time>')
+_BACKTICKS: Final = re.compile(r"`([^`\n]{1,200})`")
 _SHORT: Final = Markup('<time datetime="{iso}" title="{clock} UTC">{ago}</time>')
 
 
@@ -47,6 +49,11 @@ def query(context: Context, **changed: Any) -> str:
     return f"?{urlencode(pairs, doseq=True)}" if pairs else "?"
 
 
+def coded(text: str) -> Markup:
+    """Our own sentences name commands in backticks; everything is escaped before."""
+    return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(words.visible(text)))))  # noqa: S704
+
+
 def link(path: str, **parts: Any) -> str:
     """An address with what is given of a query string."""
     pairs = [(name, value) for name, value in parts.items() if value not in (None, "")]
@@ -66,11 +73,20 @@ def _environment() -> Environment:
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
+        # A program that is being upgraded must not meet the next one's templates.
+        auto_reload=False,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     made.filters.update(
-        when=when, ago=ago, age=words.age, count=words.count, rate=words.rate, size=words.size, visible=words.visible
+        when=when,
+        ago=ago,
+        age=words.age,
+        count=words.count,
+        rate=words.rate,
+        size=words.size,
+        visible=words.visible,
+        coded=coded,
     )
     made.globals.update(query_with=query, link=link, plural=words.plural, version=__version__, static=_static_version())
     return made
