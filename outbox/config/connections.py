@@ -79,6 +79,8 @@ class ElasticSettings(Section):
         tradeoff="One address (a load balancer's for several nodes); credentials have settings of their own.",
         accepts="`http://host:9200` or `https://host:9200`; credentials go to `ELASTIC_USERNAME` and"
         " `ELASTIC_PASSWORD`, or `ELASTIC_API_KEY`",
+        # And so a refused one is not repeated: its query may hold a key.
+        show=redact_dsn,
     )
     index: IndexName = setting(
         "ELASTIC_INDEX",
