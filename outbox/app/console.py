@@ -17,6 +17,7 @@ from outbox.errors import DatabaseDown
 from outbox.ops.payloads import Payloads
 from outbox.ops.projection import ProjectionDesk
 from outbox.ops.pulse import PulseDesk
+from outbox.policy.filter import EventFilter
 from outbox.ports import Finding
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
@@ -92,6 +93,7 @@ def services(
     return Services(
         status=Shared(look),
         day=Shared(sees.stats.look, DAY_SECONDS),
+        groups=Shared(lambda: sees.failures.groups(EventFilter()), DAY_SECONDS),
         findings=Shared(_examine(settings), DOCTOR_SECONDS),
         browse=desk.browse,
         payloads=Payloads(DocumentReader(elastic), events, audit, settings.redact_fields),

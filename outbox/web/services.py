@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from outbox.ops.audit import AuditDesk
 from outbox.ops.browse import Browse
 from outbox.ops.discard import DiscardDesk
-from outbox.ops.groups import FailureDesk
+from outbox.ops.groups import FailureDesk, FailureGroup
 from outbox.ops.pauses import Pauses
 from outbox.ops.payloads import Payloads
 from outbox.ops.plan import Planner
@@ -24,10 +24,11 @@ from outbox.web.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """`status`, `day` and `findings` are shared looks: many open pages cost the database no more than one."""
+    """`status`, `day`, `groups` and `findings` are shared looks: many open pages cost the database no more than one."""
 
     status: Shared[Snapshot]
     day: Shared[Stats]
+    groups: Shared[Sequence[FailureGroup]]
     findings: Shared[Sequence[Finding]]
     browse: Browse
     payloads: Payloads

@@ -25,7 +25,7 @@ def failures_page(request: Request) -> Response:
     at = asking.services(request)
     asked = asking.event_filter(request.query_params)
     reading, day = at.status(), at.day()
-    groups = at.failures.groups(asked, MOST_GROUPS)
+    groups = at.groups().value if asked.is_empty else at.failures.groups(asked, MOST_GROUPS)
     status = reading.value.status
     return render(
         request,
