@@ -3,12 +3,17 @@
 steps_told=()
 steps_failed=0
 
-# step NAME COMMAND...
+# step NAME COMMAND... An exit code of 3 means that the question could not be answered: told, and not a failure.
 step() {
-  local name=$1 began=$SECONDS verdict=passed
+  local name=$1 began=$SECONDS verdict=passed code=0
   shift
   say "== $name"
-  "$@" || { verdict=FAILED; steps_failed=1; }
+  "$@" || code=$?
+  case $code in
+    0) ;;
+    3) verdict=UNKNOWN ;;
+    *) verdict=FAILED; steps_failed=1 ;;
+  esac
   steps_told+=("$(printf '%-7s %s (%s s)' "$verdict" "$name" "$((SECONDS - began))")")
 }
 

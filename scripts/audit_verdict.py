@@ -1,0 +1,31 @@
+"""Says what a report of pip-audit means: exit 0 clean, 1 vulnerable, 3 not every package could be asked about."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def verdict(packages: list[dict[str, Any]]) -> tuple[int, str]:
+    """A package that was skipped was not found to be clean: then nothing is known about the whole."""
+    bad = [f"{p['name']} {p['version']}: {v['id']}" for p in packages for v in p.get("vulns", ())]
+    if bad:
+        return 1, "known vulnerabilities:\n  " + "\n  ".join(sorted(set(bad)))
+    skipped = [package["name"] for package in packages if "skip_reason" in package]
+    if skipped or not packages:
+        return 3, f"{len(skipped)} of {len(packages)} packages could not be asked about"
+    return 0, f"{len(packages)} packages, no known vulnerability"
+
+
+def main(path: Path) -> int:
+    try:
+        packages = json.loads(path.read_text(encoding="utf-8"))["dependencies"]
+    except (OSError, ValueError, KeyError):
+        packages = []
+    code, told = verdict(packages)
+    print(told)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
