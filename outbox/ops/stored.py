@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Final, Self
 from uuid import UUID
 
 from outbox.policy.outcome import FAILURE_TYPE_OF, Reason
@@ -92,5 +92,7 @@ class StoredEvent:
 
 def failure_type(reason: str) -> str:
     """The coarse kind of a reason; an adopted table may hold reasons of its own."""
-    known = {str(each): kind for each, kind in FAILURE_TYPE_OF.items()}
-    return known.get(reason, FAILURE_TYPE_OF[Reason.UNKNOWN])
+    return _KNOWN.get(reason, FAILURE_TYPE_OF[Reason.UNKNOWN])
+
+
+_KNOWN: Final = {str(each): kind for each, kind in FAILURE_TYPE_OF.items()}

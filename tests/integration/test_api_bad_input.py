@@ -57,7 +57,7 @@ def state(connection: psycopg.Connection) -> list[Any]:
         ("/failed/preview?page=0", 422),
         ("/failed/preview?page_size=501", 422),
         ("/failed/preview?page=99999999999", 422),
-        ("/failed/groups?limit=201", 422),
+        ("/failed/groups?limit=101", 422),
         ("/replays?cursor=W10", 400),
         ("/replays?cursor=%C3%A9", 400),
         (f"/replays/{UNKNOWN}", 404),

@@ -28,7 +28,7 @@ class ListQuery(EventIdsQuery):
 
 
 class GroupQuery(EventQuery):
-    limit: int = Field(50, ge=1, le=200, description="Most groups.")
+    limit: int = Field(50, ge=1, le=100, description="Most groups.")
 
 
 class PreviewQuery(EventIdsQuery):
@@ -68,7 +68,9 @@ def list_failed(asked: Annotated[ListQuery, Query()], at: At) -> Response:
 
 def groups(asked: Annotated[GroupQuery, Query()], at: At) -> Response:
     """Failed events by fingerprint: failures that look alike are one group."""
-    return answer({"groups": at.failures.groups(event_filter(asked), asked.limit)})
+    wanted = event_filter(asked)
+    found = at.groups().value[: asked.limit] if wanted.is_empty else at.failures.groups(wanted, asked.limit)
+    return answer({"groups": found})
 
 
 def preview(asked: Annotated[PreviewQuery, Query()], at: At) -> Response:
