@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 LEFT_OUT = ("DATABASE_URL", "ELASTIC_URL", "ELASTIC_API_KEY", "ELASTIC_PASSWORD", "OUTBOX_WEBHOOK_SECRET")
 
 
+def write_made(run: Run) -> None:
+    """Before anything is made: what `labs clean` may remove if this run is killed."""
+    made = {"experiment": run.experiment.name, "database": run.stage.database, "index": run.stage.index}
+    (run.folder / "made.json").write_text(json.dumps(made), encoding="utf-8")
+
+
 def write(run: Run) -> None:
     stage, story = run.stage, run.stage.story
     settings = stage.settings() if hasattr(stage, "table") else {}

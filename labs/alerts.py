@@ -5,22 +5,23 @@ from __future__ import annotations
 import contextlib
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from labs.prometheus import RULES, Prometheus
 
+LOOK_SECONDS = 0.5
 SPEED = 60.0  # an alert that needs five minutes fires after five seconds
 
 
 @dataclass
 class AlertWatch:
-    """`seen` holds, for each alert, when it was first pending and first firing, in seconds of the lab."""
+    """`spans` holds, for each alert, when it was pending and when it fired: [from, to, state] in seconds of the lab."""
 
     ports: Sequence[int]
     now: Callable[[], float]
-    seen: dict[str, dict[str, float]] = field(default_factory=dict)
+    spans: dict[str, list[list[Any]]] = field(default_factory=dict)
     why_not: str = ""
     _prometheus: Prometheus | None = None
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -36,21 +37,33 @@ class AlertWatch:
         self._thread.start()
 
     def stop(self) -> None:
+        """Does nothing the second time."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(5)
-        if self._prometheus is not None:
-            self._prometheus.__exit__(None, None, None)
+        prometheus, self._prometheus = self._prometheus, None
+        if prometheus is not None:
+            prometheus.__exit__(None, None, None)
 
     def _follow(self) -> None:
-        while not self._stop.wait(0.5):
+        while not self._stop.wait(LOOK_SECONDS):
             with contextlib.suppress(OSError, ValueError, KeyError):
                 self.look()
 
     def look(self) -> None:
         assert self._prometheus is not None
-        for alert in self._prometheus.alerts():
-            self.seen.setdefault(alert.name, {}).setdefault(alert.state, round(self.now(), 2))
+        at = round(self.now(), 2)
+        states = {alert.name: alert.state for alert in self._prometheus.alerts()}
+        states |= dict.fromkeys(self._prometheus.firing(), "firing")
+        for name, state in states.items():
+            self._extend(self.spans.setdefault(name, []), at, state)
+
+    @staticmethod
+    def _extend(spans: list[list[Any]], at: float, state: str) -> None:
+        if spans and spans[-1][2] == state and at - spans[-1][1] < LOOK_SECONDS * 3:
+            spans[-1][1] = at
+        else:
+            spans.append([at, at, state])
 
     def is_watching(self) -> bool:
         """Every daemon was scraped: Prometheus takes five seconds before it looks for its targets."""
@@ -63,14 +76,18 @@ class AlertWatch:
 
     def forget(self) -> None:
         """What fired while everything started is no finding."""
-        self.seen.clear()
+        self.spans.clear()
 
     def has_fired(self, names: Sequence[str]) -> bool:
         """Also true where nobody watches: then nothing is waited for."""
-        return bool(self.why_not) or all("firing" in self.seen.get(name, {}) for name in names)
+        return bool(self.why_not) or set(names) <= fired(self.spans)
 
     def as_json(self) -> dict[str, Any]:
-        return {"speed": SPEED, "seen": self.seen, "why_not": self.why_not}
+        return {"speed": SPEED, "spans": self.spans, "why_not": self.why_not}
+
+
+def fired(spans: Mapping[str, list[list[Any]]]) -> set[str]:
+    return {name for name, found in spans.items() if any(state == "firing" for _, _, state in found)}
 
 
 def _unavailable() -> str:

@@ -23,7 +23,7 @@ def at_least(name: str, what: Callable[[Record], float], least: float, evidence:
         seen = what(record)
         return Finding(name, f"at least {least:g}{unit}", f"{seen:.6g}{unit}", seen >= least, evidence)
 
-    return check
+    return _called(f"{name}: at least {least:g}{unit}", check)
 
 
 def at_most(name: str, what: Callable[[Record], float], most: float, evidence: str, unit: str = "") -> Check:
@@ -31,7 +31,7 @@ def at_most(name: str, what: Callable[[Record], float], most: float, evidence: s
         seen = what(record)
         return Finding(name, f"at most {most:g}{unit}", f"{seen:.6g}{unit}", seen <= most, evidence)
 
-    return check
+    return _called(f"{name}: at most {most:g}{unit}", check)
 
 
 def exactly(name: str, what: Callable[[Record], object], expected: object, evidence: str) -> Check:
@@ -39,6 +39,12 @@ def exactly(name: str, what: Callable[[Record], object], expected: object, evide
         seen = what(record)
         return Finding(name, str(expected), str(seen), seen == expected, evidence)
 
+    return _called(f"{name}: {expected}", check)
+
+
+def _called(name: str, check: Check) -> Check:
+    """What `labs show` calls it."""
+    check.__name__ = name
     return check
 
 

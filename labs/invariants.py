@@ -170,6 +170,7 @@ def recovered_within(seconds: float) -> Check:
         good = took is not None and took <= seconds
         return holds("Recovery", f"caught up within {seconds:g} s of its end", told, good, "timeline.ndjson")
 
+    recovered.__name__ = f"recovered within {seconds:g} s"
     return recovered
 
 

@@ -59,6 +59,7 @@ class Run:
 
     def run(self) -> None:
         """Leaves record.json and the raw data in the folder, whatever happened."""
+        about.write_made(self)
         try:
             with self._noting():
                 self._go()
@@ -162,6 +163,7 @@ class Run:
         stage.watch(1.0)  # one more look at every page
         stage.recorder.look()
         stage.recorder.keep_pages("end")
+        self.alerts.stop()  # what fires because the lab stops its daemons is no finding
         for worker in stage.workers.values():
             if worker.running:
                 self.exit_codes[worker.label] = worker.end()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from labs.alerts import fired
 from labs.checks import holds
 from labs.experiment import Experiment, Finding
 from labs.record import Record
@@ -84,8 +85,8 @@ def _alerts(record: Record, experiment: Experiment) -> list[Finding]:
     watched = record.about["alerts"]
     if watched["why_not"] or not experiment.expected_alerts:
         return []
-    fired = sorted(name for name, states in watched["seen"].items() if "firing" in states)
-    missing = [name for name in experiment.expected_alerts if name not in fired]
-    told = f"fired: {', '.join(fired) or 'none'}"
+    rang = fired(watched["spans"])
+    missing = [name for name in experiment.expected_alerts if name not in rang]
+    told = f"fired: {', '.join(sorted(rang)) or 'none'}"
     expected = f"{', '.join(experiment.expected_alerts)} fires"
     return [holds("Alerts", expected, told, not missing, "record.json (alerts)")]

@@ -39,6 +39,7 @@ def pause_is_said(cause: str) -> Check:
         expected = f"log lines and /readyz (200, degraded) name {cause}"
         return Finding("It says why", expected, told, ok, "logs/, record.json (notes)")
 
+    check.__name__ = f"it says why: {cause}"
     return check
 
 

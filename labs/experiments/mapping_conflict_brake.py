@@ -54,7 +54,7 @@ def said(record: Record) -> Finding:
 
 EXPERIMENT = Experiment(
     name="mapping_conflict_brake",
-    title="A broken mapping, and a hundred thousand good rows",
+    title="A mapping that refuses every new document",
     story="A producer's release adds a field that the index does not allow. Every document of that kind is refused, and"
     " each refusal is final.",
     hypothesis=(

@@ -1,0 +1,5 @@
+"""`python -m labs`."""
+
+from labs.commands import main
+
+main()

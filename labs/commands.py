@@ -1,0 +1,206 @@
+"""The command line of the labs: list, show, run, verify, export, index, clean. It parses and prints; others work."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import sys
+import tarfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from labs import cleaning, report
+from labs.errors import LabError, UnknownLab
+from labs.experiment import Experiment, all_experiments, find
+from labs.record import Record
+from labs.report import gallery, manifest
+from labs.session import Session, Wishes, say
+from labs.verdict import judge
+
+QUICKEST = ("bad_op", "out_of_order_versions", "es_reply_lost")
+RUNS = Path("build/labs")
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="""Chaos experiments over a real PostgreSQL, a real Elasticsearch and real daemons.
+
+    Each run leaves a folder with report.html, report.md, report.json and its raw data.
+    Exit codes: 0 passed, 1 failed, 2 usage, 3 inconclusive, 75 no servers, 130/143 by signal.
+    """,
+)
+Runs = Annotated[Path, typer.Option("--runs", help="Where runs are kept.", envvar="LABS_RUNS")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DatabaseUrl = Annotated[
+    str | None, typer.Option("--database-url", help="A PostgreSQL server instead of an embedded one.")
+]
+ElasticUrl = Annotated[str | None, typer.Option("--elastic-url", help="An Elasticsearch instead of an embedded one.")]
+
+
+@app.command("list")
+def list_(json: Json = False) -> None:
+    """All experiments: the guide's six first."""
+    known = all_experiments().values()
+    if json:
+        print(jsonlib.dumps([_described(one) for one in known], indent=1))
+        return
+    for one in known:
+        number = f"lab {one.guide.number}" if one.guide else ""
+        print(f"{one.name:<26} {number:<6} {one.seconds:>3} s  {one.title}")
+
+
+@app.command()
+def show(name: str, json: Json = False) -> None:
+    """Story, hypothesis, load, fault, what must hold, what it needs; runs nothing."""
+    one = find(name)
+    if json:
+        print(jsonlib.dumps(_described(one), indent=1))
+        return
+    for key, value in _described(one).items():
+        told = "; ".join(value) if isinstance(value, list) else str(value)
+        print(f"{key:<16} {told}")
+
+
+def _described(one: Experiment) -> dict[str, object]:
+    return {
+        "name": one.name,
+        "title": one.title,
+        "guide": one.guide.number if one.guide else None,
+        "story": one.story,
+        "hypothesis": one.hypothesis,
+        "steady_state": one.steady_state,
+        "load": f"{one.load.scenario}, {one.load.rate:g} events a second",
+        "daemons": list(one.workers),
+        "fault": (one.fault.__doc__ or "").strip() or (sys.modules[one.fault.__module__].__doc__ or "").strip(),
+        "must_hold": [check.__name__.replace("_", " ") for check in one.invariants],
+        "expected_alerts": list(one.expected_alerts),
+        "settings": [f"{name}={value}" for name, value in one.settings.items()],
+        "needs": one.needs,
+        "runbook": one.runbook,
+        "seconds": one.seconds,
+    }
+
+
+@app.command()
+def run(
+    names: Annotated[list[str] | None, typer.Argument(help="Experiments, as `list` shows them.")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    guide: Annotated[bool, typer.Option("--guide", help="The guide's six, in under ten minutes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="The three quickest.")] = False,
+    operator: Annotated[str, typer.Option("--operator", help="Who runs it; written into the record.")] = "",
+    seed: Annotated[int, typer.Option("--seed", help="The same seed makes the same changes.")] = 1,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep databases and indexes to look at them.")] = False,
+    json: Json = False,
+    runs: Runs = RUNS,
+    database_url: DatabaseUrl = None,
+    elastic_url: ElasticUrl = None,
+    own_servers: Annotated[
+        bool, typer.Option("--own-servers", help="The given servers are mine: their settings may be changed.")
+    ] = False,
+    code: Annotated[
+        Path | None, typer.Option("--code", help="Start the daemons from this copy of the code.", exists=True)
+    ] = None,
+) -> None:
+    """Run experiments; each leaves a report. Ctrl-C restores everything first."""
+    chosen = _chosen(names or [], all_=all_, guide=guide, quick=quick)
+    place = code.resolve() if code else None
+    wishes = Wishes(runs, operator, seed, keep, database_url, elastic_url, own_servers, place)
+    session = Session(wishes)
+    exit_code = session.run(chosen)
+    if json:
+        print(jsonlib.dumps([_report(record) for record, _ in session.outcomes], indent=1))
+    else:
+        _tell(session)
+    raise typer.Exit(exit_code)
+
+
+def _chosen(names: list[str], *, all_: bool, guide: bool, quick: bool) -> list[Experiment]:
+    known = all_experiments()
+    if all_:
+        return list(known.values())
+    if guide:
+        return [one for one in known.values() if one.guide]
+    wanted = [*names, *(QUICKEST if quick else ())]
+    if not wanted:
+        raise UnknownLab("name experiments, or say --all, --guide or --quick; `python -m labs list` shows all")
+    return [find(name) for name in wanted]
+
+
+def _tell(session: Session) -> None:
+    for record, verdict in session.outcomes:
+        print(f"{verdict.word:<12} {record.name:<26} {record.seconds:5.0f} s  {record.folder / 'report.html'}")
+
+
+def _report(record: Record) -> object:
+    return jsonlib.loads((record.folder / "report.json").read_text(encoding="utf-8"))
+
+
+@app.command()
+def verify(folders: Annotated[list[Path], typer.Argument(help="Folders of runs.")]) -> None:
+    """Judge stored runs again from their raw data, without any server, and check that no file was changed."""
+    good = True
+    for folder in folders:
+        record = _record(folder)
+        before = jsonlib.loads((folder / "report.json").read_text(encoding="utf-8"))["verdict"]
+        changed = manifest.problems(folder)
+        now = judge(record, find(record.name)).word
+        same = now == before and not changed
+        good = good and same
+        print(f"{'same' if same else 'DIFFERENT':<10} {before} -> {now}  {folder}")
+        for problem in changed:
+            print(f"  {problem}")
+    raise typer.Exit(0 if good else 1)
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    to: Annotated[Path | None, typer.Option("--to", help="The archive; RUN.tar.gz if not given.")] = None,
+) -> None:
+    """Pack a run into one archive, its report written anew."""
+    record = _record(folder)
+    experiment = find(record.name)
+    report.write(record, experiment, judge(record, experiment))
+    archive = to or Path(f"{folder.name}.tar.gz")
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(folder, arcname=folder.name)
+    print(archive)
+
+
+@app.command()
+def index(runs: Runs = RUNS) -> None:
+    """Write the gallery over all runs."""
+    if not runs.is_dir():
+        raise LabError(f"there are no runs in {runs}")
+    print(gallery.write(runs))
+
+
+@app.command()
+def clean(
+    runs: Runs = RUNS,
+    reports: Annotated[bool, typer.Option("--reports", help="Also the folders of the runs.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    database_url: DatabaseUrl = None,
+    elastic_url: ElasticUrl = None,
+) -> None:
+    """Remove the databases and indexes that runs kept or left when they were killed; with --reports the runs too."""
+    if reports and not yes and not (sys.stdin.isatty() and typer.confirm(f"Remove all runs in {runs}?")):
+        raise UnknownLab("removing reports needs a yes, or --yes where nobody can be asked")
+    for line in cleaning.clean(runs, database_url, elastic_url, reports=reports):
+        print(line)
+
+
+def _record(folder: Path) -> Record:
+    if not (folder / "record.json").exists():
+        raise LabError(f"{folder} is no run: it has no record.json")
+    return Record(folder)
+
+
+def main() -> None:
+    try:
+        app(prog_name="python -m labs")
+    except LabError as error:
+        say(f"labs: {error}")
+        sys.exit(error.exit_code)

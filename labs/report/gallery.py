@@ -1,0 +1,75 @@
+"""Makes index.html over all runs of a folder: the newest first, each lab's history of recovery times, sparklines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from labs.report.chart import sparkline
+from labs.report.page import render
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One run as the gallery shows it."""
+
+    folder: str
+    report: dict[str, Any]
+    spark: str
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """All runs of one lab, the newest first; recovery times from the oldest to the newest."""
+
+    name: str
+    title: str
+    runs: list[Told]
+    recovery: str
+    last_seconds: float | None
+
+
+def write(runs: Path) -> Path:
+    labs = histories(runs)
+    words = [lab.runs[0].report["verdict"] for lab in labs]
+    page = runs / "index.html"
+    page.write_text(render("gallery.html", labs=labs, words=words), encoding="utf-8")
+    return page
+
+
+def histories(runs: Path) -> list[History]:
+    found: dict[str, list[Told]] = {}
+    for told in _runs(runs):
+        found.setdefault(told.report["experiment"], []).append(told)
+    return [_history(name, told) for name, told in sorted(found.items())]
+
+
+def _runs(runs: Path) -> Iterator[Told]:
+    """Newest first: a run's folder begins with its time. One that is half written is left out."""
+    for path in sorted(runs.glob("*/report.json"), reverse=True):
+        try:
+            report = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            continue
+        yield Told(path.parent.name, report, Markup(sparkline(_backlog(path.parent))))
+
+
+def _backlog(folder: Path) -> list[float]:
+    path = folder / "timeline.ndjson"
+    if not path.exists():
+        return []
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return [
+        float(sum(line["status"].get(s, 0) for s in ("pending", "processing"))) for line in lines if "status" in line
+    ]
+
+
+def _history(name: str, runs: list[Told]) -> History:
+    times = [run.report["recovery_seconds"] for run in reversed(runs)]
+    known = [float(seconds) for seconds in times if seconds is not None]
+    return History(name, runs[0].report["title"], runs, Markup(sparkline(known)), runs[0].report["recovery_seconds"])

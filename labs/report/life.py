@@ -1,0 +1,87 @@
+"""Tells the life of one event from a record: what happened to its row, its document and its neighbours, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from labs.checks import when
+from labs.record import Record
+
+STEPS = {
+    ("pending", "processing"): "claimed",
+    ("processing", "done"): "done",
+    ("processing", "failed"): "failed",
+    ("failed", "pending"): "replayed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    t: float
+    what: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    event: str
+    document: str
+    moments: list[Moment]
+    end: str
+    others: list[str]
+
+
+def life(record: Record, event: str) -> Life | None:
+    """None for an event that nobody knows: a phantom has no life to tell."""
+    entry = next((entry for entry in record.ledger if entry.id == event), None)
+    row = record.events.get(event)
+    if entry is None and row is None:
+        return None
+    document = entry.document if entry else f"{row['entity_type']}:{row['entity_id']}" if row else ""
+    began = float(record.about["began_at"])
+    moments = [_transition(step, began) for step in record.transitions if step["event_id"] == event]
+    if entry is not None:
+        told = f"{entry.op}, version {entry.version}"
+        moments.insert(0, Moment(entry.at - began, "committed", told))
+    attempts = [attempt for attempt in record.rows("attempts") if attempt["event_id"] == event]
+    moments += [Moment(when(a["at"]) - began, "refused", f"{a['reason']}: {a['error']}") for a in attempts]
+    return Life(
+        event,
+        document,
+        sorted(moments, key=lambda m: m.t),
+        _end(record, row, document),
+        _others(record, event, document),
+    )
+
+
+def _transition(step: dict[str, Any], began: float) -> Moment:
+    arrow = (step["old_status"], step["new_status"])
+    word = STEPS.get(arrow) or _back(step)
+    holder = step["new_owner"] or step["old_owner"] or "nobody"
+    told = f"by {holder} (backend {step['pid']}), attempt {step['attempts']}"
+    if arrow[0] == "processing" and step["lease_left"] is not None:
+        told += f", {step['lease_left']:.1f} s of the lease left"
+    if step["reason"] and arrow[1] != "processing":
+        told += f", {step['reason']}"
+    return Moment(when(step["at"]) - began, word, told)
+
+
+def _back(step: dict[str, Any]) -> str:
+    if step["attempts"] < step["old_attempts"]:
+        return "given back"
+    return "to be retried" if step["retries"] else "reclaimed"
+
+
+def _end(record: Record, row: dict[str, Any] | None, document: str) -> str:
+    found = record.documents.get(document)
+    doc = f"version {found['version']}" if found and found["found"] else "absent"
+    if row is None:
+        return f"The row is not in the table. The document is {doc}."
+    told = f"The row is {row['status']}, version {row['event_version']}, {row['attempts']} attempts"
+    return f"{told}{', ' + str(row['error']) if row['error'] else ''}. The document is {doc}."
+
+
+def _others(record: Record, event: str, document: str) -> list[str]:
+    same = [entry for entry in record.ledger if entry.document == document and entry.id != event]
+    return [f"{e.op} version {e.version}: {record.events.get(e.id, {}).get('status', 'missing')}" for e in same][:12]

@@ -1,0 +1,126 @@
+"""Reads the curves of a run out of its timeline: backlog, age, rates, pauses, who ran when. It draws nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from labs.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A stretch of time on a row; `style` says how it is drawn."""
+
+    began: float
+    ended: float
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    name: str
+    bars: list[Bar]
+    kind: str
+
+
+@dataclass(slots=True)
+class Series:
+    t: list[float] = field(default_factory=list)
+    phase: list[str] = field(default_factory=list)
+    pending: list[float] = field(default_factory=list)
+    processing: list[float] = field(default_factory=list)
+    oldest: list[float] = field(default_factory=list)
+    failed: list[float] = field(default_factory=list)
+    done_rate: list[float] = field(default_factory=list)
+    retry_rate: list[float] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+
+
+def series(record: Record) -> Series:
+    """Only looks that PostgreSQL answered make a point; a gap stays a gap in time."""
+    lines = [line for line in record.timeline if "status" in line]
+    found = Series()
+    for before, line in zip([lines[0], *lines] if lines else [], lines, strict=False):
+        status = line["status"]
+        seconds = max(line["t"] - before["t"], 0.2)
+        found.t.append(line["t"])
+        found.phase.append(line["phase"])
+        found.pending.append(status.get("pending", 0))
+        found.processing.append(status.get("processing", 0))
+        found.oldest.append(line["oldest"])
+        found.failed.append(status.get("failed", 0))
+        found.done_rate.append(max(0, status.get("done", 0) - before["status"].get("done", 0)) / seconds)
+        found.retry_rate.append(_growth(before, line, "outbox_retry_scheduled_total") / seconds)
+    found.rows = [*_daemons(record), *_pauses(record), *_alerts(record)]
+    return found
+
+
+def _growth(before: dict[str, Any], line: dict[str, Any], metric: str) -> float:
+    """Of a counter, over the daemons that were seen at both looks."""
+    grown = 0.0
+    for name in line["workers"]:
+        was, now = _page(before, name).get(metric), _page(line, name).get(metric)
+        if was is not None and now is not None:
+            grown += max(0.0, now - was)
+    return grown
+
+
+def _page(line: dict[str, Any], name: str) -> dict[str, float]:
+    worker = line["workers"].get(name) or {}
+    return dict(worker.get("m") or {})
+
+
+def _daemons(record: Record) -> list[Row]:
+    names = list(dict.fromkeys(name for line in record.timeline for name in line["workers"]))
+    return [Row(name, _stretches(record, partial(_life, name)), "daemon") for name in names]
+
+
+def _life(name: str, line: dict[str, Any]) -> str:
+    worker = line["workers"].get(name) or {}
+    if not worker.get("up"):
+        return ""
+    if worker.get("frozen"):
+        return "frozen"
+    return {"ready": "ready", "degraded": "degraded"}.get(worker.get("state", ""), "unready")
+
+
+def _pauses(record: Record) -> list[Row]:
+    pages = [_page(line, name) for line in record.timeline for name in line["workers"]]
+    gauges = sorted({metric for page in pages for metric in page if metric.startswith("outbox_paused{")})
+    rows = [
+        Row(_pause_name(metric), _stretches(record, partial(_is_on, metric)), "pause")
+        for metric in (*gauges, "outbox_braked_fingerprints")
+    ]
+    return [row for row in rows if row.bars]
+
+
+def _is_on(metric: str, line: dict[str, Any]) -> str:
+    return "on" if any(_page(line, name).get(metric) for name in line["workers"]) else ""
+
+
+def _pause_name(metric: str) -> str:
+    return "brake" if "braked" in metric else f"paused: {metric.split('cause=')[1].rstrip('}')}"
+
+
+def _alerts(record: Record) -> list[Row]:
+    spans = record.about["alerts"]["spans"].items()
+    rows = [Row(name, [Bar(a, max(b, a + 0.3), state) for a, b, state in found], "alert") for name, found in spans]
+    rang = [row for row in rows if any(bar.style == "firing" for bar in row.bars)]
+    return sorted(rang, key=lambda row: row.bars[0].began)
+
+
+def _stretches(record: Record, style: Callable[[dict[str, Any]], str]) -> list[Bar]:
+    """Neighbouring looks of one style are one bar."""
+    bars: list[Bar] = []
+    lines = record.timeline
+    for line, after in zip(lines, [*lines[1:], None], strict=True):
+        now = style(line)
+        ended = after["t"] if after else line["t"] + 0.5
+        if now and bars and bars[-1].style == now and abs(bars[-1].ended - line["t"]) < 0.01:
+            bars[-1] = Bar(bars[-1].began, ended, now)
+        elif now:
+            bars.append(Bar(line["t"], ended, now))
+    return bars
