@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg
@@ -115,11 +117,31 @@ def daemons(
                 processes.append(subprocess.Popen(command, env=environ, stdout=log, stderr=log))
             yield Daemons(url, processes)
         finally:
-            for process in processes:
-                process.terminate()
-            for process in processes:
-                try:
-                    process.wait(40)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+            stop(*processes)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def stop(*processes: subprocess.Popen[Any]) -> None:
+    """All are told before any is waited for: their grace runs side by side."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(40)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def stopped(process: subprocess.Popen[Any]) -> Iterator[None]:
+    """Whatever happens, this process ends."""
+    try:
+        yield
+    finally:
+        stop(process)

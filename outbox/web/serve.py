@@ -36,6 +36,8 @@ def listen(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         made = socket.socket(family, socket.SOCK_STREAM)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Head and body of an answer are two writes: with Nagle's waiting, every page took 40 ms more.
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made.bind((host, port))
         made.listen(128)
     except OSError as error:

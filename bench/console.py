@@ -1,0 +1,139 @@
+"""console: p95 of every page and API call that reads, over five million rows. It measures the console's own process."""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlencode
+
+import psycopg
+import urllib3
+
+from bench.console_rows import FINGERPRINTS, fill_rows
+from bench.percentiles import percentile
+from bench.result import Bar, Result, progress
+from bench.stack import Stack
+from bench.worker import free_port, stopped
+from outbox.web.routes import API, API_PREFIX, PAGES
+
+P95 = Bar("p95 of the slowest page or call, ms", 300.0, 100.0, most=True)
+LOG = Path("build/bench/console.log")
+LIMIT_SECONDS, START_SECONDS = 10.0, 60.0
+# What people ask these doors for, beside the door as it is. A door that is not here is asked as it is.
+ASKED: dict[str, tuple[dict[str, str], ...]] = {
+    "/ops/queue/failures/list": ({}, {"fingerprint": FINGERPRINTS[0]}, {"type": "article"}),
+    "/ops/queue/events": ({}, {"status": "done"}, {"type": "article", "status": "failed"}),
+    "/ops/queue/replay": ({}, {"fingerprint": FINGERPRINTS[0]}),
+    "/api/v1/events": ({}, {"status": "done", "limit": "500"}, {"entity_type": "article"}),
+    "/api/v1/failed": ({}, {"fingerprint": FINGERPRINTS[0]}, {"limit": "500"}),
+    "/api/v1/failed/groups": ({}, {"entity_type": "article"}),
+    "/api/v1/failed/preview": ({}, {"fingerprint": FINGERPRINTS[0]}, {"page": "100"}),
+}
+
+
+def run(
+    stack: Stack,
+    *,
+    smoke: bool = False,
+    rounds: int = 30,
+    done: int = 4_900_000,
+    failed: int = 50_000,
+    pending: int = 50_000,
+) -> Result:
+    done, failed, pending, rounds = (3_000, 400, 100, 2) if smoke else (done, failed, pending, rounds)
+    result = Result("console", smoke)
+    result.settings = {"done": done, "failed": failed, "groups": len(FINGERPRINTS), "open": pending, "calls": rounds}
+    with stack.database() as url, stack.index() as index:
+        stack.fresh_index(index)
+        fill_rows(url, done, failed, pending)
+        with _console(url, stack.elastic_url, index) as address:
+            _replay(address, 20 if smoke else 1_000)
+            took = _walk(address, _paths(url), rounds)
+    for path, seconds in sorted(took.items(), key=lambda found: -percentile(found[1], 0.95)):
+        result.add(path, "ms p95", percentile(seconds, 0.95) * 1000)
+    result.add("p50 of all calls", "ms", statistics.median([s for each in took.values() for s in each]) * 1000)
+    result.judge(P95, max(percentile(seconds, 0.95) for seconds in took.values()) * 1000)
+    return result
+
+
+@contextmanager
+def _console(url: str, elastic_url: str, index: str) -> Iterator[str]:
+    """`outbox console` as people run it, on a free port."""
+    LOG.parent.mkdir(parents=True, exist_ok=True)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OUTBOX_", "ELASTIC_", "DATABASE_URL"))}
+    port = str(free_port())
+    told = {"DATABASE_URL": url, "ELASTIC_URL": elastic_url, "ELASTIC_INDEX": index, "OUTBOX_CONSOLE_PORT": port}
+    command = [sys.executable, "-m", "outbox", "console"]
+    with LOG.open("wb") as log:
+        process = subprocess.Popen(command, env={**kept, **told}, stdout=log, stderr=log)
+        with stopped(process):
+            yield _answers(process, f"http://127.0.0.1:{port}")
+
+
+def _answers(process: subprocess.Popen[bytes], address: str) -> str:
+    ends = time.monotonic() + START_SECONDS
+    while time.monotonic() < ends and process.poll() is None:
+        try:
+            urllib3.request("GET", f"{address}/healthz", timeout=2, retries=False)
+        except urllib3.exceptions.HTTPError:
+            time.sleep(0.1)
+        else:
+            return address
+    raise RuntimeError(f"the console does not answer; see {LOG}")
+
+
+def _replay(address: str, events: int) -> None:
+    """One replay through the API: its page, its audit rows, its items are there to be looked at."""
+    body = {"by": "bench", "reason": "so that there is one", "limit": events, "rate": 100_000}
+    reply = urllib3.request("POST", f"{address}{API_PREFIX}/failed/replay", json=body, timeout=60)
+    if reply.status != 202:
+        raise RuntimeError(f"no replay: {reply.status} {reply.data[:300]!r}")
+
+
+STATES = {"failed": "failed_at is not null", "done": "status = 'done'"}
+
+
+def _paths(url: str) -> dict[str, str]:
+    """Label -> path of every door of the route table that is opened by GET, with ids of rows that are there."""
+    doors = [door.path for door in PAGES if door.method == "GET"]
+    doors += [f"{API_PREFIX}{door.path}" for door in API if door.method == "GET"]
+    with psycopg.connect(url, autocommit=True) as connection:
+        events = {
+            state: _one(connection, f"select id from search_outbox_events where {where} limit 1")
+            for state, where in STATES.items()
+        }
+        replays = {"replayed": _one(connection, "select id from search_outbox_replays limit 1")}
+    paths = {}
+    for door in doors:
+        for word, id in (replays if "/replays/" in door else events).items() if "{id}" in door else [("", "")]:
+            for query in ASKED.get(door, ({},)):
+                more = f"?{urlencode(query)}" if query else ""
+                paths[f"{door}{more} {word}".strip()] = door.replace("{id}", id) + more
+    return paths
+
+
+def _one(connection: psycopg.Connection, query: str) -> str:
+    row = connection.execute(query.encode()).fetchone()
+    if row is None:
+        raise RuntimeError(f"nothing there: {query}")
+    return str(row[0])
+
+
+def _walk(address: str, paths: dict[str, str], rounds: int) -> dict[str, list[float]]:
+    """The whole table again and again: between two calls of one page its cached look grows old, as with real people."""
+    pool = urllib3.PoolManager(num_pools=1, maxsize=1)
+    took: dict[str, list[float]] = {name: [] for name in paths}
+    for number in range(rounds + 1):
+        progress(f"walk {number} of {rounds} over {len(paths)} pages and calls")
+        for name, path in paths.items():
+            started = time.monotonic()
+            reply = pool.request("GET", f"{address}{path}", redirect=False, timeout=LIMIT_SECONDS, retries=False)
+            if reply.status >= 400:
+                raise RuntimeError(f"{path}: {reply.status} {reply.data[:300]!r}")
+            if number:  # the first walk warms
+                took[name].append(time.monotonic() - started)
+    return took
