@@ -22,7 +22,10 @@ HERE: Final = Path(__file__).parent
 STATIC: Final = HERE / "static"
 _TIME: Final = Markup('<time datetime="{iso}" title="{iso}">{clock}<span class="muted"> UTC · {ago}</span></time>')
 _BACKTICKS: Final = re.compile(r"`([^`\n]{1,200})`")
-_SHORT: Final = Markup('<time datetime="{iso}" title="{clock} UTC">{ago}</time>')
+_SHORT: Final = Markup(
+    '<time datetime="{iso}" title="{clock} UTC">{ago}<span class="abs"> {short}<span class="zone"> UTC</span></span>'
+    "</time>"
+)
 
 
 @pass_context
@@ -35,10 +38,13 @@ def when(context: Context, at: datetime | None) -> Markup | str:
 
 @pass_context
 def ago(context: Context, at: datetime | None) -> Markup | str:
-    """The relative time; the exact one under the pointer."""
+    """The relative time; in a table the one in UTC stands under it, elsewhere under the pointer."""
     if at is None:
         return "-"
-    return _SHORT.format(iso=words.iso(at), clock=words.clock(at), ago=words.ago(at, context["now"]))
+    now = context["now"]
+    return _SHORT.format(
+        iso=words.iso(at), clock=words.clock(at), ago=words.ago(at, now), short=words.short_clock(at, now)
+    )
 
 
 @pass_context

@@ -86,7 +86,8 @@ def _type_row(name: str, counts: TypeCounts, pulse: Pulse) -> TypeRow:
         counts.oldest_age_seconds,
         pulse.rate,
         waiting / pulse.rate if waiting and pulse.rate else None,
-        charts.spark(pulse.minutes),
+        # The minute that still runs would look like a fall.
+        charts.spark(pulse.minutes[:-1]),
         pulse.last_hour,
     )
 

@@ -41,6 +41,12 @@ def clock(when: datetime) -> str:
     return when.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def short_clock(when: datetime, now: datetime) -> str:
+    """As short as it can be told: the time of today, else the day as well."""
+    at, today = when.astimezone(UTC), now.astimezone(UTC)
+    return at.strftime("%H:%M:%S") if at.date() == today.date() else at.strftime("%d %b %H:%M")
+
+
 def count(number: float | None, *, capped: bool = False) -> str:
     """12,345 and, where counting stopped, 10,000+."""
     if number is None:
