@@ -1,0 +1,66 @@
+"""The shapes of the API's answers, for its document alone: answers are written by us, byte for byte."""
+
+from outbox.web.api.answers.acts import (
+    AuditList,
+    AuditPruned,
+    AuditRow,
+    Delivery,
+    DeliveryList,
+    Pause,
+    Redelivered,
+    Resumed,
+)
+from outbox.web.api.answers.events import Attempt, Discarded, Event, EventDetail, EventList, OwnAct, Related, Requested
+from outbox.web.api.answers.failures import (
+    FailedEvent,
+    FailedStats,
+    Flushed,
+    Group,
+    GroupList,
+    HourOfFailures,
+    HourOfWork,
+    Plan,
+    Preview,
+    Sample,
+    Stats,
+)
+from outbox.web.api.answers.queue import Ops, Queue, TypeCounts, Worker
+from outbox.web.api.answers.replays import Replay, ReplayDetail, ReplayItem, ReplayList
+
+__all__ = [
+    "Attempt",
+    "AuditList",
+    "AuditPruned",
+    "AuditRow",
+    "Delivery",
+    "DeliveryList",
+    "Discarded",
+    "Event",
+    "EventDetail",
+    "EventList",
+    "FailedEvent",
+    "FailedStats",
+    "Flushed",
+    "Group",
+    "GroupList",
+    "HourOfFailures",
+    "HourOfWork",
+    "Ops",
+    "OwnAct",
+    "Pause",
+    "Plan",
+    "Preview",
+    "Queue",
+    "Redelivered",
+    "Related",
+    "Replay",
+    "ReplayDetail",
+    "ReplayItem",
+    "ReplayList",
+    "Requested",
+    "Resumed",
+    "Sample",
+    "Stats",
+    "TypeCounts",
+    "Worker",
+]
