@@ -1,13 +1,20 @@
 """A new index under live writes, with real daemons, a reader at the alias, and kill -9 wherever it hurts."""
 
 import json
+import os
+import random
+import signal
+import time
 from pathlib import Path
 
+import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
 from tests.fixtures.bustle import NEW_MAPPING, Shop, bustling, open_shop
-from tests.fixtures.processes import StartProcess
+from tests.fixtures.commands import Outbox
+from tests.fixtures.processes import RunningProcess, StartProcess
+from tests.fixtures.waiting import eventually
 
 SIZE = 5_000
 RATE = 50.0
@@ -54,3 +61,119 @@ def test_a_rebuild_under_live_writes_is_seen_by_nobody_and_loses_nothing(shop: S
     assert shop.value("select count(*) from search_outbox_events where status = 'failed'") == 0
     entry = "select count(*) from search_outbox_audit where action = 'REBUILD_SWAPPED' and actor = 'alice'"
     assert shop.value(entry) == 1
+
+
+# kill -9
+
+STEPS = ("created", "mirroring", "backfilling", "verifying", "swapping")
+TIMES = 10 if os.environ.get("OUTBOX_TEST_SLOW") else 1
+
+
+def kill_at(shop: Shop, rebuild: RunningProcess, step: str) -> None:
+    """As soon as the row says so, or a random moment later: a step is longer than one call."""
+    rebuild.wait_until(lambda: shop.step() == step, f"step {step}", within=120)
+    time.sleep(random.uniform(0, 0.3))
+    rebuild.kill()
+
+
+@pytest.mark.slow
+def test_kill_9_at_each_step_ends_right(shop: Shop, mapping: str) -> None:
+    """The rebuild dies in every step in turn, and is resumed; changes and searches go on all the time."""
+    with bustling(shop, RATE) as (changes, reader):
+        for number, step in enumerate(STEPS * TIMES, 2):
+            rebuild = shop.start_rebuild("--mapping", mapping, "--yes", "--rate", "3000")
+            kill_at(shop, rebuild, step)
+            resumed = shop.outbox("rebuild", "--resume", "--yes", "--rate", "0")
+            assert resumed.code == 0, (step, resumed)
+            assert shop.behind() == [f"{shop.alias}-v{number}"]
+            finished = shop.outbox("rebuild", "--finish", "--yes")
+            assert finished.code == 0, finished
+    assert reader.errors == []
+    assert reader.least >= SIZE
+    shop.caught_up()
+    verified = shop.outbox("verify", "--rate", "0")
+    assert verified.code == 0, verified
+    assert len(set(shop.counts())) == 1
+    assert changes.made > 0
+
+
+@pytest.mark.slow
+def test_kill_9_of_a_worker_during_a_rebuild_ends_right(shop: Shop, mapping: str) -> None:
+    """Its batches are taken back, its successor reads the second target before its first write."""
+    with bustling(shop, RATE):
+        rebuild = shop.start_rebuild("--mapping", mapping, "--yes", "--rate", "1000")
+        rebuild.wait_until(lambda: shop.step() == "backfilling", "the copying", within=120)
+        shop.daemons[0].kill()
+        shop.start_daemon()
+        assert rebuild.wait(300) == 0, rebuild.output
+    shop.caught_up()
+    verified = shop.outbox("verify", "--rate", "0")
+    assert verified.code == 0, verified
+
+
+def test_a_worker_that_was_stopped_for_a_while_asks_before_it_writes(
+    database: str, elastic_url: str, absent_index: str, es: Elasticsearch, start_process: StartProcess, mapping: str
+) -> None:
+    """SIGSTOP: the rebuild does not wait for it; when it wakes up, its next claim goes to both indexes all the same."""
+    shop = open_shop(database, elastic_url, absent_index, es, start_process, 200, daemons=0)
+    worker = shop.start_daemon()
+    shop.caught_up()
+    worker.signal(signal.SIGSTOP)
+    silent = "select extract(epoch from clock_timestamp() - heartbeat_at) > 6 from search_outbox_workers"
+    eventually(lambda: shop.value(silent), within=30, what="a silent worker")
+    ready = shop.outbox("rebuild", "--mapping", mapping, "--rate", "0")
+    assert ready.code == 3, ready
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("update articles set title = 'after', version = version + 1 where id = '7'")
+        connection.execute(
+            "insert into search_outbox_events (entity_type, entity_id, op) values ('article', '7', 'upsert')"
+        )
+    worker.signal(signal.SIGCONT)
+    shop.caught_up()
+    assert es.get(index=f"{shop.alias}-v2", id="article:7")["_source"]["title"] == "after"
+
+
+# As people call it
+
+
+def test_a_rebuild_is_left_ready_where_nobody_can_be_asked(
+    database: str, elastic_url: str, absent_index: str, es: Elasticsearch, start_process: StartProcess, mapping: str
+) -> None:
+    shop = open_shop(database, elastic_url, absent_index, es, start_process, 50, daemons=1)
+    none = shop.outbox("rebuild", "--status")
+    assert (none.code, none.out) == (0, "There has never been a rebuild here.\n")
+    ready = shop.outbox("rebuild", "--mapping", mapping)
+    assert ready.code == 3, ready
+    assert "--swap" in ready.out + ready.err
+    assert shop.behind() == [f"{shop.alias}-v1"]
+    told = shop.outbox("rebuild", "--status", "--json")
+    assert (told.json["step"], told.json["status"], told.json["held"]) == ("ready", "running", None)
+    assert shop.outbox("rebuild", "--swap").code == 2, "off a terminal a swap needs --yes"
+    assert shop.outbox("rebuild", "--mapping", mapping).code == 1, "only one at a time"
+    assert shop.outbox("rebuild", "--rollback", "--yes").code == 1
+    assert shop.outbox("rebuild", "--swap", "--yes").code == 0
+    assert shop.behind() == [f"{shop.alias}-v2"]
+    assert "swapped" in shop.outbox("rebuild", "--status").out
+    assert shop.outbox("rebuild", "--finish", "--yes").code == 0
+    assert list(es.indices.get(index=f"{shop.alias}-v*")) == [f"{shop.alias}-v2"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("{", "cannot be read as JSON"), ("[]", "no JSON object"), ('{"mappings": {}, "aliases": {}}', "aliases")],
+)
+def test_a_mapping_file_that_cannot_be_meant_is_a_usage_error(
+    outbox: Outbox, tmp_path: Path, content: str, words: str
+) -> None:
+    file = tmp_path / "mapping.json"
+    file.write_text(content)
+    refused = outbox("rebuild", "--mapping", str(file), "--yes")
+    assert refused.code == 2, refused
+    assert words in refused.err
+    assert refused.out == ""
+
+
+def test_wishes_that_exclude_each_other_are_a_usage_error(outbox: Outbox) -> None:
+    assert outbox("rebuild", "--swap", "--cancel").code == 2
+    assert outbox("rebuild", "--mapping", "x", "--resume").code == 2
+    assert outbox("rebuild", "--status", "--resume").code == 2
