@@ -15,6 +15,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 CHUNK = 65_536
+METHODS = (b"POST ", b"GET ", b"PUT ", b"HEAD ", b"DELETE ")
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER of zero seconds: close sends RST, as a broken machine would
 
 
@@ -234,6 +235,8 @@ class _Link:
             if proxy.fault.lose and proxy.fault.lose in data:
                 self._lose_next = proxy.loses()
             self._fresh_request = True
+            # Nobody sends the next request before the answer to this one: a request starts where a read does.
+            proxy.counts["requests"] += data.startswith(METHODS)
             proxy.counts["bytes_up"] += len(data)
             self._server.sendall(data)
         self._finish(self._server)

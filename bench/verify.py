@@ -1,0 +1,136 @@
+"""verify: drain rate beside a running `outbox verify` of a million documents against without; and what it holds."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import psutil
+import psycopg
+
+from bench.load import bulk_bodies, document_sql, fill
+from bench.raw import send
+from bench.result import Bar, Result, progress
+from bench.stack import Stack
+from bench.worker import Daemons, daemons, stopped
+
+RATE = Bar("drain rate beside verify / without", 0.80, 0.95)
+MEMORY = Bar("verify: largest size / after a fifth", 1.10, 1.05, most=True)
+LOG = Path("build/bench/verify.log")
+
+
+def run(
+    stack: Stack, *, smoke: bool = False, rounds: int = 3, documents: int = 1_000_000, events: int = 100_000
+) -> Result:
+    """The drained events are of another type, so that the million stays as it is."""
+    documents, events, rounds = (2_000, 500, 1) if smoke else (documents, events, rounds)
+    result = Result("verify", smoke)
+    result.settings = {"documents": documents, "events": events, "document_bytes": 500, "verify rate": "its default"}
+    with stack.database(by_entity=True) as url, stack.index() as index:
+        stack.fresh_index(index)
+        _prepare(stack, url, index, documents)
+        with daemons(url, stack.elastic_url, index) as running:
+            for side in ("without", "beside") * rounds:
+                running.pause()
+                _add(url, events)
+                progress(f"{side}: {events:,} events")
+                with _verifying(stack, url, index, smoke) if side == "beside" else nullcontext():
+                    result.add(f"drain, {side} verify", "events/s", _drain(running, url, events))
+        _whole(stack, url, index, documents, result)
+    result.judge(RATE, result.median("drain, beside verify") / result.median("drain, without verify"))
+    return result
+
+
+def _prepare(stack: Stack, url: str, index: str, documents: int) -> None:
+    """Done events and, by raw `_bulk`, exactly the documents that they would have made."""
+    progress(f"{documents:,} documents on both sides")
+    fill(url, documents, 500)
+    for portion in _portions(bulk_bodies(url, 1_000), 100):
+        send(stack.elastic_url, index, portion, 2)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("update search_outbox_events set status = 'done', attempts = 1, processed_at = now()")
+        connection.execute("vacuum analyze search_outbox_events")
+    stack.client().indices.refresh(index=index)
+
+
+def _portions(bodies: Iterator[bytes], most: int) -> Iterator[list[bytes]]:
+    portion: list[bytes] = []
+    for body in bodies:
+        portion.append(body)
+        if len(portion) == most:
+            yield portion
+            portion = []
+    if portion:
+        yield portion
+
+
+def _add(url: str, events: int) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("delete from search_outbox_events where entity_type = 'note'")
+        connection.execute("vacuum analyze search_outbox_events")
+        connection.execute(
+            "insert into search_outbox_events (entity_type, entity_id, op, payload)"
+            f" select 'note', g::text, 'upsert', {document_sql(500)} from generate_series(1, %s) g".encode(),
+            [events],
+        )
+        connection.execute("checkpoint")
+
+
+def _drain(running: Daemons, url: str, events: int) -> float:
+    """`wait_done` counts what was attempted by a daemon; the million was not."""
+    running.resume()
+    return events / running.wait_done(events)
+
+
+def _command(*more: str) -> list[str]:
+    return [sys.executable, "-m", "outbox", "verify", "--type", "article", "--json", *more]
+
+
+def _start(stack: Stack, url: str, index: str, *more: str) -> subprocess.Popen[bytes]:
+    LOG.parent.mkdir(parents=True, exist_ok=True)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OUTBOX_", "ELASTIC_", "DATABASE_URL"))}
+    told = {"DATABASE_URL": url, "ELASTIC_URL": stack.elastic_url, "ELASTIC_INDEX": index}
+    with LOG.open("ab") as log:
+        return subprocess.Popen(_command(*more), env={**kept, **told}, stdout=log, stderr=log)
+
+
+@contextmanager
+def _verifying(stack: Stack, url: str, index: str, smoke: bool) -> Iterator[None]:
+    """From its first page on; a verify that ended before the drain did would have measured nothing."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute("select coalesce(max(id), 0) from search_outbox_verifications").fetchone()
+        process = _start(stack, url, index)
+        with stopped(process):
+            ends = time.monotonic() + 60
+            while not connection.execute(
+                "select from search_outbox_verifications where id > %s and compared > 0", row
+            ).fetchone():
+                if process.poll() not in (None, 0) or time.monotonic() > ends:
+                    raise RuntimeError(f"verify does not run; see {LOG}")
+                time.sleep(0.02)
+            yield
+            if process.poll() is not None and not smoke:
+                raise RuntimeError(f"verify ended ({process.returncode}) before the drain did; see {LOG}")
+
+
+def _whole(stack: Stack, url: str, index: str, documents: int, result: Result) -> None:
+    """All of it, as fast as it goes: how long, and whether its size grows with what it has compared."""
+    progress(f"one verify of {documents:,} documents, unthrottled")
+    started = time.monotonic()
+    process = _start(stack, url, index, "--rate", "0")
+    sizes: list[int] = []
+    with stopped(process):
+        while process.poll() is None and time.monotonic() < started + 3600:
+            sizes.append(psutil.Process(process.pid).memory_info().rss)
+            time.sleep(0.05)
+    took = time.monotonic() - started
+    if process.returncode != 0:
+        raise RuntimeError(f"verify found drift or failed ({process.returncode}); see {LOG}")
+    early = max(sizes[: max(1, len(sizes) // 5)])
+    result.add("verify as fast as it goes", "documents/s", documents / took)
+    result.add("verify: size after a fifth", "MB", early / 1e6)
+    result.add("verify: largest size", "MB", max(sizes) / 1e6)
+    result.judge(MEMORY, max(sizes) / early)
