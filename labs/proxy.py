@@ -1,9 +1,10 @@
-"""Owns a TCP proxy that can be cut, stalled, slowed, made to lose replies or to deliver late. It knows no protocol."""
+"""Owns a TCP proxy that can be cut, stalled, slowed, made to lose replies or to deliver late; it parses no protocol."""
 
 from __future__ import annotations
 
 import contextlib
 import random
+import re
 import socket
 import struct
 import threading
@@ -15,6 +16,8 @@ from typing import Self
 from urllib.parse import urlsplit
 
 CHUNK = 65_536
+LENGTH = re.compile(rb"(?:PUT|POST) \S*/_bulk\S* HTTP.*?\r\ncontent-length: (\d+)", re.IGNORECASE | re.DOTALL)
+TOO_LARGE = b"HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 METHODS = (b"POST ", b"GET ", b"PUT ", b"HEAD ", b"DELETE ")
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER of zero seconds: close sends RST, as a broken machine would
 
@@ -28,6 +31,8 @@ class Fault:
     bytes_a_second: float = 0.0  # of a reply; 0 = no limit
     lose: bytes = b""  # replies to requests that contain this are taken from the server and thrown away
     lose_share: float = 1.0
+    lose_most: float = float("inf")  # so many in all
+    most_body_bytes: int = 0  # a bulk request that says it is larger gets 413, as from a gateway; 0 = no limit
     hold: bytes = b""  # requests that contain this are put aside
 
 
@@ -104,9 +109,13 @@ class Proxy:
     def slow(self, delay_seconds: float, bytes_a_second: float = 0.0) -> None:
         self._become(Fault(delay_seconds=delay_seconds, bytes_a_second=bytes_a_second))
 
-    def lose_replies(self, to: bytes, share: float = 1.0) -> None:
+    def lose_replies(self, to: bytes, share: float = 1.0, most: float = float("inf")) -> None:
         """The server does what it was asked; the answer never arrives and the connection breaks."""
-        self._become(Fault(lose=to, lose_share=share))
+        self.counts["replies_lost"] = 0
+        self._become(Fault(lose=to, lose_share=share, lose_most=most))
+
+    def refuse_bodies_over(self, most_bytes: int) -> None:
+        self._become(Fault(most_body_bytes=most_bytes))
 
     def hold(self, requests: bytes) -> None:
         """Such requests are put aside until `release`; what else comes, and what comes after `let_pass`, passes."""
@@ -187,8 +196,16 @@ class Proxy:
             while not self._released and not self._ended:
                 self._changed.wait(0.5)
 
-    def loses(self) -> bool:
-        return bool(self.fault.lose) and self._dice.random() < self.fault.lose_share
+    def loses(self, request: bytes) -> bool:
+        fault = self.fault
+        if not fault.lose or fault.lose not in request or self.counts["replies_lost"] >= fault.lose_most:
+            return False
+        return self._dice.random() < fault.lose_share
+
+    def refuses(self, request: bytes) -> bool:
+        most = self.fault.most_body_bytes
+        found = LENGTH.match(request[:2_000]) if most else None
+        return found is not None and int(found[1]) > most
 
 
 class _Link:
@@ -232,8 +249,12 @@ class _Link:
                 proxy.counts["held"] += 1
                 proxy.wait_for_release()
             proxy.wait_while_stalled()
-            if proxy.fault.lose and proxy.fault.lose in data:
-                self._lose_next = proxy.loses()
+            if proxy.refuses(data):
+                proxy.counts["refused_bodies"] += 1
+                self._client.sendall(TOO_LARGE)
+                self.reset()
+                return
+            self._lose_next = self._lose_next or proxy.loses(data)
             self._fresh_request = True
             # Nobody sends the next request before the answer to this one: a request starts where a read does.
             proxy.counts["requests"] += data.startswith(METHODS)

@@ -41,14 +41,16 @@ class Servers:
 
     def __enter__(self) -> Self:
         if not all(self.given):
-            self._say(
-                "starting PostgreSQL and Elasticsearch (half a minute; the very first time fetches Elasticsearch)"
-            )
+            self._say("starting PostgreSQL and Elasticsearch: half a minute, the first time some more")
         try:
             self._stack.start()
         except OutboxError as error:
             raise StackUnusable(error.message) from error
-        self._reach()
+        try:
+            self._reach()
+        except BaseException:
+            self._stack.stop()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -251,7 +251,7 @@ def test_a_thousand_documents_with_three_bad_ones_997_are_done(bench: Bench) -> 
     long_id = bench.queue.produce("x" * 505)
     large = bench.queue.produce("large", payload=json.dumps({"s": "y" * 10_000_000}))
     with proxy_to(bench.url) as (proxy, url), elastic_sink(url) as sink:
-        proxy.most_body_bytes = 9_000_000
+        proxy.refuse_bodies_over(9_000_000)
         bench.worker.projector.sink = sink
         bench.worker.run(1_000)
     assert bench.queue.counts() == {"done": 997, "failed": 3}

@@ -127,11 +127,29 @@ def test_a_lost_reply_was_applied_by_the_server(proxy: Proxy, echo: Echo) -> Non
     assert proxy.counts["replies_lost"] == 1
 
 
+def test_only_so_many_replies_are_lost_as_was_asked(proxy: Proxy) -> None:
+    proxy.lose_replies(b"_bulk", most=1)
+    with connect(proxy) as connection, pytest.raises(ConnectionResetError):
+        ask(connection, b"PUT /x/_bulk")
+    with connect(proxy) as connection:
+        assert ask(connection, b"PUT /x/_bulk") == b"PUT /x/_bulk"
+
+
+def test_a_body_over_the_limit_is_refused_as_a_gateway_would(proxy: Proxy, echo: Echo) -> None:
+    proxy.refuse_bodies_over(100)
+    with connect(proxy) as connection:
+        assert b" 413 " in ask(connection, b"PUT /x/_bulk HTTP/1.1\r\ncontent-length: 101\r\n\r\n")
+    assert echo.seen == []
+
+
 def test_a_held_request_arrives_although_its_sender_is_gone(proxy: Proxy, echo: Echo) -> None:
     proxy.hold(b"_bulk")
     with connect(proxy) as connection:
         connection.sendall(b"PUT /x/_bulk")
         eventually(lambda: proxy.counts["held"] == 1)
-    assert echo.seen == []
-    proxy.heal()
-    eventually(lambda: echo.seen == [b"PUT /x/_bulk"])
+    proxy.let_pass()
+    with connect(proxy) as connection:
+        assert ask(connection, b"GET /") == b"GET /"
+    assert echo.seen == [b"GET /"]
+    proxy.release()
+    eventually(lambda: echo.seen == [b"GET /", b"PUT /x/_bulk"])
