@@ -1,0 +1,73 @@
+"""Every experiment is whole: its words, its alerts, its runbook; and the product knows nothing of labs."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from labs.commands import QUICKEST
+from labs.errors import UnknownLab
+from labs.experiment import Experiment, all_experiments, find
+from outbox.config.settings import VARIABLES
+
+ROOT = Path(__file__).parents[3]
+ALL = all_experiments()
+GUIDE = ["stuck_reclaim", "es_down_connect", "bad_op", "max_attempts", "replay_audit", "daemon_runtime"]
+OTHERS = [
+    "es_429_storm",
+    "es_slow",
+    "es_write_block",
+    "es_bulk_partial",
+    "es_reply_lost",
+    "es_wrong_key",
+    "index_missing",
+    "mapping_conflict_brake",
+    "poison_document",
+    "delete_then_late_upsert",
+    "out_of_order_versions",
+    "db_restart",
+    "db_connections_cut",
+    "db_claim_contention",
+    "two_workers_one_paused",
+    "clock_skew",
+    "replay_during_outage",
+    "webhook_receiver_down",
+    "long_snapshot_held",
+]
+
+
+def test_all_are_there_the_guides_six_first_and_in_its_order() -> None:
+    assert list(ALL)[:6] == GUIDE
+    assert sorted(ALL) == sorted(GUIDE + OTHERS)
+
+
+@pytest.mark.parametrize("one", ALL.values(), ids=list(ALL))
+def test_an_experiment_says_everything_a_reader_needs(one: Experiment) -> None:
+    assert len(one.story) > 40
+    assert len(one.hypothesis) > 60
+    assert one.title[0].isupper()
+    assert not one.title.endswith(".")
+    assert len(one.invariants) >= 11
+    assert (ROOT / one.runbook).exists(), one.runbook
+    assert one.settings.keys() <= VARIABLES.keys()
+
+
+def test_expected_alerts_are_alerts_that_are_shipped() -> None:
+    rules = yaml.safe_load((ROOT / "deploy/prometheus/rules/alerts.yml").read_text())
+    known = {rule["alert"] for group in rules["groups"] for rule in group["rules"]}
+    assert {name for one in ALL.values() for name in one.expected_alerts} <= known
+
+
+def test_an_unknown_name_gets_a_suggestion() -> None:
+    with pytest.raises(UnknownLab, match="did you mean bad_op"):
+        find("bad_opp")
+
+
+def test_the_quickest_are_experiments() -> None:
+    assert set(QUICKEST) <= ALL.keys()
+
+
+def test_nothing_in_the_product_knows_that_labs_exist() -> None:
+    knows = [path for path in (ROOT / "outbox").rglob("*.py") if re.search(r"\b(import|from) labs\b", path.read_text())]
+    assert knows == []

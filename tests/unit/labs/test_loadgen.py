@@ -1,0 +1,37 @@
+"""The guide's variables: their defaults, and what is said about values that cannot be used."""
+
+import pytest
+
+from labs.loadgen import Unusable, database_url, load_from
+from labs.producing import Load
+
+
+def test_the_defaults_are_the_guides_values() -> None:
+    assert load_from({}) == Load("create", total=3000, content_bytes=200, rate=100.0, concurrency=20)
+
+
+def test_every_variable_is_read() -> None:
+    given = {
+        "LOADGEN_SCENARIO": "hot-key",
+        "TOTAL_OPS": "10",
+        "CONTENT_BYTES": "64",
+        "RATE_PER_SEC": "5",
+        "CONCURRENCY": "2",
+        "API_BASE": "http://localhost:30011",
+    }
+    assert load_from(given) == Load("hot-key", total=10, content_bytes=64, rate=5.0, concurrency=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("LOADGEN_SCENARIO", "destroy"), ("TOTAL_OPS", "many"), ("TOTAL_OPS", "0"), ("RATE_PER_SEC", "-1")],
+)
+def test_a_value_that_cannot_be_used_is_named(name: str, value: str) -> None:
+    with pytest.raises(Unusable, match=name):
+        load_from({name: value})
+
+
+def test_a_sqlalchemy_address_is_taken_and_a_missing_one_is_said() -> None:
+    assert database_url({"DATABASE_URL": "postgresql+psycopg://a@b/c"}) == "postgresql://a@b/c"
+    with pytest.raises(Unusable, match="DATABASE_URL is required"):
+        database_url({})
