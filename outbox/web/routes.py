@@ -11,7 +11,7 @@ from outbox.web.api import answers, audit, events, failed, ops, pauses, replays,
 from outbox.web.auth.roles import Role
 from outbox.web.doors import Door
 from outbox.web.pages import audit as audit_pages
-from outbox.web.pages import docs, event, failures, login, overview, system
+from outbox.web.pages import docs, event, failures, login, overview, system, verify
 from outbox.web.pages import events as event_lists
 from outbox.web.pages import pauses as pause_forms
 from outbox.web.pages import replay as replay_pages
@@ -23,12 +23,12 @@ HOME: Final = "/ops/queue"
 ANYONE, VIEWER, OPERATOR, ADMIN = Role.ANYONE, Role.VIEWER, Role.OPERATOR, Role.ADMIN
 
 
-def home(request: Request) -> Response:
+async def home(request: Request) -> Response:
     return RedirectResponse(HOME, 307)
 
 
-def healthz(request: Request) -> Response:
-    """The process answers; it asks neither PostgreSQL nor Elasticsearch."""
+async def healthz(request: Request) -> Response:
+    """The process answers; it asks neither PostgreSQL nor Elasticsearch, and waits for no thread."""
     return PlainTextResponse("ok\n")
 
 
@@ -57,6 +57,7 @@ PAGES: Final = (
     Door("GET", f"{HOME}/audit", audit_pages.audit_page, VIEWER),
     Door("GET", f"{HOME}/audit/export", audit_pages.export, VIEWER),
     Door("POST", f"{HOME}/audit/prune", audit_pages.prune, ADMIN),
+    Door("GET", "/ops/verify", verify.verify_page, VIEWER),
     Door("GET", f"{HOME}/webhooks", webhook_pages.webhooks_page, VIEWER),
     Door("POST", f"{HOME}/webhooks/{{id}}/redeliver", webhook_pages.redeliver, OPERATOR),
     Door("GET", f"{HOME}/system", system.system_page, VIEWER),
