@@ -11,6 +11,7 @@ from psycopg import Connection
 from outbox.app.desk import join
 from outbox.app.examining import open_doctor
 from outbox.app.operating import operations
+from outbox.app.reindexing import join as reindexing
 from outbox.config import Settings
 from outbox.daemon.shutdown import Stop
 from outbox.errors import DatabaseDown
@@ -28,6 +29,7 @@ from outbox.store.browsing import PostgresBrowsing
 from outbox.store.inspection import PostgresBacklog
 from outbox.store.pool import Database
 from outbox.store.pulse import PostgresPulse
+from outbox.store.rebuilds import PostgresRebuilds
 from outbox.store.requests import PostgresRequests
 from outbox.store.truth import PostgresTruth
 from outbox.telemetry.logger import configure
@@ -107,6 +109,8 @@ def services(
         stats=sees.stats,
         audit=does.audit,
         webhooks=does.webhooks,
+        verify=reindexing(settings, reading, elastic).verify,
+        rebuilds=PostgresRebuilds(reading, owner="console").lately,
     )
 
 

@@ -116,6 +116,8 @@ def _picture(seen: Status) -> RenderableType:
         for w in seen.workers
     ]
     parts += ["", output.made_table(("worker", "state", "host/pid", "version", "heartbeat", "in flight"), workers)]
+    if seen.rebuild:
+        parts.append(Text(seen.rebuild))
     for pause in seen.pauses:
         what = "brake lifted for" if pause["kind"] == "let_fail" else "paused:"
         parts.append(Text(f"{what} {pause['scope']} by {pause['by']} ({output.shown(pause['reason'])})"))

@@ -24,6 +24,7 @@ class Overview(Protocol):
     def rate(self) -> float: ...
     def workers(self) -> Sequence[Row]: ...
     def pauses(self) -> Sequence[Row]: ...
+    def rebuild(self) -> str | None: ...
 
 
 class OpenCounts(Protocol):
@@ -102,6 +103,7 @@ class Status:
     workers: Sequence[WorkerSeen]
     pauses: Sequence[Row]
     sampled_at: datetime
+    rebuild: str | None = None  # one that is not over, in words
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -131,6 +133,7 @@ class StatusDesk:
             workers=workers,
             pauses=pauses,
             sampled_at=datetime.now(UTC),
+            rebuild=self._overview.rebuild(),
         )
 
 

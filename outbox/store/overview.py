@@ -9,6 +9,7 @@ from psycopg.rows import dict_row
 from outbox.store.looking import looking
 from outbox.store.pool import Database
 from outbox.store.queries import queries
+from outbox.store.rebuilds import PostgresRebuilds
 from outbox.store.schema_state import SchemaState, check_schema
 
 MOST_ROWS: Final = 100_000  # 100,000 rows by their types are read in 100 ms
@@ -46,6 +47,11 @@ class PostgresOverview:
 
     def pauses(self) -> Sequence[Row]:
         return self._rows("pauses")
+
+    def rebuild(self) -> str | None:
+        """What a rebuild that is not over is at, in words."""
+        newest = PostgresRebuilds(self._database, owner="status").newest()
+        return None if newest is None or newest.is_over else newest.sentence
 
     def last_seq(self) -> int:
         return self._number("last_seq")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from outbox.ops.audit import AuditDesk
@@ -15,7 +15,9 @@ from outbox.ops.plan import Planner
 from outbox.ops.projection import ProjectionDesk
 from outbox.ops.replay import ReplayDesk
 from outbox.ops.stats import Stats, StatsDesk
+from outbox.ops.verify import Verify
 from outbox.ops.webhook import WebhookDesk
+from outbox.policy.rebuild import Rebuild
 from outbox.ports import Finding
 from outbox.web.dispatching import Dispatching
 from outbox.web.sampler import Shared
@@ -42,3 +44,5 @@ class Services:
     stats: StatsDesk
     audit: AuditDesk
     webhooks: WebhookDesk
+    verify: Verify
+    rebuilds: Callable[[int], Sequence[Rebuild]]

@@ -26,6 +26,7 @@ SCREENS = {
     "replays": "/ops/queue/replays",
     "replay-batch": "/ops/queue/replays/{replay}",
     "audit": "/ops/queue/audit",
+    "index": "/ops/verify",
     "webhooks": "/ops/queue/webhooks",
     "system": "/ops/queue/system",
     "runbook": "/ops/queue/runbook",

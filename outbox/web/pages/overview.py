@@ -169,6 +169,9 @@ def attention(status: Status) -> list[Attention]:
                 "See the groups",
             )
         )
+    if status.rebuild:
+        tone_of = "bad" if "is broken" in status.rebuild else "info"
+        found.append(Attention(tone_of, "An index is being rebuilt", f"{status.rebuild}.", "/ops/verify", "Index"))
     for row in status.pauses:
         if row["kind"] == "pause":
             scope = "Everything" if row["scope"] == "*" else str(row["scope"]).removeprefix("type:")

@@ -149,7 +149,7 @@
   }
 
   // Shortcuts
-  const places = { o: "overview", f: "failures", e: "events", r: "replays", a: "audit", w: "webhooks", s: "system" };
+  const places = { o: "overview", f: "failures", e: "events", r: "replays", i: "index", a: "audit", w: "webhooks", s: "system" };
   let leader = 0;
   const rows = () => $$("tr[data-href]");
   function move(step) {
