@@ -1,0 +1,130 @@
+"""Breaks a copy of the daemon in three ways and shows which lab finds it: `python -m labs.mutations [NAME ...]`.
+
+The checkout itself is never touched: the copy is what `--code` starts the daemons from.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from labs.experiment import find
+from labs.session import Session, Wishes, say
+from labs.verdict import FAIL
+from labs.worker import ROOT
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    file: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """What is taken out, and the lab that must fail without it."""
+
+    name: str
+    what: str
+    lab: str
+    changes: Sequence[Change]
+
+
+MUTATIONS = (
+    Mutation(
+        "no_heartbeat",
+        "leases are never renewed",
+        "es_slow",
+        [Change("outbox/daemon/lease.py", "if holding.wants_renewal():", "if False:")],
+    ),
+    Mutation(
+        "no_token_check",
+        "a settle moves its rows whoever holds them now",
+        "two_workers_one_paused",
+        [
+            Change(
+                "outbox/store/queries/events.sql",
+                "where id = any (array(select unnest(ids) from closed)) and lease_token = %(token)s"
+                " and status = 'processing'",
+                "where id = any (array(select unnest(ids) from closed) || %(ids)s::uuid[]) and status = 'processing'",
+            ),
+            Change(
+                "outbox/store/events.py",
+                "self._settle(connection, token, verdicts, len(settlements))",
+                "self._settle(connection, token, verdicts, len(settlements), [id for id, _ in settlements])",
+            ),
+            Change("outbox/store/events.py", "expected: int\n    ) ->", "expected: int, ids: list[UUID]\n    ) ->"),
+            Change(
+                "outbox/store/events.py",
+                '{"token": token, "expected": expected}',
+                '{"token": token, "expected": expected, "ids": ids}',
+            ),
+            Change(
+                "outbox/store/events.py",
+                'self._sql["release_token"], {"token": token}',
+                'self._sql["release_token"], {"token": token, "ids": []}',
+            ),
+        ],
+    ),
+    Mutation(
+        "no_version",
+        "documents are written without their version",
+        "out_of_order_versions",
+        [
+            Change(
+                "outbox/sink/bulk.py",
+                """b'{"%b":{"_id":%b,"version":%d,"version_type":"external_gte"}}' % (word, _text(name), version)""",
+                """b'{"%b":{"_id":%b}}' % (word, _text(name))""",
+            )
+        ],
+    ),
+)
+
+
+def mutate(source: Path, place: Path, mutation: Mutation) -> Path:
+    """A copy of the package with the mutation in it. Raises where the code is no longer as the mutation knows it."""
+    for part in ("outbox", "sql"):
+        shutil.copytree(source / part, place / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for change in mutation.changes:
+        path = place / change.file
+        text = path.read_text(encoding="utf-8")
+        if text.count(change.old) != 1:
+            raise ValueError(f"{mutation.name}: {change.file} has {text.count(change.old)} times: {change.old}")
+        path.write_text(text.replace(change.old, change.new), encoding="utf-8")
+    return place
+
+
+def try_one(mutation: Mutation, wishes: Wishes) -> str:
+    """The line of the table: what was broken, which lab, what it said."""
+    say(f"{mutation.name}: {mutation.what}")
+    with tempfile.TemporaryDirectory(prefix="outbox-mutation-") as folder:
+        code = mutate(ROOT, Path(folder), mutation)
+        session = Session(
+            Wishes(wishes.runs, code=code, database_url=wishes.database_url, elastic_url=wishes.elastic_url)
+        )
+        session.run([find(mutation.lab)])
+    _, verdict = session.outcomes[-1]
+    violated = "; ".join(f"{finding.name}: {finding.observed}" for finding in verdict.violated)
+    return (
+        f"| `{mutation.name}` | {mutation.what} | `{mutation.lab}` | {verdict.word} | {violated or verdict.sentence} |"
+    )
+
+
+def main(names: list[str]) -> int:
+    known = {mutation.name: mutation for mutation in MUTATIONS}
+    if strange := [name for name in names if name not in known]:
+        say(f"no mutation is called {strange[0]!r}; there are {', '.join(known)}")
+        return 2
+    lines = [try_one(known[name], Wishes(Path("build/labs/mutations"))) for name in names or known]
+    print("| mutation | what is broken | lab | verdict | what it says |\n|---|---|---|---|---|")
+    print("\n".join(lines))
+    return 0 if all(f"| {FAIL} |" in line for line in lines) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

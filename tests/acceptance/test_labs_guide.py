@@ -1,0 +1,207 @@
+"""labs/GUIDE.md by hand: every command of it, in one shell, in order; and the guide's script names."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+import yaml
+
+from tests.fixtures.pages import Block, blocks_of
+from tests.fixtures.processes import ROOT, RunningProcess, StartProcess, clean_environment
+
+GUIDE = ROOT / "labs" / "GUIDE.md"
+BLOCKS = blocks_of(GUIDE)
+WITHIN = 420.0
+# Failing commands are written down and the rest goes on, as when a person types.
+HEAD = 'trap \'echo "$?:$BASH_COMMAND" >>"$FAILURES"\' ERR\nset -o pipefail -o errtrace\n'
+RUN_SQL = """\
+import os, sys, psycopg
+url = os.environ["DATABASE_URL"].replace("postgresql+psycopg", "postgresql", 1)
+with psycopg.connect(url, autocommit=True) as connection:
+    cursor = connection.execute(open(sys.argv[1], "rb").read())
+    while True:
+        for row in cursor.fetchall() if cursor.description else []:
+            print(*row)
+        if not cursor.nextset():
+            break
+"""
+
+
+def as_typed_here(text: str, addresses: dict[str, str]) -> str:
+    """The guide's addresses and amounts are those of a person's machine; these are this test's."""
+    for name, value in addresses.items():
+        assert name in GUIDE.read_text(), f"{name} is no longer in the guide"
+        text = text.replace(name, value)
+    return text
+
+
+def script(folder: Path, addresses: dict[str, str]) -> str:
+    parts = [HEAD]
+    (folder / "run_sql.py").write_text(RUN_SQL)
+    for number, block in enumerate(BLOCKS):
+        parts.append(f"echo '=== {number} {block.kind} {block.needs}'")
+        if block.kind == "sql":
+            (folder / f"{number}.sql").write_text(block.body)
+            parts.append(f"python {folder}/run_sql.py {folder}/{number}.sql")
+        elif not block.needs:
+            parts.append(as_typed_here(block.body, addresses))
+    return "\n".join(parts)
+
+
+def run(text: str, folder: Path) -> tuple[str, str]:
+    """Output and failures; whatever the guide left running is ended with its session."""
+    (folder / "failures").write_text("")
+    own = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "FAILURES": str(folder / "failures")}
+    process = subprocess.Popen(
+        ["bash", "-c", text],
+        env=clean_environment(own),
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=(folder / "output").open("w"),
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        process.wait(WITHIN)
+    except subprocess.TimeoutExpired:
+        (folder / "failures").write_text("the guide did not come to its end")
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return (folder / "output").read_text(), (folder / "failures").read_text()
+
+
+@pytest.mark.slow
+def test_every_command_of_the_guide_works(
+    database: str, elastic_url: str, absent_index: str, free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    addresses = {
+        "postgresql+psycopg://wordloom:wordloom@localhost:5435/wordloom_test": database.replace(
+            "://", "+psycopg://", 1
+        ),
+        "http://localhost:9200": elastic_url,
+        "wordloom-test-search-index": absent_index,
+        "9109": str(free_port()),
+        "19201": str(free_port()),
+        "19202": str(free_port()),
+        "TOTAL_OPS=3000": "TOTAL_OPS=100",
+        "build/guide": str(tmp_path / "guide"),
+    }
+    output, failures = run(script(tmp_path, addresses), tmp_path)
+    assert not failures, f"{failures}\n{output[-6000:]}"
+    with psycopg.connect(database) as connection:
+        seen = connection.execute("select status, count(*) from search_outbox_events group by status").fetchall()
+        replayed = connection.execute(
+            "select status, last_replayed_by, count(*) from search_outbox_events where replay_count = 1 group by 1, 2"
+        ).fetchall()
+    assert dict(seen) == {"done": 650, "failed": 1}, output[-4000:]
+    assert {(status, by) for status, by, _ in replayed} == {("done", "alice"), ("failed", "alice")}
+
+
+def test_blocks_that_need_docker_name_services_that_the_compose_file_has() -> None:
+    services = yaml.safe_load((ROOT / "docker-compose.infra.yml").read_text())["services"]
+    lines = [line for block in BLOCKS if block.needs == "docker" for line in block.body.splitlines()]
+    assert lines
+    for line in lines:
+        words = line.split()
+        assert words[:4] == ["docker", "compose", "-f", "docker-compose.infra.yml"]
+        named = [word for word in words[5:] if not word.startswith("-") and word not in ("monitoring", "up")]
+        assert set(named) <= services.keys(), line
+
+
+def test_only_docker_and_the_database_script_are_left_to_their_own_tests() -> None:
+    assert {block.needs for block in BLOCKS} == {"", "docker", "devtest"}
+    assert [block for block in BLOCKS if block.needs == "devtest"] == [
+        Block("bash", "devtest", "scripts/devtest_db_5435_start.sh\n")
+    ]
+
+
+def test_the_guides_sections_are_all_there_and_each_experiment_ends_with_a_blank_conclusion() -> None:
+    text = GUIDE.read_text()
+    assert [int(n) for n in re.findall(r"^## (\d+)\)", text, re.MULTILINE)] == list(range(11))
+    assert text.count("`OK/FAIL`") == 6
+    assert text.count("By machine: `python -m labs run ") == 6
+
+
+def test_the_database_script_starts_migrates_and_stops(
+    start_process: StartProcess, free_port: Callable[[], int]
+) -> None:
+    port = str(free_port())
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    def devtest(*arguments: str) -> RunningProcess:
+        return start_process(["scripts/devtest_db_5435_start.sh", *arguments], DEVTEST_DB_PORT=port, PATH=path)
+
+    started = devtest()
+    assert started.wait(90) == 0, started.output
+    try:
+        for name in ("wordloom_dev", "wordloom_test"):
+            assert f"postgresql+psycopg://wordloom:wordloom@localhost:{port}/{name}" in started.output
+            with psycopg.connect(f"postgresql://wordloom:wordloom@localhost:{port}/{name}") as connection:
+                connection.execute("select from search_outbox_events limit 0")
+    finally:
+        assert devtest("stop").wait(30) == 0
+
+
+def test_the_load_generator_keeps_a_ledger_of_what_was_committed(
+    start_process: StartProcess, database: str, tmp_path: Path
+) -> None:
+    ledger = tmp_path / "ledger.ndjson"
+    process = start_process(
+        [sys.executable, "scripts/load_generate_blocks.py"],
+        DATABASE_URL=database.replace("://", "+psycopg://", 1),
+        LOADGEN_SCENARIO="mixed",
+        TOTAL_OPS="60",
+        RATE_PER_SEC="300",
+        CONCURRENCY="4",
+        LOADGEN_LEDGER=str(ledger),
+        API_BASE="http://localhost:30011",
+    )
+    assert process.wait(60) == 0, process.output
+    assert "API_BASE is ignored" in process.output
+    kept = {json.loads(line)["id"]: json.loads(line) for line in ledger.read_text().splitlines()}
+    with psycopg.connect(database) as connection:
+        rows = connection.execute("select id::text, op, event_version from search_outbox_events").fetchall()
+    assert {id: (kept[id]["op"], kept[id]["version"]) for id in kept} == {id: (op, v) for id, op, v in rows}
+    assert len(kept) == 60
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "told"),
+    [
+        ({"LOADGEN_SCENARIO": "destroy"}, 2, "LOADGEN_SCENARIO is 'destroy'"),
+        ({"DATABASE_URL": None}, 2, "DATABASE_URL is required"),
+        ({"DATABASE_URL": "postgresql://x@127.0.0.1:1/y"}, 75, "PostgreSQL does not answer"),
+    ],
+)
+def test_the_load_generator_says_what_is_wrong(
+    start_process: StartProcess, database: str, given: dict[str, str | None], code: int, told: str
+) -> None:
+    process = start_process([sys.executable, "-m", "labs.loadgen"], **{"DATABASE_URL": database, **given})
+    assert process.wait(30) == code
+    assert told in process.output
+
+
+def test_a_database_without_the_outbox_is_said(start_process: StartProcess, empty_database: str) -> None:
+    process = start_process([sys.executable, "-m", "labs.loadgen"], DATABASE_URL=empty_database)
+    assert process.wait(30) == 78
+    assert "outbox migrate" in process.output
+
+
+def test_the_guides_names_for_worker_and_replay_are_our_commands(start_process: StartProcess, database: str) -> None:
+    worker = start_process([sys.executable, "scripts/search_outbox_worker.py", "--help"])
+    assert worker.wait(30) == 0
+    assert "Run the projector" in worker.output
+    replay = start_process(
+        [sys.executable, "scripts/search_outbox_replay_failed.py", "--by", "a", "--reason", "b", "--dry-run"],
+        DATABASE_URL=database,
+        ELASTIC_URL="http://127.0.0.1:1",
+    )
+    assert replay.wait(30) == 0, replay.output
