@@ -1,0 +1,107 @@
+"""`outbox verify` and `outbox repair` as people call them: exit codes, JSON, what daemons then show."""
+
+import signal
+import sys
+
+import pytest
+from elasticsearch import Elasticsearch
+
+from tests.fixtures.bustle import Shop, open_shop
+from tests.fixtures.commands import Outbox
+from tests.fixtures.processes import StartProcess
+
+
+@pytest.fixture
+def shop(database: str, elastic_url: str, absent_index: str, es: Elasticsearch, start_process: StartProcess) -> Shop:
+    return open_shop(database, elastic_url, absent_index, es, start_process, 300, daemons=1)
+
+
+def test_drift_is_found_counted_mended_and_gone(shop: Shop) -> None:
+    clean = shop.outbox("verify", "--json")
+    assert clean.code == 0, clean
+    assert (clean.json["compared"], clean.json["drift"]) == (300, 0)
+
+    shop.es.delete(index=shop.alias, id="article:1")
+    shop.es.index(index=shop.alias, id="article:2", document={"title": "by hand"})
+    shop.es.index(index=shop.alias, id="article:ghost", document={"title": "added by hand"})
+    dirty = shop.outbox("verify", "--json")
+    assert dirty.code == 1, dirty
+    assert {k: dirty.json[k] for k in ("missing", "different", "orphaned", "stale", "unknown")} == {
+        "missing": 1,
+        "different": 1,
+        "orphaned": 1,
+        "stale": 0,
+        "unknown": 0,
+    }
+    assert [f["id"] for f in dirty.json["first"]["orphaned"]] == ["article:ghost"]
+    told = shop.outbox("verify")
+    assert told.code == 1
+    assert "3 documents" in told.out
+    assert "article:2" in told.out
+
+    metrics = shop.daemons[0]
+    for kind in ("missing", "different", "orphaned"):
+        line = f'outbox_drift_documents{{kind="{kind}",projection="search_index_to_elastic"}} 1.0'
+        metrics.wait_until(lambda line=line: line in metrics.wait_for_http("/metrics"), line, within=40)
+
+    assert shop.outbox("repair").code == 2, "off a terminal it needs --dry-run or --yes"
+    dry = shop.outbox("repair", "--dry-run", "--json")
+    assert (dry.code, dry.json["planned"], dry.json["dry_run"]) == (0, 3, True)
+    assert shop.value("select count(*) from search_outbox_events where idempotency_key like 'repair:%%'") == 0
+    mended = shop.outbox("repair", "--yes", "--json", "--by", "alice", "--reason", "edited by hand")
+    assert mended.code == 0, mended
+    assert mended.json["written"] == 3
+    again = shop.outbox("verify", "--json")
+    assert (again.code, again.json["drift"]) == (0, 0), again
+    summary = "select detail ->> 'events' from search_outbox_audit where action = 'REPAIR_SUMMARY' and actor = 'alice'"
+    assert shop.value(summary) == "3"
+    gone = 'outbox_drift_documents{kind="missing",projection="search_index_to_elastic"} 0.0'
+    metrics.wait_until(lambda: gone in metrics.wait_for_http("/metrics"), gone, within=40)
+    lines = metrics.wait_for_http("/metrics").splitlines()
+    stamp = next(line for line in lines if line.startswith("outbox_verify_timestamp"))
+    finished = shop.value(
+        "select extract(epoch from finished_at)::float8 from search_outbox_verifications order by id desc limit 1"
+    )
+    assert float(stamp.split()[-1]) == pytest.approx(finished, abs=0.01)
+
+
+def test_a_limit_is_told_by_the_exit_code(shop: Shop) -> None:
+    for n in range(1, 6):
+        shop.es.delete(index=shop.alias, id=f"article:{n}")
+    partly = shop.outbox("repair", "--yes", "--limit", "2")
+    assert partly.code == 3, partly
+    assert "2 events written" in partly.out
+    assert shop.outbox("repair", "--yes").code == 0
+    assert shop.outbox("verify").code == 0
+    assert "0 events would be written" in shop.outbox("repair", "--dry-run").out
+
+
+def test_documents_that_nobody_knows_make_it_inconclusive(shop: Shop) -> None:
+    shop.es.index(index=shop.alias, id="someone-elses", document={})
+    found = shop.outbox("verify", "--json")
+    assert (found.code, found.json["unknown"]) == (3, 1)
+    shop.outbox("repair", "--yes")
+    assert shop.es.exists(index=shop.alias, id="someone-elses")
+
+
+def test_wrong_wishes_and_servers_leave_by_their_codes(outbox: Outbox) -> None:
+    assert outbox("verify", "--sample", "0").code == 2
+    assert outbox("verify", "--rate", "-1").code == 2
+    no_view = outbox("verify")
+    assert (no_view.code, no_view.out) == (78, "")
+    assert "outbox migrate --by-entity" in no_view.err
+    assert outbox("verify", DATABASE_URL="postgresql://127.0.0.1:1/x").code == 75
+    assert outbox("migrate", "--by-entity").code == 0
+    assert outbox("verify", ELASTIC_URL="http://127.0.0.1:1").code == 75
+    assert outbox("verify", ELASTIC_INDEX="no-such-index").code == 78
+    assert outbox("verify").code == 0
+
+
+def test_ctrl_c_leaves_a_cancelled_comparison_and_no_point_in_time(shop: Shop, start_process: StartProcess) -> None:
+    running = start_process([sys.executable, "-m", "outbox", "verify", "--rate", "100"], **shop.env)
+    running.wait_until(
+        lambda: shop.value("select count(*) from search_outbox_verifications where compared > 0"), "its first page"
+    )
+    running.signal(signal.SIGINT)
+    assert running.wait() == 130
+    assert shop.value("select status from search_outbox_verifications order by id desc limit 1") == "cancelled"
