@@ -1,0 +1,92 @@
+"""What arrives in an index, by Elasticsearch's own counters: the same look for every mover of documents."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Event, Thread
+
+from bench.stack import Stack
+
+LIMIT_SECONDS = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    rate: float
+    cpu_seconds: float  # a document
+
+
+class Arrivals:
+    def __init__(self, stack: Stack, index: str) -> None:
+        self._client = stack.client()
+        self._index = index
+
+    def total(self) -> int:
+        """Index operations so far; needs no refresh."""
+        stats = self._client.indices.stats(index=self._index, metric="indexing")
+        return int(stats["_all"]["primaries"]["indexing"]["index_total"])
+
+    def count(self) -> int:
+        self._client.indices.refresh(index=self._index)
+        return int(self._client.count(index=self._index)["count"])
+
+    def watch(self, documents: int, cpu: Callable[[], float], begin: Callable[[], object]) -> Found:
+        """From the first arrival, so that nobody's start is measured, to the one that makes all `documents` there."""
+        base, held = self.total(), self.count()
+        first: tuple[float, int, float] | None = None
+        begin()
+        ends = time.monotonic() + LIMIT_SECONDS
+        while time.monotonic() < ends:
+            now, there, spent = time.monotonic(), self.total() - base, cpu()
+            if first is None and there:
+                first = (now, there, spent)
+            if first and there >= documents and self.count() >= held + documents:
+                rest = documents - first[1]
+                if rest <= 0:  # over so soon that it was seen once: only a smoke run is
+                    return Found(float(documents), spent / documents)
+                return Found(rest / (now - first[0]), (spent - first[2]) / rest)
+            time.sleep(0.05)
+        raise TimeoutError(f"{self.total() - base} of {documents} arrived within {LIMIT_SECONDS:.0f} s")
+
+    @contextmanager
+    def timed(self) -> Iterator["Waiting"]:
+        """Outstanding ids are asked for by `_mget`, hundreds of times a second: it sees what is not refreshed yet."""
+        waiting, over = Waiting(), Event()
+
+        def look() -> None:
+            while not over.wait(0.001):
+                if asked := list(waiting.since):
+                    reply = self._client.mget(index=self._index, ids=asked, source=False)
+                    waiting.found([each["_id"] for each in reply["docs"] if each.get("found")])
+
+        thread = Thread(target=look, daemon=True)
+        thread.start()
+        try:
+            yield waiting
+        finally:
+            over.set()
+            thread.join()
+
+
+class Waiting:
+    """Documents on their way: told at each one's commit, and when it was found."""
+
+    def __init__(self) -> None:
+        self.since: dict[str, float] = {}
+        self._took: list[float] = []
+
+    def committed(self, id: str) -> None:
+        self.since[id] = time.monotonic()
+
+    def found(self, ids: list[str]) -> None:
+        now = time.monotonic()
+        self._took += [now - self.since.pop(id) for id in ids]
+
+    def latencies(self, patience_seconds: float = 10.0) -> tuple[list[float], int]:
+        """How long each took, and how many had not come by then: those count as what they have waited, at least."""
+        ends = time.monotonic() + patience_seconds
+        while self.since and time.monotonic() < ends:
+            time.sleep(0.05)
+        now, left = time.monotonic(), list(self.since.values())
+        return self._took + [now - since for since in left], len(left)

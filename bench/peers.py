@@ -1,0 +1,220 @@
+"""peers: the same documents through us, PGSync in its three modes and a plain poller; rate, latency, CPU an event."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Thread
+
+import psutil
+import psycopg
+
+from bench.arrivals import Arrivals
+from bench.load import document_sql
+from bench.percentiles import percentile
+from bench.pgsync import HOME, VERSION, PgSync, install, postgres_programs, redis, redis_program
+from bench.poller import TABLE
+from bench.result import Bar, Result, progress
+from bench.stack import POSTGRES, Stack
+from bench.worker import daemons, stopped
+from outbox.embedded import EmbeddedPostgres
+
+POLLER = Bar("rate / poller with helpers.bulk", 2.0, 2.5)
+LIVE = Bar("rate / PGSync live, its faster mode", 5.0, 8.0)
+WAL = Bar("rate / PGSync live from the WAL", 5.0, 8.0)
+P50 = Bar("p50 / PGSync's best", 1.0, 0.5, most=True)
+P99 = Bar("p99 / PGSync's best", 1.0, 0.5, most=True)
+SNAPSHOT, TRIGGERS, STREAM = "PGSync snapshot", "PGSync live, triggers", "PGSync live, WAL"
+PACE = 20
+ARTICLES = """
+create table bench_articles (id text primary key, title text not null, n int not null, body text not null)
+"""
+DOCUMENT = (
+    "json_build_object('title', d ->> 'title', 'n', d -> 'n', 'body', d ->> 'body', 'created', clock_timestamp())"
+)
+# How a change enters each: what its producers would do in the same transaction as their own.
+INSERTS = {
+    "outbox": "insert into search_outbox_events (entity_type, entity_id, op, payload) select 'a', id, 'upsert', d",
+    "poller": "insert into poller_rows (entity_id, payload) select id, d::jsonb",
+    "pgsync": "insert into bench_articles (id, title, n, body)"
+    " select id, d ->> 'title', (d ->> 'n')::int, d ->> 'body'",
+}
+
+
+def run(
+    stack: Stack, *, smoke: bool = False, rounds: int = 3, documents: int = 50_000, size: int = 500, paced: int = 600
+) -> Result:
+    documents, paced, rounds = (300, 20, 1) if smoke else (documents, paced, rounds)
+    install()
+    redis_program()
+    programs = postgres_programs()
+    result = Result("peers", smoke)
+    result.settings = {"documents": documents, "bytes": size, "paced events": paced, "pace": PACE, "pgsync": VERSION}
+    result.notes.append(
+        f"all on PostgreSQL of {programs.parent.name}, which has the test_decoding that PGSync reads by"
+    )
+    result.notes.append("CPU: of the mover's own processes, redis included; not of PostgreSQL and Elasticsearch")
+    with EmbeddedPostgres.temporary(settings={**POSTGRES, "wal_level": "logical"}, bin_dir=programs) as server:
+        bench = _Bench(Stack(server.url, stack.elastic_url, None), result, documents, size, paced)
+        for number in range(rounds):
+            progress(f"round {number + 1} of {rounds}")
+            for side in (bench.outbox, bench.poller, bench.snapshot, bench.triggers, bench.stream):
+                side()
+    _judge(result)
+    return result
+
+
+def _judge(result: Result) -> None:
+    ours = result.median("outbox: rate")
+    result.judge(POLLER, ours / result.median("poller: rate"))
+    result.judge(LIVE, ours / max(result.median(f"{TRIGGERS}: rate"), result.median(f"{STREAM}: rate")))
+    result.judge(WAL, ours / result.median(f"{STREAM}: rate"))
+    for bar, name in ((P50, "p50"), (P99, "p99")):
+        best = min(result.median(f"{mode}: {name}") for mode in (TRIGGERS, STREAM))
+        result.judge(bar, result.median(f"outbox: {name}") / best)
+
+
+class _Bench:
+    """One round of each side, each in a fresh database and index of the same servers."""
+
+    def __init__(self, stack: Stack, result: Result, documents: int, size: int, paced: int) -> None:
+        self.stack, self.result = stack, result
+        self.documents, self.size, self.paced = documents, size, paced
+
+    def outbox(self) -> None:
+        with (
+            self.stack.database(notify=True) as url,
+            self._index() as index,
+            daemons(url, self.stack.elastic_url, index, settings={"OUTBOX_LISTEN": "true"}) as running,
+        ):
+            self._ready(url, "outbox", index)
+            running.pause()
+            self._insert(url, "outbox", self.documents)
+            self._rate("outbox", index, running.processes, running.resume)
+            self._latency("outbox", url, "outbox", index)
+
+    def poller(self) -> None:
+        with self.stack.database() as url, self._index() as index:
+            self._execute(url, TABLE)
+            command = [sys.executable, "-m", "bench.poller", url, self.stack.elastic_url, index]
+            self._insert(url, "poller", self.documents)
+            started: list[subprocess.Popen[bytes]] = []
+            self._rate("poller", index, started, lambda: started.append(subprocess.Popen(command)))
+            with stopped(started[0]):
+                self._latency("poller", url, "poller", index)
+
+    def snapshot(self) -> None:
+        with self._pgsync() as (url, index, tool, movers):
+            self._insert(url, "pgsync", self.documents)
+            tool.bootstrap()
+            self._rate(SNAPSHOT, index, movers, lambda: movers.append(tool.start()))
+            with stopped(movers[-1]):
+                pass
+
+    def triggers(self) -> None:
+        self._live(TRIGGERS, "--daemon")
+
+    def stream(self) -> None:
+        self._live(STREAM, "--wal")
+
+    def _live(self, name: str, mode: str) -> None:
+        with self._pgsync() as (url, index, tool, movers):
+            tool.bootstrap()
+            movers.append(tool.start(mode))
+            with stopped(movers[-1]):
+                self._ready(url, "pgsync", index)
+                self._rate(name, index, movers, Thread(target=self._insert, args=(url, "pgsync", self.documents)).start)
+                self._latency(name, url, "pgsync", index)
+
+    @contextmanager
+    def _pgsync(self) -> Iterator[tuple[str, str, PgSync, list[subprocess.Popen[bytes]]]]:
+        HOME.mkdir(parents=True, exist_ok=True)
+        with self.stack.database() as url, self._index() as index, redis() as (port, server):
+            self._execute(url, ARTICLES)
+            try:
+                yield url, index, PgSync(url, self.stack.elastic_url, index, port), [server]
+            finally:
+                self._drop_slots(url)
+
+    def _drop_slots(self, url: str) -> None:
+        """A database with a slot cannot be dropped; the slot is free when its reader has gone."""
+        ends = time.monotonic() + 20
+        while time.monotonic() < ends:
+            with suppress(psycopg.Error), psycopg.connect(url, autocommit=True) as connection:
+                connection.execute(
+                    "select pg_drop_replication_slot(slot_name) from pg_replication_slots"
+                    " where database = current_database()"
+                )
+                return
+            time.sleep(0.2)
+
+    @contextmanager
+    def _index(self) -> Iterator[str]:
+        with self.stack.index() as index:
+            self.stack.fresh_index(index)
+            yield index
+
+    def _execute(self, url: str, statement: str) -> None:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+    def _insert(self, url: str, way: str, events: int, prefix: str = "") -> None:
+        """In transactions of a thousand, as an import does."""
+        with psycopg.connect(url, autocommit=True) as connection:
+            for start in range(0, events, 1_000):
+                self._some(connection, way, start + 1, min(start + 1_000, events), prefix)
+
+    def _some(self, connection: psycopg.Connection, way: str, first: int, last: int, prefix: str) -> None:
+        source = f"(select %s || g as id, {document_sql(self.size)} as d from generate_series(%s::int, %s::int) g) made"
+        connection.execute(f"{INSERTS[way]} from {source}".encode(), [prefix, first, last])
+
+    def _ready(self, url: str, way: str, index: str) -> None:
+        """One document has gone the whole way: everything is up. Its loss while starting is not what we measure."""
+        arrivals = Arrivals(self.stack, index)
+        ends = time.monotonic() + 120
+        number = 0
+        with psycopg.connect(url, autocommit=True) as connection:
+            while not arrivals.total():
+                number += 1
+                self._some(connection, way, number, number, "ready")
+                time.sleep(1.0)
+                if time.monotonic() > ends:
+                    raise TimeoutError(f"{way} moves nothing; see {HOME.name}/pgsync.log")
+
+    def _rate(
+        self, name: str, index: str, processes: list[subprocess.Popen[bytes]], begin: Callable[[], object]
+    ) -> None:
+        progress(f"{name}: {self.documents:,} documents")
+        arrivals = Arrivals(self.stack, index)
+        found = arrivals.watch(self.documents, lambda: cpu_seconds(processes), begin)
+        self.result.add(f"{name}: rate", "docs/s", found.rate)
+        self.result.add(f"{name}: CPU", "us/event", found.cpu_seconds * 1e6)
+
+    def _latency(self, name: str, url: str, way: str, index: str) -> None:
+        progress(f"{name}: {self.paced} events at {PACE} a second")
+        prefix = "a:slow" if way == "outbox" else "slow"
+        with Arrivals(self.stack, index).timed() as waiting, psycopg.connect(url) as connection:
+            start = time.monotonic()
+            for number in range(1, self.paced + 1):
+                self._some(connection, way, number, number, "slow")
+                connection.commit()
+                waiting.committed(f"{prefix}{number}")
+                time.sleep(max(0.0, start + number / PACE - time.monotonic()))
+            took, missing = waiting.latencies()
+        if missing:
+            self.result.notes.append(f"{name}: {missing} of {self.paced} changes had not come 10 s after the last")
+        for share, word in ((0.5, "p50"), (0.99, "p99")):
+            self.result.add(f"{name}: {word}", "ms", percentile(took, share) * 1000)
+
+
+def cpu_seconds(processes: list[subprocess.Popen[bytes]]) -> float:
+    """Of these and all below them; one that has ended keeps nothing here, so it is asked before."""
+    total = 0.0
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            root = psutil.Process(process.pid)
+            for each in (root, *root.children(recursive=True)):
+                with suppress(psutil.NoSuchProcess):
+                    total += sum(each.cpu_times()[:2])
+    return total

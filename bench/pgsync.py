@@ -1,0 +1,132 @@
+"""PGSync in an environment of its own: installed under build/, with Debian's redis. Never a dependency of ours."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from bench.result import CannotRun, progress
+from bench.worker import free_port, stopped
+
+VERSION = "7.3.0"
+HOME = Path("build/peers").absolute()
+DEBIAN = Path("/usr/lib/postgresql")
+LOG = HOME / "pgsync.log"
+REDIS_PACKAGES = ("redis-server", "redis-tools", "libjemalloc2", "liblzf1", "libatomic1")
+# In its favour: asked ten times as often as by default, or a change waits for its next look.
+TUNED = {"POLL_TIMEOUT": "0.01", "CONSOLE_LOGGING_HANDLER_MIN_LEVEL": "ERROR"}
+
+
+def install() -> Path:
+    """The folder of its programs."""
+    programs = HOME / "venv" / "bin"
+    stamp = HOME / f"installed-{VERSION}"
+    if not stamp.exists():
+        progress(f"installing PGSync {VERSION} into {HOME.name}/venv")
+        HOME.mkdir(parents=True, exist_ok=True)
+        _must([sys.executable, "-m", "venv", str(HOME / "venv")], "no virtual environment")
+        _must([str(programs / "pip"), "install", "-q", f"pgsync=={VERSION}"], f"PGSync {VERSION} cannot be installed")
+        stamp.touch()
+    return programs
+
+
+def _must(command: Sequence[str], problem: str, folder: Path | None = None) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=900)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no word"])[-1]
+        raise CannotRun(f"{problem}: {last[:200]}")
+
+
+def redis_program() -> tuple[str, dict[str, str]]:
+    """The installed one, or Debian's packages unpacked under build/: no service is started, no root needed."""
+    if found := shutil.which("redis-server"):
+        return found, {}
+    place = HOME / "redis"
+    program = place / "usr/bin/redis-server"
+    if not program.exists():
+        if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+            raise CannotRun("no redis-server, and no apt-get to fetch Debian's package")
+        progress("fetching Debian's redis-server")
+        place.mkdir(parents=True, exist_ok=True)
+        _must(["apt-get", "download", *REDIS_PACKAGES], "redis-server cannot be fetched", place)
+        for package in place.glob("*.deb"):
+            _must(["dpkg-deb", "-x", str(package), str(place)], "redis-server cannot be unpacked")
+    folders = ":".join(str(folder) for folder in (place / "usr/lib").glob("*-linux-gnu"))
+    return str(program), {"LD_LIBRARY_PATH": folders}
+
+
+def postgres_programs() -> Path:
+    """PGSync reads the WAL by `test_decoding`, which the embedded PostgreSQL does not bring and Debian's does."""
+    found = sorted(DEBIAN.glob("*/lib/test_decoding.so"), key=lambda path: int(path.parts[-3]))
+    if not found:
+        raise CannotRun("PGSync needs PostgreSQL with test_decoding: install Debian's package postgresql")
+    return found[-1].parents[1] / "bin"
+
+
+@contextmanager
+def redis() -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    program, more = redis_program()
+    port = free_port()
+    command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+    with LOG.open("ab") as log:
+        process = subprocess.Popen(command, env={**os.environ, **more}, stdout=log, stderr=log, cwd=HOME)
+    with stopped(process):
+        time.sleep(0.5)
+        if process.poll() is not None:
+            raise CannotRun(f"redis-server does not start; see {LOG.name}")
+        yield port, process
+
+
+class PgSync:
+    """One database, one table, one index."""
+
+    def __init__(self, url: str, elastic_url: str, index: str, redis_port: int) -> None:
+        parts = urlsplit(url)
+        self._programs = install()
+        self._folder = HOME / "run" / index
+        self._folder.mkdir(parents=True, exist_ok=True)
+        database = parts.path.lstrip("/")
+        columns = ["id", "title", "n", "body"]
+        schema = [{"database": database, "index": index, "nodes": {"table": "bench_articles", "columns": columns}}]
+        (self._folder / "schema.json").write_text(json.dumps(schema))
+        self._environ = {
+            **os.environ,
+            **TUNED,
+            "PG_HOST": parts.hostname or "127.0.0.1",
+            "PG_PORT": str(parts.port),
+            "PG_USER": unquote(parts.username or ""),
+            "PG_PASSWORD": unquote(parts.password or ""),
+            "ELASTICSEARCH_URL": elastic_url,
+            "REDIS_HOST": "127.0.0.1",
+            "REDIS_PORT": str(redis_port),
+            "CHECKPOINT_PATH": str(self._folder),
+        }
+
+    def bootstrap(self, *more: str) -> None:
+        """Triggers, a view and a replication slot in the source database."""
+        done = subprocess.run(
+            self._command("bootstrap", *more),
+            env=self._environ,
+            cwd=self._folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        if done.returncode:
+            raise RuntimeError(f"PGSync's bootstrap failed: {done.stderr[-500:]}")
+
+    def start(self, *mode: str) -> subprocess.Popen[bytes]:
+        with LOG.open("ab") as log:
+            return subprocess.Popen(
+                self._command("pgsync", *mode), env=self._environ, cwd=self._folder, stdout=log, stderr=log
+            )
+
+    def _command(self, program: str, *more: str) -> list[str]:
+        return [str(self._programs / "python"), str(self._programs / program), "--config", "schema.json", *more]
