@@ -1,0 +1,156 @@
+"""`python -m bench.draw`: the newest full result of each benchmark into docs/performance/, its table and its picture.
+
+The words of docs/performance.md are written by people; only what stands between its marks is replaced.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.__main__ import MORE, NAMES
+from bench.svg import bars, icicle
+
+RESULTS, PAGE, KEPT = Path("build/bench"), Path("docs/performance.md"), Path("docs/performance")
+Found = dict[str, Any]
+MARK = re.compile(r"<!-- figures: (\w+) -->.*?<!-- end of figures -->", re.DOTALL)
+NOT_YET = "*No full run is kept yet.*"
+
+
+def collect(results: Path = RESULTS, kept: Path = KEPT) -> dict[str, Found]:
+    """Name -> its newest full result; a smoke run's figures mean nothing and are never kept."""
+    kept.mkdir(parents=True, exist_ok=True)
+    found = {}
+    for name in (*NAMES, *MORE):
+        target = kept / f"{name}.json"
+        newest = max(results.glob(f"{name}-2*.json"), key=lambda path: path.name, default=None)
+        if newest and (not target.exists() or _at(newest) > _at(target)):
+            shutil.copyfile(newest, target)
+        if target.exists():
+            found[name] = json.loads(target.read_text())
+    return found
+
+
+def _at(path: Path) -> str:
+    return str(json.loads(path.read_text())["at"])
+
+
+def redraw(page: str, found: dict[str, Found]) -> str:
+    def made(mark: re.Match[str]) -> str:
+        name = mark[1]
+        body = summary(found) if name == "summary" else section(name, found[name]) if name in found else NOT_YET
+        return f"<!-- figures: {name} -->\n{body}\n<!-- end of figures -->"
+
+    return MARK.sub(made, page)
+
+
+def summary(found: dict[str, Found]) -> str:
+    """Every bar of every benchmark in one table."""
+    rows = [
+        f"| [`{name}`](#{name.replace('_', '-')}) | {bar['name']} | {number(bar['value'])} | {_limit(bar, 'first')}"
+        f" | {_limit(bar, 'goal')} | {bar['verdict']} |"
+        for name, result in found.items()
+        for bar in result["bars"]
+    ]
+    if not rows:
+        return NOT_YET
+    return "\n".join(["| benchmark | what | found | first bar | goal | |", "|---|---|---|---|---|---|", *rows])
+
+
+def _limit(bar: Found, which: str) -> str:
+    return f"{'at most' if bar['most'] else 'at least'} {bar[which]:g}"
+
+
+def section(name: str, result: Found) -> str:
+    rows = [f"| {s['name']} | {number(s['median'])} | {s['unit']} | {_spread(s)} |" for s in result["series"]]
+    about = f"{result['at'][:10]}, commit {result['commit']}; {_settings(result['settings'])}; {_versions(result)}."
+    picture = f"![{name}](performance/{name}.svg)\n\n" if name in PICTURES else ""
+    notes = "".join(f"\n- {note}" for note in result["notes"])
+    table = "\n".join(["| | median | | spread |", "|---|---|---|---|", *rows])
+    return f"{picture}{table}\n\n{about}{notes}"
+
+
+def _spread(series: Found) -> str:
+    return f"± {series['spread']:.0%} of {len(series['values'])}" if len(series["values"]) > 1 else ""
+
+
+def _settings(settings: Found) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items() if name not in HIDDEN)
+
+
+def _versions(result: Found) -> str:
+    return ", ".join(f"{name} {value}" for name, value in result["versions"].items())
+
+
+HIDDEN = ("tree", "cases")
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def _of_unit(result: Found, *units: str) -> list[tuple[str, float, str]]:
+    return [
+        (s["name"], s["median"], f"{number(s['median'])} {s['unit']}") for s in result["series"] if s["unit"] in units
+    ]
+
+
+def _rates(result: Found) -> str:
+    return bars(result["benchmark"], _of_unit(result, "docs/s", "events/s", "inserts/s"), ours="outbox")
+
+
+def _times(result: Found) -> str:
+    return bars(f"{result['benchmark']}: milliseconds", _of_unit(result, "ms"), ours="outbox")
+
+
+def _pages(result: Found) -> str:
+    rows = _of_unit(result, "ms p95")
+    bar = result["bars"][0]
+    return bars("p95 of every page and call, ms", rows, marks={"first bar": bar["first"], "goal": bar["goal"]})
+
+
+def _ratios(result: Found) -> str:
+    rows = [(name.removesuffix(": ratio"), *more) for name, *more in _ratio_rows(result)]
+    return bars("events a second as a share of raw _bulk", rows, marks={"first bar": 0.5, "goal": 0.7})
+
+
+def _ratio_rows(result: Found) -> list[tuple[str, float, str]]:
+    return [(s["name"], s["median"], number(s["median"])) for s in result["series"] if s["name"].endswith("ratio")]
+
+
+def _peers(result: Found) -> str:
+    return bars("documents a second, the same documents in the same run", _of_unit(result, "docs/s"), ours="outbox")
+
+
+def _requests(result: Found) -> str:
+    return bars("requests to Elasticsearch around an outage", _of_unit(result, "a second", "requests"), ours="after")
+
+
+def _profile(result: Found) -> str:
+    return icicle("Where the daemon's interpreter is while it drains", result["settings"]["tree"])
+
+
+PICTURES: dict[str, Callable[[Found], str]] = {
+    **dict.fromkeys(("drain", "flat", "pinned", "producer", "verify"), _rates),
+    "latency": _times,
+    "console": _pages,
+    "drain_matrix": _ratios,
+    "peers": _peers,
+    "herd": _requests,
+    "profile": _profile,
+}
+
+
+def main() -> None:
+    found = collect()
+    for name, result in found.items():
+        if name in PICTURES:
+            (KEPT / f"{name}.svg").write_text(PICTURES[name](result))
+    PAGE.write_text(redraw(PAGE.read_text(), found))
+    print(f"drawn: {', '.join(found) or 'nothing: no full run in build/bench'}")
+
+
+if __name__ == "__main__":
+    main()
