@@ -23,6 +23,15 @@ def test_a_delay_lies_between_half_of_the_curve_and_the_curve(
     assert ceiling / 2 <= backoff.delay(attempts, dice) <= ceiling
 
 
+def test_the_earliest_and_the_latest_draw_are_half_of_the_curve_apart() -> None:
+    """Found by seeded bug M14: a tenth of jitter lies between half of the curve and the curve too."""
+    backoff = Backoff(1.0, 300.0)
+    for attempts in (1, 5, 50):
+        ceiling = backoff.ceiling(attempts)
+        assert backoff.delay(attempts, 0.0) == ceiling / 2
+        assert backoff.delay(attempts, 0.999) > ceiling * 0.99
+
+
 @given(BASES, CAPS, st.integers(1, 10_000))
 def test_the_curve_doubles_until_the_cap_and_never_falls(base: float, cap: float, attempts: int) -> None:
     backoff = Backoff(base, cap)

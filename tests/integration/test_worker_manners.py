@@ -1,0 +1,145 @@
+"""What a worker must never do, each a known bug of a program like this one: see docs/reliability.md, seeded bugs."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from outbox.policy.settle import DONE
+from outbox.ports import Action, WriteReport
+from tests.fixtures.inprocess import InProcess, Parts
+from tests.fixtures.processes import ROOT, clean_environment
+from tests.fixtures.queue import Queue, alive
+from tests.fixtures.sinks import MemorySink
+
+
+def test_a_worker_that_claims_its_row_again_is_not_settled_by_its_earlier_self(queue: Queue) -> None:
+    """The same worker id, another claim: an owner's name is no fence."""
+    id = queue.produce()
+    store = queue.store("w1")
+    earlier = queue.claim(store)
+    queue.expire(earlier.token)
+    queue.reclaims().step(alive)
+    later = queue.claim(store)
+    assert [event.id for event in later.events] == [id]
+    assert list(store.settle(earlier.token, [(id, DONE)]).lost) == [id]
+    assert store.release(earlier.token) == 0
+    assert not store.renew(earlier.token)
+    assert queue.row(id).status == "processing"
+    assert list(store.settle(later.token, [(id, DONE)]).lost) == []
+    assert queue.row(id).status == "done"
+
+
+class Watching(MemorySink):
+    """Looks, while it is asked to write, at what the other sessions of this database are in the middle of."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        super().__init__()
+        self.connection = connection
+        self.open: list[tuple[Any, ...]] = []
+
+    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+        self.open += self.connection.execute(
+            "select application_name, state, query from pg_stat_activity"
+            " where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'"
+            " and xact_start is not null"
+        ).fetchall()
+        return super().write(actions, deadline_seconds)
+
+
+def test_no_transaction_is_open_while_the_sink_is_asked(queue: Queue) -> None:
+    sink = Watching(queue.connection)
+    worker = InProcess(Parts(queue.store(), sink))
+    queue.produce_many(3)
+    queue.produce("gone", op="delete")
+    worker.run()
+    assert queue.counts() == {"done": 4}
+    assert sink.open == []
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every statement that this process sends, by its first words."""
+    sent: list[str] = []
+    execute = psycopg.Cursor.execute
+
+    def counted(self: Any, query: Any, *args: Any, **options: Any) -> Any:
+        sent.append(str(query)[:80])
+        return execute(self, query, *args, **options)
+
+    monkeypatch.setattr(psycopg.Cursor, "execute", counted)
+    return sent
+
+
+def test_an_idle_poll_is_one_statement_and_a_batch_is_two(queue: Queue, statements: list[str]) -> None:
+    worker = InProcess(Parts(queue.store(), MemorySink()))
+    worker.clock.passes(60)  # past the first half minute, in which everything is checked against deletes
+    statements.clear()
+    assert worker.claimer.take(1).claimed is None
+    assert len(statements) == 1, statements
+    queue.produce_many(5)
+    taken = worker.claimer.take(1)
+    assert taken.claimed is not None
+    statements.clear()
+    worker.projector.project(taken.claimed, 1)
+    assert len(statements) == 1, statements
+
+
+SHIFTED = """
+import sys
+from uuid import uuid4
+from outbox.policy.outcome import Failure, Reason
+from outbox.policy.settle import RetryLater
+from outbox.ports import ClaimOrder
+from outbox.store.events import PostgresEvents
+from outbox.store.pool import Database
+
+database = Database(sys.argv[1], size=1)
+database.open()
+store = PostgresEvents(database, owner="w1", start_id=uuid4(), lease_seconds=60)
+first = store.claim(ClaimOrder(uuid4(), 1, 1))
+store.settle(first.token, [(first.events[0].id, RetryLater(30.0, Failure(Reason.ES_429, "busy")))])
+store.claim(ClaimOrder(uuid4(), 1, 1))
+database.close()
+"""
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_worker_whose_clock_is_an_hour_off_leases_and_retries_by_the_databases_clock(
+    queue: Queue, hours: int
+) -> None:
+    retried, leased = queue.produce("a"), queue.produce("b")
+    clock = {
+        "PYTHONPATH": f"{ROOT}:{Path(__file__).parents[1] / 'fixtures' / 'shifted_clock'}",
+        "OUTBOX_TEST_CLOCK_SHIFT": str(hours * 3600),
+    }
+    child = [sys.executable, "-c", f"import time, datetime\n{SHIFTED}", queue.url]
+    subprocess.run(child, env=clean_environment(clock), cwd=ROOT, check=True, capture_output=True, timeout=60)
+    ahead = "extract(epoch from {} - clock_timestamp())::float8 from search_outbox_events where id = %s"
+    due = queue.value("select " + ahead.format("next_retry_at"), retried)
+    until = queue.value("select " + ahead.format("lease_until"), leased)
+    of_batch = queue.value(
+        "select extract(epoch from lease_until - clock_timestamp())::float8 from search_outbox_leases"
+    )
+    assert 10 < due <= 30
+    assert 40 < until <= 60
+    assert 40 < of_batch <= 60
+
+
+def test_the_shifted_clock_is_shifted_in_the_child() -> None:
+    """Or the test above would show nothing."""
+    clock = {
+        "PYTHONPATH": str(Path(__file__).parents[1] / "fixtures" / "shifted_clock"),
+        "OUTBOX_TEST_CLOCK_SHIFT": "7200",
+    }
+    code = "import time; from datetime import datetime, UTC; print(time.time(), datetime.now(UTC).timestamp())"
+    said = subprocess.run(
+        [sys.executable, "-c", code], env=clean_environment(clock), check=True, capture_output=True, text=True
+    )
+    real = float(subprocess.run(["date", "+%s"], check=True, capture_output=True, text=True).stdout)
+    for shifted in map(float, said.stdout.split()):
+        assert 7000 < shifted - real < 7400

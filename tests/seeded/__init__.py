@@ -1,0 +1,1 @@
+"""Known bugs of programs like this one, planted one by one into a copy of the code to see which check finds each."""

@@ -1,0 +1,131 @@
+"""The table of seeded bugs: what each is, and the checks that must find it. `NAME.patch` beside this plants it.
+
+M1 to M16 are the gaps of the nearest prior art (docs/reliability.md), M17 and M18 the two that versions invite.
+"""
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+
+class Bug(NamedTuple):
+    """Each of the checks, written as file::test without `test_`, must fail by itself."""
+
+    name: str
+    what: str
+    checks: tuple[str, ...]
+
+    @property
+    def patch(self) -> Path:
+        return Path(__file__).with_name(f"{self.name}.patch")
+
+    @property
+    def nodes(self) -> list[str]:
+        """As pytest takes them."""
+        return [f"tests/{check.replace('::', '::test_')}" for check in self.checks]
+
+
+_MANNERS: Final = "integration/test_worker_manners.py::"
+
+BUGS: Final = (
+    Bug(
+        "M1",
+        "the owner's name is the fence instead of a token a claim",
+        (_MANNERS + "a_worker_that_claims_its_row_again_is_not_settled_by_its_earlier_self",),
+    ),
+    Bug(
+        "M2",
+        "the worker's wall clock decides how long a lease lasts",
+        (_MANNERS + "a_worker_whose_clock_is_an_hour_off_leases_and_retries_by_the_databases_clock",),
+    ),
+    Bug(
+        "M3",
+        "documents are written without a version",
+        (
+            "unit/test_bulk_encoding.py::every_line_is_json_and_says_what_the_action_says",
+            "contract/test_sink.py::the_highest_version_wins_in_whatever_order_they_arrive",
+        ),
+    ),
+    Bug(
+        "M4",
+        "attempts are counted on handled failures only, and a reclaim counts nothing",
+        (
+            "contract/test_event_store.py::a_claim_takes_the_oldest_pending_rows_once_and_counts_the_attempt",
+            "contract/test_event_store.py::the_sixth_death_of_its_worker_fails_a_row",
+        ),
+    ),
+    Bug(
+        "M5",
+        "every 4xx is the document's fault and final: 401, 404 of the index and 413 too",
+        ("unit/test_classify.py::a_refused_item",),
+    ),
+    Bug(
+        "M6",
+        "a settle counts as success without a look at how many rows it changed",
+        ("unit/daemon/test_projector.py::rows_that_were_lost_are_counted_once_and_in_no_other_count",),
+    ),
+    Bug(
+        "M7",
+        "the lease is renewed once before the bulk request and not while it runs",
+        ("unit/daemon/test_lease.py::a_lease_is_renewed_once_a_quarter_of_it_is_gone",),
+    ),
+    Bug(
+        "M8",
+        "a transaction stays open from the claim to the settle, across the HTTP request",
+        (_MANNERS + "no_transaction_is_open_while_the_sink_is_asked",),
+    ),
+    Bug(
+        "M9",
+        "DATABASE_URL is printed at the start, password and all",
+        ("acceptance/test_least_privilege.py::a_daemon_with_too_few_rights_says_which_and_touches_nothing",),
+    ),
+    Bug(
+        "M10",
+        "the limit of a replay is printed and not applied",
+        ("integration/test_replay.py::the_limit_holds_in_sql_and_the_longest_failed_come_first",),
+    ),
+    Bug(
+        "M11",
+        "a replay leaves no audit row an event, only the last replay's columns",
+        ("integration/test_replay.py::a_replay_clears_the_failure_counts_itself_and_says_who_and_why",),
+    ),
+    Bug(
+        "M12",
+        "Elasticsearch's reason is stored as it came, values of the document and all",
+        (
+            "unit/test_redact.py::the_value_goes_and_the_name_stays",
+            "integration/test_bad_input.py::no_value_of_a_document_is_stored_or_told_with_its_error",
+        ),
+    ),
+    Bug(
+        "M13",
+        "a dictionary of locks grows with every entity that was ever seen",
+        ("unit/daemon/test_bounded_memory.py::no_container_of_a_process_grows_with_the_entities_it_has_met",),
+    ),
+    Bug(
+        "M14",
+        "a tenth of jitter: thousands of rows come back at the same moment",
+        ("unit/policy/test_backoff.py::the_earliest_and_the_latest_draw_are_half_of_the_curve_apart",),
+    ),
+    Bug(
+        "M15",
+        "every poll counts the table several times",
+        (_MANNERS + "an_idle_poll_is_one_statement_and_a_batch_is_two",),
+    ),
+    Bug(
+        "M16",
+        "a value of a row becomes a metric's label",
+        ("unit/test_metrics.py::no_fact_adds_a_series",),
+    ),
+    Bug(
+        "M17",
+        "tombstones are forgotten: an upsert out of order is not checked against newer deletes",
+        (
+            "integration/test_newer_deletes.py::an_upsert_that_was_reclaimed_does_not_bring_back_what_a_newer_delete_removed",
+        ),
+    ),
+    Bug(
+        "M18",
+        "the version comes from the event, the body from the row",
+        ("integration/test_documents.py::body_and_version_come_from_one_read_and_a_null_version_means_the_events",),
+    ),
+)
