@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from outbox.web import body, idempotency, refusals
 from outbox.web.auth.gate import Gate
@@ -93,11 +94,20 @@ def hang(app: FastAPI, doors: Iterable[Door], *, prefix: str = "", api: bool = F
         )
 
 
+def _methods(request: Request) -> list[str]:
+    """What this address takes, of all doors there: the framework names only the first one's."""
+    here = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+    return sorted({method for route in here if isinstance(route, GuardedRoute) for method in route.methods or ()})
+
+
 def catch_the_rest(app: FastAPI) -> None:
     """What no door handles: unknown paths, wrong methods, and the framework's own words."""
 
     async def handle(request: Request, error: Exception) -> Response:
-        return refusals.answer(request, _refused(error))
+        refused = _refused(error)
+        if refused.status == 405:
+            refused.headers["allow"] = ", ".join(_methods(request))
+        return refusals.answer(request, refused)
 
     for kind in (HTTPException, RequestValidationError, Refused, Exception):
         app.add_exception_handler(kind, handle)

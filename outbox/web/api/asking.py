@@ -19,6 +19,8 @@ from outbox.web.idempotency import HEADER
 from outbox.web.services import Services
 
 LONGEST_VALUE = 1024
+_CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029"
+ONE_LINE = rf"^[^{_CONTROL}]*[^\s{_CONTROL}][^{_CONTROL}]*$"
 _AGE = "An ISO 8601 time (UTC where it names no zone), or an age such as `90s`, `15m`, `2h`, `7d`, `4w`."
 _TIME = r"^(\d{1,6}\s*[smhdw]|\d{4}-\d{2}-\d{2}([T ].*)?)$"
 FailureType = Literal[FAILURE_TYPES]  # type: ignore[valid-type]
@@ -76,9 +78,14 @@ class Act(Strict):
     """Who acts, and why."""
 
     by: str | None = Field(
-        None, max_length=120, description="Who acts. Required without tokens; with one, for whom the token acts."
+        None,
+        max_length=50,
+        pattern=ONE_LINE,
+        description="Who acts. Required without tokens; with one, for whom the token acts.",
     )
-    reason: str = Field(min_length=1, max_length=1000, description="Why; one line, kept in the audit.")
+    reason: str = Field(
+        min_length=1, max_length=1000, pattern=ONE_LINE, description="Why; one line, kept in the audit."
+    )
 
 
 def event_filter(asked: EventQuery) -> EventFilter:

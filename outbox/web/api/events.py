@@ -16,7 +16,7 @@ from outbox.ops.replay import ReplayRequest
 from outbox.policy.event import Status
 from outbox.policy.filter import EventFilter
 from outbox.web.api.answering import answer, event
-from outbox.web.api.asking import Act, At, EventIdsQuery, Who, actor, client_id, event_filter
+from outbox.web.api.asking import ONE_LINE, Act, At, EventIdsQuery, Who, actor, client_id, event_filter
 from outbox.web.api.replays import resource
 from outbox.web.auth.roles import Person, Role
 from outbox.web.problems import Refused
@@ -74,8 +74,8 @@ def get_event(id: UUID, at: At, who: Who) -> Response:
 class ProjectBody(Act):
     """Which entity, who asks and why."""
 
-    entity_type: str = Field(min_length=1, max_length=200, description="The entity's type.")
-    entity_id: str = Field(min_length=1, max_length=512, description="Its id.")
+    entity_type: str = Field(min_length=1, max_length=200, pattern=ONE_LINE, description="The entity's type.")
+    entity_id: str = Field(min_length=1, max_length=512, pattern=ONE_LINE, description="Its id.")
 
 
 def project(body: ProjectBody, at: At, who: Who) -> Response:

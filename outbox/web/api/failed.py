@@ -16,7 +16,18 @@ from outbox.policy.filter import MOST_IDS
 from outbox.policy.replay import MOST_ROWS
 from outbox.web.api import events
 from outbox.web.api.answering import answer
-from outbox.web.api.asking import Act, At, EventIdsQuery, EventQuery, Who, actor, capped, client_id, event_filter
+from outbox.web.api.asking import (
+    ONE_LINE,
+    Act,
+    At,
+    EventIdsQuery,
+    EventQuery,
+    Who,
+    actor,
+    capped,
+    client_id,
+    event_filter,
+)
 from outbox.web.api.replays import resource
 
 PAGE_SIZE = 50
@@ -40,7 +51,7 @@ class ReplayBody(Act, EventQuery):
     """The filter, how many, who and why."""
 
     reason: str | None = Field(  # type: ignore[assignment]
-        None, min_length=1, max_length=1000, description="Why; needed unless `dry_run`."
+        None, min_length=1, max_length=1000, pattern=ONE_LINE, description="Why; needed unless `dry_run`."
     )
     ids: list[UUID] | None = Field(None, max_length=MOST_IDS, description="Exactly these events.")
     limit: int | None = Field(
@@ -58,7 +69,9 @@ class FlushBody(Act, EventQuery):
 
     ids: list[UUID] | None = Field(None, max_length=MOST_IDS, description="Exactly these events.")
     expect: int = Field(ge=1, le=100_000, description="Nothing happens unless exactly so many match.")
-    approved_by: str = Field(min_length=1, max_length=120, description="A second person, who is not `by`.")
+    approved_by: str = Field(
+        min_length=1, max_length=120, pattern=ONE_LINE, description="A second person, who is not `by`."
+    )
 
 
 def list_failed(asked: Annotated[ListQuery, Query()], at: At) -> Response:

@@ -6,11 +6,13 @@ from pydantic import Field
 from starlette.responses import Response
 
 from outbox.web.api.answering import answer
-from outbox.web.api.asking import Act, At, Who, actor
+from outbox.web.api.asking import ONE_LINE, Act, At, Who, actor
 
 
 class PauseBody(Act):
-    entity_type: str | None = Field(None, min_length=1, max_length=200, description="Only this type; else everything.")
+    entity_type: str | None = Field(
+        None, min_length=1, max_length=200, pattern=ONE_LINE, description="Only this type; else everything."
+    )
 
 
 class ResumeBody(PauseBody):

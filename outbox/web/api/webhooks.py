@@ -10,7 +10,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from outbox.web.api.answering import answer
-from outbox.web.api.asking import Act, At, Strict, Who, actor
+from outbox.web.api.asking import ONE_LINE, Act, At, Strict, Who, actor
 
 
 class ListQuery(Strict):
@@ -21,7 +21,9 @@ class ListQuery(Strict):
 class RedeliverBody(Act):
     """Who asks; a reason is welcome."""
 
-    reason: str | None = Field(None, min_length=1, max_length=1000, description="Why; one line.")  # type: ignore[assignment]
+    reason: str | None = Field(  # type: ignore[assignment]
+        None, min_length=1, max_length=1000, pattern=ONE_LINE, description="Why; one line."
+    )
 
 
 def list_deliveries(asked: Annotated[ListQuery, Query()], at: At) -> Response:
