@@ -79,7 +79,7 @@ class Act(Strict):
 
     by: str | None = Field(
         None,
-        max_length=50,
+        max_length=120,
         pattern=ONE_LINE,
         description="Who acts. Required without tokens; with one, for whom the token acts.",
     )
