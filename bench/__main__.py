@@ -52,6 +52,7 @@ def _one(name: str, stack: object, smoke: bool, rounds: int | None, options: lis
     except Exception:
         traceback.print_exc()
         return 1
+    result.turned = chosen
     result.show()
     result.write(versions(stack.versions()))  # type: ignore[attr-defined]
     return 0 if result.passed else 1

@@ -20,17 +20,24 @@ NOT_YET = "*No full run is kept yet.*"
 
 
 def collect(results: Path = RESULTS, kept: Path = KEPT) -> dict[str, Found]:
-    """Name -> its newest full result; a smoke run's figures mean nothing and are never kept."""
+    """Name -> its newest full result. Smoke runs, and runs with anything turned, would stand for what they are not."""
     kept.mkdir(parents=True, exist_ok=True)
     found = {}
     for name in (*NAMES, *MORE):
         target = kept / f"{name}.json"
-        newest = max(results.glob(f"{name}-2*.json"), key=lambda path: path.name, default=None)
+        full = [path for path in results.glob(f"{name}-*.json") if _is_full(path, name)]
+        newest = max(full, key=_at, default=None)
         if newest and (not target.exists() or _at(newest) > _at(target)):
             shutil.copyfile(newest, target)
         if target.exists():
             found[name] = json.loads(target.read_text())
     return found
+
+
+def _is_full(path: Path, name: str) -> bool:
+    """A result that does not say what was turned is not believed to be one."""
+    found = json.loads(path.read_text())
+    return found["benchmark"] == name and not found["smoke"] and found.get("turned") == {}
 
 
 def _at(path: Path) -> str:

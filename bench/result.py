@@ -65,6 +65,9 @@ class Result:
     bars: list[tuple[Bar, float]] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    turned: dict[str, Any] = field(
+        default_factory=dict
+    )  # by --set and --rounds; empty = the benchmark as it is defined
 
     def add(self, name: str, unit: str, value: float) -> Series:
         series = next((s for s in self.series if s.name == name), None)
@@ -110,6 +113,7 @@ class Result:
             "smoke": self.smoke,
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "commit": commit(),
+            "turned": self.turned,
             "settings": self.settings,
             "notes": self.notes,
         }

@@ -7,10 +7,12 @@ from typing import Any
 WIDTH, LABEL, ROW, TOP = 900, 300, 26, 40
 STYLE = """<style>
 text { font: 13px system-ui, sans-serif; fill: #1f2430 } .quiet { fill: #5b6472; font-size: 12px }
-.bar { fill: #2f6fab } .other { fill: #9aa5b1 } .mark { stroke: #b5391f; stroke-width: 2 } .goal { stroke: #2e7d4f; stroke-width: 2 }
+.bar { fill: #2f6fab } .other { fill: #9aa5b1 }
+.mark { stroke: #b5391f; stroke-width: 2 } .goal { stroke: #2e7d4f; stroke-width: 2 }
 .flame { stroke: #fff; stroke-width: 1 }
 @media (prefers-color-scheme: dark) {
-  text { fill: #e6e9ee } .quiet { fill: #a3adba } .bar { fill: #6ea8dc } .other { fill: #5b6673 } .flame { stroke: #111 }
+  text { fill: #e6e9ee } .quiet { fill: #a3adba } .bar { fill: #6ea8dc } .other { fill: #5b6673 }
+  .flame { stroke: #111 }
   .mark { stroke: #ff8a70 } .goal { stroke: #7fce9f } .flame + text { fill: #111 }
 }
 </style>"""

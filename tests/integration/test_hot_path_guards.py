@@ -1,0 +1,142 @@
+"""What a batch may cost, without a clock: statements, copies of its bytes, HOT updates by the daemon's own claim."""
+
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from outbox.ports import Action, WriteReport
+from outbox.sink.bulk import Encoded
+from outbox.store.documents import ViewDocuments
+from tests.fixtures.inprocess import InProcess, Parts
+from tests.fixtures.queue import Queue
+from tests.fixtures.sinks import MemorySink, elastic_sink
+from tests.fixtures.waiting import eventually
+
+PAST_THE_FIRST_LOOKS = 60.0  # in its first half minute a worker compares every upsert with newer deletes
+MOST_HOT = 0.9
+
+
+class Statements:
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Statements]:
+    """Every statement of every connection of this process."""
+    found = Statements()
+    plain = psycopg.Cursor.execute
+
+    def execute(self: Any, query: Any, *args: Any, **named: Any) -> Any:
+        found.seen.append(query if isinstance(query, str) else str(query))
+        return plain(self, query, *args, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(psycopg.Cursor, "execute", execute)
+        yield found
+
+
+def settled_in(queue: Queue, **parts: Any) -> InProcess:
+    worker = InProcess(Parts(queue.store(), parts.pop("sink", MemorySink()), **parts))
+    worker.clock.now += PAST_THE_FIRST_LOOKS
+    return worker
+
+
+@pytest.mark.parametrize("events", [1, 50, 500])
+def test_a_batch_is_one_claim_and_one_settle_however_large(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, events: int
+) -> None:
+    queue.produce_many(events)
+    worker = settled_in(queue)
+    with counted(monkeypatch) as statements:
+        worker.run(events)
+    assert worker.last.done == events
+    assert len(statements.seen) == 2, statements.seen
+
+
+def test_documents_of_the_view_are_one_query_a_batch(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue.connection.execute(
+        "create table articles (id text primary key, title text);"
+        "insert into articles select g::text, 'x' from generate_series(1, 200) g;"
+        "create view search_documents as select 'article'::text as entity_type, id as entity_id,"
+        " null::bigint as version, json_build_object('title', title) as document from articles"
+    )
+    queue.produce_many(200, payload=None)
+    worker = settled_in(queue, documents=ViewDocuments(queue.pool(), "search_documents"))
+    worker.run(1)  # it has asked for the view's shape
+    with counted(monkeypatch) as statements:
+        worker.run(200)
+    assert worker.last.done == 199
+    assert sum("search_documents" in each for each in statements.seen) == 1, statements.seen
+    # Claim, the lookup with its two limits (read only, time), settle.
+    assert len(statements.seen) == 5, statements.seen
+
+
+class Keeping(MemorySink):
+    """Remembers the very objects that it was given."""
+
+    def write(self, actions: Any, deadline_seconds: float) -> WriteReport:
+        self.given: list[Action] = list(actions)
+        return super().write(actions, deadline_seconds)
+
+
+def test_a_payload_reaches_the_sink_as_the_object_that_was_claimed(queue: Queue) -> None:
+    queue.produce_many(20)
+    sink = Keeping()
+    worker = settled_in(queue, sink=sink)
+    claimed = worker.claim(20)
+    worker.projector.project(claimed, 0)
+    assert len(sink.given) == 20
+    assert {id(action.body) for action in sink.given} == {id(event.payload) for event in claimed.events}
+
+
+def test_encoding_keeps_bodies_as_they_are() -> None:
+    body = b'{"title": "x"}'
+    encoded = Encoded([Action("i", str(n), 1, None, body) for n in range(10)])
+    assert sum(part is body for part in encoded._parts) == 10
+
+
+def test_a_batch_is_held_twice_and_not_three_times(queue: Queue, elastic_url: str, index: str) -> None:
+    """Its rows as claimed, and the body of the one request."""
+    size, events = 20_000, 200
+    queue.produce_many(events, payload='{"title": "%s"}' % ("x" * size))
+    with elastic_sink(elastic_url) as sink:
+        worker = settled_in(queue, sink=sink, index_of=lambda _: index)
+        worker.run(1)  # connections and caches are there
+        tracemalloc.start()
+        try:
+            worker.run(events)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert worker.last.done == events - 1
+    assert peak < 2.5 * size * events, f"{peak / (size * events):.2f} times the batch"
+
+
+def test_the_daemons_own_claims_are_hot_updates(queue: Queue) -> None:
+    queue.produce_many(5_000, payload='{"title": "%s"}' % ("x" * 400))
+    store = queue.store()
+    before = _updates(queue)
+    while queue.claim(store, limit=500).events:
+        pass
+    queue.pool().close()  # a backend that ends hands in its counts; an idle one keeps them for ten seconds
+    updated, hot = eventually(lambda: _grown(queue, before, 5_000), what="the statistics")
+    assert hot / updated > MOST_HOT
+
+
+def _updates(queue: Queue) -> tuple[int, int]:
+    queue.connection.execute("select pg_stat_clear_snapshot()")
+    row = queue.connection.execute(
+        "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'search_outbox_events'"
+    ).fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+def _grown(queue: Queue, before: tuple[int, int], rows: int) -> tuple[int, int] | None:
+    updated, hot = (now - then for now, then in zip(_updates(queue), before, strict=True))
+    return (updated, hot) if updated >= rows else None
