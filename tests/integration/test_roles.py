@@ -165,7 +165,9 @@ OPERATOR = {
     "pruning": "*",
     "pulse": "*",
     "rebuilds": "begin newest lately take renew let_go advance wrote_page unconfirmed now older_leases",
+    "repairs": "*",
     "replays": " ".join(name for name in queries("replays") if name != "forget"),
+    "requests": "*",
     "statistics": "failed failed_hours discarded outcomes totals replays",
     "truth": "*",
     "verifications": "*",
@@ -386,10 +388,9 @@ LIMITS = "select name, setting from pg_settings where name in ({})".format(
 
 
 def page_limits() -> dict[str, dict[str, str]]:
-    lines = PAGE[PAGE.index("| role | statement_timeout |") :].splitlines()
-    names = [cell.strip() for cell in lines[0].strip("|").split("|")][1:]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:] if line.startswith("|")]
-    return {role: dict(zip(names, values, strict=True)) for role, *values in rows}
+    lines = PAGE[PAGE.index("| role | statement_timeout |") :].partition("\n\n")[0].splitlines()
+    head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {role: dict(zip(head[1:], values, strict=True)) for role, *values in rows}
 
 
 @pytest.mark.parametrize("role", ROLES)
