@@ -1,6 +1,7 @@
 """Bad input at every door: a clear 4xx with a problem document, nothing changed, nothing shown unescaped."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -8,8 +9,19 @@ import httpx
 import psycopg
 import pytest
 
-from tests.fixtures.console import ACT, Served, post
+from tests.fixtures.console import ACT, Served, post, serving
 from tests.fixtures.failures import audit_counts, events
+from tests.fixtures.postgres import fresh_database
+
+
+@pytest.fixture(scope="module")
+def shared(postgres_url: str, migrated_template: str, elastic_url: str) -> Iterator[tuple[Served, psycopg.Connection]]:
+    """One console with three failed events for all who are refused: what changes nothing needs nothing fresh."""
+    with fresh_database(postgres_url, migrated_template) as url, psycopg.connect(url, autocommit=True) as connection:
+        events(connection, 3)
+        with serving(DATABASE_URL=url, ELASTIC_URL=elastic_url, ELASTIC_INDEX="nothing") as served:
+            yield served, connection
+
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 SAME = {"sec-fetch-site": "same-origin"}
@@ -73,12 +85,14 @@ def state(connection: psycopg.Connection) -> list[Any]:
         ("/events/../../etc/passwd", 404),
     ],
 )
-def test_a_wrong_question_is_answered_with_a_problem(console: Served, path: str, status: int) -> None:
-    problem(console.client.get(f"/api/v1{path}"), status)
+def test_a_wrong_question_is_answered_with_a_problem(
+    shared: tuple[Served, psycopg.Connection], path: str, status: int
+) -> None:
+    problem(shared[0].client.get(f"/api/v1{path}"), status)
 
 
-def test_all_wrong_fields_are_named_at_once(console: Served) -> None:
-    found = problem(console.client.get("/api/v1/events?limit=0&error_code=x&nonsense=1"), 422)
+def test_all_wrong_fields_are_named_at_once(shared: tuple[Served, psycopg.Connection]) -> None:
+    found = problem(shared[0].client.get("/api/v1/events?limit=0&error_code=x&nonsense=1"), 422)
     assert {error["field"] for error in found["errors"]} == {"limit", "error_code", "nonsense"}
 
 
@@ -125,16 +139,18 @@ def test_all_wrong_fields_are_named_at_once(console: Served) -> None:
     ],
 )
 def test_a_wrong_act_changes_nothing(
-    console: Served, connection: psycopg.Connection, path: str, body: Any, status: int
+    shared: tuple[Served, psycopg.Connection], path: str, body: Any, status: int
 ) -> None:
-    events(connection, 3)
+    console, connection = shared
     before = state(connection)
     problem(post(console.client, path, body), status)
     assert state(connection) == before
 
 
-def test_a_body_that_is_no_json_or_too_large_or_of_another_type_is_refused(console: Served) -> None:
-    client, url = console.client, "/api/v1/failed/replay"
+def test_a_body_that_is_no_json_or_too_large_or_of_another_type_is_refused(
+    shared: tuple[Served, psycopg.Connection],
+) -> None:
+    client, url = shared[0].client, "/api/v1/failed/replay"
     json_type = {"content-type": "application/json"}
     problem(client.post(url, content=b"{", headers=json_type), 400)
     problem(client.post(url, content=b'"\xff"', headers=json_type), 400)
@@ -145,22 +161,24 @@ def test_a_body_that_is_no_json_or_too_large_or_of_another_type_is_refused(conso
     assert client.get("/api/v1/ops").status_code == 200
 
 
-def test_a_body_without_a_length_is_bounded_too(console: Served) -> None:
+def test_a_body_without_a_length_is_bounded_too(shared: tuple[Served, psycopg.Connection]) -> None:
     chunks = (b" " * 50_000 for _ in range(10))
-    answer = console.client.post("/api/v1/failed/replay", content=chunks, headers={"content-type": "application/json"})
+    answer = shared[0].client.post(
+        "/api/v1/failed/replay", content=chunks, headers={"content-type": "application/json"}
+    )
     problem(answer, 413)
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "GET"])
-def test_a_wrong_method_is_named(console: Served, method: str) -> None:
-    found = problem(console.client.request(method, "/api/v1/failed/replay"), 405)
+def test_a_wrong_method_is_named(shared: tuple[Served, psycopg.Connection], method: str) -> None:
+    found = problem(shared[0].client.request(method, "/api/v1/failed/replay"), 405)
     assert "method" in found["detail"]
 
 
 @pytest.mark.parametrize("key", ["", "with blank", "é", "x" * 201])
-def test_a_strange_idempotency_key_is_refused(console: Served, key: str) -> None:
+def test_a_strange_idempotency_key_is_refused(shared: tuple[Served, psycopg.Connection], key: str) -> None:
     headers = {"idempotency-key": key.encode()}
-    answer = console.client.post("/api/v1/pause", json=ACT, headers=headers)  # type: ignore[arg-type]
+    answer = shared[0].client.post("/api/v1/pause", json=ACT, headers=headers)  # type: ignore[arg-type]
     problem(answer, 422)
 
 
@@ -207,9 +225,9 @@ def test_hostile_text_is_shown_as_text_on_every_page(console: Served, connection
     ],
 )
 def test_a_wrong_form_is_a_page_that_says_so(
-    console: Served, connection: psycopg.Connection, path: str, form: dict[str, str], status: int
+    shared: tuple[Served, psycopg.Connection], path: str, form: dict[str, str], status: int
 ) -> None:
-    events(connection, 2)
+    console, connection = shared
     before = state(connection)
     answer = console.client.post(f"/ops/queue{path}", data=form, headers=SAME)
     assert answer.status_code == status, answer.text
@@ -218,11 +236,12 @@ def test_a_wrong_form_is_a_page_that_says_so(
 
 
 @pytest.mark.parametrize("query", ["page=0", "page=-5", "page=abc", "page=99999999999999999999"])
-def test_a_pages_number_is_clamped(console: Served, query: str) -> None:
-    assert console.client.get(f"/ops/queue/replay?{query}").status_code == 200
+def test_a_pages_number_is_clamped(shared: tuple[Served, psycopg.Connection], query: str) -> None:
+    assert shared[0].client.get(f"/ops/queue/replay?{query}").status_code == 200
 
 
-def test_nothing_of_a_flood_of_bad_requests_is_audited(console: Served, connection: psycopg.Connection) -> None:
+def test_nothing_of_a_flood_of_bad_requests_is_audited(shared: tuple[Served, psycopg.Connection]) -> None:
+    console, connection = shared
     for _ in range(20):
         post(console.client, "/failed/replay", {})
     assert audit_counts(connection) == {}
