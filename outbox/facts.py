@@ -1,4 +1,4 @@
-"""What can happen in a daemon, as values in the past tense. Whoever counts, logs or waits subscribes; none acts here."""
+"""What can happen in a daemon, as values in the past tense. Who counts, logs or waits subscribes; none acts here."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -260,6 +260,13 @@ class Pruned:
 
 
 @dataclass(frozen=True, slots=True)
+class PrunePassed:
+    """A pass over all tables is over. `complete`: it left nothing that is due."""
+
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
 class WebhookTried:
     """`result`: delivered, failed (it is tried again) or given_up."""
 
@@ -324,6 +331,7 @@ Fact = (
     | ReplaySettled
     | EventDiscarded
     | Pruned
+    | PrunePassed
     | WebhookTried
     | Verified
     | Beat

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from outbox.errors import OutboxError
-from outbox.facts import Announce, Beat, DatabaseLost, Pruned, Warned
+from outbox.facts import Announce, Beat, DatabaseLost, Pruned, PrunePassed, Warned
 from outbox.policy.audit import Action, Actor, Entry, Source
 from outbox.policy.filter import AuditFilter
 from outbox.policy.pruning import Place, PruneStep, next_rows
@@ -98,17 +98,17 @@ class Pruner:
         stopped = stop or threading.Event()
         ends = self.clock() + self.interval_seconds / 2
         try:
-            if self.keep.events_days > 0:
-                self._prune_events(ends, stopped)
-            if self.keep.audit_days > 0:
-                self._prune_audit(ends, stopped)
+            complete = self.keep.events_days <= 0 or self._prune_events(ends, stopped)
+            complete &= self.keep.audit_days <= 0 or self._prune_audit(ends, stopped)
             for table, (age, forget) in self.others.items():
-                self._forget(table, age, forget, ends, stopped)
+                complete &= self._forget(table, age, forget, ends, stopped)
             self._say()
+            self.announce(PrunePassed(complete))
         except OutboxError as error:
             self.announce(DatabaseLost("pruner", error.detail))
 
-    def _prune_events(self, ends: float, stop: threading.Event) -> None:
+    def _prune_events(self, ends: float, stop: threading.Event) -> bool:
+        """Each of these says whether nothing more is due; what another daemon is at counts as due here."""
         began, rows = self.clock(), self.keep.rows_a_step
         self._choose_place(began)
         before = self.audit.cutoff(self.keep.events_days * 86_400)
@@ -118,7 +118,7 @@ class Pruner:
             started = self.clock()
             step = self.events.step(before, self._place, rows)
             if step is None:
-                return
+                return False
             self._kept += step.looked_at - step.removed
             removed, attempts, skipped = removed + step.removed, attempts + step.attempts, skipped + step.skipped
             nothing_left = step.looked_at < rows
@@ -129,6 +129,7 @@ class Pruner:
         if attempts:
             self.announce(Pruned("search_outbox_attempts", attempts, nothing_left, took))
         self._warn(skipped)
+        return nothing_left
 
     def _choose_place(self, now: float) -> None:
         since = None if self._began_at_oldest is None else now - self._began_at_oldest
@@ -141,7 +142,7 @@ class Pruner:
             self.announce(Warned("prune.slow", remedy, {"kept": skipped}))
         self._warned = self._warned or skipped > 0
 
-    def _prune_audit(self, ends: float, stop: threading.Event) -> None:
+    def _prune_audit(self, ends: float, stop: threading.Event) -> bool:
         began = self.clock()
         before, head = self.audit.cutoff(self.keep.audit_days * 86_400), self.audit.head_id()
         removed = acts = after = 0
@@ -153,14 +154,16 @@ class Pruner:
         # A pass that only removed its own summaries says nothing, or it would never end.
         self._audit.removed += removed if acts else 0
         self.announce(Pruned("search_outbox_audit", removed, nothing_left, self.clock() - began))
+        return nothing_left
 
-    def _forget(self, table: str, age: timedelta, forget: Forget, ends: float, stop: threading.Event) -> None:
+    def _forget(self, table: str, age: timedelta, forget: Forget, ends: float, stop: threading.Event) -> bool:
         began, removed, last = self.clock(), 0, self.keep.rows_a_step
         while last == self.keep.rows_a_step and self._goes_on(ends, stop, began):
             last = forget(age, self.keep.rows_a_step)
             removed += last
         if removed:
             self.announce(Pruned(table, removed, last < self.keep.rows_a_step, self.clock() - began))
+        return last < self.keep.rows_a_step
 
     def _goes_on(self, ends: float, stop: threading.Event, began: float) -> bool:
         """A short pause between steps, and never longer than half the interval; the first step always runs."""

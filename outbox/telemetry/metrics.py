@@ -68,6 +68,7 @@ class Metrics:
             facts.EventsReplayed: lambda f: i.replayed[f.source].inc(f.count),
             facts.ReplaySettled: self._replay_settled,
             facts.Pruned: self._pruned,
+            facts.PrunePassed: self._prune_passed,
             facts.WebhookTried: lambda f: i.webhook_deliveries[f.result].inc(),
             facts.Verified: self._verified,
         }
@@ -172,8 +173,11 @@ class Metrics:
     def _pruned(self, pass_: facts.Pruned) -> None:
         i = self.instruments
         i.pruned[pass_.table].inc(pass_.count)
-        if pass_.nothing_left:
-            i.prune_timestamp_seconds.set(self._now())
+
+    def _prune_passed(self, pass_: facts.PrunePassed) -> None:
+        """All tables together: an audit without a backlog must not hide one of events."""
+        if pass_.complete:
+            self.instruments.prune_timestamp_seconds.set(self._now())
 
     def _verified(self, result: facts.Verified) -> None:
         i = self.instruments

@@ -127,7 +127,7 @@ LINES: list[tuple[facts.Fact, str, dict[str, Any]]] = [
     (facts.WebhookTried("sink.paused", "failed", 2, "timeout"), "webhook.failed", {"error": "timeout"}),
 ]
 # Facts that are counted or watched, and told only as a metric or on /readyz.
-SILENT = {facts.Beat, facts.BacklogSampled, facts.SchemaChecked, facts.SinkProbed}
+SILENT = {facts.Beat, facts.BacklogSampled, facts.PrunePassed, facts.SchemaChecked, facts.SinkProbed}
 
 
 @pytest.mark.parametrize(("fact", "event", "fields"), LINES, ids=lambda part: part if isinstance(part, str) else "")
