@@ -6,16 +6,16 @@
 select distinct entity_type from {view} where entity_type is not null order by 1 limit %(most)s
 
 -- name: view_first_keys
--- The first page of one type's keys.
-select entity_id::text from {view}
- where entity_type = %(entity_type)s and entity_id is not null
- order by entity_id limit %(limit)s
+-- The first page of one type's keys. By the view's own column: a bare name would mean the text in the list.
+select d.entity_id::text from {view} d
+ where d.entity_type = %(entity_type)s and d.entity_id is not null
+ order by d.entity_id limit %(limit)s
 
 -- name: view_next_keys
 -- The page after a key.
-select entity_id::text from {view}
- where entity_type = %(entity_type)s and entity_id > %(after)s::{id_type}
- order by entity_id limit %(limit)s
+select d.entity_id::text from {view} d
+ where d.entity_type = %(entity_type)s and d.entity_id > %(after)s::{id_type}
+ order by d.entity_id limit %(limit)s
 
 -- name: view_present
 -- Which of these entities the view has; no document is built.
@@ -111,12 +111,14 @@ select w.place::int, max(e.event_version), (array_agg(e.routing order by e.event
  group by w.place
 
 -- name: open_of
--- Which of these entities have an open event now, by the entity index.
+-- Which of these entities have an open event now, by the entity index. A limit keeps the planner from joining: it read
+-- the whole table.
 select w.place::int
   from unnest(%(types)s::text[], %(ids)s::text[]) with ordinality as w (entity_type, entity_id, place)
- where exists (select from search_outbox_events e
-                where e.entity_type = w.entity_type and e.entity_id = w.entity_id::{entity_id_type}
-                  and e.processed_at is null and e.failed_at is null)
+ cross join lateral (
+        select from search_outbox_events e
+         where e.entity_type = w.entity_type and e.entity_id = w.entity_id::{entity_id_type}
+           and e.processed_at is null and e.failed_at is null limit 1) o
 
 -- name: open_of_backlog
 -- The same without it: all open events up to a limit a scan. A first row with place 0 says that there are more.
@@ -141,11 +143,13 @@ select distinct w.place::int
 
 -- name: failed_of
 -- The highest version among the failed events of these entities.
-select w.place::int, max(e.event_version)
+select w.place::int, f.event_version
   from unnest(%(types)s::text[], %(ids)s::text[]) with ordinality as w (entity_type, entity_id, place)
-  join search_outbox_events e on e.entity_type = w.entity_type and e.entity_id = w.entity_id::{entity_id_type}
- where e.failed_at is not null
- group by w.place
+ cross join lateral (
+        select e.event_version from search_outbox_events e
+         where e.entity_type = w.entity_type and e.entity_id = w.entity_id::{entity_id_type}
+           and e.failed_at is not null
+         order by e.event_version desc limit 1) f
 
 -- name: lately_with_payload
 -- Entity types of the newest done upserts that carry a payload of their own.
