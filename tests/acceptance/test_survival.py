@@ -1,0 +1,359 @@
+"""What must hold when everything goes wrong at once: kills, freezes, outages, poison, on real processes and servers."""
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from elasticsearch import Elasticsearch
+
+from labs.proxy import Proxy
+from outbox.store.migrations import migrate
+from tests.acceptance.test_guide_labs import counts, metric, produce
+from tests.fixtures.processes import RunningProcess, StartProcess
+from tests.fixtures.waiting import eventually
+
+SLOW = bool(os.environ.get("OUTBOX_TEST_SLOW"))
+
+
+def open_rows(connection: psycopg.Connection) -> int:
+    sql = "select count(*) from search_outbox_events where processed_at is null and failed_at is null"
+    return connection.execute(sql).fetchone()[0]
+
+
+def assert_every_document_equals_its_source(connection: psycopg.Connection, es: Elasticsearch, index: str) -> int:
+    """The newest event of each entity against the document, one by one; a deleted one must be absent."""
+    newest = connection.execute(
+        "select distinct on (entity_id) entity_type || ':' || entity_id, op, event_version, payload::text"
+        " from search_outbox_events order by entity_id, event_version desc"
+    ).fetchall()
+    es.indices.refresh(index=index)
+    wrong = []
+    for start in range(0, len(newest), 1_000):
+        part = newest[start : start + 1_000]
+        found = es.mget(index=index, ids=[row[0] for row in part])["docs"]
+        for (id, op, version, payload), document in zip(part, found, strict=True):
+            expected = None if op == "delete" else (version, json.loads(payload))
+            seen = (document["_version"], document["_source"]) if document.get("found") else None
+            if expected != seen:
+                wrong.append((id, expected, seen))
+    assert not wrong, wrong[:5]
+    return len(newest)
+
+
+@contextmanager
+def producing(database: str, events: int, seconds: float) -> Iterator[None]:
+    """A producer of its own: 20 % deletes over a fifth as many entities, spread over the time."""
+    ended = threading.Event()
+
+    def run() -> None:
+        dice = random.Random(4)
+        with psycopg.connect(database, autocommit=True) as connection:
+            for number in range(50):
+                rows = [
+                    (str(dice.randrange(events // 5)), "delete" if dice.random() < 0.2 else "upsert")
+                    for _ in range(events // 50)
+                ]
+                connection.execute(
+                    "insert into search_outbox_events (entity_type, entity_id, op, payload)"
+                    " select 'a', r ->> 0, r ->> 1,"
+                    " case when r ->> 1 = 'upsert' then json_build_object('n', %s, 'e', r ->> 0) end"
+                    " from json_array_elements(%s::json) r",
+                    [number, json.dumps(rows)],
+                )
+                ended.wait(seconds / 50)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(60)
+
+
+def test_killed_and_frozen_workers_lose_nothing(
+    start_daemon: StartProcess, database: str, connection: psycopg.Connection, es: Elasticsearch, index: str
+) -> None:
+    """Lease 3 s; kill -9 every 2 s, SIGSTOP for two leases every 5 s. Two minutes of it with OUTBOX_TEST_SLOW."""
+    seconds, events = (120, 50_000) if SLOW else (25, 10_000)
+    dice = random.Random(1)
+    settings = {"OUTBOX_LEASE_SECONDS": "3", "OUTBOX_RECLAIM_INTERVAL_SECONDS": "1", "OUTBOX_BATCH_SIZE": "200"}
+    daemons = [start_daemon(OUTBOX_WORKER_ID=f"w{n}", **settings) for n in range(2)]
+    dead: list[RunningProcess] = []
+    freezes = 0
+    with producing(database, events, seconds):
+        ends, next_kill, next_freeze = time.monotonic() + seconds, 0.0, 0.0
+        while time.monotonic() < ends or len(dead) < 5:
+            now = time.monotonic()
+            working = [place for place, daemon in enumerate(daemons) if daemon.facts("batch.claimed")]
+            if working and now >= next_freeze:
+                victim = daemons[dice.choice(working)]
+                victim.signal(signal.SIGSTOP)
+                threading.Timer(6.0, _thaw, [victim]).start()
+                freezes, next_freeze = freezes + 1, now + 5.0
+            if working and now >= next_kill:  # one that has not come to work yet would die of nothing
+                place = dice.choice(working)
+                daemons[place].kill()
+                dead.append(daemons[place])
+                daemons[place] = start_daemon(OUTBOX_WORKER_ID=f"w{place}", **settings)
+                next_kill = now + 2.0
+            time.sleep(0.05)
+            assert now < ends + 120, "no worker comes to work"
+    for daemon in daemons:
+        _thaw(daemon)
+    start_daemon(OUTBOX_WORKER_ID="w9", **settings)
+    eventually(lambda: open_rows(connection) == 0, within=120, what="no open row")
+    assert counts(connection) == {"done": events}
+    assert_every_document_equals_its_source(connection, es, index)
+    assert freezes >= 2
+
+
+def _thaw(daemon: RunningProcess) -> None:
+    if daemon.returncode is None:
+        daemon.signal(signal.SIGCONT)
+
+
+def test_a_frozen_workers_late_settle_changes_nothing_and_is_counted(
+    start_daemon: StartProcess, connection: psycopg.Connection, es: Elasticsearch, index: str, elastic_url: str
+) -> None:
+    settings = {"OUTBOX_LEASE_SECONDS": "3", "OUTBOX_RECLAIM_INTERVAL_SECONDS": "1"}
+    produce(connection, 300)
+    with Proxy.to(elastic_url) as link:
+        link.hold(b"_bulk")
+        frozen = start_daemon(ELASTIC_URL=link.url(elastic_url), OUTBOX_WORKER_ID="frozen", **settings)
+        frozen.wait_until(lambda: counts(connection).get("processing", 0) == 300, "rows in its hands")
+        frozen.signal(signal.SIGSTOP)
+        healthy = start_daemon(OUTBOX_WORKER_ID="healthy", **settings)
+        healthy.wait_until(lambda: counts(connection) == {"done": 300}, "another worker finished them", 60)
+        link.heal()
+        frozen.signal(signal.SIGCONT)
+        frozen.wait_for_fact("lease.lost", within=40)
+        frozen.wait_until(lambda: metric(frozen, "outbox_lease_lost_total") == 300, "all 300 counted")
+    assert counts(connection) == {"done": 300}
+    assert metric(healthy, "outbox_lease_lost_total") == 0
+    assert_every_document_equals_its_source(connection, es, index)
+
+
+def test_three_bad_documents_in_a_thousand_fail_alone(
+    start_daemon: StartProcess, connection: psycopg.Connection, es: Elasticsearch, index: str, elastic_url: str
+) -> None:
+    es.indices.put_mapping(index=index, properties={"n": {"type": "integer"}})
+    produce(connection, 997)
+    connection.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op, payload) values"
+        " ('block', 'mapping', 'upsert', '{\"n\": \"no number\"}'),"
+        " ('block', repeat('x', 507), 'upsert', '{\"n\": 1}'),"
+        " ('block', 'large', 'upsert', json_build_object('t', repeat('z', 3000000)))"
+    )
+    with Proxy.to(elastic_url) as link:
+        link.refuse_bodies_over(2_000_000)
+        daemon = start_daemon(ELASTIC_URL=link.url(elastic_url), OUTBOX_BATCH_SIZE="1000")
+        daemon.wait_until(lambda: counts(connection) == {"done": 997, "failed": 3}, "997 done, 3 failed", 60)
+    reasons = connection.execute(
+        "select left(entity_id, 7), error_reason from search_outbox_events where status = 'failed' order by 1"
+    ).fetchall()
+    assert reasons == [
+        ("large", "too_large"),
+        ("mapping", "es_rejected_document"),
+        ("xxxxxxx", "deterministic_exception"),
+    ]
+
+
+def test_the_older_event_is_sent_when_the_newest_is_refused(
+    start_daemon: StartProcess, connection: psycopg.Connection, es: Elasticsearch, index: str
+) -> None:
+    es.indices.put_mapping(index=index, properties={"n": {"type": "integer"}})
+    connection.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op, payload, event_version) values"
+        " ('block', 'e', 'upsert', '{\"n\": 1}', 1), ('block', 'e', 'upsert', '{\"n\": \"bad\"}', 2)"
+    )
+    daemon = start_daemon()
+    daemon.wait_until(lambda: counts(connection) == {"done": 1, "failed": 1}, "v1 done, v2 failed")
+    document = es.get(index=index, id="block:e")
+    assert (document["_version"], document["_source"]) == (1, {"n": 1})
+
+
+def test_what_was_deleted_stays_away_when_tombstones_are_forgotten(
+    start_daemon: StartProcess, connection: psycopg.Connection, es: Elasticsearch, index: str
+) -> None:
+    """gc_deletes 1 s: then an older upsert that was abandoned comes back, and an older failed one is replayed."""
+    es.indices.put_settings(index=index, settings={"gc_deletes": "1s"})
+    es.indices.put_mapping(index=index, properties={"n": {"type": "integer"}})
+    connection.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op, payload, event_version) values"
+        " ('block', 'gone', 'delete', null, 9), ('block', 'lost', 'delete', null, 9)"
+    )
+    daemon = start_daemon(OUTBOX_RECLAIM_INTERVAL_SECONDS="1")
+    daemon.wait_until(lambda: counts(connection) == {"done": 2}, "deletes done")
+    for number in range(30):  # Elasticsearch forgets at the next refresh or write after gc_deletes
+        es.index(index=index, id="other", document={"n": number})
+        es.indices.refresh(index=index)
+        time.sleep(0.1)
+    connection.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op, payload, event_version, status, owner, attempts,"
+        " lease_until, processing_started_at, lease_token) values ('block', 'gone', 'upsert', '{\"n\": 1}', 3,"
+        " 'processing', 'dead', 1, now() - interval '1 minute', now() - interval '2 minutes', gen_random_uuid())"
+    )
+    connection.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op, payload, event_version, status, failed_at)"
+        " values ('block', 'lost', 'upsert', '{\"n\": 1}', 3, 'failed', now())"
+    )
+    connection.execute(
+        "insert into search_outbox_leases (token, owner, start_id, lease_until, ids)"
+        " select lease_token, 'dead', gen_random_uuid(), now() - interval '1 minute', array[id]"
+        " from search_outbox_events where status = 'processing'"
+    )
+    connection.execute("update search_outbox_events set status = 'pending' where status = 'failed'")
+    daemon.wait_until(lambda: counts(connection) == {"done": 4}, "all settled", 60)
+    assert [es.exists(index=index, id=f"block:{name}").body for name in ("gone", "lost")] == [False, False]
+    assert metric(daemon, "outbox_idempotent_noop_total", 'why="superseded"') == 2
+
+
+@contextmanager
+def write_block(es: Elasticsearch, index: str) -> Iterator[None]:
+    es.indices.put_settings(index=index, settings={"index.blocks.write": True})
+    yield
+    es.indices.put_settings(index=index, settings={"index.blocks.write": None})
+
+
+@contextmanager
+def closed(es: Elasticsearch, index: str) -> Iterator[None]:
+    es.indices.close(index=index)
+    yield
+    es.indices.open(index=index)
+
+
+@contextmanager
+def alias_gone(es: Elasticsearch, index: str) -> Iterator[None]:
+    es.indices.delete_alias(index=f"{index}-v1", name=index)
+    yield
+    es.indices.put_alias(index=f"{index}-v1", name=index)
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"), [(write_block, "es_blocked"), (closed, "es_config"), (alias_gone, "es_index_missing")]
+)
+def test_a_systemic_cause_pauses_spends_nothing_and_ends_by_itself(
+    start_daemon: StartProcess, connection: psycopg.Connection, es: Elasticsearch, index: str, fault, cause
+) -> None:
+    """The target is an alias made as `outbox index create` makes it, so that nothing is created by guessing."""
+    es.indices.delete(index=index)
+    template = {"index_patterns": [index, f"{index}-v*"], "allow_auto_create": False, "priority": 500, "template": {}}
+    es.indices.put_index_template(name=index, **template)
+    es.indices.create(index=f"{index}-v1", aliases={index: {}}, settings={"number_of_replicas": 0})
+    try:
+        daemon = start_daemon()
+        produce(connection, 500)
+        daemon.wait_until(lambda: counts(connection) == {"done": 500}, "the calm before")
+        with fault(es, index):
+            connection.execute("truncate search_outbox_events")
+            produce(connection, 2_000)
+            paused = daemon.wait_for_fact("sink.paused", within=5)
+            assert paused["reason"] == cause
+            time.sleep(3)
+            rows = connection.execute("select max(attempts), count(*) filter (where status = 'failed') from"
+                                      " search_outbox_events where status <> 'processing'").fetchone()  # fmt: skip
+            assert rows == (0, 0)
+            assert metric(daemon, "outbox_paused", f'cause="{cause}"') == 1
+        daemon.wait_for_fact("sink.resumed", within=10)
+        daemon.wait_until(lambda: counts(connection) == {"done": 2_000}, "everything done", 60)
+        assert connection.execute("select max(attempts) from search_outbox_events").fetchone() == (1,)
+    finally:
+        es.indices.delete(index=f"{index}-v1", ignore_unavailable=True)
+        es.indices.delete_index_template(name=index)
+
+
+def test_a_mapping_that_refuses_one_type_brakes_that_type_only(
+    start_daemon: StartProcess, connection: psycopg.Connection, es: Elasticsearch, index: str
+) -> None:
+    """At most 50 a minute a process fail; the rest wait a minute and go by themselves once the mapping is mended."""
+    es.indices.put_mapping(index=index, dynamic="strict", properties={"n": {"type": "integer"}})
+    connection.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op, payload)"
+        " select case when g % 2 = 0 then 'good' else 'bad' end, g::text, 'upsert',"
+        " case when g % 2 = 0 then json_build_object('n', g) else json_build_object('new', g) end"
+        " from generate_series(1, 20000) g"
+    )
+    daemon = start_daemon()
+    by_type = "select count(*) from search_outbox_events where entity_type = %s and status = %s"
+    daemon.wait_until(lambda: connection.execute(by_type, ["good", "done"]).fetchone() == (10_000,), "good ones", 90)
+    daemon.wait_for_fact("brake.on")
+    held = "select count(*) from search_outbox_events where status = 'pending' and next_retry_at > now()"
+    daemon.wait_until(lambda: connection.execute(held).fetchone()[0] == 9_950, "9,950 held back", 90)
+    assert connection.execute(by_type, ["bad", "failed"]).fetchone() == (50,)
+    assert connection.execute("select max(attempts) from search_outbox_events where status = 'pending'").fetchone() == (
+        0,
+    )
+    assert metric(daemon, "outbox_braked_fingerprints") == 1
+    es.indices.put_mapping(index=index, properties={"new": {"type": "integer"}})
+    connection.execute("update search_outbox_events set next_retry_at = now() where status = 'pending'")  # not a minute
+    daemon.wait_until(lambda: connection.execute(by_type, ["bad", "done"]).fetchone() == (9_950,), "the rest", 90)
+
+
+def test_a_limited_type_never_has_more_in_flight_and_holds_up_no_other(
+    start_daemon: StartProcess, database: str, connection: psycopg.Connection
+) -> None:
+    limited, others = (100_000, 10_000) if SLOW else (10_000, 4_000)
+    migrate(database, by_type=True)
+    fill = (
+        "insert into search_outbox_events (entity_type, entity_id, op, payload)"
+        " select %s, g::text, 'upsert', json_build_object('n', g) from generate_series(1, %s) g"
+    )
+    connection.execute(fill, ["few", limited])
+    connection.execute(fill, ["many", others])
+    daemons = [start_daemon(OUTBOX_KIND_CONCURRENCY='{"few": 5}') for _ in range(3)]
+    most, in_flight = 0, "select count(*) from search_outbox_events where entity_type = 'few' and status = 'processing'"
+    done = "select count(*) from search_outbox_events where entity_type = 'many' and status = 'done'"
+    ends = time.monotonic() + 120
+    while connection.execute(done).fetchone()[0] < others and time.monotonic() < ends:
+        most = max(most, connection.execute(in_flight).fetchone()[0])
+    assert connection.execute(done).fetchone()[0] == others
+    assert 0 < most <= 5
+    for daemon in daemons:
+        assert daemon.terminate() == 0
+
+
+def test_an_outage_under_pause_spends_no_attempt(
+    start_daemon: StartProcess, connection: psycopg.Connection, elastic_url: str
+) -> None:
+    """A minute with OUTBOX_TEST_SLOW, else ten seconds."""
+    with Proxy.to(elastic_url) as link:
+        daemon = start_daemon(ELASTIC_URL=link.url(elastic_url), OUTBOX_OUTAGE_POLICY="pause")
+        daemon.wait_for_http("/readyz")
+        link.cut()
+        produce(connection, 2_000)
+        daemon.wait_for_fact("sink.paused")
+        time.sleep(60 if SLOW else 10)
+        link.heal()
+        daemon.wait_until(lambda: counts(connection) == {"done": 2_000}, "everything done", 60)
+    assert connection.execute("select max(attempts) from search_outbox_events").fetchone() == (1,)
+    assert metric(daemon, "outbox_failed_total") == 0
+
+
+def test_two_daemons_project_a_mixed_load_exactly(
+    start_daemon: StartProcess, connection: psycopg.Connection, es: Elasticsearch, index: str
+) -> None:
+    """Issue "It runs": a tenth deletes, a fifth as many entities as events, every document compared one by one."""
+    events = 100_000 if SLOW else 20_000
+    connection.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op, payload)"
+        " select 'a', (g * 7919 %% %s)::text, case when g %% 10 = 0 then 'delete' else 'upsert' end,"
+        " case when g %% 10 = 0 then null else json_build_object('n', g) end from generate_series(1, %s) g",
+        [events // 5, events],
+    )
+    connection.execute("vacuum analyze search_outbox_events")
+    for _ in range(2):
+        start_daemon(OUTBOX_CONCURRENCY="2")
+    eventually(lambda: open_rows(connection) == 0, within=180, what="no open row")
+    assert counts(connection) == {"done": events}
+    assert_every_document_equals_its_source(connection, es, index)
+    hot = "select n_tup_hot_upd::float8 / n_tup_upd from pg_stat_user_tables where relname = 'search_outbox_events'"
+    # A claim and a settle are two updates, and only a claim can be HOT: more than half of the claims is over a quarter.
+    eventually(lambda: (connection.execute(hot).fetchone()[0] or 0) > 0.25, within=20, what="HOT claims")
