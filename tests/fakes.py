@@ -101,7 +101,7 @@ class MemoryEvents:
         large = row.payload is not None and len(row.payload) >= 65_536
         row.event = row.event._replace(
             attempts=row.event.attempts + 1,
-            retried=row.due_in is not None or bool(order.suspects),
+            retried=row.due_in is not None or row.token is not None or bool(order.suspects),
             payload=None if large else row.payload,
             payload_bytes=None if row.payload is None else len(row.payload),
         )

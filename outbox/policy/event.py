@@ -34,7 +34,7 @@ class Event(NamedTuple):
     max_attempts: int | None
     abandoned_count: int
     replay_count: int
-    retried: bool  # it had a next_retry_at when it was claimed
+    retried: bool  # someone in its claim had been claimed before: a due retry, or a row that was given back
     age_seconds: float  # by the database's clock, when it was claimed
     traceparent: str | None
 

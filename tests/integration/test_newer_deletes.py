@@ -102,6 +102,20 @@ def test_nor_does_one_that_was_released_and_is_far_behind(queue: Queue, sink: Me
     assert (KEY in sink.documents, queue.row(upsert).status) == (False, "done")
 
 
+def test_nor_does_one_that_was_given_back_and_meets_a_process_that_has_claimed_nothing_yet(
+    queue: Queue, sink: Meanwhile
+) -> None:
+    """Its attempt was returned and its seq is above all that this process knows: only its last token tells."""
+    upsert = queue.produce("a")
+    idle = long_running(queue, sink, "idle")
+    store = queue.store()
+    held = queue.claim(store)
+    delete_is_done_and_forgotten(queue, sink)
+    store.release(held.token)
+    idle.run()
+    assert (sink.documents, queue.row(upsert).status) == ({}, "done")
+
+
 def test_a_delete_that_was_settled_while_the_upsert_was_on_its_way_is_sent_again(queue: Queue, sink: Meanwhile) -> None:
     queue.produce("a")
     worker = a_worker(queue, sink)

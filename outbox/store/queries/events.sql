@@ -38,7 +38,8 @@ taken as (
 select * from taken
 
 -- name: claim
--- pending -> processing: due retries up to retry_limit, then fresh rows by seq. Two scans, never an OR over both.
+-- pending -> processing: due retries up to retry_limit, then fresh rows by seq. Two scans, never an OR over both. A row
+-- that was given back looks fresh but for its last token: it may be out of claim order, and must be known for that.
 with due as materialized (
     select ctid from search_outbox_events
      where processed_at is null and failed_at is null and next_retry_at is not null and abandoned_count = 0
@@ -47,14 +48,14 @@ with due as materialized (
      order by next_retry_at limit %(retry_limit)s
        for no key update skip locked
 ), fresh as materialized (
-    select ctid from search_outbox_events
+    select ctid, lease_token is not null as again from search_outbox_events
      where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
        and seq >= %(floor)s
        and status = 'pending'
      order by seq limit %(limit)s - (select count(*) from due)
        for no key update skip locked
 ), picked as materialized (
-    select ctid, true as retried from due union all select ctid, false from fresh
+    select ctid, true as retried from due union all select ctid, again from fresh
 ),
 -- include: _take
 
@@ -71,7 +72,7 @@ with due as materialized (
      order by next_retry_at limit %(retry_limit)s
        for no key update skip locked
 ), fresh as materialized (
-    select ctid from search_outbox_events
+    select ctid, lease_token is not null as again from search_outbox_events
      where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count < 1
        and entity_type = %(entity_type)s
        and seq >= %(floor)s
@@ -79,7 +80,7 @@ with due as materialized (
      order by seq limit %(limit)s - (select count(*) from due)
        for no key update skip locked
 ), picked as materialized (
-    select ctid, true as retried from due union all select ctid, false from fresh
+    select ctid, true as retried from due union all select ctid, again from fresh
 ),
 -- include: _take
 
