@@ -1,0 +1,319 @@
+"""Owns the stage of the model: batches that stop before every send and settle, a wire that delays, time that is moved.
+
+The parts on it are the product's own: projector, judge, leases, claimer, reclaimer and the store on real PostgreSQL.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+from outbox.daemon.reclaimer import Reclaimer
+from outbox.errors import DatabaseDown
+from outbox.facts import Fact, LeaseLost
+from outbox.policy.backoff import Backoff
+from outbox.policy.outcome import Code, Failure, Outcome, Reason
+from outbox.policy.settle import RetryPolicy, Settlement
+from outbox.ports import Action, Claimed, Settled, WriteReport
+from outbox.store.events import PostgresEvents
+from tests.fixtures.events import Time
+from tests.fixtures.inprocess import InProcess, Parts
+from tests.fixtures.queue import Queue
+from tests.fixtures.sinks import MemorySink
+
+LEASE_SECONDS = 60.0
+GC_DELETES_SECONDS = 60.0
+LATEST_SECONDS = 30.0  # the request's deadline: what is on the wire for longer never arrives
+MAX_ATTEMPTS = 3
+REFUSED = Failure(Reason.ES_REJECTED_DOCUMENT, "refused", Code.PAYLOAD_INVALID, "bad")
+LOST = Failure(Reason.TIMEOUT, "no answer", whole=True)
+AWAY = Failure(Reason.CONNECT, "nobody there", whole=True)
+
+
+class Crash(BaseException):
+    """kill -9: nothing of the process runs after it."""
+
+
+class Index(MemorySink):
+    """Elasticsearch's rules, tombstones that may be forgotten after a minute, and a look at every version."""
+
+    def __init__(self, clock: Time) -> None:
+        super().__init__()
+        self.clock = clock
+        self.mended = False
+        self.deleted_at: dict[tuple[str, str], float] = {}
+        self.refuse = self._refusal
+
+    def _refusal(self, action: Action) -> Failure | None:
+        return REFUSED if action.body is not None and b"bad" in action.body and not self.mended else None
+
+    def apply(self, actions: Sequence[Action]) -> list[Outcome]:
+        outcomes = []
+        for action in actions:
+            key, before = (action.index, action.id), self.documents.get((action.index, action.id))
+            outcomes.append(self._one(action))
+            after = self.documents.get(key)
+            if before is not None and after is not None:
+                assert after[0] >= before[0], "I5: a document's version never falls while it is there"
+            if key in self.tombstones:
+                self.deleted_at[key] = self.clock.now
+        return outcomes
+
+    def forget_old_deletes(self) -> None:
+        for key, at in list(self.deleted_at.items()):
+            if self.clock.now - at > GC_DELETES_SECONDS:
+                self.tombstones.pop(key, None)
+                del self.deleted_at[key]
+
+
+@dataclass
+class Parked:
+    """Where a batch stands: before `write` or `settle`, or at its end (`done`, `raised`)."""
+
+    where: str
+    what: Any = None
+    since: float = 0.0
+
+
+class Run:
+    """One batch in a thread that only moves when it is told to: the model stays single-threaded."""
+
+    def __init__(self, worker: "Worker", claimed: Claimed) -> None:
+        self.worker = worker
+        self.claimed = claimed
+        self.crashed = False
+        self.zombie = False  # it has written past what the model allows for: it must live until it has looked again
+        self._orders: queue.Queue[Any] = queue.Queue()
+        self._places: queue.Queue[Parked] = queue.Queue()
+        self.at = Parked("start")
+        self._thread = threading.Thread(target=self._main, daemon=True)
+        self._thread.run_of_batch = self  # type: ignore[attr-defined]
+        self._thread.start()
+        self._arrive()
+
+    def _main(self) -> None:
+        try:
+            report = self.worker.parts.projector.project(self.claimed, 0)
+            self._places.put(Parked("done", report))
+        except BaseException as error:
+            self._places.put(Parked("raised", error))
+
+    def park(self, where: str, what: Any) -> Any:
+        """Called in the batch's own thread: wait for the model's word."""
+        self._places.put(Parked(where, what))
+        order = self._orders.get(timeout=60)
+        if isinstance(order, BaseException):
+            raise order
+        return order
+
+    def go(self, order: Any) -> Parked:
+        self._orders.put(order)
+        return self._arrive()
+
+    def _arrive(self) -> Parked:
+        self.at = self._places.get(timeout=60)
+        self.at.since = self.worker.clock.now
+        if self.over:
+            self._thread.join(10)
+            raised = self.at.what
+            if self.at.where == "raised" and not isinstance(raised, Crash | DatabaseDown):
+                raise raised
+        return self.at
+
+    @property
+    def over(self) -> bool:
+        return self.at.where in ("done", "raised")
+
+    def kill(self) -> None:
+        self.crashed = True
+        while not self.over:
+            self.go(Crash())
+
+
+def this_run() -> Run:
+    run: Run = threading.current_thread().run_of_batch  # type: ignore[attr-defined]
+    return run
+
+
+class StepSink:
+    """Stops before every request; what the model answers is what the batch sees."""
+
+    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+        report: WriteReport = this_run().park("write", list(actions))
+        return report
+
+    def probe(self, target: str) -> Failure | None:
+        return None
+
+
+class StepStore:
+    """The real store, except that a settle stops first, and may lose its reply or not arrive at all."""
+
+    def __init__(self, real: PostgresEvents) -> None:
+        self._real = real
+
+    def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]]) -> Settled:
+        order = this_run().park("settle", settlements)
+        if order == "away":
+            raise DatabaseDown("nobody there")
+        settled = self._real.settle(token, settlements)
+        if order == "lose the reply":
+            raise DatabaseDown("the connection broke after the commit")
+        this_run().worker.settled.append(settled)
+        return settled
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+@dataclass
+class Worker:
+    """A slot for a process; `parts` is the process that runs in it now, if one does."""
+
+    name: str
+    queue: Queue
+    clock: Time
+    facts: list[Fact] = field(default_factory=list)
+    parts: InProcess = None  # type: ignore[assignment]
+    start_id: UUID = field(default_factory=uuid4)
+    batch_size: int = 4
+    alive: bool = False
+    stopped: bool = False  # SIGSTOP: neither works nor beats
+    run: Run | None = None
+    settled: list[Settled] = field(default_factory=list)
+
+    def start(self) -> None:
+        self.start_id = uuid4()
+        self._enrol()
+        store: Any = StepStore(self.queue.store(self.name, LEASE_SECONDS, self.start_id))
+        retry = RetryPolicy(MAX_ATTEMPTS, Backoff(1.0, 4.0))
+        parts = Parts(
+            store, StepSink(), retry=retry, clock=self.clock, lease_seconds=LEASE_SECONDS, batch_size=self.batch_size
+        )
+        self.parts = InProcess(parts)
+        self.alive, self.stopped, self.run = True, False, None
+
+    def _enrol(self) -> None:
+        """A later start takes the id over, as a restarted process does on its own host."""
+        about = {"host": "far", "pid": 1, "version": "1", "heartbeat_seconds": 20.0, "entity_types": []}
+        register = self.queue.worker(self.name, self.start_id)
+        holder = register.holder()
+        assert register.register(about, holder.start_id if holder else None)
+
+    def beat(self) -> None:
+        if self.alive and not self.stopped:
+            self.queue.worker(self.name, self.start_id).beat("running")
+            self.parts.leases.beat()
+
+    def crash(self) -> None:
+        if self.run is not None:
+            self.run.kill()
+        self.keep_facts()
+        self.alive, self.run = False, None
+
+    def end_batch(self) -> None:
+        assert self.run is not None
+        if self.run.over:
+            self.run = None
+            self.keep_facts()
+
+    def keep_facts(self) -> None:
+        self.facts += self.parts.facts
+        self.parts.facts.clear()
+
+    @property
+    def free(self) -> bool:
+        return self.alive and not self.stopped and self.run is None
+
+    @property
+    def lost_rows(self) -> int:
+        return sum(fact.count for fact in self.facts if isinstance(fact, LeaseLost))
+
+    def at(self, *places: str) -> bool:
+        return self.alive and not self.stopped and self.run is not None and self.run.at.where in places
+
+
+TIMES = {
+    "search_outbox_leases": ("lease_until", "started_at"),
+    "search_outbox_events": ("lease_until", "next_retry_at", "processing_started_at"),
+    "search_outbox_workers": ("heartbeat_at",),
+}
+
+
+def move_time(stage_queue: Queue, seconds: float) -> None:
+    """The database's clock cannot be moved, so everything that it is compared with moves back."""
+    by = f"interval '{seconds:.3f} seconds'"
+    for table, columns in TIMES.items():
+        sets = ", ".join(f"{column} = {column} - {by}" for column in columns)
+        where = " or ".join(f"{column} is not null" for column in columns)
+        stage_queue.connection.execute(f"update {table} set {sets} where {where}".encode())
+
+
+@dataclass
+class Wire:
+    """Requests that were sent and have not arrived yet."""
+
+    index: Index
+    clock: Time
+    waiting: list[tuple[float, list[Action]]] = field(default_factory=list)
+
+    def delay(self, actions: list[Action]) -> None:
+        self.waiting.append((self.clock.now, actions))
+
+    def arrive(self, place: int) -> None:
+        _, actions = self.waiting.pop(place % len(self.waiting))
+        self.index.apply(actions)
+
+    def drop_old(self) -> None:
+        self.waiting = [(at, actions) for at, actions in self.waiting if self.clock.now - at <= LATEST_SECONDS]
+
+
+def a_reclaimer(stage_queue: Queue, clock: Time, facts: Callable[[Fact], None]) -> Reclaimer:
+    """One that has been connected for long, so that silence counts as evidence."""
+    reclaimer = Reclaimer(stage_queue.reclaims(), facts, clock, 5.0, 20.0)
+    reclaimer._connected_since = clock.now - 10_000
+    return reclaimer
+
+
+LOG = """
+create table if not exists seen
+    (n bigint generated always as identity, id uuid, was text, became text, attempts int, reason text);
+create or replace function note_change() returns trigger language plpgsql as $$
+begin
+    if old.status is distinct from new.status then
+        insert into seen (id, was, became, attempts, reason)
+        values (new.id, old.status, new.status, new.attempts, new.dead_reason);
+    end if;
+    return null;
+end $$;
+create or replace trigger note_change after update on search_outbox_events for each row execute function note_change();
+"""
+EMPTY = (
+    "truncate search_outbox_events, search_outbox_leases, search_outbox_attempts, search_outbox_workers, seen"
+    " restart identity"
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One committed event, as its producer remembers it."""
+
+    id: UUID
+    entity: str
+    version: int
+    op: str
+    body: bytes | None
+    bad: bool
+
+
+Ledger = dict[UUID, Entry]
+
+
+def entities(ledger: Mapping[UUID, Entry]) -> dict[str, list[Entry]]:
+    """Each entity's events, oldest version first."""
+    found: dict[str, list[Entry]] = {}
+    for entry in sorted(ledger.values(), key=lambda e: e.version):
+        found.setdefault(entry.entity, []).append(entry)
+    return found

@@ -1,0 +1,447 @@
+"""The model: two workers, two entities, a wire and an index that misbehave, over real PostgreSQL.
+
+Steps are those of the issue: produce, delete, claim, send, lose the reply, apply late, twice or never, settle, crash,
+stop past the lease, reclaim, forget tombstones, give back, replay. After every step the invariants of the reliability
+page hold (I1, I2, I5 to I9, I16); when faults end the queue drains (I11) and the index equals the source (I3, I4).
+
+Left out, because it is written down as uncovered: a process that sends a request after the tombstones are forgotten
+AND is killed before its second look; and a request that stays on the wire for longer than its deadline.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from outbox.daemon import lease as lease_module
+from outbox.facts import Reclaimed
+from outbox.policy.event import Status, allowed
+from outbox.policy.outcome import Stale
+from outbox.ports import WriteReport
+from tests.fixtures.events import Time
+from tests.fixtures.queue import Queue, fresh_queue
+from tests.model.stage import (
+    AWAY,
+    EMPTY,
+    LATEST_SECONDS,
+    LOG,
+    LOST,
+    MAX_ATTEMPTS,
+    Entry,
+    Index,
+    Ledger,
+    Run,
+    Wire,
+    Worker,
+    a_reclaimer,
+    entities,
+    move_time,
+)
+
+LONG = os.environ.get("OUTBOX_TEST_SLOW") == "1"
+FAULTS = [
+    "reply lost",
+    "never arrives",
+    "late",
+    "twice",
+    "arrived late",
+    "stale",
+    "lost",
+    "crash",
+    "reclaimed",
+    "abandoned",
+]
+FAULTS += ["forgotten", "sent again", "give back", "zombie", "lease lost", "settle: lose the reply"]
+WHICH = st.integers(0, 7)
+KINDS = ["upsert", "delete", "upsert then delete", "upsert then delete", "upsert then bad"]
+EVENTS = st.tuples(st.sampled_from("aab"), st.sampled_from(KINDS))
+Rows = dict[UUID, Any]
+SEND = st.sampled_from(["answered", "answered", "answered", "reply lost", "never arrives", "late", "twice"])
+SECONDS = st.sampled_from([5.0, 35.0, 70.0, 130.0])
+SETTLE = st.sampled_from(["ok", "ok", "ok", "lose the reply", "away"])
+clock = Time()
+stage: Queue  # one database a run, emptied between examples
+seen: Counter[str] = Counter()  # over all examples: a run in which a fault was never met proves nothing about it
+
+
+@pytest.fixture(scope="module", autouse=True)
+def database(postgres_url: str, migrated_template: str) -> Iterator[None]:
+    global stage
+    with fresh_queue(postgres_url, migrated_template) as stage:
+        stage.connection.execute(LOG.encode())
+        real, lease_module.boottime = lease_module.boottime, clock
+        yield
+        lease_module.boottime = real
+
+
+class Outbox(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        stage.connection.execute(EMPTY.encode())
+        self.index = Index(clock)
+        self.wire = Wire(self.index, clock)
+        self.ledger: Ledger = {}
+        self.workers = [Worker(name, stage, clock) for name in ("w1", "w2")]
+        self.facts: list[Any] = []
+        self.reclaimer = a_reclaimer(stage, clock, self.facts.append)
+        self.judged = 0
+
+    @initialize(events=st.lists(EVENTS, min_size=1, max_size=3), size=st.sampled_from([1, 1, 2, 4]))
+    def begin(self, events: list[tuple[str, str]], size: int) -> None:
+        for worker in self.workers:
+            worker.batch_size = size
+            worker.start()
+        self.produce(events)
+
+    # What producers and people do
+
+    @rule(events=st.lists(EVENTS, min_size=1, max_size=2))
+    def produce(self, events: list[tuple[str, str]]) -> None:
+        for entity, kinds in events:
+            for kind in kinds.split(" then "):
+                self._produce(entity, kind)
+
+    def _produce(self, entity: str, kind: str) -> None:
+        op = "delete" if kind == "delete" else "upsert"
+        body = None if op == "delete" else json.dumps({"n": len(self.ledger), "kind": kind})
+        row = stage.connection.execute(
+            "insert into search_outbox_events (entity_type, entity_id, op, payload) values ('article', %s, %s, %s)"
+            " returning id, event_version",
+            [entity, op, body],
+        ).fetchone()
+        assert row is not None
+        self.ledger[row[0]] = Entry(row[0], entity, row[1], op, body.encode() if body else None, kind == "bad")
+
+    @precondition(lambda self: self._failed())
+    @rule(which=WHICH, mend=st.booleans())
+    def replay(self, which: int, mend: bool) -> None:
+        self.index.mended = self.index.mended or mend
+        failed = self._failed()
+        self._replay(failed[which % len(failed)])
+
+    def _replay(self, id: UUID) -> None:
+        stage.connection.execute(
+            "update search_outbox_events set status = 'pending', failed_at = null, attempts = 0, abandoned_count = 0,"
+            " next_retry_at = null, error_reason = null, error_code = null, error = null, error_fingerprint = null,"
+            " error_detail = null, dead_reason = null, replay_count = replay_count + 1"
+            " where id = %s and status = 'failed'",
+            [id],
+        )
+
+    def _failed(self) -> list[UUID]:
+        return [
+            row[0]
+            for row in stage.connection.execute(
+                "select id from search_outbox_events where status = 'failed' order by seq"
+            ).fetchall()
+        ]
+
+    # What a batch goes through
+
+    @rule(which=st.integers(0, 1), steps=st.integers(1, 6), send=SEND, settle=SETTLE)
+    def work(self, which: int, steps: int, send: str, settle: str) -> None:
+        """Some steps of one worker: claim where it holds nothing, else send or settle. Faults meet the first ones."""
+        worker = self.workers[which]
+        for _ in range(steps):
+            if worker.free:
+                self._claim(worker)
+            elif worker.at("write"):
+                self._send(worker, send)
+                send = "answered"
+            elif worker.at("settle"):
+                self._settle(worker, settle)
+                settle = "ok"
+
+    def _advance(self, worker: Worker, send: str = "answered", settle: str = "ok") -> None:
+        if worker.at("write"):
+            self._send(worker, send)
+        elif worker.at("settle"):
+            self._settle(worker, settle)
+
+    def _claim(self, worker: Worker) -> bool:
+        taken = worker.parts.claimer.take(0)
+        if taken.claimed is None:
+            return False
+        worker.run = Run(worker, taken.claimed)
+        worker.end_batch()
+        return True
+
+    def _send(self, worker: Worker, how: str) -> None:
+        run = worker.run
+        assert run is not None
+        actions = run.at.what
+        run.zombie = run.zombie or clock.now - run.at.since > LATEST_SECONDS
+        if run.zombie and how in ("late", "twice"):
+            how = "answered"
+        seen[how] += 1
+        seen["zombie"] += run.zombie
+        seen["sent again"] += any(a.body is None and self._is_upsert(run, a.id) for a in actions)
+        if how in ("late", "twice"):
+            self.wire.delay(actions)
+        if how == "never arrives":
+            report = WriteReport([AWAY] * len(actions), unreachable=AWAY)
+        elif how in ("late", "reply lost"):
+            if how == "reply lost":
+                self.index.apply(actions)
+            report = WriteReport([LOST] * len(actions), unreachable=LOST)
+        else:
+            report = WriteReport(self.index.apply(actions))
+        seen["stale"] += sum(isinstance(outcome, Stale) for outcome in report.outcomes)
+        run.go(report)
+        worker.end_batch()
+
+    def _is_upsert(self, run: Run, name: str) -> bool:
+        ops = {event.op for event in run.claimed.events if f"article:{event.entity_id}" == name}
+        return ops == {"upsert"}
+
+    @precondition(lambda self: self.wire.waiting)
+    @rule(which=WHICH)
+    def arrive_late(self, which: int) -> None:
+        self.wire.arrive(which)
+        seen["arrived late"] += 1
+
+    def _settle(self, worker: Worker, how: str) -> None:
+        run = worker.run
+        assert run is not None
+        held = self._held(run.claimed.token)
+        finished = self._finished(run.claimed.token)
+        before = self._changes()
+        count = len(worker.settled)
+        seen[f"settle: {how}"] += 1
+        run.go(how)
+        worker.end_batch()
+        if how != "away":
+            assert self._changes() - before <= held, "I7: a settle changes only rows that its token holds"
+        if len(worker.settled) > count:
+            settled = worker.settled[-1]
+            gone = len(run.claimed.events) - held - finished
+            assert len(settled.lost) <= gone, "what is finished by this token is not lost"
+            assert held == 0 or len(settled.lost) == gone, "every row that is someone else's is counted as lost"
+            seen["lost"] += len(settled.lost)
+
+    def _held(self, token: UUID) -> int:
+        return int(
+            stage.value(
+                "select count(*) from search_outbox_events where lease_token = %s and status = 'processing'", token
+            )
+        )
+
+    def _finished(self, token: UUID) -> int:
+        """Rows that an earlier try of the same settle has moved, its reply lost."""
+        return int(
+            stage.value(
+                "select count(*) from search_outbox_events where lease_token = %s and (status in ('done', 'failed')"
+                " or (status = 'pending' and next_retry_at is not null))",
+                token,
+            )
+        )
+
+    def _changes(self) -> int:
+        return int(stage.value("select count(*) from seen"))
+
+    # What happens to processes
+
+    @rule(which=st.integers(0, 1), what=st.sampled_from(["crash", "crash and start", "stop", "continue", "give back"]))
+    def mishap(self, which: int, what: str) -> None:
+        worker = self.workers[which]
+        if what.startswith("crash") and worker.alive and not (worker.run and worker.run.zombie):
+            worker.crash()
+            seen["crash"] += 1
+        if what in ("crash and start", "continue") and not worker.alive:
+            worker.start()
+        if what in ("stop", "continue"):
+            worker.stopped = what == "stop"  # SIGSTOP and SIGCONT
+        if what == "give back" and worker.at("write"):
+            # The end of a drain: the main thread releases by token whatever a lane still holds.
+            assert worker.run is not None
+            worker.parts.store.release(worker.run.claimed.token)
+            seen["give back"] += 1
+
+    @rule(
+        which=st.integers(0, 1),
+        before=st.integers(0, 2),
+        steps=st.integers(0, 9),
+        seconds=SECONDS,
+        reclaim=st.booleans(),
+    )
+    def sleep(self, which: int, before: int, steps: int, seconds: float, reclaim: bool) -> None:
+        """SIGSTOP with a batch in hand, past the lease or not, while the other works; then SIGCONT."""
+        self.work(which, before, "answered", "ok")
+        self.workers[which].stopped = True
+        self.work(1 - which, steps, "answered", "ok")
+        self.time_passes(seconds, reclaim)
+        self.work(1 - which, steps, "answered", "ok")
+        self.workers[which].stopped = False
+
+    def _reclaim(self) -> None:
+        self.reclaimer.pass_once()
+        for fact in self.facts:
+            if isinstance(fact, Reclaimed):
+                seen["reclaimed"] += fact.count
+                seen["abandoned"] += fact.abandoned
+        self.facts.clear()
+
+    @rule(seconds=SECONDS, reclaim=st.booleans())
+    def time_passes(self, seconds: float, reclaim: bool) -> None:
+        """Whoever lives has kept its leases; tombstones are forgotten as soon as they may be."""
+        clock.passes(seconds)
+        move_time(stage, seconds)
+        for worker in self.workers:
+            worker.beat()
+        self.wire.drop_old()
+        if reclaim:
+            self._reclaim()
+        before = len(self.index.tombstones)
+        self.index.forget_old_deletes()
+        seen["forgotten"] += before - len(self.index.tombstones)
+
+    # What always holds
+
+    @invariant()
+    def every_invariant_holds(self) -> None:
+        """One look at the tables, because it comes after every step."""
+        rows = {row.id: row for row in stage.rows()}
+        leases = stage.connection.execute("select token, ids from search_outbox_leases").fetchall()
+        self._nothing_is_lost(rows)
+        self._no_document_is_made_up()
+        self._each_row_has_one_live_lease(rows, leases)
+        self._only_legal_roads_are_taken()
+        self._attempts_are_bounded(rows)
+        self._a_bad_document_fails_alone(rows)
+        self._nothing_deleted_is_back(rows)
+
+    def _nothing_is_lost(self, rows: Rows) -> None:
+        """I1: every committed event is in the table, in a state of the list."""
+        assert rows.keys() == self.ledger.keys()
+        assert {row.status for row in rows.values()} <= {"pending", "processing", "done", "failed"}
+
+    def _no_document_is_made_up(self) -> None:
+        """I2: what is in the index is what a producer wrote for that entity and version."""
+        written = {(entry.entity, entry.version): entry.body for entry in self.ledger.values() if entry.op == "upsert"}
+        for (_, name), (version, body) in self.index.documents.items():
+            assert written[(name.removeprefix("article:"), version)] == body
+
+    def _each_row_has_one_live_lease(self, rows: Rows, leases: list[tuple[UUID, list[UUID]]]) -> None:
+        """I6: a processing row's token names one lease that names it back; others have no owner."""
+        named = Counter((token, id) for token, ids in leases for id in ids)
+        for row in rows.values():
+            if row.status == "processing":
+                assert named[(row.lease_token, row.id)] == 1
+            else:
+                assert row.owner is None
+
+    def _only_legal_roads_are_taken(self) -> None:
+        """I8, from the log that a trigger writes. I9: given up at the limit and never before."""
+        changes = stage.connection.execute(
+            "select was, became, attempts, reason from seen where n > %s", [self.judged]
+        ).fetchall()
+        self.judged += len(changes)
+        for was, became, attempts, reason in changes:
+            assert allowed(Status(was), Status(became)), f"{was} -> {became}"
+            assert reason != "max_attempts_exceeded" or attempts >= MAX_ATTEMPTS
+
+    def _attempts_are_bounded(self, rows: Rows) -> None:
+        """I9: a worker's deaths are counted to six."""
+        assert max((row.abandoned_count for row in rows.values()), default=0) <= 6
+
+    def _a_bad_document_fails_alone(self, rows: Rows) -> None:
+        """I16: a row that was refused for good is one that was bad."""
+        assert all(self.ledger[row.id].bad for row in rows.values() if row.dead_reason == "non_retryable")
+
+    def _nothing_deleted_is_back(self, rows: Rows) -> None:
+        """I4 at rest: whatever a newer delete has removed is away, unless a request of its entity is on its way."""
+        moving = {action.id for _, actions in self.wire.waiting for action in actions}
+        for worker in self.workers:
+            if worker.run is not None:
+                moving |= {f"article:{event.entity_id}" for event in worker.run.claimed.events}
+        for entity, entries in entities(self.ledger).items():
+            done = [entry for entry in entries if rows[entry.id].status == "done"]
+            found = self.index.documents.get(("articles", f"article:{entity}"))
+            if done and done[-1].op == "delete" and found and f"article:{entity}" not in moving:
+                assert found[0] > done[-1].version, f"I4: {entity} is back with version {found[0]}"
+
+    # When the faults are over
+
+    def teardown(self) -> None:
+        try:
+            self._heal()
+            self._drain()
+            self._compare()
+            self._count()
+        finally:
+            for worker in self.workers:
+                if worker.alive:
+                    worker.crash()
+
+    def _count(self) -> None:
+        """I7 and the metric: what was announced as lost is what the settles found lost."""
+        for worker in self.workers:
+            worker.keep_facts()
+            assert worker.lost_rows == sum(len(settled.lost) for settled in worker.settled)
+            seen["lease lost"] += worker.lost_rows
+
+    def _heal(self) -> None:
+        while self.wire.waiting:
+            self.wire.arrive(0)
+        for worker in self.workers:
+            if not worker.alive:
+                worker.start()
+            worker.stopped = False
+            while worker.run is not None:
+                self._advance(worker)
+        for row in stage.rows("status = 'failed' and dead_reason <> 'non_retryable'"):
+            self._replay(row.id)
+
+    def _drain(self) -> None:
+        """I11: a bounded number of rounds, and nobody is left behind a lease."""
+        for _ in range(60):
+            if not stage.value("select count(*) from search_outbox_events where status in ('pending', 'processing')"):
+                break
+            self.time_passes(70.0, reclaim=True)
+            for worker in self.workers:
+                while self._claim(worker):
+                    while worker.run is not None:
+                        self._advance(worker)
+        assert stage.leases() == 0
+        assert set(stage.counts()) <= {"done", "failed"}
+
+    def _compare(self) -> None:
+        """I3 and I4: the newest event of each entity that did not fail decides."""
+        status = dict(stage.connection.execute("select id, status from search_outbox_events").fetchall())
+        for entity, entries in entities(self.ledger).items():
+            done = [entry for entry in entries if status[entry.id] == "done"]
+            found = self.index.documents.get(("articles", f"article:{entity}"))
+            newest = done[-1] if done else None
+            if newest is None or newest.op == "delete":
+                assert found is None, f"I4: {entity} is back with version {found[0] if found else None}"
+            else:
+                assert found == (newest.version, newest.body), f"I3: {entity}"
+        for name in list(self.index.documents):
+            assert name[1].removeprefix("article:") in {entry.entity for entry in self.ledger.values()}
+
+
+def test_no_step_breaks_an_invariant_and_every_run_converges() -> None:
+    options = settings(
+        max_examples=1_000 if LONG else 100,
+        stateful_step_count=60 if LONG else 25,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    seen.clear()
+    run_state_machine_as_test(Outbox, settings=options)  # type: ignore[no-untyped-call]
+    for fault in FAULTS:
+        assert seen[fault], f"{fault} was never met: {dict(seen)}"
