@@ -21,6 +21,7 @@ class AlertWatch:
 
     ports: Sequence[int]
     now: Callable[[], float]
+    wanted: bool = True
     spans: dict[str, list[list[Any]]] = field(default_factory=dict)
     why_not: str = ""
     _prometheus: Prometheus | None = None
@@ -28,7 +29,7 @@ class AlertWatch:
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
-        self.why_not = _unavailable()
+        self.why_not = _unavailable() if self.wanted else "not wanted (--no-alerts)"
         if self.why_not:
             return
         targets = [f"127.0.0.1:{port}" for port in self.ports]

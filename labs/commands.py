@@ -99,6 +99,9 @@ def run(
     own_servers: Annotated[
         bool, typer.Option("--own-servers", help="The given servers are mine: their settings may be changed.")
     ] = False,
+    alerts: Annotated[
+        bool, typer.Option("--alerts/--no-alerts", help="Watch the shipped alerts in a real Prometheus.")
+    ] = True,
     code: Annotated[
         Path | None, typer.Option("--code", help="Start the daemons from this copy of the code.", exists=True)
     ] = None,
@@ -106,7 +109,7 @@ def run(
     """Run experiments; each leaves a report. Ctrl-C restores everything first."""
     chosen = _chosen(names or [], all_=all_, guide=guide, quick=quick)
     place = code.resolve() if code else None
-    wishes = Wishes(runs, operator, seed, keep, database_url, elastic_url, own_servers, place)
+    wishes = Wishes(runs, operator, seed, keep, database_url, elastic_url, own_servers, alerts, place)
     session = Session(wishes)
     exit_code = session.run(chosen)
     if json:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
+from elasticsearch import TransportError
 
 from labs import about
 from labs.alerts import AlertWatch
@@ -44,18 +45,19 @@ class Run:
     operator: str = ""
     seed: int = 1
     keep: bool = False
+    watch_alerts: bool = True
     code: Path | None = None
     problems: list[dict[str, str]] = field(default_factory=list)
     exit_codes: dict[str, int | None] = field(default_factory=dict)
     interrupted: Interrupted | None = None
-    whole: bool = False  # the data at the end could be collected
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         name = f"lab-{self.experiment.name.replace('_', '-')}-{uuid.uuid4().hex[:6]}"
         seed, code = self.seed, self.code
         self.stage = Stage(self.experiment, self.servers, self.folder, name=name, seed=seed, code=code)
-        self.alerts = AlertWatch([self.stage.port(worker) for worker in self.experiment.workers], self.stage.story.now)
+        ports = [self.stage.port(worker) for worker in self.experiment.workers]
+        self.alerts = AlertWatch(ports, self.stage.story.now, wanted=self.watch_alerts)
 
     def run(self) -> None:
         """Leaves record.json and the raw data in the folder, whatever happened."""
@@ -71,15 +73,15 @@ class Run:
     def _go(self) -> None:
         self._phase("baseline", self._baseline)
         try:
-            with self._noting(NotSeen):
+            with self._noting(NotSeen, WorkerDied):
                 self._phase("fault", self._fault)
         finally:
             with self.interruptions.shield():
                 self._restore()
         self.interruptions.check()
-        with self._noting(NotSeen):
+        with self._noting(NotSeen, WorkerDied):
             self._phase("recovery", self._recover)
-        with self._noting(NotSeen):
+        with self._noting(NotSeen, WorkerDied):
             self._phase("quiesce", self._quiesce)
         self._phase("verify", self._verify)
 
@@ -94,8 +96,11 @@ class Run:
 
     def _baseline(self) -> None:
         stage = self.stage
-        stage.open()
-        self.alerts.start()
+        stage.start_servers()
+        with self.interruptions.shield():  # what is half made could not be undone
+            stage.open()
+            self.alerts.start()
+        self.interruptions.check()
         self.experiment.prepare(stage)
         for name in self.experiment.workers:
             stage.start(name, wait=False)
@@ -176,14 +181,12 @@ class Run:
         stage.snapshot("after")
         documents = [entry.document for entry in stage.ledger.entries]
         collect(self.folder, stage.table.database_url, stage.elastic, stage.index, documents)
-        self.whole = True
 
     # What goes wrong
 
     @contextmanager
     def _noting(self, *kinds: type[BaseException]) -> Iterator[None]:
         """Note what ends a phase; with `kinds` only these are noted here, and all else goes on up."""
-        phase = self.stage.story.phase
         try:
             yield
         except Interrupted as signal:
@@ -194,7 +197,7 @@ class Run:
         except Exception as error:
             if kinds and not isinstance(error, kinds):
                 raise
-            self._note_error(error, self.stage.story.phase or phase)
+            self._note_error(error, self.stage.story.phase)
 
     def _note_error(self, error: Exception, phase: str) -> None:
         late = {"recovery": "late", "quiesce": "late", "fault": "not_seen"}.get(phase, "no_steady_state")
@@ -202,16 +205,21 @@ class Run:
             (WorkerDied, "no_steady_state" if phase == "baseline" else "worker_died"),
             (ServerDied, "server_died"),
             (NotHere, "not_here"),
+            (psycopg.OperationalError, "server_died"),
+            (TransportError, "server_died"),
             (NotSeen, late),
         ]
         for kind, name in kinds:
             if isinstance(error, kind):
-                self._problem(name, str(error))
+                self._problem(name, _in_words(error))
                 return
         self._problem("broken_lab", f"the lab itself failed: {type(error).__name__}: {error}")
         (self.folder / "traceback.txt").write_text(traceback.format_exc(), encoding="utf-8")
 
     def _problem(self, kind: str, message: str) -> None:
+        """Once: a server that is gone fails every later step in the same words."""
+        if any(problem["message"] == message for problem in self.problems):
+            return
         self.problems.append({"kind": kind, "phase": self.stage.story.phase, "message": message})
         self.say(f"  {message}")
 
@@ -229,6 +237,14 @@ class Run:
             self.servers.revive()
         with self._noting():
             stage.close(keep=self.keep)
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, psycopg.OperationalError):
+        return f"PostgreSQL does not answer any more: {str(error).splitlines()[0]}"
+    if isinstance(error, TransportError):
+        return f"Elasticsearch does not answer any more: {type(error).__name__}"
+    return str(error)
 
 
 def new_folder(runs: Path, experiment: Experiment) -> Path:

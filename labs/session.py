@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,7 +35,20 @@ class Wishes:
     database_url: str | None = None
     elastic_url: str | None = None
     own_servers: bool = False
+    watch_alerts: bool = True
     code: Path | None = None
+
+
+@contextmanager
+def _leaving(servers: Servers, interruptions: Interruptions) -> Iterator[Servers]:
+    """Starting may be interrupted, stopping may not."""
+    with ExitStack() as stack:
+        stack.enter_context(servers)
+        try:
+            yield servers
+        finally:
+            with interruptions.shield():
+                stack.close()
 
 
 @dataclass
@@ -48,7 +62,7 @@ class Session:
         with Interruptions() as interruptions:
             try:
                 given = wishes.database_url, wishes.elastic_url
-                with Servers(*given, own=wishes.own_servers, say=say) as servers:
+                with _leaving(Servers(*given, own=wishes.own_servers, say=say), interruptions) as servers:
                     for experiment in experiments:
                         self._one(experiment, servers, interruptions)
                     if wishes.keep:
@@ -70,6 +84,7 @@ class Session:
             operator=wishes.operator,
             seed=wishes.seed,
             keep=wishes.keep,
+            watch_alerts=wishes.watch_alerts,
             code=wishes.code,
         )
         try:

@@ -70,12 +70,15 @@ class Stage:
 
     # Opening and closing
 
+    def start_servers(self) -> None:
+        """What only this experiment needs, and what takes long."""
+        if self.experiment.secured:
+            self.elastic_url, self.elastic = self._undo.enter_context(secured_elasticsearch())
+
     def open(self) -> None:
         experiment = self.experiment
-        database_url = self.servers.create_database(self.database)
         self._undo.callback(self.servers.drop_database, self.database)
-        if experiment.secured:
-            self.elastic_url, self.elastic = self._undo.enter_context(secured_elasticsearch())
+        database_url = self.servers.create_database(self.database)
         index.create(self.elastic, self.index, experiment.index_settings, experiment.mapping)
         self._undo.callback(self._drop_index)
         self._open_running(database_url)
@@ -235,6 +238,10 @@ class Stage:
     def port(self, name: str) -> int:
         """A daemon's pages stay at one place through its restarts, so that a Prometheus finds it again."""
         return self._ports.setdefault(name, free_port())
+
+    def take_port(self, name: str, port: int) -> None:
+        """Have a daemon's pages at this port."""
+        self._ports[name] = port
 
     def start(self, name: str, settings: Mapping[str, str] | None = None, *, wait: bool = True) -> Worker:
         """A daemon; started again under its old name it counts as another (w1.2)."""

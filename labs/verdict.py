@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from labs.alerts import fired
 from labs.checks import holds
-from labs.experiment import Experiment, Finding
+from labs.experiment import Check, Experiment, Finding
 from labs.record import Record
 
 PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
@@ -32,11 +32,20 @@ def judge(record: Record, experiment: Experiment) -> Verdict:
     for problem in problems:
         if problem["kind"] in CUT_SHORT:
             return Verdict(INCONCLUSIVE, f"{_said(problem)}.", None, [])
-    bit = experiment.bit(record)
-    findings = [check(record) for check in experiment.invariants]
+    bit = _checked(experiment.bit, record)
+    findings = [_checked(check, record) for check in experiment.invariants]
     findings += [_as_finding(problem) for problem in problems if problem["kind"] in ("worker_died", "late")]
     findings += _alerts(record, experiment)
     return _decide(record, experiment, bit, findings)
+
+
+def _checked(check: Check, record: Record) -> Finding:
+    """A run that broke off may lack what a check looks at: then it does not hold, and the rest is still judged."""
+    try:
+        return check(record)
+    except (KeyError, ValueError, IndexError, TypeError) as lacking:
+        name = check.__name__.replace("_", " ")
+        return holds(name, "something to look at", f"not in the record: {lacking!r}", False, "record.json")
 
 
 def _decide(record: Record, experiment: Experiment, bit: Finding, findings: list[Finding]) -> Verdict:

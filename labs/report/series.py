@@ -116,9 +116,9 @@ def _stretches(record: Record, style: Callable[[dict[str, Any]], str]) -> list[B
     """Neighbouring looks of one style are one bar."""
     bars: list[Bar] = []
     lines = record.timeline
-    for line, after in zip(lines, [*lines[1:], None], strict=True):
+    for place, line in enumerate(lines):
         now = style(line)
-        ended = after["t"] if after else line["t"] + 0.5
+        ended = lines[place + 1]["t"] if place + 1 < len(lines) else line["t"] + 0.5
         if now and bars and bars[-1].style == now and abs(bars[-1].ended - line["t"]) < 0.01:
             bars[-1] = Bar(bars[-1].began, ended, now)
         elif now:

@@ -1,0 +1,242 @@
+"""The labs as people run them: the quickest three, their reports in a real browser, and everything that goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import psutil
+import psycopg
+import pytest
+from elasticsearch import Elasticsearch
+
+from labs.experiment import find
+from labs.record import Record
+from labs.runner import Run
+from labs.servers import Servers
+from labs.signals import Interruptions
+from labs.verdict import INCONCLUSIVE, judge
+from outbox.embedded import EmbeddedPostgres
+from tests.fixtures.browser import open_page, overflow, serious_findings
+from tests.fixtures.processes import RunningProcess, StartProcess
+from tests.fixtures.waiting import eventually
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+PHASES = ["baseline", "fault", "recovery", "quiesce", "verify"]
+StartLabs = Callable[..., RunningProcess]
+
+
+@pytest.fixture
+def labs(start_process: StartProcess, postgres_url: str, elastic_url: str, tmp_path: Path) -> StartLabs:
+    """`labs("run", "bad_op")` on this session's servers, its runs in a folder of this test."""
+
+    def start(*arguments: str, alerts: bool = False, **env: str | None) -> RunningProcess:
+        given: list[str] = []
+        if arguments[0] == "run":
+            given = [
+                "--database-url",
+                postgres_url,
+                "--elastic-url",
+                elastic_url,
+                "--alerts" if alerts else "--no-alerts",
+            ]
+        argv = [sys.executable, "-m", "labs", *arguments, *given]
+        return start_process(argv, LABS_RUNS=str(tmp_path), PATH=os.environ["PATH"], **env)
+
+    return start
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(postgres_url: str, es: Elasticsearch) -> Iterator[None]:
+    """Whatever a test does to a lab: no database, no index and no daemon of it stays."""
+    yield
+    assert left(postgres_url, es) == []
+
+
+def left(postgres_url: str, es: Elasticsearch) -> list[str]:
+    with psycopg.connect(postgres_url) as connection:
+        databases = connection.execute("select datname from pg_database where datname ~ '^(outbox_)?lab_'").fetchall()
+    indexes = es.indices.get(index="lab-*", allow_no_indices=True)
+    return [row[0] for row in databases] + list(indexes) + daemons(postgres_url)
+
+
+def daemons(postgres_url: str) -> list[str]:
+    """Daemons of labs on this server: by their index and their database."""
+    server = f"@{urlsplit(postgres_url).netloc.rpartition('@')[2]}/lab_"
+    running = [p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [])[1:4] == ["-m", "outbox", "run"]]
+    return [str(process.pid) for process in running if server in _environment(process).get("DATABASE_URL", "")]
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except psutil.Error:
+        return {}
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*/record.json"))]
+
+
+@pytest.fixture(scope="module")
+def quick_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("quick")
+
+
+def test_the_three_quickest_pass_and_leave_whole_reports(labs: StartLabs, quick_runs: Path) -> None:
+    process = labs("run", "--quick", "--operator", "alice", "--json", "--runs", str(quick_runs), alerts=True)
+    assert process.wait(300) == 0, process.output
+    told = [json.loads(path.read_text()) for path in sorted(quick_runs.glob("*/report.json"))]
+    assert [report["verdict"] for report in told] == ["PASS"] * 3
+    assert {report["operator"] for report in told} == {"alice"}
+    assert sum(report["seconds"] for report in told) < 120
+    for folder in quick_runs.glob("*-*"):
+        files = {str(path.relative_to(folder)) for path in folder.rglob("*")}
+        assert {"report.html", "report.md", "report.json", "reproduce.sh", "MANIFEST.sha256", "ledger.ndjson"} <= files
+
+
+def test_stored_runs_are_judged_the_same_again_and_a_changed_one_is_found(labs: StartLabs, quick_runs: Path) -> None:
+    runs = [str(path) for path in sorted(quick_runs.glob("*-*"))]
+    assert labs("verify", *runs).wait(60) == 0
+    changed = Path(runs[0]) / "events.ndjson"
+    kept = changed.read_text()
+    changed.write_text(kept.replace('"done"', '"pending"', 1))
+    verified = labs("verify", runs[0])
+    code = verified.wait(60)
+    changed.write_text(kept)
+    assert code == 1
+    assert "PASS -> FAIL" in verified.output
+    assert "events.ndjson was changed" in verified.output
+
+
+def test_a_run_can_be_packed_and_the_gallery_shows_all(labs: StartLabs, quick_runs: Path, tmp_path: Path) -> None:
+    run = sorted(quick_runs.glob("*-*"))[0]
+    assert labs("export", str(run), "--to", str(tmp_path / "run.tar.gz")).wait(60) == 0
+    assert (tmp_path / "run.tar.gz").stat().st_size > 10_000
+    assert labs("index", "--runs", str(quick_runs)).wait(30) == 0
+    assert "3 of 3 experiments passed" in (quick_runs / "index.html").read_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_reports_open_in_a_real_browser(browser: Browser, quick_runs: Path, scheme: str) -> None:
+    for path in [quick_runs / "index.html", *sorted(quick_runs.glob("*/report.html"))]:
+        asked: list[str] = []
+        with open_page(browser, "http://nowhere.invalid", color_scheme=scheme) as page:
+            page.on("request", lambda request, seen=asked: seen.append(request.url))
+            page.goto(path.as_uri())
+            assert page.locator("h1").inner_text()
+            assert serious_findings(page) == []
+            assert overflow(page) <= 0
+        assert asked == [path.as_uri()], "a report asks for nothing but itself"
+
+
+def until(process: RunningProcess, phase: str) -> None:
+    process.wait_until(lambda: any(line.startswith(f"  {phase}") for line in process.lines), f"phase {phase}", 120)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_ctrl_c_in_every_phase_restores_everything(labs: StartLabs, tmp_path: Path, phase: str) -> None:
+    # The quickest lab recovers before a signal could reach it.
+    process = labs("run", "es_write_block" if phase == "recovery" else "bad_op")
+    until(process, phase)
+    process.signal(signal.SIGINT)
+    process.signal(signal.SIGINT)
+    assert process.wait(60) == 130, process.output
+    assert "everything was restored" in process.output
+    (record,) = records(tmp_path)
+    assert record["problems"][0]["kind"] == "interrupted"
+    assert list(tmp_path.glob("*/report.html"))
+
+
+def test_sigterm_leaves_with_its_own_code(labs: StartLabs) -> None:
+    process = labs("run", "bad_op")
+    until(process, "fault")
+    assert process.terminate(60) == 143
+
+
+def test_what_a_killed_lab_leaves_is_ended_by_itself_and_removed_by_clean(
+    labs: StartLabs, postgres_url: str, elastic_url: str, es: Elasticsearch
+) -> None:
+    process = labs("run", "bad_op")
+    until(process, "fault")
+    process.kill()
+    eventually(lambda: daemons(postgres_url) == [], within=20, what="the daemons ended with their lab")
+    assert left(postgres_url, es) != []
+    cleaned = labs("clean", "--database-url", postgres_url, "--elastic-url", elastic_url)
+    assert cleaned.wait(60) == 0
+    assert "dropped database lab_bad_op" in cleaned.output
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for (name,) in connection.execute("select datname from pg_database where datname ~ '^outbox_lab_'").fetchall():
+            connection.execute(f'drop database "{name}" with (force)'.encode())
+
+
+def test_an_unknown_lab_is_said_with_a_suggestion(labs: StartLabs) -> None:
+    process = labs("run", "bad_opp")
+    assert process.wait(30) == 2
+    assert "did you mean bad_op?" in process.output
+
+
+def test_servers_that_do_not_answer_are_said(start_process: StartProcess, elastic_url: str, postgres_url: str) -> None:
+    nowhere = "postgresql://x@127.0.0.1:1/y"
+    argv = [sys.executable, "-m", "labs", "run", "bad_op", "--database-url"]
+    one = start_process([*argv, nowhere, "--elastic-url", elastic_url])
+    other = start_process([*argv, postgres_url, "--elastic-url", "http://127.0.0.1:1"])
+    assert (one.wait(30), other.wait(30)) == (75, 75)
+    assert "PostgreSQL does not answer" in one.output
+    assert "Elasticsearch does not answer" in other.output
+
+
+def test_what_would_change_given_servers_is_not_done_without_a_word(labs: StartLabs, tmp_path: Path) -> None:
+    process = labs("run", "es_429_storm")
+    assert process.wait(90) == 3, process.output
+    assert "allow it with --own-servers" in process.output
+    assert records(tmp_path)[0]["problems"][0]["kind"] == "not_here"
+
+
+def test_a_server_that_dies_in_the_middle_makes_it_inconclusive(
+    start_process: StartProcess, elastic_url: str, tmp_path: Path
+) -> None:
+    with EmbeddedPostgres.temporary() as server:
+        given = ["--database-url", server.url, "--elastic-url", elastic_url, "--no-alerts"]
+        argv = [sys.executable, "-m", "labs", "run", "bad_op", *given]
+        process = start_process(argv, LABS_RUNS=str(tmp_path), PATH=os.environ["PATH"])
+        until(process, "fault")
+        server.kill()
+        assert process.wait(120) == 3, process.output
+    assert "PostgreSQL does not answer any more" in process.output
+    assert "INCONCLUSIVE" in process.output
+
+
+def test_a_port_that_is_taken_is_said_and_everything_is_restored(
+    postgres_url: str, elastic_url: str, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        Interruptions() as interruptions,
+        Servers(postgres_url, elastic_url, say=said.append) as servers,
+    ):
+        run = Run(find("bad_op"), servers, tmp_path / "run", interruptions, said.append, watch_alerts=False)
+        run.stage.take_port("w1", taken.getsockname()[1])
+        run.run()
+        verdict = judge(Record(tmp_path / "run"), find("bad_op"))
+    assert verdict.word == INCONCLUSIVE
+    assert "w1 ended by itself with 78" in verdict.sentence
+    assert "OUTBOX_METRICS_PORT" in verdict.sentence
+
+
+def test_list_and_show_run_nothing(start_process: StartProcess) -> None:
+    listed = start_process([sys.executable, "-m", "labs", "list", "--json"])
+    shown = start_process([sys.executable, "-m", "labs", "show", "es_slow"])
+    assert (listed.wait(30), shown.wait(30)) == (0, 0)
+    assert len(json.loads(listed.output)) == 25
+    assert "hypothesis" in shown.output
