@@ -31,7 +31,7 @@ def run(
 ) -> Result:
     """Producers go on all the while, so that a backlog waits behind the outage."""
     if smoke:
-        processes, lanes, minute, outage = 2, 2, 3, 2
+        processes, lanes, minute, outage = 2, 2, 2, 1
     result = Result("herd", smoke)
     result.settings = {"processes": processes, "lanes": lanes, "events a second": rate, "outage seconds": outage}
     settings = {"OUTBOX_CONCURRENCY": str(lanes)}

@@ -106,7 +106,7 @@ def _verifying(stack: Stack, url: str, index: str, smoke: bool) -> Iterator[None
         with stopped(process):
             ends = time.monotonic() + 60
             while not connection.execute(
-                "select from search_outbox_verifications where id > %s and compared > 0", row
+                "select 1 from search_outbox_verifications where id > %s and compared > 0", row
             ).fetchone():
                 if process.poll() not in (None, 0) or time.monotonic() > ends:
                     raise RuntimeError(f"verify does not run; see {LOG}")

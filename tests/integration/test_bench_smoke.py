@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,24 +15,35 @@ from bench.__main__ import MORE, NAMES
 ROOT = Path(__file__).parents[2]
 # peers installs PGSync and redis from outside, profile needs to trace a process, the matrix is nine times the drain.
 ELSEWHERE = {"peers", "profile", "drain_matrix"}
+HERE = [name for name in NAMES + MORE if name not in ELSEWHERE]
+AT_ONCE = 4  # they mostly wait, and nothing is measured
+Run = subprocess.CompletedProcess[str]
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES + MORE if name not in ELSEWHERE])
-def test_a_benchmark_runs_small_and_writes_what_it_found(
-    name: str, postgres_url: str, elastic_url: str, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def runs(
+    request: pytest.FixtureRequest, postgres_url: str, elastic_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, tuple[Path, Future[Run]]]]:
+    """Those that were asked for, some at a time."""
     environ = {**os.environ, "OUTBOX_TEST_DATABASE_URL": postgres_url, "OUTBOX_TEST_ELASTIC_URL": elastic_url}
-    ran = subprocess.run(
-        [sys.executable, "-m", "bench", name, "--smoke"],
-        env={**environ, "PYTHONPATH": str(ROOT)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=180,
-    )
+    environ["PYTHONPATH"] = str(ROOT)
+    wanted = [name for name in HERE if any(f"[{name}]" in item.name for item in request.session.items)]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        folders = {name: tmp_path_factory.mktemp(name) for name in wanted}
+        yield {name: (folder, pool.submit(smoke, name, folder, environ)) for name, folder in folders.items()}
+
+
+def smoke(name: str, folder: Path, environ: dict[str, str]) -> Run:
+    command = [sys.executable, "-m", "bench", name, "--smoke"]
+    return subprocess.run(command, env=environ, cwd=folder, capture_output=True, text=True, check=False, timeout=180)
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_a_benchmark_runs_small_and_writes_what_it_found(name: str, runs: dict[str, tuple[Path, Future[Run]]]) -> None:
+    folder, future = runs[name]
+    ran = future.result()
     assert ran.returncode == 0, ran.stderr[-3_000:]
-    (file,) = (tmp_path / "build" / "bench").glob(f"{name}-smoke-*.json")
+    (file,) = (folder / "build" / "bench").glob(f"{name}-smoke-*.json")
     found = json.loads(file.read_text())
     assert found["smoke"]
     assert found["bars"]
@@ -39,8 +52,7 @@ def test_a_benchmark_runs_small_and_writes_what_it_found(
 
 
 def test_an_unknown_benchmark_is_refused_before_a_server_starts() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "bench", "nonsense"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
-    )
+    command = [sys.executable, "-m", "bench", "nonsense"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert ran.returncode == 2
     assert "unknown: nonsense" in ran.stderr.replace("\n", " ")
