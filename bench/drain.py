@@ -36,12 +36,14 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, **shape: int) -> 
     chosen = Shape(**{"events": 2_000, **shape} if smoke else shape)  # type: ignore[arg-type]
     result = Result("drain", smoke)
     result.settings = asdict(chosen)
-    measure(stack, chosen, result, rounds=1 if smoke else rounds, warm=not smoke)
+    measure(stack, chosen, result, rounds=1 if smoke else rounds, warm=not smoke, settle=not smoke)
     result.judge(BAR, result.median("ratio"))
     return result
 
 
-def measure(stack: Stack, shape: Shape, result: Result, *, rounds: int, warm: bool, prefix: str = "") -> None:
+def measure(
+    stack: Stack, shape: Shape, result: Result, *, rounds: int, warm: bool, settle: bool, prefix: str = ""
+) -> None:
     """Raw and ours by turns, each into a fresh index; what ours cost goes into the account."""
     with stack.database() as url, stack.index() as index, stack.index() as raw_index:
         if warm:
@@ -51,7 +53,7 @@ def measure(stack: Stack, shape: Shape, result: Result, *, rounds: int, warm: bo
             make_view(url, shape.events, shape.size)  # before the start: the daemon looks for the view there
         with daemons(url, stack.elastic_url, index, count=shape.processes, settings=shape.settings) as running:
             running.pause()
-            if warm:
+            if settle:
                 time.sleep(SETTLED_IN_SECONDS)
             for number in range(rounds):
                 if number:
