@@ -1,0 +1,27 @@
+"""A verification that ran elsewhere is told once, with its own time."""
+
+from outbox.daemon.verification_news import INTERVAL_SECONDS, VerificationNews
+from outbox.facts import Fact, Verified
+from outbox.store.verifications import LastVerification
+from tests.fixtures.events import Time
+
+
+def test_each_result_is_told_once_and_asked_for_now_and_then() -> None:
+    clock, facts = Time(), list[Fact]()
+    asked: list[int] = []
+    results: list[LastVerification | None] = [None]
+
+    def last() -> LastVerification | None:
+        asked.append(1)
+        return results[-1]
+
+    news = VerificationNews(last, facts.append, clock)
+    news.tend()
+    news.tend()
+    assert len(asked) == 1
+    assert facts == []
+    results.append(LastVerification(7, 100, {"missing": 2}, 1_700_000_000.0, 3.5))
+    for _ in range(3):
+        clock.passes(INTERVAL_SECONDS)
+        news.tend()
+    assert facts == [Verified({"missing": 2}, 100, 3.5, 1_700_000_000.0)]

@@ -1,0 +1,94 @@
+"""Which event mends what, and the version that lets it pass."""
+
+import pytest
+
+from outbox.policy.drift import Finding, Held, Key, Kind, Truth
+from outbox.policy.mending import Mend, mend, too_many_deletes, without_needless_text
+
+KEY = Key("article", "1")
+BODY = '{"a": 1}'
+
+
+def held(version: int, source: object = None, routing: str | None = None) -> Held:
+    return Held("article:1", version, routing, {"a": 2} if source is None else source)
+
+
+@pytest.mark.parametrize(
+    ("truth", "there", "known", "tombstone", "expected"),
+    [
+        # remark: kind, op, version
+        (Truth(KEY, BODY, 5), None, None, None, (Kind.MISSING, "upsert", 5)),
+        (Truth(KEY, BODY, 5), None, None, 6, (Kind.MISSING, "upsert", 6)),  # deleted by hand: the tombstone is above
+        (Truth(KEY, BODY, 5), None, None, 3, (Kind.MISSING, "upsert", 5)),
+        (Truth(KEY, BODY, None), None, 9, None, (Kind.MISSING, "upsert", 9)),  # the view names no version
+        (Truth(KEY, BODY, None), None, None, None, (Kind.MISSING, "upsert", 0)),
+        (Truth(KEY, BODY, 6), held(5), None, None, (Kind.STALE, "upsert", 6)),
+        (Truth(KEY, BODY, 5), held(5), None, None, (Kind.DIFFERENT, "upsert", 5)),
+        (Truth(KEY, BODY, 5), held(8), None, None, (Kind.DIFFERENT, "upsert", 8)),  # edited by hand
+        (Truth(KEY, BODY, None), held(8), 3, None, (Kind.DIFFERENT, "upsert", 8)),
+        (Truth(KEY), held(8), None, None, (Kind.ORPHANED, "delete", 8)),
+        (Truth(KEY, None, 9), held(8), None, None, (Kind.ORPHANED, "delete", 9)),
+    ],
+)
+def test_versions_pass(
+    truth: Truth, there: Held | None, known: int | None, tombstone: int | None, expected: tuple[Kind, str, int]
+) -> None:
+    made = mend(truth, there, known, tombstone, None)
+    assert made is not None
+    assert (made.kind, made.op, made.version) == expected
+
+
+@pytest.mark.parametrize(
+    ("truth", "there"),
+    [
+        (Truth(KEY, BODY, 5), held(5, {"a": 1})),
+        (Truth(KEY, foreign="unknown"), held(5)),
+        (Truth(KEY, failure="unreadable"), held(5)),
+        (Truth(KEY), None),
+    ],
+    ids=["right by now", "unknown", "unreadable", "gone on both sides"],
+)
+def test_nothing_is_written_for_what_is_right_or_unknown(truth: Truth, there: Held | None) -> None:
+    assert mend(truth, there, None, None, None) is None
+
+
+def test_routing_comes_from_the_document_else_from_the_event() -> None:
+    assert mend(Truth(KEY, BODY, 5, "event"), held(5, routing="shard"), None, None, "newest") == Mend(
+        Kind.DIFFERENT, KEY, "upsert", 5, BODY, "shard"
+    )
+    missing = mend(Truth(KEY, BODY, 5, "event"), None, None, None, "newest")
+    assert missing is not None
+    assert missing.routing == "event"
+    from_view = mend(Truth(KEY, BODY, 5), None, None, None, "newest")
+    assert from_view is not None
+    assert from_view.routing == "newest"
+
+
+@pytest.mark.parametrize(
+    ("version", "view_version", "looked_up", "keeps"),
+    [(5, 5, True, False), (6, 5, True, True), (6, None, True, False), (5, 5, False, True)],
+    ids=["the view's own version", "above the view's", "the view names none", "events carry documents"],
+)
+def test_the_text_travels_only_where_a_lookup_could_not_mend(
+    version: int, view_version: int | None, looked_up: bool, keeps: bool
+) -> None:
+    made = Mend(Kind.DIFFERENT, KEY, "upsert", version, BODY)
+    sent = without_needless_text(made, Truth(KEY, BODY, view_version), looked_up=looked_up)
+    assert (sent.text == BODY) is keeps
+
+
+@pytest.mark.parametrize(
+    ("deletes", "compared", "expected", "refused"),
+    [
+        (100, 10, None, False),
+        (101, 1_000, None, True),
+        (101, 2_000, None, False),
+        (5, 10, 4, True),
+        (5, 10, 5, False),
+        (500, 10, 500, False),
+    ],
+)
+def test_unusually_many_deletes_are_refused(deletes: int, compared: int, expected: int | None, refused: bool) -> None:
+    findings = [Finding(Kind.ORPHANED, "i", str(n), KEY) for n in range(deletes)]
+    findings += [Finding(Kind.MISSING, "i", "m", KEY)] * 1000
+    assert too_many_deletes(findings, compared, expected) is refused
