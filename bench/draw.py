@@ -119,7 +119,7 @@ def _pages(result: Found) -> str:
 
 
 def _ratios(result: Found) -> str:
-    rows = [(name.removesuffix(": ratio"), *more) for name, *more in _ratio_rows(result)]
+    rows = [(name.removesuffix(": ratio"), value, text) for name, value, text in _ratio_rows(result)]
     return bars("events a second as a share of raw _bulk", rows, marks={"first bar": 0.5, "goal": 0.7})
 
 
