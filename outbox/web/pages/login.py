@@ -44,4 +44,4 @@ def logout(request: Request) -> Response:
 def _inside(path: str | None) -> str:
     """Only a page of ours: `//elsewhere` and `https://elsewhere` would lead a person away."""
     plain = (path or "").partition("\\")[0]
-    return plain if plain.startswith((f"{HOME}/", f"{HOME}?")) or plain == HOME else HOME
+    return plain if plain.startswith("/ops/") else HOME
