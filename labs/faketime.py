@@ -1,26 +1,30 @@
-"""Owns how a daemon is started with a wrong clock: libfaketime, loaded before everything else. Waits stay right."""
+"""Owns how a daemon gets a wrong clock: by libfaketime where it is, else by Python's own clock. Waits stay right."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from labs.errors import NotHere
-
 PLACES = ("/usr/lib", "/usr/local/lib", "/usr/lib64")
+SHIM = Path(__file__).with_name("shifted_clock")
 
 
-def library() -> Path:
-    for place in PLACES:
-        for found in sorted(Path(place).glob("**/faketime/libfaketimeMT.so.1")):
-            return found
-    raise NotHere("it needs libfaketime (Debian: apt-get install faketime)")
+def library() -> Path | None:
+    found = (path for place in PLACES for path in Path(place).glob("**/faketime/libfaketimeMT.so.1"))
+    return next(found, None)
 
 
-def skewed(seconds: int) -> dict[str, str]:
+def skewed(seconds: int, pythonpath: str) -> dict[str, str]:
     """Variables for a process whose wall clock is off by so much; its monotonic clock is not touched."""
+    preload = library()
+    if preload is None:
+        return {"PYTHONPATH": f"{SHIM}:{pythonpath}", "LABS_CLOCK_SHIFT": str(seconds)}
     return {
-        "LD_PRELOAD": str(library()),
+        "LD_PRELOAD": str(preload),
         "FAKETIME": f"{seconds:+d}s",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "DONT_FAKE_MONOTONIC": "1",
     }
+
+
+def how() -> str:
+    return "libfaketime" if library() else "a shift of Python's own clock (libfaketime is not installed)"

@@ -16,6 +16,9 @@ from labs.experiment import find
 from labs.session import Session, Wishes, say
 from labs.verdict import FAIL
 from labs.worker import ROOT
+from outbox.embedded import EmbeddedStack
+
+RUNS = Path("build/labs/mutations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +102,17 @@ def mutate(source: Path, place: Path, mutation: Mutation) -> Path:
     return place
 
 
-def try_one(mutation: Mutation, wishes: Wishes) -> str:
+def try_one(mutation: Mutation, database_url: str, elastic_url: str) -> str:
     """The line of the table: what was broken, which lab, what it said."""
     say(f"{mutation.name}: {mutation.what}")
     with tempfile.TemporaryDirectory(prefix="outbox-mutation-") as folder:
         code = mutate(ROOT, Path(folder), mutation)
-        session = Session(
-            Wishes(wishes.runs, code=code, database_url=wishes.database_url, elastic_url=wishes.elastic_url)
-        )
+        session = Session(Wishes(RUNS, database_url=database_url, elastic_url=elastic_url, code=code))
         session.run([find(mutation.lab)])
     _, verdict = session.outcomes[-1]
     violated = "; ".join(f"{finding.name}: {finding.observed}" for finding in verdict.violated)
-    return (
-        f"| `{mutation.name}` | {mutation.what} | `{mutation.lab}` | {verdict.word} | {violated or verdict.sentence} |"
-    )
+    told = violated or verdict.sentence
+    return f"| `{mutation.name}` | {mutation.what} | `{mutation.lab}` | {verdict.word} | {told} |"
 
 
 def main(names: list[str]) -> int:
@@ -120,7 +120,8 @@ def main(names: list[str]) -> int:
     if strange := [name for name in names if name not in known]:
         say(f"no mutation is called {strange[0]!r}; there are {', '.join(known)}")
         return 2
-    lines = [try_one(known[name], Wishes(Path("build/labs/mutations"))) for name in names or known]
+    with EmbeddedStack(temporary=True, report=say) as stack:
+        lines = [try_one(known[name], stack.database_url, stack.elastic_url) for name in names or known]
     print("| mutation | what is broken | lab | verdict | what it says |\n|---|---|---|---|---|")
     print("\n".join(lines))
     return 0 if all(f"| {FAIL} |" in line for line in lines) else 1

@@ -104,6 +104,8 @@ class Run:
         self.experiment.prepare(stage)
         for name in self.experiment.workers:
             stage.start(name, wait=False)
+        for name in self.experiment.workers:
+            stage.await_ready(name)
         stage.producer.start()
         stage.wait_until(self._is_steady, f"steady state ({self.experiment.steady_state})", STEADY_SECONDS)
         stage.wait_until(self.alerts.is_watching, "Prometheus scrapes the daemons", 30)

@@ -235,6 +235,11 @@ class Stage:
             **more,
         }
 
+    @property
+    def pythonpath(self) -> str:
+        """Where the daemons' code is."""
+        return str(self._code or ROOT)
+
     def port(self, name: str) -> int:
         """A daemon's pages stay at one place through its restarts, so that a Prometheus finds it again."""
         return self._ports.setdefault(name, free_port())
@@ -253,8 +258,12 @@ class Stage:
         self.workers = {**self.workers, label: worker}
         self.mark(f"{label} started", "start")
         if wait:
-            self.wait_until(lambda: worker.page("/readyz")[0] == 200, f"{label} ready", 60)
+            self.await_ready(name)
         return worker
+
+    def await_ready(self, name: str) -> None:
+        worker = self.worker(name)
+        self.wait_until(lambda: worker.page("/readyz")[0] == 200, f"{worker.label} ready", 60)
 
     def worker(self, name: str = "w1") -> Worker:
         """The latest start of that name."""

@@ -12,6 +12,7 @@ from labs.producing import Load
 from labs.stage import Stage
 
 CAUSE = "es_auth"
+KEYS: set[str] = set()  # of this process only: a record must not hold them
 RIGHTS = ["index", "delete", "view_index_metadata"]
 
 
@@ -23,6 +24,8 @@ def _new_key(stage: Stage) -> None:
     role = {"cluster": [], "indices": [{"names": [stage.index, stage.real_index], "privileges": RIGHTS}]}
     made = stage.elastic.security.create_api_key(name=stage.index, role_descriptors={"projector": role})
     stage.note("key", made["id"])
+    KEYS.add(made["encoded"])
+    KEYS.add(made["api_key"])
     _key_file(stage).write_text(made["encoded"] + "\n", encoding="utf-8")
     _key_file(stage).chmod(0o600)
 
@@ -48,6 +51,11 @@ def restore(stage: Stage) -> None:
     stage.mark("a new key is in the file", "act")
 
 
+def after(stage: Stage) -> None:
+    logs = "".join(worker.log.read_text(encoding="utf-8", errors="replace") for worker in stage.workers.values())
+    stage.note("keys_in_logs", sum(key in logs for key in KEYS))
+
+
 EXPERIMENT = Experiment(
     name="es_wrong_key",
     title="The API key is revoked",
@@ -62,6 +70,7 @@ EXPERIMENT = Experiment(
     prepare=prepare,
     fault=fault,
     restore=restore,
+    after=after,
     bit=paused(CAUSE),
     invariants=(
         *EVERYWHERE,
@@ -69,6 +78,7 @@ EXPERIMENT = Experiment(
         no_attempt_spent,
         pause_is_said(CAUSE),
         in_time,
+        exactly("keys that a log line shows", lambda record: record.notes.get("keys_in_logs"), 0, "logs/"),
         exactly("starts of the daemon", lambda record: len(record.said("worker.started")), 1, "logs/w1.ndjson"),
         counters_are_true,
         recovered_within(20),
