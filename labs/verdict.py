@@ -52,7 +52,9 @@ def _decide(record: Record, experiment: Experiment, bit: Finding, findings: list
     violated = [finding for finding in findings if not finding.ok]
     if violated:
         more = f" (and {len(violated) - 1} more)" if len(violated) > 1 else ""
-        return Verdict(FAIL, f"{violated[0].name}: {violated[0].observed}{more}.", bit, findings)
+        first = violated[0]
+        told = f"{first.name}: expected {first.expected}; seen {first.observed}{more}."
+        return Verdict(FAIL, told, bit, [*violated, *(finding for finding in findings if finding.ok)])
     doubts = [_said(problem) for problem in record.about["problems"]]
     if not bit.ok:
         doubts.append(f"the fault did not bite: {bit.name} was {bit.observed}, {bit.expected} was needed")

@@ -40,7 +40,8 @@ def life(record: Record, event: str) -> Life | None:
         return None
     document = entry.document if entry else f"{row['entity_type']}:{row['entity_id']}" if row else ""
     began = float(record.about["began_at"])
-    moments = [_transition(step, began) for step in record.transitions if step["event_id"] == event]
+    claimers = {step["pid"]: step["new_owner"] for step in record.transitions if step["new_status"] == "processing"}
+    moments = [_transition(step, began, claimers) for step in record.transitions if step["event_id"] == event]
     if entry is not None:
         told = f"{entry.op}, version {entry.version}"
         moments.insert(0, Moment(entry.at - began, "committed", told))
@@ -55,13 +56,16 @@ def life(record: Record, event: str) -> Life | None:
     )
 
 
-def _transition(step: dict[str, Any], began: float) -> Moment:
+def _transition(step: dict[str, Any], began: float, claimers: dict[int, str]) -> Moment:
     arrow = (step["old_status"], step["new_status"])
     word = STEPS.get(arrow) or _back(step)
-    holder = step["new_owner"] or step["old_owner"] or "nobody"
-    told = f"by {holder} (backend {step['pid']}), attempt {step['attempts']}"
+    backend = f"backend {step['pid']}"
+    backend += f" of {claimers[step['pid']]}" if step["pid"] in claimers else ""
+    told = f"by {backend}, attempt {step['attempts']}"
+    if arrow[0] == "processing":
+        told += f"; it was held by {step['old_owner']}"
     if arrow[0] == "processing" and step["lease_left"] is not None:
-        told += f", {step['lease_left']:.1f} s of the lease left"
+        told += f" with {step['lease_left']:.1f} s of its lease left"
     if step["reason"] and arrow[1] != "processing":
         told += f", {step['reason']}"
     return Moment(when(step["at"]) - began, word, told)

@@ -49,7 +49,7 @@ def test_a_failing_page_tells_the_life_of_the_first_event_that_violates(tmp_path
     page = written(tmp_path, documents=[])
     assert "The first event that violates it" in page
     assert "claimed" in page
-    assert "by w1 (backend 100)" in page
+    assert "by backend 100 of w1, attempt 1; it was held by w1 with 3.0 s of its lease left" in page
     assert "The document is absent." in page
     text = (tmp_path / "report.md").read_text()
     assert "# FAIL: A row that can never be sent" in text

@@ -38,7 +38,9 @@ def test_one_violation_is_a_failure_that_names_it_first(tmp_path: Path) -> None:
     record = made_record(tmp_path, rows=[row("e1"), row("e2", "pending")])
     verdict = judge(record, experiment())
     assert verdict.word == FAIL
-    assert verdict.sentence.startswith("Nothing is lost: 2 committed, 1 missing or not finished")
+    assert verdict.sentence.startswith("Nothing is lost: expected every committed event is done or visibly failed")
+    assert "seen 2 committed, 1 missing or not finished" in verdict.sentence
+    assert not verdict.findings[0].ok
 
 
 def test_a_fault_that_did_not_bite_proves_nothing(tmp_path: Path) -> None:
