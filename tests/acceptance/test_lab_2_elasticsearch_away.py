@@ -1,9 +1,8 @@
 """Lab 2 (v2): Elasticsearch goes away in mid-work and comes back; attempts grow slowly, nothing fails, all is done."""
 
-import json
 
-from tests.fixtures.metrics import metric
-from tests.fixtures.processes import RunningProcess, StartProcess, find_free_port, http_get
+from tests.fixtures.metrics import metric, ready
+from tests.fixtures.processes import StartProcess, find_free_port, http_get
 from tests.fixtures.proxy import proxy_to
 from tests.fixtures.queue import Queue
 from tests.fixtures.waiting import eventually
@@ -17,11 +16,6 @@ def waiting(queue: Queue) -> list[tuple[str, int, bool]]:
         "select error_reason, attempts, coalesce(next_retry_at > now(), false) from search_outbox_events"
         " where status = 'pending' and attempts > 0"
     ).fetchall()
-
-
-def ready(daemon: RunningProcess) -> tuple[int, dict[str, object]]:
-    status, body = http_get(daemon.metrics_url + "/readyz")
-    return status, json.loads(body)
 
 
 def test_lab_2_an_outage_in_mid_work_is_survived(queue: Queue, start_daemon: StartProcess, elastic_url: str) -> None:
