@@ -15,8 +15,9 @@ from elasticsearch import Elasticsearch
 
 from labs.proxy import Proxy
 from outbox.store.migrations import migrate
-from tests.acceptance.test_guide_labs import counts, metric, produce
+from tests.fixtures.metrics import metric
 from tests.fixtures.processes import RunningProcess, StartProcess
+from tests.fixtures.rows import counts, produce
 from tests.fixtures.waiting import eventually
 
 SLOW = bool(os.environ.get("OUTBOX_TEST_SLOW"))
@@ -213,7 +214,7 @@ def test_what_was_deleted_stays_away_when_tombstones_are_forgotten(
     connection.execute("update search_outbox_events set status = 'pending' where status = 'failed'")
     daemon.wait_until(lambda: counts(connection) == {"done": 4}, "all settled", 60)
     assert [es.exists(index=index, id=f"block:{name}").body for name in ("gone", "lost")] == [False, False]
-    assert metric(daemon, "outbox_idempotent_noop_total", 'why="superseded"') == 2
+    assert metric(daemon, "outbox_idempotent_noop_total", why="superseded") == 2
 
 
 @contextmanager
@@ -261,7 +262,7 @@ def test_a_systemic_cause_pauses_spends_nothing_and_ends_by_itself(
             rows = connection.execute("select max(attempts), count(*) filter (where status = 'failed') from"
                                       " search_outbox_events where status <> 'processing'").fetchone()  # fmt: skip
             assert rows == (0, 0)
-            assert metric(daemon, "outbox_paused", f'cause="{cause}"') == 1
+            assert metric(daemon, "outbox_paused", cause=cause) == 1
         daemon.wait_for_fact("sink.resumed", within=10)
         daemon.wait_until(lambda: counts(connection) == {"done": 2_000}, "everything done", 60)
         assert connection.execute("select max(attempts) from search_outbox_events").fetchone() == (1,)
