@@ -24,6 +24,14 @@ check_source() {
   step "direction of imports" .venv/bin/lint-imports --no-logo
 }
 
+# All tests; what failed is asked once more, alone. On a busy machine a process that came late looks like a broken one:
+# a test that passes the second time is named, because it is unsteady, and one that fails again is a failure.
+run_tests() {
+  .venv/bin/pytest --cov --cov-report=term "$@" && return 0
+  say "== once more: the tests that failed. Whatever passes now is unsteady on this machine; see the names below"
+  .venv/bin/pytest --last-failed --last-failed-no-failures=none --cov --cov-append --cov-report= -v "$@"
+}
+
 report_steps() {
   say "== summary"
   printf '%s\n' "${steps_told[@]}" >&2
