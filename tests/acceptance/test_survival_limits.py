@@ -1,0 +1,156 @@
+"""One type in trouble does not harm the others: a mapping that refuses it, and a limit that holds it back."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from elasticsearch import Elasticsearch
+
+from outbox.store.migrations import migrate
+from tests.fixtures.metrics import metric
+from tests.fixtures.processes import RunningProcess, StartProcess
+from tests.fixtures.queue import Queue
+
+BAD = '{"number": "many"}'
+
+
+def by_type(queue: Queue) -> dict[tuple[str, str], int]:
+    rows = queue.connection.execute(
+        "select entity_type, status, count(*) from search_outbox_events group by 1, 2"
+    ).fetchall()
+    return {(entity_type, status): n for entity_type, status, n in rows}
+
+
+def refuse_one_type(
+    queue: Queue, start_daemon: StartProcess, es: Elasticsearch, index: str, rows: int
+) -> RunningProcess:
+    """Half of the rows are of a type that the mapping refuses; they come first."""
+    es.indices.put_mapping(index=index, properties={"number": {"type": "integer", "ignore_malformed": False}})
+    queue.produce_many(rows // 2, entity_type="page", payload=BAD)
+    queue.produce_many(rows // 2)
+    daemon = start_daemon()
+    daemon.wait_until(lambda: by_type(queue).get(("article", "done")) == rows // 2, "the other type", within=120)
+    daemon.wait_for_fact("brake.on")
+    assert by_type(queue)["page", "failed"] <= 50
+    assert metric(daemon, "outbox_braked_fingerprints") == 1
+    held = "status = 'pending' and entity_type = 'page' and attempts > 0"
+    assert queue.rows(held) == [], "those that wait have their attempt"
+    return daemon
+
+
+def mend(es: Elasticsearch, index: str) -> None:
+    """What is malformed is left out from now on: the documents fit."""
+    es.indices.close(index=index)
+    es.indices.put_settings(index=index, settings={"index.mapping.ignore_malformed": True})
+    es.indices.put_mapping(index=index, properties={"number": {"type": "integer", "ignore_malformed": True}})
+    es.indices.open(index=index)
+
+
+def test_a_mapping_that_refuses_one_type_fails_at_most_fifty_and_holds_up_nobody(
+    queue: Queue, start_daemon: StartProcess, es: Elasticsearch, index: str
+) -> None:
+    rows = 6_000
+    daemon = refuse_one_type(queue, start_daemon, es, index, rows)
+    mend(es, index)
+    # The minute that those rows are held is cut short here; the long drill waits for it.
+    queue.connection.execute(
+        "update search_outbox_events set next_retry_at = now() where status = 'pending' and next_retry_at is not null"
+    )
+    daemon.wait_until(lambda: set(queue.counts()) == {"done", "failed"}, "the rest to go", within=90)
+    found = by_type(queue)
+    assert found["page", "failed"] <= 50
+    assert found["page", "done"] == rows // 2 - found["page", "failed"]
+    assert found["article", "done"] == rows // 2
+    assert daemon.terminate() == 0
+
+
+@pytest.mark.long
+def test_among_20_000_rows_at_most_fifty_a_minute_fail_and_the_rest_go_by_themselves(
+    queue: Queue, start_daemon: StartProcess, es: Elasticsearch, index: str
+) -> None:
+    rows = 20_000
+    daemon = refuse_one_type(queue, start_daemon, es, index, rows)
+    mend(es, index)
+    daemon.wait_until(lambda: set(queue.counts()) == {"done", "failed"}, "the rest to go by themselves", within=240)
+    found = by_type(queue)
+    assert found["page", "failed"] <= 100, "fifty in each of two minutes at the most"
+    assert daemon.terminate() == 0
+
+
+class Sampler(threading.Thread):
+    """Looks at what is in flight of one type as often as it can."""
+
+    def __init__(self, queue: Queue, entity_type: str) -> None:
+        super().__init__(daemon=True)
+        self.queue = queue
+        self.entity_type = entity_type
+        self.most = self.looks = 0
+        self.stop = threading.Event()
+
+    def run(self) -> None:
+        with self.queue.pool("sampler").connection() as connection:
+            while not self.stop.is_set():
+                row = connection.execute(
+                    "select count(*) from search_outbox_events where processed_at is null and failed_at is null"
+                    " and next_retry_at is null and abandoned_count < 1 and entity_type = %s and status = 'processing'"
+                    " and seq < (select min(seq) + 2000 from search_outbox_events where processed_at is null"
+                    " and failed_at is null and next_retry_at is null and abandoned_count < 1 and entity_type = %s)",
+                    [self.entity_type, self.entity_type],
+                ).fetchone()
+                self.most = max(self.most, row[0] if row else 0)
+                self.looks += 1
+                self.stop.wait(0.01)
+
+
+LIMITED = {"OUTBOX_KIND_CONCURRENCY": '{"slow": 5}', "OUTBOX_LOG_LEVEL": "warning"}
+
+
+def drain(
+    queue: Queue, start: Callable[..., RunningProcess], fast: int, slow: int, **settings: str
+) -> tuple[float, Sampler]:
+    """Seconds that three processes need for the fast rows, with the slow ones ahead of them."""
+    if slow:
+        queue.produce_many(slow, entity_type="slow")
+    queue.produce_many(fast, entity_type="fast")
+    queue.connection.execute("vacuum analyze search_outbox_events")
+    daemons = [start(**settings) for _ in range(3)]
+    for daemon in daemons:
+        daemon.wait_for_http("/healthz", within=90)
+    first = queue.value("select count(*) from search_outbox_events where entity_type = 'fast' and status = 'done'")
+    began = time.monotonic()
+    sampler = Sampler(queue, "slow")
+    sampler.start()
+    daemons[0].wait_until(lambda: by_type(queue).get(("fast", "done")) == fast, "all fast rows", within=300)
+    took = time.monotonic() - began
+    sampler.stop.set()
+    sampler.join()
+    for daemon in daemons:
+        assert daemon.terminate() == 0
+    return took / max(fast - first, 1), sampler
+
+
+def limited_beside_others(queue: Queue, start_daemon: StartProcess, fast: int, slow: int) -> tuple[float, float]:
+    migrate(queue.url, by_type=True)
+    alone, _ = drain(queue, start_daemon, fast, 0, **LIMITED)
+    queue.connection.execute("truncate search_outbox_events")
+    beside, sampler = drain(queue, start_daemon, fast, slow, **LIMITED)
+    assert sampler.looks > 20
+    assert 1 <= sampler.most <= 5, "never more than the limit in flight, over three processes"
+    assert by_type(queue).get(("slow", "done"), 0) > 0, "the limited type moves as well"
+    return alone, beside
+
+
+def test_three_processes_keep_a_types_limit_and_the_others_go_on(queue: Queue, start_daemon: StartProcess) -> None:
+    alone, beside = limited_beside_others(queue, start_daemon, fast=4_000, slow=20_000)
+    # The figure of the issue (0.8) is the long drill's and the benchmark's: this run is short and shares its cores.
+    assert beside < 4 * alone
+
+
+@pytest.mark.long
+def test_100_000_limited_rows_ahead_leave_the_others_eight_tenths_of_their_speed(
+    queue: Queue, start_daemon: StartProcess
+) -> None:
+    alone, beside = limited_beside_others(queue, start_daemon, fast=10_000, slow=100_000)
+    print(f"share of full speed: {alone / beside:.2f}")
+    assert alone / beside >= 0.8
