@@ -12,6 +12,8 @@ from tests.fixtures.metrics import metric
 from tests.fixtures.processes import RunningProcess, StartProcess
 from tests.fixtures.queue import Queue
 
+pytestmark = pytest.mark.long  # test_survival.py is the daily drill; these are its full lengths and causes apart
+
 BAD = '{"number": "many"}'
 
 
@@ -65,7 +67,6 @@ def test_a_mapping_that_refuses_one_type_fails_at_most_fifty_and_holds_up_nobody
     assert daemon.terminate() == 0
 
 
-@pytest.mark.long
 def test_among_20_000_rows_at_most_fifty_a_minute_fail_and_the_rest_go_by_themselves(
     queue: Queue, start_daemon: StartProcess, es: Elasticsearch, index: str
 ) -> None:
@@ -147,7 +148,6 @@ def test_three_processes_keep_a_types_limit_and_the_others_go_on(queue: Queue, s
     assert beside < 4 * alone
 
 
-@pytest.mark.long
 def test_100_000_limited_rows_ahead_leave_the_others_eight_tenths_of_their_speed(
     queue: Queue, start_daemon: StartProcess
 ) -> None:

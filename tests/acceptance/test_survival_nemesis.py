@@ -19,6 +19,8 @@ from tests.fixtures.proxy import proxy_to
 from tests.fixtures.queue import Queue
 from tests.fixtures.waiting import eventually
 
+pytestmark = pytest.mark.long  # test_survival.py is the daily drill; these are its full lengths and causes apart
+
 LEASE_SECONDS = 3
 SETTINGS = {
     "OUTBOX_LEASE_SECONDS": str(LEASE_SECONDS),
@@ -159,7 +161,6 @@ def test_half_a_minute_of_kill_9_and_sigstop_loses_nothing(
     check_end(queue)
 
 
-@pytest.mark.long
 def test_two_minutes_of_kill_9_and_sigstop_over_50_000_events_lose_nothing(
     queue: Queue, start_daemon: StartProcess, es: Elasticsearch, index: str, elastic_url: str
 ) -> None:

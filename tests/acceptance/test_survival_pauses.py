@@ -15,6 +15,8 @@ from tests.fixtures.proxy import proxy_to
 from tests.fixtures.queue import Queue
 from tests.fixtures.waiting import eventually
 
+pytestmark = pytest.mark.long  # test_survival.py is the daily drill; these are its full lengths and causes apart
+
 PAUSED_WITHIN = 5.0
 GOING_WITHIN = 10.0
 
@@ -145,7 +147,6 @@ def test_under_pause_an_outage_leaves_all_attempts_unchanged(
     outage_under_pause(queue, start_daemon, elastic_url, 6)
 
 
-@pytest.mark.long
 def test_under_pause_an_outage_of_a_minute_leaves_all_attempts_unchanged(
     queue: Queue, start_daemon: StartProcess, elastic_url: str
 ) -> None:
