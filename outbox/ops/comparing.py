@@ -14,7 +14,7 @@ from outbox.ops.sides import Sides
 from outbox.policy.drift import NO_SOURCE, Finding, Held, Key, Kind, Report, Truth, judge, look_of
 
 PAGE: Final = 500
-SUCCESSORS: Final = 10  # of each key drawn by lot: so entities that the index lacks are met too
+SUCCESSORS: Final = 4  # of each place drawn by lot: so entities that the index lacks are met too
 NOT_OURS: Final = "no event of this projection could have made such an id"
 
 
@@ -77,8 +77,8 @@ class Comparing:
             self._compare(target, keys[start : start + PAGE])
             self._step("sample", len(keys[start : start + PAGE]), target)
         for kind in target.types:
-            pivots: list[str | None] = [key.entity_id for key in keys if key.entity_type == kind]
-            for pivot in pivots[: max(1, number // SUCCESSORS // len(target.types))] or [None]:
+            ids = [key.entity_id for key in keys if key.entity_type == kind]
+            for pivot in _pivots(ids, max(1, number // SUCCESSORS // len(target.types))):
                 following = {Key(kind, id) for id in self.sides.source.keys(kind, pivot, SUCCESSORS)} - met
                 met |= following
                 self._compare(target, list(following))
@@ -153,3 +153,16 @@ class Comparing:
         self.doubts.advance()
         self.on_progress(Progress(phase, self._walked, target.estimate, self.report.drift))
         self.pace.took(n)
+
+
+def _pivots(ids: Sequence[str], number: int) -> Iterator[str | None]:
+    """Places to begin at: ids of the index with one letter exchanged, which lie among those that it has not."""
+    letters = sorted({letter for id in ids for letter in id if letter.isalnum()})
+    if not letters:
+        yield None
+        return
+    for _ in range(number):
+        id = random.choice(ids)  # noqa: S311
+        places = [place for place, letter in enumerate(id) if letter.isalnum()] or [0]
+        place = random.choice(places)  # noqa: S311
+        yield id[:place] + random.choice(letters) + id[place + 1 :]  # noqa: S311

@@ -24,8 +24,7 @@ Held = Callable[[Sequence[Address]], Sequence[int | None] | None]
 class Source(Protocol):
     @property
     def has_view(self) -> bool: ...
-    @property
-    def view_types(self) -> frozenset[str]: ...
+    def in_view(self, entity_type: str) -> bool: ...
     def load(self, keys: Sequence[Key], *, whole: bool = False) -> Sequence[Truth]: ...
     def newest_versions(self, keys: Sequence[Key]) -> Mapping[Key, tuple[int, str | None]]: ...
 
@@ -83,7 +82,7 @@ class ProjectionDesk:
             raise CannotBeFound(f"{key.entity_type} {key.entity_id}")
         known = source.newest_versions([key]).get(key)
         held = self.held([self._address(key, truth.routing or (known[1] if known else None))])
-        looked_up = key.entity_type in source.view_types or (source.has_view and truth.text is None)
+        looked_up = source.in_view(key.entity_type) or (source.has_view and truth.text is None)
         return request(truth, known, held[0] if held else None, looked_up=looked_up)
 
     def _address(self, key: Key, routing: str | None) -> Address:

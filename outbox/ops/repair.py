@@ -33,8 +33,7 @@ class Tombstones(Protocol):
 
 class Versions(Protocol):
     def newest_versions(self, keys: Sequence[Key]) -> Mapping[Key, tuple[int, str | None]]: ...
-    @property
-    def view_types(self) -> frozenset[str]: ...
+    def in_view(self, entity_type: str) -> bool: ...
 
 
 class Events(Protocol):
@@ -140,7 +139,7 @@ class Repair:
             version, routing = known.get(key, (None, None))
             made = mend(*one, version, gone.get(key), routing)
             if made is not None:
-                yield without_needless_text(made, one[0], looked_up=key.entity_type in versions.view_types)
+                yield without_needless_text(made, one[0], looked_up=versions.in_view(key.entity_type))
 
     def _known(
         self, now: Mapping[Key, tuple[Truth, Sequence[Held]]], versions: Versions, *, routed: bool

@@ -51,6 +51,7 @@ class PostgresTruth:
         self._documents = ViewDocuments(database, view)
         self._view = view
         self._sql = queries("truth")
+        self._types_asked: dict[str, bool] = {}
 
     # What there is
 
@@ -69,6 +70,16 @@ class PostgresTruth:
             return frozenset()
         rows = self._rows(self._in_view("view_types"), {"most": MOST_TYPES}, SCAN_LIMIT_MS)
         return frozenset(row[0] for row in rows)
+
+    def in_view(self, entity_type: str) -> bool:
+        """Whether the view has this type. Asked for the one where not all are known: whoever means one entity must not
+        wait for a pass over the view."""
+        if not self.has_view or "view_types" in self.__dict__:
+            return entity_type in self.view_types
+        if entity_type not in self._types_asked:
+            row = self._rows(self._in_view("view_has_type"), {"entity_type": entity_type})[0]
+            self._types_asked[entity_type] = bool(row[0])
+        return self._types_asked[entity_type]
 
     def types(self) -> list[str]:
         """All entity types that can be walked. Raises NeedsEntityIndex where there is nothing to walk by."""
@@ -89,9 +100,11 @@ class PostgresTruth:
     # Walking
 
     def keys(self, entity_type: str, after: str | None, limit: int) -> list[str]:
-        """One page of a type's ids, in the order of their own type."""
+        """One page of a type's ids, in the order of their own type. After what no id can be comes the first page."""
+        kind = self._view_id_type if self.in_view(entity_type) else self._event_id_type
+        after = after if after is None or castable(after, kind) else None
         named = {"entity_type": entity_type, "after": after, "limit": limit}
-        if entity_type in self.view_types:
+        if self.in_view(entity_type):
             query = self._in_view("view_first_keys" if after is None else "view_next_keys")
         else:
             query = self._of_events("event_first_keys" if after is None else "event_next_keys")
@@ -103,8 +116,7 @@ class PostgresTruth:
 
     def present(self, keys: Sequence[Key]) -> frozenset[Key]:
         """Those that should have a document; cheaper than `load`, which builds it."""
-        in_view = [key for key in keys if key.entity_type in self.view_types]
-        rest = [key for key in keys if key.entity_type not in self.view_types]
+        in_view, rest = self._parted(keys)
         rows = self._of_keys(self._in_view("view_present"), in_view, self._view_id_type) if in_view else []
         found = {in_view[row[0] - 1] for row in rows}
         if rest and self.by_entity:
@@ -117,11 +129,14 @@ class PostgresTruth:
         `done` asks for what the index was made from, where events are asked: not for what is still on its way.
         """
         found: dict[Key, Truth] = {}
-        in_view = [key for key in keys if key.entity_type in self.view_types]
+        in_view, rest = self._parted(keys)
         found.update(self._from_view(in_view, whole))
-        rest = [key for key in keys if key.entity_type not in self.view_types]
         found.update(self._from_events(rest, whole, "newest_done" if done else "newest"))
         return [found[key] for key in keys]
+
+    def _parted(self, keys: Sequence[Key]) -> tuple[list[Key], list[Key]]:
+        viewed = {kind for kind in {key.entity_type for key in keys} if self.in_view(kind)}
+        return [k for k in keys if k.entity_type in viewed], [k for k in keys if k.entity_type not in viewed]
 
     def _from_view(self, keys: Sequence[Key], whole: bool) -> Iterator[tuple[Key, Truth]]:
         fits = [key for key in keys if castable(key.entity_id, self._view_id_type)]

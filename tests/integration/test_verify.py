@@ -393,6 +393,16 @@ def test_a_comparison_that_is_interrupted_is_kept_as_such(world: World) -> None:
     assert world.reindexing().verify.last_results()[0]["status"] == "cancelled"
 
 
+def test_a_comparison_that_was_killed_is_not_under_way_for_ever(world: World) -> None:
+    verified(world)
+    world.connection.execute(
+        "update search_outbox_verifications"
+        " set status = 'running', finished_at = null, updated_at = now() - interval '2 minutes'"
+    )
+    last = world.reindexing().verify.last_results()[0]
+    assert (last["status"], last["error"]) == ("failed", "it ended without a word")
+
+
 def test_an_error_in_the_middle_is_kept_with_its_words(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.fill(3)
     world.project()

@@ -5,6 +5,10 @@
 -- The entity types of the view: one pass over it that builds no document.
 select distinct entity_type from {view} where entity_type is not null order by 1 limit %(most)s
 
+-- name: view_has_type
+-- Whether the view has any entity of a type.
+select exists (select from {view} d where d.entity_type = %(entity_type)s)
+
 -- name: view_first_keys
 -- The first page of one type's keys. By the view's own column: a bare name would mean the text in the list.
 select d.entity_id::text from {view} d

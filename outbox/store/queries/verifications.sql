@@ -17,13 +17,17 @@ update search_outbox_verifications
        finished_at = case when %(status)s = 'running' then null else clock_timestamp() end,
        compared = %(compared)s, missing = %(missing)s, stale = %(stale)s, orphaned = %(orphaned)s,
        different = %(different)s, unknown = %(unknown)s, unreadable = %(unreadable)s, in_flux = %(in_flux)s,
-       report = coalesce(%(report)s::json, report), error = %(error)s
+       report = coalesce(%(report)s::json, report), error = %(error)s, updated_at = clock_timestamp()
  where id = %(id)s
 
 -- name: lately
--- Looks: the newest comparisons, first the newest.
-select id, started_at, finished_at, started_by, target, entity_type, sample, status, compared, missing, stale, orphaned,
-       different, unknown, unreadable, in_flux, estimate, rebuild_id, error,
+-- Looks: the newest comparisons, first the newest. One that says nothing for a minute was killed.
+select id, started_at, finished_at, started_by, target, entity_type, sample,
+       case when status = 'running' and updated_at < clock_timestamp() - interval '1 minute' then 'failed' else status end
+           as status, compared, missing, stale, orphaned,
+       different, unknown, unreadable, in_flux, estimate, rebuild_id,
+       case when status = 'running' and updated_at < clock_timestamp() - interval '1 minute'
+            then 'it ended without a word' else error end as error,
        case when %(reports)s then report end as report,
        extract(epoch from coalesce(finished_at, clock_timestamp()) - started_at)::float8 as seconds
   from search_outbox_verifications
