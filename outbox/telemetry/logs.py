@@ -1,5 +1,6 @@
 """Turns facts into the contract's log lines. Sets up no logger (see logger) and never shows a payload."""
 
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -14,6 +15,7 @@ from outbox.policy.event import Event
 # An outage retries whole batches: the first lines tell what it is, the rest would only repeat it.
 MOST_RETRY_LINES: Final = 20
 LOST_AGAIN_SECONDS: Final = 30.0
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-|\Z)")
 
 Handler = Callable[[Any], None]
 
@@ -257,8 +259,8 @@ def _of(fact: facts.AttemptFailed) -> dict[str, Any]:
 
 def _trace_id(event: Event) -> str | None:
     """The trace part of `00-<32 hex>-<16 hex>-01`; anything else a producer wrote there is not shown."""
-    parts = (event.traceparent or "").split("-")
-    return parts[1] if len(parts) >= 4 and len(parts[1]) == 32 else None
+    found = _TRACEPARENT.match(event.traceparent or "")
+    return found[1] if found else None
 
 
 def _free(fields: Mapping[str, Any]) -> dict[str, Any]:
