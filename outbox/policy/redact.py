@@ -28,23 +28,28 @@ def _rule(words: str, pattern: str, replacement: str) -> _Rule:
     return _Rule(tuple(words.split("|")), re.compile(pattern, re.DOTALL), replacement)
 
 
+# A value may hold anything, so its end is known only by what the server wrote behind it, up to the end of the text:
+# where that is not found, all of the rest goes. (Found by fuzzing: a value that held `at [Source:`, or a long one that
+# was cut, lost its closing bracket and got out.)
 _RULES: Final = (
-    # The parser quotes the source itself, and where it stood.
-    _rule("at [source:", r" ?(?:\(start marker )?at \[Source:.*", ""),
-    # A value stands at the end of these and may hold quotes and brackets of its own: all of the rest goes.
+    # A value stands at the end of these.
     _rule("preview of", r"(Preview of (?:field's value|invalid vector): ).*", rf"\1{MASK}"),
     _rule("for input string", r"(For input string: ).*", rf"\1{MASK}"),
     _rule("invalid format", r"(Invalid format: ).*", rf"\1{MASK}"),
-    # A value stands before a fixed text: greedy, because it may hold its own closing bracket.
-    _rule("date field", r"(date field )(?:\[.*\](?= with format)|\[.*\])", rf"\1[{MASK}]"),
+    _rule("unparseable", r"(Unparseable date:? )['\"].*", rf"\1[{MASK}]"),
+    # A value stands before a known end.
+    _rule("date field", r"(date field )\[(?:.*\](?= with format \[[^\[\]]*\]\Z)|.*)", rf"\1[{MASK}]"),
+    _rule("symbol|geohash", r"((?:symbol|geohash) )\[.*", rf"\1[{MASK}]"),
     _rule(
-        "value [|symbol|geohash|name|whitespace:",
-        r"((?:[Vv]alue|symbol|geohash|name:?|whitespace:) )(?:\[.*\](?= (?:as|is|in|of|for)\b)|\[.*\])",
+        "value [|name|whitespace:",
+        r"((?:[Vv]alue|name:?|whitespace:) )"
+        r"\[(?:.*\](?= (?:as|is|in|of|for)\b[^\[\]'\"]*(?:\[[^\[\]]*\][^\[\]'\"]*){0,3}\Z)|.*)",
         rf"\1[{MASK}]",
     ),
-    _rule("numeric value", r"(Numeric value )\(.*?\)", rf"\1[{MASK}]"),
+    _rule("numeric value", r"(Numeric value )\((?:.*?\)|.*)", rf"\1[{MASK}]"),
     _rule("immense term", r"(first immense term is: )(?:'.*?'|'.*)", rf"\1[{MASK}]"),
-    _rule("token|text|unparseable", r"((?:token|Text|Unparseable date:?) )(?:(['\"]).*\2|['\"].*)", rf"\1[{MASK}]"),
+    _rule("text", r"(Text )'(?:.*'(?= could not be parsed[^'\"\[\]]*\Z)|.*)", rf"\1[{MASK}]"),
+    _rule("token", r"(token )'(?:.*'(?=: was expecting \([^()'\"]*\)\Z)|.*)", rf"\1[{MASK}]"),
     _rule("://", r"(?i)(?<![a-z0-9+.-])([a-z][a-z0-9+.-]{0,30}://[^\s:/@]*):\S*@", rf"\1:{MASK}@"),
     _rule(
         "password|passwd|pwd|secret|api|token",
@@ -56,9 +61,18 @@ _RULES: Final = (
     _rule("authorization", r"(?i)(authorization\s?[=:]\s?)\S+(?: [\w+/=.~:*-]+)?", rf"\1{MASK}"),
     # `Duplicate field 'aa'` names a field; written with brackets it survives the quotes' rule.
     _rule("field", r"\b([Ff]ield)[ =](['\"])([\w.@-]{1,200})\2", r"\1 [\3]"),
-    # From the first quote to the last, or to the end where it was cut: a value may hold quotes too.
+)
+# From the first quote to the last, or to the end where it was cut: a value may hold quotes too.
+_QUOTED: Final = (
     _rule("'", r"(?<!\w)'(?:.*'(?!\w)|.*)", f"'{MASK}'"),
     _rule('"', r"\"(?:.*\"|.*)", f'"{MASK}"'),
+)
+# The parser quotes the source itself, and where it stood. Last of all: a value may hold these words too.
+_SOURCE: Final = (_rule("at [", r" ?(?:\(start marker )?at \[(?:Source:|\*\*\*\]).*", ""),)
+# Where a value may begin. A text that is too long to be read to its end is read up to here.
+_QUOTING: Final = re.compile(
+    r"Preview of|For input string|Invalid format|date field \[|(?:[Vv]alue|symbol|geohash|name:?|whitespace:) \["
+    r"|Numeric value \(|immense term|['\"]"
 )
 
 # What stands in brackets is a name after these words, and a value after all others.
@@ -73,26 +87,71 @@ _PLAIN: Final = re.compile(
     r"|(?:indices|cluster):[\w/*:]+|(?:action|cluster|index|indices|http|indexing_pressure)\.[\w.]+"
     r"|(?:VALUE|START|END|FIELD)_[A-Z_]+|[a-z_]+_exception"
 )
-_BRACKET: Final = re.compile(r"\[([^\[\]]*)(?:\]|\Z)")
+_QUOTE: Final = re.compile(r"(?<!\w)'|\"")
+_OPENING: Final = re.compile(r"\[")
+# A pair, and one within it: [indices:data/write/bulk[s]]
+_PAIR: Final = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]")
+_ODD: Final = re.compile(r"\[[^\]]*(?:\[|\Z)|\][^\[]*\]")  # pairs within pairs, or half a pair
 
 
-def _bracket(match: re.Match[str]) -> str:
-    named = _NAMED.search(match.string[max(0, match.start() - 20) : match.start()])
-    if named or _PLAIN.fullmatch(match[1]) or match.string[match.end() : match.end() + 1] == "[":
-        return match[0]
-    # `[articles-v1][0]`: a shard. The second bracket follows the first.
-    return match[0] if match.string.endswith("]", 0, match.start()) else f"[{MASK}]"
+def _delimited(text: str) -> str:
+    """Quotes and brackets. Whichever opens first holds the value, and may hold the other: so it is masked first."""
+    quote = _QUOTE.search(text)
+    bracket = next(
+        (pair.start() for pair in _OPENING.finditer(text) if not _is_name(_PAIR.match(text, pair.start()))), -1
+    )
+    if quote is not None and not 0 <= bracket < quote.start():
+        return _bracketed(_ruled(text, _QUOTED))
+    return _ruled(_bracketed(text), _QUOTED)
+
+
+def _bracketed(text: str) -> str:
+    """Values in brackets masked, names kept. Odd brackets are a value's own: then all goes, up to the last one."""
+    place = 0
+    while (start := text.find("[", place)) >= 0:
+        pair = _PAIR.match(text, start)
+        if pair is not None and _is_name(pair):
+            place = pair.end()
+        elif pair is None or _ODD.search(text, start):
+            end = text.rfind("]") + 1
+            return f"{text[:start]}[{MASK}]{text[end:] if end > start else ''}"
+        else:
+            text, place = f"{text[:start]}[{MASK}]{text[pair.end() :]}", start + len(MASK) + 2
+    return text
+
+
+def _is_name(pair: re.Match[str] | None) -> bool:
+    """After a word that names something, plain by itself, or a shard: `[articles-v1][0]`."""
+    if pair is None:
+        return False
+    text = pair.string
+    named = _NAMED.search(text[max(0, pair.start() - 20) : pair.start()])
+    beside = text[pair.end() : pair.end() + 1] == "[" or text.endswith("]", 0, pair.start())
+    return bool(named or pair[1] == MASK or _PLAIN.fullmatch(pair[1]) or beside)
 
 
 @lru_cache(maxsize=256)  # a reason is asked for twice: for `error` and for `error_detail`
 def redact(text: str) -> str:
     """The text without values and secrets, at most 2 KB. Give each reason of a chain apart: rules run to its end."""
-    text = " ".join(text[:_LONGEST_READ].split())
+    if len(text) > _LONGEST_READ:
+        text = _beginning(text[:_LONGEST_READ])
+    text = " ".join(text.split())
+    told = _delimited(_ruled(text, _RULES))
+    return cut(_ruled(told, _SOURCE) if "at [Source:" in text else told, LONGEST_ERROR_BYTES)
+
+
+def _ruled(text: str, rules: tuple[_Rule, ...]) -> str:
     lower = text.lower()
-    for words, pattern, replacement in _RULES:
+    for words, pattern, replacement in rules:
         if any(word in lower for word in words):
             text = pattern.sub(replacement, text)
-    return cut(_BRACKET.sub(_bracket, text), LONGEST_ERROR_BYTES)
+    return text
+
+
+def _beginning(text: str) -> str:
+    """What stands before the first value: without the text's end nobody can say where that one ends."""
+    quoting = _QUOTING.search(text)
+    return text if quoting is None else text[: quoting.end()] + MASK
 
 
 def cut(text: str, most_bytes: int) -> str:

@@ -17,19 +17,19 @@ _SECRETS: Final = (
     (re.compile(r"(://[^\s:@]{0,256}):\S{0,512}@"), rf"\1:{MASK}@"),
     (
         re.compile(
-            r"""((?i:authorization)["']?\s{0,4}[=:]\s{0,4}["']?(?:(?i:ApiKey|Bearer|Basic)\s{1,4})?)[^\s"',;}]+"""
-        ),
-        rf"\1{MASK}",
-    ),
-    (re.compile(r"\b((?i:ApiKey|Bearer)|Basic)(\s{1,4})[\w.~+/=-]{8,}"), rf"\1\2{MASK}"),
-    (
-        re.compile(
             r"""((?:passw(?:or)?d|pwd|api[_-]?key|secret|token)["']?\s{0,4}[=:]\s{0,4})"""
             r"""(?:'[^']{0,512}'?|"[^"]{0,512}"?|[^\s&,;"'}]+)""",
             re.IGNORECASE,
         ),
         rf"\1{MASK}",
     ),
+    (
+        re.compile(
+            r"""((?i:authorization)["']?\s{0,4}[=:]\s{0,4}["']?(?:(?i:ApiKey|Bearer|Basic|Token|Digest|Negotiate)\s{1,4})?)[^\s"',;}]+"""
+        ),
+        rf"\1{MASK}",
+    ),
+    (re.compile(r"\b((?i:ApiKey|Bearer)|Basic)(\s{1,4})[\w.~+/=-]{8,}"), rf"\1\2{MASK}"),
 )
 _KEPT_IN_JSON: Final = "\n\t"
 
