@@ -10,11 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
-import pytest
 from elasticsearch import Elasticsearch
 
 from labs.proxy import Proxy
-from outbox.store.migrations import migrate
 from tests.fixtures.metrics import metric
 from tests.fixtures.processes import RunningProcess, StartProcess
 from tests.fixtures.rows import counts, produce
@@ -215,127 +213,6 @@ def test_what_was_deleted_stays_away_when_tombstones_are_forgotten(
     daemon.wait_until(lambda: counts(connection) == {"done": 4}, "all settled", 60)
     assert [es.exists(index=index, id=f"block:{name}").body for name in ("gone", "lost")] == [False, False]
     assert metric(daemon, "outbox_idempotent_noop_total", why="superseded") == 2
-
-
-@contextmanager
-def write_block(es: Elasticsearch, index: str) -> Iterator[None]:
-    es.indices.put_settings(index=index, settings={"index.blocks.write": True})
-    yield
-    es.indices.put_settings(index=index, settings={"index.blocks.write": None})
-
-
-@contextmanager
-def closed(es: Elasticsearch, index: str) -> Iterator[None]:
-    es.indices.close(index=index)
-    yield
-    es.indices.open(index=index)
-
-
-@contextmanager
-def alias_gone(es: Elasticsearch, index: str) -> Iterator[None]:
-    es.indices.delete_alias(index=f"{index}-v1", name=index)
-    yield
-    es.indices.put_alias(index=f"{index}-v1", name=index)
-
-
-@pytest.mark.parametrize(
-    ("fault", "cause"), [(write_block, "es_blocked"), (closed, "es_config"), (alias_gone, "es_index_missing")]
-)
-def test_a_systemic_cause_pauses_spends_nothing_and_ends_by_itself(
-    start_daemon: StartProcess, connection: psycopg.Connection, es: Elasticsearch, index: str, fault, cause
-) -> None:
-    """The target is an alias made as `outbox index create` makes it, so that nothing is created by guessing."""
-    es.indices.delete(index=index)
-    template = {"index_patterns": [index, f"{index}-v*"], "allow_auto_create": False, "priority": 500, "template": {}}
-    es.indices.put_index_template(name=index, **template)
-    es.indices.create(index=f"{index}-v1", aliases={index: {}}, settings={"number_of_replicas": 0})
-    try:
-        daemon = start_daemon()
-        produce(connection, 500)
-        daemon.wait_until(lambda: counts(connection) == {"done": 500}, "the calm before")
-        with fault(es, index):
-            connection.execute("truncate search_outbox_events")
-            produce(connection, 2_000)
-            paused = daemon.wait_for_fact("sink.paused", within=5)
-            assert paused["reason"] == cause
-            time.sleep(3)
-            rows = connection.execute("select max(attempts), count(*) filter (where status = 'failed') from"
-                                      " search_outbox_events where status <> 'processing'").fetchone()  # fmt: skip
-            assert rows == (0, 0)
-            assert metric(daemon, "outbox_paused", cause=cause) == 1
-        daemon.wait_for_fact("sink.resumed", within=10)
-        daemon.wait_until(lambda: counts(connection) == {"done": 2_000}, "everything done", 60)
-        assert connection.execute("select max(attempts) from search_outbox_events").fetchone() == (1,)
-    finally:
-        es.indices.delete(index=f"{index}-v1", ignore_unavailable=True)
-        es.indices.delete_index_template(name=index)
-
-
-def test_a_mapping_that_refuses_one_type_brakes_that_type_only(
-    start_daemon: StartProcess, connection: psycopg.Connection, es: Elasticsearch, index: str
-) -> None:
-    """At most 50 a minute a process fail; the rest wait a minute and go by themselves once the mapping is mended."""
-    es.indices.put_mapping(index=index, dynamic="strict", properties={"n": {"type": "integer"}})
-    connection.execute(
-        "insert into search_outbox_events (entity_type, entity_id, op, payload)"
-        " select case when g % 2 = 0 then 'good' else 'bad' end, g::text, 'upsert',"
-        " case when g % 2 = 0 then json_build_object('n', g) else json_build_object('new', g) end"
-        " from generate_series(1, 20000) g"
-    )
-    daemon = start_daemon()
-    by_type = "select count(*) from search_outbox_events where entity_type = %s and status = %s"
-    daemon.wait_until(lambda: connection.execute(by_type, ["good", "done"]).fetchone() == (10_000,), "good ones", 90)
-    daemon.wait_for_fact("brake.on")
-    held = "select count(*) from search_outbox_events where status = 'pending' and next_retry_at > now()"
-    daemon.wait_until(lambda: connection.execute(held).fetchone()[0] == 9_950, "9,950 held back", 90)
-    assert connection.execute(by_type, ["bad", "failed"]).fetchone() == (50,)
-    assert connection.execute("select max(attempts) from search_outbox_events where status = 'pending'").fetchone() == (
-        0,
-    )
-    assert metric(daemon, "outbox_braked_fingerprints") == 1
-    es.indices.put_mapping(index=index, properties={"new": {"type": "integer"}})
-    connection.execute("update search_outbox_events set next_retry_at = now() where status = 'pending'")  # not a minute
-    daemon.wait_until(lambda: connection.execute(by_type, ["bad", "done"]).fetchone() == (9_950,), "the rest", 90)
-
-
-def test_a_limited_type_never_has_more_in_flight_and_holds_up_no_other(
-    start_daemon: StartProcess, database: str, connection: psycopg.Connection
-) -> None:
-    limited, others = (100_000, 10_000) if SLOW else (10_000, 4_000)
-    migrate(database, by_type=True)
-    fill = (
-        "insert into search_outbox_events (entity_type, entity_id, op, payload)"
-        " select %s, g::text, 'upsert', json_build_object('n', g) from generate_series(1, %s) g"
-    )
-    connection.execute(fill, ["few", limited])
-    connection.execute(fill, ["many", others])
-    daemons = [start_daemon(OUTBOX_KIND_CONCURRENCY='{"few": 5}') for _ in range(3)]
-    most, in_flight = 0, "select count(*) from search_outbox_events where entity_type = 'few' and status = 'processing'"
-    done = "select count(*) from search_outbox_events where entity_type = 'many' and status = 'done'"
-    ends = time.monotonic() + 120
-    while connection.execute(done).fetchone()[0] < others and time.monotonic() < ends:
-        most = max(most, connection.execute(in_flight).fetchone()[0])
-    assert connection.execute(done).fetchone()[0] == others
-    assert 0 < most <= 5
-    for daemon in daemons:
-        assert daemon.terminate() == 0
-
-
-def test_an_outage_under_pause_spends_no_attempt(
-    start_daemon: StartProcess, connection: psycopg.Connection, elastic_url: str
-) -> None:
-    """A minute with OUTBOX_TEST_SLOW, else ten seconds."""
-    with Proxy.to(elastic_url) as link:
-        daemon = start_daemon(ELASTIC_URL=link.url(elastic_url), OUTBOX_OUTAGE_POLICY="pause")
-        daemon.wait_for_http("/readyz")
-        link.cut()
-        produce(connection, 2_000)
-        daemon.wait_for_fact("sink.paused")
-        time.sleep(60 if SLOW else 10)
-        link.heal()
-        daemon.wait_until(lambda: counts(connection) == {"done": 2_000}, "everything done", 60)
-    assert connection.execute("select max(attempts) from search_outbox_events").fetchone() == (1,)
-    assert metric(daemon, "outbox_failed_total") == 0
 
 
 def test_two_daemons_project_a_mixed_load_exactly(
