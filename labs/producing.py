@@ -204,6 +204,9 @@ class Producer:
         except psycopg.Error:
             self._ledger.add(Entry(str(event), ENTITY_TYPE, str(entity), op, 0, "", time.time(), committed=False))
             raise
-        if row is not None:
-            body = digest(json.loads(row[1])) if row[1] else ""
-            self._ledger.add(Entry(str(event), ENTITY_TYPE, str(entity), op, row[0], body, time.time()))
+        if row is None:
+            # Its creation is still under way in another thread: a change all the same, so that totals are exact.
+            self._commit(connection, "upsert", entity)
+            return
+        body = digest(json.loads(row[1])) if row[1] else ""
+        self._ledger.add(Entry(str(event), ENTITY_TYPE, str(entity), op, row[0], body, time.time()))
