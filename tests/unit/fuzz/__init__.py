@@ -1,0 +1,1 @@
+"""Fuzzers: each is a hypothesis test that `scripts/fuzz` drives by coverage too (docs/fuzzing.md)."""

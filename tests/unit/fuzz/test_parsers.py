@@ -1,0 +1,187 @@
+"""What people and producers write, fuzzed: filters, cursors, places, times, trace contexts, webhooks, settings."""
+
+import json
+import string
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outbox.config import load_settings
+from outbox.config.settings import VARIABLES
+from outbox.errors import ConfigurationError, UsageError
+from outbox.ops import request
+from outbox.ops.pages import Place, Shelf, places, read_place
+from outbox.ops.request import BadRequest
+from outbox.policy.event import Status
+from outbox.policy.filter import BadFilter, read_audit_filter, read_event_filter
+from outbox.policy.filter import given as told
+from outbox.policy.webhook import bad_url, is_public, verify
+from outbox.telemetry import logs
+from outbox.telemetry.tracing import links
+from tests.fixtures.events import an_event
+from tests.unit.fuzz.texts import JSON, TEXT
+
+NOW = datetime(2026, 2, 3, 10, tzinfo=UTC)
+NAMES = st.sampled_from(
+    ["entity_type", "entity_id", "error_reason", "error_code", "dead_reason", "failure_type", "fingerprint", "trace_id",
+     "ids", "since", "until", "action", "actor", "batch_id", "nonsense"]
+)  # fmt: skip
+LIKELY = st.sampled_from(
+    ["none", "2h", "7d", "2026-02-03T10:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "network",
+     "OUTBOX_PAYLOAD_INVALID", "0" * 16, "f" * 32, "00000000-0000-4000-8000-000000000000", "REPLAY_BATCH_ITEM",
+     "99999w"]
+)  # fmt: skip
+RAW = st.dictionaries(NAMES, LIKELY | JSON | TEXT, max_size=5)
+
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Exception)
+
+
+def attempt(work: Callable[[], T], refusal: type[E]) -> T | E:
+    """What it gives, or how it refuses; every other exception is a finding."""
+    try:
+        return work()
+    except refusal as refused:
+        return refused
+
+
+@given(RAW)
+def test_an_event_filter_is_read_or_refused_and_reads_back_the_same(raw: dict[str, Any]) -> None:
+    asked = attempt(lambda: read_event_filter(raw, NOW), BadFilter)
+    if isinstance(asked, BadFilter):
+        assert asked.problems
+        assert len(str(asked)) < 5000, "a refusal does not repeat what it was given"
+        return
+    assert read_event_filter(told(asked), NOW) == asked
+    json.dumps(told(asked))
+
+
+@given(RAW)
+def test_an_audit_filter_too(raw: dict[str, Any]) -> None:
+    try:
+        asked = read_audit_filter(raw, NOW)
+    except BadFilter:
+        return
+    assert read_audit_filter(told(asked), NOW) == asked
+
+
+@given(TEXT | st.text(string.ascii_letters + string.digits + "-_=", max_size=120))
+def test_a_cursor_is_ours_or_refused(text: str) -> None:
+    try:
+        at, id = request.read_cursor(text)
+    except BadRequest:
+        return
+    assert request.read_cursor(request.cursor(at, id)) == (at, id)
+
+
+@given(st.datetimes(timezones=st.just(UTC)), st.uuids())
+def test_a_cursor_that_we_wrote_reads_back(at: datetime, id: Any) -> None:
+    assert request.read_cursor(request.cursor(at, id)) == (at, id)
+
+
+SHELVES = st.lists(st.sampled_from([str(s) for s in Status]), max_size=5, unique=True)
+
+
+@given(TEXT | st.from_regex(r"(open|failed|done|discarded):.{0,60}", fullmatch=True), SHELVES)
+def test_a_place_is_ours_or_refused(text: str, statuses: list[str]) -> None:
+    wanted = places(statuses, everything=False)
+    try:
+        place = read_place(text, wanted)
+    except UsageError:
+        return
+    assert place.shelf in {each.shelf for each in wanted}
+    assert 0 <= place.before_seq < 2**63
+    assert place.before[0].tzinfo is not None
+    assert read_place(str(place), wanted) == place
+
+
+@given(st.integers(0, 2**63 - 1), st.datetimes(timezones=st.just(UTC)), st.uuids())
+def test_a_place_that_we_wrote_reads_back(seq: int, at: datetime, id: Any) -> None:
+    wanted = places([str(s) for s in Status], everything=True)
+    for place in (Place(Shelf.OPEN, before_seq=seq), Place(Shelf.FAILED, before=(at, id))):
+        read = read_place(str(place), wanted)
+        assert (read.before_seq, read.before) == (place.before_seq, place.before)
+
+
+HEX = st.text("0123456789abcdefABCDEF-xyz\n", max_size=70)
+
+
+@given(
+    st.lists(TEXT | HEX | st.from_regex(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?\n?"), max_size=200)
+)
+def test_a_trace_context_links_or_is_passed_over(traceparents: list[str]) -> None:
+    found = list(links(traceparents))
+    assert len(found) <= 128
+    for link in found:
+        assert link.context.is_valid
+
+
+@given(TEXT | HEX | st.from_regex(r"00-.{32}-.{16}-01", fullmatch=True))
+def test_a_trace_id_is_32_hex_digits_or_none(text: str) -> None:
+    found = logs._trace_id(an_event(traceparent=text))
+    assert found is None or (len(found) == 32 and set(found) <= set("0123456789abcdef"))
+
+
+@given(
+    st.dictionaries(st.sampled_from(["webhook-id", "Webhook-Timestamp", "webhook-signature"]) | TEXT, TEXT), st.binary()
+)
+def test_no_message_is_ours_without_our_secret(headers: dict[str, str], body: bytes) -> None:
+    assert verify("whsec_c2VjcmV0", headers, body, 1_700_000_000.0) is not None
+
+
+@given(TEXT | st.builds("{}://{}".format, st.sampled_from(["http", "https", "ftp", "file"]), TEXT))
+def test_an_address_of_a_webhook_is_judged(url: str) -> None:
+    if bad_url(url, ["allowed.example"]) is None:
+        assert url.isascii()
+        assert url.startswith(("http://", "https://", "HTTP://", "HTTPS://", "Http")) or "://" in url
+
+
+@given(st.ip_addresses())
+def test_no_private_address_is_public_however_it_is_wrapped(address: Any) -> None:
+    assert is_public(str(address)) in (True, False)
+    if address.version == 4 and not address.is_global:
+        for wrapped in (
+            f"::ffff:{address}",
+            f"64:ff9b::{address}",
+            f"2002:{int(address) >> 16:x}:{int(address) & 65535:x}::",
+        ):
+            assert not is_public(wrapped), wrapped
+
+
+SETTINGS = st.sampled_from(
+    [*VARIABLES, "ELASTIC_API_KEY_FILE", "OUTBOX_NONSENSE", "ELASTIC_PASWORD", "OUTBOX_BULK_SIZE"]
+)
+VALUES = TEXT.filter(lambda text: "\x00" not in text) | JSON.map(json.dumps) | st.integers().map(str) | st.sampled_from(
+    ["true", "0", "-1", "1e309", "nan", "inf", "{}", "[]", '{"a": 1}', '{"a":"B"}', "tcp://10.0.0.1:80", "x" * 70_000]
+)  # fmt: skip
+
+
+@given(st.dictionaries(SETTINGS, VALUES, max_size=6))
+def test_any_environment_is_usable_or_refused_with_every_problem_named(environ: dict[str, str]) -> None:
+    settings = attempt(lambda: load_settings(environ, require_database=False), ConfigurationError)
+    if isinstance(settings, ConfigurationError):
+        assert settings.problems
+        for problem in settings.problems:
+            assert problem.variable
+            assert problem.remedy
+            assert len(str(problem)) < 3000, "a refusal does not repeat what it was given"
+        return
+    json.dumps(settings.redacted())
+
+
+@pytest.mark.parametrize("name", sorted(name for name, variable in VARIABLES.items() if variable.secret))
+@given(secret=st.text("abcdefXYZ0123456789:/@?&=#%' ", min_size=8, max_size=40))
+def test_no_secret_of_any_form_is_repeated_when_it_is_refused(name: str, secret: str) -> None:
+    marked = f"canary{secret}canary"
+    for value in (marked, f"mysql://u:{marked}@h/x", f"{marked}\n{marked}"):
+        try:
+            shown = json.dumps(load_settings({name: value}, require_database=False).redacted())
+        except ConfigurationError as refused:
+            shown = str(refused)
+        assert marked not in shown
+        assert "canary" + secret.strip().split(" ")[0][:8] not in shown or len(secret.strip()) < 8
