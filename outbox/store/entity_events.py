@@ -1,0 +1,147 @@
+"""Reads the events of named entities, many at a time: the newest, the open, the failed. Changes none of them."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final, LiteralString
+
+import psycopg
+from psycopg import sql
+
+from outbox.errors import DatabaseDown, DocumentsUnavailable
+from outbox.policy.drift import Key, Truth
+from outbox.store.events import entity_id_type
+from outbox.store.pool import Database
+from outbox.store.queries import queries
+from outbox.store.schema_state import has_by_entity
+
+PAGE_LIMIT_MS: Final = 60_000
+SCAN_LIMIT_MS: Final = 120_000
+MOST_TYPES: Final = 10_000
+MOST_BACKLOG: Final = 100_000  # 100,000 open rows are read in 100 ms
+_INTEGER: Final = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
+_DIGITS: Final = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
+_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+Row = tuple[Any, ...]
+
+
+def names_an_id(text: str, type_name: str) -> bool:
+    """Whether an id of this type is written so. `007` and a uuid in capitals are no ids: they name other documents.
+
+    Types that are not known here take any text.
+    """
+    if type_name == "uuid":
+        return _UUID.fullmatch(text) is not None
+    if limit := _INTEGER.get(type_name):
+        return _DIGITS.fullmatch(text) is not None and -limit <= int(text) < limit
+    return "\x00" not in text
+
+
+def rows(
+    database: Database, query: LiteralString | sql.Composed, named: Mapping[str, object], limit_ms: int = PAGE_LIMIT_MS
+) -> list[Row]:
+    """One short snapshot. What takes too long lacks an index, and is told as such."""
+    try:
+        with database.transaction(read_only=True, timeout_ms=limit_ms) as connection:
+            return connection.execute(query, named).fetchall()
+    except DatabaseDown as error:
+        if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
+            raise DocumentsUnavailable(f"a page took over {limit_ms // 1000} s; is there an index?") from error
+        raise
+
+
+def rows_of(
+    database: Database,
+    query: sql.Composed,
+    keys: Sequence[Key],
+    id_type: str,
+    limit_ms: int = PAGE_LIMIT_MS,
+    **named: object,
+) -> list[Row]:
+    """A query over keys, whose first column is a key's place, from 1. Ids that the column cannot hold have no row."""
+    fits = [place for place, key in enumerate(keys, 1) if names_an_id(key.entity_id, id_type)]
+    if not fits:
+        return []
+    named["types"] = [keys[place - 1].entity_type for place in fits]
+    named["ids"] = [keys[place - 1].entity_id for place in fits]
+    found = rows(database, query, named, limit_ms)
+    return [(fits[row[0] - 1] if row[0] else 0, *row[1:]) for row in found]
+
+
+class EntityEvents:
+    """By the entity index where it is (`by_entity`); some questions have a slower way without it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sql = queries("truth")
+
+    @cached_property
+    def by_entity(self) -> bool:
+        with self._database.connection() as connection:
+            return has_by_entity(connection)
+
+    def types(self) -> set[str]:
+        return {row[0] for row in rows(self._database, self._query("event_types"), {"most": MOST_TYPES})}
+
+    def types_lately_with_payload(self) -> set[str]:
+        """What the newest done events tell; no index is needed."""
+        return {row[0] for row in rows(self._database, self._query("lately_with_payload"), {"most": 10_000})}
+
+    def keys(self, entity_type: str, after: str | None, limit: int) -> list[str]:
+        after = after if after is None or names_an_id(after, self.id_type) else None
+        query = self._query("event_first_keys" if after is None else "event_next_keys")
+        named = {"entity_type": entity_type, "after": after, "limit": limit}
+        return [row[0] for row in rows(self._database, query, named)]
+
+    def present(self, keys: Sequence[Key]) -> set[Key]:
+        return {keys[row[0] - 1] for row in self._of("events_present", keys)}
+
+    def newest(self, keys: Sequence[Key], *, whole: bool, done: bool) -> dict[Key, Truth]:
+        """`done`: what the index was made from; otherwise what it should hold once all is settled."""
+        found = {row[0]: row for row in self._of("newest_done" if done else "newest", keys, whole=whole)}
+        return {key: _truth(key, found.get(place)) for place, key in enumerate(keys, 1)}
+
+    def open_of(self, keys: Sequence[Key]) -> frozenset[Key]:
+        """Those with an open event; all of them where the backlog is too long to be looked through."""
+        name, named = ("open_of", {}) if self.by_entity else ("open_of_backlog", {"most": MOST_BACKLOG})
+        places = {row[0] for row in self._of(name, keys, **named)}
+        return frozenset(key for place, key in enumerate(keys, 1) if 0 in places or place in places)
+
+    def failed_of(self, keys: Sequence[Key]) -> Mapping[Key, int]:
+        """The highest version that failed, of those that have a failed event."""
+        return {keys[row[0] - 1]: row[1] for row in self._of("failed_of", keys)}
+
+    def newest_versions(self, keys: Sequence[Key]) -> Mapping[Key, tuple[int, str | None]]:
+        """The highest event version and the routing of each. Without the entity index one pass over all events."""
+        if self.by_entity:
+            found = self._of("newest_versions", keys)
+        else:
+            found = self._of("newest_versions_by_scan", keys, SCAN_LIMIT_MS)
+        return {keys[row[0] - 1]: (row[1], row[2]) for row in found}
+
+    def _of(self, name: str, keys: Sequence[Key], limit_ms: int = PAGE_LIMIT_MS, **named: object) -> list[Row]:
+        return rows_of(self._database, self._query(name), keys, self.id_type, limit_ms, **named)
+
+    def _query(self, name: str) -> sql.Composed:
+        return sql.SQL(self._sql[name]).format(entity_id_type=sql.SQL(self.id_type))
+
+    @cached_property
+    def id_type(self) -> LiteralString:
+        """From PostgreSQL's own catalogue, never from a person."""
+        with self._database.connection() as connection:
+            return _literal(entity_id_type(connection))
+
+
+def _literal(type_name: str) -> LiteralString:
+    return type_name
+
+
+def _truth(key: Key, row: Row | None) -> Truth:
+    if row is None:
+        return Truth(key, foreign="no event of this entity is left")
+    _, op, version, routing, body, size = row
+    if op == "delete":
+        return Truth(key, None, version, routing)
+    if size is None:
+        return Truth(key, None, version, routing, "its newest event has no payload, and no view has this entity type")
+    return Truth(key, body, version, routing, None, 0 if body is not None else size)
