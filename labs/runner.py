@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
-from elasticsearch import TransportError
 
 from labs import about
 from labs.alerts import AlertWatch
 from labs.collect import collect
-from labs.errors import Interrupted, NotHere, NotSeen, ServerDied, WorkerDied
+from labs.errors import Interrupted, NotSeen, WorkerDied
 from labs.experiment import Experiment
+from labs.problems import BROKEN_LAB, Problem, problem
 from labs.servers import Servers
 from labs.signals import Interruptions
 from labs.stage import Stage
@@ -195,35 +195,19 @@ class Run:
             if kinds:
                 raise
             self.interrupted = signal
-            self._problem("interrupted", f"interrupted by {signal}")
+            self._problem(Problem("interrupted", f"interrupted by {signal}"))
         except Exception as error:
             if kinds and not isinstance(error, kinds):
                 raise
-            self._note_error(error, self.stage.story.phase)
+            self._problem(problem(error, self.stage.story.phase))
+            if self.problems[-1]["kind"] == BROKEN_LAB:
+                (self.folder / "traceback.txt").write_text(traceback.format_exc(), encoding="utf-8")
 
-    def _note_error(self, error: Exception, phase: str) -> None:
-        late = {"recovery": "late", "quiesce": "late", "fault": "not_seen"}.get(phase, "no_steady_state")
-        kinds: list[tuple[type[Exception], str]] = [
-            (WorkerDied, "no_steady_state" if phase == "baseline" else "worker_died"),
-            (ServerDied, "server_died"),
-            (NotHere, "not_here"),
-            (psycopg.OperationalError, "server_died"),
-            (TransportError, "server_died"),
-            (NotSeen, late),
-        ]
-        for kind, name in kinds:
-            if isinstance(error, kind):
-                self._problem(name, _in_words(error))
-                return
-        self._problem("broken_lab", f"the lab itself failed: {type(error).__name__}: {error}")
-        (self.folder / "traceback.txt").write_text(traceback.format_exc(), encoding="utf-8")
-
-    def _problem(self, kind: str, message: str) -> None:
+    def _problem(self, found: Problem) -> None:
         """Once: a server that is gone fails every later step in the same words."""
-        if any(problem["message"] == message for problem in self.problems):
-            return
-        self.problems.append({"kind": kind, "phase": self.stage.story.phase, "message": message})
-        self.say(f"  {message}")
+        if all(known["message"] != found.message for known in self.problems):
+            self.problems.append({"kind": found.kind, "phase": self.stage.story.phase, "message": found.message})
+            self.say(f"  {found.message}")
 
     # The end
 
@@ -239,14 +223,6 @@ class Run:
             self.servers.revive()
         with self._noting():
             stage.close(keep=self.keep)
-
-
-def _in_words(error: Exception) -> str:
-    if isinstance(error, psycopg.OperationalError):
-        return f"PostgreSQL does not answer any more: {str(error).splitlines()[0]}"
-    if isinstance(error, TransportError):
-        return f"Elasticsearch does not answer any more: {type(error).__name__}"
-    return str(error)
 
 
 def new_folder(runs: Path, experiment: Experiment) -> Path:

@@ -1,0 +1,95 @@
+"""Owns one connection through the proxy: two pumps under the rules of the moment. It decides nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+
+from labs.traffic import METHODS, TOO_LARGE, Fault, Rules
+
+CHUNK = 65_536
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER of zero seconds: close sends RST, as a broken machine would
+
+
+class Link:
+    """One connection: two pumps, and what the requests said about the replies."""
+
+    def __init__(self, rules: Rules, client: socket.socket, server: socket.socket) -> None:
+        self._rules = rules
+        self._client = client
+        self._server = server
+        self._lose_next = False
+        self._fresh_request = True
+        self._broken = False
+        for side in (client, server):
+            side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def run(self) -> None:
+        forward = threading.Thread(target=self._guarded, args=(self._requests,), daemon=True)
+        forward.start()
+        self._guarded(self._replies)
+        forward.join()
+        for side in (self._client, self._server):
+            side.close()
+
+    def reset(self) -> None:
+        """End of reading wakes the pumps without a FIN; `run` then closes, which sends RST."""
+        self._broken = True
+        for side in (self._client, self._server):
+            with contextlib.suppress(OSError):
+                side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                side.shutdown(socket.SHUT_RD)
+
+    def _guarded(self, pump: Callable[[], None]) -> None:
+        with contextlib.suppress(OSError):
+            pump()
+
+    def _requests(self) -> None:
+        rules = self._rules
+        while data := self._client.recv(CHUNK):
+            fault = rules.fault
+            if fault.hold and fault.hold in data:
+                rules.counts["held"] += 1
+                rules.wait_for_release()
+            rules.wait_while_stalled()
+            if rules.refuses(data):
+                rules.counts["refused_bodies"] += 1
+                self._client.sendall(TOO_LARGE)
+                self.reset()
+                return
+            self._lose_next = self._lose_next or rules.loses(data)
+            self._fresh_request = True
+            # Nobody sends the next request before the answer to this one: a request starts where a read does.
+            rules.counts["requests"] += data.startswith(METHODS)
+            rules.counts["bytes_up"] += len(data)
+            self._server.sendall(data)
+        self._finish(self._server)
+
+    def _replies(self) -> None:
+        rules = self._rules
+        while data := self._server.recv(CHUNK):
+            rules.wait_while_stalled()
+            if self._lose_next:
+                rules.counts["replies_lost"] += 1
+                self.reset()
+                return
+            self._pace(rules.fault, len(data))
+            rules.counts["bytes_down"] += len(data)
+            self._client.sendall(data)
+        self._finish(self._client)
+
+    def _finish(self, other: socket.socket) -> None:
+        if not self._broken:
+            other.shutdown(socket.SHUT_WR)
+
+    def _pace(self, fault: Fault, size: int) -> None:
+        if fault.delay_seconds and self._fresh_request:
+            self._rules.counts["delayed"] += 1
+            time.sleep(fault.delay_seconds)
+        self._fresh_request = False
+        if fault.bytes_a_second:
+            time.sleep(size / fault.bytes_a_second)
