@@ -106,11 +106,15 @@ class Claimer:
             return self._of_kind(lane, None)
         kinds = self.kinds.claimable(paused)
         turn = self._turn.get(lane, lane)  # lanes begin at different types, so that one type cannot keep all of them
-        for step in range(len(kinds)):
-            kind = kinds[(turn + step) % len(kinds)]
-            claimed = self._of_kind(lane, kind)
+        order = [(turn + step) % len(kinds) for step in range(len(kinds))]
+        if lane != 0:
+            # A limited type comes in batches of a few rows, which cost a lane as much time as full ones: the first lane
+            # takes its turn with them, the others only when nothing else waits.
+            order.sort(key=lambda place: self.kinds.limited(kinds[place]))
+        for place in order:
+            claimed = self._of_kind(lane, kinds[place])
             if claimed is not None:
-                self._turn[lane] = turn + step + 1
+                self._turn[lane] = place + 1
                 return claimed
         return None
 
