@@ -1,6 +1,5 @@
 """Lab 2 (v2): Elasticsearch goes away in mid-work and comes back; attempts grow slowly, nothing fails, all is done."""
 
-
 from tests.fixtures.metrics import metric, ready
 from tests.fixtures.processes import StartProcess, find_free_port, http_get
 from tests.fixtures.proxy import proxy_to
