@@ -20,7 +20,8 @@ LEFT_OUT = ("DATABASE_URL", "ELASTIC_URL", "ELASTIC_API_KEY", "ELASTIC_PASSWORD"
 
 def write_made(run: Run) -> None:
     """Before anything is made: what `labs clean` may remove if this run is killed."""
-    made = {"experiment": run.experiment.name, "database": run.stage.database, "index": run.stage.index}
+    databases = [run.stage.database, run.servers.template]
+    made = {"experiment": run.experiment.name, "databases": databases, "index": run.stage.index}
     (run.folder / "made.json").write_text(json.dumps(made), encoding="utf-8")
 
 

@@ -21,8 +21,9 @@ OURS = re.compile(r"lab[-_][a-z0-9_-]+[-_][0-9a-f]{6}$")
 def clean(runs: Path, database_url: str | None, elastic_url: str | None, *, reports: bool) -> Iterator[str]:
     for folder in sorted(path.parent for path in runs.glob("*/made.json")):
         made = json.loads((folder / "made.json").read_text(encoding="utf-8"))
-        if database_url and OURS.match(made["database"]):
-            yield _drop_database(database_url, made["database"])
+        for name in made["databases"]:
+            if database_url and OURS.match(name):
+                yield _drop_database(database_url, name)
         if elastic_url and OURS.match(made["index"]):
             yield _drop_index(elastic_url, made["index"])
         if reports:

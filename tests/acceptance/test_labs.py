@@ -25,6 +25,7 @@ from labs.signals import Interruptions
 from labs.verdict import INCONCLUSIVE, judge
 from outbox.embedded import EmbeddedPostgres
 from tests.fixtures.browser import open_page, overflow, serious_findings
+from tests.fixtures.postgres import with_database
 from tests.fixtures.processes import RunningProcess, StartProcess
 from tests.fixtures.waiting import eventually
 
@@ -64,7 +65,7 @@ def nothing_is_left(postgres_url: str, es: Elasticsearch) -> Iterator[None]:
 
 def left(postgres_url: str, es: Elasticsearch) -> list[str]:
     with psycopg.connect(postgres_url) as connection:
-        databases = connection.execute("select datname from pg_database where datname ~ '^(outbox_)?lab_'").fetchall()
+        databases = connection.execute("select datname from pg_database where datname ~ '^lab_'").fetchall()
     indexes = es.indices.get(index="lab-*", allow_no_indices=True)
     return [row[0] for row in databases] + list(indexes) + daemons(postgres_url)
 
@@ -174,9 +175,21 @@ def test_what_a_killed_lab_leaves_is_ended_by_itself_and_removed_by_clean(
     cleaned = labs("clean", "--database-url", postgres_url, "--elastic-url", elastic_url)
     assert cleaned.wait(60) == 0
     assert "dropped database lab_bad_op" in cleaned.output
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        for (name,) in connection.execute("select datname from pg_database where datname ~ '^outbox_lab_'").fetchall():
-            connection.execute(f'drop database "{name}" with (force)'.encode())
+
+
+def test_a_kept_database_and_index_can_be_looked_at_and_are_removed_by_clean(
+    labs: StartLabs, postgres_url: str, elastic_url: str, es: Elasticsearch, tmp_path: Path
+) -> None:
+    assert labs("run", "bad_op", "--keep").wait(120) == 0
+    (made,) = [record["made"] for record in records(tmp_path)]
+    with psycopg.connect(with_database(postgres_url, made["database"])) as connection:
+        assert connection.execute("select count(*) from search_outbox_events where status = 'failed'").fetchone() == (
+            1,
+        )
+    assert es.count(index=made["index"])["count"] > 0
+    cleaned = labs("clean", "--reports", "--yes", "--database-url", postgres_url, "--elastic-url", elastic_url)
+    assert cleaned.wait(60) == 0
+    assert records(tmp_path) == []
 
 
 def test_an_unknown_lab_is_said_with_a_suggestion(labs: StartLabs) -> None:
