@@ -101,6 +101,13 @@ class Record:
         """From the end of the fault until the backlog was gone; None if it never was."""
         return self.notes.get("recovery_seconds")
 
+    @property
+    def fault_seconds(self) -> float:
+        """From its first marker to the moment when everything was restored."""
+        began = [marker["t"] for marker in self.about["markers"] if marker["kind"] in ("fault", "kill")]
+        ended = [marker["t"] for marker in self.about["markers"] if marker["text"] == "restored"]
+        return float(ended[-1] - began[0]) if began and ended else 0.0
+
     # Logs
 
     @cached_property

@@ -85,7 +85,7 @@ EXPERIMENT = Experiment(
     ),
     expected_alerts=("OutboxFailedEvents",),
     finding=lambda record: "One bad row failed at its first attempt;",
-    guide=Guide(3, "6", "v2", conclusion),
+    guide=Guide(3, "6.4", "v2", conclusion),
     runbook="docs/runbooks/OutboxFailedEvents.md",
     seconds=15,
 )

@@ -148,7 +148,7 @@ EXPERIMENT = Experiment(
         f"SIGTERM with {record.notes['in_hand_at_sigterm']} rows in hand ended with 0 after"
         f" {record.notes['drain_seconds']} s;"
     ),
-    guide=Guide(6, "9", "v4", conclusion),
+    guide=Guide(6, "9.4", "v4", conclusion),
     runbook="docs/runbooks/OutboxInstanceDown.md",
     seconds=35,
 )

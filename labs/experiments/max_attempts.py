@@ -84,7 +84,7 @@ EXPERIMENT = Experiment(
     ),
     expected_alerts=("OutboxFailedEvents",),
     finding=lambda record: f"{failed(record)} rows were given up after exactly {MOST} attempts;",
-    guide=Guide(4, "7", "v2", conclusion),
+    guide=Guide(4, "7.5", "v2", conclusion),
     runbook="docs/runbooks/OutboxFailedEvents.md",
     seconds=25,
 )

@@ -120,7 +120,7 @@ EXPERIMENT = Experiment(
     ),
     expected_alerts=("OutboxFailedEvents",),
     finding=lambda record: f"{record.notes['failed']} failed rows were replayed by {BY} and delivered;",
-    guide=Guide(5, "8", "v3", conclusion),
+    guide=Guide(5, "8.4", "v3", conclusion),
     runbook="docs/runbooks/OutboxFailedEvents.md",
     seconds=30,
 )

@@ -89,7 +89,7 @@ EXPERIMENT = Experiment(
     invariants=(*EVERYWHERE, nothing_failed, reclaimed, nothing_stuck, recovered_within(20)),
     expected_alerts=("OutboxDown",),
     finding=lambda record: f"{record.notes['stuck']} rows were stuck after the kill and came back by themselves;",
-    guide=Guide(1, "4", "v1", conclusion),
+    guide=Guide(1, "4.5", "v1", conclusion),
     runbook="docs/runbooks/OutboxStuck.md",
     seconds=30,
 )

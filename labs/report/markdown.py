@@ -28,7 +28,7 @@ def _head(view: View) -> str:
 
 def _conclusion(view: View) -> str:
     guide = view.experiment.guide
-    where = f" (section {guide.section}.5 of the guide, {guide.level})" if guide else ""
+    where = f" (section {guide.section} of the guide, {guide.level})" if guide else ""
     return f"## Conclusion{where}\n\n" + "\n".join(f"- {name}: {value}" for name, value in view.conclusion)
 
 

@@ -53,6 +53,18 @@ def test_an_experiment_says_everything_a_reader_needs(one: Experiment) -> None:
     assert one.settings.keys() <= VARIABLES.keys()
 
 
+def test_the_guides_sections_hold_the_conclusions_that_reports_fill_in() -> None:
+    guide = (ROOT / "labs" / "GUIDE.md").read_text()
+    for one in ALL.values():
+        if one.guide:
+            assert f"### {one.guide.section} Conclusion (fill in)" in guide, one.name
+
+
+def test_every_experiment_is_told_in_the_readme() -> None:
+    readme = (ROOT / "labs" / "README.md").read_text()
+    assert [name for name in ALL if f"| `{name}` |" not in readme] == []
+
+
 def test_expected_alerts_are_alerts_that_are_shipped() -> None:
     rules = yaml.safe_load((ROOT / "deploy/prometheus/rules/alerts.yml").read_text())
     known = {rule["alert"] for group in rules["groups"] for rule in group["rules"]}
