@@ -46,6 +46,8 @@ TABLES = {
 OPEN = "((processed_at IS NULL) AND (failed_at IS NULL)"
 FRESH = f"WHERE {OPEN} AND (next_retry_at IS NULL) AND (abandoned_count = 0))"
 DUE = f"WHERE {OPEN} AND (next_retry_at IS NOT NULL) AND (abandoned_count = 0))"
+# The twins say it otherwise on purpose: so a claim by type can use no other index.
+TYPE_FRESH, TYPE_DUE = (where.replace("abandoned_count = 0", "abandoned_count < 1") for where in (FRESH, DUE))
 INDEXES = {
     "search_outbox_events_pkey": "(id)",
     "search_outbox_events_fresh_idx": f"(seq) {FRESH}",
@@ -57,8 +59,8 @@ INDEXES = {
     "search_outbox_events_idempotency_idx": "(idempotency_key) WHERE (idempotency_key IS NOT NULL)",
 }
 PART_INDEXES = {
-    "search_outbox_events_type_fresh_idx": f"(entity_type, seq) {FRESH}",
-    "search_outbox_events_type_retry_idx": f"(entity_type, next_retry_at) {DUE}",
+    "search_outbox_events_type_fresh_idx": f"(entity_type, seq) {TYPE_FRESH}",
+    "search_outbox_events_type_retry_idx": f"(entity_type, next_retry_at) {TYPE_DUE}",
     "search_outbox_events_entity_idx": "(entity_type, entity_id, event_version)",
 }
 
