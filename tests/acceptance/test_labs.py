@@ -18,6 +18,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from labs.experiment import find
+from labs.mutations import MUTATIONS, mutate
 from labs.record import Record
 from labs.runner import Run
 from labs.servers import Servers
@@ -26,7 +27,7 @@ from labs.verdict import INCONCLUSIVE, judge
 from outbox.embedded import EmbeddedPostgres
 from tests.fixtures.browser import open_page, overflow, serious_findings
 from tests.fixtures.postgres import with_database
-from tests.fixtures.processes import RunningProcess, StartProcess
+from tests.fixtures.processes import ROOT, RunningProcess, StartProcess
 from tests.fixtures.waiting import eventually
 
 if TYPE_CHECKING:
@@ -245,6 +246,16 @@ def test_a_port_that_is_taken_is_said_and_everything_is_restored(
     assert verdict.word == INCONCLUSIVE
     assert "w1 ended by itself with 78" in verdict.sentence
     assert "OUTBOX_METRICS_PORT" in verdict.sentence
+
+
+def test_a_lab_fails_when_what_it_proves_is_taken_out(labs: StartLabs, tmp_path: Path) -> None:
+    """One of three, for its time; `python -m labs.mutations` tries all."""
+    (mutation,) = [one for one in MUTATIONS if one.name == "no_version"]
+    code = mutate(ROOT, tmp_path / "code", mutation)
+    process = labs("run", mutation.lab, "--code", str(code))
+    assert process.wait(120) == 1, process.output
+    page = next(tmp_path.glob("*/report.html")).read_text()
+    assert "The first event that violates it" in page
 
 
 def test_list_and_show_run_nothing(start_process: StartProcess) -> None:
