@@ -102,7 +102,8 @@ def _backfills(
             raise OutOfSight(f"documents of {', '.join(lost)} travel in events only")
         if routed and not truth.by_entity:
             raise OutOfSight("documents of this index have a routing, which only events know")
-        return Backfill(truth, scan, sink, naming, rebuild.old_index, rebuild.new_index, routed, Pace(rate)), types
+        pace = Pace(rate, truth.backlog_waits)
+        return Backfill(truth, scan, sink, naming, rebuild.old_index, rebuild.new_index, routed, pace), types
 
     return make
 

@@ -87,7 +87,8 @@ class Verify:
         _check(wish, self._targets)
         started = time.monotonic()
         report = Report()
-        comparing = Comparing(self._sides(), Pace(wish.rate), report, on_finding=on_finding)
+        sides = self._sides()
+        comparing = Comparing(sides, Pace(wish.rate, sides.source.backlog_waits), report, on_finding=on_finding)
         names = [wish.target] if wish.target else list(self._targets)
         targets = [comparing.target(name, wish.index or name, wish.entity_type) for name in names]
         for kind in comparing.sides.source.types_out_of_sight():

@@ -18,6 +18,7 @@ from outbox.store.schema_state import has_by_entity
 PAGE_LIMIT_MS: Final = 60_000
 SCAN_LIMIT_MS: Final = 120_000
 MOST_TYPES: Final = 10_000
+MANY_WAITING: Final = 1_000  # two batches: more is a backlog, not a busy moment
 MOST_BACKLOG: Final = 100_000  # 100,000 open rows are read in 100 ms
 _INTEGER: Final = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
 _DIGITS: Final = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
@@ -100,6 +101,9 @@ class EntityEvents:
         """`done`: what the index was made from; otherwise what it should hold once all is settled."""
         found = {row[0]: row for row in self._of("newest_done" if done else "newest", keys, whole=whole)}
         return {key: _truth(key, found.get(place)) for place, key in enumerate(keys, 1)}
+
+    def backlog_waits(self) -> bool:
+        return bool(rows(self._database, self._query("backlog_waits"), {"many": MANY_WAITING})[0][0])
 
     def open_of(self, keys: Sequence[Key]) -> frozenset[Key]:
         """Those with an open event; all of them where the backlog is too long to be looked through."""

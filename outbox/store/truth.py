@@ -138,6 +138,9 @@ class PostgresTruth:
 
     # What the events say besides
 
+    def backlog_waits(self) -> bool:
+        return self._events.backlog_waits()
+
     def open_of(self, keys: Sequence[Key]) -> frozenset[Key]:
         return self._events.open_of(keys)
 

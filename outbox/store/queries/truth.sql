@@ -155,6 +155,13 @@ select w.place::int, f.event_version
            and e.failed_at is not null
          order by e.event_version desc limit 1) f
 
+-- name: backlog_waits
+-- Whether so many fresh events wait: then whoever only compares or copies steps back.
+select count(*) >= %(many)s from (
+    select from search_outbox_events
+     where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
+     order by seq limit %(many)s) waiting
+
 -- name: lately_with_payload
 -- Entity types of the newest done upserts that carry a payload of their own.
 select distinct entity_type

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,10 +89,24 @@ def test_too_many_doubts_make_the_walk_wait() -> None:
 def test_a_pace_never_runs_ahead_of_its_rate_by_more_than_a_second(portions: list[int], rate: float) -> None:
     time = Time()
     started = time()
-    pace = Pace(rate, time, time.passes)
+    pace = Pace(rate, clock=time, rest=time.passes)
     for items in portions:
         pace.took(items)
     assert sum(portions) <= rate * (time() - started + 1.001) + 1e-6 * sum(portions)
+
+
+def test_a_backlog_of_production_slows_the_job_to_a_fifth_until_it_is_gone() -> None:
+    time, waits = Time(), [True]
+    pace = Pace(1000, lambda: waits[0], time, time.passes)
+    started = time()
+    for _ in range(20):
+        pace.took(500)
+    assert time() - started == pytest.approx(20 * 500 / 200, abs=2)
+    waits[0] = False
+    again = time()
+    for _ in range(20):
+        pace.took(500)
+    assert time() - again == pytest.approx(20 * 500 / 1000, abs=3)
 
 
 def test_a_rate_of_nothing_never_rests() -> None:
