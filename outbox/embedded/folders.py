@@ -12,7 +12,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import IO
@@ -21,6 +21,7 @@ from outbox.config import service
 from outbox.embedded.errors import FolderInUse
 
 TEMPORARY = "temporary-"
+_TRIES = 20
 
 
 def default_data_dir() -> Path:
@@ -66,6 +67,16 @@ class FolderLock:
             self._file = None
 
     @property
+    def in_place(self) -> bool:
+        """The locked file is the folder's own: nobody removed it between its making and its locking."""
+        try:
+            return self._file is not None and os.path.samestat(
+                os.fstat(self._file.fileno()), (self.folder / "lock").stat()
+            )
+        except FileNotFoundError:
+            return False
+
+    @property
     def held(self) -> bool:
         return self._file is not None
 
@@ -94,9 +105,7 @@ def stack_folder(data_dir: Path) -> Iterator[Path]:
 @contextmanager
 def temporary_folder(data_dir: Path) -> Iterator[Path]:
     """A folder of its own, removed when left; not where the system's are, since Elasticsearch 9 refuses that."""
-    lock = FolderLock(data_dir / "stacks" / f"{TEMPORARY}{uuid.uuid4().hex[:12]}")
-    if not lock.acquire():
-        raise FolderInUse(str(lock.folder))
+    lock = _new_folder(data_dir)
     try:
         yield lock.folder
     finally:
@@ -104,11 +113,29 @@ def temporary_folder(data_dir: Path) -> Iterator[Path]:
         lock.release()
 
 
+def _new_folder(data_dir: Path) -> FolderLock:
+    """Another's start may take a new folder for an abandoned one before it is locked: then the next name."""
+    for _ in range(_TRIES):
+        lock = FolderLock(data_dir / "stacks" / f"{TEMPORARY}{uuid.uuid4().hex[:12]}")
+        if _taken(lock):
+            return lock
+    raise FolderInUse(str(lock.folder))
+
+
+def _taken(lock: FolderLock) -> bool:
+    """Locked, and still there; others may remove it up to the moment when it is locked."""
+    with suppress(FileNotFoundError):
+        if lock.acquire() and lock.in_place:
+            return True
+    lock.release()
+    return False
+
+
 def abandoned_folders(data_dir: Path) -> Iterator[Path]:
     """Temporary folders whose owner is gone; each is locked while it is yielded, and removed afterwards."""
     for folder in (data_dir / "stacks").glob(f"{TEMPORARY}*"):
         lock = FolderLock(folder)
-        if lock.acquire():
+        if _taken(lock):
             yield folder
             shutil.rmtree(folder, ignore_errors=True)
             lock.release()

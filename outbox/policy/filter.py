@@ -113,8 +113,11 @@ def read_time(value: Any, now: datetime) -> datetime:
 
 def read_ids(value: Any) -> tuple[UUID, ...]:
     """Up to 500 ids, each once, in the order given; a string may hold several, parted by commas or white space."""
-    parts = re.split(r"[,\s]+", value.strip()) if isinstance(value, str) else list(value)
-    ids = tuple(dict.fromkeys(_uuid(part) for part in parts if part not in ("", None)))
+    if isinstance(value, str):
+        value = re.split(r"[,\s]+", value.strip())
+    elif not isinstance(value, Iterable):
+        raise ValueError("give a list of ids")
+    ids = tuple(dict.fromkeys(_uuid(part) for part in value if part not in ("", None)))
     if not ids:
         # Not the same as no ids: an empty selection must never mean everything.
         raise ValueError("the list is empty")

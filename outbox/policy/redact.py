@@ -32,6 +32,8 @@ def _rule(words: str, pattern: str, replacement: str) -> _Rule:
 # where that is not found, all of the rest goes. (Found by fuzzing: a value that held `at [Source:`, or a long one that
 # was cut, lost its closing bracket and got out.)
 _RULES: Final = (
+    # Around a whole reason, so no value: what is inside is read like any other reason.
+    _rule("invalid, cause [", r"(invalid, cause) \[(.*)\]\Z", r"\1: \2"),
     # A value stands at the end of these.
     _rule("preview of", r"(Preview of (?:field's value|invalid vector): ).*", rf"\1{MASK}"),
     _rule("for input string", r"(For input string: ).*", rf"\1{MASK}"),

@@ -200,10 +200,10 @@ def test_a_view_that_is_gone_after_the_start_releases_its_rows_and_holds_up_nobo
 def test_a_view_that_is_forbidden_is_unavailable_too(articles: Articles, database: str) -> None:
     conn = articles.queue.connection
     role = "outbox_test_" + database[-8:]
-    conn.execute(f"create role {role} login".encode())
+    conn.execute(f"create role {role} login password 'x'".encode())
     conn.execute(f"grant usage on schema public to {role}".encode())
     try:
-        url = psycopg.conninfo.make_conninfo(database, user=role)
+        url = psycopg.conninfo.make_conninfo(database, user=role, password="x")
         from outbox.store.pool import Database
 
         pool = Database(url, size=1)

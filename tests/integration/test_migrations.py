@@ -165,11 +165,11 @@ def test_a_part_whose_index_was_dropped_by_hand_is_missing_and_can_be_added_agai
 def test_the_owner_of_the_database_can_migrate_without_being_superuser(empty_database: str, postgres_url: str) -> None:
     name = conninfo_to_dict(empty_database)["dbname"]
     with psycopg.connect(postgres_url, autocommit=True) as admin:
-        admin.execute(f"create role owner_of_{name} login nosuperuser".encode())
+        admin.execute(f"create role owner_of_{name} login nosuperuser password 'x'".encode())
         admin.execute(f"alter database {name} owner to owner_of_{name}".encode())
         try:
             url = urlsplit(empty_database)
-            migrate(url._replace(netloc=f"owner_of_{name}@{url.netloc.rpartition('@')[2]}").geturl(), notify=True)
+            migrate(url._replace(netloc=f"owner_of_{name}:x@{url.netloc.rpartition('@')[2]}").geturl(), notify=True)
         finally:
             admin.execute(f"drop database {name} with (force)".encode())
             admin.execute(f"drop role owner_of_{name}".encode())

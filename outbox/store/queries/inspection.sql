@@ -85,30 +85,30 @@ select asked.entity_type,
  cross join lateral (
     select count(*) as n
       from (select from search_outbox_events
-             where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
+             where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count < 1
                and entity_type = asked.entity_type
              limit %(most)s) counted) fresh
  cross join lateral (
     select count(*) as n
       from (select from search_outbox_events
-             where processed_at is null and failed_at is null and next_retry_at is not null and abandoned_count = 0
+             where processed_at is null and failed_at is null and next_retry_at is not null and abandoned_count < 1
                and entity_type = asked.entity_type
              limit %(most)s) counted) retries
  cross join lateral (
     select count(*) as n
       from (select from search_outbox_events
-             where processed_at is null and failed_at is null and next_retry_at is not null and abandoned_count = 0
+             where processed_at is null and failed_at is null and next_retry_at is not null and abandoned_count < 1
                and entity_type = asked.entity_type and next_retry_at > clock.now
              limit %(most)s) counted) waiting
   left join lateral (
     select created_at from search_outbox_events
-     where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
+     where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count < 1
        and entity_type = asked.entity_type
      order by seq limit 1) first on true
  cross join lateral (
     select min(created_at) as oldest
       from (select created_at from search_outbox_events
-             where processed_at is null and failed_at is null and next_retry_at is not null and abandoned_count = 0
+             where processed_at is null and failed_at is null and next_retry_at is not null and abandoned_count < 1
                and entity_type = asked.entity_type
              order by next_retry_at desc limit 1000) ends) longest_waiting
  cross join lateral (
