@@ -40,4 +40,7 @@ def _confession(bug: Exception) -> str:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr)
+    """An error may quote what it was given: nothing of that may steer the terminal."""
+    from outbox.cli.output import note  # noqa: PLC0415  (late, like all that a command needs)
+
+    note(text)

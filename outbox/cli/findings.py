@@ -33,7 +33,7 @@ def _printed(finding: Finding) -> Finding:
     verdict, style = _MARKS.get(finding.level, _UNSEEN)
     line = Text.assemble((f"{verdict:<8}", style), f" {finding.name:<14} {output.shown(finding.detail)}")
     if finding.remedy and finding.level is not Level.OK:
-        line.append(f"\n{'':<23} -> {finding.remedy}", style="dim")
+        line.append(f"\n{'':<23} -> {output.visible(finding.remedy)}", style="dim")
     output.stdout().print(line)
     return finding
 

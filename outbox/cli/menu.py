@@ -31,6 +31,7 @@ from outbox.cli import (
     verify,
     webhook,
 )
+from outbox.cli.usage import PlainGroup
 
 TOPICS = (
     up,
@@ -58,6 +59,7 @@ TOPICS = (
 )
 
 app = typer.Typer(
+    cls=PlainGroup,
     no_args_is_help=True,
     add_completion=True,
     # typer's own tracebacks print local variables, and with them passwords.

@@ -42,12 +42,12 @@ def _console(*, stderr: bool) -> Console:
 
 def note(text: str) -> None:
     """A remark for the person who looks on; never data."""
-    print(text, file=sys.stderr)
+    print(visible(text, keep="\n\t"), file=sys.stderr)
 
 
 def line(text: str = "") -> None:
     """One line of data."""
-    print(text)
+    print(visible(text, keep="\n\t"))
 
 
 def as_json(value: Any, *, compact: bool = False) -> None:
@@ -124,9 +124,11 @@ def shown(value: object) -> str:
     return visible(str(value))
 
 
-def visible(text: str) -> str:
-    """Nothing from a row may steer the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+def visible(text: str, keep: str = "") -> str:
+    """Nothing from a row, or from whoever called, may steer the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -10,6 +10,7 @@ import typer
 from outbox.cli import filters, guarded, session
 from outbox.cli.output import Json, Yes
 from outbox.cli.replaying import Wishes, dry_run_of, replay_of
+from outbox.cli.usage import PlainCommand
 from outbox.errors import UsageError
 from outbox.policy.filter import EventFilter, given, read_ids
 
@@ -19,7 +20,7 @@ commands = typer.Typer()
 def main() -> None:
     """`outbox-replay`."""
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
-    alone.command(name="outbox-replay")(replay)
+    alone.command(name="outbox-replay", cls=PlainCommand)(replay)
     guarded(lambda: alone(prog_name="outbox-replay"))
 
 

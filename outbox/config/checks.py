@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from outbox.config.settings import COMPOSED_ID, Settings
+from outbox.config.values import is_readable_file, short
 from outbox.errors import Problem
 
 Rule = Callable[[Settings], Iterator[Problem]]
@@ -92,8 +92,8 @@ def _one_way_to_log_in(settings: Settings) -> Iterator[Problem]:
 @_check("ELASTIC_CA_CERTS")
 def _certificates_are_there(settings: Settings) -> Iterator[Problem]:
     file = settings.elastic.ca_certs
-    if file is not None and not (file.is_file() and os.access(file, os.R_OK)):
-        yield Problem("ELASTIC_CA_CERTS", f"names no readable file: {file}", "Give the path of a PEM file.")
+    if file is not None and not is_readable_file(file):
+        yield Problem("ELASTIC_CA_CERTS", f"names no readable file: {short(file)}", "Give the path of a PEM file.")
 
 
 @_check("ELASTIC_CA_CERTS", "ELASTIC_URL")

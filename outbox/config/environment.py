@@ -11,6 +11,7 @@ from typing import Any
 
 from outbox.config.setting import Variable
 from outbox.config.settings import VARIABLES, Source
+from outbox.config.values import short
 from outbox.errors import Problem
 
 _OURS = ("OUTBOX_", "ELASTIC_")
@@ -93,9 +94,9 @@ def _from_file(name: str, path: str) -> Given | Unusable:
     try:
         return Given(read_secret_file(file), "file", file)
     except OSError as error:
-        what = f"cannot be read: {file} ({error.strerror or type(error).__name__})"
+        what = f"cannot be read: {short(file)} ({error.strerror or type(error).__name__})"
     except ValueError as error:
-        what = f"cannot be used: {file} {error}"
+        what = f"cannot be used: {short(file)} {error}"
     return Unusable(Problem(name, what, "Give the path of a readable file that holds only the secret."))
 
 

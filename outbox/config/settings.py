@@ -16,7 +16,7 @@ from outbox.config.redaction import MASK
 from outbox.config.service import ConsoleSettings, EmbeddedSettings, HealthSettings, HttpSettings, LogSettings
 from outbox.config.setting import Section, Variable, setting, variables_of
 from outbox.config.upkeep import ReplaySettings, RetentionSettings, WebhookSettings
-from outbox.config.values import CommaList, RelationName
+from outbox.config.values import CommaList, RelationName, is_readable_file, short
 from outbox.config.work import BatchSettings, KindSettings, WorkerSettings
 from outbox.errors import ConfigurationError, Problem
 
@@ -127,8 +127,9 @@ def _console_problems(host: str, tokens_file: Path | None) -> list[Problem]:
     remedy = "Make one with `outbox console token NAME --role R`, or set OUTBOX_CONSOLE_HOST=127.0.0.1."
     if tokens_file is None and not is_loopback(host):
         return [Problem("OUTBOX_CONSOLE_TOKENS_FILE", f"is required when the console listens on {host}", remedy)]
-    if tokens_file is not None and not tokens_file.is_file():
-        return [Problem("OUTBOX_CONSOLE_TOKENS_FILE", f"names no file: {tokens_file}", remedy)]
+    if tokens_file is not None and not is_readable_file(tokens_file):
+        told = f"names no file that can be read: {short(tokens_file)}"
+        return [Problem("OUTBOX_CONSOLE_TOKENS_FILE", told, remedy)]
     return []
 
 

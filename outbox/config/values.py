@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
 from urllib.parse import SplitResult, urlsplit
@@ -14,6 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 INDEX_FORBIDDEN = set('\\/*?"<>| ,#:')
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}(\.[A-Za-z_][A-Za-z0-9_$]{0,62})?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_LONGEST_PATH = 200
 _DRIVER = "postgresql+psycopg://"
 
 
@@ -42,6 +45,8 @@ def _mapped(value: Any) -> Any:
         found = json.loads(value, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
         raise ValueError(f"is not JSON (character {error.pos + 1}: {error.msg})") from None
+    except RecursionError:
+        raise ValueError("is nested too deeply for an object of names and values") from None
     if not isinstance(found, dict):
         raise ValueError("is JSON but not an object")
     return found
@@ -49,6 +54,19 @@ def _mapped(value: Any) -> Any:
 
 def _frozen(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return MappingProxyType(dict(value))
+
+
+def is_readable_file(path: Path) -> bool:
+    """A path that the system refuses to look at (too long, a NUL in it) is no file."""
+    try:
+        return path.is_file() and os.access(path, os.R_OK)
+    except (OSError, ValueError):
+        return False
+
+
+def short(path: Path) -> str:
+    """A path in an error; one that is no path at all may be very long."""
+    return text if len(text := str(path)) <= _LONGEST_PATH else f"{text[:_LONGEST_PATH]}..."
 
 
 def index_name(name: str) -> str:

@@ -19,7 +19,8 @@ LONGEST_NAME: Final = 120  # an adopted table's last_replayed_by holds no more
 LONGEST_REASON: Final = 1_000
 MOST_COUNTED: Final = 10_000  # beyond it people read "10,000+"
 LAST: Final = (datetime(9999, 1, 1, tzinfo=UTC), UUID(int=2**128 - 1))
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+# Control characters, line separators, half characters, and direction marks: a name in the audit must read as it is.
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class BadRequest(UsageError):
