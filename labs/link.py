@@ -66,6 +66,8 @@ class Link:
             # Nobody sends the next request before the answer to this one: a request starts where a read does.
             rules.counts["requests"] += data.startswith(METHODS)
             rules.counts["bytes_up"] += len(data)
+            if rules.tap is not None:
+                rules.tap(id(self), data)
             self._server.sendall(data)
         self._finish(self._server)
 

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -16,11 +17,18 @@ from labs.traffic import Fault, Rules
 class Proxy:
     """`with Proxy(host, port) as proxy: connect to proxy.port`. Every change of mode takes effect at once."""
 
-    def __init__(self, upstream_host: str, upstream_port: int, name: str = "proxy", seed: int = 0) -> None:
+    def __init__(
+        self,
+        upstream_host: str,
+        upstream_port: int,
+        name: str = "proxy",
+        seed: int = 0,
+        tap: Callable[[int, bytes], None] | None = None,
+    ) -> None:
         self._upstream = upstream_host, upstream_port
         self.name = name
         self.port = 0
-        self._rules = Rules(seed)
+        self._rules = Rules(seed, tap)
         self._listener: socket.socket | None = None
         self._links: set[Link] = set()
         self._open = True
@@ -32,9 +40,10 @@ class Proxy:
         return self._rules.counts
 
     @classmethod
-    def to(cls, url: str, name: str = "proxy", seed: int = 0) -> Self:
+    def to(cls, url: str, name: str = "proxy", seed: int = 0, tap: Callable[[int, bytes], None] | None = None) -> Self:
+        """`tap` sees what passes upstream, with a number that tells connections apart."""
         parts = urlsplit(url)
-        return cls(parts.hostname or "127.0.0.1", parts.port or 80, name, seed)
+        return cls(parts.hostname or "127.0.0.1", parts.port or 80, name, seed, tap)
 
     def url(self, original: str) -> str:
         """The same address, through this proxy."""

@@ -6,6 +6,7 @@ import random
 import re
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 LENGTH = re.compile(rb"(?:PUT|POST) \S*/_bulk\S* HTTP.*?\r\ncontent-length: (\d+)", re.IGNORECASE | re.DOTALL)
@@ -30,8 +31,9 @@ class Fault:
 class Rules:
     """One for all connections of a proxy; a change takes effect at once, also for those that wait."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, tap: Callable[[int, bytes], None] | None = None) -> None:
         self.fault = Fault()
+        self.tap = tap
         self.counts: Counter[str] = Counter()
         self._dice = random.Random(seed)
         self._changed = threading.Condition()

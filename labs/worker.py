@@ -115,11 +115,12 @@ class Worker:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
 
 
-def log_facts(path: Path) -> Iterator[dict[str, Any]]:
-    """The JSON lines of a log; what is not JSON (a traceback, say) comes as its `text`."""
+def log_facts(path: Path, start: int = 0) -> Iterator[dict[str, Any]]:
+    """The JSON lines of a log from a byte on; what is not JSON (a traceback, say) comes as its `text`."""
     if not path.exists():
         return
     with path.open(encoding="utf-8", errors="replace") as lines:
+        lines.seek(start)
         for line in lines:
             try:
                 fact = json.loads(line)

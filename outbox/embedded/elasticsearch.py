@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import shutil
 import ssl
@@ -175,7 +176,8 @@ class EmbeddedElasticsearch(EmbeddedServer):
             with urllib.request.urlopen(self._probe(), timeout=5, context=self._trust()) as reply:  # noqa: S310
                 # By its name: another Elasticsearch may have got the port that ours is about to lose.
                 return bool(json.load(reply)["name"] == self._node_name)
-        except (OSError, ValueError, KeyError):
+        except (OSError, http.client.HTTPException, ValueError, KeyError):
+            # No HTTP at all happens too: on loopback a probe of a free port may, by chance, connect to itself.
             return False
 
     def _probe(self) -> urllib.request.Request:

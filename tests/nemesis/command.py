@@ -1,0 +1,93 @@
+"""Owns the command line of the nemesis: what is asked for, where the history goes, how it leaves."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from labs.worker import ROOT
+from outbox.errors import OutboxError
+from tests.nemesis import report
+from tests.nemesis.evidence import Evidence
+from tests.nemesis.run import Run
+from tests.nemesis.verdict import judge
+
+HELP = """\
+Four workers on a real PostgreSQL and a real Elasticsearch, under load, while everything is killed, frozen, cut,
+stalled, restarted and flooded; then healed, drained, and judged (I1 to I17) by a ledger and a log of every step.
+
+The plan of faults follows from the seed alone. What a fault does is measured: one that did not bite proves nothing.
+
+examples:
+  scripts/nemesis --minutes 2 --seed 1            what CI runs
+  scripts/nemesis --minutes 30 --seed 1           what docs/reliability.md records
+  scripts/nemesis --judge build/nemesis/FOLDER    judge a stored history again, without servers
+
+exit: 0 all held and every fault bit, 1 an invariant is broken, 3 a fault did not bite often enough, 75 no servers
+"""
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("scripts/nemesis", description=HELP, formatter_class=form)
+    parser.add_argument("--minutes", type=float, default=2.0, help="how long it storms (default 2)")
+    parser.add_argument("--seed", type=int, default=1, help="the plan of faults (default 1)")
+    parser.add_argument("--rate", type=float, default=50.0, help="events a second (default 50)")
+    parser.add_argument("--out", type=Path, help="folder for the raw history (default: a new one in build/nemesis)")
+    parser.add_argument("--judge", type=Path, metavar="FOLDER", help="only judge a stored history")
+    parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
+    parser.add_argument("--markdown", action="store_true", help="print the tables of docs/reliability.md")
+    asked = parser.parse_args(argv)
+    if not 0 < asked.minutes <= 24 * 60:
+        parser.error("--minutes must be above 0 and at most 1440")
+    if not 0 < asked.rate <= 1000:
+        parser.error("--rate must be above 0 and at most 1000")
+    if asked.judge and not (asked.judge / "about.json").exists():
+        parser.error(f"{asked.judge} holds no about.json: it is no history, or of a run that did not come to its end")
+    return asked
+
+
+def main(argv: Sequence[str]) -> int:
+    asked = _arguments(argv)
+    folder = asked.judge or asked.out or _new_folder(asked.seed)
+    if not asked.judge:
+        signal.signal(signal.SIGTERM, _leave)
+        try:
+            Run(folder, asked.minutes * 60, asked.seed, asked.rate, _say).run()
+        except OutboxError as problem:
+            _say(str(problem))
+            return problem.exit_code
+        except KeyboardInterrupt:
+            _say("interrupted; servers and workers are stopped, nothing is judged")
+            return 130
+    found = Evidence(folder)
+    verdict = judge(found)
+    (folder / "verdict.json").write_text(json.dumps(verdict.as_json(), indent=1), encoding="utf-8")
+    _say(f"the raw history is in {_shown(folder)}")
+    if asked.json:
+        print(json.dumps({"about": found.about, **verdict.as_json()}, indent=1))
+    else:
+        print((report.markdown if asked.markdown else report.text)(verdict, found.about))
+    return verdict.code
+
+
+def _leave(number: int, _: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _new_folder(seed: int) -> Path:
+    return ROOT / "build" / "nemesis" / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-seed-{seed}"
+
+
+def _shown(folder: Path) -> Path:
+    return folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder

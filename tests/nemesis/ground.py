@@ -1,0 +1,189 @@
+"""Owns the two servers of a nemesis, its database, its index and the roads to them. It harms nothing by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, LiteralString
+
+import psutil
+import psycopg
+from elasticsearch import ApiError, Elasticsearch, TransportError
+from psycopg.rows import dict_row
+
+from labs.index import create as create_index
+from labs.proxy import Proxy
+from outbox.embedded import EmbeddedElasticsearch, EmbeddedPostgres
+from outbox.embedded.folders import default_data_dir, temporary_folder
+from outbox.embedded.process import await_end
+from outbox.embedded.server import remove_abandoned
+from outbox.store.migrations import migrate
+from tests.nemesis.wire import Wire
+
+SCHEMA = Path(__file__).with_name("schema.sql")
+INDEX = "nemesis"
+NEIGHBOUR = "neighbour"
+# One thread and a queue of four: a few requests at once are refused with 429, by the real server.
+TINY_QUEUE = {"thread_pool.write.size": 1, "thread_pool.write.queue_size": 4}
+# It is started again and again: the quick compiler alone halves the time that takes on two cores.
+QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+DATABASE_DOWN = (psycopg.OperationalError, psycopg.InterfaceError)
+ELASTIC_DOWN = (ApiError, TransportError)
+
+
+class Ground:
+    """`with Ground(seed) as ground:`. Looks go past the proxies; workers and people go through them."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._open = contextlib.ExitStack()
+        self.wire = Wire()
+        self.elastic_lives = 0  # grows each time Elasticsearch ends: what it had not synced may be gone then
+
+    def __enter__(self) -> Ground:
+        with contextlib.ExitStack() as undo:
+            remove_abandoned(default_data_dir())
+            folder = undo.enter_context(temporary_folder(default_data_dir()))
+            self.elasticsearch = EmbeddedElasticsearch(
+                folder / "elasticsearch", settings=TINY_QUEUE, jvm_options=QUICK_START
+            )
+            undo.callback(self.elasticsearch.stop)
+            self.elasticsearch.launch()
+            self.postgres = EmbeddedPostgres(folder / "postgresql")
+            undo.callback(self.postgres.stop)
+            self.postgres.start()
+            self._make_database()
+            self.elasticsearch.await_ready()
+            self.elastic = Elasticsearch(self.elasticsearch.url, request_timeout=5, max_retries=0)
+            undo.callback(self.elastic.close)
+            self._make_indexes()
+            self._build_roads(undo)
+            self._open = undo.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def _make_database(self) -> None:
+        with psycopg.connect(self.postgres.url, autocommit=True) as connection:
+            connection.execute("create database nemesis")
+        self.database_url = self.postgres.database_url("nemesis")
+        migrate(self.database_url)
+        with psycopg.connect(self.database_url, autocommit=True) as connection:
+            connection.execute(SCHEMA.read_bytes())
+            # A neighbour's table and index on the same servers: nobody may touch them (I17).
+            connection.execute("create table neighbour as select g as n from generate_series(1, 100) g")
+
+    def _make_indexes(self) -> None:
+        strict = {"properties": {"revision": {"type": "long"}, "kind": {"type": "keyword"}}}
+        create_index(self.elastic, INDEX, {"refresh_interval": "1s"}, strict)
+        create_index(self.elastic, NEIGHBOUR, {}, {})
+        for n in range(20):
+            self.elastic.index(index=NEIGHBOUR, id=f"row:{n}", document={"title": f"neighbour {n}"})
+
+    def _build_roads(self, undo: contextlib.ExitStack) -> None:
+        self.elastic_link = Proxy.to(self.elasticsearch.url, "elasticsearch", self._seed, tap=self.wire.tap)
+        self.database_link = Proxy.to(self.database_url, "postgresql", self._seed)
+        for link in (self.elastic_link, self.database_link):
+            undo.enter_context(link)
+        self.pave()
+
+    def pave(self) -> None:
+        """Everything passes again, a little slowly, so that whoever looks finds batches in flight."""
+        self.database_link.heal()
+        self.elastic_link.heal()
+        self.elastic_link.slow(0.06)
+
+    def road(self, who: str) -> dict[str, str]:
+        """Addresses through the proxies; the database's tells who comes."""
+        options = urllib.parse.quote(f"-c nemesis.who={who}")
+        database = self.database_link.url(self.database_url)
+        return {
+            "DATABASE_URL": f"{database}?options={options}",
+            "ELASTIC_URL": self.elastic_link.url(self.elasticsearch.url),
+            "ELASTIC_INDEX": INDEX,
+        }
+
+    # Looking
+
+    @contextlib.contextmanager
+    def connect(self, **more: Any) -> Iterator[psycopg.Connection[Any]]:
+        with psycopg.connect(self.database_url, autocommit=True, connect_timeout=3, **more) as connection:
+            yield connection
+
+    def rows(self, query: LiteralString, values: Any = ()) -> list[Any]:
+        with self.connect() as connection:
+            return connection.execute(query, values).fetchall()
+
+    def value(self, query: LiteralString, values: Any = ()) -> Any:
+        rows = self.rows(query, values)
+        return rows[0][0] if rows else None
+
+    def dicts(self, query: LiteralString, values: Any = ()) -> Iterator[dict[str, Any]]:
+        with self.connect(row_factory=dict_row) as connection:
+            yield from connection.execute(query, values)
+
+    def leases_of(self, worker: str, pid: int) -> list[tuple[str, int]]:
+        """Token and rows of each batch that this very process has in hand now."""
+        query: LiteralString = (
+            "select l.token::text, cardinality(l.ids) from search_outbox_leases l"
+            "  join search_outbox_workers w on w.worker_id = l.owner and w.start_id = l.start_id"
+            " where l.owner = %s and w.pid = %s"
+        )
+        return [(str(token), int(n)) for token, n in self.rows(query, [worker, pid])]
+
+    def open_events(self) -> int:
+        return int(self.value("select count(*) from search_outbox_events where processed_at is null"))
+
+    def elastic_answers(self) -> bool:
+        try:
+            return bool(self.elastic.options(request_timeout=2).exists(index=NEIGHBOUR, id="row:1"))
+        except ELASTIC_DOWN:
+            return False
+
+    def refuse_malformed(self, refuse: bool) -> None:
+        """Whether a document whose revision is no number is refused; in every index behind and beside the alias."""
+        properties = {"revision": {"type": "long", "ignore_malformed": not refuse}}
+        self.elastic.indices.put_mapping(index=f"{INDEX}-v*", properties=properties)
+
+    def versions(self) -> dict[str, str]:
+        found = {"postgresql": str(self.value("show server_version"))}
+        return {**found, "elasticsearch": str(self.elastic.info()["version"]["number"])}
+
+    # Stopping and starting
+
+    def stop_postgres(self, how: str) -> None:
+        """`fast` ends sessions in good order; `immediate` is PostgreSQL's own word for a crash."""
+        if how == "immediate":
+            file = self.postgres.folder / "data" / "postmaster.pid"
+            postmaster = psutil.Process(int(file.read_text().split()[0]))
+            os.kill(postmaster.pid, signal.SIGQUIT)
+            await_end([postmaster], 10)
+        self.postgres.stop()
+
+    def end_elasticsearch(self, *, kill: bool) -> None:
+        self.elastic_lives += 1
+        (self.elasticsearch.kill if kill else self.elasticsearch.stop)()
+
+    def start_elasticsearch(self) -> None:
+        self.elasticsearch.start()
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:  # it answers before the shard does
+            with contextlib.suppress(*ELASTIC_DOWN):
+                self.elastic.cluster.health(index=INDEX, wait_for_status="yellow", timeout="5s")
+                return
+            time.sleep(0.1)
+
+    def neighbour(self) -> str:
+        """All that the neighbour has, as one text."""
+        self.elastic.indices.refresh(index=NEIGHBOUR)
+        hits = self.elastic.search(index=NEIGHBOUR, size=1000, version=True, sort=["_doc"])["hits"]["hits"]
+        documents = sorted((hit["_id"], hit["_version"], json.dumps(hit["_source"])) for hit in hits)
+        rows = self.value("select md5(string_agg(n::text, ',' order by n)) from neighbour")
+        return f"{rows} {documents}"

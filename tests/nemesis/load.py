@@ -1,0 +1,134 @@
+"""Owns the load: business rows and their events in one transaction, at a pace, noted in a ledger of its own."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+import uuid
+from typing import Any
+
+import psycopg
+
+from labs.ledger import Entry, Ledger, digest
+from labs.producing import CANARY, time_ordered_id
+
+ENTITIES = 1_500
+HOT = 12
+THREADS = 4
+KINDS = ("page", "block")
+BAD_ONE_IN = 150  # events whose document the mapping refuses, until someone mends it and replays
+
+# The lock comes first, in a statement of its own: so the versions of an entity grow in the order of its commits.
+LOCK = "select pg_advisory_xact_lock(hashtextextended(%s, 7))"
+KEEP = """
+insert into nemesis_rows (id, kind, document, version)
+values (%(id)s, %(kind)s, %(document)s, nextval('search_outbox_version'))
+on conflict (id) do update set document = excluded.document, version = excluded.version
+returning version
+"""
+REMOVE = "delete from nemesis_rows where id = %(id)s returning nextval('search_outbox_version')"
+EVENT = """
+insert into search_outbox_events (id, entity_type, entity_id, op, event_version, payload)
+values (%(event)s, %(kind)s, %(id)s, %(op)s, %(version)s, %(payload)s)
+"""
+
+
+def is_bad(event_id: str) -> bool:
+    """Told by its id alone, so that whoever judges knows it too."""
+    return uuid.UUID(event_id).int % BAD_ONE_IN == 0
+
+
+class Producer:
+    """Threads at a common pace. Lost connections are made again; a commit without an answer is noted as unknown."""
+
+    def __init__(self, database_url: str, ledger: Ledger, seed: int, rate: float) -> None:
+        self._url = database_url
+        self._ledger = ledger
+        self._seed = seed
+        self._rate = rate
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._taken = 0
+        self._began = 0.0
+        self.refused = 0  # attempts that surely did not commit
+
+    def start(self) -> None:
+        self._began, self._taken = time.monotonic(), 0
+        self._stop.clear()
+        self._threads = [
+            threading.Thread(target=self._work, args=(n,), name=f"load-{n}", daemon=True) for n in range(THREADS)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(20)
+
+    def _work(self, number: int) -> None:
+        dice = random.Random(f"{self._seed}:{number}")
+        while not self._stop.is_set():
+            try:
+                with psycopg.connect(self._url, connect_timeout=3) as connection:
+                    while not self._stop.wait(self._due() - time.monotonic()):
+                        self._commit(connection, dice)
+            except psycopg.Error:
+                self._stop.wait(0.2)
+
+    def _due(self) -> float:
+        """What fell due while the database was away is not made up for: a producer waits with its database."""
+        with self._lock:
+            self._taken += 1
+            due = self._began + self._taken / self._rate
+            if due < time.monotonic() - 1:
+                self._began = time.monotonic() - self._taken / self._rate
+            return due
+
+    def _commit(self, connection: psycopg.Connection[Any], dice: random.Random) -> None:
+        entity = f"e{dice.randrange(HOT) if dice.random() < 0.15 else dice.randrange(ENTITIES)}"
+        wish = {"id": entity, "kind": KINDS[int(entity[1:]) % 2], "event": time_ordered_id()}
+        gone = dice.random() < 0.15
+        try:
+            entry = self._write(connection, {**wish, "gone": gone, "looked_up": dice.random() < 0.3}, dice)
+        except psycopg.Error:
+            self.refused += 1  # COMMIT was not sent
+            raise
+        if entry is None:
+            connection.rollback()
+            return
+        try:
+            connection.commit()
+        except psycopg.Error:
+            self._ledger.add(_unknown(entry))
+            raise
+        self._ledger.add(entry)
+
+    def _write(self, connection: psycopg.Connection[Any], wish: dict[str, Any], dice: random.Random) -> Entry | None:
+        connection.execute(LOCK, [wish["id"]])
+        document = None if wish["gone"] else _document(wish, dice)
+        text = json.dumps(document)
+        row = connection.execute(REMOVE if wish["gone"] else KEEP, {**wish, "document": text}).fetchone()
+        if row is None:
+            return None  # nothing there to delete
+        op, version = ("delete" if wish["gone"] else "upsert"), int(row[0])
+        bad = is_bad(str(wish["event"]))
+        payload = None if document is None or (wish["looked_up"] and not bad) else text
+        connection.execute(EVENT, {**wish, "op": op, "version": version, "payload": payload})
+        body = digest(document) if document else ""
+        return Entry(str(wish["event"]), wish["kind"], wish["id"], op, version, body, time.time())
+
+
+def _unknown(entry: Entry) -> Entry:
+    return Entry(
+        entry.id, entry.entity_type, entry.entity_id, entry.op, entry.version, entry.digest, entry.at, committed=False
+    )
+
+
+def _document(wish: dict[str, Any], dice: random.Random) -> dict[str, Any]:
+    revision: Any = "no number" if is_bad(str(wish["event"])) else dice.randrange(1_000_000)
+    filler = dice.randbytes(dice.choice((20, 120, 400))).hex()
+    return {"title": f"{wish['id']}", "kind": wish["kind"], "revision": revision, "content": f"{CANARY} {filler}"}

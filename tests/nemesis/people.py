@@ -1,0 +1,192 @@
+"""Owns what people do meanwhile, by the commands that they type: replay, prune, verify, rebuild. It hurries nobody."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from labs.worker import ROOT, environment
+from tests.nemesis.bite import Bite
+from tests.nemesis.gang import SETTINGS
+from tests.nemesis.ground import DATABASE_DOWN, ELASTIC_DOWN, INDEX, Ground
+from tests.nemesis.schedule import Act
+
+PATIENCE_SECONDS = 45.0
+MAPPING = {
+    "properties": {
+        "title": {"type": "text"},
+        "content": {"type": "text"},
+        "kind": {"type": "keyword"},
+        "revision": {"type": "long", "ignore_malformed": True},
+    }
+}
+# What a command may leave with while servers are away: partly done, refused for now, a server is down.
+EXCUSED = {0, 1, 3, 75}
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    command: tuple[str, ...]
+    code: int | None  # None: took too long, and was killed with -9
+    out: str
+    err: str
+
+
+@dataclass
+class People:
+    ground: Ground
+    folder: Path
+    stop: threading.Event
+    said: list[Said] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._mapping = self.folder / "mapping.json"
+        self._mapping.write_text(json.dumps(MAPPING), encoding="utf-8")
+        self.table: dict[str, Callable[[Act], Bite]] = {
+            "replay": self._replay,
+            "prune": self._prune,
+            "verify": self._verify,
+            "rebuild": self._rebuild,
+        }
+
+    def outbox(self, *arguments: str, patience: float = PATIENCE_SECONDS) -> Said:
+        """A command that takes too long is killed with -9, as an impatient person does it."""
+        argv = [sys.executable, "-m", "outbox", *arguments]
+        env = environment({**SETTINGS, **self.ground.road("people")})
+        process = subprocess.Popen(
+            argv, env=env, cwd=ROOT, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        try:
+            out, err = process.communicate(timeout=patience)
+            said = Said(arguments, process.returncode, out, err)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            said = Said(arguments, None, out, err)
+        self.said.append(said)
+        return said
+
+    @property
+    def crashed(self) -> list[Said]:
+        """Commands that fell over instead of saying what was wrong."""
+        return [said for said in self.said if "Traceback" in said.err or said.code not in {None, 2, 78, *EXCUSED}]
+
+    # One act each
+
+    def _replay(self, act: Act) -> Bite:
+        """Sometimes the cause is mended first: then old events come after newer ones of their entity."""
+        mended = act.size < 0.6
+        self._wait_for(self._any_failed, 10)
+        with_mapping = self._try(lambda: self.ground.refuse_malformed(not mended))
+        moved = self.replay()
+        self._try(lambda: self.ground.refuse_malformed(True))
+        told = f"{moved} events replayed, the mapping {'mended' if mended and with_mapping else 'as it was'}"
+        return Bite(moved > 0, told, {"events": moved})
+
+    def replay(self) -> int:
+        """With an id of its own, given again when the answer was lost: nothing may happen twice."""
+        before = self._replayed()
+        client = uuid.uuid4().hex
+        for _ in range(2):
+            said = self.outbox(
+                "replay", "--by", "nemesis", "--reason", "try again", "--limit", "500", "--client-id", client, "--yes"
+            )
+            if said.code == 0:
+                break
+        return self._replayed() - before
+
+    def _replayed(self) -> int:
+        query = "select count(*) from nemesis_steps where old_status = 'failed' and new_status = 'pending'"
+        return int(self._ask(lambda: self.ground.value(query)) or 0)
+
+    def _prune(self, _: Act) -> Bite:
+        said = self.outbox("prune", "--older-than-days", "0.00006", "--by", "nemesis", "--yes", "--json")
+        removed = int(_json(said).get("removed", 0))
+        return Bite(removed > 0, f"{removed} events removed (left with {said.code})", {"events": removed})
+
+    def _verify(self, _: Act) -> Bite:
+        self._wait_for(self.ground.elastic_answers, 40)
+        said = self.outbox("verify", "--rate", "0", "--json")
+        looked = _json(said)
+        finished = said.code in (0, 1, 3) and bool(looked)
+        return Bite(finished, f"left with {said.code}: {_line(said)}")
+
+    def _rebuild(self, _: Act) -> Bite:
+        """A new index beside the old one, in the middle of it all; what was cut short is taken up again, or ended."""
+        self._wait_for(self.ground.elastic_answers, 40)
+        said = self.outbox("rebuild", "--mapping", str(self._mapping), "--yes", "--rate", "0", "--by", "nemesis")
+        for _again in range(2):
+            if said.code != 0 and not self.stop.is_set():
+                said = self.outbox("rebuild", "--resume", "--yes", "--rate", "0", "--by", "nemesis")
+        done = said.code == 0 and self.outbox("rebuild", "--finish", "--yes", "--by", "nemesis").code == 0
+        if said.code != 0 and not self.stop.is_set():
+            self.outbox("rebuild", "--cancel", "--yes", "--by", "nemesis")
+        self._try(lambda: self.ground.refuse_malformed(True))
+        return Bite(done, "alias swapped, old index removed" if done else f"cut short ({said.code}): {_line(said)}")
+
+    def end_rebuild(self) -> None:
+        """After the storm: whatever was begun is brought to its end, one way or the other."""
+        for arguments in (("--resume",), ("--swap",), ("--finish",), ("--cancel",)):
+            if not self._rebuild_open():
+                return
+            self.outbox("rebuild", *arguments, "--yes", "--by", "nemesis", patience=90)
+
+    def _rebuild_open(self) -> bool:
+        query = "select exists (select from search_outbox_rebuilds where status in ('running', 'swapped', 'broken'))"
+        return bool(self._ask(lambda: self.ground.value(query)))
+
+    def behind_alias(self) -> list[str]:
+        return sorted(self.ground.elastic.indices.get_alias(name=INDEX))
+
+    # Servers may be away
+
+    def _wait_for(self, look: Callable[[], bool], seconds: float) -> None:
+        """Nobody starts a rebuild on a server that is not there; nobody replays nothing."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not self.stop.is_set() and not look():
+            time.sleep(0.2)
+
+    def _any_failed(self) -> bool:
+        return bool(
+            self._ask(
+                lambda: self.ground.value("select count(*) from search_outbox_events where failed_at is not null")
+            )
+        )
+
+    def _try(self, act: Callable[[], Any]) -> bool:
+        try:
+            act()
+        except ELASTIC_DOWN:
+            return False
+        return True
+
+    def _ask(self, look: Callable[[], Any]) -> Any:
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                return look()
+            except DATABASE_DOWN:
+                if time.monotonic() > deadline:
+                    return None
+                time.sleep(0.2)
+
+
+def _json(said: Said) -> dict[str, Any]:
+    try:
+        found = json.loads(said.out)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _line(said: Said) -> str:
+    lines = [line for line in (said.err or said.out).strip().splitlines() if line.strip()]
+    return lines[-1][:160] if lines else ""

@@ -1,0 +1,55 @@
+"""Owns how a verdict is shown to a person, on a terminal or in docs/reliability.md. It decides nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.nemesis.verdict import Verdict
+
+MEANING = {
+    "attempted": "inserts that were tried",
+    "acknowledged": "whose commit was answered",
+    "lost": "committed and not done in the end",
+    "unexpected": "events or documents that nobody wrote",
+    "stale": "documents that are not their newest commit",
+    "resurrected": "deleted documents that are there",
+    "double_leases": "claims of a row that was held",
+    "duplicated": "versions that were sent more than once (and changed nothing)",
+    "recovered": "commits without an answer that had happened, and arrived",
+}
+
+
+def text(verdict: Verdict, about: dict[str, Any]) -> str:
+    lines = [
+        f"seed {about['seed']}, {about['minutes']:g} minutes, commit {about['commit']}, PostgreSQL {about['postgresql']},"
+        f" Elasticsearch {about['elasticsearch']}, Python {about['python']}, {about['clock']}",
+        "",
+        *(f"  {name:<14}{n:>9,}  {MEANING[name]}" for name, n in verdict.counts.items()),
+        "",
+        f"  {'fault':<15}{'done':>5}{'bit':>5}  the last bite",
+        *(f"  {one.kind:<15}{one.done:>5}{one.bit:>5}  {one.example[:100]}" for one in verdict.bitten),
+        "",
+        *(f"  {'ok ' if f.ok else 'NOT'} {f.name:<26} {f.observed}" for f in verdict.findings),
+        "",
+        f"{verdict.word}: {verdict.why}",
+    ]
+    return "\n".join(lines)
+
+
+def markdown(verdict: Verdict, about: dict[str, Any]) -> str:
+    """The tables of docs/reliability.md."""
+    return "\n".join(
+        [
+            "| count | | meaning |",
+            "|---|---:|---|",
+            *(f"| {name.replace('_', ' ')} | {n:,} | {MEANING[name]} |" for name, n in verdict.counts.items()),
+            "",
+            "| fault | done | bit | the last bite |",
+            "|---|---:|---:|---|",
+            *(f"| `{one.kind}` | {one.done} | {one.bit} | {one.example} |" for one in verdict.bitten),
+            "",
+            "| invariant | held | seen |",
+            "|---|---|---|",
+            *(f"| {f.name} | {'yes' if f.ok else '**no**'} | {f.observed} |" for f in verdict.findings),
+        ]
+    )

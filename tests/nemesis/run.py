@@ -1,0 +1,232 @@
+"""Runs a nemesis: servers, workers, load, faults in four lanes, heal, drain, coda; leaves a folder to be judged."""
+
+from __future__ import annotations
+
+import json
+import platform
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from labs.about import commit
+from labs.faketime import how
+from labs.ledger import Ledger
+from tests.nemesis import collect
+from tests.nemesis.bite import Bite, History
+from tests.nemesis.gang import LEASE_SECONDS, SETTINGS, Gang
+from tests.nemesis.ground import DATABASE_DOWN, ELASTIC_DOWN, Ground
+from tests.nemesis.load import Producer
+from tests.nemesis.people import People
+from tests.nemesis.schedule import DECKS, Act, acts
+from tests.nemesis.server_faults import ServerFaults
+from tests.nemesis.watch import Watch
+from tests.nemesis.worker_faults import WorkerFaults
+
+FIRST_DECK_SECONDS = 90.0  # so much longer a short run may take until everything was played once
+DRAIN_SECONDS = 150.0
+TRIES_AT_THE_END = 4
+CODA_SECONDS = 4.0
+DONE_STEPS = "select count(*) from nemesis_steps where old_status = 'processing' and new_status = 'done'"
+
+
+@dataclass
+class Run:
+    folder: Path
+    seconds: float
+    seed: int
+    rate: float
+    say: Callable[[str], None]
+    notes: dict[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Leaves about.json and the raw history in the folder."""
+        began = time.monotonic()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.history = History(self.folder)
+        self._end = threading.Event()  # of the storm
+        self.say("starting PostgreSQL and Elasticsearch: half a minute")
+        with Ground(self.seed) as self.ground, Ledger(self.folder / "ledger.ndjson") as self.ledger:
+            self.notes |= {**self.ground.versions(), "neighbour_before": self.ground.neighbour()}
+            self._build()
+            try:
+                self._storm()
+                self._heal()
+                self._drain()
+                self._coda()
+                self._leave()
+            finally:
+                self.watch.stop()
+                self.gang.close()
+        self.notes["seconds"] = round(time.monotonic() - began, 1)
+        self._write()
+
+    def _build(self) -> None:
+        self.gang = Gang(self.ground, self.folder)
+        self.watch = Watch(self.ground, self.gang, self.folder)
+        self.people = People(self.ground, self.folder, self._end)
+        self.servers = ServerFaults(self.ground, self.gang, self._end)
+        self.workers = WorkerFaults(self.ground, self.gang, self.folder, self._end)
+        self.producer = Producer(self.ground.database_url, self.ledger, self.seed, self.rate)
+
+    # The storm
+
+    def _storm(self) -> None:
+        self.gang.start_all()
+        self.producer.start()
+        self.watch.start()
+        self._began = time.monotonic()
+        self.notes["storm_began"] = time.time()
+        lanes = [threading.Thread(target=self._lane, args=(name,), name=name, daemon=True) for name in DECKS]
+        for lane in lanes:
+            lane.start()
+        said = self._began
+        while any(lane.is_alive() for lane in lanes):
+            if time.monotonic() - said >= 10:
+                said = time.monotonic()
+                self._progress()
+            if time.monotonic() - self._began > self.seconds + FIRST_DECK_SECONDS:
+                self._end.set()
+            time.sleep(0.1)
+        self._end.set()
+
+    def _lane(self, name: str) -> None:
+        """Until the time is over and the first deck played; what has not bitten until then is tried again."""
+        plan = acts(name, self.seed)
+        for act in plan:
+            if self._end.wait(act.gap_seconds):
+                return
+            if time.monotonic() - self._began >= self.seconds and act.round > 0:
+                break
+            self._do(act)
+        for _ in range(TRIES_AT_THE_END * len(DECKS[name])):
+            act = next(plan)
+            if not self.history.bites(act.kind) and not self._end.wait(1.0):
+                self._do(act)
+
+    def _do(self, act: Act) -> None:
+        began = time.time()
+        try:
+            victim, bite = self._act(act)
+        except (*DATABASE_DOWN, *ELASTIC_DOWN) as away:
+            # A look failed because another lane's fault was just there: the act says nothing, and is no finding.
+            victim, bite = act.victim, Bite(False, f"could not be looked at: {type(away).__name__}")
+        except Exception:
+            self.problems.append(f"{act.kind}: {traceback.format_exc()}")
+            victim, bite = act.victim, Bite(False, "the nemesis itself fell over")
+        self.history.add(act, victim, began, bite)
+
+    def _act(self, act: Act) -> tuple[str, Bite]:
+        if act.kind in self.workers.table:
+            return self.workers.do(act)
+        table = self.servers.table if act.lane == "servers" else self.people.table
+        return act.lane, table[act.kind](act)
+
+    def _progress(self) -> None:
+        past = int(time.monotonic() - self._began)
+        bitten = sum(act.bit for act in self.history.acts)
+        open_, failed = self.watch.last.get("open", "?"), self.watch.last.get("failed", "?")
+        self.say(
+            f"{past // 60:3d}:{past % 60:02d}  {self.ledger.committed} committed, {open_} open, {failed} failed;"
+            f" {bitten} of {len(self.history.acts)} acts have bitten, the last: {self._last()}"
+        )
+
+    def _last(self) -> str:
+        return f"{self.history.acts[-1].kind} ({self.history.acts[-1].told})" if self.history.acts else "none yet"
+
+    # After it
+
+    def _heal(self) -> None:
+        self.say("healing")
+        self.producer.stop()
+        self.servers.heal()
+        self.gang.revive()
+        self.notes["healed"] = time.time()
+        self.watch.phase = "drain"
+
+    def _drain(self) -> None:
+        """All that is open is finished, then what failed is mended and replayed: in the end everything is done."""
+        began = time.monotonic()
+        self.ground.refuse_malformed(False)
+        self.people.end_rebuild()
+        self._await_empty("processed_at is null and failed_at is null")
+        self.notes["drain_seconds"] = round(time.monotonic() - began, 1)
+        self.watch.calm = True
+        for _ in range(5):
+            if not self.ground.value("select count(*) from search_outbox_events where failed_at is not null"):
+                break
+            self.people.replay()
+            self._await_empty("processed_at is null and failed_at is null")
+        self.say(f"drained in {self.notes['drain_seconds']} s")
+
+    def _await_empty(self, where: str) -> None:
+        query = f"select count(*) from search_outbox_events where {where}"
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while self.ground.value(query):  # type: ignore[arg-type]
+            if time.monotonic() > deadline:
+                self.problems.append(f"not drained within {DRAIN_SECONDS:g} s")
+                return
+            time.sleep(0.1)
+
+    def _coda(self) -> None:
+        """A calm moment with all workers up: what they count must be what the rows went through (I13)."""
+        self.watch.phase = "coda"
+        self.gang.await_ready()
+        counted, steps = self.gang.total("outbox_processed_total"), int(self.ground.value(DONE_STEPS))
+        self.producer.start()
+        time.sleep(CODA_SECONDS)
+        self.producer.stop()
+        self._await_empty("processed_at is null and failed_at is null")
+        time.sleep(0.5)
+        self.notes["coda_counted"] = self.gang.total("outbox_processed_total") - counted
+        self.notes["coda_steps"] = int(self.ground.value(DONE_STEPS)) - steps
+
+    def _leave(self) -> None:
+        self.notes["final_verify"] = asdict(self.people.outbox("verify", "--rate", "0", "--json", patience=120))
+        self.notes["audit_verify"] = asdict(self.people.outbox("audit", "verify", patience=60))
+        pages = {worker.label: worker.page("/metrics", 3)[1] for worker in self.gang.workers()}
+        self.gang.drain()
+        for label, page in pages.items():
+            (self.folder / "logs" / f"{label}.metrics").write_text(page, encoding="utf-8")
+        self.watch.stop()
+        self.notes["password_seen"] = self._password_seen()
+        self.notes["neighbour_after"] = self.ground.neighbour()
+        collect.collect(self.folder, self.ground, self.ledger)
+
+    def _password_seen(self) -> int:
+        """In how many logs, pages and answers of commands the database's password stands."""
+        password = urlsplit(self.ground.database_url).password or "?"
+        texts = [path.read_text(encoding="utf-8", errors="replace") for path in (self.folder / "logs").iterdir()]
+        texts += [said.out + said.err for said in self.people.said]
+        return sum(password in text for text in texts)
+
+    def _write(self) -> None:
+        about = {
+            "seed": self.seed,
+            "minutes": round(self.seconds / 60, 2),
+            "rate": self.rate,
+            "commit": commit(),
+            "python": platform.python_version(),
+            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+            "clock": how(),
+            "lease_seconds": LEASE_SECONDS,
+            "max_attempts": int(SETTINGS["OUTBOX_MAX_ATTEMPTS"]),
+            "refused_attempts": self.producer.refused,
+            "looks": self.watch.looks,
+            "wire_targets": dict(self.ground.wire.targets),
+            "wire_again": self.ground.wire.again,
+            "wire_sent": self.ground.wire.sent.total(),
+            "wire_strangers": sorted(self.ground.wire.documents - {e.document for e in self.ledger.entries})[:20],
+            "exit_codes": self.gang.exit_codes,
+            "crashed_commands": [asdict(said) for said in self.people.crashed],
+            "commands": [[list(said.command), said.code] for said in self.people.said],
+            "problems": self.problems,
+            **self.notes,
+        }
+        (self.folder / "about.json").write_text(json.dumps(about, indent=1, default=str), encoding="utf-8")
+        self.history.close()

@@ -1,0 +1,61 @@
+"""Owns what is done to whom and in which order: a pure function of the seed. When it happens is the run's."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+WORKERS = ("w1", "w2", "w3", "w4")
+
+# Each lane is a thread of its own and does one thing at a time; lanes overlap. A deck is shuffled, played, and
+# shuffled again, so that a short run has met everything once and a long one everything often.
+DECKS: dict[str, tuple[str, ...]] = {
+    "workers": ("kill_9", "sigterm", "kill_9", "clock_shift", "kill_9", "kill_9"),
+    "freezer": ("sigstop",),
+    "servers": (
+        "pg_terminate",
+        "pg_fast",
+        "pg_immediate",
+        "es_cut",
+        "es_stall",
+        "es_lose_reply",
+        "es_429",
+        "db_cut",
+        "db_stall",
+        "es_restart",
+    ),
+    "people": ("replay", "prune", "verify", "replay", "rebuild", "prune", "verify"),
+}
+PEOPLE = ("replay", "prune", "verify", "rebuild")
+FAULTS = tuple(dict.fromkeys(kind for lane, deck in DECKS.items() if lane != "people" for kind in deck))
+# Seconds between two acts of a lane, at least and at most.
+GAPS = {"workers": (1.5, 4.0), "freezer": (2.0, 6.0), "servers": (1.0, 3.0), "people": (1.0, 4.0)}
+SHIFTS = (3600, -3600, 300, -300, 7, -7, 86_400, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One thing to do. `victim` is the worker it is meant for; `size` from 0 to 1 says how hard or how long."""
+
+    number: int
+    lane: str
+    kind: str
+    victim: str
+    gap_seconds: float
+    size: float
+    shift_seconds: int
+    round: int
+
+
+def acts(lane: str, seed: int) -> Iterator[Act]:
+    """Without end; the same for the same seed, whatever the machine does."""
+    dice = random.Random(f"{seed}:{lane}")
+    number = 0
+    for round_ in range(1_000_000):
+        deck = list(DECKS[lane])
+        dice.shuffle(deck)
+        for kind in deck:
+            number += 1
+            gap, size = dice.uniform(*GAPS[lane]), dice.random()
+            yield Act(number, lane, kind, dice.choice(WORKERS), gap, size, dice.choice(SHIFTS[:-1]), round_)

@@ -1,0 +1,96 @@
+"""Owns the verdict over a nemesis's evidence: PASS, FAIL or INCONCLUSIVE, the counts and the bites. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from labs.experiment import Finding
+from tests.nemesis.evidence import Evidence
+from tests.nemesis.invariants import CHECKS, Check, resurrected, stale
+from tests.nemesis.lease_log import double_leases
+from tests.nemesis.schedule import FAULTS, PEOPLE
+
+PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
+CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Bitten:
+    """How often one kind of act was done, and how often it bit, by its own measurement."""
+
+    kind: str
+    done: int
+    bit: int
+    least: int
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    word: str
+    why: str
+    counts: dict[str, int]
+    bitten: list[Bitten]
+    findings: list[Finding]
+
+    @property
+    def code(self) -> int:
+        return CODES[self.word]
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "exit": self.code}
+
+
+def least_bites(minutes: float) -> int:
+    """One in three minutes: two minutes ask for one of each, half an hour for ten."""
+    return max(1, int(minutes // 3))
+
+
+def judge(found: Evidence) -> Verdict:
+    findings = [_checked(check, found) for check in CHECKS]
+    bitten = [_bitten(found, kind) for kind in (*FAULTS, *PEOPLE)]
+    broken = [finding.name for finding in findings if not finding.ok]
+    if broken:
+        return Verdict(FAIL, f"broken: {', '.join(broken)}", _counts(found), bitten, findings)
+    doubts = [f"{one.kind} bit {one.bit} times, {one.least} were needed" for one in bitten if one.bit < one.least]
+    doubts += [problem.strip().splitlines()[-1] for problem in found.about["problems"]]
+    if doubts:
+        return Verdict(INCONCLUSIVE, "; ".join(doubts), _counts(found), bitten, findings)
+    return Verdict(PASS, "every invariant held and every fault bit", _counts(found), bitten, findings)
+
+
+def _checked(check: Check, found: Evidence) -> Finding:
+    """A run that broke off may lack what a check looks at: then it does not hold."""
+    try:
+        return check(found)
+    except (KeyError, ValueError, TypeError) as lacking:
+        return Finding(check.__name__, "something to look at", f"not in the record: {lacking!r}", False)
+
+
+def _bitten(found: Evidence, kind: str) -> Bitten:
+    acts = [act for act in found.acts if act["kind"] == kind]
+    bit = [act for act in acts if act["bit"]]
+    # A rebuild is in between, not a fault: one that came through is enough.
+    least = 1 if kind == "rebuild" else least_bites(found.about["minutes"])
+    return Bitten(kind, len(acts), len(bit), least, str((bit or acts or [{"told": ""}])[-1]["told"]))
+
+
+def _counts(found: Evidence) -> dict[str, int]:
+    return {
+        "attempted": len(found.attempted) + int(found.about["refused_attempts"]),
+        "acknowledged": len(found.acknowledged),
+        "lost": _number(entry.id for entry in found.committed if found.state(entry.id) not in ("done", "pruned")),
+        "unexpected": _number(id for id in found.known if id not in found.by_id)
+        + _number(doc for doc in found.documents.values() if doc.get("phantom")),
+        "stale": len(stale(found)),
+        "resurrected": len(resurrected(found)),
+        "double_leases": len(double_leases(found)),
+        "duplicated": int(found.about["wire_again"]),
+        "recovered": len(found.recovered),
+    }
+
+
+def _number(things: Iterable[object]) -> int:
+    return sum(1 for _ in things)

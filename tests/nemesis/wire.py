@@ -1,0 +1,43 @@
+"""Owns what was seen on the road to Elasticsearch: which version of which document was sent, how often, where to."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+
+ACTION = re.compile(rb'\n\{"(?:index|delete)":\{"_id":"((?:[^"\\]|\\.)*)",(?:"routing":"[^"]*",)?"version":(\d+),')
+TARGET = re.compile(rb"(?:^|\n)(?:PUT|POST) /([^/ ?]+)/_bulk")
+LONGEST = 700  # an action line; what may be cut in two by a read
+
+
+class Wire:
+    """Hand `tap` to a proxy. Bodies pass by unread: a line break inside JSON text never stands before such a line."""
+
+    def __init__(self) -> None:
+        self.sent: Counter[tuple[str, int]] = Counter()
+        self.targets: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._tails: dict[int, bytes] = {}
+
+    def tap(self, link: int, data: bytes) -> None:
+        with self._lock:
+            if data.startswith((b"PUT ", b"POST ", b"GET ", b"HEAD ", b"DELETE ")):
+                self._tails.pop(link, None)
+            text = self._tails.get(link, b"") + data
+            end = 0
+            for found in ACTION.finditer(text):
+                self.sent[found[1].decode(), int(found[2])] += 1
+                end = found.end()
+            for found in TARGET.finditer(data):
+                self.targets[found[1].decode()] += 1
+            self._tails[link] = text[max(end, len(text) - LONGEST) :]
+
+    @property
+    def again(self) -> int:
+        """Versions of documents that were sent more than once."""
+        return sum(times > 1 for times in self.sent.values())
+
+    @property
+    def documents(self) -> set[str]:
+        return {name for name, _ in self.sent}

@@ -1,0 +1,134 @@
+"""Owns what is done to workers: kill -9, SIGSTOP past the lease, SIGTERM, another clock. Each measures its bite."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from labs.faketime import library, skewed
+from labs.worker import ROOT
+from tests.nemesis.bite import Bite
+from tests.nemesis.gang import LEASE_SECONDS, Gang, Hand, Slot
+from tests.nemesis.ground import DATABASE_DOWN, Ground
+from tests.nemesis.schedule import Act
+
+FREEZE_SECONDS = 2 * LEASE_SECONDS
+CATCH_SECONDS = 5.0
+TAKEN = """
+select count(*) from nemesis_steps
+ where old_token = any (%s::uuid[]) and old_status = 'processing' and app = 'outbox-chores'
+"""
+STEPS_SINCE = "select count(*) from nemesis_steps where who = %s and at > to_timestamp(%s)"
+
+
+class WorkerFaults:
+    """Each act returns its bite and the worker it met, which is another than meant where that one was busy."""
+
+    def __init__(self, ground: Ground, gang: Gang, folder: Path, stop: threading.Event) -> None:
+        self._ground = ground
+        self._gang = gang
+        self._folder = folder
+        self._stop = stop
+        self.table: dict[str, Callable[[Act, Slot], Bite]] = {
+            "kill_9": self._kill,
+            "sigterm": self._terminate,
+            "sigstop": self._freeze,
+            "clock_shift": self._shift,
+        }
+
+    def do(self, act: Act) -> tuple[str, Bite]:
+        with self._gang.someone(act.victim) as slot:
+            assert slot.worker is not None
+            label = slot.worker.label
+            return label, self.table[act.kind](act, slot)
+
+    def _kill(self, act: Act, slot: Slot) -> Bite:
+        hand = self._gang.catch(slot, CATCH_SECONDS)
+        assert slot.worker is not None
+        slot.worker.kill()
+        self._stop.wait(0.2 * act.size)
+        self._gang.start(slot)
+        told = f"killed with {hand.rows} rows of {len(hand.tokens)} batches in hand"
+        return Bite(hand.rows > 0, told, {"rows": hand.rows})
+
+    def _freeze(self, act: Act, slot: Slot) -> Bite:
+        hand = self._gang.catch(slot, CATCH_SECONDS)
+        assert slot.worker is not None
+        self._stop.wait(FREEZE_SECONDS + 2 * act.size)
+        taken = self._taken(hand)
+        slot.worker.thaw()
+        told = f"asleep with {hand.rows} rows in hand, {taken} taken back by others meanwhile"
+        return Bite(taken > 0, told, {"rows": taken})
+
+    def _taken(self, hand: Hand) -> int:
+        """Whoever sleeps long enough is found out, unless PostgreSQL is away just now."""
+        deadline = time.monotonic() + 4
+        while hand.tokens and time.monotonic() < deadline:
+            try:
+                if taken := int(self._ground.value(TAKEN, [list(hand.tokens)])):
+                    return taken
+            except DATABASE_DOWN:
+                pass
+            time.sleep(0.2)
+        return 0
+
+    def _terminate(self, act: Act, slot: Slot) -> Bite:
+        hand = self._gang.catch(slot, CATCH_SECONDS)
+        worker = slot.worker
+        assert worker is not None
+        at = time.time()
+        worker.ask_to_stop()
+        worker.thaw()
+        code = worker.wait(12)
+        self._gang.exit_codes[worker.label] = code
+        if code is None:
+            worker.kill()
+        steps = self._steps(worker.label, at)
+        self._gang.start(slot)
+        told = f"asked to stop with {hand.rows} rows in hand, {steps} steps while draining, left with {code}"
+        return Bite(hand.rows > 0 and code == 0, told, {"rows": hand.rows})
+
+    def _steps(self, label: str, at: float) -> int:
+        try:
+            return int(self._ground.value(STEPS_SINCE, [label, at]))
+        except DATABASE_DOWN:
+            return 0
+
+    def _shift(self, act: Act, slot: Slot) -> Bite:
+        """Started again with a wrong clock, which jumps the other way a moment later (where libfaketime is)."""
+        assert slot.worker is not None
+        slot.worker.end(10)
+        clock = self._folder / f"clock-{slot.name}"
+        clock.write_text(f"{act.shift_seconds:+d}s\n", encoding="utf-8")
+        mark = self._gang.mark()
+        worker = self._gang.start(slot, self._variables(act, clock))
+        off = self._await_shift(slot, mark, abs(act.shift_seconds))
+        clock.write_text(f"{-act.shift_seconds:+d}s\n", encoding="utf-8")
+        told = f"{worker.label} claims with a clock that is {off:+.0f} s off"
+        return Bite(abs(off) >= 0.5 * abs(act.shift_seconds), told, {"seconds": round(off)})
+
+    def _variables(self, act: Act, clock: Path) -> dict[str, str]:
+        variables = skewed(act.shift_seconds, str(ROOT))
+        if library() is not None:
+            variables.pop("FAKETIME")
+            variables |= {"FAKETIME_TIMESTAMP_FILE": str(clock.resolve()), "FAKETIME_CACHE_DURATION": "1"}
+        return variables
+
+    def _await_shift(self, slot: Slot, mark: dict[Path, int], least: int) -> float:
+        """How far the clock of its log is off, once it has claimed something by that clock."""
+        deadline = time.monotonic() + 12
+        while time.monotonic() < deadline and not self._stop.is_set():
+            for fact in self._gang.since(mark):
+                if fact.get("event") == "batch.claimed" and fact.get("worker") == slot.name:
+                    off = _off(str(fact["ts"]))
+                    if abs(off) >= 0.5 * least:
+                        return off
+            time.sleep(0.2)
+        return 0.0
+
+
+def _off(stamp: str) -> float:
+    return datetime.fromisoformat(stamp).timestamp() - time.time()
