@@ -24,12 +24,13 @@ check_source() {
   step "direction of imports" .venv/bin/lint-imports --no-logo
 }
 
-# All tests; what failed is asked once more, alone. On a busy machine a process that came late looks like a broken one:
-# a test that passes the second time is named, because it is unsteady, and one that fails again is a failure.
+# All tests, in two processes that share the servers; what failed is asked once more, alone. On a busy machine a process
+# that came late looks like a broken one: a test that passes the second time is named, because it is unsteady, and one
+# that fails again is a failure. Coverage is a run of its own (scripts/coverage): it doubles the time.
 run_tests() {
-  .venv/bin/pytest --cov --cov-report=term "$@" && return 0
+  .venv/bin/pytest -n "${OUTBOX_TEST_PROCESSES:-2}" --dist loadfile --no-loadscope-reorder "$@" && return 0
   say "== once more: the tests that failed. Whatever passes now is unsteady on this machine; see the names below"
-  .venv/bin/pytest --last-failed --last-failed-no-failures=none --cov --cov-append --cov-report= -v "$@"
+  .venv/bin/pytest --last-failed --last-failed-no-failures=none -v "$@"
 }
 
 report_steps() {

@@ -1,7 +1,7 @@
 """Owns the order and the marks of the layers, and hands the shared fixtures to every test."""
 
 import os
-from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,7 @@ from tests.fixtures.processes import free_port, start_daemon, start_process
 from tests.fixtures.queue import queue
 from tests.fixtures.roles import roles
 from tests.fixtures.secured import authority, secured_elastic, secured_postgres
+from tests.fixtures.servers import choose_servers
 
 __all__ = [
     "absent_index",
@@ -99,12 +100,19 @@ class LayerTally:
 TALLY = LayerTally()
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    report = yield
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     decisive = report.when == "call" or report.outcome != "passed"
-    TALLY.add(layer_of(item), report.outcome if decisive else "", report.duration)
-    return report
+    TALLY.add(report.nodeid.split("/")[1], report.outcome if decisive else "", report.duration)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """With `-n`, one PostgreSQL and one Elasticsearch serve all processes; each has its own databases and indexes."""
+    stack = ExitStack()
+    config.add_cleanup(stack.close)
+    servers = choose_servers()
+    os.environ["OUTBOX_TEST_DATABASE_URL"] = stack.enter_context(servers.postgres())
+    os.environ["OUTBOX_TEST_ELASTIC_URL"] = stack.enter_context(servers.elasticsearch())
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
