@@ -71,6 +71,7 @@ def test_a_lease_that_is_lost_ends_the_waiting() -> None:
         (f"{socket.gethostname()}:x:ab", False),
         (f"{socket.gethostname()}:4194305:ab", True),
     ],
+    ids=["nobody", "another host", "this process", "no pid", "a pid that is gone"],
 )
 def test_only_a_process_of_this_host_that_is_gone_is_known_dead(owner: str | None, dead: bool) -> None:
     crew = Crew(Workers(0, 0), lambda: None)
