@@ -71,6 +71,13 @@ class NotPermitted(SchemaMismatch):
     projector, operator, reader), or grant it; nothing was changed."""
 
 
+class PooledAddress(OutboxError):
+    """A pooler in transaction mode stands before the database, and this needs a session of its own. Set
+    OUTBOX_DIRECT_DATABASE_URL to PostgreSQL itself; everything else may stay behind the pooler. Nothing was changed."""
+
+    exit_code = 78
+
+
 class WrongProduct(OutboxError):
     """The server at ELASTIC_URL is not Elasticsearch. Point ELASTIC_URL at Elasticsearch 8 or 9; nothing was
     written and no attempt was spent."""

@@ -155,6 +155,14 @@ class Finding(NamedTuple):
     remedy: str = ""
 
 
+class Pooled(NamedTuple):
+    """What stands between us and PostgreSQL. `direct_is_shared` is None where the direct address does not answer."""
+
+    between: bool
+    prepares: bool
+    direct_is_shared: bool | None
+
+
 class CreatedIndex(NamedTuple):
     index: str  # type: ignore[assignment]
     alias: str

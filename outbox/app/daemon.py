@@ -3,6 +3,7 @@
 import gc
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -28,7 +29,7 @@ from outbox.daemon.startup import wait_for_schema
 from outbox.daemon.upkeep import Upkeep
 from outbox.daemon.verification_news import VerificationNews
 from outbox.daemon.worker import Loop, Worker
-from outbox.errors import ConfigurationError, Problem
+from outbox.errors import ConfigurationError, DatabaseDown, Problem
 from outbox.facts import Announcer
 from outbox.policy.backoff import Backoff
 from outbox.policy.breaker import Pace
@@ -152,7 +153,16 @@ def _calm_collector() -> None:
 def _schema(settings: Settings) -> SchemaState:
     """Over a connection of its own: a pool that gets none says only that, and only after its time limit."""
     with connect(settings.database.dsn, application="outbox start") as connection:
-        return check_schema(connection)
+        found = check_schema(connection)
+    if settings.worker.listen:
+        _refuse_deafness(settings)
+    return found
+
+
+def _refuse_deafness(settings: Settings) -> None:
+    """An address at which nobody would hear is refused; one that is away is not: polling goes on without it."""
+    with suppress(DatabaseDown), ear(settings.database.direct_dsn):
+        pass
 
 
 def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *, once: bool) -> Worker:

@@ -58,7 +58,7 @@ def _doctor(settings: Settings, database: Database, backlog: PostgresBacklog, el
 
     return Doctor(
         connect=reach,
-        store=PostgresExamination(database, settings.documents),
+        store=PostgresExamination(database, settings.documents, settings.database.direct_dsn),
         queue=desk.join(settings, database, backlog).status,
         elasticsearch=examination.server,
         index_check=_checks(settings, elastic),

@@ -38,7 +38,7 @@ class DatabaseSettings(Section):
         default_factory=_same_as_url,
         default_text="`DATABASE_URL`",
         meaning="The same database without pgbouncer, for `migrate` and LISTEN.",
-        tradeoff="Needed only where `DATABASE_URL` goes through a pooler in transaction mode.",
+        tradeoff="Needed where `DATABASE_URL` goes through a pooler in transaction mode: both are refused there.",
         accepts=_DSN,
         secret=True,
         show=redact_dsn,
@@ -47,7 +47,8 @@ class DatabaseSettings(Section):
         "OUTBOX_PREPARE",
         True,
         meaning="Use prepared statements.",
-        tradeoff="Set false behind a pgbouncer older than 1.21; each claim then plans anew.",
+        tradeoff="Left out by itself behind a pooler that would mix them up (pgbouncer before 1.21); each claim then"
+        " plans anew.",
     )
     url_file: Path | None = None
     direct_url_file: Path | None = None

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from outbox.ports import Finding, Level
+from outbox.ports import Finding, Level, Pooled
 
 OLDEST_SUPPORTED: Final = 150_000
 MOST_APART_SECONDS: Final = 2.0
@@ -58,6 +58,7 @@ class SchemaStatus(Protocol):
 
 class DatabaseExam(Protocol):
     def server(self) -> Row: ...
+    def pooler(self) -> Pooled: ...
     def schema(self) -> SchemaStatus: ...
     def lacking_privileges(self) -> Sequence[Row]: ...
     def missing_roles(self) -> Sequence[str]: ...
@@ -72,6 +73,25 @@ def server(store: DatabaseExam, wanted: Wanted) -> Iterator[Finding]:
         yield Finding("primary", Level.BAD, "this server is a standby: nothing can be claimed", "Use the primary.")
     yield _clock(about["now"].timestamp(), before, after)
     yield _limits(about)
+    yield _pooler(store.pooler(), wanted)
+
+
+_DIRECT: Final = "Set OUTBOX_DIRECT_DATABASE_URL to PostgreSQL itself, past the pooler."
+
+
+def _pooler(found: Pooled, wanted: Wanted) -> Finding:
+    """`migrate`, LISTEN and `attach` need a session that stays theirs; all else works behind any pooler."""
+    told = "a pooler stands before the database" if found.between else "no pooler stands before the database"
+    if found.between and not found.prepares:
+        told += "; statements are planned anew each time (it keeps no prepared ones, or OUTBOX_PREPARE is false)"
+    if found.direct_is_shared:
+        level = Level.BAD if wanted.notify else Level.WARN
+        deaf = ", and OUTBOX_LISTEN would hear nothing" if wanted.notify else ""
+        return Finding("pooler", level, f"{told}; `outbox migrate` would go through it{deaf}", _DIRECT)
+    if found.direct_is_shared is None:
+        remedy = "`outbox migrate` and LISTEN use it: correct it, or leave it unset."
+        return Finding("pooler", Level.WARN, f"{told}; OUTBOX_DIRECT_DATABASE_URL does not answer", remedy)
+    return Finding("pooler", Level.OK, told)
 
 
 def _version(about: Row) -> Finding:

@@ -3,16 +3,19 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Final
 
 import psycopg
 from psycopg import Connection, sql
 from psycopg.rows import dict_row
 
-from outbox.errors import DocumentsUnavailable
+from outbox.errors import DatabaseDown, DocumentsUnavailable
+from outbox.ports import Pooled
 from outbox.store.events import entity_id_type, typed
 from outbox.store.looking import looking
-from outbox.store.pool import Database
+from outbox.store.pool import Database, connect, translated
+from outbox.store.pooler import is_between, shares_sessions
 from outbox.store.queries import queries
 from outbox.store.schema_state import SchemaStatus, read_status
 
@@ -49,9 +52,10 @@ Row = Mapping[str, Any]
 
 
 class PostgresExamination:
-    def __init__(self, database: Database, view: str) -> None:
+    def __init__(self, database: Database, view: str, direct_url: str) -> None:
         self._database = database
         self._view = view
+        self._direct_url = direct_url
         self._sql = queries("examination")
         self._lookups = queries("documents")
         self._versions = queries("workers")
@@ -62,6 +66,21 @@ class PostgresExamination:
             found: Row | None = cursor.execute(self._sql["server"]).fetchone()
             assert found is not None
             return found
+
+    def pooler(self) -> Pooled:
+        with self._database.connection() as connection:
+            between = is_between(connection)
+            prepares = connection.prepare_threshold is not None
+        return Pooled(between, prepares, self._direct_is_shared())
+
+    def _direct_is_shared(self) -> bool | None:
+        """None where it does not answer."""
+        reach = partial(connect, self._direct_url, application="outbox doctor")
+        try:
+            with reach() as connection, translated():
+                return shares_sessions(connection, reach)
+        except DatabaseDown:
+            return None
 
     def schema(self) -> SchemaStatus:
         with self._database.connection() as connection:

@@ -105,8 +105,7 @@ class PostgresBacklog:
     @contextmanager
     def _own(self) -> Iterator[Connection[Any]]:
         if self._connection is None or self._connection.closed:
-            # No prepared statements: five queries every other second gain nothing, and old pgbouncers refuse them.
-            self._connection = connect(self._url, application="outbox sampler", prepare_threshold=None)
+            self._connection = connect(self._url, application="outbox sampler")
         yield self._connection
 
 

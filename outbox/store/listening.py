@@ -2,13 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from psycopg import Connection
 
 from outbox.store.pool import connect, translated
+from outbox.store.pooler import require_own_session
 
 CHANNEL = "search_outbox"
+
+
+_session = partial(connect, application="outbox-listen")
 
 
 class PostgresEar:
@@ -26,7 +31,8 @@ class PostgresEar:
 
 @contextmanager
 def ear(url: str) -> Iterator[PostgresEar]:
-    with connect(url, application="outbox-listen") as connection:
+    with _session(url) as connection:
         with translated():
+            require_own_session(connection, partial(_session, url))
             connection.execute(f"listen {CHANNEL}")
         yield PostgresEar(connection)

@@ -16,6 +16,7 @@ from outbox.errors import DatabaseDown, OutboxError
 from outbox.store import adoption, schema_state
 from outbox.store.migration_files import Migration
 from outbox.store.patience import in_transaction
+from outbox.store.pooler import require_own_session
 
 LOCK_KEY = 0x6F7574626F78  # "outbox"
 WAIT_FOR_OTHERS_SECONDS = 3600
@@ -32,14 +33,26 @@ class MigrationRunning(OutboxError):
 
 
 def connect(database_url: str) -> psycopg.Connection:
-    """An autocommit session without the role's time limits: an index of millions of rows takes its time."""
-    url = database_url.replace("postgresql+psycopg://", "postgresql://", 1)
+    """An autocommit session without the role's time limits: an index of millions of rows takes its time.
+
+    Its own: behind a pooler the lock would stay in one session and the missing limits in another."""
+    conn = _reach(database_url)
     try:
-        conn = psycopg.connect(make_conninfo(url, application_name="outbox migrate"), autocommit=True)
-    except psycopg.OperationalError as down:
-        raise DatabaseDown(str(down).splitlines()[0]) from down
+        require_own_session(conn, partial(_reach, database_url))
+    except OutboxError:
+        conn.close()
+        raise
     conn.execute("set statement_timeout = 0; set lock_timeout = 0; set idle_in_transaction_session_timeout = 0")
     return conn
+
+
+def _reach(database_url: str) -> psycopg.Connection:
+    url = database_url.replace("postgresql+psycopg://", "postgresql://", 1)
+    try:
+        conninfo = make_conninfo(url, application_name="outbox migrate")
+        return psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
+    except psycopg.OperationalError as down:
+        raise DatabaseDown(str(down).splitlines()[0]) from down
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from psycopg.pq import Format
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from outbox.errors import DatabaseDown, NotPermitted, SchemaMismatch
+from outbox.store.pooler import keeps_prepared
 
 # A half-open socket is found in 5 + 3 x 2 s; without these, libpq waits for the kernel's two hours.
 KEEPALIVES: dict[str, Any] = {
@@ -42,9 +43,12 @@ def plain_dsn(url: str) -> str:
 
 
 def connect(url: str, *, application: str = "outbox", **more: Any) -> Connection[Any]:
-    """One connection of one's own, in autocommit, for what a pool cannot serve: LISTEN, migrations."""
+    """One connection of one's own, in autocommit, for what a pool cannot serve: LISTEN, a first look.
+
+    It prepares nothing: few statements run here more than once, and not every pooler would keep them ours."""
+    options = {"prepare_threshold": None, **KEEPALIVES, **more}
     with translated():
-        return psycopg.connect(plain_dsn(url), autocommit=True, application_name=application, **KEEPALIVES, **more)
+        return psycopg.connect(plain_dsn(url), autocommit=True, application_name=application, **options)
 
 
 class Database:
@@ -74,10 +78,18 @@ class Database:
             max_size=size,
             open=False,
             timeout=timeout_seconds,
-            configure=_configure,
+            configure=self._configure,
             reconnect_timeout=10,
             name=application,
         )
+
+    def _configure(self, connection: Connection[Any]) -> None:
+        """Once a connection. Behind a pooler that mixes up prepared statements, this one does without them."""
+        for name in ("json", "jsonb"):
+            connection.adapters.register_loader(name, RawJson)
+        connection.adapters.register_loader("json", RawJsonBinary)
+        if self.prepare and not keeps_prepared(connection):
+            connection.prepare_threshold = None
 
     def open(self) -> None:
         self._pool.open(wait=False)
@@ -106,12 +118,6 @@ class Database:
             if limit:
                 connection.execute("select set_config('statement_timeout', %s, true)", [str(limit)])
             yield connection
-
-
-def _configure(connection: Connection[Any]) -> None:
-    for name in ("json", "jsonb"):
-        connection.adapters.register_loader(name, RawJson)
-    connection.adapters.register_loader("json", RawJsonBinary)
 
 
 # Class 08 connection, 53 resources, 57P admin shutdown, 40 rollback, 55P03 lock timeout, 25006 a standby.

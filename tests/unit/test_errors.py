@@ -22,6 +22,7 @@ EXIT_CODES = {
     "ConfigurationError": 78,
     "SchemaMismatch": 78,
     "NotPermitted": 78,
+    "PooledAddress": 78,
     "WrongProduct": 78,
     "WorkerIdTaken": 78,
     "CannotListen": 78,

@@ -1,0 +1,167 @@
+"""Behind a real pgbouncer in transaction mode: the daemon works, nothing stays in a session, the rest is refused."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import psycopg
+import pytest
+from elasticsearch import Elasticsearch
+
+from outbox.errors import PooledAddress
+from outbox.ports import Level
+from outbox.store.listening import ear
+from outbox.store.migrations import migrate
+from outbox.store.pool import Database
+from outbox.store.pooler import is_between, keeps_prepared, shares_sessions
+from tests.fixtures.commands import Outbox as Command
+from tests.fixtures.desks import Examine
+from tests.fixtures.pgbouncer import SESSIONS, Pgbouncer
+from tests.fixtures.processes import StartProcess
+
+Session = psycopg.Connection[Any]
+PREPARING = {"autocommit": True, "prepare_threshold": 0}
+
+
+@pytest.fixture(scope="module")
+def pgbouncer(postgres_url: str) -> Iterator[Pgbouncer]:
+    with Pgbouncer.temporary(server_url=postgres_url) as pooler:
+        yield pooler
+
+
+@pytest.fixture
+def pooled(pgbouncer: Pgbouncer, database: str) -> str:
+    """This test's database by way of the pooler."""
+    return pgbouncer.before(database)
+
+
+def connected(url: str) -> Session:
+    return psycopg.connect(url, **PREPARING)
+
+
+# What is seen
+
+
+def test_a_pooler_is_told_from_the_server(pooled: str, database: str) -> None:
+    with connected(database) as direct, connected(pooled) as behind:
+        assert not is_between(direct)
+        assert not shares_sessions(direct, partial(connected, database))
+        assert is_between(behind)
+        assert shares_sessions(behind, partial(connected, pooled))
+
+
+def test_a_pooler_in_session_mode_keeps_sessions_apart(postgres_url: str) -> None:
+    with Pgbouncer.temporary(server_url=postgres_url, mode="session") as pooler, connected(pooler.url) as behind:
+        assert is_between(behind)
+        assert not shares_sessions(behind, partial(connected, pooler.url))
+
+
+def test_two_clients_that_prepare_may_run_each_others_statements(pgbouncer: Pgbouncer, pooled: str) -> None:
+    """Why the pool prepares nothing here: psycopg gives names by counting, and the session is anybody's."""
+    found = "yours" if pgbouncer.names_statements else "mine"
+    with connected(pooled) as one, connected(pooled) as other:
+        with one.transaction():
+            assert one.execute("select 'mine'").fetchone() == ("mine",)
+            with other.transaction():
+                other.execute("select 'yours'")
+        with other.transaction():  # the session that was given back last
+            assert other.execute("select 'yours'").fetchone() == (found,)
+
+
+def test_the_pool_prepares_where_its_statements_stay_its_own(pgbouncer: Pgbouncer, pooled: str, database: str) -> None:
+    for url, prepares in ((database, True), (pooled, pgbouncer.names_statements)):
+        pool = Database(url, size=1)
+        pool.open()
+        with pool.connection() as connection:
+            assert (connection.prepare_threshold is not None) == prepares
+        pool.close()
+    with connected(pooled) as behind:
+        assert keeps_prepared(behind) == pgbouncer.names_statements
+    assert left_behind(pooled) == []
+
+
+def left_behind(pooled: str) -> list[tuple[Any, ...]]:
+    """What every session of the pooler still holds of whoever had it: settings, statements, listeners, locks."""
+    looks = """
+        select 'setting', name from pg_settings
+         where source = 'session' and name not in ('application_name', 'client_encoding', 'DateStyle', 'TimeZone',
+                                                   'standard_conforming_strings', 'transaction_read_only',
+                                                   'transaction_isolation', 'transaction_deferrable')
+        union all select 'statement', name from pg_prepared_statements where name not like 'PGBOUNCER%'
+        union all select 'listener', channel from pg_listening_channels() as channel
+        union all select 'lock', objid::text from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()
+    """
+    with ExitStack() as stack:
+        found, pids = [], set()
+        for _ in range(SESSIONS):
+            session = stack.enter_context(psycopg.connect(pooled, prepare_threshold=None))
+            found += session.execute(looks).fetchall()  # in a transaction: it keeps its session until the end
+            pids.add(session.execute("select pg_backend_pid()").fetchone())
+        assert len(pids) == SESSIONS
+    return found
+
+
+# What is refused
+
+
+def test_migrate_and_listen_are_refused_behind_it(pooled: str) -> None:
+    with pytest.raises(PooledAddress, match="OUTBOX_DIRECT_DATABASE_URL"):
+        migrate(pooled)
+    with pytest.raises(PooledAddress), ear(pooled):
+        pass
+    assert left_behind(pooled) == []
+
+
+def test_a_daemon_that_would_hear_nothing_does_not_start(start_daemon: StartProcess, pooled: str) -> None:
+    daemon = start_daemon(DATABASE_URL=pooled, OUTBOX_LISTEN="true")
+    assert daemon.wait(30) == 78
+    assert "OUTBOX_DIRECT_DATABASE_URL" in daemon.output
+
+
+def test_the_doctor_says_what_the_pooler_means(examine: Examine, pooled: str, database: str) -> None:
+    (shared,) = examine(pooled)["pooler"]
+    assert shared.level is Level.WARN
+    assert "OUTBOX_DIRECT_DATABASE_URL" in shared.remedy
+    (deaf,) = examine(pooled, OUTBOX_LISTEN="true")["pooler"]
+    assert deaf.level is Level.BAD
+    (well,) = examine(pooled, OUTBOX_DIRECT_DATABASE_URL=database, OUTBOX_LISTEN="true")["pooler"]
+    assert well.level is Level.OK
+    (away,) = examine(pooled, OUTBOX_DIRECT_DATABASE_URL="postgresql://127.0.0.1:1/nothing")["pooler"]
+    assert away.level is Level.WARN
+    (direct,) = examine(database)["pooler"]
+    assert direct.detail == "no pooler stands before the database"
+
+
+# What works
+
+
+def test_two_daemons_project_behind_it_and_leave_nothing_in_a_session(
+    start_daemon: StartProcess,
+    outbox: Command,
+    connection: Session,
+    pooled: str,
+    database: str,
+    es: Elasticsearch,
+    index: str,
+) -> None:
+    addresses: dict[str, str | None] = {"DATABASE_URL": pooled, "OUTBOX_DIRECT_DATABASE_URL": database}
+    assert outbox("migrate", "--notify", **addresses).code == 0
+    daemons = [start_daemon(**addresses, OUTBOX_LISTEN="true", OUTBOX_BATCH_SIZE="50") for _ in range(2)]
+    for daemon in daemons:
+        daemon.wait_for_http("/readyz")
+    connection.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op, payload)"
+        " select 'article', (n % 300)::text, case n % 10 when 0 then 'delete' else 'upsert' end,"
+        " case n % 10 when 0 then null else json_build_object('n', n) end from generate_series(1, 3000) as n"
+    )
+    assert outbox("wait", "--caught-up", "--timeout", "60", **addresses).code == 0
+    states = connection.execute("select status, count(*) from search_outbox_events group by 1").fetchall()
+    assert states == [("done", 3000)]
+    es.indices.refresh(index=index)
+    assert es.count(index=index)["count"] == 270
+    assert es.get(index=index, id="article:299")["_source"] == {"n": 2999}
+    assert outbox("status", "--json", **addresses).json["schema"]
+    assert [daemon.terminate() for daemon in daemons] == [0, 0]
+    assert not any(daemon.facts("database.lost") for daemon in daemons)
+    assert left_behind(pooled) == []
