@@ -45,8 +45,11 @@ class Link:
                 side.shutdown(socket.SHUT_RD)
 
     def _guarded(self, pump: Callable[[], None]) -> None:
-        with contextlib.suppress(OSError):
+        """A side that broke breaks the other one too: whoever waits there for an answer would wait for ever."""
+        try:
             pump()
+        except OSError:
+            self.reset()
 
     def _requests(self) -> None:
         rules = self._rules

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from labs.link import RESET
 from labs.proxy import Proxy
 from tests.fixtures.waiting import eventually
 
@@ -153,3 +154,14 @@ def test_a_held_request_arrives_although_its_sender_is_gone(proxy: Proxy, echo: 
     assert echo.seen == [b"GET /"]
     proxy.release()
     eventually(lambda: echo.seen == [b"GET /", b"PUT /x/_bulk"])
+
+
+def test_a_reset_by_the_server_reaches_a_client_that_waits_for_an_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, Proxy("127.0.0.1", server.getsockname()[1]) as proxy:
+        client = connect(proxy)
+        client.sendall(b"hello")
+        inside, _ = server.accept()
+        inside.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        inside.close()  # with what it was sent unread: RST
+        with pytest.raises(ConnectionResetError):
+            client.recv(100)

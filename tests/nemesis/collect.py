@@ -37,10 +37,13 @@ def _documents(ground: Ground, wanted: list[str]) -> Iterator[dict[str, Any]]:
         for doc in elastic.mget(index=INDEX, ids=wanted[start : start + PAGE])["docs"]:
             yield _document(doc)
     elastic.indices.refresh(index=INDEX)
-    known, after = set(wanted), None
-    while hits := elastic.search(index=INDEX, size=5_000, source=False, sort=["_doc"], search_after=after)["hits"][
-        "hits"
-    ]:
+    known = set(wanted)
+    after: Any = None
+    while True:
+        reply = elastic.search(index=INDEX, size=5_000, source=False, sort=["_doc"], search_after=after)
+        hits = reply["hits"]["hits"]
+        if not hits:
+            return
         yield from ({"_id": hit["_id"], "phantom": True} for hit in hits if hit["_id"] not in known)
         after = hits[-1]["sort"]
 

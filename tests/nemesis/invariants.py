@@ -182,9 +182,7 @@ def clean_exits(found: Evidence) -> Finding:
     bad = {name: code for name, code in codes.items() if code != 0}
     crashed = found.about["crashed_commands"]
     told = f"{len(codes)} drained, {len(bad)} with another code than 0 {bad or ''}; {len(crashed)} commands fell over"
-    return holds(
-        "clean exits", "SIGTERM ends a worker with 0; no command falls over", told, not bad and not crashed, ""
-    )
+    return holds("clean exits", "workers drain with 0, no command falls over", told, not bad and not crashed, "")
 
 
 CHECKS: Sequence[Check] = (

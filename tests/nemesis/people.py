@@ -155,11 +155,8 @@ class People:
             time.sleep(0.2)
 
     def _any_failed(self) -> bool:
-        return bool(
-            self._ask(
-                lambda: self.ground.value("select count(*) from search_outbox_events where failed_at is not null")
-            )
-        )
+        query = "select exists (select from search_outbox_events where failed_at is not null)"
+        return bool(self._ask(lambda: self.ground.value(query)))
 
     def _try(self, act: Callable[[], Any]) -> bool:
         try:

@@ -19,10 +19,17 @@ MEANING = {
 }
 
 
+def headline(about: dict[str, Any]) -> str:
+    return (
+        f"seed {about['seed']}, {about['minutes']:g} minutes, commit {about['commit']},"
+        f" PostgreSQL {about['postgresql']}, Elasticsearch {about['elasticsearch']}, Python {about['python']},"
+        f" {about['clock']}"
+    )
+
+
 def text(verdict: Verdict, about: dict[str, Any]) -> str:
     lines = [
-        f"seed {about['seed']}, {about['minutes']:g} minutes, commit {about['commit']}, PostgreSQL {about['postgresql']},"
-        f" Elasticsearch {about['elasticsearch']}, Python {about['python']}, {about['clock']}",
+        headline(about),
         "",
         *(f"  {name:<14}{n:>9,}  {MEANING[name]}" for name, n in verdict.counts.items()),
         "",

@@ -167,7 +167,7 @@ class Run:
     def _await_empty(self, where: str) -> None:
         query = f"select count(*) from search_outbox_events where {where}"
         deadline = time.monotonic() + DRAIN_SECONDS
-        while self.ground.value(query):  # type: ignore[arg-type]
+        while self.ground.value(query):
             if time.monotonic() > deadline:
                 self.problems.append(f"not drained within {DRAIN_SECONDS:g} s")
                 return
