@@ -13,6 +13,9 @@ commands = typer.Typer()
 migrate = typer.Typer()
 commands.add_typer(migrate, name="migrate", rich_help_panel="Install")
 
+# Below it an adopted table has a way back of its own, and a new one has nothing left: the headers in sql/ say how.
+EARLIEST = 9
+
 ByType = Annotated[bool, typer.Option("--by-type", help="Also indexes for claims by entity type.")]
 ByEntity = Annotated[bool, typer.Option("--by-entity", help="Also an index to find done events of an entity.")]
 Notify = Annotated[bool, typer.Option("--notify", help="Also the trigger that wakes OUTBOX_LISTEN.")]
@@ -96,11 +99,24 @@ def plan(by_type: ByType = False, by_entity: ByEntity = False, notify: Notify = 
         output.line("nothing to do")
 
 
+BackTo = Annotated[
+    int | None,
+    typer.Option("--back-to", min=EARLIEST, help="Instead, take back what is newer than this schema number."),
+]
+
+
 @migrate.command()
-def sql(by_type: ByType = False, by_entity: ByEntity = False, notify: Notify = False) -> None:
+def sql(by_type: ByType = False, by_entity: ByEntity = False, notify: Notify = False, back_to: BackTo = None) -> None:
     """Print the whole schema as a script for psql, for a database without an events table. Connects to nothing.
+
+    With --back-to, print the way back to an older program instead: its number is what its own `outbox migrate status`
+    says it needs. Daemons of the newer program must have stopped.
 
     Examples:
       outbox migrate sql > outbox.sql
+      outbox migrate sql --back-to 22 > back.sql
     """
-    output.line(session.migrations().sql(by_type=by_type, by_entity=by_entity, notify=notify))
+    if back_to is not None:
+        output.line(session.migrations().back(back_to))
+    else:
+        output.line(session.migrations().sql(by_type=by_type, by_entity=by_entity, notify=notify))

@@ -22,6 +22,7 @@ __all__ = [
     "PlannedStep",
     "SchemaState",
     "SchemaStatus",
+    "back",
     "check_schema",
     "has_by_entity",
     "has_by_type",
@@ -91,6 +92,18 @@ def sql(*, by_type: bool = False, by_entity: bool = False, notify: bool = False)
     wanted = [*migration_files.numbered(), *map(migration_files.part, parts)]
     head = "-- For a database without search_outbox_events. Run it with: psql -v ON_ERROR_STOP=1 -f FILE\n"
     return "\n".join([head, *map(_as_script, wanted)])
+
+
+def back(to: int) -> str:
+    """A script for psql that takes back, newest first, what is newer than `to`: then the older program fits again."""
+    newer = [migration for migration in migration_files.numbered() if (migration.number or 0) > to]
+    head = "-- Stop the newer daemons first. Run it with: psql -v ON_ERROR_STOP=1 -f FILE\n"
+    return "\n".join([head, *map(_as_undo, reversed(newer))])
+
+
+def _as_undo(migration: Migration) -> str:
+    head = f"-- Takes back {migration.name}\n"
+    return f"{head}{migration.undo()}\n" if migration.concurrent else f"{head}begin;\n{migration.undo()}\ncommit;\n"
 
 
 def _as_script(migration: Migration) -> str:

@@ -1,0 +1,1 @@
+"""Compatibility runs: the tests that are there, on other servers, another Python, behind a pooler; and the upgrade."""

@@ -1,0 +1,50 @@
+"""Owns the list of combinations and which tests each is held to; it starts nothing."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "build" / "compat"
+
+# What depends on a server or on the driver. Layers of the product's own arithmetic depend on Python alone.
+INTEGRATION = (
+    "adoption", "audit", "bad_input", "browse", "bulk", "bulk_bad_replies", "bulk_index", "bulk_probe", "chores",
+    "claim", "claim_plan", "discard", "doctor", "documents", "elasticsearch_replies", "guard", "library", "migrations",
+    "newer_deletes", "pauses", "producers", "pruning", "queries", "quotas", "races", "rebuild", "reclaim", "repair",
+    "replay", "rollup", "sampler", "settle", "statistics", "status", "suspects", "verify", "webhooks",
+)  # fmt: skip
+ACCEPTANCE = (
+    "lab_1_killed_worker", "lab_2_elasticsearch_away", "lab_3_bad_op", "lab_4_attempts_used_up", "lab_6_daemon",
+    "replay_commands", "survival", "survival_limits", "survival_pauses", "verify_commands",
+)  # fmt: skip
+SERVERS = (
+    "tests/contract",
+    *(f"tests/integration/test_{name}.py" for name in INTEGRATION),
+    *(f"tests/acceptance/test_{name}.py" for name in ACCEPTANCE),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    name: str
+    what: str
+    elasticsearch: str = "8"
+    postgresql: int = 18
+    python: str = "3.11"
+    pooler: bool = False
+    tests: tuple[str, ...] = SERVERS
+
+
+COMBINATIONS = (
+    Combination("base", "the versions that every test run uses", tests=("tests/unit", "tests/model", *SERVERS)),
+    Combination("elasticsearch-9", "Elasticsearch 9.4.3 (a Java of version 21 or later is needed)", elasticsearch="9"),
+    Combination("postgresql-15", "PostgreSQL 15 of Debian 12: no uuidv7(), older planner", postgresql=15),
+    Combination("pgbouncer", "Debian's pgbouncer in transaction mode, four sessions for everyone", pooler=True),
+    Combination(
+        "python-3.13", "Python 3.13, all pinned packages", python="3.13", tests=("tests/unit", "tests/model", *SERVERS)
+    ),
+    Combination(
+        "newest", "Elasticsearch 9.4.3, PostgreSQL 18 and Python 3.13 together", elasticsearch="9", python="3.13"
+    ),
+)
+BY_NAME = {combination.name: combination for combination in COMBINATIONS}

@@ -1,0 +1,55 @@
+"""Owns another release of this program: its code unpacked beside, its commands and its daemons; it judges nothing."""
+
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+from labs.worker import Worker, environment
+from outbox.embedded.process import free_port
+from tests.compat.combination import RESULTS, ROOT
+from tests.compat.ground import Missing
+
+Done = subprocess.CompletedProcess[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A revision's code; `code` None is this checkout. Both use the packages that are installed here."""
+
+    name: str
+    code: Path | None = None
+
+    @classmethod
+    def of(cls, revision: str) -> "Release":
+        name = _git("rev-parse", "--short", f"{revision}^{{commit}}").decode().strip()
+        folder = RESULTS / "releases" / name
+        if not (folder / "outbox" / "__main__.py").exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            with tarfile.open(fileobj=BytesIO(_git("archive", name, "outbox", "sql"))) as archive:
+                archive.extractall(folder, filter="data")
+        return cls(name, folder)
+
+    def outbox(self, env: Mapping[str, str], *arguments: str) -> Done:
+        return subprocess.run(
+            [sys.executable, "-m", "outbox", *arguments],
+            env=environment(env, self.code),
+            cwd=self.code or ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+
+    def daemon(self, name: str, label: str, env: Mapping[str, str], folder: Path) -> Worker:
+        return Worker(name, label, {**env, "OUTBOX_METRICS_PORT": str(free_port())}, folder, self.code)
+
+
+def _git(*words: str) -> bytes:
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=False)
+    if done.returncode:
+        raise Missing(f"git {' '.join(words)}: {done.stderr.decode().strip()}; the whole history is needed")
+    return done.stdout
