@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, LiteralString
 
-from labs.ledger import Ledger, digest
-from tests.nemesis.ground import INDEX, Ground
+from elasticsearch import Elasticsearch
+
+from labs.ledger import Entry, digest
 
 PAGE = 500
+Row = dict[str, Any]
 TABLES: dict[str, LiteralString] = {
     "events": "select id, seq, entity_type, entity_id, op, event_version, status, attempts, abandoned_count,"
     " replay_count, owner, error_reason from search_outbox_events order by seq",
@@ -23,24 +25,29 @@ TABLES: dict[str, LiteralString] = {
 }
 
 
-def collect(folder: Path, ground: Ground, ledger: Ledger) -> None:
+def collect(
+    folder: Path,
+    rows: Callable[[LiteralString], Iterable[Row]],
+    elastic: Elasticsearch,
+    index: str,
+    ledger: list[Entry],
+) -> None:
     for name, query in TABLES.items():
-        _write(folder / f"{name}.ndjson", ground.dicts(query))
-    wanted = list(dict.fromkeys(entry.document for entry in ledger.entries))
-    _write(folder / "documents.ndjson", _documents(ground, wanted))
+        _write(folder / f"{name}.ndjson", rows(query))
+    wanted = list(dict.fromkeys(entry.document for entry in ledger))
+    _write(folder / "documents.ndjson", _documents(elastic.options(request_timeout=30), index, wanted))
 
 
-def _documents(ground: Ground, wanted: list[str]) -> Iterator[dict[str, Any]]:
+def _documents(elastic: Elasticsearch, index: str, wanted: list[str]) -> Iterator[dict[str, Any]]:
     """By id, which sees what no refresh has shown yet; then by search for those that nobody knows."""
-    elastic = ground.elastic.options(request_timeout=30)
     for start in range(0, len(wanted), PAGE):
-        for doc in elastic.mget(index=INDEX, ids=wanted[start : start + PAGE])["docs"]:
+        for doc in elastic.mget(index=index, ids=wanted[start : start + PAGE])["docs"]:
             yield _document(doc)
-    elastic.indices.refresh(index=INDEX)
+    elastic.indices.refresh(index=index)
     known = set(wanted)
     after: Any = None
     while True:
-        reply = elastic.search(index=INDEX, size=5_000, source=False, sort=["_doc"], search_after=after)
+        reply = elastic.search(index=index, size=5_000, source=False, sort=["_doc"], search_after=after)
         hits = reply["hits"]["hits"]
         if not hits:
             return

@@ -48,6 +48,8 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         parser.error("--minutes must be above 0 and at most 1440")
     if not 0 < asked.rate <= 1000:
         parser.error("--rate must be above 0 and at most 1000")
+    if asked.out and asked.out.exists() and any(asked.out.iterdir()):
+        parser.error(f"{asked.out} is not empty: a history is never written over")
     if asked.judge and not (asked.judge / "about.json").exists():
         parser.error(f"{asked.judge} holds no about.json: it is no history, or of a run that did not come to its end")
     return asked

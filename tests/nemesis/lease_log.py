@@ -58,7 +58,7 @@ def _is_legal(step: dict[str, Any]) -> bool:
     if step["new_status"] is None:
         return step["old_status"] in ("done", "discarded")
     if (step["old_status"], step["new_status"]) == ("failed", "pending"):
-        return bool(step["who"] == "people" and step["attempts"] == 0 and step["replays"] > 0)
+        return bool(step["attempts"] == 0 and step["replays"] > 0)
     return (step["old_status"], step["new_status"]) in LEGAL
 
 

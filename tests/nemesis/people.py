@@ -77,7 +77,11 @@ class People:
     @property
     def crashed(self) -> list[Said]:
         """Commands that fell over instead of saying what was wrong."""
-        return [said for said in self.said if "Traceback" in said.err or said.code not in {None, 2, 78, *EXCUSED}]
+        return [
+            said
+            for said in self.said
+            if "a bug of ours" in said.err or "Traceback" in said.err or said.code not in {None, 2, 78, *EXCUSED}
+        ]
 
     # One act each
 
@@ -117,7 +121,7 @@ class People:
         said = self.outbox("verify", "--rate", "0", "--json")
         looked = _json(said)
         finished = said.code in (0, 1, 3) and bool(looked)
-        return Bite(finished, f"left with {said.code}: {_line(said)}")
+        return Bite(finished, f"left with {said.code}: {looked.get('sentence') or _line(said)}")
 
     def _rebuild(self, _: Act) -> Bite:
         """A new index beside the old one, in the middle of it all; what was cut short is taken up again, or ended."""

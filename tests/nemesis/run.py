@@ -1,4 +1,4 @@
-"""Runs a nemesis: servers, workers, load, faults in four lanes, heal, drain, coda; leaves a folder to be judged."""
+"""Runs a nemesis: servers, workers, load, faults in five lanes, heal, drain, coda; leaves a folder to be judged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from labs.ledger import Ledger
 from tests.nemesis import collect
 from tests.nemesis.bite import Bite, History
 from tests.nemesis.gang import LEASE_SECONDS, SETTINGS, Gang
-from tests.nemesis.ground import DATABASE_DOWN, ELASTIC_DOWN, Ground
+from tests.nemesis.ground import DATABASE_DOWN, ELASTIC_DOWN, INDEX, Ground
 from tests.nemesis.load import Producer
 from tests.nemesis.people import People
 from tests.nemesis.schedule import DECKS, Act, acts
@@ -27,7 +27,7 @@ from tests.nemesis.server_faults import ServerFaults
 from tests.nemesis.watch import Watch
 from tests.nemesis.worker_faults import WorkerFaults
 
-FIRST_DECK_SECONDS = 90.0  # so much longer a short run may take until everything was played once
+FIRST_DECK_SECONDS = 150.0  # so much longer a short run may take until everything was played once
 DRAIN_SECONDS = 150.0
 TRIES_AT_THE_END = 4
 CODA_SECONDS = 4.0
@@ -124,7 +124,7 @@ class Run:
     def _act(self, act: Act) -> tuple[str, Bite]:
         if act.kind in self.workers.table:
             return self.workers.do(act)
-        table = self.servers.table if act.lane == "servers" else self.people.table
+        table = self.people.table if act.lane == "people" else self.servers.table
         return act.lane, table[act.kind](act)
 
     def _progress(self) -> None:
@@ -196,7 +196,7 @@ class Run:
         self.watch.stop()
         self.notes["password_seen"] = self._password_seen()
         self.notes["neighbour_after"] = self.ground.neighbour()
-        collect.collect(self.folder, self.ground, self.ledger)
+        collect.collect(self.folder, self.ground.dicts, self.ground.elastic, INDEX, self.ledger.entries)
 
     def _password_seen(self) -> int:
         """In how many logs, pages and answers of commands the database's password stands."""

@@ -13,24 +13,20 @@ WORKERS = ("w1", "w2", "w3", "w4")
 DECKS: dict[str, tuple[str, ...]] = {
     "workers": ("kill_9", "sigterm", "kill_9", "clock_shift", "kill_9", "kill_9"),
     "freezer": ("sigstop",),
-    "servers": (
-        "pg_terminate",
-        "pg_fast",
-        "pg_immediate",
-        "es_cut",
-        "es_stall",
-        "es_lose_reply",
-        "es_429",
-        "db_cut",
-        "db_stall",
-        "es_restart",
-    ),
-    "people": ("replay", "prune", "verify", "replay", "rebuild", "prune", "verify"),
+    "postgresql": ("pg_terminate", "pg_fast", "pg_immediate", "db_cut", "db_stall"),
+    "elasticsearch": ("es_cut", "es_stall", "es_lose_reply", "es_429", "es_restart"),
+    "people": ("replay", "prune", "verify", "rebuild"),
 }
 PEOPLE = ("replay", "prune", "verify", "rebuild")
 FAULTS = tuple(dict.fromkeys(kind for lane, deck in DECKS.items() if lane != "people" for kind in deck))
 # Seconds between two acts of a lane, at least and at most.
-GAPS = {"workers": (1.5, 4.0), "freezer": (2.0, 6.0), "servers": (1.0, 3.0), "people": (1.0, 4.0)}
+GAPS = {
+    "workers": (1.5, 4.0),
+    "freezer": (2.0, 6.0),
+    "postgresql": (5.0, 12.0),
+    "elasticsearch": (2.0, 5.0),
+    "people": (1.0, 4.0),
+}
 SHIFTS = (3600, -3600, 300, -300, 7, -7, 86_400, 0)
 
 

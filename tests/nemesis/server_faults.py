@@ -23,7 +23,7 @@ select count(pg_terminate_backend(pid)) from pg_stat_activity
 IN_FLIGHT = "select count(*), coalesce(sum(cardinality(ids)), 0) from search_outbox_leases"
 # Longer than a request may take (2.1 s): a stalled one has given up by then.
 STALL_SECONDS = 3.0
-FLOOD_THREADS = 14
+FLOOD_THREADS = 20
 FLOOD = "".join(f'{{"index":{{"_id":{n}}}}}\n{json.dumps({"title": "x " * 200})}\n' for n in range(200)).encode()
 
 
@@ -87,7 +87,7 @@ class ServerFaults:
         before = link.counts["dropped"]
         link.cut()
         self._stop.wait(0.5 + act.size)
-        self._ground.pave()
+        link.heal()
         dropped = link.counts["dropped"] - before
         said = self._noticed(mark, ("database.lost",), 4)
         told = f"{dropped} connections broken, {said.total()} lines about it"
@@ -101,7 +101,7 @@ class ServerFaults:
         self._stop.wait(1.0 + 2 * act.size)
         before = link.counts["dropped"]
         link.drop()
-        self._ground.pave()
+        link.heal()
         dropped = link.counts["dropped"] - before
         said = self._noticed(mark, ("database.lost",), 6)
         told = f"{batches} batches ({rows} rows) in flight, {dropped} connections broken, {said.total()} lines about it"
@@ -114,7 +114,7 @@ class ServerFaults:
         before = link.counts["dropped"]
         link.cut()
         self._stop.wait(1.0 + 2 * act.size)
-        self._ground.pave()
+        self._ground.pave_elastic()
         dropped = link.counts["dropped"] - before
         said = self._noticed(mark, ("sink.paused",), 4)
         return Bite(said.total() > 0, f"{dropped} connections broken, {said.total()} workers paused")
@@ -124,7 +124,7 @@ class ServerFaults:
         link.stall()
         self._stop.wait(STALL_SECONDS + 2 * act.size)
         said = self._noticed(mark, ("sink.paused",), 4)
-        self._ground.pave()
+        self._ground.pave_elastic()
         return Bite(said.total() > 0, f"requests hung, {said.total()} workers paused")
 
     def _lose(self, act: Act) -> Bite:
@@ -134,7 +134,7 @@ class ServerFaults:
         deadline = time.monotonic() + 2 + 2 * act.size
         while time.monotonic() < deadline or (not link.counts["replies_lost"] and time.monotonic() < deadline + 5):
             time.sleep(0.05)
-        self._ground.pave()
+        self._ground.pave_elastic()
         time.sleep(0.3)
         lost = link.counts["replies_lost"]
         more = self._ground.wire.again - again

@@ -83,7 +83,8 @@ class WorkerFaults:
         worker.ask_to_stop()
         worker.thaw()
         code = worker.wait(12)
-        self._gang.exit_codes[worker.label] = code
+        if worker.facts("worker.started"):  # before that a signal ends it as it ends any program
+            self._gang.exit_codes[worker.label] = code
         if code is None:
             worker.kill()
         steps = self._steps(worker.label, at)

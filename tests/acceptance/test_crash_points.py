@@ -1,0 +1,159 @@
+"""kill -9 at each of the fourteen points of a worker's way: another worker finishes, and nothing is lost or doubled."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+from elasticsearch import Elasticsearch
+
+from labs import index as lab_index
+from labs.receiver import Receiver
+from tests.fixtures.postgres import fresh_database
+from tests.nemesis import invariants
+from tests.nemesis.crash_campaign import OPEN, Campaign, Forge
+from tests.nemesis.crash_hooks import POINTS
+from tests.nemesis.lease_log import attempts_are_bounded, fenced, legal_steps, one_lease
+
+TIMES = 20 if os.environ.get("OUTBOX_TEST_SLOW") == "1" else 3
+CHECKS = (
+    invariants.nothing_lost,
+    invariants.converged,
+    invariants.nothing_deleted_is_back,
+    invariants.outages_fail_nothing,
+    invariants.it_drains,
+    invariants.audit_is_complete,
+    invariants.no_secret_in_logs,
+    one_lease,
+    fenced,
+    legal_steps,
+    attempts_are_bounded,
+)
+EVENTS = 40
+# The acknowledgement was under way or written, or it was no worker that died.
+NOTHING_IN_HAND = {"ack sent before commit reply", "after ack", "in replay"}
+SHORTCUT = "update search_outbox_replays set lease_until = clock_timestamp() where status = 'dispatching'"
+DELIVERY = (
+    "insert into search_outbox_webhook_deliveries (id, type, url, body, dedupe_key)"
+    " values (gen_random_uuid(), 'replay.settled', %s, '{}', gen_random_uuid()::text)"
+)
+UNDELIVERED = "select count(*) from search_outbox_webhook_deliveries where status <> 'delivered'"
+
+
+def one_round(campaign: Campaign) -> None:
+    campaign.commit(EVENTS)
+    campaign.die()
+    campaign.finish()
+
+
+def reclaim_round(campaign: Campaign) -> None:
+    """The first dies with rows in hand, the second while it takes them back."""
+    campaign.commit(EVENTS)
+    campaign.die(point="claim committed", after=1)
+    campaign.die(after=1)
+    campaign.finish()
+
+
+def replay_round(campaign: Campaign) -> None:
+    """Refused documents; the mapping is mended; the command that replays them dies; a daemon takes over."""
+    refuse(campaign, refuse=True)
+    campaign.commit(EVENTS // 2)
+    campaign.commit(5, bad=True)
+    campaign.finish()
+    assert campaign.value("select count(*) from search_outbox_events where status = 'failed'") == 5
+    refuse(campaign, refuse=False)
+    campaign.die("replay", "--by", "alice", "--reason", "mended", "--all", "--yes", after=1)
+    with campaign.connect() as connection:
+        connection.execute(SHORTCUT)  # 15 s are a long wait in a test
+    campaign.finish(lambda: campaign.value("select count(*) from search_outbox_events where status <> 'done'") == 0)
+
+
+def refuse(campaign: Campaign, *, refuse: bool) -> None:
+    revision = {"type": "long", "ignore_malformed": not refuse}
+    campaign.elastic.indices.put_mapping(index=campaign.index, properties={"revision": revision})
+
+
+def webhook_round(campaign: Campaign) -> None:
+    """The receiver has it, and nobody knows: it comes again, with the same id."""
+    campaign.commit(EVENTS // 4)
+    with campaign.connect() as connection:
+        connection.execute(DELIVERY, [campaign.settings["OUTBOX_WEBHOOK_URL"]])
+    campaign.die(after=1)
+    assert campaign.value(UNDELIVERED) == 1
+    with campaign.connect() as connection:
+        connection.execute(
+            "update search_outbox_webhook_deliveries set next_attempt_at = clock_timestamp() where status = 'pending'"
+        )  # it was taken for half a minute
+    campaign.finish(lambda: campaign.value(UNDELIVERED) == 0 and campaign.value(OPEN) == 0)
+
+
+ROUNDS = {"in reclaim": reclaim_round, "in replay": replay_round, "in webhook send": webhook_round}
+
+
+def run(campaign: Campaign) -> Campaign:
+    for _ in range(TIMES):
+        ROUNDS.get(campaign.point, one_round)(campaign)
+    return campaign
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[Receiver]:
+    receiver = Receiver()
+    yield receiver
+    receiver.close()
+
+
+@pytest.fixture(scope="module")
+def campaigns(
+    postgres_url: str,
+    migrated_template: str,
+    es: Elasticsearch,
+    elastic_url: str,
+    receiver: Receiver,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[str, "Future[Campaign]"]]:
+    """All points side by side: most of a round is waiting for a lease of three seconds to run out."""
+    folder = tmp_path_factory.mktemp("crash")
+    name = f"test-{uuid.uuid4().hex[:16]}"
+    with ExitStack() as undo:
+        lab_index.create(es, name, {}, {})
+        undo.callback(lab_index.drop, es, name)
+        forge = Forge()
+        undo.callback(forge.close)
+        pool = undo.enter_context(ThreadPoolExecutor(len(POINTS)))
+        futures = {}
+        for number, point in enumerate(POINTS):
+            url = undo.enter_context(fresh_database(postgres_url, migrated_template))
+            place = folder / point.replace(" ", "-")
+            campaign = Campaign(point, number, url, es, elastic_url, name, forge, place, webhook(point, receiver))
+            futures[point] = pool.submit(run, campaign)
+        yield futures
+
+
+def webhook(point: str, receiver: Receiver) -> dict[str, str]:
+    if point != "in webhook send":
+        return {}
+    return {"OUTBOX_WEBHOOK_URL": receiver.url, "OUTBOX_WEBHOOK_ALLOWED_HOSTS": "127.0.0.1"}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_kill_9_at_this_point_loses_nothing_and_doubles_nothing(
+    point: str, campaigns: "dict[str, Future[Campaign]]", receiver: Receiver
+) -> None:
+    campaign = campaigns[point].result()
+    assert campaign.deaths == TIMES
+    found = campaign.evidence()
+    broken = [finding for finding in (check(found) for check in CHECKS) if not finding.ok]
+    assert broken == []
+    back = campaign.taken_back(found)
+    print(f"{point}: {campaign.deaths} deaths, {len(found.committed)} events, {back} rows taken back")
+    assert (back > 0) == (point not in NOTHING_IN_HAND)
+    if point == "in webhook send":
+        ids = [headers["webhook-id"] for headers, _ in receiver.taken]
+        assert {ids.count(id) for id in ids} == {2}, "each message twice, known by its id"
+
+
+def test_the_points_are_those_of_the_reliability_page() -> None:
+    assert len(POINTS) == 14

@@ -1,0 +1,209 @@
+"""Owns one crash point's rounds: events, a worker that dies there, another that finishes; then the evidence."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, LiteralString
+
+import psycopg
+from elasticsearch import Elasticsearch
+from psycopg.rows import dict_row
+
+from labs.ledger import Entry, Ledger, digest
+from labs.producing import CANARY, time_ordered_id
+from labs.worker import ROOT, environment
+from outbox.embedded.process import free_port
+from tests.fixtures.waiting import eventually
+from tests.nemesis.collect import collect
+from tests.nemesis.crash_hooks import MARK
+from tests.nemesis.evidence import Evidence
+from tests.nemesis.gang import SETTINGS
+from tests.nemesis.load import is_bad
+
+PATIENCE_SECONDS = 60.0
+OPEN = "select count(*) from search_outbox_events where processed_at is null and failed_at is null"
+INSERT = (
+    "insert into search_outbox_events (id, entity_type, entity_id, op, payload) values (%s, 'thing', %s, %s, %s)"
+    " returning event_version"
+)
+
+
+class Forge:
+    """The warm process that workers are forked from; one for all points."""
+
+    def __init__(self) -> None:
+        argv = [sys.executable, "-m", "tests.nemesis.crash_worker"]
+        self._popen = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True)
+        self._lock = threading.Lock()
+        self._said = threading.Condition()
+        self._pids: list[int] = []
+        self._ended: dict[int, int] = {}
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self._popen.stdout is not None
+        for line in self._popen.stdout:
+            said = json.loads(line)
+            with self._said:
+                if "pid" in said:
+                    self._pids.append(said["pid"])
+                else:
+                    self._ended[said["ended"]] = said["status"]
+                self._said.notify_all()
+
+    def start(self, order: dict[str, Any]) -> int:
+        assert self._popen.stdin is not None
+        with self._lock, self._said:
+            before = len(self._pids)
+            self._popen.stdin.write(json.dumps(order) + "\n")
+            self._popen.stdin.flush()
+            assert self._said.wait_for(lambda: len(self._pids) > before, PATIENCE_SECONDS), "the forge is silent"
+            return self._pids[-1]
+
+    def wait(self, pid: int) -> int:
+        with self._said:
+            assert self._said.wait_for(lambda: pid in self._ended, PATIENCE_SECONDS), f"{pid} does not end"
+            return self._ended[pid]
+
+    def close(self) -> None:
+        assert self._popen.stdin is not None
+        self._popen.stdin.close()
+        self._popen.wait(30)
+
+
+@dataclass
+class Campaign:
+    """All rounds of one point in a database of its own. Entities carry the point's number: one index serves all."""
+
+    point: str
+    number: int
+    database_url: str
+    elastic: Elasticsearch
+    elastic_url: str
+    index: str
+    forge: Forge
+    folder: Path
+    settings: dict[str, str] = field(default_factory=dict)
+    deaths: int = 0
+    starts: int = 0
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "logs").mkdir(exist_ok=True)
+        self.ledger = Ledger(self.folder / "ledger.ndjson")
+        self.dice = random.Random(self.point)
+        with self.connect() as connection:
+            connection.execute((ROOT / "tests/nemesis/schema.sql").read_bytes())
+            connection.execute("drop view search_documents")  # payloads only: prune and lookups are the nemesis's
+
+    def connect(self, **more: Any) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.database_url, autocommit=True, **more)
+
+    def value(self, query: LiteralString) -> Any:
+        with self.connect() as connection:
+            row = connection.execute(query).fetchone()
+            return row[0] if row else None
+
+    def dicts(self, query: LiteralString) -> Iterator[dict[str, Any]]:
+        with self.connect(row_factory=dict_row) as connection:
+            yield from connection.execute(query)
+
+    # Events
+
+    def commit(self, n: int, *, bad: bool = False) -> None:
+        with self.connect() as connection:
+            for _ in range(n):
+                self._commit(connection, bad)
+
+    def _commit(self, connection: psycopg.Connection[Any], bad: bool) -> None:
+        id = next(str(id) for id in iter(time_ordered_id, None) if is_bad(str(id)) == bad)
+        entity = f"p{self.number}-{self.dice.randrange(25)}"
+        gone = not bad and self.dice.random() < 0.2
+        revision: Any = "no number" if bad else self.dice.randrange(1000)
+        document = {"title": entity, "content": CANARY, "revision": revision}
+        text = None if gone else json.dumps(document)
+        op = "delete" if gone else "upsert"
+        row = connection.execute(INSERT, [id, entity, op, text]).fetchone()
+        assert row is not None
+        body = "" if gone else digest(document)
+        self.ledger.add(Entry(id, "thing", entity, op, int(row[0]), body, time.time()))
+
+    # Workers
+
+    def start(self, point: str | None, *argv: str, after: int = 1) -> tuple[int, Path]:
+        self.starts += 1
+        who = f"s{self.starts}"
+        options = urllib.parse.quote(f"-c nemesis.who={who}")
+        own = {
+            **SETTINGS,
+            "OUTBOX_BATCH_SIZE": "10",
+            "OUTBOX_CONCURRENCY": "1",
+            "OUTBOX_PREPARE": "false",  # one message a statement, so that a cut falls where it is meant to
+            "DATABASE_URL": f"{self.database_url}?options={options}",
+            "ELASTIC_URL": self.elastic_url,
+            "ELASTIC_INDEX": self.index,
+            "OUTBOX_WORKER_ID": who,
+            "OUTBOX_METRICS_PORT": str(free_port()),
+            "OUTBOX_LOG_FORMAT": "json",
+            **self.settings,
+        }
+        log = self.folder / "logs" / f"{who}.ndjson"
+        command = list(argv or ("run",))
+        order = {"env": environment(own), "argv": command, "log": str(log), "point": point, "after": after}
+        return self.forge.start(order), log
+
+    def die(self, *argv: str, point: str | None = None, after: int | None = None) -> None:
+        """One that dies at the point; that it did, and there, is asserted."""
+        wanted = point or self.point
+        pid, log = self.start(wanted, *argv, after=after or self.dice.randint(1, 3))
+        status = self.forge.wait(pid)
+        text = log.read_text(encoding="utf-8")
+        assert status == -9, f"{wanted}: left with {status} instead of dying\n{text[-1500:]}"
+        assert f"{MARK}{wanted}" in text, f"{wanted}: died elsewhere\n{text[-1500:]}"
+        if point is None:
+            self.deaths += 1
+
+    def finish(self, over: Callable[[], bool] | None = None) -> None:
+        """Another one takes it from there, to the end."""
+        pid, log = self.start(None)
+        done = over or (lambda: self.value(OPEN) == 0)
+        try:
+            eventually(done, within=PATIENCE_SECONDS, every=0.1, what=f"{self.point}: everything settled")
+        except AssertionError as late:
+            raise AssertionError(f"{late}\n{log.read_text(encoding='utf-8')[-3000:]}") from None
+        subprocess.run(["kill", "-TERM", str(pid)], check=True)
+        assert self.forge.wait(pid) == 0, log.read_text(encoding="utf-8")[-1500:]
+
+    # Judging
+
+    @staticmethod
+    def taken_back(found: Evidence) -> int:
+        """Rows that a dead worker had in hand, and that came back when its lease was over."""
+        return sum(step["old_status"] == "processing" and step["app"] == "outbox-chores" for step in found.steps)
+
+    def evidence(self) -> Evidence:
+        self.ledger.close()
+        pid, _ = self.start(None, "audit", "verify")
+        chain = self.forge.wait(pid)
+        collect(self.folder, self.dicts, self.elastic, self.index, self.ledger.entries)
+        about = {
+            "lease_seconds": 3.0,
+            "max_attempts": int(SETTINGS["OUTBOX_MAX_ATTEMPTS"]),
+            "final_verify": {"code": 0},
+            "audit_verify": {"code": chain},
+            "healed": 0.0,
+            "looks": 0,
+            "problems": [],
+            "password_seen": 0,
+        }
+        (self.folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
+        return Evidence(self.folder)

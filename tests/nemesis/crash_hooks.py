@@ -1,0 +1,264 @@
+"""Owns the fourteen points at which the tests' worker kills itself with -9, by patching rooms: the product has no hook."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from outbox.daemon.worker import Worker
+from outbox.policy.document import Addressing
+from outbox.sink import node
+from outbox.sink.client import Elastic
+from outbox.sink.elastic import ElasticSink
+from outbox.store.events import PostgresEvents
+from outbox.store.replay_steps import ReplaySteps
+from outbox.store.webhooks import PostgresWebhooks
+from outbox.store.workers import Reclaims
+
+# In the order of the reliability page.
+POINTS = (
+    "claim sent",
+    "claim committed",
+    "decode",
+    "before send",
+    "mid body",
+    "after apply before reply",
+    "after reply before ack",
+    "ack sent before commit reply",
+    "after ack",
+    "in heartbeat",
+    "in reclaim",
+    "in replay",
+    "in webhook send",
+    "in drain",
+)
+MARK = "crashed at: "
+WAIT_R = 1  # psycopg: everything is sent, the answer is waited for
+
+
+class Trap:
+    """Snaps at the `after`-th time that it is stepped on."""
+
+    def __init__(self, point: str, after: int) -> None:
+        self._point = point
+        self._left = after
+        self._lock = threading.Lock()
+
+    def step(self) -> bool:
+        with self._lock:
+            self._left -= 1
+            return self._left == 0
+
+    def snap(self) -> None:
+        os.write(2, f"{MARK}{self._point}\n".encode())
+        os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)  # whichever thread is here gets no further
+
+
+def before(owner: Any, name: str, trap: Trap) -> None:
+    original = getattr(owner, name)
+
+    def patched(*args: Any, **named: Any) -> Any:
+        if trap.step():
+            trap.snap()
+        return original(*args, **named)
+
+    setattr(owner, name, patched)
+
+
+def after(owner: Any, name: str, trap: Trap, counts: Callable[[Any], bool] = lambda _: True) -> None:
+    original = getattr(owner, name)
+
+    def patched(*args: Any, **named: Any) -> Any:
+        result = original(*args, **named)
+        if counts(result) and trap.step():
+            trap.snap()
+        return result
+
+    setattr(owner, name, patched)
+
+
+@contextmanager
+def answer_never_read(connection: Any, trap: Trap) -> Iterator[None]:
+    """The statement goes out whole; where its answer would be waited for, the process ends."""
+    usual = connection.wait
+
+    def wait(generator: Any, *args: Any, **named: Any) -> Any:
+        wanted = next(generator)
+        while int(wanted) != WAIT_R:
+            select.select([connection.fileno()], [connection.fileno()], [], 1)
+            wanted = generator.send(3)
+        trap.snap()
+
+    connection.wait = wait
+    try:
+        yield
+    finally:
+        connection.wait = usual
+
+
+def unanswered(owner: Any, name: str, trap: Trap, counts: Callable[[Any], bool] = lambda _: True) -> None:
+    """For methods whose first argument is the connection; `counts` looks at the second."""
+    original = getattr(owner, name)
+
+    def patched(self: Any, connection: Any, *args: Any, **named: Any) -> Any:
+        if not counts(args[0]) or not trap.step():
+            return original(self, connection, *args, **named)
+        with answer_never_read(connection, trap):
+            return original(self, connection, *args, **named)
+
+    setattr(owner, name, patched)
+
+
+def slow_writes(seconds: float) -> None:
+    """A batch that stays in flight for a while, so that what happens meanwhile can be met."""
+    original = ElasticSink.write
+
+    def patched(*args: Any, **named: Any) -> Any:
+        time.sleep(seconds)
+        return original(*args, **named)
+
+    ElasticSink.write = patched  # type: ignore[method-assign]
+
+
+# One function a point
+
+
+def claim_sent(trap: Trap) -> None:
+    unanswered(PostgresEvents, "_claim", trap, counts=lambda order: not order.suspects)
+
+
+def claim_committed(trap: Trap) -> None:
+    after(PostgresEvents, "claim", trap, counts=lambda claimed: bool(claimed.events))
+
+
+def decode(trap: Trap) -> None:
+    before(Addressing, "refusal", trap)
+
+
+def before_send(trap: Trap) -> None:
+    original = Elastic.call
+
+    def call(self: Any, method: str, target: str, *args: Any, **named: Any) -> Any:
+        if "/_bulk" in target and trap.step():
+            trap.snap()
+        return original(self, method, target, *args, **named)
+
+    Elastic.call = call  # type: ignore[method-assign]
+
+
+def mid_body(trap: Trap) -> None:
+    usual = node._Socket.sendall
+
+    def sendall(self: Any, data: Any, *args: Any) -> None:
+        text = bytes(data)
+        if b'"version_type"' in text and trap.step():
+            usual(self, text[: len(text) // 2])
+            trap.snap()
+        usual(self, data, *args)
+
+    node._Socket.sendall = sendall  # type: ignore[method-assign]
+
+
+def after_apply(trap: Trap) -> None:
+    """The answer lies in the socket, so Elasticsearch has done it; nobody reads it any more."""
+    sending, receiving = node._Socket.sendall, node._Socket.recv_into
+    armed = threading.local()
+
+    def sendall(self: Any, data: Any, *args: Any) -> None:
+        sending(self, data, *args)
+        if b'"version_type"' in bytes(data):
+            armed.now = trap.step()
+
+    def recv_into(self: Any, *args: Any, **named: Any) -> int:
+        if getattr(armed, "now", False):
+            select.select([self], [], [], 10)
+            trap.snap()
+        return receiving(self, *args, **named)
+
+    node._Socket.sendall, node._Socket.recv_into = sendall, recv_into  # type: ignore[method-assign]
+
+
+def after_reply(trap: Trap) -> None:
+    before(PostgresEvents, "settle", trap)
+
+
+def ack_sent(trap: Trap) -> None:
+    unanswered(PostgresEvents, "_settle", trap)
+
+
+def after_ack(trap: Trap) -> None:
+    after(PostgresEvents, "settle", trap)
+
+
+def in_heartbeat(trap: Trap) -> None:
+    slow_writes(1.5)
+    after(PostgresEvents, "renew", trap)
+
+
+def in_reclaim(trap: Trap) -> None:
+    """The rows are moved, the transaction is not committed."""
+    after(Reclaims, "_take_back", trap, counts=lambda moved: moved[0] > 0)
+
+
+def in_replay(trap: Trap) -> None:
+    after(ReplaySteps, "_move", trap, counts=bool)
+
+
+def in_webhook_send(trap: Trap) -> None:
+    """The receiver has answered; that it did is not written down."""
+    before(PostgresWebhooks, "delivered", trap)
+
+
+def in_drain(trap: Trap) -> None:
+    slow_writes(1.0)
+    claim, give_back = PostgresEvents.claim, Worker._drain
+
+    def claimed(self: Any, order: Any) -> Any:
+        result = claim(self, order)
+        if result.events and trap.step():
+            os.kill(os.getpid(), signal.SIGTERM)
+        return result
+
+    def drain(self: Any, lanes: Any) -> Any:
+        for lane in self.lanes:
+            lane.wake.set()
+        lanes[0].join(0.2)
+        trap.snap()
+        return give_back(self, lanes)
+
+    PostgresEvents.claim, Worker._drain = claimed, drain  # type: ignore[method-assign]
+
+
+HOOKS: dict[str, Callable[[Trap], None]] = dict(
+    zip(
+        POINTS,
+        (
+            claim_sent,
+            claim_committed,
+            decode,
+            before_send,
+            mid_body,
+            after_apply,
+            after_reply,
+            ack_sent,
+            after_ack,
+            in_heartbeat,
+            in_reclaim,
+            in_replay,
+            in_webhook_send,
+            in_drain,
+        ),
+        strict=True,
+    )
+)
+
+
+def arm(point: str, after_times: int) -> None:
+    HOOKS[point](Trap(point, after_times))
