@@ -29,7 +29,7 @@ def prune(
     ],
     older_than_days: Annotated[
         float | None,
-        typer.Option("--older-than-days", help="0 is all that are finished. [default: OUTBOX_RETENTION_DAYS]", min=0),
+        typer.Option("--older-than-days", help="0 is all that are finished; OUTBOX_RETENTION_DAYS if not said.", min=0),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many are old enough.")] = False,
     yes: Yes = False,

@@ -29,12 +29,12 @@ def replay(
     by: Annotated[str | None, typer.Option("--by", help="Who you are; written down. Required to replay.")] = None,
     reason: Annotated[str | None, typer.Option("--reason", help="Why; written down. Required to replay.")] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", help="Most events. [default: 100, or the number of ids]")
+        int | None, typer.Option("--limit", "-n", help="Most events; 100 if not said, or the number of ids.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every event that matches; asks first.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be replayed.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end: exit 0, 3 (partly, timeout) or 1.")] = False,
-    rate: Annotated[float | None, typer.Option("--rate", help="Events a second. [default: 1000]")] = None,
+    rate: Annotated[float | None, typer.Option("--rate", help="Events a second; 1,000 if not said.")] = None,
     webhook: Annotated[
         str | None, typer.Option("--webhook", help="Also tell this address; its host must be allowed.", metavar="URL")
     ] = None,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import typer.main
+from rich.text import Text
 
 from outbox.cli.menu import app
 from tests.fixtures.processes import ROOT, clean_environment
@@ -55,6 +56,14 @@ def test_what_prints_data_can_print_json(name: str) -> None:
 def test_every_option_has_its_help(name: str) -> None:
     for parameter in ALL[name].params:
         assert getattr(parameter, "help", None), f"{name} {parameter.opts}"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_help_is_taken_for_colour(name: str) -> None:
+    """rich swallows `[default: 100]`: it reads it as a style."""
+    texts = [ALL[name].help or "", *(getattr(parameter, "help", None) or "" for parameter in ALL[name].params)]
+    for text in texts:
+        assert Text.from_markup(text).plain == text
 
 
 def test_help_comes_without_loading_drivers_or_settings() -> None:
