@@ -83,11 +83,15 @@ def test_kill_9_at_each_step_ends_right(shop: Shop, mapping: str) -> None:
         for number, step in enumerate(STEPS * TIMES, 2):
             rebuild = shop.start_rebuild("--mapping", mapping, "--yes", "--rate", "3000")
             kill_at(shop, rebuild, step)
-            resumed = shop.outbox("rebuild", "--resume", "--yes", "--rate", "0")
+            resumed = shop.outbox("rebuild", "--resume", "--yes", "--rate", "0", within=600)
             assert resumed.code == 0, (step, resumed)
             assert shop.behind() == [f"{shop.alias}-v{number}"]
-            finished = shop.outbox("rebuild", "--finish", "--yes")
+            finished = shop.outbox("rebuild", "--finish", "--yes", within=600)
             assert finished.code == 0, finished
+    print(
+        f"{len(STEPS) * TIMES} kills at {', '.join(STEPS)}; {changes.made:,} changes; {reader.looks:,} searches,"
+        f" {len(reader.errors)} errors, never fewer than {reader.least:,} of {SIZE:,} documents"
+    )
     assert reader.errors == []
     assert reader.least >= SIZE
     shop.caught_up()

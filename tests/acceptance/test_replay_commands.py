@@ -12,6 +12,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from tests.fixtures.commands import Called, Outbox
+from tests.fixtures.console import Served
 from tests.fixtures.failures import audit_counts, events, statuses
 from tests.fixtures.processes import RunningProcess, StartProcess
 from tests.fixtures.waiting import eventually
@@ -99,38 +100,42 @@ def test_a_batch_whose_rows_never_end_times_out_and_wait_exits_3(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("n", [2_000, pytest.param(20_000, marks=pytest.mark.long)])
 def test_a_killed_command_is_taken_over_by_a_daemon_and_every_row_moves_once(
     connection: psycopg.Connection, servers: dict[str, str], outbox: Outbox, start_process: StartProcess,
-    start_daemon: StartProcess,
+    start_daemon: StartProcess, console: Served, n: int,
 ) -> None:  # fmt: skip
-    events(connection, 2_000)
+    events(connection, n)
     command = start_process([*REPLAY, *WHO, "--all", "--yes", "--rate", "500"], **servers)
 
     def moved() -> int:
         row = connection.execute("select coalesce(max(replayed), 0) from search_outbox_replays").fetchone()
         return int(row[0]) if row else 0
 
-    command.wait_until(lambda: moved() >= 1_000, "half of the rows")
+    command.wait_until(lambda: moved() >= n // 2, "half of the rows", within=180)
     command.kill()
     at_kill = moved()
-    assert at_kill < 2_000
+    assert n // 2 <= at_kill < n
     daemon = start_daemon()
     (batch,) = batches(outbox)
-    daemon.wait_for_fact("replay.settled", within=90, batch=batch["id"])
+    daemon.wait_for_fact("replay.settled", within=300, batch=batch["id"])
     shown = outbox("replays", "show", batch["id"], "--json").json
     counts = {name: shown[name] for name in ("status", "total", "replayed", "skipped", "done", "failed_again")}
     assert counts == {
-        "status": "settled", "total": 2_000, "replayed": 2_000, "skipped": 0, "done": 2_000, "failed_again": 0
+        "status": "settled", "total": n, "replayed": n, "skipped": 0, "done": n, "failed_again": 0
     }  # fmt: skip
-    assert statuses(connection) == {"done": 2_000}
+    assert statuses(connection) == {"done": n}
     assert connection.execute("select distinct replay_count from search_outbox_events").fetchall() == [(1,)]
-    assert audit_counts(connection) == {"REPLAY_BATCH_ITEM": 2_000, "REPLAY_BATCH_SUMMARY": 1}
+    assert audit_counts(connection) == {"REPLAY_BATCH_ITEM": n, "REPLAY_BATCH_SUMMARY": 1}
     (detail,) = connection.execute(
         "select detail from search_outbox_audit where action = 'REPLAY_BATCH_SUMMARY'"
     ).fetchone() or (None,)
     assert {name: detail[name] for name in ("total", "replayed", "done")} == {
-        "total": 2_000, "replayed": 2_000, "done": 2_000
+        "total": n, "replayed": n, "done": n
     }  # fmt: skip
+    page = console.client.get(f"/api/v1/replays/{batch['id']}").json()
+    assert {name: page[name] for name in counts} == counts, "the console agrees"
+    print(f"killed after {at_kill:,} of {n:,} rows; a daemon moved the rest; summary {json.dumps(detail)}")
     assert daemon.terminate() == 0
 
 
