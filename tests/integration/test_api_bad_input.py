@@ -182,7 +182,7 @@ def test_a_strange_idempotency_key_is_refused(shared: tuple[Served, psycopg.Conn
     problem(answer, 422)
 
 
-HOSTILE = "<script>alert(1)</script> \"'><img src=x onerror=alert(1)> =cmd() {{7*7}}"
+HOSTILE = "<script>alert(1)</script> \"'><img src=x onerror=alert(1)> =cmd() {{7919*7907}}"
 
 
 def test_hostile_text_is_shown_as_text_on_every_page(console: Served, connection: psycopg.Connection) -> None:
@@ -199,7 +199,7 @@ def test_hostile_text_is_shown_as_text_on_every_page(console: Served, connection
         assert answer.status_code == 200, page
         assert "<script>alert" not in answer.text, page
         assert "<img src=x" not in answer.text, page
-        assert "49" not in answer.text or "{{7*7}}" in answer.text, page
+        assert "62615533" not in answer.text, page
     asked = client.get("/ops/queue/events", params={"entity_type": HOSTILE})
     assert "&lt;script&gt;" in asked.text
     refused = client.get("/ops/queue/events", params={"fingerprint": HOSTILE})
