@@ -14,6 +14,7 @@ from types import FrameType
 from labs.worker import ROOT
 from outbox.errors import OutboxError
 from tests.nemesis import report
+from tests.nemesis.archive import pack
 from tests.nemesis.evidence import Evidence
 from tests.nemesis.run import Run
 from tests.nemesis.verdict import judge
@@ -41,6 +42,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=50.0, help="events a second (default 50)")
     parser.add_argument("--out", type=Path, help="folder for the raw history (default: a new one in build/nemesis)")
     parser.add_argument("--judge", type=Path, metavar="FOLDER", help="only judge a stored history")
+    parser.add_argument("--archive", type=Path, metavar="FILE", help="also pack the history, small, as a .tar.xz")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
     parser.add_argument("--markdown", action="store_true", help="print the tables of docs/reliability.md")
     asked = parser.parse_args(argv)
@@ -72,6 +74,8 @@ def main(argv: Sequence[str]) -> int:
     verdict = judge(found)
     (folder / "verdict.json").write_text(json.dumps(verdict.as_json(), indent=1), encoding="utf-8")
     _say(f"the raw history is in {_shown(folder)}")
+    if asked.archive:
+        _say(f"packed into {_shown(asked.archive)}: {pack(found, asked.archive) // 1000} KB")
     if asked.json:
         print(json.dumps({"about": found.about, **verdict.as_json()}, indent=1))
     else:

@@ -1,4 +1,4 @@
-"""Owns the fourteen points at which the tests' worker kills itself with -9, by patching rooms: the product has no hook."""
+"""Owns the fourteen points at which the tests' worker kills itself with -9, by patching: the product has no hook."""
 
 from __future__ import annotations
 

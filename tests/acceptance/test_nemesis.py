@@ -1,0 +1,30 @@
+"""Two minutes of everything at once: kill -9, SIGSTOP, restarts, cuts, floods, wrong clocks; then I1 to I17."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.processes import ROOT, clean_environment
+
+MINUTES = os.environ.get("OUTBOX_TEST_NEMESIS_MINUTES", "2")
+SEED = os.environ.get("OUTBOX_TEST_SEED", "1")
+
+
+@pytest.mark.slow
+def test_two_minutes_of_every_fault_lose_nothing_and_every_fault_bites(tmp_path: Path) -> None:
+    command = ["scripts/nemesis", "--minutes", MINUTES, "--seed", SEED, "--json", "--out", str(tmp_path / "history")]
+    done = subprocess.run(
+        command, check=False, cwd=ROOT, env=clean_environment({}), text=True, capture_output=True, timeout=600
+    )
+    assert done.stdout, done.stderr[-3000:]
+    verdict = json.loads(done.stdout)
+    broken = [(finding["name"], finding["observed"]) for finding in verdict["findings"] if not finding["ok"]]
+    assert broken == [], done.stderr[-3000:]
+    assert verdict["word"] == "PASS", f"{verdict['why']}\n{done.stderr[-3000:]}"
+    assert done.returncode == 0
+    counts = verdict["counts"]
+    assert counts["lost"] == counts["stale"] == counts["resurrected"] == counts["double_leases"] == 0
+    assert counts["acknowledged"] > 1_000

@@ -1,0 +1,222 @@
+"""The judge of the nemesis finds what it is there to find: each invariant is broken once, by hand, in a history."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.nemesis.evidence import Evidence
+from tests.nemesis.schedule import FAULTS, PEOPLE
+from tests.nemesis.verdict import judge
+
+GOOD, DELETED = "019a0000-0000-7000-8000-000000000001", "019a0000-0000-7000-8000-000000000002"
+Files = dict[str, list[dict[str, Any]]]
+
+
+def step(event: str, old: str, new: str | None, **more: Any) -> dict[str, Any]:
+    return {
+        "at": 10.0,
+        "event_id": event,
+        "who": "w1.1",
+        "app": "outbox-lanes",
+        "old_status": old,
+        "new_status": new,
+        "old_token": "t1",
+        "new_token": "t1",
+        "lease_left": 2.0,
+        "old_attempts": 1,
+        "attempts": 1,
+        "abandoned": 0,
+        "replays": 0,
+        "reason": None,
+        "dead_reason": None,
+        **more,
+    }
+
+
+def history() -> tuple[dict[str, Any], Files]:
+    """Two events, an upsert and a delete, both done; every fault has bitten."""
+    about = {
+        "minutes": 2,
+        "refused_attempts": 0,
+        "looks": 1,
+        "wire_targets": {"nemesis": 2},
+        "wire_again": 0,
+        "wire_sent": 2,
+        "wire_strangers": [],
+        "exit_codes": {"w1.1": 0},
+        "crashed_commands": [],
+        "problems": [],
+        "healed": 50.0,
+        "lease_seconds": 3.0,
+        "max_attempts": 50,
+        "drain_seconds": 1.0,
+        "coda_counted": 5.0,
+        "coda_steps": 5,
+        "final_verify": {"code": 0},
+        "audit_verify": {"code": 0},
+        "password_seen": 0,
+        "neighbour_before": "same",
+        "neighbour_after": "same",
+    }
+    entries = [(GOOD, "e1", "upsert", 5, "d5"), (DELETED, "e2", "delete", 6, "")]
+    ledger = [
+        {"id": i, "entity_type": "page", "entity_id": e, "op": o, "version": v, "digest": d, "at": 1.0}
+        for i, e, o, v, d in entries
+    ]
+    steps = [
+        one
+        for i, *_ in entries
+        for one in (step(i, "pending", "processing", old_token=None), step(i, "processing", "done"))
+    ]
+    files: Files = {
+        "ledger": ledger,
+        "steps": steps,
+        "events": [{"id": i, "status": "done"} for i, *_ in entries],
+        "documents": [
+            {"_id": "page:e1", "found": True, "version": 5, "digest": "d5"},
+            {"_id": "page:e2", "found": False, "version": None, "digest": ""},
+        ],
+        "seen": [{"at": 11.0, "before": 9.0, "life": 0, "index": "i", "changed": {"page:e1": 5, "page:e2": 0}}],
+        "timeline": [{"at": 60.0, "calm": True, "stuck": 0, "connections": 9, "workers": {"w1.1": [80, 20]}}],
+        "acts": [{"kind": kind, "bit": True, "told": "bit"} for kind in (*FAULTS, *PEOPLE)],
+        "audit": [],
+        "leases": [],
+    }
+    return about, files
+
+
+def judged(folder: Path, about: dict[str, Any], files: Files) -> Any:
+    (folder / "logs").mkdir()
+    (folder / "logs" / "w1.1.ndjson").write_text('{"event":"worker.started"}\n')
+    (folder / "about.json").write_text(json.dumps(about))
+    for name, rows in files.items():
+        (folder / f"{name}.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return judge(Evidence(folder))
+
+
+def test_a_good_history_passes(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, *history())
+    assert (verdict.word, verdict.why) == ("PASS", "every invariant held and every fault bit")
+    assert verdict.code == 0
+
+
+def lose(about: dict[str, Any], files: Files) -> None:
+    files["events"].pop(0)
+    files["steps"] = [one for one in files["steps"] if one["event_id"] != GOOD]
+
+
+def make_up(about: dict[str, Any], files: Files) -> None:
+    files["documents"].append({"_id": "page:e9", "phantom": True})
+
+
+def be_stale(about: dict[str, Any], files: Files) -> None:
+    files["documents"][0]["version"] = 4
+
+
+def bring_back(about: dict[str, Any], files: Files) -> None:
+    files["documents"][1] |= {"found": True, "version": 3}
+
+
+def show_a_ghost(about: dict[str, Any], files: Files) -> None:
+    files["seen"][0]["changed"]["page:e2"] = 3
+    files["seen"].append({"at": 13.0, "before": 12.5, "life": 0, "index": "i", "changed": {"page:e2": 0}})
+
+
+def fall(about: dict[str, Any], files: Files) -> None:
+    files["seen"].append({"at": 12.0, "before": 9.0, "life": 0, "index": "i", "changed": {"page:e1": 4}})
+
+
+def lease_twice(about: dict[str, Any], files: Files) -> None:
+    files["steps"].insert(1, step(GOOD, "processing", "processing", new_token="t2"))
+
+
+def settle_as_another(about: dict[str, Any], files: Files) -> None:
+    files["steps"][1]["who"] = "w2.1"
+
+
+def reclaim_early(about: dict[str, Any], files: Files) -> None:
+    files["steps"].insert(1, step(GOOD, "processing", "pending", app="outbox-chores", lease_left=0.4))
+
+
+def step_aside(about: dict[str, Any], files: Files) -> None:
+    files["steps"].append(step(GOOD, "done", "pending"))
+
+
+def prune_what_failed(about: dict[str, Any], files: Files) -> None:
+    files["steps"].append(step(GOOD, "failed", None))
+
+
+def try_for_ever(about: dict[str, Any], files: Files) -> None:
+    files["steps"].append(step(GOOD, "processing", "pending", attempts=50))
+
+
+def fail_by_outage(about: dict[str, Any], files: Files) -> None:
+    files["steps"].append(step(GOOD, "processing", "failed", dead_reason="max_attempts_exceeded"))
+
+
+def be_stuck(about: dict[str, Any], files: Files) -> None:
+    files["timeline"][0]["stuck"] = 1
+
+
+def replay_unseen(about: dict[str, Any], files: Files) -> None:
+    files["steps"].append(step(GOOD, "failed", "pending", attempts=0, replays=1))
+
+
+def count_wrongly(about: dict[str, Any], files: Files) -> None:
+    about["coda_counted"] = 6.0
+
+
+def tell_the_password(about: dict[str, Any], files: Files) -> None:
+    about["password_seen"] = 1
+
+
+def grow(about: dict[str, Any], files: Files) -> None:
+    files["timeline"][0]["workers"]["w1.1"] = [4_000, 20]
+
+
+def touch_the_neighbour(about: dict[str, Any], files: Files) -> None:
+    about["neighbour_after"] = "other"
+
+
+BREAKS: list[tuple[str, Callable[[dict[str, Any], Files], None]]] = [
+    ("I1 ", lose),
+    ("I2 ", make_up),
+    ("I3 ", be_stale),
+    ("I4 ", bring_back),
+    ("I4 ", show_a_ghost),
+    ("I5 ", fall),
+    ("I6 ", lease_twice),
+    ("I7 ", settle_as_another),
+    ("I7 ", reclaim_early),
+    ("I8 ", step_aside),
+    ("I8 ", prune_what_failed),
+    ("I9 ", try_for_ever),
+    ("I10 ", fail_by_outage),
+    ("I11 ", be_stuck),
+    ("I12 ", replay_unseen),
+    ("I13 ", count_wrongly),
+    ("I14 ", tell_the_password),
+    ("I15 ", grow),
+    ("I17 ", touch_the_neighbour),
+]
+
+
+@pytest.mark.parametrize(("invariant", "do"), BREAKS, ids=lambda value: getattr(value, "__name__", value))
+def test_a_broken_invariant_is_found(
+    invariant: str, do: Callable[[dict[str, Any], Files], None], tmp_path: Path
+) -> None:
+    about, files = history()
+    do(about, files)
+    verdict = judged(tmp_path, about, files)
+    assert verdict.code == 1
+    assert any(finding.name.startswith(invariant) for finding in verdict.findings if not finding.ok), verdict.why
+
+
+def test_a_fault_that_never_bit_makes_it_inconclusive(tmp_path: Path) -> None:
+    about, files = history()
+    files["acts"][0]["bit"] = False
+    verdict = judged(tmp_path, about, files)
+    assert (verdict.word, verdict.code) == ("INCONCLUSIVE", 3)

@@ -1,0 +1,43 @@
+"""The nemesis's plan follows from its seed alone, and a short run has everything in it."""
+
+from itertools import islice
+
+from tests.nemesis.schedule import DECKS, FAULTS, acts
+from tests.nemesis.verdict import least_bites
+from tests.nemesis.wire import Wire
+
+
+def test_the_same_seed_gives_the_same_plan_and_another_seed_another() -> None:
+    for lane in DECKS:
+        assert list(islice(acts(lane, 1), 200)) == list(islice(acts(lane, 1), 200))
+    assert list(islice(acts("workers", 1), 50)) != list(islice(acts("workers", 2), 50))
+
+
+def test_one_deck_has_every_act_of_its_lane() -> None:
+    for lane, deck in DECKS.items():
+        assert {act.kind for act in islice(acts(lane, 7), len(deck))} == set(deck)
+
+
+def test_the_faults_of_the_issue_are_all_there() -> None:
+    wanted = {"kill_9", "sigstop", "sigterm", "clock_shift", "pg_terminate", "pg_fast", "pg_immediate", "es_restart"}
+    assert wanted | {"es_cut", "es_stall", "es_lose_reply", "es_429", "db_cut", "db_stall"} == set(FAULTS)
+
+
+def test_half_an_hour_asks_for_ten_bites_of_each_fault_and_two_minutes_for_one() -> None:
+    assert least_bites(30) == 10
+    assert least_bites(2) == 1
+
+
+def line(id: str, version: int) -> bytes:
+    return b'{"index":{"_id":"%b","version":%d,"version_type":"external_gte"}}\n{"a":1}\n' % (id.encode(), version)
+
+
+def test_the_wire_counts_actions_also_where_a_read_cuts_them_in_two() -> None:
+    request = b"PUT /nemesis/_bulk?x HTTP/1.1\r\ncontent-length: 9\r\n\r\n" + line("page:e1", 5) + line("page:e2", 6)
+    for cut in range(1, len(request)):
+        wire = Wire()
+        for data in (request[:cut], request[cut:], request):
+            wire.tap(1, data)
+        assert wire.sent == {("page:e1", 5): 2, ("page:e2", 6): 2}
+        assert wire.again == 2
+        assert set(wire.targets) <= {"nemesis"}
