@@ -15,6 +15,8 @@ from labs.worker import ROOT
 if TYPE_CHECKING:
     from labs.runner import Run
 
+# What a run depends on: an unfinished page or test beside it does not make its record doubtful.
+RUN = ("outbox", "sql", "labs", "deploy/prometheus", "requirements", ":!*.md")
 LEFT_OUT = ("DATABASE_URL", "ELASTIC_URL", "ELASTIC_API_KEY", "ELASTIC_PASSWORD", "OUTBOX_WEBHOOK_SECRET")
 
 
@@ -66,10 +68,14 @@ def _environment(run: Run) -> dict[str, str]:
 
 
 def commit() -> str:
-    """Where this checkout stands, and whether files differ from it."""
+    """Where this checkout stands, and whether anything that a lab runs differs from it."""
     try:
-        command = ["git", "describe", "--always", "--dirty"]
-        done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
+        stands = _git("describe", "--always")
+        differs = _git("status", "--porcelain", "--untracked-files=no", "--", *RUN)
     except OSError:
         return "unknown"
-    return done.stdout.strip() or "unknown"
+    return f"{stands}-dirty" if stands and differs else stands or "unknown"
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], check=False, cwd=ROOT, capture_output=True, text=True).stdout.strip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as jsonlib
 import sys
 import tarfile
+import textwrap
 from pathlib import Path
 from typing import Annotated
 
@@ -59,8 +60,13 @@ def show(name: str, json: Json = False) -> None:
         print(jsonlib.dumps(_described(one), indent=1))
         return
     for key, value in _described(one).items():
-        told = "; ".join(value) if isinstance(value, list) else str(value)
-        print(f"{key:<16} {told}")
+        if value not in (None, "", []):
+            print(_paragraph(key.replace("_", " "), "; ".join(value) if isinstance(value, list) else str(value)))
+
+
+def _paragraph(name: str, text: str) -> str:
+    """A name and its text beside it, wrapped: stories are long, and terminals break words anywhere."""
+    return textwrap.fill(text, 100, initial_indent=f"{name:<16} ", subsequent_indent=" " * 17, break_long_words=False)
 
 
 def _described(one: Experiment) -> dict[str, object]:
@@ -121,11 +127,13 @@ def run(
 
 def _chosen(names: list[str], *, all_: bool, guide: bool, quick: bool) -> list[Experiment]:
     known = all_experiments()
+    if sum([bool(names), all_, guide, quick]) > 1:
+        raise UnknownLab("choose one: names, --all, --guide or --quick")
     if all_:
         return list(known.values())
     if guide:
         return [one for one in known.values() if one.guide]
-    wanted = [*names, *(QUICKEST if quick else ())]
+    wanted = list(QUICKEST) if quick else names
     if not wanted:
         raise UnknownLab("name experiments, or say --all, --guide or --quick; `python -m labs list` shows all")
     return [find(name) for name in wanted]
@@ -173,11 +181,14 @@ def export(
 
 
 @app.command()
-def index(runs: Runs = RUNS) -> None:
+def index(
+    runs: Runs = RUNS,
+    table: Annotated[bool, typer.Option("--table", help="Print each lab's newest run as Markdown instead.")] = False,
+) -> None:
     """Write the gallery over all runs."""
     if not runs.is_dir():
         raise LabError(f"there are no runs in {runs}")
-    print(gallery.write(runs))
+    print(gallery.table(runs) if table else gallery.write(runs))
 
 
 @app.command()

@@ -29,6 +29,9 @@ python -m labs.loadgen: commits business rows with their outbox events, and keep
 """
 
 
+MOST = 10_000_000
+
+
 class Unusable(ValueError):
     """A variable that cannot be used; the message names it."""
 
@@ -52,9 +55,17 @@ def _number(environ: Mapping[str, str], name: str, default: float) -> float:
         value = float(text)
     except ValueError:
         raise Unusable(f"{name} is {text!r}; use a number") from None
-    if not 1 <= value <= 10_000_000:
-        raise Unusable(f"{name} is {text}; use 1 or more")
+    if not 1 <= value <= MOST:
+        raise Unusable(f"{name} is {text}; use 1 to {MOST}")
     return value
+
+
+def seed_from(environ: Mapping[str, str]) -> int:
+    text = environ.get("LOADGEN_SEED", "1")
+    try:
+        return int(text)
+    except ValueError:
+        raise Unusable(f"LOADGEN_SEED is {text!r}; use a whole number") from None
 
 
 def database_url(environ: Mapping[str, str]) -> str:
@@ -74,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     environ = os.environ
     try:
-        load, url = load_from(environ), database_url(environ)
+        load, url, seed = load_from(environ), database_url(environ), seed_from(environ)
     except Unusable as wrong:
         say(f"loadgen: {wrong}")
         return 2
@@ -83,7 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     path = Path(environ.get("LOADGEN_LEDGER") or f"build/loadgen/ledger-{stamp}-{os.getpid()}.ndjson")
     try:
-        return _run(url, load, path, int(environ.get("LOADGEN_SEED", "1")))
+        return _run(url, load, path, seed)
     except psycopg.OperationalError as away:
         say(f"loadgen: PostgreSQL does not answer: {str(away).splitlines()[0]}")
         return 75

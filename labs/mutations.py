@@ -6,6 +6,7 @@ The checkout itself is never touched: the copy is what `--code` starts the daemo
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -17,8 +18,10 @@ from labs.session import Session, Wishes, say
 from labs.verdict import FAIL
 from labs.worker import ROOT
 from outbox.embedded import EmbeddedStack
+from outbox.errors import OutboxError
 
 RUNS = Path("build/labs/mutations")
+SIGNALLED = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,9 @@ def try_one(mutation: Mutation, database_url: str, elastic_url: str) -> str:
     with tempfile.TemporaryDirectory(prefix="outbox-mutation-") as folder:
         code = mutate(ROOT, Path(folder), mutation)
         session = Session(Wishes(RUNS, database_url=database_url, elastic_url=elastic_url, code=code))
-        session.run([find(mutation.lab)])
+        exit_code = session.run([find(mutation.lab)])
+    if exit_code > SIGNALLED:
+        sys.exit(exit_code)
     _, verdict = session.outcomes[-1]
     violated = "; ".join(f"{finding.name}: {finding.observed}" for finding in verdict.violated)
     told = violated or verdict.sentence
@@ -120,8 +125,15 @@ def main(names: list[str]) -> int:
     if strange := [name for name in names if name not in known]:
         say(f"no mutation is called {strange[0]!r}; there are {', '.join(known)}")
         return 2
-    with EmbeddedStack(temporary=True, report=say) as stack:
-        lines = [try_one(known[name], stack.database_url, stack.elastic_url) for name in names or known]
+    try:
+        with EmbeddedStack(temporary=True, report=say) as stack:
+            lines = [try_one(known[name], stack.database_url, stack.elastic_url) for name in names or known]
+    except OutboxError as error:
+        say(f"labs: {error.message}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        say("labs: ended by SIGINT; the servers are stopped")
+        return SIGNALLED + signal.SIGINT
     print("| mutation | what is broken | lab | verdict | what it says |\n|---|---|---|---|---|")
     print("\n".join(lines))
     return 0 if all(f"| {FAIL} |" in line for line in lines) else 1

@@ -145,11 +145,10 @@ class Record:
             return 0.0
         return values[-1] if whole else values[-1] - values[0]
 
-    def most(self, metric: str) -> float:
-        """The highest value that a gauge had on any page."""
-        return max(
-            (_metrics(line, label).get(metric, 0.0) for line in self.timeline for label in line["workers"]), default=0.0
-        )
+    def most(self, metric: str, phase: str | None = None) -> float:
+        """The highest value that a gauge had on any page, or on any of a phase."""
+        lines = self.timeline if phase is None else self.during(phase)
+        return max((_metrics(line, label).get(metric, 0.0) for line in lines for label in line["workers"]), default=0.0)
 
     def least(self, metric: str, phase: str) -> float | None:
         seen = [_metrics(line, label).get(metric) for line in self.during(phase) for label in line["workers"]]

@@ -70,7 +70,7 @@ def sentence(record: Record, experiment: Experiment) -> str:
     statuses = record.statuses
     told = f"{len(record.ledger)} events committed, {statuses['done']} done"
     if statuses["failed"]:
-        told += f", {statuses['failed']} failed as they should"
+        told += f", {statuses['failed']} failed as {'it' if statuses['failed'] == 1 else 'they'} should"
     oldest = max((line.get("oldest", 0.0) for line in record.timeline), default=0.0)
     told += f", 0 lost; the backlog peaked at {record.peak('pending', 'processing')} events and {oldest:.1f} s"
     if record.recovery_seconds is not None:

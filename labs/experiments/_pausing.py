@@ -43,9 +43,19 @@ def pause_is_said(cause: str) -> Check:
     return check
 
 
+def waited(record: Record) -> str:
+    """For the report's sentence: how soon it paused, how soon it went on."""
+    began = next(marker["t"] for marker in record.about["markers"] if marker["kind"] == "fault")
+    stopped = when(record.said("sink.paused")[0]["ts"]) - record.about["began_at"] - began
+    return f"It paused {max(stopped, 0):.1f} s after the fault and went on {_resumed(record):.1f} s after its end."
+
+
 def in_time(record: Record) -> Finding:
     """Probes are at most five seconds apart: so long may it take to notice the end."""
-    healed = when(record.notes["healed_at"])
-    resumed = [when(line["ts"]) for line in record.said("sink.resumed")]
-    last = max(resumed, default=0.0) - healed
+    last = _resumed(record)
     return Finding("It goes on by itself", "within 8 s of the end", f"{last:.1f} s", -60 < last <= 8, "logs/")
+
+
+def _resumed(record: Record) -> float:
+    resumed = [when(line["ts"]) for line in record.said("sink.resumed")]
+    return max(resumed, default=0.0) - when(record.notes["healed_at"])

@@ -31,6 +31,10 @@ def smallest_limit(record: Record) -> float:
     return record.least("outbox_batch_limit", "fault") or 50.0
 
 
+def limit_at_the_end(record: Record) -> float:
+    return record.most("outbox_batch_limit", "quiesce")
+
+
 def requests_a_second(record: Record) -> float:
     """How hard it knocked while it was told to go away."""
     began, ended = record.phase("fault") or (0.0, 1.0)
@@ -52,6 +56,7 @@ EXPERIMENT = Experiment(
         *EVERYWHERE,
         nothing_failed,
         at_most("outbox_batch_limit fell to", smallest_limit, 25, "timeline.ndjson"),
+        at_least("outbox_batch_limit grew back to", limit_at_the_end, 10, "timeline.ndjson"),
         at_most("refused requests a second", requests_a_second, 6, "timeline.ndjson"),
         counters_are_true,
         recovered_within(30),

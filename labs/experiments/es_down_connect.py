@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import LiteralString
 
 from labs.checks import at_least, noted
 from labs.experiment import Experiment, Finding, Guide
@@ -12,13 +13,15 @@ from labs.record import Record
 from labs.stage import Stage
 
 BASE, CAP = 0.5, 4.0
-WAITING = "status = 'pending' and next_retry_at > now() and error_reason in ('connect', 'timeout')"
+WAITING: LiteralString = "status = 'pending' and next_retry_at > now() and error_reason in ('connect', 'timeout')"
+DUE_TIMES = "select count(distinct next_retry_at) from search_outbox_events where " + WAITING
 
 
 def fault(stage: Stage) -> None:
     stage.elasticsearch_away()
     stage.wait_until(lambda: stage.table.count(WAITING) >= 20, "retries are scheduled")
     stage.note("waiting", stage.table.count(WAITING))
+    stage.note("due_times", stage.table.value(DUE_TIMES))
     stage.watch(10.0)
     stage.producer.pause()  # a server that starts takes its time; the backlog is large enough
 
@@ -72,6 +75,7 @@ EXPERIMENT = Experiment(
         nothing_failed,
         at_least("outbox_retry_scheduled_total", retries, 20, "timeline.ndjson"),
         attempts_bounded,
+        at_least("different due times of waiting rows", noted("due_times"), 10, "record.json (notes)"),
         counters_are_true,
         recovered_within(60),
     ),

@@ -42,7 +42,7 @@ EXPERIMENT = Experiment(
         counters_are_true,
         recovered_within(30),
     ),
-    finding=lambda record: f"{lost(record):.0f} answers were lost, {sent_again(record):.0f} events were sent again;",
+    finding=lambda record: f"{lost(record):.0f} answers were lost, {sent_again(record):.0f} events waited for a retry;",
     runbook="docs/runbooks/OutboxElasticsearchFailing.md",
     seconds=25,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from labs.experiment import Experiment
-from labs.experiments._pausing import in_time, no_attempt_spent, pause_is_said, paused, until_paused
+from labs.experiments._pausing import in_time, no_attempt_spent, pause_is_said, paused, until_paused, waited
 from labs.invariants import EVERYWHERE, counters_are_true, nothing_failed, recovered_within
 from labs.producing import Load
 from labs.stage import Stage
@@ -45,6 +45,7 @@ EXPERIMENT = Experiment(
         recovered_within(20),
     ),
     expected_alerts=("OutboxPaused",),
+    finding=waited,
     runbook="docs/runbooks/OutboxPaused.md",
     seconds=25,
 )

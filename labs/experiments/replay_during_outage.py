@@ -8,6 +8,7 @@ from collections import Counter
 
 from labs.checks import at_least, holds, nobody, noted
 from labs.experiment import Experiment, Finding
+from labs.experiments._pausing import no_attempt_spent, paused
 from labs.invariants import EVERYWHERE, nothing_failed, recovered_within
 from labs.producing import Load
 from labs.record import Record
@@ -31,6 +32,7 @@ def fault(stage: Stage) -> None:
     stage.producer.resume()
     stage.note("exit_codes", _replay_at_once(stage))
     stage.note("failed_after", stage.table.count(FAILED))
+    stage.wait_until(lambda: stage.total("outbox_paused{cause=connect}") > 0, "paused by the outage", 25)
     stage.watch(3.0)
 
 
@@ -78,8 +80,17 @@ EXPERIMENT = Experiment(
     settings={"OUTBOX_OUTAGE_POLICY": "pause"},
     fault=fault,
     restore=restore,
-    bit=at_least("rows that had failed", noted("failed"), COUNT, "record.json (notes)"),
-    invariants=(*EVERYWHERE, nothing_failed, replayed_once, audit_is_exact, recovered_within(30)),
+    bit=paused("connect"),
+    invariants=(
+        *EVERYWHERE,
+        at_least("rows that had failed", noted("failed"), COUNT, "record.json (notes)"),
+        nothing_failed,
+        replayed_once,
+        audit_is_exact,
+        no_attempt_spent,
+        recovered_within(30),
+    ),
+    expected_alerts=("OutboxPaused",),
     finding=lambda record: f"{COUNT} failed rows were replayed by two people at once, each row once;",
     runbook="docs/runbooks/OutboxReplayFailingAgain.md",
     seconds=30,

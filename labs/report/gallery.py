@@ -10,6 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from labs.experiment import all_experiments
 from labs.report.chart import sparkline
 from labs.report.page import render
 
@@ -40,6 +41,20 @@ def write(runs: Path) -> Path:
     page = runs / "index.html"
     page.write_text(render("gallery.html", labs=labs, words=words), encoding="utf-8")
     return page
+
+
+def table(runs: Path) -> str:
+    """The newest run of each lab in Markdown, in the order of `labs list`: what labs/RECORD.md keeps."""
+    newest = {lab.name: lab.runs[0].report for lab in histories(runs)}
+    lines = [_line(newest[name]) for name in all_experiments() if name in newest]
+    return "\n".join(["| lab | verdict | finding | seconds | commit | began |", "|---|---|---|---|---|---|", *lines])
+
+
+def _line(told: dict[str, Any]) -> str:
+    finding = str(told["finding"]).replace("|", "\\|").replace("\n", " ")
+    commit = told["environment"]["commit"]
+    began = str(told["began_at"])[:16]
+    return f"| `{told['experiment']}` | {told['verdict']} | {finding} | {told['seconds']:.0f} | {commit} | {began} |"
 
 
 def histories(runs: Path) -> list[History]:

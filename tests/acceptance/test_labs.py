@@ -141,6 +141,18 @@ def test_reports_open_in_a_real_browser(browser: Browser, quick_runs: Path, sche
         assert asked == [path.as_uri()], "a report asks for nothing but itself"
 
 
+def test_reports_fit_a_phone_and_a_sheet_of_paper(browser: Browser, quick_runs: Path) -> None:
+    for path in [quick_runs / "index.html", *sorted(quick_runs.glob("*/report.html"))]:
+        with open_page(browser, "http://nowhere.invalid", viewport={"width": 390, "height": 800}) as page:
+            page.goto(path.as_uri())
+            assert overflow(page) <= 0
+        with open_page(browser, "http://nowhere.invalid", viewport={"width": 720, "height": 1000}) as page:
+            page.goto(path.as_uri())
+            page.emulate_media(media="print", color_scheme="dark")
+            assert overflow(page) <= 0
+            assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
 def until(process: RunningProcess, phase: str) -> None:
     process.wait_until(lambda: any(line.startswith(f"  {phase}") for line in process.lines), f"phase {phase}", 120)
 

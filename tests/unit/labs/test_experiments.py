@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
-from labs.commands import QUICKEST
+from labs import about
+from labs.commands import QUICKEST, app
 from labs.errors import UnknownLab
 from labs.experiment import Experiment, all_experiments, find
 from outbox.config.settings import VARIABLES
@@ -83,3 +85,35 @@ def test_the_quickest_are_experiments() -> None:
 def test_nothing_in_the_product_knows_that_labs_exist() -> None:
     knows = [path for path in (ROOT / "outbox").rglob("*.py") if re.search(r"\b(import|from) labs\b", path.read_text())]
     assert knows == []
+
+
+@pytest.mark.parametrize("one", ALL.values(), ids=list(ALL))
+def test_every_finding_has_a_number_of_its_own(one: Experiment) -> None:
+    assert one.finding is not None
+
+
+@pytest.mark.parametrize("arguments", [["--all", "bad_op"], ["--guide", "--quick"], ["--all", "--guide"]], ids=str)
+def test_choices_that_contradict_each_other_run_nothing(arguments: list[str]) -> None:
+    told = CliRunner().invoke(app, ["run", *arguments])
+    assert isinstance(told.exception, UnknownLab)
+    assert "choose one" in str(told.exception)
+
+
+def test_what_is_shown_of_a_lab_fits_a_terminal_and_leaves_out_what_is_empty() -> None:
+    lines = CliRunner().invoke(app, ["show", "es_slow"]).output.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert not [line for line in lines if line.startswith(("guide", "expected alerts"))]
+
+
+def test_a_record_is_doubtful_only_when_what_runs_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def git(*arguments: str) -> str:
+        asked.append(arguments)
+        return {"describe": "abc1234", "status": " M outbox/daemon/lane.py"}[arguments[0]]
+
+    monkeypatch.setattr(about, "_git", git)
+    assert about.commit() == "abc1234-dirty"
+    assert {"outbox", "sql", "labs", ":!*.md"} <= set(asked[-1])
+    monkeypatch.setattr(about, "_git", lambda *a: "abc1234" if a[0] == "describe" else "")
+    assert about.commit() == "abc1234"

@@ -94,6 +94,25 @@ def test_the_gallery_shows_each_lab_once_with_its_history(tmp_path: Path) -> Non
     assert "1 experiments" in page
 
 
+def test_the_table_has_the_newest_run_of_each_lab_with_its_commit(tmp_path: Path) -> None:
+    for name in ("20260101T000000Z-bad_op-aaaa", "20260102T000000Z-bad_op-bbbb"):
+        (tmp_path / name).mkdir()
+        written(tmp_path / name)
+    head, rule, *lines = gallery.table(tmp_path).splitlines()
+    told = json.loads((tmp_path / "20260102T000000Z-bad_op-bbbb" / "report.json").read_text())
+    assert (head.count("|"), rule.count("|")) == (7, 7)
+    assert len(lines) == 1
+    assert lines[0].startswith(f"| `bad_op` | {told['verdict']} | {told['finding']}")
+    assert told["environment"]["commit"] in lines[0]
+
+
+def test_wide_tables_scroll_on_a_phone_instead_of_breaking_every_word(tmp_path: Path) -> None:
+    page = written(tmp_path, documents=[])
+    outside = re.sub(r'<div class="scroll">.*?</div>', "", page, flags=re.DOTALL)
+    assert '<table class="findings wide">' in page
+    assert "wide" not in re.sub(r"<style>.*?</style>", "", outside, flags=re.DOTALL)
+
+
 def test_report_json_says_all_that_a_program_needs(tmp_path: Path) -> None:
     written(tmp_path)
     told = json.loads((tmp_path / "report.json").read_text())

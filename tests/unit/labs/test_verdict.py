@@ -10,7 +10,7 @@ from labs.checks import at_least
 from labs.experiment import Experiment
 from labs.invariants import EVERYWHERE, converged, legal_steps, nothing_lost, one_holder
 from labs.record import Record
-from labs.verdict import FAIL, INCONCLUSIVE, PASS, judge
+from labs.verdict import FAIL, INCONCLUSIVE, PASS, judge, sentence
 from tests.unit.labs.made_record import made_record, row, step
 
 
@@ -32,6 +32,11 @@ def test_all_held_and_the_fault_bit_is_a_pass(tmp_path: Path) -> None:
     verdict = judge(made_record(tmp_path), experiment())
     assert verdict.word == PASS, verdict
     assert "2 events committed, 2 done, 0 lost" in verdict.sentence
+
+
+def test_one_row_that_failed_is_told_in_the_singular(tmp_path: Path) -> None:
+    record = made_record(tmp_path, rows=[row("e1"), row("e2", "failed")])
+    assert "1 failed as it should" in sentence(record, experiment())
 
 
 def test_one_violation_is_a_failure_that_names_it_first(tmp_path: Path) -> None:
