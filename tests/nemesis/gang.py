@@ -123,7 +123,8 @@ class Gang:
         for worker in self.workers():
             worker.ask_to_stop()
         for worker in self.workers():
-            self.exit_codes[worker.label] = worker.end(15)
+            # One signal: a second one would mean at once.
+            self.exit_codes[worker.label] = worker.wait(30)
 
     def close(self) -> None:
         for worker in self.workers():

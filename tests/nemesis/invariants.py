@@ -15,6 +15,8 @@ from tests.nemesis.lease_log import attempts_are_bounded, fenced, legal_steps, o
 
 Check = Callable[[Evidence], Finding]
 MOST_MEGABYTES, MOST_FILES, MOST_CONNECTIONS = 350, 120, 90
+# One on a machine of its own; a starved process sits between two statements for longer.
+MOST_IDLE_SECONDS = 3.0
 
 
 def nothing_lost(found: Evidence) -> Finding:
@@ -147,8 +149,13 @@ def resources_are_bounded(found: Evidence) -> Finding:
     connections = max(line.get("connections", 0) for line in found.timeline)
     idle = max((line.get("idle_in_transaction", 0.0) for line in found.timeline if line["calm"]), default=0.0)
     told = f"{memory} MB, {files} files, {connections} connections, idle in transaction {idle:.2f} s when calm"
-    ok = memory <= MOST_MEGABYTES and files <= MOST_FILES and connections <= MOST_CONNECTIONS and idle < 1
-    expected = f"at most {MOST_MEGABYTES} MB and {MOST_FILES} files a worker, {MOST_CONNECTIONS} connections, 1 s"
+    ok = (
+        memory <= MOST_MEGABYTES
+        and files <= MOST_FILES
+        and connections <= MOST_CONNECTIONS
+        and idle < MOST_IDLE_SECONDS
+    )
+    expected = f"at most {MOST_MEGABYTES} MB and {MOST_FILES} files a worker, {MOST_CONNECTIONS} connections, idle {MOST_IDLE_SECONDS:g} s"
     return holds("I15 resources", expected, told, ok, "timeline")
 
 

@@ -21,11 +21,11 @@ PEOPLE = ("replay", "prune", "verify", "rebuild")
 FAULTS = tuple(dict.fromkeys(kind for lane, deck in DECKS.items() if lane != "people" for kind in deck))
 # Seconds between two acts of a lane, at least and at most.
 GAPS = {
-    "workers": (1.5, 4.0),
-    "freezer": (2.0, 6.0),
-    "postgresql": (5.0, 12.0),
+    "workers": (2.5, 6.0),
+    "freezer": (3.0, 8.0),
+    "postgresql": (6.0, 13.0),
     "elasticsearch": (2.0, 5.0),
-    "people": (1.0, 4.0),
+    "people": (4.0, 10.0),
 }
 SHIFTS = (3600, -3600, 300, -300, 7, -7, 86_400, 0)
 
