@@ -1,0 +1,63 @@
+-- The audit: INSERT only. Its triggers give every row its id, time and hash under one lock a statement, so whoever
+-- writes here does it last in a transaction.
+
+-- name: write
+-- Adds rows in the order given, in the transaction of the act.
+insert into search_outbox_audit
+       (action, actor, source, role, reason, batch_id, event_id, entity_type, entity_id, trace_id, detail)
+select n.action, n.actor, n.source, n.role, n.reason, n.batch_id, n.event_id, n.entity_type, n.entity_id, n.trace_id,
+       n.detail::json
+  from unnest(%(actions)s::text[], %(actors)s::text[], %(sources)s::text[], %(roles)s::text[], %(reasons)s::text[],
+              %(batches)s::uuid[], %(events)s::uuid[], %(types)s::text[], %(entities)s::text[], %(traces)s::text[],
+              %(details)s::text[]) with ordinality
+       as n (action, actor, source, role, reason, batch_id, event_id, entity_type, entity_id, trace_id, detail, place)
+ order by n.place
+
+-- name: page
+-- Looks: one page, newest first, from below an id.
+select a.id, a.at, a.action, a.actor, a.role, a.source, a.reason, a.batch_id, a.event_id, a.entity_type, a.entity_id,
+       a.trace_id, a.detail, a.prev_hash, a.hash
+  from search_outbox_audit a
+ where a.id < %(before)s /* and filter */
+ order by a.id desc limit %(limit)s
+
+-- name: count
+-- Looks: how many match, up to a limit.
+select count(*) from (select from search_outbox_audit a where a.id <= %(max_id)s /* and filter */ limit %(most)s) found
+
+-- name: export
+-- Looks: all that match, oldest first, for a cursor on the server.
+select a.id, a.at, a.action, a.actor, a.role, a.source, a.reason, a.batch_id, a.event_id, a.entity_type, a.entity_id,
+       a.trace_id, a.detail, a.prev_hash, a.hash
+  from search_outbox_audit a
+ where a.id <= %(max_id)s /* and filter */
+ order by a.id
+
+-- name: head
+-- Looks: where the chain ends.
+select id, hash from search_outbox_audit_head
+
+-- name: chain
+-- Looks: the head, then every place of the chain in order, a pruned one before a row that claims the same id.
+select c.id, c.hash, c.prev_hash, c.text
+  from (select id, hash, null::bytea as prev_hash, null::text as text, 0 as rank from search_outbox_audit_head
+        union all
+        select id, hash, null, null, 1 from search_outbox_audit_pruned
+        union all
+        select a.id, a.hash, a.prev_hash, search_outbox_audit_text(a), 2 from search_outbox_audit a) c
+ order by c.rank > 0, c.id, c.rank
+
+-- name: prune_preview
+-- Looks: what a prune would remove.
+select count(*), min(a.at), max(a.at) from search_outbox_audit a
+ where a.at < %(before)s and a.id <= %(max_id)s /* and filter */
+
+-- name: prune_step
+-- Removes one step of rows; their hashes stay.
+select removed, acts, first, last
+  from search_outbox_audit_prune(%(before)s, %(after)s, %(max_id)s, %(limit)s, %(entity_type)s, %(entity_id)s,
+                                 %(trace_id)s, %(action)s, %(actor)s, %(batch_id)s, %(since)s)
+
+-- name: cutoff
+-- The database's clock decides what is old.
+select clock_timestamp() - make_interval(secs => %(seconds)s)

@@ -1,0 +1,131 @@
+-- What people look at: one event with all that is recorded about it.
+
+-- name: show
+-- Looks: one event. A payload over a megabyte is not shown, only its size.
+select id, seq, entity_type, entity_id::text as entity_id, op, event_version,
+       case when octet_length(payload::text) <= %(most_bytes)s then payload end as payload,
+       octet_length(payload::text) as payload_bytes,
+       routing, idempotency_key, status, attempts, max_attempts, replay_count, abandoned_count,
+       owner, lease_until, lease_token, processing_started_at, last_attempt_at, next_retry_at, processed_at, failed_at,
+       error_reason, error_code, error, error_fingerprint, dead_reason, error_detail,
+       last_replayed_at, last_replayed_by, last_replayed_reason, traceparent, tracestate, created_at, updated_at
+  from search_outbox_events where id = %(id)s
+
+-- name: attempts
+-- Looks: the failed attempts of one event whose cause was the event itself, the newest first.
+select attempt, replay, at, worker, reason, code, error, detail
+  from search_outbox_attempts where event_id = %(id)s
+ order by at desc limit %(most)s
+
+-- name: acts
+-- Looks: what people have done with one event, the newest first.
+select at, action, actor, source, reason, batch_id
+  from search_outbox_audit where event_id = %(id)s
+ order by at desc limit %(most)s
+
+-- name: related
+-- Looks: other events of the same entity: deletes and failed ones by their indexes, the newest open ones by a short scan.
+with open_rows as (
+    (select e.* from search_outbox_events e
+      where e.processed_at is null and e.failed_at is null and e.next_retry_at is null and e.abandoned_count = 0
+      order by e.seq desc limit %(scan)s)
+    union all
+    (select e.* from search_outbox_events e
+      where e.processed_at is null and e.failed_at is null and e.next_retry_at is not null and e.abandoned_count = 0
+      order by e.next_retry_at desc limit %(scan)s)
+    union all
+    (select e.* from search_outbox_events e
+      where e.processed_at is null and e.failed_at is null and e.abandoned_count > 0
+      order by e.abandoned_count, e.seq limit %(scan)s)
+), found as (
+    select o.* from open_rows o
+     where o.entity_type = %(entity_type)s and o.entity_id = %(entity_id)s::{entity_id_type}
+    union all
+    (select e.* from search_outbox_events e
+      where e.failed_at is not null
+        and e.entity_type = %(entity_type)s and e.entity_id = %(entity_id)s::{entity_id_type}
+      order by e.event_version desc limit %(most)s)
+    union all
+    (select e.* from search_outbox_events e
+      where e.op = 'delete' and e.processed_at is not null
+        and e.entity_type = %(entity_type)s and e.entity_id = %(entity_id)s::{entity_id_type}
+      order by e.event_version desc limit %(most)s)
+)
+select id, status, op, event_version, attempts, error_reason, created_at, failed_at, processed_at
+  from found where id <> %(id)s
+ order by event_version desc, created_at desc limit %(most)s
+
+-- name: related_by_index
+-- Looks: the same over the index that `outbox migrate --by-entity` adds, done events included.
+select id, status, op, event_version, attempts, error_reason, created_at, failed_at, processed_at
+  from search_outbox_events
+ where entity_type = %(entity_type)s and entity_id = %(entity_id)s::{entity_id_type} and id <> %(id)s
+ order by event_version desc, created_at desc limit %(most)s
+
+-- name: _listed
+-- The columns of a list; no payload.
+e.id, e.seq, e.entity_type, e.entity_id::text as entity_id, e.op, e.event_version, e.status, e.attempts, e.max_attempts,
+e.replay_count, e.abandoned_count, e.routing, e.idempotency_key, e.owner, e.lease_until, e.processing_started_at,
+e.last_attempt_at, e.next_retry_at, e.processed_at, e.failed_at, e.error_reason, e.error_code, e.error,
+e.error_fingerprint, e.dead_reason, e.last_replayed_at, e.last_replayed_by, e.last_replayed_reason, e.traceparent,
+e.created_at, e.updated_at
+
+-- name: list_open
+-- Looks: a page of open events, the newest first by seq. Retries and suspects are few, or sorted within the time limit.
+select * from (
+    (select
+-- include: _listed
+       from search_outbox_events e
+      where e.processed_at is null and e.failed_at is null and e.next_retry_at is null and e.abandoned_count = 0
+        and e.status = any (%(statuses)s::text[]) and e.seq < %(before_seq)s /* and filter */
+      order by e.seq desc limit %(limit)s)
+    union all
+    (select
+-- include: _listed
+       from search_outbox_events e
+      where e.processed_at is null and e.failed_at is null and e.next_retry_at is not null and e.abandoned_count = 0
+        and e.status = any (%(statuses)s::text[]) and e.seq < %(before_seq)s /* and filter */
+      order by e.seq desc limit %(limit)s)
+    union all
+    (select
+-- include: _listed
+       from search_outbox_events e
+      where e.processed_at is null and e.failed_at is null and e.abandoned_count > 0
+        and e.status = any (%(statuses)s::text[]) and e.seq < %(before_seq)s /* and filter */
+      order by e.seq desc limit %(limit)s)) page
+ order by seq desc limit %(limit)s
+
+-- name: list_failed
+-- Looks: a page of failed events, the newest failure first.
+select
+-- include: _listed
+  from search_outbox_events e
+ where e.failed_at is not null and (e.failed_at, e.id) < (%(before_at)s::timestamptz, %(before_id)s::uuid) /* and filter */
+ order by e.failed_at desc, e.id desc limit %(limit)s
+
+-- name: list_done
+-- Looks: a page of done events, the newest first.
+select
+-- include: _listed
+  from search_outbox_events e
+ where e.processed_at is not null and e.status = 'done'
+   and (e.processed_at, e.id) < (%(before_at)s::timestamptz, %(before_id)s::uuid) /* and filter */
+ order by e.processed_at desc, e.id desc limit %(limit)s
+
+-- name: list_discarded
+-- Looks: a page of discarded events, the newest first, by their own list.
+select
+-- include: _listed
+  from search_outbox_discards d
+  join search_outbox_events e on e.id = d.event_id
+ where (e.processed_at, e.id) < (%(before_at)s::timestamptz, %(before_id)s::uuid) /* and filter */
+ order by e.processed_at desc, e.id desc limit %(limit)s
+
+-- name: list_done_deletes
+-- Looks: the done deletes of an entity, by their index: what is searched of an entity's done events without its own.
+select
+-- include: _listed
+  from search_outbox_events e
+ where e.op = 'delete' and e.processed_at is not null and e.status = 'done'
+   and (e.processed_at, e.id) < (%(before_at)s::timestamptz, %(before_id)s::uuid) /* and filter */
+ order by e.processed_at desc, e.id desc limit %(limit)s

@@ -1,0 +1,19 @@
+-- Lookups in the view that the user defines (OUTBOX_DOCUMENTS). `{view}` is its quoted name, `{id_type}` its id's own type:
+-- `entity_id::text` over a uuid key was a Seq Scan, 116 ms instead of 4.
+
+-- name: shape
+-- The columns of the view, or nothing where it does not exist.
+select a.attname, format_type(a.atttypid, null)
+  from pg_attribute a
+ where a.attrelid = to_regclass(%(view)s) and a.attnum > 0 and not a.attisdropped
+
+-- name: look_up
+-- Body and version from one read. Materialised, so that a document is built once and only small ones travel at once.
+with wanted as (
+    select * from unnest(%(ids)s::uuid[], %(types)s::text[], %(entities)s::text[]) as w (id, entity_type, entity_id)
+), found as materialized (
+    select w.id, d.document::text as body, d.version::bigint as version
+      from wanted w
+      join {view} d on d.entity_type = w.entity_type and d.entity_id = w.entity_id::{id_type}
+)
+select id, case when %(whole)s or octet_length(body) < 65536 then body end, octet_length(body), version from found

@@ -1,0 +1,70 @@
+-- What `outbox doctor` looks at. Every look is bounded by rows or by the time limit of its transaction.
+
+-- name: server
+-- Looks: who serves us and how our session is limited.
+select current_setting('server_version_num')::int as version_num, current_setting('server_version') as version,
+       pg_is_in_recovery() as standby, current_user as role, current_database() as database,
+       clock_timestamp() as now,
+       (select setting::bigint from pg_settings where name = 'statement_timeout') as statement_timeout_ms,
+       (select setting::bigint from pg_settings where name = 'lock_timeout') as lock_timeout_ms,
+       (select setting::bigint from pg_settings where name = 'idle_in_transaction_session_timeout') as idle_timeout_ms
+
+-- name: lacking_privileges
+-- Looks: which of the rights that a projector needs this role does not have.
+select wanted.relation, wanted.privilege
+  from unnest(%(relations)s::text[], %(privileges)s::text[]) as wanted (relation, privilege)
+ where to_regclass(wanted.relation) is not null
+   and not has_table_privilege(to_regclass(wanted.relation), wanted.privilege)
+
+-- name: oldest_open
+-- Looks: the first row that a projector would take, or the retry that is due next.
+select * from (
+    (select id, entity_type, entity_id::text as entity_id, op, event_version, payload is null as looked_up,
+            case when octet_length(payload::text) <= %(most_bytes)s then payload end as payload, created_at
+       from search_outbox_events
+      where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
+      order by seq limit 1)
+    union all
+    (select id, entity_type, entity_id::text, op, event_version, payload is null,
+            case when octet_length(payload::text) <= %(most_bytes)s then payload end, created_at
+       from search_outbox_events
+      where processed_at is null and failed_at is null and next_retry_at is not null and abandoned_count = 0
+      order by next_retry_at limit 1)) first
+ order by created_at limit 1
+
+-- name: looked_up_open
+-- Looks: is any of the first open rows without a payload?
+select exists (select from (
+    select payload, op from search_outbox_events
+     where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
+     order by seq limit %(most)s) head where payload is null and op = 'upsert')
+
+-- name: equal_versions
+-- Looks: entities of which two of the newest done events, or two open ones, have one version.
+select entity_type, entity_id::text as entity_id, event_version, count(*) as n
+  from ((select entity_type, entity_id, event_version from search_outbox_events
+          where processed_at is not null order by processed_at desc limit %(most)s)
+        union all
+        (select entity_type, entity_id, event_version from search_outbox_events
+          where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
+          order by seq limit %(most)s)) sample
+ group by entity_type, entity_id, event_version
+having count(*) > 1
+ limit 5
+
+-- name: done_lately
+-- Looks: the newest done upserts, each entity with the highest version among them.
+select entity_type, entity_id::text as entity_id, max(event_version) as version,
+       (array_agg(routing order by event_version desc))[1] as routing
+  from (select entity_type, entity_id, event_version, routing, op from search_outbox_events
+         where processed_at is not null order by processed_at desc limit %(most)s) newest
+ where op = 'upsert'
+ group by entity_type, entity_id
+
+-- name: sample_of_entities
+-- Looks: ids to try the view with.
+select entity_type, entity_id::text as entity_id from search_outbox_events limit %(most)s
+
+-- name: sample_of_view
+-- Looks: the same from the view itself, where there is no event yet.
+select entity_type, entity_id::text as entity_id from {view} limit %(most)s

@@ -1,0 +1,133 @@
+-- Who is alive, which leases have run out, what operators have said.
+
+-- name: register
+-- Takes the worker id if it is free: new, its holder known dead, or silent for three of its own intervals.
+insert into search_outbox_workers as w
+       (worker_id, start_id, host, pid, version, started_at, heartbeat_at, heartbeat_seconds, entity_types, state)
+values (%(worker_id)s, %(start_id)s, %(host)s, %(pid)s, %(version)s, clock_timestamp(), clock_timestamp(),
+        %(heartbeat_seconds)s, %(entity_types)s, 'running')
+on conflict (worker_id) do update
+   set start_id = excluded.start_id, host = excluded.host, pid = excluded.pid, version = excluded.version,
+       started_at = excluded.started_at, heartbeat_at = excluded.heartbeat_at,
+       heartbeat_seconds = excluded.heartbeat_seconds, entity_types = excluded.entity_types, state = 'running'
+ where w.start_id = excluded.start_id
+    or w.start_id = %(dead_start_id)s
+    or w.state = 'stopped'
+    or w.heartbeat_at < clock_timestamp() - make_interval(secs => 3 * w.heartbeat_seconds)
+returning start_id
+
+-- name: holder
+-- Who has this worker id now.
+select start_id, host, pid, extract(epoch from clock_timestamp() - heartbeat_at)::float8, heartbeat_seconds, state
+  from search_outbox_workers where worker_id = %(worker_id)s
+
+-- name: beat
+-- A worker says that it lives. No row = a later start has taken its id.
+update search_outbox_workers
+   set heartbeat_at = clock_timestamp(), state = %(state)s
+ where worker_id = %(worker_id)s and start_id = %(start_id)s
+returning 1
+
+-- name: leave
+-- A clean stop: the id is free at once.
+update search_outbox_workers
+   set state = 'stopped', heartbeat_at = clock_timestamp()
+ where worker_id = %(worker_id)s and start_id = %(start_id)s
+
+-- name: forget_workers
+-- Stopped or silent for a day: nobody asks for these any more.
+delete from search_outbox_workers
+ where heartbeat_at < clock_timestamp() - interval '1 day'
+   and not exists (select from search_outbox_leases l where l.start_id = search_outbox_workers.start_id)
+
+-- name: reclaim_lock
+-- One process reclaims at a time; the lock ends with the transaction.
+select pg_try_advisory_xact_lock(%(key)s)
+
+-- name: expired_leases
+-- Leases that have run out or are held too long, with what is known of the process that took them. Locked before their
+-- rows, as every settle does it; one that is being settled or renewed right now is left alone.
+select l.token, l.start_id, cardinality(l.ids), w.start_id, w.host, w.pid,
+       extract(epoch from clock_timestamp() - w.heartbeat_at)::float8 > 3 * w.heartbeat_seconds, w.state
+  from search_outbox_leases l
+  left join search_outbox_workers w on w.worker_id = l.owner
+ where l.lease_until < (select clock_timestamp())
+    or l.started_at < (select clock_timestamp()) - %(max_processing)s
+ order by l.lease_until
+ limit %(limit)s
+   for update of l skip locked
+
+-- name: reclaim
+-- processing -> pending | failed for a part of one lease. Rows that someone holds stay in the lease for the next step.
+with part as materialized (
+    select id from (select unnest(ids[1:%(limit)s]) as id from search_outbox_leases where token = %(token)s) p
+), stuck as materialized (
+    select e.id from search_outbox_events e
+     where e.id = any (array(select id from part)) and e.lease_token = %(token)s and e.status = 'processing'
+     order by e.id
+       for no key update skip locked
+), back as (
+    update search_outbox_events e
+       set status = case when e.abandoned_count + %(abandoned)s >= %(most)s then 'failed' else 'pending' end,
+           failed_at = case when e.abandoned_count + %(abandoned)s >= %(most)s then clock_timestamp() end,
+           abandoned_count = e.abandoned_count + %(abandoned)s,
+           error_reason = case when e.abandoned_count + %(abandoned)s >= %(most)s then 'crash_suspect'
+                               else e.error_reason end,
+           error_code = case when e.abandoned_count + %(abandoned)s >= %(most)s then 'OUTBOX_PRECONDITION_FAILED'
+                             else e.error_code end,
+           error = case when e.abandoned_count + %(abandoned)s >= %(most)s then %(suspect_error)s else e.error end,
+           error_fingerprint = case when e.abandoned_count + %(abandoned)s >= %(most)s then %(suspect_fingerprint)s
+                                    else e.error_fingerprint end,
+           dead_reason = case when e.abandoned_count + %(abandoned)s >= %(most)s then 'crash_suspect' end,
+           owner = null, lease_until = null, processing_started_at = null, updated_at = clock_timestamp()
+     where e.id = any (array(select id from stuck))
+    returning e.id, e.status
+), left_over as (
+    select p.id from part p
+      join search_outbox_events e on e.id = p.id and e.lease_token = %(token)s and e.status = 'processing'
+     where p.id not in (select id from back)
+), shrunk as (
+    update search_outbox_leases l
+       set ids = l.ids[%(limit)s + 1:] || coalesce((select array_agg(id) from left_over), '{}')
+     where l.token = %(token)s
+    returning cardinality(l.ids)
+)
+select (select count(*) from back), (select count(*) from back where status = 'failed'), (select * from shrunk)
+
+-- name: close_lease
+-- A lease that holds nothing any more.
+delete from search_outbox_leases where token = %(token)s and cardinality(ids) = 0
+
+-- name: sweep
+-- processing -> pending for rows without a lease: set so by hand, or left by a crash of the server.
+with stray as materialized (
+    select e.id from search_outbox_events e
+     where e.processed_at is null and e.failed_at is null and e.status = 'processing'
+       and (e.lease_until is null or e.lease_until < (select clock_timestamp()))
+       and not exists (select from search_outbox_leases l where l.token = e.lease_token)
+     limit %(limit)s
+       for no key update skip locked
+), back as (
+    update search_outbox_events e
+       set status = 'pending', owner = null, lease_until = null, processing_started_at = null,
+           updated_at = clock_timestamp()
+     where e.id = any (array(select id from stray))
+    returning 1
+)
+select count(*) from back
+
+-- name: controls
+-- What operators have said and not taken back.
+select scope, kind, paused_by, reason from search_outbox_controls
+ where until is null or until > (select clock_timestamp())
+
+-- name: version_known
+-- Is there a row of ours that knows this version of the entity?
+select exists (
+    select from search_outbox_events e
+     where e.entity_type = %(entity_type)s and e.entity_id = %(entity_id)s::{entity_id_type}
+       and e.event_version >= %(version)s)
+
+-- name: last_version
+-- The version sequence's last value.
+select last_value from search_outbox_version
