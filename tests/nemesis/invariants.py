@@ -155,7 +155,9 @@ def resources_are_bounded(found: Evidence) -> Finding:
         and connections <= MOST_CONNECTIONS
         and idle < MOST_IDLE_SECONDS
     )
-    expected = f"at most {MOST_MEGABYTES} MB and {MOST_FILES} files a worker, {MOST_CONNECTIONS} connections, idle {MOST_IDLE_SECONDS:g} s"
+    expected = (
+        f"at most {MOST_MEGABYTES} MB, {MOST_FILES} files, {MOST_CONNECTIONS} connections, {MOST_IDLE_SECONDS:g} s"
+    )
     return holds("I15 resources", expected, told, ok, "timeline")
 
 
