@@ -1,8 +1,6 @@
 """One type in trouble does not harm the others: a mapping that refuses it, and a limit that holds it back."""
 
 import threading
-import time
-from collections.abc import Callable
 
 import pytest
 from elasticsearch import Elasticsearch
@@ -107,50 +105,56 @@ class Sampler(threading.Thread):
 LIMITED = {"OUTBOX_KIND_CONCURRENCY": '{"slow": 5}', "OUTBOX_LOG_LEVEL": "warning"}
 
 
-def drain(
-    queue: Queue, start: Callable[..., RunningProcess], fast: int, slow: int, **settings: str
-) -> tuple[float, Sampler]:
-    """Seconds that three processes need for the fast rows, with the slow ones ahead of them."""
-    if slow:
+def rate(queue: Queue, daemons: list[RunningProcess], fast: int, slow: int) -> float:
+    """Fast rows a second, by PostgreSQL's clock, when all become visible at once behind the slow ones."""
+    with queue.connection.transaction():
+        queue.connection.execute("delete from search_outbox_events where status in ('pending', 'done')")
         queue.produce_many(slow, entity_type="slow")
-    queue.produce_many(fast, entity_type="fast")
-    queue.connection.execute("vacuum analyze search_outbox_events")
-    daemons = [start(**settings) for _ in range(3)]
+        queue.produce_many(fast, entity_type="fast")
+    left = "select exists (select from search_outbox_events where entity_type = 'fast' and processed_at is null)"
+    daemons[0].wait_until(lambda: not queue.value(left), "all fast rows", within=300)
+    took = queue.value(
+        "select extract(epoch from max(processed_at) - min(processed_at))::float8 from search_outbox_events"
+        " where entity_type = 'fast'"
+    )
+    return fast / max(float(took), 0.001)
+
+
+def limited_beside_others(
+    queue: Queue, start_daemon: StartProcess, fast: int, slow: int, rounds: int
+) -> tuple[list[float], Sampler]:
+    """What the fast rows keep of their speed, by turns without and with the slow ones ahead of them."""
+    migrate(queue.url, by_type=True)
+    daemons = [start_daemon(**LIMITED) for _ in range(3)]
     for daemon in daemons:
         daemon.wait_for_http("/healthz", within=90)
-    first = queue.value("select count(*) from search_outbox_events where entity_type = 'fast' and status = 'done'")
-    began = time.monotonic()
+    rate(queue, daemons, fast, 0)  # warm
     sampler = Sampler(queue, "slow")
     sampler.start()
-    daemons[0].wait_until(lambda: by_type(queue).get(("fast", "done")) == fast, "all fast rows", within=300)
-    took = time.monotonic() - began
+    shares = []
+    for _ in range(rounds):
+        alone = rate(queue, daemons, fast, 0)
+        shares.append(rate(queue, daemons, fast, slow) / alone)
+        assert by_type(queue).get(("slow", "done"), 0) > 0, "the limited type moves as well"
     sampler.stop.set()
     sampler.join()
     for daemon in daemons:
         assert daemon.terminate() == 0
-    return took / max(fast - first, 1), sampler
-
-
-def limited_beside_others(queue: Queue, start_daemon: StartProcess, fast: int, slow: int) -> tuple[float, float]:
-    migrate(queue.url, by_type=True)
-    alone, _ = drain(queue, start_daemon, fast, 0, **LIMITED)
-    queue.connection.execute("truncate search_outbox_events")
-    beside, sampler = drain(queue, start_daemon, fast, slow, **LIMITED)
     assert sampler.looks > 20
     assert 1 <= sampler.most <= 5, "never more than the limit in flight, over three processes"
-    assert by_type(queue).get(("slow", "done"), 0) > 0, "the limited type moves as well"
-    return alone, beside
+    return sorted(shares), sampler
 
 
 def test_three_processes_keep_a_types_limit_and_the_others_go_on(queue: Queue, start_daemon: StartProcess) -> None:
-    alone, beside = limited_beside_others(queue, start_daemon, fast=4_000, slow=20_000)
-    # The figure of the issue (0.8) is the long drill's and the benchmark's: this run is short and shares its cores.
-    assert beside < 4 * alone
+    shares, _ = limited_beside_others(queue, start_daemon, fast=4_000, slow=20_000, rounds=1)
+    # The figure of the issue (0.8) is the long drill's: this run is short and shares its cores.
+    assert shares[0] > 0.25
 
 
 def test_100_000_limited_rows_ahead_leave_the_others_eight_tenths_of_their_speed(
     queue: Queue, start_daemon: StartProcess
 ) -> None:
-    alone, beside = limited_beside_others(queue, start_daemon, fast=10_000, slow=100_000)
-    print(f"share of full speed: {alone / beside:.2f}")
-    assert alone / beside >= 0.8
+    shares, sampler = limited_beside_others(queue, start_daemon, fast=10_000, slow=100_000, rounds=5)
+    told = ", ".join(f"{share:.2f}" for share in shares)
+    print(f"shares of full speed: {told}; at most {sampler.most} in flight in {sampler.looks} looks")
+    assert shares[2] >= 0.8
