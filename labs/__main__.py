@@ -1,5 +1,18 @@
-"""`python -m labs`."""
+"""`python -m labs`: the command line of the labs."""
 
-from labs.commands import main
+import sys
 
-main()
+
+def main() -> None:
+    """Importing takes a second: Ctrl-C in it is no traceback either."""
+    try:
+        from labs.commands import main as labs  # noqa: PLC0415
+
+        labs()
+    except KeyboardInterrupt:
+        print("labs: ended by SIGINT; nothing is running", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

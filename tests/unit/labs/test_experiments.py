@@ -8,6 +8,7 @@ import yaml
 from typer.testing import CliRunner
 
 from labs import about
+from labs.__main__ import main as start
 from labs.commands import QUICKEST, app
 from labs.errors import UnknownLab
 from labs.experiment import Experiment, all_experiments, find
@@ -117,3 +118,15 @@ def test_a_record_is_doubtful_only_when_what_runs_differs(monkeypatch: pytest.Mo
     assert {"outbox", "sql", "labs", ":!*.md"} <= set(asked[-1])
     monkeypatch.setattr(about, "_git", lambda *a: "abc1234" if a[0] == "describe" else "")
     assert about.commit() == "abc1234"
+
+
+def test_ctrl_c_before_anything_runs_is_said_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("labs.commands.main", interrupted)
+    with pytest.raises(SystemExit) as left:
+        start()
+    assert (left.value.code, "nothing is running" in capsys.readouterr().err) == (130, True)
