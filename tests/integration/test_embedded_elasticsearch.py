@@ -1,6 +1,8 @@
 """An embedded Elasticsearch: kept data, security, HTTPS and settings as the labs want them."""
 
+import socket
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,20 @@ def test_documents_and_port_survive_a_restart_and_a_crash(server_folder: Path) -
         client.cluster.health(index="kept", wait_for_status="yellow", timeout="60s")
         assert client.get(index="kept", id="1")["_source"] == {"n": 42}
         assert server.port == port
+
+
+def test_a_probe_that_connects_to_itself_is_no_answer(server_folder: Path) -> None:
+    """On loopback a free port among the ephemeral ones may be given to the probe itself: it reads its own request."""
+    with socket.create_server(("127.0.0.1", 0)) as mirror:
+        threading.Thread(target=_send_back, args=(mirror,), daemon=True).start()
+        server = EmbeddedElasticsearch(server_folder / "elasticsearch", port=mirror.getsockname()[1])
+        assert server._answers() is False
+
+
+def _send_back(mirror: socket.socket) -> None:
+    connection, _ = mirror.accept()
+    with connection:
+        connection.sendall(connection.recv(10_000))
 
 
 @pytest.fixture
