@@ -23,7 +23,7 @@ select count(pg_terminate_backend(pid)) from pg_stat_activity
 IN_FLIGHT = "select count(*), coalesce(sum(cardinality(ids)), 0) from search_outbox_leases"
 # Longer than a request may take (2.1 s): a stalled one has given up by then.
 STALL_SECONDS = 3.0
-FLOOD_THREADS = 20
+FLOOD_THREADS = 28
 FLOOD = "".join(f'{{"index":{{"_id":{n}}}}}\n{json.dumps({"title": "x " * 200})}\n' for n in range(200)).encode()
 
 
@@ -142,7 +142,7 @@ class ServerFaults:
 
     def _flood(self, act: Act) -> Bite:
         """Others write so much to the same node that its tiny queue overflows: it answers our workers 429."""
-        mark, until = self._gang.mark(), time.monotonic() + 2.5 + 2 * act.size
+        mark, until = self._gang.mark(), time.monotonic() + 3.0 + 3 * act.size
         threads = [threading.Thread(target=self._write, args=(until,), daemon=True) for _ in range(FLOOD_THREADS)]
         for thread in threads:
             thread.start()

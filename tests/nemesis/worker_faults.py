@@ -16,7 +16,7 @@ from tests.nemesis.ground import DATABASE_DOWN, Ground
 from tests.nemesis.schedule import Act
 
 FREEZE_SECONDS = 2 * LEASE_SECONDS
-CATCH_SECONDS = 5.0
+CATCH_SECONDS = 7.0
 TAKEN = """
 select count(*) from nemesis_steps
  where old_token = any (%s::uuid[]) and old_status = 'processing' and app = 'outbox-chores'
