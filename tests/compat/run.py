@@ -31,7 +31,7 @@ def run(combination: Combination) -> Outcome:
 def _tested(combination: Combination, ground: Ground, began: str, at: str) -> Outcome:
     junit, log = (RESULTS / f"{combination.name}.{kind}" for kind in ("xml", "log"))
     junit.unlink(missing_ok=True)
-    options = ["-q", "-p", "no:cacheprovider", "-o", "junit_family=xunit1", f"--junitxml={junit}"]
+    options = ["-q", "-n", "2", "-p", "no:cacheprovider", "-o", "junit_family=xunit1", f"--junitxml={junit}"]
     # OUTBOX_* of the caller would reach the tests; only what this run decides does.
     env = {name: value for name, value in os.environ.items() if not name.startswith(("OUTBOX_", "ELASTIC_"))}
     with log.open("w") as output:
