@@ -130,10 +130,21 @@ def _walk(address: str, paths: dict[str, str], rounds: int) -> dict[str, list[fl
     for number in range(rounds + 1):
         progress(f"walk {number} of {rounds} over {len(paths)} pages and calls")
         for name, path in paths.items():
-            started = time.monotonic()
-            reply = pool.request("GET", f"{address}{path}", redirect=False, timeout=LIMIT_SECONDS, retries=False)
-            if reply.status >= 400:
-                raise RuntimeError(f"{path}: {reply.status} {reply.data[:300]!r}")
+            seconds = _ask(pool, f"{address}{path}")
             if number:  # the first walk warms
-                took[name].append(time.monotonic() - started)
+                took[name].append(seconds)
     return took
+
+
+def _ask(pool: urllib3.PoolManager, url: str) -> float:
+    """Seconds of one answer. Exports are limited a minute and person: who comes too early waits, uncounted."""
+    while True:
+        started = time.monotonic()
+        reply = pool.request("GET", url, redirect=False, timeout=LIMIT_SECONDS, retries=False)
+        seconds = time.monotonic() - started
+        if reply.status == 429:
+            time.sleep(float(reply.headers["Retry-After"]))
+        elif reply.status >= 400:
+            raise RuntimeError(f"{url}: {reply.status} {reply.data[:300]!r}")
+        else:
+            return seconds

@@ -86,19 +86,21 @@ def test_killed_and_frozen_workers_lose_nothing(
     settings = {"OUTBOX_LEASE_SECONDS": "3", "OUTBOX_RECLAIM_INTERVAL_SECONDS": "1", "OUTBOX_BATCH_SIZE": "200"}
     daemons = [start_daemon(OUTBOX_WORKER_ID=f"w{n}", **settings) for n in range(2)]
     dead: list[RunningProcess] = []
-    freezes = 0
+    frozen: dict[RunningProcess, float] = {}
     with producing(database, events, seconds):
         ends, next_kill, next_freeze = time.monotonic() + seconds, 0.0, 0.0
         while time.monotonic() < ends or len(dead) < 5:
             now = time.monotonic()
             working = [place for place, daemon in enumerate(daemons) if daemon.facts("batch.claimed")]
-            if working and now >= next_freeze:
-                victim = daemons[dice.choice(working)]
+            # A frozen one is left to wake up and find its lease lost; one that has not come to work dies of nothing.
+            awake = [place for place in working if now > frozen.get(daemons[place], 0.0) + 7.0]
+            if awake and now >= next_freeze:
+                victim = daemons[awake.pop(dice.randrange(len(awake)))]
                 victim.signal(signal.SIGSTOP)
                 threading.Timer(6.0, _thaw, [victim]).start()
-                freezes, next_freeze = freezes + 1, now + 5.0
-            if working and now >= next_kill:  # one that has not come to work yet would die of nothing
-                place = dice.choice(working)
+                frozen[victim], next_freeze = now, now + 5.0
+            if awake and now >= next_kill:
+                place = dice.choice(awake)
                 daemons[place].kill()
                 dead.append(daemons[place])
                 daemons[place] = start_daemon(OUTBOX_WORKER_ID=f"w{place}", **settings)
@@ -111,7 +113,8 @@ def test_killed_and_frozen_workers_lose_nothing(
     eventually(lambda: open_rows(connection) == 0, within=120, what="no open row")
     assert counts(connection) == {"done": events}
     assert_every_document_equals_its_source(connection, es, index)
-    assert freezes >= 2
+    assert len(frozen) >= 2
+    assert any(daemon.facts("lease.lost") for daemon in frozen) or not SLOW, "nobody found its lease lost"
 
 
 def _thaw(daemon: RunningProcess) -> None:
