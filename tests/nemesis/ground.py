@@ -33,6 +33,7 @@ NEIGHBOUR = "neighbour"
 TINY_QUEUE = {"thread_pool.write.size": 1, "thread_pool.write.queue_size": 8}
 # It is started again and again: the quick compiler alone halves the time that takes on two cores.
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+PATIENCE_SECONDS = 600.0  # a start takes 12 s alone, and minutes where others have the machine
 DATABASE_DOWN = (psycopg.OperationalError, psycopg.InterfaceError)
 ELASTIC_DOWN = (ApiError, TransportError)
 
@@ -53,6 +54,7 @@ class Ground:
             self.elasticsearch = EmbeddedElasticsearch(
                 folder / "elasticsearch", settings=TINY_QUEUE, jvm_options=QUICK_START
             )
+            self.elasticsearch.ready_seconds = PATIENCE_SECONDS
             undo.callback(self.elasticsearch.stop)
             self.elasticsearch.launch()
             self.postgres = EmbeddedPostgres(folder / "postgresql")
