@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
-from outbox.errors import Conflict, NotFound
+from outbox.errors import Conflict, DependencyDown, DocumentsUnavailable, NotFound
 from outbox.ops import request as read
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.document import Address
@@ -22,10 +23,10 @@ Held = Callable[[Sequence[Address]], Sequence[int | None] | None]
 
 
 class Source(Protocol):
-    @property
-    def has_view(self) -> bool: ...
     def in_view(self, entity_type: str) -> bool: ...
-    def load(self, keys: Sequence[Key], *, whole: bool = False) -> Sequence[Truth]: ...
+    @property
+    def by_entity(self) -> bool: ...
+    def load(self, keys: Sequence[Key], *, whole: bool = False, by_scan: bool = False) -> Sequence[Truth]: ...
     def newest_versions(self, keys: Sequence[Key]) -> Mapping[Key, tuple[int, str | None]]: ...
 
 
@@ -44,9 +45,14 @@ class Requested:
     event_version: int
 
 
-class CannotBeFound(Conflict):
-    """Documents of this type travel in events, and without the entity index its newest one cannot be found. Run
-    `outbox migrate --by-entity`, or let the producer write an event."""
+class LookTooLong(DependencyDown):
+    """Without the entity index an entity's newest event is found by reading all events, and that took too long. Run
+    `outbox migrate --by-entity`, or let the producer write an event; nothing was changed."""
+
+
+class Unknown(Conflict):
+    """Neither the view nor an event that counts says what this entity is; it could only be deleted, and what is
+    unknown is never deleted. Replay a discarded event by its id, or let the producer write one; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +81,27 @@ class ProjectionDesk:
 
     def _request(self, key: Key) -> Request | None:
         source = self.source()
-        (truth,) = source.load([key], whole=True)
+        with _patience(source):
+            (truth,) = source.load([key], whole=True, by_scan=True)
+            known = source.newest_versions([key]).get(key)
         if truth.failure is not None:
             raise Conflict(f"its document cannot be read: {truth.failure}")
-        if truth.foreign is not None and not source.has_view:
-            raise CannotBeFound(f"{key.entity_type} {key.entity_id}")
-        known = source.newest_versions([key]).get(key)
         held = self.held([self._address(key, truth.routing or (known[1] if known else None))])
-        looked_up = source.in_view(key.entity_type) or (source.has_view and truth.text is None)
-        return request(truth, known, held[0] if held else None, looked_up=looked_up)
+        if truth.foreign is not None and (known or (held and held[0] is not None)):
+            raise Unknown(f"{key.entity_type} {key.entity_id}")
+        return request(truth, known, held[0] if held else None, looked_up=source.in_view(key.entity_type))
 
     def _address(self, key: Key, routing: str | None) -> Address:
         index, id = self.address(*key)
         return Address(index, id, routing)
+
+
+@contextmanager
+def _patience(source: Source) -> Iterator[None]:
+    """Without the index it is the events that were too many, not the view that is gone."""
+    try:
+        yield
+    except DocumentsUnavailable as error:
+        if source.by_entity:
+            raise
+        raise LookTooLong from error

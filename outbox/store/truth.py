@@ -106,14 +106,17 @@ class PostgresTruth:
         there = {in_view[row[0] - 1] for row in found}
         return frozenset(there | (self._events.present(rest) if rest and self.by_entity else set()))
 
-    def load(self, keys: Sequence[Key], *, whole: bool = False, done: bool = False) -> list[Truth]:
+    def load(
+        self, keys: Sequence[Key], *, whole: bool = False, done: bool = False, by_scan: bool = False
+    ) -> list[Truth]:
         """What is said of each, in order. Large documents come only with `whole`: one at a time.
 
         `done` asks for what the index was made from, where events are asked: not for what is still on its way.
+        `by_scan` reads all events where no entity index is: right for one entity that a person asks for.
         """
         in_view, rest = self._parted(keys)
         found = dict(self._from_view(in_view, whole))
-        if rest and self.by_entity:
+        if rest and (by_scan or self.by_entity):
             found |= self._events.newest(rest, whole=whole, done=done)
         else:
             found |= {key: Truth(key, foreign="the view has no entity of this type") for key in rest}

@@ -53,10 +53,51 @@ def test_what_nobody_knows_is_not_found_and_nothing_is_written(console: Served, 
     assert audit_counts(connection) == {}
 
 
-def test_without_a_view_or_an_index_it_says_what_is_missing(console: Served, connection: psycopg.Connection) -> None:
+def done(connection: psycopg.Connection, version: int, payload: str | None, entity_type: str = "article") -> None:
+    connection.execute(
+        "insert into search_outbox_events (entity_type, entity_id, op, event_version, payload, status, processed_at)"
+        " values (%s, '7', 'upsert', %s, %s, 'done', now())",
+        [entity_type, version, payload],
+    )
+
+
+def test_without_a_view_or_an_index_its_newest_event_is_looked_for(
+    console: Served, connection: psycopg.Connection
+) -> None:
+    done(connection, 2, '{"n": 1}')
+    done(connection, 3, '{"n": 1.10}')
+    assert post(console.client, "/events", ENTITY).status_code == 202
+    assert written(connection) == ("upsert", 3, '{"n": 1.10}', "pending")
+
+
+@pytest.mark.usefixtures("view")
+def test_a_type_that_the_view_lacks_is_sent_from_its_event_and_not_deleted(
+    console: Served, connection: psycopg.Connection
+) -> None:
+    """Looked up in a view that has no such type, it would be taken for gone."""
+    done(connection, 3, '{"n": 1}', "note")
+    assert post(console.client, "/events", {**ENTITY, "entity_type": "note"}).status_code == 202
+    assert written(connection) == ("upsert", 3, '{"n": 1}', "pending")
+
+
+def test_a_look_that_takes_too_long_is_a_503_that_names_the_index(
+    console: Served, connection: psycopg.Connection, database: str
+) -> None:
+    with psycopg.connect(database) as holder:
+        holder.execute("lock table search_outbox_events in access exclusive mode")
+        answer = post(console.client, "/events", ENTITY)
+    assert answer.status_code == 503
+    assert "migrate --by-entity" in answer.json()["detail"]
+    assert written(connection) is None
+
+
+def test_what_only_elasticsearch_knows_is_never_deleted(
+    console: Served, connection: psycopg.Connection, es: Elasticsearch, index: str
+) -> None:
+    es.index(index=index, id="article:7", document={}, version=99, version_type="external_gte")
     answer = post(console.client, "/events", ENTITY)
     assert answer.status_code == 409
-    assert "migrate --by-entity" in answer.json()["detail"]
+    assert "never deleted" in answer.json()["detail"]
     assert written(connection) is None
 
 
@@ -66,9 +107,6 @@ def test_a_document_that_travels_in_events_is_sent_again(
     from outbox.store.migrations import migrate
 
     migrate(database, by_entity=True)
-    connection.execute(
-        "insert into search_outbox_events (entity_type, entity_id, op, event_version, payload, status, processed_at)"
-        " values ('article', '7', 'upsert', 3, '{\"n\": 1.10}', 'done', now())"
-    )
+    done(connection, 3, '{"n": 1.10}')
     assert post(console.client, "/events", ENTITY).status_code == 202
     assert written(connection) == ("upsert", 3, '{"n": 1.10}', "pending")
