@@ -53,7 +53,7 @@ DAY_SECONDS: Final = 5.0
 def open_console(settings: Settings) -> Iterator[FastAPI]:
     """The application, its pool closed at the end. A database that is away is a page's problem, not the start's."""
     reading = Bounded(settings.database.dsn, size=READERS, statement_timeout_ms=READ_MS, **_options(settings))
-    acting = Database(settings.database.dsn, size=ACTORS, statement_timeout_ms=ACT_MS, **_options(settings))
+    acting = Acting(settings.database.dsn, size=ACTORS, statement_timeout_ms=ACT_MS, **_options(settings))
     backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
     elastic = connect_elastic(settings.elastic)
     reading.open()
@@ -74,9 +74,20 @@ class Bounded(Database):
     """Nobody who only looks may ask for longer than others may wait."""
 
     @contextmanager
-    def transaction(self, *, read_only: bool = False, timeout_ms: int | None = None) -> Iterator[Connection[Any]]:
+    def transaction(
+        self, *, read_only: bool = False, snapshot: bool = False, timeout_ms: int | None = None
+    ) -> Iterator[Connection[Any]]:
         limit = min(timeout_ms or READ_MS, READ_MS)
-        with super().transaction(read_only=read_only, timeout_ms=limit) as connection:
+        with super().transaction(read_only=read_only, snapshot=snapshot, timeout_ms=limit) as connection:
+            yield connection
+
+
+class Acting(Database):
+    """An act may take its time; a look or a step that is one statement may not."""
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection[Any]]:
+        with self.transaction(timeout_ms=READ_MS) as connection:
             yield connection
 
 

@@ -6,7 +6,7 @@ Plans are read in a read-only transaction with one snapshot, so that counts, sam
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any, Final, LiteralString
+from typing import Any, Final
 from uuid import UUID
 
 from psycopg import Cursor
@@ -89,10 +89,8 @@ class PostgresFailures:
 
     @contextmanager
     def _snapshot(self) -> Iterator[Cursor[dict[str, Any]]]:
-        with self._database.connection() as connection, connection.transaction():
-            connection.execute(ONE_SNAPSHOT)
-            with connection.cursor(row_factory=dict_row) as cursor:
-                yield cursor
-
-
-ONE_SNAPSHOT: Final[LiteralString] = "set transaction isolation level repeatable read, read only"
+        with (
+            self._database.transaction(snapshot=True) as connection,
+            connection.cursor(row_factory=dict_row) as cursor,
+        ):
+            yield cursor

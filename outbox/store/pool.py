@@ -99,6 +99,17 @@ class Database:
 
     @contextmanager
     def connection(self) -> Iterator[Connection[Any]]:
+        """For single statements. Where the pool has a time limit they get it too, in a transaction of their own: a
+        session's setting would reach others behind pgbouncer."""
+        if self._statement_timeout_ms is None:
+            with self._connection() as connection:
+                yield connection
+        else:
+            with self.transaction() as connection:
+                yield connection
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection[Any]]:
         """A connection whose errors speak our language. After a break, the pool's other dead ones are weeded out."""
         try:
             with translated(), self._pool.connection() as connection:
@@ -109,10 +120,17 @@ class Database:
             raise
 
     @contextmanager
-    def transaction(self, *, read_only: bool = False, timeout_ms: int | None = None) -> Iterator[Connection[Any]]:
-        """Several statements that stand or fall together, with a time limit that lives only in here."""
-        with self.connection() as connection, connection.transaction():
-            if read_only:
+    def transaction(
+        self, *, read_only: bool = False, snapshot: bool = False, timeout_ms: int | None = None
+    ) -> Iterator[Connection[Any]]:
+        """Several statements that stand or fall together, with a time limit that lives only in here.
+
+        `snapshot`: all of them look at one moment, and change nothing.
+        """
+        with self._connection() as connection, connection.transaction():
+            if snapshot:  # before any other statement: PostgreSQL takes it only then
+                connection.execute("set transaction isolation level repeatable read, read only")
+            elif read_only:
                 connection.execute("set transaction read only")
             limit = timeout_ms or self._statement_timeout_ms
             if limit:
