@@ -14,7 +14,7 @@ from outbox.web import doors, routes
 from outbox.web.auth.gate import Gate
 from outbox.web.auth.pace import Pace
 from outbox.web.auth.tokens import TokenFile
-from outbox.web.headers import SecurityHeaders
+from outbox.web.headers import HeadAsGet, SecurityHeaders
 from outbox.web.idempotency import Kept
 from outbox.web.openapi import describe
 from outbox.web.plans import Plans
@@ -53,7 +53,7 @@ def doors_only() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
-        middleware=[Middleware(SecurityHeaders)],
+        middleware=[Middleware(SecurityHeaders), Middleware(HeadAsGet)],
     )
     doors.hang(app, routes.PAGES)
     doors.hang(app, routes.API, prefix=routes.API_PREFIX, api=True)

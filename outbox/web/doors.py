@@ -97,7 +97,8 @@ def hang(app: FastAPI, doors: Iterable[Door], *, prefix: str = "", api: bool = F
 def _methods(request: Request) -> list[str]:
     """What this address takes, of all doors there: the framework names only the first one's."""
     here = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
-    return sorted({method for route in here if isinstance(route, GuardedRoute) for method in route.methods or ()})
+    taken = {method for route in here if isinstance(route, GuardedRoute) for method in route.methods or ()}
+    return sorted(taken | ({"HEAD"} if "GET" in taken else set()))
 
 
 def catch_the_rest(app: FastAPI) -> None:

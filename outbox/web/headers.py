@@ -1,4 +1,4 @@
-"""Puts the security headers on every answer of the console, whoever made it. It changes no body."""
+"""Puts the security headers on every answer of the console, whoever made it; HEAD gets those and nothing more."""
 
 from __future__ import annotations
 
@@ -47,3 +47,20 @@ class SecurityHeaders:
             await send(message)
 
         await self._app(scope, receive, with_headers)
+
+
+class HeadAsGet:
+    """HEAD is answered by the door of GET, without its body: monitors and link checkers ask that way."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def without_body(message: Message) -> None:
+            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+        await self._app({**scope, "method": "GET"}, receive, without_body)

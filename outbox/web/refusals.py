@@ -52,7 +52,8 @@ def of(error: Exception) -> Refused:
         case RequestValidationError():
             return _invalid(error)
         case HTTPException():
-            return Refused(error.status_code, _plain(error), headers=dict(error.headers or {}))
+            headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+            return Refused(error.status_code, _plain(error), headers=headers)
         case OutboxError():
             return _of_ours(error)
         case _:

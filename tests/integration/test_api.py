@@ -323,3 +323,15 @@ def test_a_token_acts_in_its_own_name(guarded: Served, connection: psycopg.Conne
     post(guarded.as_("operator"), f"/events/{two}/discard", {"reason": "r", "by": "alice"})
     rows = connection.execute("select actor, role, source from search_outbox_audit order by id").fetchall()
     assert rows == [("olga", "operator", "api"), ("olga for alice", "operator", "api")]
+
+
+@pytest.mark.parametrize("path", ["/ops/queue", "/ops/queue/failures", "/api/v1/ops", "/api/v1/docs", "/healthz"])
+def test_head_is_answered_as_get_without_its_body(console: Served, path: str) -> None:
+    head, whole = console.client.head(path), console.client.get(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-type"] == whole.headers["content-type"]
+    assert head.headers["content-security-policy"] == whole.headers["content-security-policy"]
+    assert console.client.head("/ops/queue/nothing").status_code == 404
+    refused = console.client.head("/api/v1/failed/replay")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+    assert console.client.put(path).headers["allow"] == "GET, HEAD"
