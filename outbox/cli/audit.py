@@ -81,7 +81,7 @@ def list_(
         output.as_json({"rows": [_record(row) for row in page.rows], "next": page.next_cursor, "total": page.total})
         return
     columns = ("id", "at", "action", "actor", "source", "entity", "batch", "reason", "detail")
-    output.table(columns, [_cells(row) for row in page.rows])
+    output.table(columns, [_cells(row) for row in page.rows], empty="no act fits")
     if page.next_cursor:
         output.note(f"more: --after {page.next_cursor}")
 

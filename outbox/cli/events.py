@@ -73,7 +73,8 @@ def list_(
         output.as_json({"events": found, "next": page.next or None, "remark": page.remark or None})
         return
     rows = [_row(event) for event in page.events]
-    output.table(("id", "status", "entity", "op", "version", "attempts", "created", "next or end", "error"), rows)
+    columns = ("id", "status", "entity", "op", "version", "attempts", "created", "next or end", "error")
+    output.table(columns, rows, empty="no event fits" if states or not asked.is_empty else "nothing is open or failed")
     if page.remark:
         output.note(f"note: {page.remark}")
     if page.next:

@@ -81,8 +81,12 @@ def raw_json(text: bytes | None) -> Any:
     return None if text is None else orjson.Fragment(text)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "") -> None:
+    """`empty` is said where there is no row: a bare header leaves people wondering."""
+    rows = list(rows)
     show(made_table(columns, rows))
+    if empty and not rows:
+        note(empty)
 
 
 def show(picture: RenderableType) -> None:

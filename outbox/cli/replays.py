@@ -51,7 +51,8 @@ def list_(
         for b in page.replays
     ]
     columns = ("id", "status", "by", "created", "total", "replayed", "skipped", "done", "failed again", "open")
-    output.table(columns, rows)
+    empty = "no replay is under way" if live else "nothing was replayed here yet"
+    output.table(columns, rows, empty=empty)
     if page.next_cursor:
         output.note(f"more: --after {page.next_cursor}")
 

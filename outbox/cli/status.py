@@ -107,7 +107,14 @@ def _picture(seen: Status) -> RenderableType:
         parts += ["", output.made_table(("failed by reason", "rows"), rows)]
     if seen.by_entity_type:
         rows_by_type = [
-            (t.entity_type, t.pending, t.processing, t.failed, age(t.oldest_age_seconds)) for t in seen.by_entity_type
+            (
+                t.entity_type,
+                t.pending,
+                t.processing,
+                t.failed,
+                age(t.oldest_age_seconds) if t.pending + t.processing else "-",
+            )
+            for t in seen.by_entity_type
         ]
         columns = ("entity type", "pending", "processing", "failed", "oldest")
         parts += ["", output.made_table(columns, rows_by_type)]

@@ -35,6 +35,14 @@ def test_a_table_off_a_terminal_is_not_folded_and_has_no_trailing_blanks(capsys:
     assert lines[2] == "22  [bold]y[/]"
 
 
+def test_a_table_without_rows_says_so_beside_its_header(capsys: pytest.CaptureFixture[str]) -> None:
+    output.table(("id",), [], empty="no event fits")
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("id\n", "no event fits\n")
+    output.table(("id",), [("1",)], empty="no event fits")
+    assert capsys.readouterr().err == ""
+
+
 def test_json_keeps_a_payload_as_it_was_written(capsys: pytest.CaptureFixture[str]) -> None:
     payload = b'{"big": 12345678901234567890, "p": 1.10}'
     output.as_json({"payload": output.raw_json(payload), "none": output.raw_json(None)})
