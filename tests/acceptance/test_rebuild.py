@@ -71,7 +71,7 @@ TIMES = 10 if os.environ.get("OUTBOX_TEST_SLOW") else 1
 
 def kill_at(shop: Shop, rebuild: RunningProcess, step: str) -> None:
     """As soon as the row says so, or a random moment later: a step is longer than one call."""
-    rebuild.wait_until(lambda: shop.step() == step, f"step {step}", within=120)
+    rebuild.wait_until(lambda: shop.step() == step, f"step {step}", within=600)
     time.sleep(random.uniform(0, 0.3))
     rebuild.kill()
 
