@@ -48,6 +48,28 @@ def test_the_last_result_shows_counts_ids_and_fields_but_no_values(world: Rebuil
     assert "alice" in page
 
 
+def test_every_kind_is_shown_however_many_there_are_of_another(world: RebuildWorld, console: httpx.Client) -> None:
+    world.fill(120)
+    world.project()
+    world.es.indices.refresh(index=world.index)
+    world.es.delete_by_query(index=world.index, query={"match_all": {}}, refresh=True)
+    world.es.index(index=world.index, id="article:added-by-hand", document={}, refresh=True)
+    world.reindexing().verify.run(Wish(rate=0))
+    page = console.get("/ops/verify").text
+    assert page.count('class="mark bad">missing') == 100
+    assert "article:added-by-hand" in page
+
+
+def test_what_could_not_be_judged_is_not_shown_as_all_is_well(world: RebuildWorld, console: httpx.Client) -> None:
+    world.fill(3)
+    world.project()
+    world.es.index(index=world.index, id="nobody-knows-me", document={}, refresh=True)
+    world.reindexing().verify.run(Wish(rate=0))
+    page = console.get("/ops/verify").text
+    assert "No drift was found, but not all could be judged" in page
+    assert "Not judged: 1 unknown to PostgreSQL." in page
+
+
 def test_a_rebuild_is_seen_on_the_page_the_overview_and_in_status(world: RebuildWorld, console: httpx.Client) -> None:
     world.fill(12)
     world.project()

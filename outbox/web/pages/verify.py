@@ -15,7 +15,6 @@ from outbox.web.show import words
 from outbox.web.templating import render
 
 RESULTS: Final = 20
-SHOWN: Final = 100
 MEANING: Final = {
     Kind.MISSING: "in PostgreSQL, not in the index",
     Kind.STALE: "an older version in the index",
@@ -48,6 +47,7 @@ def verify_page(request: Request) -> Response:
         last=last,
         running=running,
         drift=drift(last),
+        doubt=doubt(last),
         found=findings(last),
         meaning=MEANING,
         rebuild=rebuilds[0] if rebuilds else None,
@@ -59,10 +59,16 @@ def drift(row: Mapping[str, Any] | None) -> int:
     return 0 if row is None else sum(row[kind] for kind in DRIFT)
 
 
+def doubt(row: Mapping[str, Any] | None) -> str:
+    """What could not be judged, in words; the command exits with 3 then."""
+    told = {"unknown": "unknown to PostgreSQL", "unreadable": "unreadable there", "in_flux": "still changing"}
+    return ", ".join(f"{words.count(row[name])} {text}" for name, text in told.items() if row and row[name])
+
+
 def findings(row: Mapping[str, Any] | None) -> list[Found]:
     report = (row or {}).get("report") or {}
     first: Mapping[str, Any] = report.get("first", {})
-    return [_found(kind, each) for kind in Kind for each in first.get(kind, ())][:SHOWN]
+    return [_found(kind, each) for kind in Kind for each in first.get(kind, ())]
 
 
 def _found(kind: str, each: Mapping[str, Any]) -> Found:
