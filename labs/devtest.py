@@ -1,6 +1,7 @@
-"""Owns the guide's database where there is no Docker: PostgreSQL on 5435 with wordloom's user and two databases.
+"""Owns the guide's servers where there is no Docker: PostgreSQL with wordloom's two databases, and Elasticsearch.
 
-python -m labs.devtest [PORT]     serves until Ctrl-C or SIGTERM; scripts/devtest_db_5435_start.sh starts it
+python -m labs.devtest [PORT]       PostgreSQL on 5435 until Ctrl-C or SIGTERM (scripts/devtest_db_5435_start.sh)
+python -m labs.devtest es [PORT]    Elasticsearch on 9200, likewise
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import sys
 import psycopg
 from psycopg import sql
 
-from outbox.embedded import EmbeddedPostgres
+from outbox.embedded import EmbeddedElasticsearch, EmbeddedPostgres
 from outbox.embedded.folders import default_data_dir
 from outbox.errors import OutboxError
 from outbox.store.migrations import migrate
 
 USER = PASSWORD = "wordloom"
+ENDS = {signal.SIGINT, signal.SIGTERM}
 DATABASES = ("wordloom_dev", "wordloom_test")
 
 
@@ -38,16 +40,35 @@ def prepare(admin_url: str, port: int) -> None:
         migrate(url(port, name))
 
 
+def serve_postgresql(port: int) -> None:
+    with EmbeddedPostgres(default_data_dir() / f"devtest-{port}", port=port) as server:
+        prepare(server.url, port)
+        for name in DATABASES:
+            print(f"DATABASE_URL={url(port, name).replace('postgresql', 'postgresql+psycopg')}", flush=True)
+        signal.sigwait(ENDS)
+
+
+def serve_elasticsearch(port: int) -> None:
+    """Its data is kept, as the databases are: the guide's index is found again."""
+    print("starting Elasticsearch: a quarter of a minute, the first time some more", file=sys.stderr, flush=True)
+    with EmbeddedElasticsearch(default_data_dir() / f"devtest-es-{port}", port=port) as server:
+        print(f"ELASTIC_URL={server.url}", flush=True)
+        signal.sigwait(ENDS)
+
+
 def main(arguments: list[str]) -> int:
-    port = int(arguments[0]) if arguments else 5435
-    ends = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    elastic = arguments[:1] == ["es"]
+    given = arguments[1:] if elastic else arguments
+    if given and not given[0].isdecimal():
+        print(__doc__, file=sys.stderr)
+        return 2
+    # Blocked before a server starts, so that no moment is left in which a signal is lost.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
     try:
-        with EmbeddedPostgres(default_data_dir() / f"devtest-{port}", port=port) as server:
-            prepare(server.url, port)
-            for name in DATABASES:
-                print(f"DATABASE_URL={url(port, name).replace('postgresql', 'postgresql+psycopg')}", flush=True)
-            signal.sigwait(ends)
+        if elastic:
+            serve_elasticsearch(int(given[0]) if given else 9200)
+        else:
+            serve_postgresql(int(given[0]) if given else 5435)
     except OutboxError as error:
         print(error.message, file=sys.stderr)
         return error.exit_code

@@ -105,7 +105,7 @@ EXPERIMENT = Experiment(
         recovered_within(30),
     ),
     finding=lambda record: (
-        f"{record.notes['back']} deleted documents came back by a late write and were removed again;"
+        f"{record.notes['back']} of {COUNT} deleted documents came back by a late write and were removed again;"
     ),
     runbook="docs/runbooks/OutboxStuck.md",
     seconds=35,

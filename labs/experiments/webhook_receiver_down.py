@@ -84,6 +84,7 @@ EXPERIMENT = Experiment(
         at_least("webhook.failed in the log", lambda record: len(record.said("webhook.failed")), 1, "logs/w1.ndjson"),
         counters_are_true,
     ),
+    expected_alerts=("OutboxWebhookFailing",),
     finding=lambda record: f"{record.notes['tries']} deliveries failed before one arrived;",
     runbook="docs/runbooks/OutboxWebhookFailing.md",
     seconds=30,
