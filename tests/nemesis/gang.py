@@ -124,7 +124,7 @@ class Gang:
             worker.ask_to_stop()
         for worker in self.workers():
             # One signal: a second one would mean at once.
-            self.exit_codes[worker.label] = worker.wait(30)
+            self.exit_codes[worker.label] = worker.wait(60)
 
     def close(self) -> None:
         for worker in self.workers():
@@ -170,5 +170,14 @@ class Gang:
 
     def total(self, metric: str) -> float:
         """Over the pages of all workers now, whatever the labels."""
-        pages = [samples(worker.page("/metrics", 3.0)[1]) for worker in self.workers() if worker.running]
+        pages = [samples(self._metrics(worker)) for worker in self.workers() if worker.running]
         return sum(value for page in pages for name, value in page.items() if name.split("{")[0] == metric)
+
+    @staticmethod
+    def _metrics(worker: Worker) -> str:
+        """On a busy machine a page takes its time; without it the sum would be a lie."""
+        for _ in range(10):
+            status, page = worker.page("/metrics", 5.0)
+            if status == 200:
+                return page
+        raise RuntimeError(f"{worker.label} shows no metrics")

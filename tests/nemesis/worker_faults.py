@@ -82,7 +82,7 @@ class WorkerFaults:
         at = time.time()
         worker.ask_to_stop()
         worker.thaw()
-        code = worker.wait(12)
+        code = worker.wait(40)
         if worker.facts("worker.started"):  # before that a signal ends it as it ends any program
             self._gang.exit_codes[worker.label] = code
         if code is None:

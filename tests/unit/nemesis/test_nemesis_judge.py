@@ -138,7 +138,7 @@ def settle_as_another(about: dict[str, Any], files: Files) -> None:
 
 
 def reclaim_early(about: dict[str, Any], files: Files) -> None:
-    files["steps"].insert(1, step(GOOD, "processing", "pending", app="outbox-chores", lease_left=0.4))
+    files["steps"].insert(1, step(GOOD, "processing", "pending", app="outbox-chores", lease_left=1.4))
 
 
 def step_aside(about: dict[str, Any], files: Files) -> None:
