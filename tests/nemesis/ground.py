@@ -62,7 +62,7 @@ class Ground:
             self.postgres.start()
             self._make_database()
             self.elasticsearch.await_ready()
-            self.elastic = Elasticsearch(self.elasticsearch.url, request_timeout=5, max_retries=0)
+            self.elastic = Elasticsearch(self.elasticsearch.url, request_timeout=60, max_retries=0)
             undo.callback(self.elastic.close)
             self._make_indexes()
             self._build_roads(undo)
@@ -120,7 +120,7 @@ class Ground:
 
     @contextlib.contextmanager
     def connect(self, **more: Any) -> Iterator[psycopg.Connection[Any]]:
-        with psycopg.connect(self.database_url, autocommit=True, connect_timeout=3, **more) as connection:
+        with psycopg.connect(self.database_url, autocommit=True, connect_timeout=10, **more) as connection:
             yield connection
 
     def rows(self, query: LiteralString, values: Any = ()) -> list[Any]:
@@ -149,7 +149,7 @@ class Ground:
 
     def elastic_answers(self) -> bool:
         try:
-            return bool(self.elastic.options(request_timeout=2).exists(index=NEIGHBOUR, id="row:1"))
+            return bool(self.elastic.options(request_timeout=5).exists(index=NEIGHBOUR, id="row:1"))
         except ELASTIC_DOWN:
             return False
 

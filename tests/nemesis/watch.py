@@ -82,7 +82,7 @@ class Watch:
         until then everything was as it had been."""
         life, at = self._ground.elastic_lives, time.time()
         try:
-            docs = self._ground.elastic.options(request_timeout=2).mget(index=INDEX, ids=followed(), source=False)
+            docs = self._ground.elastic.options(request_timeout=5).mget(index=INDEX, ids=followed(), source=False)
         except ELASTIC_DOWN:
             return None
         if life != self._ground.elastic_lives:

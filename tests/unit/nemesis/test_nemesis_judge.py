@@ -80,7 +80,7 @@ def history() -> tuple[dict[str, Any], Files]:
             {"_id": "page:e2", "found": False, "version": None, "digest": ""},
         ],
         "seen": [{"at": 11.0, "before": 9.0, "life": 0, "index": "i", "changed": {"page:e1": 5, "page:e2": 0}}],
-        "timeline": [{"at": 60.0, "calm": True, "stuck": 0, "connections": 9, "workers": {"w1.1": [80, 20]}}],
+        "timeline": [{"at": 90.0, "calm": True, "stuck": 0, "connections": 9, "workers": {"w1.1": [80, 20]}}],
         "acts": [{"kind": kind, "bit": True, "told": "bit"} for kind in (*FAULTS, *PEOPLE)],
         "audit": [],
         "leases": [],
