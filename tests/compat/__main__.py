@@ -1,6 +1,7 @@
 """Owns the command line of scripts/compat; the runs are next door."""
 
 import argparse
+import signal
 import sys
 from dataclasses import replace
 
@@ -57,6 +58,8 @@ def main(arguments: list[str]) -> int:
     if asked.list:
         print(listed())
         return 0
+    # Started in the background by a shell, SIGINT is ignored here and would be in every daemon that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     chosen = {c.name: replace(c, tests=(*c.tests, *MORE)) if asked.wide else c for c in COMBINATIONS}
     outcomes = [upgrade(asked.revision) if name == UPGRADE else run(chosen[name]) for name in asked.names or NAMES]
     print(table(outcomes))

@@ -17,10 +17,9 @@ WIDE = (
     "sampler", "statistics", "status", "suspects", "verify", "webhooks",
 )  # fmt: skip
 ACCEPTANCE = (
-    "lab_1_killed_worker", "lab_2_elasticsearch_away", "lab_3_bad_op", "lab_4_attempts_used_up", "replay_commands",
-    "survival",
+    "lab_1_killed_worker", "lab_2_elasticsearch_away", "lab_3_bad_op", "lab_4_attempts_used_up", "survival",
 )  # fmt: skip
-WIDE_ACCEPTANCE = ("lab_6_daemon", "survival_limits", "survival_pauses", "verify_commands")
+WIDE_ACCEPTANCE = ("lab_6_daemon", "replay_commands", "survival_limits", "survival_pauses", "verify_commands")
 
 
 def _files(layer: str, names: tuple[str, ...]) -> tuple[str, ...]:
