@@ -17,6 +17,7 @@ from tests.nemesis.schedule import Act
 
 FREEZE_SECONDS = 2 * LEASE_SECONDS
 CATCH_SECONDS = 7.0
+SHIFT_SECONDS = 40.0  # until a new worker has claimed something
 TAKEN = """
 select count(*) from nemesis_steps
  where old_token = any (%s::uuid[]) and old_status = 'processing' and app = 'outbox-chores'
@@ -120,7 +121,7 @@ class WorkerFaults:
 
     def _await_shift(self, slot: Slot, mark: dict[Path, int], least: int) -> float:
         """How far the clock of its log is off, once it has claimed something by that clock."""
-        deadline = time.monotonic() + 12
+        deadline = time.monotonic() + SHIFT_SECONDS
         while time.monotonic() < deadline and not self._stop.is_set():
             for fact in self._gang.since(mark):
                 if fact.get("event") == "batch.claimed" and fact.get("worker") == slot.name:
