@@ -18,7 +18,7 @@ UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 WORST_SCORE = 2.0
 
 
-def told_by(*argv: str | Path, within: float = 120.0) -> str:
+def told_by(*argv: str | Path, within: float = 300.0) -> str:
     """What the program says; it fails the test when the program is missing or not content."""
     ended = subprocess.run([str(part) for part in argv], capture_output=True, text=True, timeout=within, check=False)
     assert ended.returncode == 0, f"{argv[0]} left with {ended.returncode}:\n{ended.stdout}{ended.stderr}"

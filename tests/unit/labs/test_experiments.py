@@ -68,6 +68,16 @@ def test_every_experiment_is_told_in_the_readme() -> None:
     assert [name for name in ALL if f"| `{name}` |" not in readme] == []
 
 
+def test_the_record_has_a_pass_of_every_experiment_with_its_finding_and_commit() -> None:
+    text = (ROOT / "labs" / "RECORD.md").read_text()
+    lines = [
+        line.split(" | ") for line in text.splitlines() if re.match(r"\| `\w+` \| \w+ \| .* \| \d+ \| \w+ \| 20", line)
+    ]
+    assert [line[0].strip("| `") for line in lines] == list(ALL)
+    assert {line[1] for line in lines} == {"PASS"}
+    assert "dirty" not in text
+
+
 def test_expected_alerts_are_alerts_that_are_shipped() -> None:
     rules = yaml.safe_load((ROOT / "deploy/prometheus/rules/alerts.yml").read_text())
     known = {rule["alert"] for group in rules["groups"] for rule in group["rules"]}
