@@ -176,7 +176,8 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     elastic = connect_elastic(settings.elastic, lanes=settings.worker.concurrency)
     sink = ElasticSink(elastic, settings.batch.bytes, limits.items, announce)
     second = SecondTarget(sink, PostgresMirrors(pools.chores, worker_id=worker_id, start_id=start_id), announce)
-    news = VerificationNews(PostgresVerifications(pools.chores).last_finished, announce, clock)
+    verifications = PostgresVerifications(pools.chores)
+    news = VerificationNews(lambda: verifications.last_finished(settings.elastic.targets), announce, clock)
     probe = _probe(settings, sink)
     gate = Gate(announce, clock, probe)
     leases = Leases(

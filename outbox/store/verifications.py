@@ -54,9 +54,10 @@ class PostgresVerifications:
         with self._database.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
             return [_parsed(row) for row in cursor.execute(self._sql["lately"], named).fetchall()]
 
-    def last_finished(self) -> LastVerification | None:
+    def last_finished(self, targets: Sequence[str]) -> LastVerification | None:
+        """Of a comparison of just these targets, whole or by sample."""
         with self._database.connection() as connection:
-            row = connection.execute(self._sql["last_finished"]).fetchone()
+            row = connection.execute(self._sql["last_finished"], {"target": ", ".join(targets)}).fetchone()
         if row is None:
             return None
         id, compared, missing, stale, orphaned, different, unknown, finished_at, took = row

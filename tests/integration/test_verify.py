@@ -11,6 +11,7 @@ from outbox.ops.verify import Verification, Wish
 from outbox.policy.drift import Kind
 from outbox.sink.scan import IndexNotThere
 from outbox.store.truth import NeedsEntityIndex
+from outbox.store.verifications import PostgresVerifications
 from tests.fixtures.queue import Queue
 from tests.fixtures.world import World
 
@@ -417,3 +418,18 @@ def test_an_error_in_the_middle_is_kept_with_its_words(world: World, monkeypatch
     last = world.reindexing().verify.last_results()[0]
     assert last["status"] == "failed"
     assert "the disk is full" in last["error"]
+
+
+def test_what_looked_at_a_part_or_elsewhere_is_not_the_metrics_result(with_view: World, absent_index: str) -> None:
+    world = with_view
+    world.fill(5)
+    world.project()
+    world.es.delete(index=world.index, id="article:1")
+    world.es.indices.create(index=absent_index)
+    whole = verified(world)
+    verified(world, entity_type="comment")
+    verified(world, index=absent_index)
+    last = PostgresVerifications(world.queue.pool("news")).last_finished(world.settings.elastic.targets)
+    assert last is not None
+    assert last.id == whole.id
+    assert last.drift["missing"] == 1

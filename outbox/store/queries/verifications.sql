@@ -35,9 +35,10 @@ select id, started_at, finished_at, started_by, target, entity_type, sample,
  order by id desc limit %(limit)s
 
 -- name: last_finished
--- Looks: the newest result about what people search, for the daemons' metrics.
+-- Looks: the newest result about all that people search, for the daemons' metrics. One type, one target of several or
+-- another index says nothing about the rest: its zero would hide drift, and another index's drift would be a false alarm.
 select id, compared, missing, stale, orphaned, different, unknown,
        extract(epoch from finished_at)::float8, extract(epoch from finished_at - started_at)::float8
   from search_outbox_verifications
- where status = 'finished' and rebuild_id is null
+ where status = 'finished' and rebuild_id is null and entity_type is null and target = %(target)s
  order by id desc limit 1
