@@ -53,6 +53,17 @@ def read_junit(path: Path) -> tuple[int, int, int, int]:
     return total - failed - skipped, failed, skipped, round(seconds)
 
 
+def failures(path: Path) -> list[str]:
+    """The tests that failed, as pytest takes them."""
+    cases = ElementTree.parse(path).getroot().iter("testcase")
+    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    return list(dict.fromkeys(f"{case.get('file')}::{case.get('name')}" for case in failed))
+
+
+def load(name: str) -> Outcome:
+    return Outcome(**json.loads((RESULTS / f"{name}.json").read_text()))
+
+
 def commit() -> str:
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
@@ -86,7 +97,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
 def record(names: Iterable[str] = ()) -> None:
     """Every result that is there, into the README."""
     order = [combination.name for combination in COMBINATIONS] + ["upgrade", *names]
-    found = [Outcome(**json.loads(path.read_text())) for path in RESULTS.glob("*.json")]
+    found = [load(path.stem) for path in RESULTS.glob("*.json")]
     found.sort(key=lambda outcome: order.index(outcome.name) if outcome.name in order else len(order))
     head = ["| run | PostgreSQL | Elasticsearch | Python | pooler | verdict | when (UTC), commit |", f"|{'---|' * 7}"]
     text = README.read_text()
@@ -96,5 +107,7 @@ def record(names: Iterable[str] = ()) -> None:
 
 def _row(o: Outcome) -> str:
     parts = " | ".join(o.versions.get(part, "-") for part in ("postgresql", "elasticsearch", "python", "pooler"))
-    verdict = o.figures if o.word == "passed" else f"**{o.word}**: {o.detail or o.figures}"
+    verdict = (
+        f"{o.figures}{f' ({o.detail})' if o.detail else ''}" if o.word == "passed" else f"**{o.word}**: {o.detail}"
+    )
     return f"| `{o.name}` | {parts} | {verdict} | {o.at}, `{o.commit}` |"

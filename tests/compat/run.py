@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 from tests.compat.combination import RESULTS, ROOT, Combination
 from tests.compat.ground import Ground, Missing, standing_on
-from tests.compat.outcome import Outcome, commit, now, read_junit
+from tests.compat.outcome import Outcome, commit, failures, load, now, read_junit
 
 
 def say(text: str) -> None:
@@ -28,27 +30,57 @@ def run(combination: Combination) -> Outcome:
     return outcome
 
 
+def again(combination: Combination) -> Outcome:
+    """Only what failed in the last run of this combination, on fresh servers."""
+    last = load(combination.name)
+    say(f"== {combination.name}: {last.failed} tests once more")
+    with standing_on(combination) as ground:
+        outcome = _asked_again(ground, last)
+    outcome.save()
+    return outcome
+
+
 def _tested(combination: Combination, ground: Ground, began: str, at: str) -> Outcome:
-    junit, log = (RESULTS / f"{combination.name}.{kind}" for kind in ("xml", "log"))
+    code, junit = _pytest(combination.name, ground, ["-n", "2", *combination.tests])
+    if not junit.exists():
+        told = f"pytest left with {code}; see {_log(combination.name)}"
+        return Outcome(combination.name, "FAILED", detail=told, versions=ground.versions, commit=began, at=at)
+    passed, failed, skipped, seconds = read_junit(junit)
+    word = "passed" if code == 0 and passed else "FAILED"
+    detail = "" if word == "passed" else f"see {_log(combination.name)}"
+    first = Outcome(
+        combination.name, word, passed, failed, skipped, seconds, detail, ground.versions, commit=began, at=at
+    )
+    return _asked_again(ground, first) if failed else first
+
+
+def _asked_again(ground: Ground, first: Outcome) -> Outcome:
+    """As scripts/test does: on a busy machine a process that came late looks like a broken one. Named in the table."""
+    names = failures(RESULTS / f"{first.name}.xml")
+    code, junit = _pytest(f"{first.name}-again", ground, names)
+    if code or not junit.exists():
+        return first
+    told = f"{len(names)} at the second try, alone: {', '.join(name.rpartition('::')[2] for name in names)}"
+    return replace(first, word="passed", passed=first.passed + len(names), failed=0, detail=told)
+
+
+def _pytest(name: str, ground: Ground, arguments: list[str]) -> tuple[int, Path]:
+    junit = RESULTS / f"{name}.xml"
     junit.unlink(missing_ok=True)
-    options = ["-q", "-n", "2", "-p", "no:cacheprovider", "-o", "junit_family=xunit1", f"--junitxml={junit}"]
+    options = ["-q", "-p", "no:cacheprovider", "-o", "junit_family=xunit1", f"--junitxml={junit}"]
     # OUTBOX_* of the caller would reach the tests; only what this run decides does.
     env = {name: value for name, value in os.environ.items() if not name.startswith(("OUTBOX_", "ELASTIC_"))}
-    with log.open("w") as output:
+    with (RESULTS / f"{name}.log").open("w") as output:
         done = subprocess.run(
-            [str(ground.python), "-m", "pytest", *options, *combination.tests],
+            [str(ground.python), "-m", "pytest", *options, *arguments],
             cwd=ROOT,
             env={**env, **ground.env},
             stdout=output,
             stderr=subprocess.STDOUT,
             check=False,
         )
-    if not junit.exists():
-        told = f"pytest left with {done.returncode}; see {log.relative_to(ROOT)}"
-        return Outcome(combination.name, "FAILED", detail=told, versions=ground.versions, commit=began, at=at)
-    passed, failed, skipped, seconds = read_junit(junit)
-    word = "passed" if done.returncode == 0 and passed else "FAILED"
-    detail = "" if word == "passed" else f"see {log.relative_to(ROOT)}"
-    return Outcome(
-        combination.name, word, passed, failed, skipped, seconds, detail, ground.versions, commit=began, at=at
-    )
+    return done.returncode, junit
+
+
+def _log(name: str) -> Path:
+    return (RESULTS / f"{name}.log").relative_to(ROOT)
