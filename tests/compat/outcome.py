@@ -107,7 +107,6 @@ def record(names: Iterable[str] = ()) -> None:
 
 def _row(o: Outcome) -> str:
     parts = " | ".join(o.versions.get(part, "-") for part in ("postgresql", "elasticsearch", "python", "pooler"))
-    verdict = (
-        f"{o.figures}{f' ({o.detail})' if o.detail else ''}" if o.word == "passed" else f"**{o.word}**: {o.detail}"
-    )
+    aside = f" ({o.detail})" if o.detail else ""
+    verdict = f"{o.figures}{aside}" if o.word == "passed" else f"**{o.word}**: {o.figures}{aside}"
     return f"| `{o.name}` | {parts} | {verdict} | {o.at}, `{o.commit}` |"
