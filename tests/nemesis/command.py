@@ -27,7 +27,8 @@ The plan of faults follows from the seed alone. What a fault does is measured: o
 
 examples:
   scripts/nemesis --minutes 2 --seed 1            what CI runs
-  scripts/nemesis --minutes 30 --seed 1           what docs/reliability.md records
+  scripts/nemesis --minutes 30 --seed 1 --record docs/reliability.md \\
+      --archive docs/reliability/nemesis.tar.xz   what docs/reliability.md records
   scripts/nemesis --judge build/nemesis/FOLDER    judge a stored history again, without servers
 
 exit: 0 all held and every fault bit, 1 an invariant is broken, 3 a fault did not bite often enough, 75 no servers
@@ -43,6 +44,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="folder for the raw history (default: a new one in build/nemesis)")
     parser.add_argument("--judge", type=Path, metavar="FOLDER", help="only judge a stored history")
     parser.add_argument("--archive", type=Path, metavar="FILE", help="also pack the history, small, as a .tar.xz")
+    parser.add_argument("--record", type=Path, metavar="PAGE", help="also write the tables into docs/reliability.md")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
     parser.add_argument("--markdown", action="store_true", help="print the tables of docs/reliability.md")
     asked = parser.parse_args(argv)
@@ -76,6 +78,8 @@ def main(argv: Sequence[str]) -> int:
     _say(f"the raw history is in {_shown(folder)}")
     if asked.archive:
         _say(f"packed into {_shown(asked.archive)}: {pack(found, asked.archive) // 1000} KB")
+    if asked.record:
+        report.record(asked.record, verdict, found.about, _shown(asked.archive) if asked.archive else None)
     if asked.json:
         print(json.dumps({"about": found.about, **verdict.as_json()}, indent=1))
     else:
@@ -96,4 +100,5 @@ def _new_folder(seed: int) -> Path:
 
 
 def _shown(folder: Path) -> Path:
+    folder = folder.resolve()
     return folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder

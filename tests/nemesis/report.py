@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from tests.nemesis.verdict import Verdict
@@ -60,3 +61,19 @@ def markdown(verdict: Verdict, about: dict[str, Any]) -> str:
             *(f"| {f.name} | {'yes' if f.ok else '**no**'} | {f.observed} |" for f in verdict.findings),
         ]
     )
+
+
+BEGIN, END = "<!-- nemesis: written by scripts/nemesis --record -->", "<!-- /nemesis -->"
+
+
+def record(page: Path, verdict: Verdict, about: dict[str, Any], history: Path | None) -> None:
+    """Writes the tables between the marks of a page; what stands there is replaced."""
+    text = page.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, mark, after = rest.partition(END)
+    if not mark:
+        raise ValueError(f"{page} has no place for a record: {BEGIN} ... {END}")
+    where = f" The history, packed by `--archive`: `{history}`." if history else ""
+    told = f"**{verdict.word}**: {verdict.why}. `{headline(about)}`, {about['rate']:g} events a second.{where}"
+    new = f"{before}{BEGIN}\n{told}\n\n{markdown(verdict, about)}\n{END}{after}"
+    page.write_text(new, encoding="utf-8")
