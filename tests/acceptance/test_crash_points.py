@@ -32,7 +32,7 @@ CHECKS = (
     attempts_are_bounded,
 )
 EVENTS = 40
-# Where rows need not be in hand: the acknowledgement was under way or written, the lane had finished, or a command died.
+# Where rows need not be in hand: acknowledged or about to be, the lane had finished, or a command died.
 MAYBE_NOTHING_IN_HAND = {"ack sent before commit reply", "after ack", "in replay", "in webhook send"}
 SHORTCUT = "update search_outbox_replays set lease_until = clock_timestamp() where status = 'dispatching'"
 DELIVERY = (
