@@ -76,7 +76,7 @@ def kill_at(shop: Shop, rebuild: RunningProcess, step: str) -> None:
     rebuild.kill()
 
 
-@pytest.mark.slow
+@pytest.mark.long  # every run kills before and after every call, in process: tests/integration/test_rebuild.py
 def test_kill_9_at_each_step_ends_right(shop: Shop, mapping: str) -> None:
     """The rebuild dies in every step in turn, and is resumed; changes and searches go on all the time."""
     with bustling(shop, RATE) as (changes, reader):
