@@ -44,8 +44,7 @@ def fenced(found: Evidence) -> Finding:
 
 def _is_foreign(step: dict[str, Any], holder: dict[str, str]) -> bool:
     if step["app"] == RECLAIMER:
-        # A renewal writes the lease first and its rows a moment later: so much longer may theirs last.
-        return float(step["lease_left"] or 0) > 0.5
+        return float(step["lease_left"] or 0) > 0
     return bool(holder.get(step["old_token"]) != step["who"])
 
 

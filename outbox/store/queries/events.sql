@@ -187,9 +187,10 @@ select w.id
 
 -- name: renew
 -- processing -> processing: the lease of a batch that is still moving. Rows that someone holds are left for the next beat.
+-- One moment for the lease and its rows: the reclaimer goes by the lease, and must find no row that says later.
 with extended as (
     update search_outbox_leases set lease_until = clock_timestamp() + %(lease)s where token = %(token)s
-    returning ids
+    returning ids, lease_until
 ), mine as materialized (
     select id from search_outbox_events
      where id = any (array(select unnest(ids) from extended)) and lease_token = %(token)s and status = 'processing'
@@ -197,7 +198,7 @@ with extended as (
        for no key update skip locked
 ), renewed as (
     update search_outbox_events e
-       set lease_until = clock_timestamp() + %(lease)s, updated_at = clock_timestamp()
+       set lease_until = (select lease_until from extended), updated_at = clock_timestamp()
      where e.id = any (array(select id from mine))
        and (select set_config('synchronous_commit', 'off', true)) is not null
 )
