@@ -11,7 +11,8 @@ from bench.stack import Stack
 from bench.worker import Daemons, daemons
 
 BAR = Bar("drain rate / raw _bulk", 0.50, 0.70)
-WARM_DOCUMENTS = 100_000  # a fresh JVM does half its speed before these
+# A fresh JVM does half its speed: its compilers are busy for the first half million documents on two cores.
+WARM_DOCUMENTS, WARM_PASSES = 100_000, 8
 SETTLED_IN_SECONDS = 31  # in its first half minute a daemon checks every upsert against newer deletes
 
 
@@ -55,8 +56,11 @@ def measure(
             running.pause()
             if settle:
                 time.sleep(SETTLED_IN_SECONDS)
+            if warm:
+                progress(f"{prefix}a round that is not measured")
+                _round(stack, url, index, raw_index, running, shape, Result("warm", True), prefix)
             for number in range(rounds):
-                if number:
+                if number or warm:
                     running.pause()
                 progress(f"{prefix}round {number + 1} of {rounds}")
                 _round(stack, url, index, raw_index, running, shape, result, prefix)
@@ -75,9 +79,12 @@ def _round(
     fill(url, shape.events, shape.size, lookup=shape.lookup)
     bodies = list(bulk_bodies(url, shape.batch, lookup=shape.lookup))
     stack.fresh_index(raw_index)
+    stack.quiet()
     raw = shape.events / send(stack.elastic_url, raw_index, bodies, shape.lanes * shape.processes)
     del bodies
+    stack.fresh_index(raw_index)  # what it left behind is not merged while ours runs
     stack.fresh_index(index)
+    stack.quiet()
     account = Account(stack, url, running)
     account.open()
     running.resume()
@@ -92,6 +99,6 @@ def _warm(stack: Stack, url: str, index: str, shape: Shape) -> None:
     progress("warming Elasticsearch")
     fill(url, WARM_DOCUMENTS, shape.size)
     bodies = list(bulk_bodies(url, shape.batch))
-    for _ in range(2):
+    for _ in range(WARM_PASSES):
         stack.fresh_index(index)
         send(stack.elastic_url, index, bodies, shape.lanes)

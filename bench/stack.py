@@ -1,6 +1,7 @@
 """The servers that a benchmark measures on: its own embedded pair, with production-like settings, or given ones."""
 
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +21,10 @@ POSTGRES = {
     "checkpoint_timeout": "15min",
     "max_connections": "200",
     "track_io_timing": "off",
-    "autovacuum_naptime": "10s",
 }
+
+
+QUIET_CORES = 0.1
 
 
 @dataclass(slots=True)
@@ -83,6 +86,15 @@ class Stack:
             "postgresql": _tree_cpu(_owner_of(self.embedded.postgres)),
             "elasticsearch": _tree_cpu(_owner_of(self.embedded.elasticsearch)),
         }
+
+    def quiet(self, limit_seconds: float = 30.0) -> None:
+        """Until both servers rest: merges, flushes and vacuums of one side must not be paid by the other."""
+        ends = time.monotonic() + limit_seconds
+        while self.embedded is not None and time.monotonic() < ends:
+            before = sum(self.cpu_seconds().values())
+            time.sleep(1.0)
+            if sum(self.cpu_seconds().values()) - before < QUIET_CORES:
+                return
 
 
 def _owner_of(server: object) -> list[psutil.Process]:

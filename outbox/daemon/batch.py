@@ -15,7 +15,12 @@ class Verdicts:
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.events = events
+        self._done: list[Event] = []
         self._of: dict[UUID, Settlement] = {}
+
+    def done(self, events: Iterable[Event]) -> None:
+        """Plainly written, as nearly all are: kept apart, because a look by UUID is Python's own hash (0.3 us each)."""
+        self._done += events
 
     def give(self, event: Event, settlement: Settlement) -> None:
         self._of[event.id] = settlement
@@ -30,25 +35,29 @@ class Verdicts:
 
     def release_rest(self, reason: str, delay_seconds: float | None = None) -> None:
         """Whoever has no verdict yet was not sent: it goes back with its attempt."""
-        if len(self._of) == len(self.events):
+        if len(self._done) + len(self._of) == len(self.events):
             return
         released = Released(reason, delay_seconds)
+        done = {event.id for event in self._done}
         for event in self.events:
-            self._of.setdefault(event.id, released)
+            if event.id not in done:
+                self._of.setdefault(event.id, released)
 
     def of(self, event: Event) -> Settlement | None:
+        """Of an event that the sink has not taken."""
         return self._of.get(event.id)
 
     def settlements(self) -> list[tuple[UUID, Settlement]]:
-        return [(event.id, self._of[event.id]) for event in self.events]
+        return [(event.id, DONE) for event in self._done] + list(self._of.items())
 
     def _kept(self, lost: Iterable[UUID]) -> list[tuple[Event, Settlement]]:
-        """Rows that are still ours, with what became of them. Nearly always all: then no id is looked up twice."""
-        gone = set(lost)
-        of = self._of
-        if not gone:
-            return [(event, of[event.id]) for event in self.events]
-        return [(event, of[event.id]) for event in self.events if event.id not in gone]
+        """Rows that are still ours, with what became of them. Nearly always all, and all done."""
+        kept: list[tuple[Event, Settlement]] = [(event, DONE) for event in self._done]
+        if of := self._of:
+            kept += [(event, of[event.id]) for event in self.events if event.id in of]
+        if gone := set(lost):
+            kept = [(event, settlement) for event, settlement in kept if event.id not in gone]
+        return kept
 
     def failed_attempts(self, lost: Iterable[UUID]) -> list[AttemptFailed]:
         """One fact a failed attempt of a row that is still ours."""

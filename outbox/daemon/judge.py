@@ -15,7 +15,18 @@ from outbox.policy.brake import HOLD_SECONDS, WINDOW_SECONDS, Brake, LookupBrake
 from outbox.policy.coalesce import Stack
 from outbox.policy.document import refused
 from outbox.policy.event import Event
-from outbox.policy.outcome import Code, DeadReason, Failure, FailureClass, Outcome, Reason, Stale, Written
+from outbox.policy.outcome import (
+    WRITTEN,
+    Code,
+    DeadReason,
+    Failure,
+    FailureClass,
+    Outcome,
+    Reason,
+    Stale,
+    Written,
+    all_written,
+)
 from outbox.policy.settle import DONE, SUPERSEDED, Done, Failed, Released, RetryPolicy, settle
 from outbox.ports import Clock, Document, WriteReport
 
@@ -49,6 +60,16 @@ class Judge:
     def refuse(self, event: Event, failure: Failure, verdicts: Verdicts) -> None:
         """An event that fails before anything is sent."""
         verdicts.give(event, self._braked(event, Failed(failure, DeadReason.NON_RETRYABLE)))
+
+    def written(self, portion: Sequence[Delivery], verdicts: Verdicts) -> None:
+        """The sink took all of it: what nearly every portion comes to."""
+        plain = [d.stack.head for d in portion if d.tombstone is None and not d.as_delete]
+        verdicts.done(plain)
+        for delivery in portion:
+            if delivery.stack.older:
+                verdicts.superseded(delivery.stack)
+            if delivery.tombstone is not None or delivery.as_delete:
+                verdicts.give(delivery.stack.head, self._accepted(delivery, WRITTEN))
 
     def delivery(self, delivery: Delivery, outcome: Outcome, verdicts: Verdicts) -> bool:
         """The sink's word for one document. True = refused for good, and an older event is to be sent."""
@@ -95,6 +116,8 @@ class Judge:
 
     def pause_targets(self, portion: Sequence[Delivery], report: WriteReport) -> bool:
         """Systemic failures stop their target; the rows have been released already."""
+        if all_written(report.outcomes):
+            return False
         causes: dict[str, Failure] = {}
         for delivery, outcome in zip(portion, report.outcomes, strict=True):
             if isinstance(outcome, Failure) and outcome.failure_class is FailureClass.SYSTEMIC:

@@ -20,7 +20,7 @@ from outbox.facts import Announce, LeaseLost
 from outbox.policy.coalesce import Stack, coalesce
 from outbox.policy.document import Addressing
 from outbox.policy.event import DELETE
-from outbox.policy.outcome import Failure, FailureClass, Outcome, Written
+from outbox.policy.outcome import Failure, FailureClass, Outcome, Written, all_written
 from outbox.ports import Claimed, DocumentSource, EventStore, NewerDelete, Settled, Sink, WriteReport
 
 
@@ -88,13 +88,9 @@ class Projector:
 
     def _prepare(self, batch: Batch) -> list[Delivery]:
         """Refuse what can never be sent, keep the newest event of each document, find its body."""
-        sendable = []
-        for event in batch.claimed.events:
-            failure = self.addressing.refusal(event)
-            if failure is None:
-                sendable.append((self.addressing.address(event), event))
-            else:
-                self.judge.refuse(event, failure, batch.verdicts)
+        sendable, refused = self.addressing.sort_out(batch.claimed.events)
+        for event, failure in refused:
+            self.judge.refuse(event, failure, batch.verdicts)
         return self._deliveries(coalesce(sendable), batch)
 
     def _deliveries(self, stacks: Sequence[Stack], batch: Batch) -> list[Delivery]:
@@ -119,7 +115,7 @@ class Projector:
     def _guard_deletes(self, deliveries: list[Delivery], batch: Batch) -> list[Delivery]:
         """An upsert out of claim order must not bring back what a newer delete removed: Elasticsearch forgets deletes
         after gc_deletes, PostgreSQL does not. The delete goes out again instead, in case an earlier try was late."""
-        late = self._late_upserts(deliveries)
+        late = self._late_upserts(deliveries, batch)
         found = self._newer_deletes(batch) if late else {}
         for delivery in late:
             delivery.replace_by(found.get(delivery.stack.head.id))
@@ -128,8 +124,10 @@ class Projector:
     def _newer_deletes(self, batch: Batch) -> Mapping[UUID, NewerDelete]:
         return self.store.newer_deletes(batch.claimed.token, batch.holding.ids)
 
-    def _late_upserts(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+    def _late_upserts(self, deliveries: Sequence[Delivery], batch: Batch) -> list[Delivery]:
         self.horizon.look()
+        if self.horizon.none_late(batch.claimed.events):
+            return []
         return [d for d in deliveries if d.stack.head.op != DELETE and self.horizon.is_late(d.stack.head)]
 
     # write
@@ -159,9 +157,13 @@ class Projector:
         report = self.sink.write([delivery.action() for delivery in portion], deadline)
         self.report_write(report)
         outcomes = self._confirm(portion, report.outcomes, batch, deadline)
-        for delivery, outcome in zip(portion, outcomes, strict=True):
-            if self.judge.delivery(delivery, outcome, batch.verdicts):
-                again.append(delivery.stack)
+        if all_written(outcomes):
+            self.judge.written(portion, batch.verdicts)
+        else:
+            for delivery, outcome in zip(portion, outcomes, strict=True):
+                if self.judge.delivery(delivery, outcome, batch.verdicts):
+                    again.append(delivery.stack)
+        for delivery in portion:
             delivery.body = None  # sent: its memory is free before the next portion is loaded
         return report
 
@@ -178,7 +180,7 @@ class Projector:
         self, portion: Sequence[Delivery], outcomes: Sequence[Outcome], batch: Batch, deadline: float
     ) -> Sequence[Outcome]:
         """The second look at newer deletes: one that was settled while our upsert was on its way is sent again."""
-        late = [d for d in self._late_upserts(portion) if d.tombstone is None]
+        late = [d for d in self._late_upserts(portion, batch) if d.tombstone is None]
         if not late:
             return outcomes
         found = self._newer_deletes(batch)

@@ -11,7 +11,7 @@ from psycopg.rows import RowMaker, tuple_row
 
 from outbox.policy.event import Event
 from outbox.policy.outcome import Failure
-from outbox.policy.settle import Done, Failed, Released, RetryLater, Settlement
+from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, Settlement
 from outbox.ports import Claimed, ClaimOrder, NewerDelete, Settled
 from outbox.store.pool import Database
 from outbox.store.queries import queries
@@ -84,7 +84,7 @@ class PostgresEvents:
         verdicts = [
             _verdict(id, settlement)
             for id, settlement in settlements
-            if not isinstance(settlement, Done) or settlement.as_delete
+            if settlement is not DONE and (not isinstance(settlement, Done) or settlement.as_delete)
         ]
         with self._database.connection() as connection:
             kept, which = self._settle(connection, token, verdicts, len(settlements))

@@ -8,6 +8,7 @@ import psycopg
 from psycopg import Connection
 from psycopg.adapt import Buffer, Loader
 from psycopg.pq import Format
+from psycopg.types.string import ByteaBinaryLoader
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from outbox.errors import DatabaseDown, NotPermitted, SchemaMismatch
@@ -31,10 +32,6 @@ class RawJson(Loader):
 
     def load(self, data: Buffer) -> bytes:
         return bytes(data)
-
-
-class RawJsonBinary(RawJson):
-    format = Format.BINARY
 
 
 def plain_dsn(url: str) -> str:
@@ -87,7 +84,8 @@ class Database:
         """Once a connection. Behind a pooler that mixes up prepared statements, this one does without them."""
         for name in ("json", "jsonb"):
             connection.adapters.register_loader(name, RawJson)
-        connection.adapters.register_loader("json", RawJsonBinary)
+        # Its binary form is the same text: psycopg's loader of bytea gives it as bytes, in C.
+        connection.adapters.register_loader("json", ByteaBinaryLoader)
         if self.prepare and not keeps_prepared(connection):
             connection.prepare_threshold = None
 

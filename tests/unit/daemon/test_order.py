@@ -1,5 +1,8 @@
 """What a claim asks for: the floor, the share of retries, suspects; and which upserts are out of order."""
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -154,3 +157,18 @@ def test_whatever_this_process_claimed_half_a_minute_ago_and_all_below_it_is_out
         recent = [s for at, s in claimed if at > clock.now - IN_ORDER_AFTER_SECONDS + 1]
         if recent and max(recent) > max([s for at, s in claimed if at <= clock.now - 29] or [0]):
             assert not horizon.is_late(an_event(max(recent)))
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"attempts": 2}, {"retried": True}, {"replay_count": 1}, {"abandoned_count": 1}]
+)
+@pytest.mark.parametrize("seq", [40, 50, 51, 90])
+@pytest.mark.parametrize("seconds", [1, 100])
+def test_a_batch_is_in_order_when_each_of_its_events_is(values: dict[str, Any], seq: int, seconds: float) -> None:
+    clock = Time()
+    horizon = Horizon(clock)
+    horizon.saw([an_event(50)])
+    clock.passes(seconds)
+    horizon.look()
+    batch = [an_event(80), an_event(seq, **values), an_event(81)]
+    assert horizon.none_late(batch) == (not any(map(horizon.is_late, batch)))
