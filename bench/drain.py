@@ -48,7 +48,7 @@ def measure(
     """Raw and ours by turns, each into a fresh index; what ours cost goes into the account."""
     with stack.database() as url, stack.index() as index, stack.index() as raw_index:
         if warm:
-            _warm(stack, url, raw_index, shape)
+            warm_up(stack, url, raw_index, shape.size, shape.lanes)
         stack.fresh_index(index)
         if shape.lookup:
             make_view(url, shape.events, shape.size)  # before the start: the daemon looks for the view there
@@ -95,10 +95,11 @@ def _round(
     result.add(f"{prefix}ratio", "", ours / raw)
 
 
-def _warm(stack: Stack, url: str, index: str, shape: Shape) -> None:
+def warm_up(stack: Stack, url: str, index: str, size: int, connections: int = 2) -> None:
+    """By raw requests, through `index`; the table of `url` is only where the documents are made."""
     progress("warming Elasticsearch")
-    fill(url, WARM_DOCUMENTS, shape.size)
-    bodies = list(bulk_bodies(url, shape.batch))
+    fill(url, WARM_DOCUMENTS, size)
+    bodies = list(bulk_bodies(url, 500))
     for _ in range(WARM_PASSES):
         stack.fresh_index(index)
-        send(stack.elastic_url, index, bodies, shape.lanes)
+        send(stack.elastic_url, index, bodies, connections)

@@ -4,14 +4,16 @@ import time
 
 import psycopg
 
+from bench.drain import warm_up
 from bench.load import document_sql, fill
 from bench.percentiles import percentile
 from bench.result import Bar, Result, progress
 from bench.stack import Stack
-from bench.worker import claim_seconds, daemons, log_size, settled
+from bench.worker import LOG, claim_seconds, daemons, log_size, settled
 
 RATE = Bar("drain rate, large / small table", 0.90, 0.97)
 CLAIM = Bar("claim p99, large / small table", 2.0, 1.3, most=True)
+LIMIT_SECONDS = 600
 SIDES = ("small", "large")
 
 
@@ -32,15 +34,18 @@ def run(
     claims: dict[str, list[float]] = {side: [] for side in SIDES}
     settings = {"OUTBOX_LOG_LEVEL": "info"}
     with stack.database() as small, stack.database() as large, stack.index() as index:
-        stack.fresh_index(index)
+        if not smoke:
+            warm_up(stack, small, index, size)
         progress(f"filling {done:,} done and {pending:,} pending rows")
         _fill_done(large, done)
-        _add_pending(large, pending, size)
+        _add_pending(large, pending + pending // 10, size)  # a daemon takes a few more than its part before it stops
         for _ in range(rounds):
             for side, url in (("small", small), ("large", large)):
                 if side == "small":
                     fill(url, part, size)
                 progress(f"{side} table: {part:,} events")
+                stack.fresh_index(index)
+                stack.quiet()
                 before = log_size()
                 rate = _drain(stack, url, index, part, settings)
                 claims[side] += claim_seconds(before)
@@ -61,8 +66,11 @@ def _drain(stack: Stack, url: str, index: str, events: int, settings: dict[str, 
     own log lines: counting ten million rows would be the load."""
     before = log_size()
     with daemons(url, stack.elastic_url, index, settings=settings) as running:
+        ends = time.monotonic() + LIMIT_SECONDS
         while sum(n for _, n in settled(before)) < events:
             running.check_alive()
+            if time.monotonic() > ends:
+                raise TimeoutError(f"{events:,} events were not done within {LIMIT_SECONDS} s; see {LOG}")
             time.sleep(0.5)
     batches = settled(before)
     span = batches[-1][0] - batches[0][0]

@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 
 import psycopg
 
+from bench.drain import warm_up
 from bench.load import fill
 from bench.percentiles import percentile
 from bench.result import Bar, Result, progress
@@ -28,10 +29,14 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, events: int = 400
         stack.index() as index,
         daemons(url, stack.elastic_url, index, settings=chatty) as running,
     ):
+        if not smoke:
+            running.pause()
+            warm_up(stack, url, index, 200)
         for side in ("unpinned", "pinned") * rounds:
             running.pause()
             stack.fresh_index(index)
             fill(url, events, 200)
+            stack.quiet()
             progress(f"{side}: {events:,} events")
             with snapshot(url) if side == "pinned" else nullcontext():
                 running.resume()

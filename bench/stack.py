@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import psutil
 import psycopg
@@ -47,7 +48,7 @@ class Stack:
         }
 
     @contextmanager
-    def database(self, **parts: bool) -> Iterator[str]:
+    def database(self, **parts: Any) -> Iterator[str]:
         """A fresh, migrated database."""
         name = f"bench_{uuid.uuid4().hex[:10]}"
         with psycopg.connect(self.admin_url, autocommit=True) as connection:

@@ -71,10 +71,12 @@ class Daemons:
     def wait_done(self, events: int, limit_seconds: float = 900.0) -> float:
         """Seconds from the first claim to the last settle, by the database's clock."""
         ends = time.monotonic() + limit_seconds
+        floor: int | None = 0
         with psycopg.connect(self._url, autocommit=True) as connection:
             while time.monotonic() < ends:
                 self.check_alive()
-                if _first(connection, FRESH) is None and _first(connection, OPEN) is None:
+                floor = _first(connection, FRESH, floor)
+                if floor is None and _first(connection, OPEN) is None:
                     return self._span(connection, events)
                 time.sleep(0.5)  # the span is by processed_at: a later look changes no figure
         raise TimeoutError(f"not drained within {limit_seconds:.0f} s; see {LOG}")
@@ -94,9 +96,10 @@ class Daemons:
                 raise RuntimeError(f"a daemon ended with {process.returncode}; see {LOG}")
 
 
-def _first(connection: psycopg.Connection, where: str) -> int | None:
-    query = f"select seq from search_outbox_events where {where} order by seq limit 1"
-    row = connection.execute(query).fetchone()
+def _first(connection: psycopg.Connection, where: str, floor: int | None = 0) -> int | None:
+    """From a floor upwards: dead entries below it, which a pinned snapshot keeps, are not read again and again."""
+    query = f"select seq from search_outbox_events where {where} and seq >= %s order by seq limit 1"
+    row = connection.execute(query, [floor or 0]).fetchone()
     return int(row[0]) if row else None
 
 

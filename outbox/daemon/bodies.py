@@ -74,6 +74,9 @@ class Bodies:
 
     def portions(self, deliveries: Sequence[Delivery]) -> Iterator[list[Delivery]]:
         """Runs of deliveries whose bodies fit together; a document larger than a portion goes alone."""
+        if deliveries and sum([d.size_bytes for d in deliveries]) + EMPTY_BYTES * len(deliveries) <= self.portion_bytes:
+            yield list(deliveries)
+            return
         portion: list[Delivery] = []
         weight = 0
         for delivery in deliveries:

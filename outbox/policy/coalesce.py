@@ -1,6 +1,6 @@
 """Of several events of one document in a batch only the newest is sent; the older ones wait in case it is refused."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from outbox.policy.document import Address
@@ -31,8 +31,10 @@ class Stack:
         return True
 
 
-def coalesce(addressed: Iterable[tuple[Address, Event]]) -> list[Stack]:
+def coalesce(addressed: Sequence[tuple[Address, Event]]) -> list[Stack]:
     """One stack a document, in the order in which the documents were first met."""
+    if len({address for address, _ in addressed}) == len(addressed):
+        return [Stack(address, event) for address, event in addressed]
     stacks: dict[Address, Stack] = {}
     for address, event in addressed:
         stack = stacks.get(address)

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final, NamedTuple, cast
 
 from outbox.policy.event import DELETE, OPS, UPSERT, Event
 from outbox.policy.outcome import Code, Failure, Reason
@@ -18,6 +19,10 @@ class Address(NamedTuple):
     index: str  # type: ignore[assignment]
     id: str
     routing: str | None
+
+
+# `Address(...)` without its frame in Python.
+_address: Final = cast(Callable[[tuple[str, str, str | None]], Address], partial(tuple.__new__, Address))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class Addressing:
             index, prefix, most = home
             plain = op == UPSERT and version >= 0 and payload is not None and payload.startswith(b"{")
             if plain and 0 < len(id) <= most and id.isascii():
-                sendable.append((Address(index, prefix + id, routing), event))
+                sendable.append((_address((index, prefix + id, routing)), event))
             elif failure := self.refusal(event):
                 bad.append((event, failure))
             else:

@@ -8,12 +8,12 @@ taken as (
        set status = 'processing',
            owner = %(owner)s,
            lease_token = %(token)s,
-           lease_until = clock_timestamp() + %(lease)s,
-           processing_started_at = clock_timestamp(),
-           last_attempt_at = clock_timestamp(),
+           lease_until = (select clock_timestamp()) + %(lease)s,
+           processing_started_at = (select clock_timestamp()),
+           last_attempt_at = (select clock_timestamp()),
            next_retry_at = null,
            attempts = attempts + 1,
-           updated_at = clock_timestamp()
+           updated_at = (select clock_timestamp())
      where e.ctid = any (array(select ctid from picked))
        and e.status = 'pending'
     returning e.id, e.seq, e.entity_type, e.entity_id::text as entity_id, e.op, e.event_version,
@@ -24,7 +24,7 @@ taken as (
                    else octet_length(e.payload::text) end as payload_bytes,
               e.routing, e.attempts, e.max_attempts, e.abandoned_count, e.replay_count,
               (select bool_or(retried) from picked) as retried,
-              extract(epoch from clock_timestamp() - e.created_at)::float8 as age_seconds,
+              date_part('epoch', (select clock_timestamp()) - e.created_at) as age_seconds,
               e.traceparent
 ), leased as (
     insert into search_outbox_leases (token, owner, start_id, lease_until, ids, counts)
