@@ -27,6 +27,10 @@ check_source() {
 # All tests, in two processes that share the servers; what failed is asked once more, alone. On a busy machine a process
 # that came late looks like a broken one: a test that passes the second time is named, because it is unsteady, and one
 # that fails again is a failure. Coverage is a run of its own (scripts/coverage): it doubles the time.
+nemesis_alone() {
+  OUTBOX_TEST_SLOW=1 .venv/bin/pytest tests/acceptance/test_nemesis.py
+}
+
 run_tests() {
   .venv/bin/pytest -n "${OUTBOX_TEST_PROCESSES:-2}" --dist loadfile --no-loadscope-reorder "$@" && return 0
   say "== once more: the tests that failed. Whatever passes now is unsteady on this machine; see the names below"

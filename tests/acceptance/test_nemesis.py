@@ -13,7 +13,7 @@ MINUTES = os.environ.get("OUTBOX_TEST_NEMESIS_MINUTES", "2")
 SEED = os.environ.get("OUTBOX_TEST_SEED", "1")
 
 
-@pytest.mark.long  # joins the daily run when it has passed on a quiet machine; see docs/reliability.md
+@pytest.mark.long  # beside other tests; `scripts/test` runs it alone at its end
 def test_two_minutes_of_every_fault_lose_nothing_and_every_fault_bites(tmp_path: Path) -> None:
     command = ["scripts/nemesis", "--minutes", MINUTES, "--seed", SEED, "--json", "--out", str(tmp_path / "history")]
     done = subprocess.run(
