@@ -4,6 +4,7 @@ import time
 
 import psycopg
 
+from bench.account import Account
 from bench.drain import warm_up
 from bench.load import document_sql, fill
 from bench.percentiles import percentile
@@ -47,7 +48,7 @@ def run(
                 stack.fresh_index(index)
                 stack.quiet()
                 before = log_size()
-                rate = _drain(stack, url, index, part, settings)
+                rate = _drain(stack, url, index, part, settings, result, side)
                 claims[side] += claim_seconds(before)
                 result.add(f"drain, {side} table", "events/s", rate)
     for side in SIDES:
@@ -61,17 +62,22 @@ def run(
     return result
 
 
-def _drain(stack: Stack, url: str, index: str, events: int, settings: dict[str, str]) -> float:
+def _drain(
+    stack: Stack, url: str, index: str, events: int, settings: dict[str, str], result: Result, side: str
+) -> float:
     """Rate from the first settled batch to the one that completes `events`; then the daemon stops. Counted from its
     own log lines: counting ten million rows would be the load."""
     before = log_size()
     with daemons(url, stack.elastic_url, index, settings=settings) as running:
+        account = Account(stack, url, running)
+        account.open()
         ends = time.monotonic() + LIMIT_SECONDS
         while sum(n for _, n in settled(before)) < events:
             running.check_alive()
             if time.monotonic() > ends:
                 raise TimeoutError(f"{events:,} events were not done within {LIMIT_SECONDS} s; see {LOG}")
             time.sleep(0.5)
+        account.close(result, sum(n for _, n in settled(before)), f"{side} table: ")
     batches = settled(before)
     span = batches[-1][0] - batches[0][0]
     return sum(n for _, n in batches[1:]) / span if span else float(events)
