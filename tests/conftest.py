@@ -1,6 +1,7 @@
 """Owns the order and the marks of the layers, and hands the shared fixtures to every test."""
 
 import os
+import signal
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -61,6 +62,10 @@ __all__ = [
 # No time limit an example: the machine is shared, and a slow moment is no finding.
 settings.register_profile("house", deadline=None, print_blob=True)
 settings.load_profile("house")
+
+# A shell that starts this in the background has it ignore SIGINT, and so would what a test starts and presses Ctrl-C on.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LAYERS = ["unit", "contract", "model", "integration", "acceptance"]
 TESTS = Path(__file__).parent

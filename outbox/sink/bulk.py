@@ -16,9 +16,6 @@ _FILTER: Final = "errors,items.*.status,items.*.error"
 _LINE_BREAKS: Final = bytes.maketrans(b"\n\r", b"  ")
 
 
-_PLAIN: Final = b'{"index":{"_id":%b,"version":%d,"version_type":"external_gte"}}'
-
-
 def address(index: str, *, require_alias: bool, wait_seconds: float) -> str:
     """The request's target. Elasticsearch gives up waiting for a shard before we give up waiting for it."""
     alias = "&require_alias=true" if require_alias else ""
@@ -39,11 +36,7 @@ class Encoded:
             # `10 in body` is a memchr: 0.05 us; b"\n" in body takes 0.25.
             if body is not None and (10 in body or 13 in body):
                 body = body.translate(_LINE_BREAKS)  # noqa: PLW2901
-            if routing is None and body is not None:
-                line = _PLAIN % (_text(name), version)
-            else:
-                line = _line(b"delete" if body is None else b"index", name, version, routing)
-            self._parts += (line, body)
+            self._parts += (_line(b"delete" if body is None else b"index", name, version, routing), body)
 
     def __len__(self) -> int:
         return len(self._parts) // 2

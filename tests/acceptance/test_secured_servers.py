@@ -179,7 +179,7 @@ def test_a_revoked_key_pauses_in_the_middle_of_the_work(
     eventually(lambda: not _is_valid(secured_elastic, key), within=30, what="the key is gone from every cache")
     enqueue(connection, "2")
     daemon.wait_for_fact("sink.paused", reason="es_auth")
-    assert statuses(connection) == {"done": 1, "pending": 1}
+    daemon.wait_until(lambda: statuses(connection) == {"done": 1, "pending": 1}, "the event back in the queue")
     replace(key_file, the_documented_key(secured_elastic, target)["encoded"])
     daemon.wait_until(lambda: statuses(connection) == {"done": 2}, "the event")
     assert daemon.terminate() == 0
