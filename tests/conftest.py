@@ -63,7 +63,7 @@ __all__ = [
 settings.register_profile("house", deadline=None, print_blob=True)
 settings.load_profile("house")
 
-# A shell that starts this in the background has SIGINT ignored; what a test starts and presses Ctrl-C on would inherit it.
+# A shell that starts this in the background has SIGINT ignored, and what a test presses Ctrl-C on would inherit it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
