@@ -36,7 +36,22 @@ def test_the_newest_full_result_is_kept_and_drawn(tmp_path: Path) -> None:
     assert redraw(page, found) == page
 
 
-@pytest.mark.parametrize("other", [{"smoke": True}, {"turned": {"events": 5}}, {"turned": None}, {"benchmark": "flat"}])
+NOT_WHOLE = [
+    {"smoke": True},
+    {"turned": {"events": 5}},
+    {"turned": {"rounds": 2}},
+    {"turned": {"rounds": 5, "lanes": 4}},
+    {"turned": None},
+    {"benchmark": "flat"},
+]
+
+
+def test_more_rounds_make_it_no_other_benchmark(tmp_path: Path) -> None:
+    result(tmp_path, "drain-1.json", "2026-01-01T00:00:00", turned={"rounds": 5})
+    assert set(collect(tmp_path, tmp_path / "kept")) == {"drain"}
+
+
+@pytest.mark.parametrize("other", NOT_WHOLE)
 def test_a_run_that_is_not_the_whole_benchmark_is_never_kept(tmp_path: Path, other: dict[str, Any]) -> None:
     result(tmp_path, "drain-1.json", "2026-01-01T00:00:00", **other)
     assert collect(tmp_path, tmp_path / "kept") == {}
