@@ -15,7 +15,6 @@ from tests.fixtures.commands import Called, Outbox
 from tests.fixtures.failures import audit_counts, events, statuses
 from tests.fixtures.processes import StartProcess
 from tests.fixtures.receivers import Receiver, receive
-from tests.fixtures.waiting import eventually
 
 __all__ = ["receive"]
 WHO = ("--by", "alice", "--reason", "why not")
@@ -181,7 +180,13 @@ def test_a_daemon_tells_of_failures_and_prunes_what_is_old(
     assert daemon.terminate() == 0
 
 
-def drained(connection: psycopg.Connection, start_daemon: StartProcess, url: str | None, rows: int) -> float:
+def drained(
+    connection: psycopg.Connection,
+    start_daemon: StartProcess,
+    url: str | None,
+    rows: int,
+    asked: Callable[[], object] = lambda: True,
+) -> float:
     """Thirty events fail and are told to `url`; how many good ones a second drain meanwhile, by PostgreSQL's clock."""
     connection.execute("truncate search_outbox_events")
     events(connection, 30, status="pending", prefix="bad", op="not-a-real-op")
@@ -190,6 +195,7 @@ def drained(connection: psycopg.Connection, start_daemon: StartProcess, url: str
         OUTBOX_WEBHOOK_URL=url, OUTBOX_WEBHOOK_ALLOWED_HOSTS="127.0.0.1", OUTBOX_WEBHOOK_TIMEOUT_SECONDS="10"
     )
     daemon.wait_until(lambda: statuses(connection).get("done", 0) == rows, "all good rows done", within=120)
+    daemon.wait_until(asked, "the receiver is asked")  # the good ones may be done before its first delivery
     assert daemon.terminate() == 0
     took = connection.execute(
         "select extract(epoch from max(processed_at) - min(processed_at))::float8 from search_outbox_events"
@@ -205,8 +211,7 @@ def test_a_receiver_that_hangs_holds_up_no_event(
 ) -> None:
     """Thirty deliveries of ten seconds each would be five minutes; the good events are done long before."""
     there = receive("hang")
-    assert drained(connection, start_daemon, there.url, 4_000) > 4_000 / 60
-    eventually(lambda: there.got, what="the receiver is asked")  # the events may be done before its first delivery
+    assert drained(connection, start_daemon, there.url, 4_000, lambda: there.got) > 4_000 / 60
 
 
 @pytest.mark.long

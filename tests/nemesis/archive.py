@@ -28,7 +28,9 @@ def pack(found: Evidence, target: Path) -> int:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(target, "w:xz", preset=9) as tar:
         for name in WHOLE:
-            _add(tar, name, (found.folder / name).read_bytes())
+            # A path of the machine that it ran on is nobody's business.
+            here = str(found.folder.resolve()).encode()
+            _add(tar, name, (found.folder / name).read_bytes().replace(here, b"."))
         _add(tar, "README", ABOUT.encode())
         _add(tar, "timeline.ndjson", _lines(_thin(found)))
         lives, plain = _lives(found)

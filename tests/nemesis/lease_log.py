@@ -43,7 +43,7 @@ def fenced(found: Evidence) -> Finding:
 
 
 def _is_foreign(step: dict[str, Any], holder: dict[str, str]) -> bool:
-    if step["app"] == RECLAIMER:
+    if step["app"] == RECLAIMER or step["who"] == "people":  # verify and rebuild take back what has run out, too
         return float(step["lease_left"] or 0) > 0
     return bool(holder.get(step["old_token"]) != step["who"])
 

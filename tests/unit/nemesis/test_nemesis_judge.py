@@ -137,6 +137,11 @@ def settle_as_another(about: dict[str, Any], files: Files) -> None:
     files["steps"][1]["who"] = "w2.1"
 
 
+def people_reclaim_early(about: dict[str, Any], files: Files) -> None:
+    early = step(GOOD, "processing", "pending", app="outbox verify", lease_left=1.4)
+    files["steps"].insert(1, early | {"who": "people"})
+
+
 def reclaim_early(about: dict[str, Any], files: Files) -> None:
     files["steps"].insert(1, step(GOOD, "processing", "pending", app="outbox-chores", lease_left=1.4))
 
@@ -191,6 +196,7 @@ BREAKS: list[tuple[str, Callable[[dict[str, Any], Files], None]]] = [
     ("I6 ", lease_twice),
     ("I7 ", settle_as_another),
     ("I7 ", reclaim_early),
+    ("I7 ", people_reclaim_early),
     ("I8 ", step_aside),
     ("I8 ", prune_what_failed),
     ("I9 ", try_for_ever),
