@@ -9,7 +9,7 @@ from typing import Final
 
 from outbox.facts import Announce, BulkSent, Unclassified
 from outbox.policy.classify import classify_request, whole
-from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Missing, Outcome, Reason, Stale, Written
+from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Missing, Outcome, Reason, Stale, Written, all_written
 from outbox.ports import Action, Clock, WriteReport
 from outbox.sink.bulk import Encoded, address
 from outbox.sink.client import Elastic, NoReply, Reply
@@ -142,7 +142,7 @@ class _Write:
 
     def _tell(self, search: Search) -> None:
         """Large documents, always alone in their request, are judged; a target that refuses is asked about later."""
-        if search.outcomes.count(WRITTEN) == len(search.outcomes):
+        if all_written(search.outcomes):
             return
         for place, outcome in enumerate(search.outcomes):
             if not isinstance(outcome, Failure):

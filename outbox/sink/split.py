@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from outbox.policy.classify import RequestVerdict, Split, whole
-from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Outcome, Reason
+from outbox.policy.outcome import Failure, FailureClass, Outcome, Reason, all_written
 
 Span = tuple[int, int]
 
@@ -83,7 +83,7 @@ class Search:
 
     def _read(self, start: int, stop: int, outcomes: Sequence[Outcome]) -> None:
         self.outcomes[start:stop] = outcomes
-        if outcomes.count(WRITTEN) < len(outcomes):
+        if not all_written(outcomes):
             self.pressure = self.pressure or any(
                 isinstance(outcome, Failure) and outcome.reason is Reason.ES_429 for outcome in outcomes
             )
