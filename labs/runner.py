@@ -194,7 +194,9 @@ class Run:
         except Interrupted as signal:
             if kinds:
                 raise
-            self.interrupted = signal
+            # Without its frames: they would hold a connection that was being made, and PostgreSQL waits a minute for
+            # its password before it drops any database.
+            self.interrupted = signal.with_traceback(None)
             self._problem(Problem("interrupted", f"interrupted by {signal}"))
         except Exception as error:
             if kinds and not isinstance(error, kinds):
