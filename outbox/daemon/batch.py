@@ -2,12 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import Final
 from uuid import UUID
 
 from outbox.facts import AttemptFailed, BatchSettled
 from outbox.policy.coalesce import Stack
 from outbox.policy.event import Event
 from outbox.policy.settle import DONE, SUPERSEDED, Done, Failed, Released, RetryLater, Settlement
+
+_TYPE: Final = itemgetter(Event._fields.index("entity_type"))
 
 
 class Verdicts:
@@ -68,16 +72,16 @@ class Verdicts:
     def summary(
         self, token: UUID, lane: int, lost: Sequence[UUID], took_seconds: float, settle_seconds: float
     ) -> BatchSettled:
-        kept = self._kept(lost)
-        by_type = _by_type(kept)
+        if lost or self._of:
+            kept = self._kept(lost)
+            by_type = _by_type(kept)
+            first = [e for e, settlement in kept if e.attempts == 1 and isinstance(settlement, Done)]
+        else:
+            by_type = _done_by_type(self._done)
+            first = [e for e in self._done if e.attempts == 1]
         totals: Counter[str] = Counter()
         for (_, outcome, _), n in by_type.items():
             totals[outcome] += n
-        ages = [
-            event.age_seconds + took_seconds
-            for event, settlement in kept
-            if event.attempts == 1 and isinstance(settlement, Done)
-        ]
         return BatchSettled(
             token=token,
             lane=lane,
@@ -90,15 +94,18 @@ class Verdicts:
             lost=len(lost),
             duration_seconds=took_seconds,
             settle_seconds=settle_seconds,
-            first_ages_seconds=ages,
+            first_ages_seconds=[event.age_seconds + took_seconds for event in first],
             by_type=by_type,
         )
 
 
+def _done_by_type(done: Sequence[Event]) -> Counter[tuple[str, str, str]]:
+    return Counter({(kind, "done", ""): n for kind, n in Counter(map(_TYPE, done)).items()})
+
+
 def _by_type(kept: Sequence[tuple[Event, Settlement]]) -> Counter[tuple[str, str, str]]:
     """What is plainly done is counted apart: it is nearly all, and needs no look at its settlement."""
-    plain = Counter([event.entity_type for event, settlement in kept if settlement is DONE])
-    by_type = Counter({(kind, "done", ""): n for kind, n in plain.items()})
+    by_type = _done_by_type([event for event, settlement in kept if settlement is DONE])
     by_type.update((event.entity_type, *_outcome(settlement)) for event, settlement in kept if settlement is not DONE)
     return by_type
 

@@ -1,7 +1,9 @@
 """Finds the document of every event that is to be sent, in portions that fit in memory. Sends nothing."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, cast
 from uuid import UUID
 
 from outbox.policy.coalesce import Stack
@@ -12,6 +14,10 @@ from outbox.ports import Action, Document, DocumentSource, EventStore, NewerDele
 
 EMPTY_BYTES = 200  # what an action without a body weighs
 PAYLOAD_GONE = refused("the payload was removed while the event was on its way; replay it", Code.PAYLOAD_MISSING)
+
+# `Action(...)` without its frame in Python.
+_Parts = tuple[str, str, int, str | None, bytes | None]
+_action: Final = cast(Callable[[_Parts], Action], partial(tuple.__new__, Action))
 
 
 @dataclass(slots=True)
@@ -35,10 +41,10 @@ class Delivery:
         return True
 
     def action(self) -> Action:
-        address = self.stack.address
+        index, id, routing = self.stack.address
         if self.tombstone is not None:
-            return Action(address.index, address.id, self.tombstone.event_version, self.tombstone.routing, None)
-        return Action(address.index, address.id, self.version, address.routing, self.body)
+            return Action(index, id, self.tombstone.event_version, self.tombstone.routing, None)
+        return _action((index, id, self.version, routing, self.body))
 
 
 @dataclass(slots=True)

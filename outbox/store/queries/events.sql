@@ -2,60 +2,60 @@
 -- Seq Scan.
 
 -- name: _take
--- pending -> processing for the rows in `picked`; the lease row is written by the same statement.
-taken as (
-    update search_outbox_events e
-       set status = 'processing',
-           owner = %(owner)s,
-           lease_token = %(token)s,
-           lease_until = (select clock_timestamp()) + %(lease)s,
-           processing_started_at = (select clock_timestamp()),
-           last_attempt_at = (select clock_timestamp()),
-           next_retry_at = null,
-           attempts = attempts + 1,
-           updated_at = (select clock_timestamp())
-     where e.ctid = any (array(select ctid from picked))
-       and e.status = 'pending'
-    returning e.id, e.seq, e.entity_type, e.entity_id::text as entity_id, e.op, e.event_version,
-              case when pg_column_size(e.payload) < 65536
-                    and (pg_column_compression(e.payload) is null or octet_length(e.payload::text) < 65536)
-                   then e.payload end as payload,
-              case when pg_column_compression(e.payload) is null then pg_column_size(e.payload)
-                   else octet_length(e.payload::text) end as payload_bytes,
-              e.routing, e.attempts, e.max_attempts, e.abandoned_count, e.replay_count,
-              (select bool_or(retried) from picked) as retried,
-              date_part('epoch', (select clock_timestamp()) - e.created_at) as age_seconds,
-              e.traceparent
-), leased as (
+-- pending -> processing for the rows in `picked`; the lease row is written by the same statement. The update stands last
+-- and not in a CTE, whose rows would be kept, payloads and all, to be read twice (1.2 us an event). So the lease is
+-- written from what was locked: a row that was changed by hand in that moment is in it, stays pending and is never ours.
+leased as (
     insert into search_outbox_leases (token, owner, start_id, lease_until, ids, counts)
     select %(token)s, %(owner)s, %(start_id)s, clock_timestamp() + %(lease)s, array_agg(id),
            (select jsonb_object_agg(entity_type, n)
-              from (select entity_type, count(*) as n from taken group by entity_type) by_type)
-      from taken
+              from (select entity_type, count(*) as n from picked group by entity_type) by_type)
+      from picked
      where (select set_config('synchronous_commit', 'off', true)) is not null
     having count(*) > 0
 )
-select * from taken
+update search_outbox_events e
+   set status = 'processing',
+       owner = %(owner)s,
+       lease_token = %(token)s,
+       lease_until = (select clock_timestamp()) + %(lease)s,
+       processing_started_at = (select clock_timestamp()),
+       last_attempt_at = (select clock_timestamp()),
+       next_retry_at = null,
+       attempts = attempts + 1,
+       updated_at = (select clock_timestamp())
+ where e.ctid = any (array(select ctid from picked))
+   and e.status = 'pending'
+returning e.id, e.seq, e.entity_type, e.entity_id::text as entity_id, e.op, e.event_version,
+          case when pg_column_size(e.payload) < 65536
+                and (pg_column_compression(e.payload) is null or octet_length(e.payload::text) < 65536)
+               then e.payload end as payload,
+          case when pg_column_compression(e.payload) is null then pg_column_size(e.payload)
+               else octet_length(e.payload::text) end as payload_bytes,
+          e.routing, e.attempts, e.max_attempts, e.abandoned_count, e.replay_count,
+          (select bool_or(retried) from picked) as retried,
+          date_part('epoch', (select clock_timestamp()) - e.created_at) as age_seconds,
+          e.traceparent
 
 -- name: claim
 -- pending -> processing: due retries up to retry_limit, then fresh rows by seq. Two scans, never an OR over both. A row
 -- that was given back looks fresh but for its last token: it may be out of claim order, and must be known for that.
 with due as materialized (
-    select ctid from search_outbox_events
+    select ctid, id, entity_type from search_outbox_events
      where processed_at is null and failed_at is null and next_retry_at is not null and abandoned_count = 0
        and next_retry_at <= (select clock_timestamp())
        and status = 'pending'
      order by next_retry_at limit %(retry_limit)s
        for no key update skip locked
 ), fresh as materialized (
-    select ctid, lease_token is not null as again from search_outbox_events
+    select ctid, id, entity_type, lease_token is not null as again from search_outbox_events
      where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
        and seq >= %(floor)s
        and status = 'pending'
      order by seq limit %(limit)s - (select count(*) from due)
        for no key update skip locked
 ), picked as materialized (
-    select ctid, true as retried from due union all select ctid, again from fresh
+    select ctid, id, entity_type, true as retried from due union all select ctid, id, entity_type, again from fresh
 ),
 -- include: _take
 
@@ -64,7 +64,7 @@ with due as materialized (
 -- is the twins' own spelling: with `= 0` the planner may take the plain index and filter, and then a type behind 100,000
 -- others reads past all of them at every claim (met at a generic plan).
 with due as materialized (
-    select ctid from search_outbox_events
+    select ctid, id, entity_type from search_outbox_events
      where processed_at is null and failed_at is null and next_retry_at is not null and abandoned_count < 1
        and entity_type = %(entity_type)s
        and next_retry_at <= (select clock_timestamp())
@@ -72,7 +72,7 @@ with due as materialized (
      order by next_retry_at limit %(retry_limit)s
        for no key update skip locked
 ), fresh as materialized (
-    select ctid, lease_token is not null as again from search_outbox_events
+    select ctid, id, entity_type, lease_token is not null as again from search_outbox_events
      where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count < 1
        and entity_type = %(entity_type)s
        and seq >= %(floor)s
@@ -80,14 +80,14 @@ with due as materialized (
      order by seq limit %(limit)s - (select count(*) from due)
        for no key update skip locked
 ), picked as materialized (
-    select ctid, true as retried from due union all select ctid, again from fresh
+    select ctid, id, entity_type, true as retried from due union all select ctid, id, entity_type, again from fresh
 ),
 -- include: _take
 
 -- name: claim_suspects
 -- pending -> processing for rows whose worker died before: few at a time, so that the one to blame is found.
 with picked as materialized (
-    select ctid, true as retried from search_outbox_events
+    select ctid, id, entity_type, true as retried from search_outbox_events
      where processed_at is null and failed_at is null and abandoned_count > 0
        and abandoned_count between %(suspects)s and %(suspects_most)s
        and (next_retry_at is null or next_retry_at <= (select clock_timestamp()))
