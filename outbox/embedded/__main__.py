@@ -3,12 +3,14 @@
     python -m outbox.embedded fetch     get Elasticsearch if it is not there
     python -m outbox.embedded serve     fresh servers until Ctrl-C or SIGTERM; prints their addresses
 
-OUTBOX_ES_VERSION, OUTBOX_ES_HOME and OUTBOX_DATA_DIR are read as by `outbox up`; a heap may follow `serve`.
+OUTBOX_ES_VERSION, OUTBOX_ES_HOME and OUTBOX_DATA_DIR are read as by `outbox up`; a heap may follow `serve`:
+`512m`, `2g`; it is 1g otherwise.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -21,12 +23,21 @@ from outbox.errors import OutboxError
 
 
 def main(arguments: list[str]) -> int:
-    verbs = {"fetch": fetch, "serve": serve}
-    if not arguments or arguments[0] not in verbs:
-        to_stderr(__doc__ or "")
-        return 2
+    """Exit 0: done, or help was asked for. 2: not understood."""
+    if {"-h", "--help"} & set(arguments):
+        sys.stdout.write(__doc__ or "")
+        return 0
     try:
-        verbs[arguments[0]](*arguments[1:])
+        match arguments:
+            case ["fetch"]:
+                fetch()
+            case ["serve"]:
+                serve()
+            case ["serve", heap] if re.fullmatch(r"[1-9]\d*[mg]", heap):
+                serve(heap)
+            case _:
+                to_stderr(__doc__ or "")
+                return 2
     except OutboxError as problem:
         to_stderr(str(problem))
         return problem.exit_code
