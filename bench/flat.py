@@ -1,16 +1,17 @@
 """flat: drain rate and claim p99 with ten million done and a million pending rows, against a small table."""
 
 import time
+from contextlib import ExitStack
 
 import psycopg
 
 from bench.account import Account
-from bench.drain import warm_up
+from bench.drain import SETTLED_IN_SECONDS, warm_up
 from bench.load import document_sql, fill
 from bench.percentiles import percentile
 from bench.result import Bar, Result, progress
 from bench.stack import Stack
-from bench.worker import LOG, claim_seconds, daemons, log_size, settled
+from bench.worker import LOG, Daemons, claim_seconds, daemons, log_size, settled
 
 RATE = Bar("drain rate, large / small table", 0.90, 0.97)
 CLAIM = Bar("claim p99, large / small table", 2.0, 1.3, most=True)
@@ -34,50 +35,65 @@ def run(
     result.settings = {"done": done, "pending": pending, "document_bytes": size, "a round": part}
     claims: dict[str, list[float]] = {side: [] for side in SIDES}
     settings = {"OUTBOX_LOG_LEVEL": "info"}
-    with stack.database() as small, stack.database() as large, stack.index() as index:
+    with ExitStack() as open_ones:
+        urls = {side: open_ones.enter_context(stack.database()) for side in SIDES}
+        index = open_ones.enter_context(stack.index())
         if not smoke:
-            warm_up(stack, small, index, size)
+            warm_up(stack, urls["small"], index, size)
         progress(f"filling {done:,} done and {pending:,} pending rows")
-        _fill_done(large, done)
-        _add_pending(large, pending + pending // 10, size)  # a daemon takes a few more than its part before it stops
+        _fill_done(urls["large"], done)
+        _add_pending(urls["large"], pending + pending // 5, size)  # a daemon takes more than its part before it pauses
+        running = {
+            side: open_ones.enter_context(daemons(url, stack.elastic_url, index, settings=settings))
+            for side, url in urls.items()
+        }
+        for each in running.values():
+            each.pause()
+        if not smoke:
+            time.sleep(SETTLED_IN_SECONDS)
+            progress("a round that is not measured")
+            fill(urls["small"], part, size)
+            small = running["small"]
+            _drain(Account(stack, urls["small"], small), small, part, Result("warm", True), "small")
         for _ in range(rounds):
-            for side, url in (("small", small), ("large", large)):
+            for side in SIDES:
                 if side == "small":
-                    fill(url, part, size)
+                    fill(urls[side], part, size)
                 progress(f"{side} table: {part:,} events")
                 stack.fresh_index(index)
                 stack.quiet()
                 before = log_size()
-                rate = _drain(stack, url, index, part, settings, result, side)
+                rate = _drain(Account(stack, urls[side], running[side]), running[side], part, result, side)
                 claims[side] += claim_seconds(before)
                 result.add(f"drain, {side} table", "events/s", rate)
+    _judge(result, claims)
+    return result
+
+
+def _judge(result: Result, claims: dict[str, list[float]]) -> None:
     for side in SIDES:
         for share, name in ((0.5, "p50"), (0.99, "p99")):
             result.add(
                 f"claim {name}, {side} table ({len(claims[side])} claims)", "ms", percentile(claims[side], share) * 1000
             )
-    medians = {side: next(s for s in result.series if s.name == f"drain, {side} table").median for side in SIDES}
-    result.judge(RATE, medians["large"] / medians["small"])
+    result.judge(RATE, result.median("drain, large table") / result.median("drain, small table"))
     result.judge(CLAIM, percentile(claims["large"], 0.99) / percentile(claims["small"], 0.99))
-    return result
 
 
-def _drain(
-    stack: Stack, url: str, index: str, events: int, settings: dict[str, str], result: Result, side: str
-) -> float:
-    """Rate from the first settled batch to the one that completes `events`; then the daemon stops. Counted from its
+def _drain(account: Account, running: Daemons, events: int, result: Result, side: str) -> float:
+    """Rate from the first settled batch to the one that completes `events`; then the daemon pauses. Counted from its
     own log lines: counting ten million rows would be the load."""
     before = log_size()
-    with daemons(url, stack.elastic_url, index, settings=settings) as running:
-        account = Account(stack, url, running)
-        account.open()
-        ends = time.monotonic() + LIMIT_SECONDS
-        while sum(n for _, n in settled(before)) < events:
-            running.check_alive()
-            if time.monotonic() > ends:
-                raise TimeoutError(f"{events:,} events were not done within {LIMIT_SECONDS} s; see {LOG}")
-            time.sleep(0.5)
-        account.close(result, sum(n for _, n in settled(before)), f"{side} table: ")
+    account.open()
+    running.resume()
+    ends = time.monotonic() + LIMIT_SECONDS
+    while sum(n for _, n in settled(before)) < events:
+        running.check_alive()
+        if time.monotonic() > ends:
+            raise TimeoutError(f"{events:,} events were not done within {LIMIT_SECONDS} s; see {LOG}")
+        time.sleep(0.5)
+    account.close(result, sum(n for _, n in settled(before)), f"{side} table: ")
+    running.pause()
     batches = settled(before)
     span = batches[-1][0] - batches[0][0]
     return sum(n for _, n in batches[1:]) / span if span else float(events)
