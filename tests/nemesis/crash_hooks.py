@@ -139,7 +139,7 @@ def claim_committed(trap: Trap) -> None:
 
 
 def decode(trap: Trap) -> None:
-    before(Addressing, "refusal", trap)
+    before(Addressing, "sort_out", trap)
 
 
 def before_send(trap: Trap) -> None:
