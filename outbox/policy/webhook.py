@@ -146,7 +146,9 @@ def is_public(address: str) -> bool:
     """Whether an address lies outside every private, loopback, link-local and reserved range; IPv4 inside IPv6 too."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
-        inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
+        if ip.is_site_local:  # RFC 3879 took it back, Python calls it global, and networks may still route it
+            return False
+        inner = ip.ipv4_mapped or ip.sixtofour
         if inner is not None:
             return is_public(str(inner))
         if ip in _NAT64:

@@ -59,6 +59,7 @@ def test_every_field_of_the_contract_is_read() -> None:
         ({"ids": [str(UUID(int=n)) for n in range(501)]}, "ids", "501 ids given, 500 at most"),
         ({"ids": []}, "ids", "the list is empty"),
         ({"ids": [17.5]}, "ids", "is not a uuid"),
+        ({"ids": True}, "ids", "give a list of ids"),  # found by fuzzing: it was a TypeError
         ({"entity_type": "a\x00b"}, "entity_type", "control characters"),
         ({"entity_type": "a\ud800"}, "entity_type", "control characters"),
         ({"entity_id": "x" * 1025}, "entity_id", "longer than 1024 bytes"),

@@ -135,6 +135,8 @@ def test_addresses_are_judged_by_their_text_first(url: str, allowed: tuple[str, 
         "2002:7f00:1::",
         "192.0.2.1",
         "198.18.0.1",
+        "fec0::1",  # site-local; found by fuzzing
+        "2001:0:808:808:8000:63bf:f7f7:f7f7",  # Teredo, with 8.8.8.8 behind it; found by fuzzing
     ],
 )
 def test_private_and_special_addresses_are_not_public(address: str) -> None:

@@ -4,9 +4,10 @@ import json
 import string
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -134,16 +135,47 @@ def test_no_message_is_ours_without_our_secret(headers: dict[str, str], body: by
     assert verify("whsec_c2VjcmV0", headers, body, 1_700_000_000.0) is not None
 
 
-@given(TEXT | st.builds("{}://{}".format, st.sampled_from(["http", "https", "ftp", "file"]), TEXT))
+HOSTS = st.sampled_from(
+    ["allowed.example", "ALLOWED.example.", "other.example", "allowed.example@other.example", "[::1]"]
+)
+SCHEMES = st.sampled_from(["http", "https", "HTTP", "hTTpS", "ftp", "file", "javascript", " https", "ht\ntp", ""])
+
+
+@given(TEXT | st.builds("{}:{}{}{}".format, SCHEMES, st.sampled_from(["//", "", "/", "\\\\"]), TEXT | HOSTS, TEXT))
 def test_an_address_of_a_webhook_is_judged(url: str) -> None:
     if bad_url(url, ["allowed.example"]) is None:
+        parts = urlsplit(url)
+        assert parts.scheme == "https" or (
+            parts.scheme == "http" and parts.hostname in ("allowed.example", "allowed.example.")
+        )
+        assert parts.hostname
+        assert "@" not in parts.netloc
         assert url.isascii()
-        assert url.startswith(("http://", "https://", "HTTP://", "HTTPS://", "Http")) or "://" in url
+        assert url.isprintable()
+        assert " " not in url
 
 
-@given(st.ip_addresses())
+# Where IPv4 hides in IPv6, and the ranges that are not for everyone.
+RANGES = (
+    "::/96",
+    "::ffff:0:0/96",
+    "64:ff9b::/96",
+    "2001::/32",
+    "2002::/16",
+    "fc00::/7",
+    "fe80::/10",
+    "fec0::/10",
+    "ff00::/8",
+)
+
+
+@given(st.ip_addresses() | st.sampled_from(RANGES).flatmap(lambda network: st.ip_addresses(network=network)))
 def test_no_private_address_is_public_however_it_is_wrapped(address: Any) -> None:
-    assert is_public(str(address)) in (True, False)
+    mapped = address.ipv4_mapped if address.version == 6 else None
+    if is_public(str(address)):
+        assert address.is_global or (mapped and mapped.is_global)  # a mapped one is the IPv4 address itself
+        assert not address.is_multicast
+        assert not (address.version == 6 and address.is_site_local)
     if address.version == 4 and not address.is_global:
         for wrapped in (
             f"::ffff:{address}",
@@ -174,14 +206,16 @@ def test_any_environment_is_usable_or_refused_with_every_problem_named(environ: 
     json.dumps(settings.redacted())
 
 
-@pytest.mark.parametrize("name", sorted(name for name, variable in VARIABLES.items() if variable.secret))
-@given(secret=st.text("abcdefXYZ0123456789:/@?&=#%' ", min_size=8, max_size=40))
-def test_no_secret_of_any_form_is_repeated_when_it_is_refused(name: str, secret: str) -> None:
+SECRET_NAMES = sorted(name for name, variable in VARIABLES.items() if variable.secret)
+
+
+@given(st.text("abcdefXYZ0123456789:/@?&=#%' ", min_size=8, max_size=40))
+def test_no_secret_of_any_form_is_repeated_when_it_is_refused(secret: str) -> None:
     marked = f"canary{secret}canary"
-    for value in (marked, f"mysql://u:{marked}@h/x", f"{marked}\n{marked}"):
+    for name, value in product(SECRET_NAMES, (marked, f"mysql://u:{marked}@h/x", f"{marked}\n{marked}")):
         try:
             shown = json.dumps(load_settings({name: value}, require_database=False).redacted())
         except ConfigurationError as refused:
             shown = str(refused)
-        assert marked not in shown
-        assert "canary" + secret.strip().split(" ")[0][:8] not in shown or len(secret.strip()) < 8
+        assert marked not in shown, name
+        assert "canary" + secret.strip().split(" ")[0][:8] not in shown or len(secret.strip()) < 8, name
