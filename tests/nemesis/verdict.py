@@ -52,6 +52,10 @@ def judge(found: Evidence) -> Verdict:
     findings = [_checked(check, found) for check in CHECKS]
     bitten = [_bitten(found, kind) for kind in (*FAULTS, *PEOPLE)]
     broken = [finding.name for finding in findings if not finding.ok]
+    if nothing := _empty(found):
+        # Whatever holds on nothing shows nothing, and what is broken there may only be missing.
+        why = "; ".join([*(f"no {name} to look at" for name in nothing), *(f"not held: {name}" for name in broken)])
+        return Verdict(INCONCLUSIVE, why, _counts(found), bitten, findings)
     if broken:
         return Verdict(FAIL, f"broken: {', '.join(broken)}", _counts(found), bitten, findings)
     doubts = [f"{one.kind} bit {one.bit} times, {one.least} were needed" for one in bitten if one.bit < one.least]
@@ -59,6 +63,18 @@ def judge(found: Evidence) -> Verdict:
     if doubts:
         return Verdict(INCONCLUSIVE, "; ".join(doubts), _counts(found), bitten, findings)
     return Verdict(PASS, "every invariant held and every fault bit", _counts(found), bitten, findings)
+
+
+def _empty(found: Evidence) -> list[str]:
+    """What every history has, and this one lacks: nothing follows from it."""
+    there: dict[str, bool] = {
+        "ledger": bool(found.attempted),
+        "steps": bool(found.steps),
+        "documents": bool(found.documents),
+        "seen": any(line["changed"] for line in found.seen),
+        "logs": any(log.stat().st_size for log in found.logs),
+    }
+    return [name for name, some in there.items() if not some]
 
 
 def _checked(check: Check, found: Evidence) -> Finding:

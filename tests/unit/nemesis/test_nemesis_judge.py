@@ -84,17 +84,25 @@ def history() -> tuple[dict[str, Any], Files]:
         "acts": [{"kind": kind, "bit": True, "told": "bit"} for kind in (*FAULTS, *PEOPLE)],
         "audit": [],
         "leases": [],
+        "logs": [{"event": "worker.started"}],
     }
     return about, files
 
 
-def judged(folder: Path, about: dict[str, Any], files: Files) -> Any:
-    (folder / "logs").mkdir()
-    (folder / "logs" / "w1.1.ndjson").write_text('{"event":"worker.started"}\n')
+def written(folder: Path, about: dict[str, Any], files: Files) -> Evidence:
+    (folder / "logs").mkdir(parents=True)
+    for name in ("w1.1", "w2.1"):
+        lines = files["logs"] if name == "w1.1" else []
+        (folder / "logs" / f"{name}.ndjson").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "about.json").write_text(json.dumps(about))
     for name, rows in files.items():
-        (folder / f"{name}.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return judge(Evidence(folder))
+        if name != "logs":
+            (folder / f"{name}.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return Evidence(folder)
+
+
+def judged(folder: Path, about: dict[str, Any], files: Files) -> Any:
+    return judge(written(folder, about, files))
 
 
 def test_a_good_history_passes(tmp_path: Path) -> None:
@@ -225,4 +233,19 @@ def test_a_fault_that_never_bit_makes_it_inconclusive(tmp_path: Path) -> None:
     about, files = history()
     files["acts"][0]["bit"] = False
     verdict = judged(tmp_path, about, files)
+    assert (verdict.word, verdict.code) == ("INCONCLUSIVE", 3)
+
+
+@pytest.mark.parametrize("name", ["ledger", "steps", "documents", "seen", "logs"])
+def test_a_history_that_lacks_what_every_run_has_is_inconclusive(name: str, tmp_path: Path) -> None:
+    about, files = history()
+    files[name] = []
+    verdict = judged(tmp_path, about, files)
+    assert (verdict.word, verdict.code) == ("INCONCLUSIVE", 3)
+    assert f"no {name} to look at" in verdict.why
+
+
+def test_a_history_of_nothing_is_inconclusive(tmp_path: Path) -> None:
+    about, files = history()
+    verdict = judged(tmp_path, about, {name: [] for name in files})
     assert (verdict.word, verdict.code) == ("INCONCLUSIVE", 3)
