@@ -1,25 +1,35 @@
-"""Packs a history small enough for a repository: what was done, the verdict, and every life that was not plain."""
+"""Packs a history small enough for a repository, and whole: unpacked, it is judged again like the folder of the run."""
 
 from __future__ import annotations
 
 import io
 import json
 import tarfile
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from labs.worker import ROOT
 from tests.nemesis.evidence import Evidence
 
-WHOLE = ("about.json", "verdict.json", "acts.ndjson", "audit.ndjson", "replays.ndjson")
-LETTERS = {"pending": "p", "processing": "w", "done": "d", "failed": "f", "discarded": "x", None: "-"}
+AS_LEFT = (
+    *("about.json", "verdict.json", "acts.ndjson", "audit.ndjson", "replays.ndjson", "leases.ndjson"),
+    *("ledger.ndjson", "seen.ndjson", "timeline.ndjson"),
+)
+EVENTS = ("id", "status")
+STEPS = (
+    *("at", "event_id", "who", "app", "old_status", "new_status", "old_token", "new_token", "lease_left"),
+    *("old_attempts", "attempts", "abandoned", "replays", "reason", "dead_reason"),
+)
+DOCUMENTS = ("_id", "found", "version", "digest", "phantom")
 ABOUT = """\
-about.json, verdict.json, acts.ndjson, audit.ndjson, replays.ndjson: as the run left them.
-timeline.ndjson: open and failed events, stuck rows and connections, once a second.
-lives.ndjson: one line an event that did not simply go pending, processing, done, in the order of its first step:
-  [event id, entity, op, version, [[seconds since the storm began, who, app, from, to, attempts, reason], ...]]
-  p pending, w processing, d done, f failed, - removed by pruning. Plain lives are counted in plain.json.
+The raw history of one nemesis. Unpack it into a folder; `scripts/nemesis --judge FOLDER` computes its verdict again.
+
+about.json, acts, audit, replays, leases, ledger, seen, timeline, logs/: as the run left them, but for paths of the
+machine. verdict.json: the verdict when it was packed.
+events, steps, documents: the first line names the columns. An event is told by its place in ledger.ndjson, from 0 (or
+by its id, where the ledger does not have it); a lease's token by a number of its own. Columns that nothing is judged
+by are left out of events.
 """
 
 
@@ -27,16 +37,49 @@ def pack(found: Evidence, target: Path) -> int:
     """The size in bytes."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(target, "w:xz", preset=9) as tar:
-        for name in WHOLE:
-            # A path of the machine that it ran on is nobody's business.
-            here = str(found.folder.resolve()).encode()
-            _add(tar, name, (found.folder / name).read_bytes().replace(here, b"."))
         _add(tar, "README", ABOUT.encode())
-        _add(tar, "timeline.ndjson", _lines(_thin(found)))
-        lives, plain = _lives(found)
-        _add(tar, "lives.ndjson", _lines(lives))
-        _add(tar, "plain.json", json.dumps({"events": plain}).encode())
+        for name in AS_LEFT:
+            if (found.folder / name).exists():
+                _add(tar, name, _placeless(found, (found.folder / name).read_bytes()))
+        _add(tar, "events.ndjson", _table(EVENTS, found.events.values(), _Short(found)))
+        _add(tar, "steps.ndjson", _placeless(found, _table(STEPS, found.steps, _Short(found))))
+        _add(tar, "documents.ndjson", _table(DOCUMENTS, found.documents.values(), _Short(found)))
+        for log in found.logs:
+            _add(tar, f"logs/{log.name}", _placeless(found, log.read_bytes()))
     return target.stat().st_size
+
+
+def _placeless(found: Evidence, data: bytes) -> bytes:
+    """A path of the machine that it ran on is nobody's business."""
+    for place in (found.folder.resolve(), found.folder, ROOT, Path.home()):
+        if place.is_absolute() and place != Path("/"):
+            data = data.replace(str(place).encode(), b".")
+    return data
+
+
+class _Short:
+    """Long names that come again and again, by a number: a third of the size."""
+
+    def __init__(self, found: Evidence) -> None:
+        self._events = {entry.id: place for place, entry in enumerate(found.attempted)}
+        self._tokens: dict[str, int] = {}
+
+    def __call__(self, column: str, value: Any) -> Any:
+        if column in ("id", "event_id"):
+            return self._events.get(value, value)
+        if column in ("old_token", "new_token") and value is not None:
+            return self._tokens.setdefault(value, len(self._tokens))
+        return value
+
+
+def _table(columns: tuple[str, ...], rows: Iterable[dict[str, Any]], short: _Short) -> bytes:
+    return _lines(_cells(columns, rows, short))
+
+
+def _cells(columns: tuple[str, ...], rows: Iterable[dict[str, Any]], short: _Short) -> Iterator[list[Any]]:
+    yield list(columns)
+    for row in rows:
+        yield [short(column, row.get(column)) for column in columns]
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
@@ -47,40 +90,3 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 def _lines(rows: Iterable[Any]) -> bytes:
     return b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows)
-
-
-def _thin(found: Evidence) -> Iterator[dict[str, Any]]:
-    began = found.about["storm_began"]
-    for line in found.timeline:
-        kept = {name: value for name, value in line.items() if name not in ("workers", "at", "calm")}
-        yield {"t": round(line["at"] - began, 1), **kept}
-
-
-def _lives(found: Evidence) -> tuple[list[Any], int]:
-    began = found.about["storm_began"]
-    steps: dict[str, list[Any]] = defaultdict(list)
-    for step in found.steps:
-        steps[step["event_id"]].append(
-            [
-                round(step["at"] - began, 2),
-                step["who"],
-                (step["app"] or "").removeprefix("outbox-"),
-                LETTERS[step["old_status"]],
-                LETTERS[step["new_status"]],
-                step["attempts"],
-                step["reason"],
-            ]
-        )
-    lives, plain = [], 0
-    for event, life in steps.items():
-        if _is_plain(life):
-            plain += 1
-            continue
-        entry = found.by_id.get(event)
-        told = (entry.document, entry.op, entry.version) if entry else ("?", "?", 0)
-        lives.append([event, *told, life])
-    return lives, plain
-
-
-def _is_plain(life: list[Any]) -> bool:
-    return [step[3] + step[4] for step in life if step[4] != "-"] == ["pw", "wd"]

@@ -20,7 +20,10 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     with path.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines if line.strip()]
+        rows = [json.loads(line) for line in lines if line.strip()]
+    if rows and isinstance(rows[0], list):  # out of an archive: the columns' names, then their cells
+        return [dict(zip(rows[0], cells, strict=True)) for cells in rows[1:]]
+    return rows
 
 
 class Evidence:
@@ -49,11 +52,19 @@ class Evidence:
 
     @cached_property
     def events(self) -> dict[str, dict[str, Any]]:
-        return {row["id"]: row for row in _lines(self.folder / "events.ndjson")}
+        return {row["id"]: row for row in self._named("events", "id")}
 
     @cached_property
     def steps(self) -> list[dict[str, Any]]:
-        return _lines(self.folder / "steps.ndjson")
+        return self._named("steps", "event_id")
+
+    def _named(self, name: str, column: str) -> list[dict[str, Any]]:
+        """An archive tells an event by its place in the ledger."""
+        rows = _lines(self.folder / f"{name}.ndjson")
+        for row in rows:
+            if isinstance(row[column], int):
+                row[column] = self.attempted[row[column]].id
+        return rows
 
     @cached_property
     def pruned(self) -> dict[str, str]:

@@ -1,12 +1,14 @@
 """The judge of the nemesis finds what it is there to find: each invariant is broken once, by hand, in a history."""
 
 import json
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.nemesis.archive import pack
 from tests.nemesis.evidence import Evidence
 from tests.nemesis.schedule import FAULTS, PEOPLE
 from tests.nemesis.verdict import judge
@@ -249,3 +251,33 @@ def test_a_history_of_nothing_is_inconclusive(tmp_path: Path) -> None:
     about, files = history()
     verdict = judged(tmp_path, about, {name: [] for name in files})
     assert (verdict.word, verdict.code) == ("INCONCLUSIVE", 3)
+
+
+def packed_and_judged(folder: Path, about: dict[str, Any], files: Files) -> tuple[Any, Any, bytes]:
+    """The verdict over the folder of a run, that over its archive, and all that the archive holds."""
+    found = written(folder / "run", about, files)
+    pack(found, folder / "history.tar.xz")
+    with tarfile.open(folder / "history.tar.xz") as tar:
+        tar.extractall(folder / "unpacked", filter="data")
+    texts = [path.read_bytes() for path in (folder / "unpacked").rglob("*") if path.is_file()]
+    return judge(found), judge(Evidence(folder / "unpacked")), b"".join(texts)
+
+
+def test_an_unpacked_archive_is_judged_as_the_run_was(tmp_path: Path) -> None:
+    about, files = history()
+    about["crashed_commands"], about["where"] = [], str((tmp_path / "run" / "clock-w1").resolve())
+    first, again, texts = packed_and_judged(tmp_path, about, files)
+    assert first.word == "PASS"
+    assert again.as_json() == first.as_json()
+    assert str(tmp_path).encode() not in texts
+
+
+@pytest.mark.parametrize(("invariant", "do"), BREAKS, ids=lambda value: getattr(value, "__name__", value))
+def test_what_is_broken_is_broken_in_the_archive_too(
+    invariant: str, do: Callable[[dict[str, Any], Files], None], tmp_path: Path
+) -> None:
+    about, files = history()
+    do(about, files)
+    first, again, _ = packed_and_judged(tmp_path, about, files)
+    assert again.as_json() == first.as_json()
+    assert invariant in again.why
