@@ -6,8 +6,9 @@ import re
 import threading
 from collections import Counter
 
-ACTION = re.compile(rb'\n\{"(?:index|delete)":\{"_id":"((?:[^"\\]|\\.)*)",(?:"routing":"[^"]*",)?"version":(\d+),')
-TARGET = re.compile(rb"(?:^|\n)(?:PUT|POST) /([^/ ?]+)/_bulk")
+ACTION = rb'\n\{"(?:index|delete)":\{"_id":"((?:[^"\\]|\\.)*)",(?:"routing":"[^"]*",)?"version":(\d+),'
+TARGET = rb"(?:^|\n)(?:PUT|POST) /([^/ ?]+)/_bulk"
+EITHER = re.compile(ACTION + rb"|" + TARGET)
 LONGEST = 700  # an action line; what may be cut in two by a read
 
 
@@ -15,10 +16,11 @@ class Wire:
     """Hand `tap` to a proxy. Bodies pass by unread: a line break inside JSON text never stands before such a line."""
 
     def __init__(self) -> None:
-        self.sent: Counter[tuple[str, int]] = Counter()
+        self.sent: Counter[tuple[str, str, int]] = Counter()  # index, document, version
         self.targets: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._tails: dict[int, bytes] = {}
+        self._target: dict[int, str] = {}  # of the request that a link is at
 
     def tap(self, link: int, data: bytes) -> None:
         with self._lock:
@@ -26,18 +28,20 @@ class Wire:
                 self._tails.pop(link, None)
             text = self._tails.get(link, b"") + data
             end = 0
-            for found in ACTION.finditer(text):
-                self.sent[found[1].decode(), int(found[2])] += 1
+            for found in EITHER.finditer(text):
+                if found[3] is not None:
+                    self._target[link] = found[3].decode()
+                    self.targets[self._target[link]] += 1
+                else:
+                    self.sent[self._target.get(link, "?"), found[1].decode(), int(found[2])] += 1
                 end = found.end()
-            for found in TARGET.finditer(data):
-                self.targets[found[1].decode()] += 1
             self._tails[link] = text[max(end, len(text) - LONGEST) :]
 
     @property
     def again(self) -> int:
-        """Versions of documents that were sent more than once."""
+        """Versions of documents that were sent to one index more than once."""
         return sum(times > 1 for times in self.sent.values())
 
     @property
     def documents(self) -> set[str]:
-        return {name for name, _ in self.sent}
+        return {name for _, name, _ in self.sent}

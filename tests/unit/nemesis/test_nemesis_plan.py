@@ -38,6 +38,15 @@ def test_the_wire_counts_actions_also_where_a_read_cuts_them_in_two() -> None:
         wire = Wire()
         for data in (request[:cut], request[cut:], request):
             wire.tap(1, data)
-        assert wire.sent == {("page:e1", 5): 2, ("page:e2", 6): 2}
+        assert wire.sent == {("nemesis", "page:e1", 5): 2, ("nemesis", "page:e2", 6): 2}
         assert wire.again == 2
-        assert set(wire.targets) <= {"nemesis"}
+        assert wire.targets == {"nemesis": 2}
+
+
+def test_a_rebuilds_write_to_the_second_index_is_no_duplicate() -> None:
+    wire = Wire()
+    for index in (b"nemesis", b"nemesis-v2"):
+        wire.tap(1, b"PUT /%b/_bulk?x HTTP/1.1\r\n\r\n" % index + line("page:e1", 5))
+    assert wire.again == 0
+    wire.tap(2, b"PUT /nemesis-v2/_bulk?x HTTP/1.1\r\n\r\n" + line("page:e1", 5))
+    assert wire.again == 1
