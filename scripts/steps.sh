@@ -3,7 +3,8 @@
 steps_told=()
 steps_failed=0
 
-# step NAME COMMAND... An exit code of 3 means that the question could not be answered: told, and not a failure.
+# step NAME COMMAND... Exit codes that are told and are no failure: 3, the question could not be answered; 40, yes, but
+# not at the first time.
 step() {
   local name=$1 began=$SECONDS verdict=passed code=0
   shift
@@ -12,6 +13,7 @@ step() {
   case $code in
     0) ;;
     3) verdict=UNKNOWN ;;
+    40) verdict=UNSTEADY ;;
     *) verdict=FAILED; steps_failed=1 ;;
   esac
   steps_told+=("$(printf '%-7s %s (%s s)' "$verdict" "$name" "$((SECONDS - began))")")
@@ -24,17 +26,25 @@ check_source() {
   step "direction of imports" .venv/bin/lint-imports --no-logo
 }
 
-# All tests, in two processes that share the servers; what failed is asked once more, alone. On a busy machine a process
-# that came late looks like a broken one: a test that passes the second time is named, because it is unsteady, and one
-# that fails again is a failure. Coverage is a run of its own (scripts/coverage): it doubles the time.
 nemesis_alone() {
   OUTBOX_TEST_SLOW=1 .venv/bin/pytest tests/acceptance/test_nemesis.py
 }
 
+# All tests, in processes that share the servers; what failed is asked once more, alone. On a busy machine a process that
+# came late looks like a broken one: a test that passes the second time is named, because it is unsteady, and one that
+# fails again is a failure. A test of a promise (`once`) gets no second time: one loss in two runs is a loss. Coverage is
+# a run of its own (scripts/coverage): it doubles the time.
 run_tests() {
-  .venv/bin/pytest -n "${OUTBOX_TEST_PROCESSES:-2}" --dist loadfile --no-loadscope-reorder "$@" && return 0
+  .venv/bin/pytest -n "${OUTBOX_TEST_PROCESSES:-3}" --dist loadfile --no-loadscope-reorder --durations 30 "$@" && return 0
+  local last="--last-failed --last-failed-no-failures=none" promised=0 code=0
+  # shellcheck disable=SC2086
+  .venv/bin/pytest $last -m once --collect-only -q "$@" >/dev/null 2>&1 && promised=1
   say "== once more: the tests that failed. Whatever passes now is unsteady on this machine; see the names below"
-  .venv/bin/pytest --last-failed --last-failed-no-failures=none -v "$@"
+  # shellcheck disable=SC2086
+  .venv/bin/pytest $last -v "$@" || code=$?
+  [[ $promised == 0 ]] || { say "A promise was broken the first time: that counts, whatever the second time says."; return 1; }
+  [[ $code == 0 ]] && return 40
+  return "$code"
 }
 
 report_steps() {
