@@ -112,8 +112,8 @@ def it_drains(found: Evidence) -> Finding:
     stuck = [line for line in found.timeline if line["at"] > since and line.get("stuck")]
     left = [row for row in found.events.values() if row["status"] == "processing"] + found.rows("leases")
     late = [problem for problem in found.about["problems"] if problem.startswith("not drained")]
-    told = f"drained {found.about.get('drain_seconds', '?')} s after the heal, {len(stuck)} looks saw a stuck row,"
-    told += f" {len(left)} left leased"
+    told = f"{found.about.get('backlog', '?')} open at the heal, drained in {found.about.get('drain_seconds', '?')} s,"
+    told += f" {len(stuck)} looks saw a stuck row, {len(left)} left leased"
     ok = not stuck and not left and not late
     return holds("I11 liveness", "the backlog drains, nothing stays leased", told, ok, "timeline, events")
 

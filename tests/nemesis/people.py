@@ -124,17 +124,26 @@ class People:
         return Bite(finished, f"left with {said.code}: {looked.get('sentence') or _line(said)}")
 
     def _rebuild(self, _: Act) -> Bite:
-        """A new index beside the old one, in the middle of it all; what was cut short is taken up again, or ended."""
+        """A new index beside the old one, in the middle of it all; what was cut short is taken up again, or ended. It
+        bit when one came to its end, be it one that an earlier act had begun."""
         self._wait_for(self.ground.elastic_answers, 40)
+        before = self._rebuilt()
         said = self.outbox("rebuild", "--mapping", str(self._mapping), "--yes", "--rate", "0", "--by", "nemesis")
         for _again in range(2):
             if said.code != 0 and not self.stop.is_set():
                 said = self.outbox("rebuild", "--resume", "--yes", "--rate", "0", "--by", "nemesis")
-        done = said.code == 0 and self.outbox("rebuild", "--finish", "--yes", "--by", "nemesis").code == 0
+        for _again in range(2):
+            if said.code == 0 and self._rebuild_open():
+                self.outbox("rebuild", "--finish", "--yes", "--by", "nemesis")
         if said.code != 0 and not self.stop.is_set():
             self.outbox("rebuild", "--cancel", "--yes", "--by", "nemesis")
         self._try(lambda: self.ground.refuse_malformed(True))
+        done = self._rebuilt() > before
         return Bite(done, "alias swapped, old index removed" if done else f"cut short ({said.code}): {_line(said)}")
+
+    def _rebuilt(self) -> int:
+        query = "select count(*) from search_outbox_rebuilds where status = 'finished'"
+        return int(self._ask(lambda: self.ground.value(query)) or 0)
 
     def end_rebuild(self) -> None:
         """After the storm: whatever was begun is brought to its end, one way or the other."""

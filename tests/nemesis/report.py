@@ -28,14 +28,23 @@ def headline(about: dict[str, Any]) -> str:
     )
 
 
+def quiet(about: dict[str, Any]) -> str:
+    windows = about.get("quiet_windows", [])
+    return f"quiet windows for verify and rebuild: {len(windows)}, {sum(windows):.0f} s in all"
+
+
 def text(verdict: Verdict, about: dict[str, Any]) -> str:
     lines = [
         headline(about),
         "",
         *(f"  {name:<14}{n:>9,}  {MEANING[name]}" for name, n in verdict.counts.items()),
         "",
-        f"  {'fault':<15}{'done':>5}{'bit':>5}  the last bite",
-        *(f"  {one.kind:<15}{one.done:>5}{one.bit:>5}  {one.example[:100]}" for one in verdict.bitten),
+        f"  {'fault':<15}{'done':>5}{'bit in the storm':>18}{'after it':>10}  the last bite",
+        *(
+            f"  {one.kind:<15}{one.done:>5}{one.in_storm:>18}{one.after_it:>10}  {one.example[:100]}"
+            for one in verdict.bitten
+        ),
+        f"  {quiet(about)}",
         "",
         *(f"  {'ok ' if f.ok else 'NOT'} {f.name:<26} {f.observed}" for f in verdict.findings),
         "",
@@ -52,9 +61,14 @@ def markdown(verdict: Verdict, about: dict[str, Any]) -> str:
             "|---|---:|---|",
             *(f"| {name.replace('_', ' ')} | {n:,} | {MEANING[name]} |" for name, n in verdict.counts.items()),
             "",
-            "| fault | done | bit | the last bite |",
-            "|---|---:|---:|---|",
-            *(f"| `{one.kind}` | {one.done} | {one.bit} | {one.example} |" for one in verdict.bitten),
+            "| fault | done | bit in the storm | after it | the last bite |",
+            "|---|---:|---:|---:|---|",
+            *(
+                f"| `{one.kind}` | {one.done} | {one.in_storm} | {one.after_it} | {one.example} |"
+                for one in verdict.bitten
+            ),
+            "",
+            f"{quiet(about)[0].upper()}{quiet(about)[1:]}.",
             "",
             "| invariant | held | seen |",
             "|---|---|---|",

@@ -8,6 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tests.nemesis.gang import LEASE_SECONDS, SETTINGS, Gang
 from tests.nemesis.ground import DATABASE_DOWN, ELASTIC_DOWN, INDEX, Ground
 from tests.nemesis.load import Producer
 from tests.nemesis.people import People
+from tests.nemesis.quiet import Quiet
 from tests.nemesis.schedule import DECKS, Act, acts
 from tests.nemesis.server_faults import ServerFaults
 from tests.nemesis.verdict import least_bites
@@ -32,6 +34,8 @@ LONGER_SECONDS = 150.0  # so much longer a run may take until everything has bit
 DRAIN_SECONDS = 600.0
 TRIES_AT_THE_END = 20
 CODA_SECONDS = 4.0
+LAST_CUT_SECONDS = 8.0
+OPEN = "select count(*) from search_outbox_events where processed_at is null and failed_at is null"
 DONE_STEPS = "select count(*) from nemesis_steps where old_status = 'processing' and new_status = 'done'"
 
 
@@ -51,12 +55,14 @@ class Run:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.history = History(self.folder)
         self._end = threading.Event()  # of the storm
+        self._quiet = Quiet()
         self.say("starting PostgreSQL and Elasticsearch: half a minute")
         with Ground(self.seed) as self.ground, Ledger(self.folder / "ledger.ndjson") as self.ledger:
             self.notes |= {**self.ground.versions(), "neighbour_before": self.ground.neighbour()}
             self._build()
             try:
                 self._storm()
+                self._last_fault()
                 self._heal()
                 self._drain()
                 self._coda()
@@ -95,6 +101,7 @@ class Run:
                 self._end.set()
             time.sleep(0.1)
         self._end.set()
+        self.notes.setdefault("storm_ended", time.time())
 
     def _lane(self, name: str) -> None:
         """Until the time is over and the first deck played; what has not bitten often enough by then is tried again."""
@@ -105,6 +112,7 @@ class Run:
             if time.monotonic() - self._began >= self.seconds and act.round > 0:
                 break
             self._do(act)
+        self.notes.setdefault("storm_ended", time.time())  # by the first lane: what bites from now on is told apart
         least = least_bites(self.seconds / 60)
         for _ in range(TRIES_AT_THE_END * len(DECKS[name])):
             act = next(plan)
@@ -115,7 +123,9 @@ class Run:
     def _do(self, act: Act) -> None:
         began = time.time()
         try:
-            victim, bite = self._act(act)
+            with self._calm(act):
+                began = time.time()
+                victim, bite = self._act(act)
         except (*DATABASE_DOWN, *ELASTIC_DOWN) as away:
             # A look failed because another lane's fault was just there: the act says nothing, and is no finding.
             victim, bite = act.victim, Bite(False, f"could not be looked at: {type(away).__name__}")
@@ -123,6 +133,11 @@ class Run:
             self.problems.append(f"{act.kind}: {traceback.format_exc()}")
             victim, bite = act.victim, Bite(False, "the nemesis itself fell over")
         self.history.add(act, victim, began, bite)
+
+    def _calm(self, act: Act) -> AbstractContextManager[None]:
+        if act.lane != "people":
+            return self._quiet.act()
+        return self._quiet.window() if act.in_quiet else nullcontext()
 
     def _act(self, act: Act) -> tuple[str, Bite]:
         if act.kind in self.workers.table:
@@ -144,33 +159,45 @@ class Run:
 
     # After it
 
+    def _last_fault(self) -> None:
+        """The storm ends in a fault while the load goes on: there is a backlog when it is healed (I11)."""
+        self.say("the road to Elasticsearch is cut a last time")
+        self.ground.elastic_link.cut()
+        time.sleep(LAST_CUT_SECONDS)
+
     def _heal(self) -> None:
         self.say("healing")
         self.producer.stop()
+        self.notes["backlog"] = self._backlog()
         self.servers.heal()
         self.gang.revive()
         self.notes["healed"] = time.time()
         self.watch.phase = "drain"
+
+    def _backlog(self) -> int:
+        try:
+            return int(self.ground.value(OPEN))
+        except DATABASE_DOWN:
+            return 0
 
     def _drain(self) -> None:
         """All that is open is finished, then what failed is mended and replayed: in the end everything is done."""
         began = time.monotonic()
         self.ground.refuse_malformed(False)
         self.people.end_rebuild()
-        self._await_empty("processed_at is null and failed_at is null")
+        self._await_empty()
         self.notes["drain_seconds"] = round(time.monotonic() - began, 1)
         self.watch.calm = True
         for _ in range(5):
             if not self.ground.value("select count(*) from search_outbox_events where failed_at is not null"):
                 break
             self.people.replay()
-            self._await_empty("processed_at is null and failed_at is null")
+            self._await_empty()
         self.say(f"drained in {self.notes['drain_seconds']} s")
 
-    def _await_empty(self, where: str) -> None:
-        query = f"select count(*) from search_outbox_events where {where}"
+    def _await_empty(self) -> None:
         deadline = time.monotonic() + DRAIN_SECONDS
-        while self.ground.value(query):
+        while self.ground.value(OPEN):
             if time.monotonic() > deadline:
                 self.problems.append(f"not drained within {DRAIN_SECONDS:g} s")
                 return
@@ -184,7 +211,7 @@ class Run:
         self.producer.start()
         time.sleep(CODA_SECONDS)
         self.producer.stop()
-        self._await_empty("processed_at is null and failed_at is null")
+        self._await_empty()
         time.sleep(0.5)
         self.notes["coda_counted"] = self.gang.total("outbox_processed_total") - counted
         self.notes["coda_steps"] = int(self.ground.value(DONE_STEPS)) - steps
@@ -229,6 +256,7 @@ class Run:
             "exit_codes": self.gang.exit_codes,
             "crashed_commands": [asdict(said) for said in self.people.crashed],
             "commands": [[list(said.command), said.code] for said in self.people.said],
+            "quiet_windows": self._quiet.windows,
             "problems": self.problems,
             **self.notes,
         }

@@ -27,6 +27,9 @@ GAPS = {
     "elasticsearch": (2.0, 5.0),
     "people": (4.0, 10.0),
 }
+# What takes many seconds and both servers, and so seldom ends in a storm: every third round it has a quiet window.
+LONG = ("verify", "rebuild")
+QUIET_EVERY, QUIET_AT = 3, 1
 SHIFTS = (3600, -3600, 300, -300, 7, -7, 86_400, 0)
 
 
@@ -42,6 +45,10 @@ class Act:
     size: float
     shift_seconds: int
     round: int
+
+    @property
+    def in_quiet(self) -> bool:
+        return self.kind in LONG and self.round % QUIET_EVERY == QUIET_AT
 
 
 def acts(lane: str, seed: int) -> Iterator[Act]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,13 +19,19 @@ CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3}
 
 @dataclass(frozen=True, slots=True)
 class Bitten:
-    """How often one kind of act was done, and how often it bit, by its own measurement."""
+    """How often one kind of act was done, and how often it bit, by its own measurement: while all lanes were at work,
+    and after it, when the first lane had ended and what had bitten too seldom was tried again."""
 
     kind: str
     done: int
-    bit: int
+    in_storm: int
+    after_it: int
     least: int
     example: str
+
+    @property
+    def bit(self) -> int:
+        return self.in_storm + self.after_it
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,8 @@ def judge(found: Evidence) -> Verdict:
     if broken:
         return Verdict(FAIL, f"broken: {', '.join(broken)}", _counts(found), bitten, findings)
     doubts = [f"{one.kind} bit {one.bit} times, {one.least} were needed" for one in bitten if one.bit < one.least]
+    if not found.about.get("backlog"):
+        doubts.append("nothing was open when it was healed, so no drain was seen")
     doubts += [problem.strip().splitlines()[-1] for problem in found.about["problems"]]
     if doubts:
         return Verdict(INCONCLUSIVE, "; ".join(doubts), _counts(found), bitten, findings)
@@ -88,9 +97,10 @@ def _checked(check: Check, found: Evidence) -> Finding:
 def _bitten(found: Evidence, kind: str) -> Bitten:
     acts = [act for act in found.acts if act["kind"] == kind]
     bit = [act for act in acts if act["bit"]]
+    late = sum(act["began"] >= found.about.get("storm_ended", math.inf) for act in bit)
     # A rebuild is in between, not a fault: one that came through is enough.
     least = 1 if kind == "rebuild" else least_bites(found.about["minutes"])
-    return Bitten(kind, len(acts), len(bit), least, str((bit or acts or [{"told": ""}])[-1]["told"]))
+    return Bitten(kind, len(acts), len(bit) - late, late, least, str((bit or acts or [{"told": ""}])[-1]["told"]))
 
 
 def _counts(found: Evidence) -> dict[str, int]:

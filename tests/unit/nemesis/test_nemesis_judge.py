@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from tests.nemesis import report
 from tests.nemesis.archive import pack
 from tests.nemesis.evidence import Evidence
 from tests.nemesis.schedule import FAULTS, PEOPLE
 from tests.nemesis.verdict import judge
 
 GOOD, DELETED = "019a0000-0000-7000-8000-000000000001", "019a0000-0000-7000-8000-000000000002"
+ABOUT = {"seed": 1, "commit": "c", "postgresql": "1", "elasticsearch": "1", "python": "3", "clock": "libfaketime"}
 Files = dict[str, list[dict[str, Any]]]
 
 
@@ -52,6 +54,8 @@ def history() -> tuple[dict[str, Any], Files]:
         "crashed_commands": [],
         "problems": [],
         "healed": 50.0,
+        "storm_ended": 40.0,
+        "backlog": 7,
         "lease_seconds": 3.0,
         "max_attempts": 50,
         "drain_seconds": 1.0,
@@ -83,7 +87,7 @@ def history() -> tuple[dict[str, Any], Files]:
         ],
         "seen": [{"at": 11.0, "before": 9.0, "life": 0, "index": "i", "changed": {"page:e1": 5, "page:e2": 0}}],
         "timeline": [{"at": 90.0, "calm": True, "stuck": 0, "connections": 9, "workers": {"w1.1": [80, 20]}}],
-        "acts": [{"kind": kind, "bit": True, "told": "bit"} for kind in (*FAULTS, *PEOPLE)],
+        "acts": [{"kind": kind, "bit": True, "told": "bit", "began": 5.0} for kind in (*FAULTS, *PEOPLE)],
         "audit": [],
         "leases": [],
         "logs": [{"event": "worker.started"}],
@@ -281,3 +285,18 @@ def test_what_is_broken_is_broken_in_the_archive_too(
     first, again, _ = packed_and_judged(tmp_path, about, files)
     assert again.as_json() == first.as_json()
     assert invariant in again.why
+
+
+def test_what_bit_after_the_storm_is_told_apart(tmp_path: Path) -> None:
+    about, files = history()
+    files["acts"][0]["began"] = 41.0
+    verdict = judged(tmp_path, about, files)
+    assert [(one.in_storm, one.after_it) for one in verdict.bitten[:2]] == [(0, 1), (1, 0)]
+    assert "bit in the storm" in report.text(verdict, about | ABOUT)
+    assert "| bit in the storm | after it |" in report.markdown(verdict, about | ABOUT)
+
+
+def test_a_heal_with_nothing_to_drain_is_inconclusive(tmp_path: Path) -> None:
+    about, files = history()
+    about["backlog"] = 0
+    assert judged(tmp_path, about, files).word == "INCONCLUSIVE"

@@ -1,7 +1,10 @@
 """The nemesis's plan follows from its seed alone, and a short run has everything in it."""
 
+import threading
+import time
 from itertools import islice
 
+from tests.nemesis.quiet import Quiet
 from tests.nemesis.schedule import DECKS, FAULTS, acts
 from tests.nemesis.verdict import least_bites
 from tests.nemesis.wire import Wire
@@ -50,3 +53,41 @@ def test_a_rebuilds_write_to_the_second_index_is_no_duplicate() -> None:
     assert wire.again == 0
     wire.tap(2, b"PUT /nemesis-v2/_bulk?x HTTP/1.1\r\n\r\n" + line("page:e1", 5))
     assert wire.again == 1
+
+
+def test_in_a_quiet_window_no_act_begins_and_what_is_under_way_ends_first() -> None:
+    quiet, order, under_way = Quiet(), [], threading.Event()
+
+    def lane(name: str) -> None:
+        with quiet.act():
+            under_way.set()
+            time.sleep(0.05)
+            order.append(name)
+
+    first = threading.Thread(target=lane, args=("before",))
+    first.start()
+    under_way.wait(5)
+    with quiet.window():
+        second = threading.Thread(target=lane, args=("after",))
+        second.start()
+        time.sleep(0.1)
+        order.append("quiet")
+    for thread in (first, second):
+        thread.join(5)
+    assert order == ["before", "quiet", "after"]
+    assert len(quiet.windows) == 1
+
+
+def test_a_quiet_window_ends_with_its_time() -> None:
+    quiet = Quiet(seconds=0.05)
+    with quiet.window():
+        thread = threading.Thread(target=lambda: quiet.act().__enter__())
+        thread.start()
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+def test_every_third_round_has_a_quiet_window_for_verify_and_rebuild() -> None:
+    plan = list(islice(acts("people", 1), 4 * 27))
+    assert sum(act.in_quiet for act in plan) == 18
+    assert {act.kind for act in plan if act.in_quiet} == {"verify", "rebuild"}
