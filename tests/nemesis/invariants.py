@@ -137,9 +137,11 @@ def counters_are_true(found: Evidence) -> Finding:
 
 def no_secret_in_logs(found: Evidence) -> Finding:
     marked = [log.name for log in found.logs if CANARY in log.read_text(encoding="utf-8", errors="replace")]
-    told = f"{len(found.logs)} logs: {len(marked)} hold a document, {found.about['password_seen']} hold the password"
-    ok = not marked and found.about["password_seen"] == 0
-    return holds("I14 no secret, no payload", "neither is in any log, page or answer", told, ok, "logs/")
+    said, password = found.about["canary_seen"], found.about["password_seen"]
+    told = f"{len(found.logs)} logs and pages, {found.about['answers']} answers of commands:"
+    told += f" {len(marked) + said} hold a document, {password} hold the password"
+    ok = not marked and said == 0 and password == 0
+    return holds("I14 no secret, no payload", "neither is in any log, page or answer", told, ok, "logs/, about")
 
 
 def resources_are_bounded(found: Evidence) -> Finding:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from labs.about import commit
 from labs.faketime import how
 from labs.ledger import Ledger
+from labs.producing import CANARY
 from tests.nemesis import collect
 from tests.nemesis.bite import Bite, History
 from tests.nemesis.gang import LEASE_SECONDS, SETTINGS, Gang
@@ -225,16 +226,17 @@ class Run:
         for label, page in pages.items():
             (self.folder / "logs" / f"{label}.metrics").write_text(page, encoding="utf-8")
         self.watch.stop()
-        self.notes["password_seen"] = self._password_seen()
+        said = [said.out + said.err for said in self.people.said]
+        self.notes |= {"answers": len(said), "canary_seen": sum(CANARY in text for text in said)}
+        self.notes["password_seen"] = self._password_seen(said)
         self.notes["neighbour_after"] = self.ground.neighbour()
         collect.collect(self.folder, self.ground.dicts, self.ground.elastic, INDEX, self.ledger.entries)
 
-    def _password_seen(self) -> int:
+    def _password_seen(self, said: list[str]) -> int:
         """In how many logs, pages and answers of commands the database's password stands."""
         password = urlsplit(self.ground.database_url).password or "?"
         texts = [path.read_text(encoding="utf-8", errors="replace") for path in (self.folder / "logs").iterdir()]
-        texts += [said.out + said.err for said in self.people.said]
-        return sum(password in text for text in texts)
+        return sum(password in text for text in [*texts, *said])
 
     def _write(self) -> None:
         about = {

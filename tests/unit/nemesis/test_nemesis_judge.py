@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from labs.producing import CANARY
 from tests.nemesis import report
 from tests.nemesis.archive import pack
 from tests.nemesis.evidence import Evidence
+from tests.nemesis.invariants import CHECKS
 from tests.nemesis.schedule import FAULTS, PEOPLE
 from tests.nemesis.verdict import judge
 
@@ -64,6 +66,8 @@ def history() -> tuple[dict[str, Any], Files]:
         "final_verify": {"code": 0},
         "audit_verify": {"code": 0},
         "password_seen": 0,
+        "canary_seen": 0,
+        "answers": 3,
         "neighbour_before": "same",
         "neighbour_after": "same",
     }
@@ -126,6 +130,14 @@ def make_up(about: dict[str, Any], files: Files) -> None:
     files["documents"].append({"_id": "page:e9", "phantom": True})
 
 
+def make_up_an_event(about: dict[str, Any], files: Files) -> None:
+    files["events"].append({"id": "019a0000-0000-7000-8000-000000000009", "status": "done"})
+
+
+def find_drift(about: dict[str, Any], files: Files) -> None:
+    about["final_verify"]["code"] = 1
+
+
 def be_stale(about: dict[str, Any], files: Files) -> None:
     files["documents"][0]["version"] = 4
 
@@ -145,6 +157,10 @@ def fall(about: dict[str, Any], files: Files) -> None:
 
 def lease_twice(about: dict[str, Any], files: Files) -> None:
     files["steps"].insert(1, step(GOOD, "processing", "processing", new_token="t2"))
+
+
+def keep_the_token(about: dict[str, Any], files: Files) -> None:
+    files["steps"][0]["old_token"] = "t1"
 
 
 def settle_as_another(about: dict[str, Any], files: Files) -> None:
@@ -172,12 +188,36 @@ def try_for_ever(about: dict[str, Any], files: Files) -> None:
     files["steps"].append(step(GOOD, "processing", "pending", attempts=50))
 
 
+def be_abandoned_for_ever(about: dict[str, Any], files: Files) -> None:
+    files["steps"].append(step(GOOD, "processing", "failed", abandoned=7))
+
+
+def refuse_a_good_one(about: dict[str, Any], files: Files) -> None:
+    files["steps"].append(step(GOOD, "processing", "failed", dead_reason="non_retryable"))
+
+
 def fail_by_outage(about: dict[str, Any], files: Files) -> None:
     files["steps"].append(step(GOOD, "processing", "failed", dead_reason="max_attempts_exceeded"))
 
 
 def be_stuck(about: dict[str, Any], files: Files) -> None:
     files["timeline"][0]["stuck"] = 1
+
+
+def leave_a_lease(about: dict[str, Any], files: Files) -> None:
+    files["leases"].append({"token": "t1", "owner": "w1"})
+
+
+def never_drain(about: dict[str, Any], files: Files) -> None:
+    about["problems"].append("not drained within 600 s")
+
+
+def break_the_chain(about: dict[str, Any], files: Files) -> None:
+    about["audit_verify"]["code"] = 1
+
+
+def write_a_replay_that_was_none(about: dict[str, Any], files: Files) -> None:
+    files["audit"].append({"action": "REPLAY_BATCH_ITEM", "event_id": GOOD})
 
 
 def replay_unseen(about: dict[str, Any], files: Files) -> None:
@@ -188,12 +228,62 @@ def count_wrongly(about: dict[str, Any], files: Files) -> None:
     about["coda_counted"] = 6.0
 
 
+def count_nothing(about: dict[str, Any], files: Files) -> None:
+    about["coda_counted"], about["coda_steps"] = 0.0, 0
+
+
+def log_a_document(about: dict[str, Any], files: Files) -> None:
+    files["logs"].append({"event": "x", "text": f"title {CANARY}"})
+
+
+def answer_a_document(about: dict[str, Any], files: Files) -> None:
+    about["canary_seen"] = 1
+
+
 def tell_the_password(about: dict[str, Any], files: Files) -> None:
     about["password_seen"] = 1
 
 
 def grow(about: dict[str, Any], files: Files) -> None:
     files["timeline"][0]["workers"]["w1.1"] = [4_000, 20]
+
+
+def leak_files(about: dict[str, Any], files: Files) -> None:
+    files["timeline"][0]["workers"]["w1.1"] = [80, 2_000]
+
+
+def take_all_connections(about: dict[str, Any], files: Files) -> None:
+    files["timeline"][0]["connections"] = 500
+
+
+def idle_in_a_transaction(about: dict[str, Any], files: Files) -> None:
+    files["timeline"][0]["idle_in_transaction"] = 30.0
+
+
+def fail_with_a_neighbour(about: dict[str, Any], files: Files) -> None:
+    """Both are of the batch t1; neither is one that the mapping refuses."""
+    files["steps"][1] |= {"new_status": "failed", "dead_reason": "non_retryable"}
+
+
+def write_elsewhere(about: dict[str, Any], files: Files) -> None:
+    about["wire_targets"]["other"] = 1
+
+
+def write_a_stranger(about: dict[str, Any], files: Files) -> None:
+    about["wire_strangers"].append("page:e9")
+
+
+def leave_with_an_error(about: dict[str, Any], files: Files) -> None:
+    about["exit_codes"]["w1.1"] = 1
+
+
+def drain_badly_at_the_end(about: dict[str, Any], files: Files) -> None:
+    """In the storm PostgreSQL may be away, and 3 says so; at the end nothing is."""
+    about["exit_codes"]["w1.1"] = 3
+
+
+def fall_over(about: dict[str, Any], files: Files) -> None:
+    about["crashed_commands"].append({"command": ["verify"], "code": 70})
 
 
 def touch_the_neighbour(about: dict[str, Any], files: Files) -> None:
@@ -203,25 +293,53 @@ def touch_the_neighbour(about: dict[str, Any], files: Files) -> None:
 BREAKS: list[tuple[str, Callable[[dict[str, Any], Files], None]]] = [
     ("I1 ", lose),
     ("I2 ", make_up),
+    ("I2 ", make_up_an_event),
     ("I3 ", be_stale),
+    ("I3 ", find_drift),
     ("I4 ", bring_back),
     ("I4 ", show_a_ghost),
     ("I5 ", fall),
     ("I6 ", lease_twice),
+    ("I6 ", keep_the_token),
     ("I7 ", settle_as_another),
     ("I7 ", reclaim_early),
     ("I7 ", people_reclaim_early),
     ("I8 ", step_aside),
     ("I8 ", prune_what_failed),
     ("I9 ", try_for_ever),
+    ("I9 ", be_abandoned_for_ever),
     ("I10 ", fail_by_outage),
+    ("I10 ", refuse_a_good_one),
     ("I11 ", be_stuck),
+    ("I11 ", leave_a_lease),
+    ("I11 ", never_drain),
     ("I12 ", replay_unseen),
+    ("I12 ", write_a_replay_that_was_none),
+    ("I12 ", break_the_chain),
     ("I13 ", count_wrongly),
+    ("I13 ", count_nothing),
     ("I14 ", tell_the_password),
+    ("I14 ", log_a_document),
+    ("I14 ", answer_a_document),
     ("I15 ", grow),
+    ("I15 ", leak_files),
+    ("I15 ", take_all_connections),
+    ("I15 ", idle_in_a_transaction),
+    ("I16 ", fail_with_a_neighbour),
     ("I17 ", touch_the_neighbour),
+    ("I17 ", write_elsewhere),
+    ("I17 ", write_a_stranger),
+    ("clean exits", leave_with_an_error),
+    ("clean exits", drain_badly_at_the_end),
+    ("clean exits", fall_over),
 ]
+
+
+def test_every_check_of_the_judge_is_broken_by_one_of_these(tmp_path: Path) -> None:
+    found = written(tmp_path, *history())
+    names = {check(found).name for check in CHECKS}
+    assert len(names) == len(CHECKS)
+    assert {name for name in names if not any(name.startswith(broken) for broken, _ in BREAKS)} == set()
 
 
 @pytest.mark.parametrize(("invariant", "do"), BREAKS, ids=lambda value: getattr(value, "__name__", value))
