@@ -19,6 +19,8 @@ from tests.nemesis.evidence import Evidence
 from tests.nemesis.run import Run
 from tests.nemesis.verdict import judge
 
+PAGE = ROOT / "docs" / "reliability.md"
+ARCHIVE = ROOT / "docs" / "reliability" / "nemesis.tar.xz"
 HELP = """\
 Four workers on a real PostgreSQL and a real Elasticsearch, under load, while everything is killed, frozen, cut,
 stalled, restarted and flooded; then healed, drained, and judged (I1 to I17) by a ledger and a log of every step.
@@ -27,11 +29,11 @@ The plan of faults follows from the seed alone. What a fault does is measured: o
 
 examples:
   scripts/nemesis --minutes 2 --seed 1            what CI runs
-  scripts/nemesis --minutes 30 --seed 1 --record docs/reliability.md \\
-      --archive docs/reliability/nemesis.tar.xz   what docs/reliability.md records
-  scripts/nemesis --judge build/nemesis/FOLDER    judge a stored history again, without servers
+  scripts/nemesis --minutes 30 --seed 1 --record --archive     what docs/reliability.md records
+  scripts/nemesis --judge build/nemesis/FOLDER    judge a stored history, or an unpacked archive, without servers
 
-exit: 0 all held and every fault bit, 1 an invariant is broken, 3 a fault did not bite often enough, 75 no servers
+exit: 0 all held and every fault bit, 1 an invariant is broken, 75 no servers
+      3 a fault did not bite often enough, or there is nothing to judge by
 """
 
 
@@ -43,8 +45,10 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=50.0, help="events a second (default 50)")
     parser.add_argument("--out", type=Path, help="folder for the raw history (default: a new one in build/nemesis)")
     parser.add_argument("--judge", type=Path, metavar="FOLDER", help="only judge a stored history")
-    parser.add_argument("--archive", type=Path, metavar="FILE", help="also pack the history, small, as a .tar.xz")
-    parser.add_argument("--record", type=Path, metavar="PAGE", help="also write the tables into docs/reliability.md")
+    told = "also pack the history (without a name: docs/reliability/nemesis.tar.xz)"
+    parser.add_argument("--archive", type=Path, metavar="FILE", nargs="?", const=ARCHIVE, help=told)
+    told = "also write the tables into a page (without a name: docs/reliability.md)"
+    parser.add_argument("--record", type=Path, metavar="PAGE", nargs="?", const=PAGE, help=told)
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
     parser.add_argument("--markdown", action="store_true", help="print the tables of docs/reliability.md")
     asked = parser.parse_args(argv)
