@@ -142,6 +142,10 @@ def connect(settings: ElasticSettings, lanes: int = 2) -> Elastic:
     return Elastic(client, client.transport.node_pool.get(), Credentials(settings), settings.timeout_seconds)
 
 
+# OpenSSL's word for what is not trusted, and urllib3's two for a certificate that is for another name, or for none.
+_CERTIFICATE_WORDS: Final = ("CERTIFICATE", "HOSTNAME", "SUBJECTALTNAME")
+
+
 def _no_reply(error: Exception) -> NoReply:
     match error:
         case NotConnected():
@@ -150,7 +154,7 @@ def _no_reply(error: Exception) -> NoReply:
             return NoReply(unreadable(error.message))
         case ConnectionTimeout():
             return NoReply(whole(Reason.TIMEOUT, error.message))
-        case TlsError() if "CERTIFICATE" in error.message.upper():
+        case TlsError() if any(word in error.message.upper() for word in _CERTIFICATE_WORDS):
             remedy = "the server's certificate is not trusted: check ELASTIC_CA_CERTS and ELASTIC_URL"
             return NoReply(whole(Reason.ES_CONFIG, f"{remedy}: {error.message}"), sent=False)
         case TlsError():
