@@ -15,7 +15,7 @@ MEANING = {
     "stale": "documents that are not their newest commit",
     "resurrected": "deleted documents that are there",
     "double_leases": "claims of a row that was held",
-    "duplicated": "versions that were sent more than once (and changed nothing)",
+    "duplicated": "versions that were sent to one index more than once (and changed nothing)",
     "recovered": "commits without an answer that had happened, and arrived",
 }
 
