@@ -34,7 +34,8 @@ returning e.id, e.seq, e.entity_type, e.entity_id::text as entity_id, e.op, e.ev
                else octet_length(e.payload::text) end as payload_bytes,
           e.routing, e.attempts, e.max_attempts, e.abandoned_count, e.replay_count,
           (select bool_or(retried) from picked) as retried,
-          date_part('epoch', (select clock_timestamp()) - e.created_at) as age_seconds,
+          case when isfinite(e.created_at) then date_part('epoch', (select clock_timestamp()) - e.created_at)
+               else 0 end as age_seconds,
           e.traceparent
 
 -- name: claim

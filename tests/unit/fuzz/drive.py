@@ -31,7 +31,7 @@ def names() -> list[str]:
 
 
 def seeds() -> str:
-    """A folder of bytes to begin with: from nothing atheris tries few bytes only, and most tests draw nothing of them."""
+    """A folder of bytes to begin with: from nothing atheris tries few bytes, and most tests draw nothing of them."""
     folder = Path("build/fuzz/seeds")
     folder.mkdir(parents=True, exist_ok=True)
     chance = random.Random(17)
