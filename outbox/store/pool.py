@@ -3,12 +3,14 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
-from psycopg import Connection
+from psycopg import Connection, DataError
 from psycopg.adapt import Buffer, Loader
 from psycopg.pq import Format
+from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.string import ByteaBinaryLoader
 from psycopg_pool import ConnectionPool, PoolTimeout
 
@@ -39,6 +41,20 @@ class RawJson(Loader):
 
     def load(self, data: Buffer) -> bytes:
         return bytes(data)
+
+
+class BoundedTime(TimestamptzLoader):
+    """A time outside the years 1 to 9999, as infinity is, as the nearest that Python knows: no row spoils a list.
+
+    Only for text, in which people's questions are answered; a claim reads no time."""
+
+    def load(self, data: Buffer) -> datetime:
+        try:
+            return super().load(data)
+        except DataError:
+            text = bytes(data)
+            early = text.startswith(b"-") or text.endswith(b"BC")
+            return datetime.min.replace(tzinfo=UTC) if early else datetime.max.replace(tzinfo=UTC)
 
 
 def plain_dsn(url: str) -> str:
@@ -91,6 +107,7 @@ class Database:
         """Once a connection. Behind a pooler that mixes up prepared statements, this one does without them."""
         for name in ("json", "jsonb"):
             connection.adapters.register_loader(name, RawJson)
+        connection.adapters.register_loader("timestamptz", BoundedTime)
         # Its binary form is the same text: psycopg's loader of bytea gives it as bytes, in C.
         connection.adapters.register_loader("json", ByteaBinaryLoader)
         if self.prepare and not keeps_prepared(connection):

@@ -14,7 +14,10 @@ from elasticsearch import Elasticsearch
 from psycopg.conninfo import conninfo_to_dict
 
 from outbox.facts import Unclassified, Warned
+from outbox.policy.filter import EventFilter
+from outbox.store.browsing import PostgresBrowsing
 from outbox.store.migrations import migrate
+from outbox.store.pool import Database
 from tests.fixtures.elasticsearch import INDEX_SETTINGS
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.postgres import fresh_database
@@ -310,6 +313,22 @@ def all_done(queue: Queue, worker: InProcess) -> None:
 
 def test_a_time_that_python_does_not_know_stops_no_claim(bench: Bench) -> None:
     all_done(bench.queue, bench.worker)
+
+
+@pytest.mark.parametrize(("when", "year"), [*zip(CREATED, (9999, 1, 9999, 1), strict=True)])
+def test_such_a_time_is_shown_as_the_nearest_that_python_knows(queue: Queue, when: str, year: int) -> None:
+    """One such row was enough to fail every list that it stood in."""
+    id = queue.produce(created_at=when, next_retry_at=when)
+    database = Database(queue.url, size=1)
+    database.open()
+    try:
+        browsing = PostgresBrowsing(database)
+        shown = browsing.event(id)
+        assert shown is not None
+        assert (shown["created_at"].year, shown["next_retry_at"].year) == (year, year)
+        assert len(browsing.open_page(EventFilter(), ["pending"], 2**62, 10)) == 1
+    finally:
+        database.close()
 
 
 def test_neither_does_one_that_an_older_server_cannot_reckon_with(older_postgres_url: str) -> None:
