@@ -124,12 +124,22 @@ def listen_to(daemon: RunningProcess, heard: Heard) -> None:
         heard.add(f"daemon {path}", daemon.wait_for_http(path))
 
 
+# What a table must hold to do its work: a document is the producer's own, and what is to be sent needs its address.
+# No page, command or line shows either address beyond its host.
+KEPT = {
+    "search_outbox_events": "payload",
+    "search_outbox_webhook_deliveries": "url",
+    "search_outbox_replays": "webhook_url",
+}
+
+
 def listen_to_tables(connection: psycopg.Connection[Any], heard: Heard) -> None:
-    """Every row of ours as text; the events without their payload, which is the producer's own."""
+    """Every row of ours as text, every column but those of KEPT."""
     names = [name for (name,) in connection.execute("select tablename from pg_tables where schemaname = 'public'")]
+    assert KEPT.keys() <= set(names)
     for name in names:
-        query = sql.SQL("select (to_jsonb(t) - 'payload' - 'url')::text from {} t").format(sql.Identifier(name))
-        rows = connection.execute(query)
+        query = sql.SQL("select (to_jsonb(t) - {}::text)::text from {} t")
+        rows = connection.execute(query.format(KEPT.get(name, ""), sql.Identifier(name)))
         heard.add(f"table {name}", "\n".join(text for (text,) in rows))
 
 
@@ -142,6 +152,7 @@ def test_a_daemon_among_refused_documents_and_a_failing_webhook_says_nothing_sec
     es: Any,
     index: str,
     heard: Heard,
+    say: Callable[..., Called],
     log_format: str,
 ) -> None:
     kinds = {"n": {"type": "integer"}, "d": {"type": "date"}, "o": {"properties": {"x": {"type": "ip"}}}}
@@ -158,6 +169,11 @@ def test_a_daemon_among_refused_documents_and_a_failing_webhook_says_nothing_sec
     heard.add("daemon log", daemon.output)
     assert "outbox.batch" in daemon.output, "no span was written"
     assert "es_rejected_document" in daemon.output
+    for (id,) in connection.execute("select id::text from search_outbox_events where status = 'failed'").fetchall():
+        for command in (("explain-error", "--id", id), ("explain-error", "--id", id, "--json")):
+            called = say(env, *command)
+            assert called.code == 0, called
+            heard.add(" ".join(command), called.out + called.err)
     listen_to_tables(connection, heard)
     heard.clean(*EVERYTHING)
 
@@ -240,8 +256,23 @@ COMMANDS = [
     ("webhook", "test"),
     ("replay", "--by", "alice", "--reason", "x", "--dry-run"),
     ("index", "check"),
+    ("verify",),
+    ("verify", "--json"),
+    ("repair", "--dry-run"),
+    ("repair", "--dry-run", "--json"),
+    ("rebuild", "--status"),
+    ("rebuild", "--status", "--json"),
+    ("audit", "export", "--by", "alice", "--format", "csv"),
+    ("audit", "export", "--by", "alice", "--format", "ndjson"),
+    ("audit", "verify"),
     ("no-such-command",),
 ]
+# Two documents to compare: one differs from the index in a field that holds a canary, one is missing there.
+VIEW = (
+    "create view search_documents as select 'article'::text as entity_type, id as entity_id,"
+    " jsonb_build_object('title', {document}, 'password', {masked})::json as document, 7::bigint as version"
+    " from unnest(array['1', '2']) id"
+)
 AWAY = "postgresql://someone:{password}@127.0.0.1:1/nothing"
 
 
@@ -264,18 +295,24 @@ def test_commands_say_nothing_secret_whether_servers_are_there_or_away(
     secret_database: str,
     connection: psycopg.Connection[Any],
     elastic_url: str,
+    es: Any,
     index: str,
     heard: Heard,
     say: Callable[..., Called],
 ) -> None:
     enqueue(connection)
     connection.execute("update search_outbox_events set status = 'failed', error = 'x'")
+    connection.execute(sql.SQL(VIEW).format(document=sql.Literal(DOCUMENT), masked=sql.Literal(MASKED)))
+    edited = {"title": f"{DOCUMENT} by hand", "password": f"{MASKED} by hand"}
+    es.index(index=index, id="article:1", document=edited, version=7, version_type="external_gte", refresh=True)
     for url in (secret_database, AWAY.format(password=quote(DB_PASSWORD, safe=""))):
         env = environment(url, elastic_url, index, "http://127.0.0.1:1/hook")
         for command in COMMANDS if url == secret_database else COMMANDS[:8]:
             called = say(env, *command)
             heard.add(" ".join(command), called.out + called.err)
             assert "Traceback" not in called.err, called.err
+            if command == ("verify", "--json") and url == secret_database:
+                assert (called.json["different"], called.json["missing"]) == (1, 1), called
     (id,) = connection.execute("select id::text from search_outbox_events where entity_id = '1'").fetchone() or ("",)
     env = environment(secret_database, elastic_url, index, "http://127.0.0.1:1/hook")
     shown = say(env, "show", id)
@@ -361,9 +398,12 @@ def test_the_console_and_its_log_show_nothing_secret(
                 "/audit",
                 "/webhooks",
                 "/system",
+                "/failures/list?fingerprint=00ff00ff00ff00ff",
+                "/replay?fingerprint=00ff00ff00ff00ff",
+                "/audit/export?format=csv",
             )
-            for page in pages:
-                got = client.get(f"/ops/queue{page}")
+            for page in (*(f"/ops/queue{page}" for page in pages), "/ops/verify"):
+                got = client.get(page)
                 assert got.status_code == 200, (page, got.status_code)
                 heard.add(f"page {page}", got.text + str(got.headers))
         bearer = {"authorization": f"Bearer {TOKEN}"}
@@ -376,6 +416,7 @@ def test_the_console_and_its_log_show_nothing_secret(
                 "/stats",
                 "/audit",
                 "/webhooks/deliveries",
+                "/failed/preview?fingerprint=00ff00ff00ff00ff",
                 "/nothing",
             ):
                 heard.add(f"api {path}", api.get(path).text)
@@ -384,8 +425,27 @@ def test_the_console_and_its_log_show_nothing_secret(
             one = api.get(f"/events/{id}")
             assert DOCUMENT in one.text
             heard.add("api event", one.text.replace(DOCUMENT, ""))
-            page = api.get(f"{url}/ops/queue/events/{id}")
-            heard.add("event page", page.text.replace(DOCUMENT, ""))
+            event_page = api.get(f"{url}/ops/queue/events/{id}")
+            heard.add("event page", event_page.text.replace(DOCUMENT, ""))
+            # A replay that tells an address of its own: what is shown of it afterwards, and what exports say.
+            hook = f"http://127.0.0.1:1/{HOOK_PATH}"
+            asked = {"by": "a", "reason": "b", "ids": [id], "webhook_url": hook}
+            replay = api.post("/failed/replay", json=asked)
+            assert replay.status_code == 202, replay.text
+            heard.add("api replay", replay.text)
+            replayed = replay.json()["id"]
+            for path in (
+                "/replays",
+                f"/replays/{replayed}",
+                "/audit/export?format=csv",
+                "/audit/export?format=json",
+                "/audit/export?format=ndjson",
+                f"{url}/ops/queue/replays",
+                f"{url}/ops/queue/replays/{replayed}",
+            ):
+                got = api.get(path)
+                assert got.status_code == 200, (path, got.status_code)
+                heard.add(f"after a replay {path}", got.text + str(got.headers))
     heard.add("console log", process.output)
     listen_to_tables(connection, heard)
     heard.clean(*EVERYTHING)
