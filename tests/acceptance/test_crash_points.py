@@ -3,7 +3,7 @@
 import os
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 
 import pytest
@@ -139,6 +139,7 @@ def campaigns(
             place = folder / point.replace(" ", "-")
             campaign = Campaign(point, number, url, es, elastic_url, index, forge, place, webhook(point, receiver))
             futures[point] = pool.submit(run, campaign)
+        undo.callback(wait, futures.values())  # where only some are asked for: first the others end, then their servers
         yield futures
 
 

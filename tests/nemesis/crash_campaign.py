@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -190,10 +191,10 @@ class Campaign:
         """Rows that a dead worker had in hand, and that came back when its lease was over."""
         return sum(step["old_status"] == "processing" and step["app"] == "outbox-chores" for step in found.steps)
 
-    def _run(self, *argv: str) -> int:
-        """A command of the product, to its end; what it leaves with."""
-        pid, _ = self.start(None, *argv)
-        return self.forge.wait(pid)
+    def _run(self, *argv: str) -> tuple[int, str]:
+        """A command of the product, to its end; what it leaves with, and what it says."""
+        pid, log = self.start(None, *argv)
+        return self.forge.wait(pid), log.read_text(encoding="utf-8")
 
     def _password_seen(self) -> int:
         """In how many logs of workers and commands the database's password stands."""
@@ -205,7 +206,10 @@ class Campaign:
     def evidence(self) -> Evidence:
         self.ledger.close()
         self._run("migrate", "--by-entity")  # without the view, verify finds each entity's newest event by this index
-        verify, chain = self._run("verify", "--rate", "0"), self._run("audit", "verify")
+        verify, said = self._run("verify", "--rate", "0", "--json")
+        compared = re.search(r'"compared": ?[1-9]', said)
+        assert compared, f"{self.point}: verify compared nothing\n{said[-1500:]}"
+        chain, _ = self._run("audit", "verify")
         collect(self.folder, self.dicts, self.elastic, self.index, self.ledger.entries)
         about = {
             "lease_seconds": 3.0,
