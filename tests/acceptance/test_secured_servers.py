@@ -1,5 +1,6 @@
-"""Real servers with security on: TLS by a private authority to both, the documented key, bad keys, rotation."""
+"""Real servers with security on: TLS by a private authority to both, the documented keys, bad keys, rotation."""
 
+import ssl
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,12 +16,17 @@ from tests.fixtures.commands import call
 from tests.fixtures.failures import statuses
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.processes import RunningProcess, StartProcess, http_get
+from tests.fixtures.scripted import answer, scripted
 from tests.fixtures.secured import Authority, SecuredElastic, documented, secured_postgres_server
 from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
 FOR_THE_DAEMON = "`POST /_security/api_key` for `outbox run`"
+FOR_PEOPLE = "For people (`outbox verify`"
+FOR_AN_ADMINISTRATOR = "For an administrator (`outbox index create`"
+# docs/security.md: probes at most five seconds apart. As much again is for a busy machine.
+RESUMED_WITHIN = 10.0
 
 Start = Callable[..., RunningProcess]
 
@@ -59,9 +65,17 @@ def start(
     return run
 
 
-def the_documented_key(secured: SecuredElastic, target: str) -> dict[str, Any]:
-    asked = documented(PAGE.replace("NAME", target), FOR_THE_DAEMON)
-    return dict(secured.admin.security.create_api_key(**asked).body)
+def the_documented_key(
+    secured: SecuredElastic, target: str, heading: str = FOR_THE_DAEMON, **more: Any
+) -> dict[str, Any]:
+    asked = documented(PAGE.replace("NAME", target), heading)
+    return dict(secured.admin.security.create_api_key(**{**asked, **more}).body)
+
+
+def an_expired_key(secured: SecuredElastic, target: str) -> dict[str, Any]:
+    key = the_documented_key(secured, target, expiration="1s")
+    eventually(lambda: not _is_valid(secured, key), within=30, what="the key has expired")
+    return key
 
 
 def enqueue(connection: psycopg.Connection[Any], id: str, op: str = "upsert") -> None:
@@ -118,6 +132,7 @@ BAD_KEYS = [
     ("a wrong key", lambda secured, target: "bm90LWE6a2V5LWF0LWFsbA=="),
     ("a key that may only read", lambda secured, target: secured.key(target, ["read", "view_index_metadata"])),
     ("a key for another index", lambda secured, target: secured.key("other", ["index", "delete"])),
+    ("an expired key", an_expired_key),
 ]
 
 
@@ -141,7 +156,7 @@ def test_a_bad_key_pauses_spends_nothing_and_the_right_one_in_the_file_ends_it(
     assert row is not None
     assert row[:2] == ("pending", 0)
     replace(key_file, the_documented_key(secured_elastic, target)["encoded"])
-    daemon.wait_for_fact("sink.resumed", within=30)
+    daemon.wait_for_fact("sink.resumed", within=RESUMED_WITHIN)
     daemon.wait_until(lambda: statuses(connection) == {"done": 1}, "the event")
     assert daemon.terminate() == 0
 
@@ -162,6 +177,7 @@ def test_a_key_is_rotated_without_a_restart_and_without_a_pause(
     daemon.wait_until(lambda: statuses(connection) == {"done": 1}, "an event with the first key")
     replace(key_file, second["encoded"])
     secured_elastic.revoke(first)
+    eventually(lambda: not _is_valid(secured_elastic, first), within=30, what="the first key is good for nothing")
     enqueue(connection, "2")
     daemon.wait_until(lambda: statuses(connection) == {"done": 2}, "an event with the second key")
     assert not daemon.facts("sink.paused")
@@ -204,8 +220,115 @@ def test_an_elasticsearch_of_another_authority_gets_not_a_byte(
     )
     told = daemon.wait_for_fact("sink.paused", reason="es_config")
     assert "ELASTIC_CA_CERTS" in str(told)
-    assert statuses(connection) == {"pending": 1}
+    daemon.wait_until(lambda: unspent(connection), "the event back in the queue")
     assert daemon.terminate() == 0
+
+
+def unspent(connection: psycopg.Connection[Any]) -> bool:
+    found = connection.execute("select status, attempts from search_outbox_events").fetchall()
+    return found == [("pending", 0)]
+
+
+def test_an_elasticsearch_with_a_certificate_for_another_name_is_told_nothing(
+    start_daemon: StartProcess, connection: psycopg.Connection[Any], authority: Authority, key_file: Path
+) -> None:
+    files = authority.issue("another-elasticsearch", "DNS:elsewhere.example")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(files.certificate, files.key)
+    key_file.write_text("bm90LWE6a2V5LWF0LWFsbA==")
+    enqueue(connection, "1")
+    with scripted(lambda _: answer(500), tls=tls) as server:
+        daemon = start_daemon(
+            ELASTIC_URL=server.url,
+            ELASTIC_CA_CERTS=str(authority.certificate),
+            ELASTIC_INDEX="things",
+            ELASTIC_API_KEY_FILE=str(key_file),
+        )
+        told = daemon.wait_for_fact("sink.paused", reason="es_config")
+        assert "ELASTIC_URL" in str(told)
+        daemon.wait_until(lambda: unspent(connection), "the event back in the queue")
+        assert daemon.terminate() == 0
+    assert server.requests == [], "neither the key nor a document was sent"
+
+
+def test_a_missing_target_with_the_documented_key_pauses_and_no_index_appears(
+    start: Start, connection: psycopg.Connection[Any], secured_elastic: SecuredElastic, target: str
+) -> None:
+    admin = secured_elastic.admin
+    admin.indices.delete(index=f"{target}-v1")
+    enqueue(connection, "1")
+    daemon = start(the_documented_key(secured_elastic, target))
+    told = daemon.wait_for_fact("sink.paused", reason="es_auth")
+    assert "auto_create" in str(told), "the reason says what the key may not do"
+    daemon.wait_until(lambda: unspent(connection), "the event back in the queue")
+    assert not admin.indices.exists(index=f"{target}*", allow_no_indices=False)
+    admin.indices.create(index=f"{target}-v1", aliases={target: {"is_write_index": True}})
+    daemon.wait_until(lambda: statuses(connection) == {"done": 1}, "the event", within=30)
+    assert admin.exists(index=target, id="article:1")
+    assert daemon.terminate() == 0
+
+
+def by_hand(secured: SecuredElastic, database: str, target: str, key: dict[str, Any]) -> dict[str, str | None]:
+    """The environment of a person's command with this key."""
+    return {
+        "DATABASE_URL": database,
+        "ELASTIC_URL": secured.url,
+        "ELASTIC_CA_CERTS": str(secured.ca_certs),
+        "ELASTIC_INDEX": target,
+        "ELASTIC_API_KEY": key["encoded"],
+    }
+
+
+def one_document(connection: psycopg.Connection[Any]) -> None:
+    connection.execute(
+        "create view search_documents as select 'article'::text as entity_type, '1'::text as entity_id,"
+        " '{\"t\": 1}'::json as document, 1::bigint as version"
+    )
+
+
+def test_the_documented_operator_key_compares_and_writes_nothing(
+    database: str, connection: psycopg.Connection[Any], secured_elastic: SecuredElastic, target: str
+) -> None:
+    key = the_documented_key(secured_elastic, target, FOR_PEOPLE)
+    env = by_hand(secured_elastic, database, target, key)
+    one_document(connection)
+    missing = call("verify", "--json", env=env)
+    assert (missing.code, missing.json["missing"]) == (1, 1), missing
+    planned = call("repair", "--dry-run", "--json", env=env)
+    assert (planned.code, planned.json["planned"]) == (0, 1), planned
+    there: dict[str, Any] = {
+        "index": target,
+        "id": "article:1",
+        "document": {"t": 1},
+        "version": 1,
+        "version_type": "external_gte",
+    }
+    secured_elastic.admin.index(**there, refresh=True)
+    fine = call("verify", "--json", env=env)
+    assert (fine.code, fine.json["compared"], fine.json["drift"]) == (0, 1, 0), fine
+    client = secured_elastic.admin.options(basic_auth=None, api_key=key["encoded"], ignore_status=(403,))
+    assert client.index(**there).meta.status == 403
+
+
+def test_the_documented_administrator_key_creates_and_rebuilds(
+    database: str, connection: psycopg.Connection[Any], secured_elastic: SecuredElastic, target: str
+) -> None:
+    name = f"{target}-made"
+    key = the_documented_key(secured_elastic, name, FOR_AN_ADMINISTRATOR)
+    env = by_hand(secured_elastic, database, name, key)
+    one_document(connection)
+    try:
+        made = call("index", "create", env=env)
+        assert made.code == 0, made
+        rebuilt = call("rebuild", "--yes", env=env)
+        assert rebuilt.code == 0, rebuilt
+        finished = call("rebuild", "--finish", "--yes", env=env)
+        assert finished.code == 0, finished
+        assert list(secured_elastic.admin.indices.get_alias(name=name)) == [f"{name}-v2"]
+        assert secured_elastic.admin.exists(index=name, id="article:1")
+    finally:
+        secured_elastic.admin.indices.delete(index=f"{name}-v1,{name}-v2", ignore_unavailable=True)
+        secured_elastic.admin.options(ignore_status=404).indices.delete_index_template(name=f"{name}*")
 
 
 # PostgreSQL
