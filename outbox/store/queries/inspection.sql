@@ -57,7 +57,9 @@ with clock as materialized (
       from search_outbox_leases, clock
 )
 select fresh.n + retries.n + watched.suspects as lag,
-       greatest(extract(epoch from clock.now - least(watched.oldest, longest_waiting.oldest)), 0)::float8 as oldest_age,
+       -- Within what can be reckoned with: a producer may write infinity, which PostgreSQL before 17 cannot subtract.
+       extract(epoch from clock.now - greatest(least(watched.oldest, longest_waiting.oldest, clock.now),
+                                               'epoch'))::float8 as oldest_age,
        case when fresh.n <= %(head)s then watched.processing
             else greatest(watched.processing, leased.processing) end as inflight,
        case when fresh.n <= %(head)s then watched.stuck else greatest(watched.stuck, leased.stuck) end as stuck,
@@ -77,8 +79,8 @@ select coalesce(error_reason, ''), count(*)
 -- Looks: the same for each configured entity type, over the twins that `outbox migrate --by-type` adds.
 select asked.entity_type,
        fresh.n + retries.n + suspects.n as lag,
-       greatest(extract(epoch from clock.now - least(first.created_at, longest_waiting.oldest, suspects.oldest)),
-                0)::float8 as oldest_age,
+       extract(epoch from clock.now - greatest(least(first.created_at, longest_waiting.oldest, suspects.oldest, clock.now),
+                                               'epoch'))::float8 as oldest_age,
        greatest(fresh.n + retries.n + suspects.n - leased.n - waiting.n - suspects.waiting, 0) as due
   from unnest(%(entity_types)s::text[]) as asked (entity_type)
  cross join (select clock_timestamp() as now) clock
@@ -123,8 +125,9 @@ select asked.entity_type,
 
 -- name: oldest_of_other_types
 -- Looks: the age of the oldest open row of a type that is not configured, among the rows at the low end.
-select greatest(extract(epoch from clock_timestamp() - coalesce(
-           min(created_at) filter (where entity_type <> all (%(entity_types)s::text[])), max(created_at))), 0)::float8
+select greatest(extract(epoch from clock_timestamp() - greatest(least(coalesce(
+           min(created_at) filter (where entity_type <> all (%(entity_types)s::text[])), max(created_at)),
+           clock_timestamp()), 'epoch')), 0)::float8
   from (select entity_type, created_at from search_outbox_events
          where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
          order by seq limit %(head)s) head

@@ -6,7 +6,8 @@
 select entity_type,
        count(*) filter (where status = 'pending') as pending,
        count(*) filter (where status = 'processing') as processing,
-       greatest(extract(epoch from clock_timestamp() - min(created_at)), 0)::float8 as oldest_age_seconds
+       greatest(extract(epoch from clock_timestamp() - greatest(least(min(created_at), clock_timestamp()), 'epoch')),
+                0)::float8 as oldest_age_seconds
   from ((select entity_type, status, created_at from search_outbox_events
           where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
           order by seq limit %(most)s)
