@@ -34,7 +34,8 @@ def make_folder(folder: Path) -> None:
     """Make a folder and its parents so that an unprivileged server can pass through, whatever the umask."""
     if not folder.exists():
         make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
+        with suppress(FileExistsError):  # `exist_ok` raises it too, when the other one is removed in that moment
+            folder.mkdir()
         folder.chmod(0o755)
 
 

@@ -13,6 +13,7 @@ from outbox.embedded import EmbeddedElasticsearch, TlsFiles
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long  # a start after kill -9 is in test_embedded_parent too
 def test_documents_and_port_survive_a_restart_and_a_crash(server_folder: Path) -> None:
     with EmbeddedElasticsearch(server_folder / "elasticsearch") as server, Elasticsearch(server.url) as client:
         client.index(index="kept", id="1", document={"n": 42})
@@ -48,6 +49,7 @@ def certificate(tmp_path: Path) -> TlsFiles:
     return files
 
 
+@pytest.mark.long  # test_secured_servers runs on such a server
 def test_with_a_password_and_a_certificate_only_those_who_know_both_get_in(
     server_folder: Path, certificate: TlsFiles
 ) -> None:
