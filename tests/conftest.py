@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests.fixtures.browser import browser
-from tests.fixtures.commands import outbox, outbox_here, servers
+from tests.fixtures.commands import end_of_the_warm_process, outbox, outbox_here, servers
 from tests.fixtures.console import console, guarded, start_console
 from tests.fixtures.desks import desk, examine
 from tests.fixtures.elasticsearch import absent_index, elastic_url, es, index
@@ -38,6 +38,7 @@ __all__ = [
     "desk",
     "elastic_url",
     "empty_database",
+    "end_of_the_warm_process",
     "es",
     "examine",
     "free_port",

@@ -145,7 +145,7 @@ def test_a_command_that_cannot_be_meant_is_2_and_changes_nothing(outbox_here: Ou
 
 
 def test_a_real_process_leaves_with_2_as_well(outbox: Outbox) -> None:
-    refused(outbox("show", "not-a-uuid"), 2, "is a uuid")
+    refused(outbox("show", "not-a-uuid", cold=True), 2, "is a uuid")
 
 
 def test_an_unknown_event_is_1(outbox: Outbox) -> None:
@@ -198,8 +198,8 @@ def test_nothing_is_coloured_or_drawn_off_a_terminal(outbox: Outbox, queue: Queu
 
 
 def test_version_and_help(outbox: Outbox) -> None:
-    assert outbox("--version").out.startswith("outbox 0.")
-    helped = outbox("--help")
+    assert outbox("--version", cold=True).out.startswith("outbox 0.")
+    helped = outbox("--help", cold=True)
     assert helped.code == 0
     assert "Examples:" in helped.out
 
@@ -213,7 +213,7 @@ def test_one_row_becomes_one_document_by_commands_alone(
     env = {**servers, "DATABASE_URL": empty_database, "ELASTIC_INDEX": absent_index}
 
     def step(*args: str) -> Called:
-        called = call(*args, env=env)
+        called = call(*args, env=env, cold=True)
         assert called.code == 0, called
         return called
 

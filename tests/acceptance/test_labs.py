@@ -157,7 +157,13 @@ def until(process: RunningProcess, phase: str) -> None:
     process.wait_until(lambda: any(line.startswith(f"  {phase}") for line in process.lines), f"phase {phase}", 120)
 
 
-@pytest.mark.parametrize("phase", PHASES)
+# In between it is the same way out, at ten seconds each.
+IN_BETWEEN = {"quiesce", "recovery"}
+
+
+@pytest.mark.parametrize(
+    "phase", [pytest.param(p, marks=[pytest.mark.long] if p in IN_BETWEEN else []) for p in PHASES]
+)
 def test_ctrl_c_in_every_phase_restores_everything(labs: StartLabs, tmp_path: Path, phase: str) -> None:
     # The quickest lab recovers before a signal could reach it.
     process = labs("run", "es_write_block" if phase == "recovery" else "bad_op")

@@ -38,9 +38,9 @@ ELSEWHERE = {
 # What these say with their exit code is part of the answer: a finding, a drift, not yet caught up, nothing to replay.
 ANSWERS = re.compile(r"^outbox (doctor|verify|wait|replay)\b|^outbox-replay\b|^grep\b")
 USAGE, CONFIGURATION, NOT_FOUND = 2, 78, 127
-# Looks that many pages have; once they have worked, once is enough.
+# Looks that many pages have; once they have worked, once is enough. Not `wait`: what follows needs what it waits for.
 LOOKS = re.compile(
-    r"outbox (status|doctor|stats|wait|config|replays list|audit list|migrate status|index check)\b|curl -s .local"
+    r"outbox (status|doctor|stats|config|replays list|audit list|migrate status|index check)\b|curl -s .local"
 )
 BAD_EVENT = """insert into search_outbox_events (entity_type, entity_id, op)
 values ('block', gen_random_uuid()::text, 'not-a-real-op')"""

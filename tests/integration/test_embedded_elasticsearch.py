@@ -13,7 +13,7 @@ from outbox.embedded import EmbeddedElasticsearch, TlsFiles
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.long  # a start after kill -9 is in test_embedded_parent too
+@pytest.mark.long  # two starts of a server of its own: 50 s beside other tests
 def test_documents_and_port_survive_a_restart_and_a_crash(server_folder: Path) -> None:
     with EmbeddedElasticsearch(server_folder / "elasticsearch") as server, Elasticsearch(server.url) as client:
         client.index(index="kept", id="1", document={"n": 42})

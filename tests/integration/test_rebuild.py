@@ -562,7 +562,7 @@ def test_a_kill_at_every_call_on_the_way_back_ends_right(world: RebuildWorld, ac
     old = world.behind()
     survived = False
     while not survived:
-        calls = world.round = world.round + 1
+        calls = world.round = world.round + STEP
         ready = world.start() if act == "cancel" else world.rebuilt()
         desk, fuse = world.desk(), Fuse(calls)
         world.expire_lease()
