@@ -120,7 +120,12 @@ def servers(*, heap: str = "2g") -> Iterator[Stack]:
     """Given by OUTBOX_TEST_DATABASE_URL and OUTBOX_TEST_ELASTIC_URL, or embedded ones that end with the benchmark."""
     database, elastic = os.environ.get("OUTBOX_TEST_DATABASE_URL"), os.environ.get("OUTBOX_TEST_ELASTIC_URL")
     stack = EmbeddedStack(
-        database_url=database, elastic_url=elastic, es_heap=heap, pg_settings=POSTGRES, temporary=True
+        database_url=database,
+        elastic_url=elastic,
+        es_heap=heap,
+        es_jvm_options=(),  # as people run it in earnest
+        pg_settings=POSTGRES,
+        temporary=True,
     )
     with stack:
         own = None if database or elastic else stack

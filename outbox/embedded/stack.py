@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
 from outbox.embedded.distribution import Report
-from outbox.embedded.elasticsearch import EmbeddedElasticsearch, to_stderr
+from outbox.embedded.elasticsearch import QUICK_START, EmbeddedElasticsearch, to_stderr
 from outbox.embedded.folders import default_data_dir, stack_folder, temporary_folder
 from outbox.embedded.postgres import EmbeddedPostgres
 from outbox.embedded.server import remove_abandoned
@@ -30,6 +30,7 @@ class EmbeddedStack:
         es_version: str = "8",
         es_home: Path | None = None,
         es_heap: str = "512m",
+        es_jvm_options: Sequence[str] = QUICK_START,
         pg_settings: Mapping[str, str] | None = None,
         temporary: bool = False,
         report: Report = to_stderr,
@@ -40,6 +41,7 @@ class EmbeddedStack:
         self._es_version = es_version
         self._es_home = es_home
         self._es_heap = es_heap
+        self._es_jvm_options = es_jvm_options
         self._pg_settings = pg_settings
         self._report = report
         self._temporary = temporary
@@ -77,6 +79,7 @@ class EmbeddedStack:
                 version=self._es_version,
                 home=self._es_home,
                 heap=self._es_heap,
+                jvm_options=self._es_jvm_options,
                 data_dir=self.data_dir,
                 report=self._report,
             )

@@ -46,6 +46,9 @@ def big(postgres_url: str, migrated_template: str) -> Iterator[Queue]:
             queue.produce_many(FRESH, entity_type=entity_type)
         for statement in twins():
             connection.execute(statement.encode())
+        # Ours alone: an analyse of autovacuum's keeps the dead from being removed while it runs, and then new row
+        # versions find no room on their pages (7,203 blocks instead of 6,000, met twice beside other tests).
+        connection.execute("alter table search_outbox_events set (autovacuum_enabled = false)")
         connection.execute("vacuum analyze search_outbox_events")
         yield queue
 
@@ -136,6 +139,7 @@ BOTH = pytest.mark.parametrize("generic", [False, True], ids=["custom plan", "ge
 @BOTH
 @pytest.mark.parametrize("limit", [1, 50, 500])
 def test_a_claim_touches_blocks_in_proportion_to_its_batch(big: Queue, limit: int, generic: bool) -> None:
+    big.connection.execute("vacuum search_outbox_events")  # what the runs before left on the pages
     plan = explain(big, "claim", generic, limit=limit, retry_limit=max(1, limit // 2), floor=0)
     assert plan.kinds <= {"Index Scan", "Index Only Scan", "Tid Scan"}, plan.kinds
     assert plan.indexes <= {"fresh_idx", "retry_idx"}, plan.indexes

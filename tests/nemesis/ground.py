@@ -32,8 +32,6 @@ INDEX = "nemesis"
 NEIGHBOUR = "neighbour"
 # One thread and a queue of eight: a few more requests at once are refused with 429, by the real server.
 TINY_QUEUE = {"thread_pool.write.size": 1, "thread_pool.write.queue_size": 8}
-# It is started again and again: the quick compiler alone halves the time that takes on two cores.
-QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 PATIENCE_SECONDS = 600.0  # a start takes 12 s alone, and minutes where others have the machine
 DATABASE_DOWN = (psycopg.OperationalError, psycopg.InterfaceError)
 ELASTIC_DOWN = (ApiError, TransportError)
@@ -53,9 +51,7 @@ class Ground:
         with contextlib.ExitStack() as undo:
             remove_abandoned(default_data_dir())
             folder = undo.enter_context(temporary_folder(default_data_dir()))
-            self.elasticsearch = EmbeddedElasticsearch(
-                folder / "elasticsearch", settings=TINY_QUEUE, jvm_options=QUICK_START
-            )
+            self.elasticsearch = EmbeddedElasticsearch(folder / "elasticsearch", settings=TINY_QUEUE)
             self.elasticsearch.ready_seconds = PATIENCE_SECONDS
             undo.callback(self.elasticsearch.stop)
             self.elasticsearch.launch()
