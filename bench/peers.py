@@ -56,8 +56,13 @@ def run(
         f"all on PostgreSQL of {programs.parent.name}, which has the test_decoding that PGSync reads by"
     )
     result.notes.append("CPU: of the mover's own processes, redis included; not of PostgreSQL and Elasticsearch")
-    with EmbeddedPostgres.temporary(settings={**POSTGRES, "wal_level": "logical"}, bin_dir=programs) as server:
-        bench = _Bench(Stack(server.url, stack.elastic_url, None), result, documents, size, paced, stack.quiet)
+    result.notes.append("PGSync has a server of its own with wal_level=logical: nobody else pays for what it needs")
+    with (
+        EmbeddedPostgres.temporary(settings=POSTGRES, bin_dir=programs) as plain,
+        EmbeddedPostgres.temporary(settings={**POSTGRES, "wal_level": "logical"}, bin_dir=programs) as logical,
+    ):
+        on_plain, on_logical = (Stack(server.url, stack.elastic_url, None) for server in (plain, logical))
+        bench = _Bench(on_plain, on_logical, result, documents, size, paced, stack.quiet)
         if not smoke:
             bench.warm_up()
         for number in range(rounds):
@@ -82,9 +87,16 @@ class _Bench:
     """One round of each side, each in a fresh database and index of the same servers."""
 
     def __init__(
-        self, stack: Stack, result: Result, documents: int, size: int, paced: int, quiet: Callable[[], None]
+        self,
+        stack: Stack,
+        pgsync_stack: Stack,
+        result: Result,
+        documents: int,
+        size: int,
+        paced: int,
+        quiet: Callable[[], None],
     ) -> None:
-        self.stack, self.result = stack, result
+        self.stack, self.pgsync_stack, self.result = stack, pgsync_stack, result
         self.documents, self.size, self.paced = documents, size, paced
         self.quiet = quiet  # Elasticsearch's merges of one side must not be paid by the next
 
@@ -143,7 +155,7 @@ class _Bench:
     @contextmanager
     def _pgsync(self) -> Iterator[tuple[str, str, PgSync, list[subprocess.Popen[bytes]]]]:
         HOME.mkdir(parents=True, exist_ok=True)
-        with self.stack.database() as url, self._index() as index, redis() as (port, server):
+        with self.pgsync_stack.database() as url, self._index() as index, redis() as (port, server):
             self._execute(url, ARTICLES)
             try:
                 yield url, index, PgSync(url, self.stack.elastic_url, index, port), [server]
