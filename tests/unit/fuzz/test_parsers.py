@@ -172,9 +172,10 @@ RANGES = (
 
 @given(st.ip_addresses() | st.sampled_from(RANGES).flatmap(lambda network: st.ip_addresses(network=network)))
 def test_no_private_address_is_public_however_it_is_wrapped(address: Any) -> None:
-    mapped = address.ipv4_mapped if address.version == 6 else None
+    inner = (address.ipv4_mapped or address.sixtofour) if address.version == 6 else None
     if is_public(str(address)):
-        assert address.is_global or (mapped and mapped.is_global)  # a mapped one is the IPv4 address itself
+        # A wrapped one is the IPv4 address itself; of 2002::/16 Python 3.13 says that none is global, 3.11 that all are.
+        assert address.is_global or (inner and inner.is_global)
         assert not address.is_multicast
         assert not (address.version == 6 and address.is_site_local)
     if address.version == 4 and not address.is_global:
