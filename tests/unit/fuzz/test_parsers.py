@@ -174,7 +174,7 @@ RANGES = (
 def test_no_private_address_is_public_however_it_is_wrapped(address: Any) -> None:
     inner = (address.ipv4_mapped or address.sixtofour) if address.version == 6 else None
     if is_public(str(address)):
-        # A wrapped one is the IPv4 address itself; of 2002::/16 Python 3.13 says that none is global, 3.11 that all are.
+        # A wrapped one is the IPv4 address itself; of 2002::/16 Python 3.13 calls none global, 3.11 calls all so.
         assert address.is_global or (inner and inner.is_global)
         assert not address.is_multicast
         assert not (address.version == 6 and address.is_site_local)
