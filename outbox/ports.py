@@ -21,6 +21,7 @@ class ClaimOrder:
     floor: int = 0
     entity_type: str | None = None
     suspects: int = 0
+    rested: bool = False  # this lane had nothing to do for a while: the table may have another size than it had
 
 
 @dataclass(frozen=True, slots=True)

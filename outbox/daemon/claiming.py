@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
 
 from outbox.daemon.gate import EVERYTHING, Gate
 from outbox.daemon.order import Orders
 from outbox.facts import Announce, BatchClaimed
 from outbox.ports import Claimed, ClaimOrder
+
+RESTED_SECONDS: Final = 2.0  # without a batch: several polls of an idle lane
 
 
 class Claims(Protocol):
@@ -62,6 +64,7 @@ class Claimer:
     announce: Announce
     limit: Callable[[], int]  # what AIMD allows now
     _turn: dict[int, int] = field(default_factory=dict)
+    _worked: dict[int, float] = field(default_factory=dict)  # by lane: when its last batch was claimed
     _fresh_next: set[str | None] = field(default_factory=set)  # types whose last batch was one of suspects
 
     def take(self, lane: int) -> Taken:
@@ -143,11 +146,14 @@ class Claimer:
 
     def _ask(self, lane: int, order: ClaimOrder, *, quota: bool = False) -> Claimed | None:
         started = time.monotonic()
+        if started - self._worked.get(lane, float("-inf")) > RESTED_SECONDS:
+            order = replace(order, rested=True)
         claimed = self.store.claim_within_quota(order) if quota else self.store.claim(order)
         took = time.monotonic() - started
         self.orders.came_back(claimed, took)
         if not claimed.events:
             return None
+        self._worked[lane] = started + took
         traces = [event.traceparent for event in claimed.events if event.traceparent]
         self.announce(BatchClaimed(order.token, lane, len(claimed.events), took, bool(order.suspects), traces))
         return claimed

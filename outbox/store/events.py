@@ -1,6 +1,7 @@
 """Claims events and lets them out again: one worker's door into and out of `processing`. Decides nothing."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, LiteralString, cast
@@ -14,7 +15,7 @@ from outbox.policy.event import Event
 from outbox.policy.outcome import Failure
 from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, Settlement
 from outbox.ports import Claimed, ClaimOrder, NewerDelete, Settled
-from outbox.store.pool import Database
+from outbox.store.pool import Database, plan_anew
 from outbox.store.queries import queries
 
 # `Event._make` without its frame in Python: 0.1 us a row instead of 0.35.
@@ -79,8 +80,11 @@ class PostgresEvents:
             "suspects_most": SUSPECTS_MOST.get(order.suspects, 0),
         }
         with connection.cursor(binary=True, row_factory=_event_row) as cursor:
-            cursor.execute(self._sql[name], parameters)
-            return Claimed(order.token, cursor.fetchall(), order)
+            cursor.execute(self._sql[name], parameters, prepare=False if order.rested else None)
+            claimed = Claimed(order.token, cursor.fetchall(), order)
+        if order.rested and claimed.events:
+            plan_anew(connection)
+        return claimed
 
     def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]]) -> Settled:
         """Every verdict of a batch in one statement, fenced by the token: what is no longer ours stays as it is."""
@@ -161,7 +165,7 @@ def _event_row(cursor: Any) -> RowMaker[Event]:
 
 
 def _narrowed(order: ClaimOrder, allowed: int) -> ClaimOrder:
-    return ClaimOrder(order.token, allowed, max(1, allowed // 2), order.floor, order.entity_type, order.suspects)
+    return replace(order, limit=allowed, retry_limit=max(1, allowed // 2))
 
 
 def _verdict(id: UUID, settlement: Settlement) -> dict[str, Any]:

@@ -113,3 +113,25 @@ def test_an_operators_pause_of_everything_claims_nothing() -> None:
     events.queue.produce("x")
     worker.gate.obey([Control("*", "ann", "x")])
     assert taken(worker) is None
+
+
+def test_a_lane_that_had_nothing_to_do_for_a_while_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store then trusts no plan of the day before the flood."""
+    worker, events = a_worker()
+    now = [100.0]
+    monkeypatch.setattr("outbox.daemon.claiming.time.monotonic", lambda: now[0])
+
+    def rested(lane: int, waited: float) -> bool:
+        events.queue.produce("x")
+        now[0] += waited
+        claimed = worker.claimer.take(lane).claimed
+        assert claimed is not None
+        return claimed.order.rested
+
+    assert rested(0, 0.0)
+    assert not rested(0, 1.0)
+    assert rested(1, 0.5), "another lane's work says nothing about this lane's connection"
+    assert not rested(0, 1.0)
+    assert rested(0, 2.5)
+    assert worker.claimer.take(0).claimed is None
+    assert rested(0, 2.5), "a poll that found nothing is no work"
