@@ -7,7 +7,7 @@ from typing import Final, cast
 from uuid import UUID
 
 from outbox.policy.coalesce import Stack
-from outbox.policy.document import not_an_object, refused
+from outbox.policy.document import Parts, Sendable, not_an_object, refused
 from outbox.policy.event import DELETE, Event
 from outbox.policy.outcome import Code, Failure
 from outbox.ports import Action, Document, DocumentSource, EventStore, NewerDelete
@@ -16,8 +16,9 @@ EMPTY_BYTES = 200  # what an action without a body weighs
 PAYLOAD_GONE = refused("the payload was removed while the event was on its way; replay it", Code.PAYLOAD_MISSING)
 
 # `Action(...)` without its frame in Python.
-_Parts = tuple[str, str, int, str | None, bytes | None]
-_action: Final = cast(Callable[[_Parts], Action], partial(tuple.__new__, Action))
+_action: Final = cast(
+    Callable[[tuple[str, str, int, str | None, bytes | None]], Action], partial(tuple.__new__, Action)
+)
 
 
 @dataclass(slots=True)
@@ -45,6 +46,35 @@ class Delivery:
         if self.tombstone is not None:
             return Action(index, id, self.tombstone.event_version, self.tombstone.routing, None)
         return _action((index, id, self.version, routing, self.body))
+
+
+@dataclass(slots=True)
+class Plain:
+    """A batch as nearly every one is: upserts with their bodies at hand, each of a document of its own, none of them
+    late. It is sent as it was claimed; a `Delivery` each is made only for those who look at them one by one."""
+
+    sendable: Sendable
+    parts: Sequence[Parts]
+    _deliveries: list[Delivery] = field(default_factory=list)
+
+    @property
+    def events(self) -> Sequence[Event]:
+        return self.sendable.events
+
+    def actions(self) -> list[Action]:
+        return list(map(_action, self.parts))
+
+    def __iter__(self) -> Iterator[Delivery]:
+        if not self._deliveries:
+            addressed = self.sendable.addressed()
+            self._deliveries = [
+                Delivery(Stack(address, event), event.event_version, event.payload, event.payload_bytes or 0)
+                for address, event in addressed
+            ]
+        return iter(self._deliveries)
+
+
+Portion = list[Delivery] | Plain
 
 
 @dataclass(slots=True)
@@ -78,10 +108,20 @@ class Bodies:
         version = event.event_version if document.version is None else document.version
         return Delivery(stack, version, document.body, document.size_bytes)
 
-    def portions(self, deliveries: Sequence[Delivery]) -> Iterator[list[Delivery]]:
+    def plain(self, sendable: Sendable) -> Plain | None:
+        """None: they are not, or not within one portion."""
+        parts = sendable.plain()
+        if not parts or not self._fit([len(part[4]) for part in parts]):
+            return None
+        return Plain(sendable, parts)
+
+    def _fit(self, sizes: Sequence[int]) -> bool:
+        return sum(sizes) + EMPTY_BYTES * len(sizes) <= self.portion_bytes
+
+    def portions(self, deliveries: Portion) -> Iterator[Portion]:
         """Runs of deliveries whose bodies fit together; a document larger than a portion goes alone."""
-        if deliveries and sum([d.size_bytes for d in deliveries]) + EMPTY_BYTES * len(deliveries) <= self.portion_bytes:
-            yield list(deliveries)
+        if isinstance(deliveries, Plain) or self._fit([d.size_bytes for d in deliveries]):
+            yield deliveries
             return
         portion: list[Delivery] = []
         weight = 0

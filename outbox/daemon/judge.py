@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -109,12 +109,12 @@ class Judge:
         verdicts.give_older(stack, Released("newer_is_retried"))
         return False
 
-    def not_paused(self, portion: Sequence[Delivery]) -> list[Delivery]:
+    def not_paused(self, portion: Iterable[Delivery]) -> list[Delivery]:
         """What is left for a target that this batch has found closed goes back unsent."""
         paused = self.gate.paused_targets()
         return [delivery for delivery in portion if delivery.stack.address.index not in paused]
 
-    def pause_targets(self, portion: Sequence[Delivery], report: WriteReport) -> bool:
+    def pause_targets(self, portion: Iterable[Delivery], report: WriteReport) -> bool:
         """Systemic failures stop their target; the rows have been released already."""
         if all_written(report.outcomes):
             return False

@@ -46,6 +46,19 @@ class Floor:
             self.interval = min(10.0, self.interval * 2) if slow else 2.0
 
 
+def lowest_of_new(events: Sequence[Event]) -> int | None:
+    """The lowest seq of a batch; None = someone in it was claimed before. Five looks in C, 0.15 us an event."""
+    if (
+        max(map(_ATTEMPTS, events)) > 1
+        or any(map(_RETRIED, events))
+        or any(map(_REPLAYED, events))
+        or any(map(_ABANDONED, events))
+    ):
+        return None
+    lowest: int = min(map(_SEQ, events))
+    return lowest
+
+
 class Horizon:
     """Knows which upserts come out of claim order, and so must be checked against newer deletes."""
 
@@ -73,16 +86,9 @@ class Horizon:
             while self._samples and self._samples[0][0] <= now - IN_ORDER_AFTER_SECONDS:
                 self._settled = max(self._settled, self._samples.popleft()[1])
 
-    def none_late(self, events: Sequence[Event]) -> bool:
-        """`is_late` of a whole batch, nearly always true: five looks in C, 0.15 us an event instead of 0.5."""
-        return (
-            self._clock() - self._started >= IN_ORDER_AFTER_SECONDS
-            and min(map(_SEQ, events)) > self._settled
-            and max(map(_ATTEMPTS, events)) <= 1
-            and not any(map(_RETRIED, events))
-            and not any(map(_REPLAYED, events))
-            and not any(map(_ABANDONED, events))
-        )
+    def none_late(self, lowest: int | None) -> bool:
+        """`is_late` of a whole batch, by its `lowest_of_new`: nearly always true."""
+        return lowest is not None and lowest > self._settled and self._clock() - self._started >= IN_ORDER_AFTER_SECONDS
 
     def is_late(self, event: Event) -> bool:
         """Out of claim order; in the first half minute of a process everything may be."""

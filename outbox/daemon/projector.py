@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from outbox.daemon.batch import Verdicts
-from outbox.daemon.bodies import Bodies, Delivery
+from outbox.daemon.bodies import Bodies, Delivery, Plain, Portion
 from outbox.daemon.judge import Judge
 from outbox.daemon.landing import land
 from outbox.daemon.lease import Holding, Leases
-from outbox.daemon.order import Horizon
+from outbox.daemon.order import Horizon, lowest_of_new
 from outbox.errors import DocumentsUnavailable
 from outbox.facts import Announce, LeaseLost
 from outbox.policy.coalesce import Stack, coalesce
 from outbox.policy.document import Addressing
 from outbox.policy.event import DELETE
 from outbox.policy.outcome import Failure, FailureClass, Outcome, Written, all_written
-from outbox.ports import Claimed, DocumentSource, EventStore, NewerDelete, Settled, Sink, WriteReport
+from outbox.ports import Action, Claimed, DocumentSource, EventStore, NewerDelete, Settled, Sink, WriteReport
 
 
 @dataclass(slots=True)
@@ -53,6 +53,7 @@ class Batch:
     holding: Holding
     bodies: Bodies
     verdicts: Verdicts
+    lowest: int | None  # `lowest_of_new`
 
 
 @dataclass(slots=True)
@@ -75,7 +76,7 @@ class Projector:
         self.horizon.saw(claimed.events)
         with self.leases.holding(claimed) as holding:
             bodies = Bodies(self.store, self.documents, self.portion_bytes)
-            batch = Batch(claimed, holding, bodies, Verdicts(claimed.events))
+            batch = Batch(claimed, holding, bodies, Verdicts(claimed.events), lowest_of_new(claimed.events))
             report = self._deliver(self._prepare(batch), batch)
             batch.verdicts.release_rest("not_sent")
             settling = time.monotonic()
@@ -86,14 +87,17 @@ class Projector:
 
     # load
 
-    def _prepare(self, batch: Batch) -> list[Delivery]:
+    def _prepare(self, batch: Batch) -> Portion:
         """Refuse what can never be sent, keep the newest event of each document, find its body."""
         sendable, refused = self.addressing.sort_out(batch.claimed.events)
         for event, failure in refused:
             self.judge.refuse(event, failure, batch.verdicts)
-        return self._deliveries(coalesce(sendable), batch)
+        plain = batch.bodies.plain(sendable) if self._none_late(batch) else None
+        return plain or self._deliveries(coalesce(sendable.addressed()), batch)
 
     def _deliveries(self, stacks: Sequence[Stack], batch: Batch) -> list[Delivery]:
+        if not stacks:
+            return []
         deliveries = [batch.bodies.delivery(stack) for stack in self._look_up(stacks, batch)]
         return self._guard_deletes(deliveries, batch)
 
@@ -125,14 +129,17 @@ class Projector:
         return self.store.newer_deletes(batch.claimed.token, batch.holding.ids)
 
     def _late_upserts(self, deliveries: Sequence[Delivery], batch: Batch) -> list[Delivery]:
-        self.horizon.look()
-        if self.horizon.none_late(batch.claimed.events):
+        if self._none_late(batch):
             return []
         return [d for d in deliveries if d.stack.head.op != DELETE and self.horizon.is_late(d.stack.head)]
 
+    def _none_late(self, batch: Batch) -> bool:
+        self.horizon.look()
+        return self.horizon.none_late(batch.lowest)
+
     # write
 
-    def _deliver(self, deliveries: list[Delivery], batch: Batch) -> Report:
+    def _deliver(self, deliveries: Portion, batch: Batch) -> Report:
         """Send portion after portion; a document refused for good makes room for its next older event."""
         report = Report()
         while deliveries:
@@ -149,14 +156,28 @@ class Projector:
             deliveries = self._deliveries(again, batch)
         return report
 
-    def _send(self, portion: list[Delivery], batch: Batch, deadline: float, again: list[Stack]) -> WriteReport:
+    def _send(self, portion: Portion, batch: Batch, deadline: float, again: list[Stack]) -> WriteReport:
+        if not isinstance(portion, Plain):
+            self._fill(portion, batch, again)
+        report = self.sink.write(_actions(portion), deadline)
+        self.report_write(report)
+        if isinstance(portion, Plain) and all_written(report.outcomes) and self._none_late(batch):
+            batch.verdicts.done(portion.events)
+        else:
+            self._judge(list(portion), report.outcomes, batch, deadline, again)
+        return report
+
+    def _fill(self, portion: list[Delivery], batch: Batch, again: list[Stack]) -> None:
+        """Large bodies, loaded now; what turns out to be none is not sent."""
         for delivery, failure in batch.bodies.fill_payloads(portion) + self._large_documents(portion, batch):
             portion.remove(delivery)
             if self.judge.stack(delivery.stack, failure, batch.verdicts):
                 again.append(delivery.stack)
-        report = self.sink.write([delivery.action() for delivery in portion], deadline)
-        self.report_write(report)
-        outcomes = self._confirm(portion, report.outcomes, batch, deadline)
+
+    def _judge(
+        self, portion: list[Delivery], outcomes: Sequence[Outcome], batch: Batch, deadline: float, again: list[Stack]
+    ) -> None:
+        outcomes = self._confirm(portion, outcomes, batch, deadline)
         if all_written(outcomes):
             self.judge.written(portion, batch.verdicts)
         else:
@@ -165,7 +186,6 @@ class Projector:
                     again.append(delivery.stack)
         for delivery in portion:
             delivery.body = None  # sent: its memory is free before the next portion is loaded
-        return report
 
     def _large_documents(self, portion: list[Delivery], batch: Batch) -> list[tuple[Delivery, Failure]]:
         try:
@@ -208,6 +228,12 @@ class Projector:
         if settled.lost:
             self.announce(LeaseLost(token, len(settled.lost), "settle"))
         self.announce(verdicts.summary(token, lane, settled.lost, took, settling))
+
+
+def _actions(portion: Portion) -> list[Action]:
+    if isinstance(portion, Plain):
+        return portion.actions()
+    return [delivery.action() for delivery in portion]
 
 
 def _is_transient(outcome: Outcome) -> bool:

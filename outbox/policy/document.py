@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import add
+from operator import add, itemgetter
 from typing import Final, NamedTuple, cast
 
 from outbox.policy.event import DELETE, OPS, Event
@@ -25,6 +25,37 @@ class Address(NamedTuple):
 # `Address(...)` without its frame in Python.
 _address: Final = cast(Callable[[tuple[str, str, str | None]], Address], partial(tuple.__new__, Address))
 
+_OP, _VERSION, _PAYLOAD = (itemgetter(Event._fields.index(name)) for name in ("op", "event_version", "payload"))
+
+Parts = tuple[str, str, int, str | None, bytes]  # index, id, version, routing, body
+
+
+@dataclass(frozen=True, slots=True)
+class Sendable:
+    """Events that may be sent, and where the document of each lives: columns of one length."""
+
+    events: Sequence[Event]
+    indexes: Sequence[str]
+    ids: Sequence[str]
+    routings: Sequence[str | None]
+
+    def addressed(self) -> list[tuple[Address, Event]]:
+        addresses = map(_address, zip(self.indexes, self.ids, self.routings, strict=True))
+        return list(zip(addresses, self.events, strict=True))
+
+    def plain(self) -> list[Parts] | None:
+        """As they are to be sent, where all are upserts with their payload at hand, each of a document of its own; as
+        nearly every batch is. None: someone must be looked at by itself."""
+        payloads = list(map(_PAYLOAD, self.events))
+        if None in payloads or DELETE in map(_OP, self.events):
+            return None
+        if len(set(self.ids)) < len(payloads) and not self._distinct():
+            return None
+        return list(zip(self.indexes, self.ids, map(_VERSION, self.events), self.routings, payloads, strict=True))
+
+    def _distinct(self) -> bool:
+        return len(set(zip(self.indexes, self.ids, self.routings, strict=True))) == len(self.events)
+
 
 @dataclass(frozen=True, slots=True)
 class Addressing:
@@ -37,19 +68,20 @@ class Addressing:
         id = f"{event.entity_type}:{event.entity_id}" if self.composed else event.entity_id
         return Address(self.index_of(event.entity_type), id, event.routing)
 
-    def sort_out(self, events: Sequence[Event]) -> tuple[list[tuple[Address, Event]], list[tuple[Event, Failure]]]:
+    def sort_out(self, events: Sequence[Event]) -> tuple[Sendable, list[tuple[Event, Failure]]]:
         """A whole batch: where each event's document lives, and which events are refused. Nearly always none is, which
         a few looks in C at whole columns can tell; else each event is asked."""
         if not events:
-            return [], []
+            return Sendable((), (), (), ()), []
         _, _, kinds, ids, ops, versions, payloads, _, routings, *_ = zip(*events, strict=True)
         indexes, prefixes = self._homes(frozenset(kinds))
         names = list(map(add, map(prefixes.__getitem__, kinds), ids))
         if self._none_refused(frozenset(kinds), ids, ops, versions, payloads, names):
-            addresses = map(_address, zip(map(indexes.__getitem__, kinds), names, routings, strict=True))
-            return list(zip(addresses, events, strict=True)), []
+            return Sendable(events, list(map(indexes.__getitem__, kinds)), names, routings), []
         asked = [(event, self.refusal(event)) for event in events]
-        sendable = [(self.address(event), event) for event, failure in asked if failure is None]
+        good = [event for event, failure in asked if failure is None]
+        homes = [self.address(event) for event in good]
+        sendable = Sendable(good, [a.index for a in homes], [a.id for a in homes], [a.routing for a in homes])
         return sendable, [(event, failure) for event, failure in asked if failure is not None]
 
     def _homes(self, entity_types: frozenset[str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from operator import itemgetter
+from itertools import repeat
 from typing import Final, cast
 from urllib.parse import quote
 
@@ -14,6 +14,7 @@ from outbox.ports import Action
 _FILTER: Final = "errors,items.*.status,items.*.error"
 # A raw line break in JSON text can only be white space; on the wire it would end the document's line.
 _LINE_BREAKS: Final = bytes.maketrans(b"\n\r", b"  ")
+_OPEN, _MIDDLE, _CLOSE = b'{"index":{"_id":"', b'","version":', b',"version_type":"external_gte"}}'
 
 
 def address(index: str, *, require_alias: bool, wait_seconds: float) -> str:
@@ -25,18 +26,24 @@ def address(index: str, *, require_alias: bool, wait_seconds: float) -> str:
 class Encoded:
     """The actions of one index as parts, two an action; a delete has no body. A range of them is one request.
 
-    Measured, 500 documents of 500 B: 0.6 us an event to encode, 0.1 to portion and join, 0.05 to read the reply. The
+    Measured, 500 documents of 500 B: 0.3 us an event to encode, 0.1 to portion and join, 0.05 to read the reply. The
     parts are joined only for sending, so a batch is held twice and not three times.
     """
 
     def __init__(self, actions: Sequence[Action]) -> None:
-        self._parts: list[bytes | None] = []
-        self._deletes = None in map(itemgetter(4), actions)
-        for _, name, version, routing, body in actions:
-            # `10 in body` is a memchr: 0.05 us; b"\n" in body takes 0.25.
-            if body is not None and (10 in body or 13 in body):
-                body = body.translate(_LINE_BREAKS)  # noqa: PLW2901
-            self._parts += (_line(b"delete" if body is None else b"index", name, version, routing), body)
+        _, names, versions, routings, bodies = zip(*actions, strict=True) if actions else ((),) * 5
+        self._deletes = None in bodies
+        if self._deletes or routings.count(None) < len(routings):
+            words = [b"delete" if body is None else b"index" for body in bodies]
+            lines = list(map(_line, words, names, versions, routings))
+        else:
+            lines = _plain_lines(names, versions)
+        self._parts: list[bytes | None] = [None] * (2 * len(lines))
+        self._parts[::2] = lines
+        # `10 in body` is a memchr: 0.05 us; b"\n" in body takes 0.25.
+        self._parts[1::2] = [
+            body.translate(_LINE_BREAKS) if body is not None and (10 in body or 13 in body) else body for body in bodies
+        ]
 
     def __len__(self) -> int:
         return len(self._parts) // 2
@@ -71,6 +78,16 @@ class Encoded:
         return [part for part in parts if part is not None] if self._deletes else cast(list[bytes], parts)
 
 
+def _plain_lines(names: Sequence[str], versions: Sequence[int]) -> list[bytes]:
+    """`_line` of many, for documents without a routing: 0.2 us each instead of 0.5. The names are quoted all at once; a
+    name with a quote in it would be cut apart, and it has a backslash then."""
+    quoted = _text(names)
+    if not names or b"\\" in quoted:
+        return [_line(b"index", name, version, None) for name, version in zip(names, versions, strict=True)]
+    ids, numbers = quoted[2:-2].split(b'","'), orjson.dumps(versions)[1:-1].split(b",")
+    return list(map(b"".join, zip(repeat(_OPEN), ids, repeat(_MIDDLE), numbers, repeat(_CLOSE))))
+
+
 def _line(word: bytes, name: str, version: int, routing: str | None) -> bytes:
     if routing is None:
         return b'{"%b":{"_id":%b,"version":%d,"version_type":"external_gte"}}' % (word, _text(name), version)
@@ -82,7 +99,7 @@ def _line(word: bytes, name: str, version: int, routing: str | None) -> bytes:
     )
 
 
-def _text(value: str) -> bytes:
+def _text(value: str | Sequence[str]) -> bytes:
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
