@@ -75,12 +75,10 @@ class Daemons:
         with psycopg.connect(self._url, autocommit=True) as connection:
             while time.monotonic() < ends:
                 self.check_alive()
-                if not _last_is_done(connection):
-                    time.sleep(0.5)
-                    continue
-                floor = _first(connection, FRESH, floor)
-                if floor is None and _first(connection, OPEN) is None:
-                    return self._span(connection, events)
+                if _last_is_done(connection):
+                    floor = _first(connection, FRESH, floor)
+                    if floor is None and _first(connection, OPEN) is None:
+                        return self._span(connection, events)
                 time.sleep(0.5)  # the span is by processed_at: a later look changes no figure
         raise TimeoutError(f"not drained within {limit_seconds:.0f} s; see {LOG}")
 

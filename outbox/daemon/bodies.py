@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final, cast
 from uuid import UUID
 
-from outbox.policy.coalesce import Stack
+from outbox.policy.coalesce import Stack, coalesce
 from outbox.policy.document import Parts, Sendable, not_an_object, refused
 from outbox.policy.event import DELETE, Event
 from outbox.policy.outcome import Code, Failure
@@ -55,6 +55,7 @@ class Plain:
 
     sendable: Sendable
     parts: Sequence[Parts]
+    delivery: Callable[[Stack], Delivery]
     _deliveries: list[Delivery] = field(default_factory=list)
 
     @property
@@ -66,11 +67,7 @@ class Plain:
 
     def __iter__(self) -> Iterator[Delivery]:
         if not self._deliveries:
-            addressed = self.sendable.addressed()
-            self._deliveries = [
-                Delivery(Stack(address, event), event.event_version, event.payload, event.payload_bytes or 0)
-                for address, event in addressed
-            ]
+            self._deliveries = list(map(self.delivery, coalesce(self.sendable.addressed())))
         return iter(self._deliveries)
 
 
@@ -113,7 +110,7 @@ class Bodies:
         parts = sendable.plain()
         if not parts or not self._fit([len(part[4]) for part in parts]):
             return None
-        return Plain(sendable, parts)
+        return Plain(sendable, parts, self.delivery)
 
     def _fit(self, sizes: Sequence[int]) -> bool:
         return sum(sizes) + EMPTY_BYTES * len(sizes) <= self.portion_bytes

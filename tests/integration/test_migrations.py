@@ -11,7 +11,6 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from outbox.errors import DatabaseDown, SchemaMismatch
-from outbox.policy.settle import DONE
 from outbox.store import migration_files, migration_session
 from outbox.store.migrations import (
     check_schema,
@@ -23,8 +22,6 @@ from outbox.store.migrations import (
     sql,
     status,
 )
-from tests.fixtures.guide_table import create_guide_table
-from tests.fixtures.queue import Queue, order
 
 ROOT = Path(__file__).parents[2]
 EVERY_NAME = [migration.name for migration in migration_files.numbered()]
@@ -127,32 +124,6 @@ def test_the_table_leaves_half_of_every_page_for_claims(connection: psycopg.Conn
     options = connection.execute("select reloptions from pg_class where relname = 'search_outbox_events'").fetchone()
     assert options is not None
     assert "fillfactor=45" in options[0]
-
-
-def test_the_primary_key_leaves_room_for_what_a_settle_adds(queue: Queue) -> None:
-    """At PostgreSQL's own 90 % every page is split by its rows' settles: 1,240 KB after this, 936 with room."""
-    assert queue.value("select reloptions from pg_class where relname = 'search_outbox_events_pkey'") == [
-        "fillfactor=60"
-    ]
-    queue.connection.execute("alter table search_outbox_events set (autovacuum_enabled = off)")
-    queue.produce_many(20_000)
-    before = queue.value("select pg_relation_size('search_outbox_events_pkey')")
-    events = queue.store()
-    while (claimed := events.claim(order(500))).events:
-        events.settle(claimed.token, [(event.id, DONE) for event in claimed.events])
-    after = queue.value("select pg_relation_size('search_outbox_events_pkey')")
-    assert after < before * 1.2
-
-
-def test_a_primary_key_with_options_of_its_own_keeps_them(empty_database: str) -> None:
-    with psycopg.connect(empty_database, autocommit=True) as connection:
-        create_guide_table(connection)
-        connection.execute("alter index search_outbox_events_pkey set (fillfactor = 80)")
-        migrate(empty_database)
-        row = connection.execute(
-            "select reloptions from pg_class where relname = 'search_outbox_events_pkey'"
-        ).fetchone()
-    assert row == (["fillfactor=80"],)
 
 
 def test_two_migrates_at_once_apply_every_migration_once(empty_database: str) -> None:
