@@ -19,7 +19,8 @@ SETTLED_IN_SECONDS = 31  # in its first half minute a daemon checks every upsert
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is drained, and by what. `lookup`: events without a payload, documents from the view."""
+    """What is drained, and by what. `lookup`: events without a payload, documents from the view. `prose`: bodies are
+    text and not one sentence repeated."""
 
     events: int = 200_000
     size: int = 500
@@ -27,6 +28,7 @@ class Shape:
     processes: int = 1
     batch: int = 500
     lookup: bool = False
+    prose: bool = True
 
     @property
     def settings(self) -> dict[str, str]:
@@ -34,7 +36,7 @@ class Shape:
 
 
 def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, **shape: int) -> Result:
-    """`--set`: events, size, lanes, processes, batch, lookup."""
+    """`--set`: events, size, lanes, processes, batch, lookup, prose."""
     chosen = Shape(**{"events": 2_000, **shape} if smoke else shape)  # type: ignore[arg-type]
     result = Result("drain", smoke)
     result.settings = asdict(chosen)
@@ -77,7 +79,7 @@ def _round(
     result: Result,
     prefix: str,
 ) -> None:
-    fill(url, shape.events, shape.size, lookup=shape.lookup)
+    fill(url, shape.events, shape.size, lookup=shape.lookup, prose=shape.prose)
     bodies = list(bulk_bodies(url, shape.batch, lookup=shape.lookup))
     before = _raw(stack, raw_index, bodies, shape)
     stack.fresh_index(index)

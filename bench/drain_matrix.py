@@ -8,6 +8,7 @@ SMALL, USUAL, LARGE = 200, 500, 5_000
 # One thing turned at a time from the usual case; all of them together would take hours and say no more.
 CASES: dict[str, dict[str, int]] = {
     "500 B": {},
+    "500 B, one sentence repeated": {"prose": False},
     "200 B": {"size": SMALL},
     "5 KB": {"size": LARGE},
     "500 B from the view": {"lookup": True},

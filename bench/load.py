@@ -4,16 +4,19 @@ from collections.abc import Iterator
 
 import psycopg
 
-WORDS = "outbox projector search index document version lease token batch settle reclaim retry replay audit lane"
+from bench.prose import cut_sql
+
+_SENTENCE = "outbox projector search index document version lease token batch settle reclaim retry replay audit lane"
 
 
-def document_sql(size: int) -> str:
-    """SQL for a JSON object of about `size` bytes whose words differ from row to row."""
+def document_sql(size: int, *, prose: bool = True) -> str:
+    """SQL for a JSON object of about `size` bytes that differs from row to row: text, or one sentence repeated."""
     filler = max(1, size - 90)
+    repeated = f"left(repeat(md5((g * 7)::text) || ' {_SENTENCE} ', {filler // 60 + 1}), {filler})"
     return f"""json_build_object(
         'title', 'Article ' || g || ' ' || md5(g::text),
         'n', g,
-        'body', left(repeat(md5((g * 7)::text) || ' {WORDS} ', {filler // 60 + 1}), {filler}))"""
+        'body', {cut_sql(filler) if prose else repeated})"""
 
 
 VIEW = """
@@ -40,9 +43,11 @@ def make_view(url: str, events: int, size: int) -> None:
         connection.execute("vacuum analyze bench_articles")
 
 
-def fill(url: str, events: int, size: int, *, deletes_every: int = 0, lookup: bool = False) -> None:
+def fill(
+    url: str, events: int, size: int, *, deletes_every: int = 0, lookup: bool = False, prose: bool = True
+) -> None:
     """`events` pending rows, each of an entity of its own, and fresh statistics. `lookup`: without a payload."""
-    payload = "null" if lookup else document_sql(size)
+    payload = "null" if lookup else document_sql(size, prose=prose)
     op = f"case when g %% {deletes_every} = 0 then 'delete' else 'upsert' end" if deletes_every else "'upsert'"
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("truncate search_outbox_events, search_outbox_leases, search_outbox_attempts")

@@ -12,6 +12,7 @@ import psutil
 import psycopg
 from elasticsearch import Elasticsearch
 
+from bench import prose
 from outbox.embedded import EmbeddedStack
 from outbox.store.migrations import migrate
 
@@ -49,13 +50,14 @@ class Stack:
 
     @contextmanager
     def database(self, **parts: Any) -> Iterator[str]:
-        """A fresh, migrated database."""
+        """A fresh, migrated database, with the text that documents are cut from."""
         name = f"bench_{uuid.uuid4().hex[:10]}"
         with psycopg.connect(self.admin_url, autocommit=True) as connection:
             connection.execute(f'create database "{name}"')
         url = f"{self.admin_url.rsplit('/', 1)[0]}/{name}"
         try:
             migrate(url, **parts)
+            prose.install(url)
             yield url
         finally:
             with psycopg.connect(self.admin_url, autocommit=True) as connection:
