@@ -43,9 +43,7 @@ def make_view(url: str, events: int, size: int) -> None:
         connection.execute("vacuum analyze bench_articles")
 
 
-def fill(
-    url: str, events: int, size: int, *, deletes_every: int = 0, lookup: bool = False, prose: bool = True
-) -> None:
+def fill(url: str, events: int, size: int, *, deletes_every: int = 0, lookup: bool = False, prose: bool = True) -> None:
     """`events` pending rows, each of an entity of its own, and fresh statistics. `lookup`: without a payload."""
     payload = "null" if lookup else document_sql(size, prose=prose)
     op = f"case when g %% {deletes_every} = 0 then 'delete' else 'upsert' end" if deletes_every else "'upsert'"
