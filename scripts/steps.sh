@@ -19,6 +19,27 @@ step() {
   steps_told+=("$(printf '%-7s %s (%s s)' "$verdict" "$name" "$((SECONDS - began))")")
 }
 
+# beside NAME COMMAND...: begins it; `ended NAME`, as a step later, waits for it and tells what it said. For what mostly
+# waits for the network, while the cores do something else. It does not outlive the script.
+beside() {
+  local name=$1
+  shift
+  mkdir -p build
+  set -m  # a process group of its own: what it started ends with it
+  "$@" >"build/$name.log" 2>&1 &
+  set +m
+  beside_pid=$!
+  trap 'kill -- "-$beside_pid" 2>/dev/null || true' EXIT
+}
+
+ended() {
+  local code=0
+  wait "$beside_pid" || code=$?
+  trap - EXIT
+  cat "build/$1.log" >&2
+  return "$code"
+}
+
 check_source() {
   step "style" .venv/bin/ruff check .
   step "format" .venv/bin/ruff format --check .

@@ -64,11 +64,15 @@ class Claimer:
     announce: Announce
     limit: Callable[[], int]  # what AIMD allows now
     _turn: dict[int, int] = field(default_factory=dict)
-    _worked: dict[int, float] = field(default_factory=dict)  # by lane: when its last batch was claimed
+    _worked: dict[int, float] = field(default_factory=dict)  # by lane: when it was last seen at work
+    _busy: set[int] = field(default_factory=set)  # lanes that have been given a batch
     _fresh_next: set[str | None] = field(default_factory=set)  # types whose last batch was one of suspects
 
     def take(self, lane: int) -> Taken:
         """The cases: stopped by an operator; a probe is due; everything is paused; or claim."""
+        if lane in self._busy:  # until now, however long its batch took
+            self._busy.remove(lane)
+            self._worked[lane] = time.monotonic()
         if self.gate.stopped_by_operator():
             return Taken(None, wait_seconds=0.5)
         target = self.gate.due_probe()
@@ -153,7 +157,7 @@ class Claimer:
         self.orders.came_back(claimed, took)
         if not claimed.events:
             return None
-        self._worked[lane] = started + took
+        self._busy.add(lane)
         traces = [event.traceparent for event in claimed.events if event.traceparent]
         self.announce(BatchClaimed(order.token, lane, len(claimed.events), took, bool(order.suspects), traces))
         return claimed

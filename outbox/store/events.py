@@ -15,7 +15,7 @@ from outbox.policy.event import Event
 from outbox.policy.outcome import Failure
 from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, Settlement
 from outbox.ports import Claimed, ClaimOrder, NewerDelete, Settled
-from outbox.store.pool import Database, plan_anew
+from outbox.store.pool import Database
 from outbox.store.queries import queries
 
 # `Event._make` without its frame in Python: 0.1 us a row instead of 0.35.
@@ -83,7 +83,7 @@ class PostgresEvents:
             cursor.execute(self._sql[name], parameters, prepare=False if order.rested else None)
             claimed = Claimed(order.token, cursor.fetchall(), order)
         if order.rested and claimed.events:
-            plan_anew(connection)
+            self._database.plan_anew()
         return claimed
 
     def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]]) -> Settled:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import Connection, DataError
@@ -31,7 +32,8 @@ KEEPALIVES: dict[str, Any] = {
 # A prepared statement keeps the plan of the day it was made. On a table that was empty then and holds 100,000 rows now,
 # before anyone analysed it, a claim took 260 ms and a settle 220 instead of 5 and 5 (measured): both read all of it.
 # So whatever is slow is planned again, by the table's size of today; a plan is made in less than a millisecond. And the
-# first batch after a rest does not even use the old one (`ClaimOrder.rested`).
+# first batch after a rest does not even use the old ones (`ClaimOrder.rested`): not for its claim, and not for what
+# follows, on whichever connection the pool hands out.
 SLOW_SECONDS = 0.05
 
 
@@ -87,6 +89,8 @@ class Database:
     ) -> None:
         self.prepare = prepare
         self._statement_timeout_ms = statement_timeout_ms
+        self._plans = 0  # counts up when all plans made so far are too old
+        self._plans_of: WeakKeyDictionary[Connection[Any], int] = WeakKeyDictionary()
         self._pool = ConnectionPool(
             plain_dsn(url),
             kwargs={
@@ -111,6 +115,7 @@ class Database:
         connection.adapters.register_loader("timestamptz", BoundedTime)
         # Its binary form is the same text: psycopg's loader of bytea gives it as bytes, in C.
         connection.adapters.register_loader("json", ByteaBinaryLoader)
+        self._plans_of[connection] = self._plans
         if self.prepare and not keeps_prepared(connection):
             connection.prepare_threshold = None
 
@@ -119,6 +124,10 @@ class Database:
 
     def close(self) -> None:
         self._pool.close(timeout=2)
+
+    def plan_anew(self) -> None:
+        """The table may have another size than it had: each connection forgets its plans before its next statement."""
+        self._plans += 1
 
     @contextmanager
     def connection(self) -> Iterator[Connection[Any]]:
@@ -136,10 +145,13 @@ class Database:
         """A connection whose errors speak our language. After a break, the pool's other dead ones are weeded out."""
         try:
             with translated(), self._pool.connection() as connection:
+                if self._plans_of.get(connection) != self._plans:
+                    self._plans_of[connection] = self._plans
+                    _discard_plans(connection)
                 started = time.monotonic()
                 yield connection
                 if time.monotonic() - started > SLOW_SECONDS:
-                    plan_anew(connection)
+                    _discard_plans(connection)
         except DatabaseDown:
             if not self._pool.closed:
                 self._pool.check()
@@ -164,8 +176,8 @@ class Database:
             yield connection
 
 
-def plan_anew(connection: Connection[Any]) -> None:
-    """What was asked has been answered: should the connection break here, the next one who uses it is told."""
+def _discard_plans(connection: Connection[Any]) -> None:
+    """Outside of any transaction. Should the connection break here, the next one who uses it is told."""
     if connection.prepare_threshold is not None:
         with suppress(psycopg.Error):
             connection.execute("discard plans", prepare=False)

@@ -1,10 +1,13 @@
 """A table that was empty when its statements were planned, and then takes a flood before anyone analyses it."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from psycopg import Connection
 
 from outbox.policy.settle import DONE
 from outbox.store.events import PostgresEvents
@@ -12,6 +15,7 @@ from outbox.store.pool import Database
 from tests.fixtures.queue import Queue, order
 
 ROWS, LIMIT = 100_000, 500
+CONNECTIONS = 3  # as two lanes have
 
 
 def a_batch(events: PostgresEvents, *, rested: bool = False) -> None:
@@ -24,9 +28,16 @@ def sequential_scans(queue: Queue) -> int:
     return int(queue.value("select seq_scan from pg_stat_user_tables where relname = 'search_outbox_events'"))
 
 
+@contextmanager
+def every_connection(database: Database) -> Iterator[list[Connection[Any]]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(database.connection()) for _ in range(CONNECTIONS)]
+
+
 def flushed(database: Database, queue: Queue) -> int:
-    with database.connection() as connection:  # what this session has counted is told when it is asked to
-        connection.execute("select pg_stat_force_next_flush()")
+    with every_connection(database) as connections:  # what a session has counted is told when it is asked to
+        for connection in connections:
+            connection.execute("select pg_stat_force_next_flush()")
     return sequential_scans(queue)
 
 
@@ -34,11 +45,13 @@ def flushed(database: Database, queue: Queue) -> int:
 def grown(queue: Queue) -> Iterator[tuple[Database, PostgresEvents]]:
     """Generic plans, made for no rows at all; and then a flood."""
     queue.connection.execute("alter table search_outbox_events set (autovacuum_enabled = off)")
-    database = Database(queue.url, size=1, application="grown")
+    database = Database(queue.url, size=CONNECTIONS, application="grown")
     database.open()
     try:
         events = PostgresEvents(database, owner="w1", start_id=uuid4(), lease_seconds=60)
-        for _ in range(10):
+        with every_connection(database):
+            pass
+        for _ in range(10 * CONNECTIONS):  # the pool hands them out in turn
             queue.produce_many(1)
             a_batch(events)
         queue.produce_many(ROWS)
@@ -52,10 +65,10 @@ def test_plans_of_the_empty_table_do_not_outlive_the_first_slow_batch(
 ) -> None:
     """Found by the benchmark of peers: 6,000 events a second instead of 20,000, until autovacuum came by."""
     database, events = grown
-    a_batch(events)
-    a_batch(events)
+    for _ in range(2 * CONNECTIONS):
+        a_batch(events)
     before = flushed(database, queue)
-    for _ in range(5):
+    for _ in range(5 * CONNECTIONS):
         a_batch(events)
     assert flushed(database, queue) == before
 
@@ -67,6 +80,6 @@ def test_the_first_batch_after_a_rest_does_not_use_them_at_all(
     database, events = grown
     before = flushed(database, queue)
     a_batch(events, rested=True)
-    for _ in range(5):
+    for _ in range(5 * CONNECTIONS):
         a_batch(events)
     assert flushed(database, queue) == before

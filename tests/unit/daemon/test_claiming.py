@@ -128,10 +128,16 @@ def test_a_lane_that_had_nothing_to_do_for_a_while_says_so(monkeypatch: pytest.M
         assert claimed is not None
         return claimed.order.rested
 
+    def found_nothing(lane: int, waited: float) -> None:
+        now[0] += waited
+        assert worker.claimer.take(lane).claimed is None
+
     assert rested(0, 0.0)
     assert not rested(0, 1.0)
-    assert rested(1, 0.5), "another lane's work says nothing about this lane's connection"
+    assert not rested(0, 60.0), "its batch took a minute: that is work"
+    assert rested(1, 0.5), "another lane's work is not this one's"
+    found_nothing(0, 0.5)
     assert not rested(0, 1.0)
-    assert rested(0, 2.5)
-    assert worker.claimer.take(0).claimed is None
-    assert rested(0, 2.5), "a poll that found nothing is no work"
+    found_nothing(0, 0.5)
+    found_nothing(0, 1.5)
+    assert rested(0, 1.0), "a poll that found nothing is no work"
