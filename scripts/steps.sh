@@ -47,8 +47,11 @@ check_source() {
   step "direction of imports" .venv/bin/lint-imports --no-logo
 }
 
+# pytest's own exit codes are not a step's: its 3 is an error inside of it, and must never read as UNKNOWN.
+tested() { .venv/bin/pytest "$@" || return 1; }
+
 nemesis_alone() {
-  OUTBOX_TEST_SLOW=1 .venv/bin/pytest tests/acceptance/test_nemesis.py
+  OUTBOX_TEST_SLOW=1 tested tests/acceptance/test_nemesis.py
 }
 
 # All tests, in processes that share the servers; what failed is asked once more, alone. On a busy machine a process that
@@ -56,16 +59,18 @@ nemesis_alone() {
 # fails again is a failure. A test of a promise (`once`) gets no second time: one loss in two runs is a loss. Coverage is
 # a run of its own (scripts/coverage): it doubles the time.
 run_tests() {
-  .venv/bin/pytest -n "${OUTBOX_TEST_PROCESSES:-3}" --dist loadfile --no-loadscope-reorder --durations 30 "$@" && return 0
   local last="--last-failed --last-failed-no-failures=none" promised=0 code=0
+  .venv/bin/pytest -n "${OUTBOX_TEST_PROCESSES:-3}" --dist loadfile --no-loadscope-reorder --durations 30 "$@" || code=$?
+  [[ $code == 0 ]] && return 0
+  # 1: some tests failed, and which ones is written down. Anything else broke the run itself.
+  [[ $code == 1 ]] || { say "pytest ended with $code: that is no verdict of a test."; return 1; }
   # shellcheck disable=SC2086
   .venv/bin/pytest $last -m once --collect-only -q "$@" >/dev/null 2>&1 && promised=1
   say "== once more: the tests that failed. Whatever passes now is unsteady on this machine; see the names below"
   # shellcheck disable=SC2086
-  .venv/bin/pytest $last -v "$@" || code=$?
+  tested $last -v "$@" || return 1
   [[ $promised == 0 ]] || { say "A promise was broken the first time: that counts, whatever the second time says."; return 1; }
-  [[ $code == 0 ]] && return 40
-  return "$code"
+  return 40
 }
 
 report_steps() {

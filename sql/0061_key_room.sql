@@ -7,9 +7,12 @@
 --   do $undo$
 --   declare key regclass;
 --   begin
---       select indexrelid into key from pg_index
---        where indrelid = 'search_outbox_events'::regclass and indisprimary;
---       execute format('alter index %s reset (fillfactor)', key);
+--       select i.indexrelid into key from pg_index i join pg_class c on c.oid = i.indexrelid
+--        where i.indrelid = 'search_outbox_events'::regclass and i.indisprimary
+--          and c.reloptions = array['fillfactor=60'];
+--       if key is not null then
+--           execute format('alter index %s reset (fillfactor)', key);
+--       end if;
 --   end $undo$;
 --   delete from search_outbox_migrations where name = '0061_key_room';
 

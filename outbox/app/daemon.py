@@ -169,7 +169,13 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     announce = watching.announce
     start_id = uuid4()
     worker_id = settings.worker.id
-    events = PostgresEvents(pools.lanes, owner=worker_id, start_id=start_id, lease_seconds=settings.lease.seconds)
+    events = PostgresEvents(
+        pools.lanes,
+        owner=worker_id,
+        start_id=start_id,
+        lease_seconds=settings.lease.seconds,
+        batch_bytes=settings.batch.bytes,
+    )
     beats = PostgresEvents(pools.heartbeat, owner=worker_id, start_id=start_id, lease_seconds=settings.lease.seconds)
     register = Workers(pools.heartbeat, worker_id=worker_id, start_id=start_id)
     limits = Limits(settings.batch.size, announce)
@@ -189,7 +195,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     )
     kinds = _kinds(settings, events, pools)
     judge = Judge(_retry(settings), gate, announce, clock, dice)
-    documents = ViewDocuments(pools.lanes, settings.documents)
+    documents = ViewDocuments(pools.lanes, settings.documents, batch_bytes=settings.batch.bytes)
     projector = Projector(
         store=events,
         documents=documents if documents.exists() else None,
@@ -197,7 +203,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         leases=leases,
         addressing=Addressing("{entity_type}" in settings.document_id, settings.elastic.index_for),
         judge=judge,
-        horizon=Horizon(clock),
+        horizon=Horizon(),
         announce=announce,
         portion_bytes=settings.batch.bytes,
         request_deadline_seconds=settings.request_deadline_seconds,

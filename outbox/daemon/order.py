@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import Final
 from uuid import uuid4
 
+from outbox.daemon.lease import boottime
 from outbox.policy.event import Event
 from outbox.ports import Claimed, ClaimOrder, Clock
 
@@ -60,9 +61,10 @@ def lowest_of_new(events: Sequence[Event]) -> int | None:
 
 
 class Horizon:
-    """Knows which upserts come out of claim order, and so must be checked against newer deletes."""
+    """Knows which upserts come out of claim order, and so must be checked against newer deletes. Its clock goes on while
+    the machine sleeps: others work then, and Elasticsearch forgets."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock = boottime) -> None:
         self._clock = clock
         self._started = clock()
         self._samples: deque[tuple[float, int]] = deque()

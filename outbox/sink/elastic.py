@@ -9,6 +9,7 @@ from typing import Final
 
 from outbox.facts import Announce, BulkSent, Unclassified
 from outbox.policy.classify import classify_request, whole
+from outbox.policy.memory import BATCH_BYTES
 from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Missing, Outcome, Reason, Stale, Written, all_written
 from outbox.ports import Action, Clock, WriteReport
 from outbox.sink.bulk import Encoded, address
@@ -35,7 +36,7 @@ class ElasticSink:
     """`ports.Sink`. A request holds one index only, so that a failure is of one target."""
 
     elastic: Elastic
-    batch_bytes: int = 8 * 1024 * 1024
+    batch_bytes: int = BATCH_BYTES
     batch_items: Callable[[], int] = lambda: 500  # what AIMD allows now
     announce: Announce = _silent
     clock: Clock = time.monotonic

@@ -9,6 +9,7 @@ from psycopg import Connection, sql
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable, SchemaMismatch
 from outbox.policy.document import not_an_object, refused
+from outbox.policy.memory import BATCH_BYTES, inline_bytes
 from outbox.policy.outcome import Code, Failure
 from outbox.ports import Document, Named
 from outbox.store.pool import Database
@@ -24,8 +25,9 @@ _OF_ONE_ROW = ("22", "21", "P0", "38", "39", "2F")
 class ViewDocuments:
     """The view `search_documents(entity_type, entity_id, document, version)`."""
 
-    def __init__(self, database: Database, view: str) -> None:
+    def __init__(self, database: Database, view: str, *, batch_bytes: int = BATCH_BYTES) -> None:
         self._database = database
+        self._batch_bytes = batch_bytes
         self._view = view
         self._sql = queries("documents")
         self._look_up: sql.Composed | None = None
@@ -58,6 +60,7 @@ class ViewDocuments:
             "types": [e.entity_type for e in events],
             "entities": [e.entity_id for e in events],
             "whole": whole,
+            "inline_bytes": inline_bytes(self._batch_bytes, len(events)),
         }
         try:
             with self._database.transaction(read_only=True, timeout_ms=TIMEOUT_MS) as connection:

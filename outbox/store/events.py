@@ -12,6 +12,7 @@ from psycopg import Connection
 from psycopg.rows import RowMaker, tuple_row
 
 from outbox.policy.event import Event
+from outbox.policy.memory import BATCH_BYTES, inline_bytes
 from outbox.policy.outcome import Failure
 from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, Settlement
 from outbox.ports import Claimed, ClaimOrder, NewerDelete, Settled
@@ -26,8 +27,17 @@ SUSPECTS_MOST = {1: 1, 2: 2, 3: 2_147_483_647}  # the third level holds all that
 class PostgresEvents:
     """One worker's view of the queue. Thread-safe: each call takes a connection of its own from the pool."""
 
-    def __init__(self, database: Database, *, owner: str, start_id: UUID, lease_seconds: float) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        owner: str,
+        start_id: UUID,
+        lease_seconds: float,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> None:
         self._database = database
+        self._batch_bytes = batch_bytes
         self._owner = owner
         self._start_id = start_id
         self._lease = timedelta(seconds=lease_seconds)
@@ -75,6 +85,7 @@ class PostgresEvents:
             "limit": order.limit,
             "retry_limit": min(order.retry_limit, order.limit),
             "floor": order.floor,
+            "inline_bytes": inline_bytes(self._batch_bytes, order.limit),
             "entity_type": order.entity_type,
             "suspects": order.suspects,
             "suspects_most": SUSPECTS_MOST.get(order.suspects, 0),

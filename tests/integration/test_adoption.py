@@ -1,5 +1,6 @@
 """Adoption of the guide's table: nothing lost, nothing rewritten, nobody held up, and a kill anywhere is mended."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,10 +8,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -20,6 +22,9 @@ from outbox.store.adoption import CannotAdopt
 from outbox.store.migrations import migrate, plan, status
 from outbox.store.patience import LOCK_TIMEOUT_MS, TableBusy, in_transaction
 from tests.fixtures.guide_table import INSERT, create_guide_table
+from tests.fixtures.inprocess import InProcess, Parts
+from tests.fixtures.queue import Queue
+from tests.fixtures.sinks import MemorySink
 from tests.fixtures.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -198,6 +203,26 @@ def test_enqueue_and_the_guard_work_on_an_adopted_table(empty_database: str, gui
     assert value(guide, "select failed_at is not null from search_outbox_events")
     guide.execute("update search_outbox_events set status = 'pending'")
     assert value(guide, "select failed_at is null and seq is not null from search_outbox_events")
+
+
+def test_a_table_with_jsonb_is_projected_as_it_is(empty_database: str, guide: psycopg.Connection) -> None:
+    """Its binary form is no text: a claim gave dicts instead of bytes, and every batch with one ended in an error."""
+    guide.execute("alter table search_outbox_events add column payload jsonb, add column error_detail jsonb")
+    migrate(empty_database)
+    ids = [str(uuid4()) for _ in range(3)]
+    texts = ['{"n": 1}', json.dumps({"t": "x" * 100_000}), "[]"]
+    for id, text in zip(ids, texts, strict=True):
+        guide.execute("select outbox_enqueue('block', %s, 'upsert', null)", [id])
+        guide.execute("update search_outbox_events set payload = %s where entity_id = %s", [text, id])
+    sink = MemorySink()
+    with ExitStack() as stack:
+        queue = Queue(empty_database, guide, stack)
+        InProcess(Parts(queue.store(), sink)).run()
+    found = {name: json.loads(body) for (_, name), (_, body) in sink.documents.items()}
+    assert found == {f"block:{id}": json.loads(text) for id, text in zip(ids[:2], texts[:2], strict=True)}
+    assert value(guide, "select error_code from search_outbox_events where failed_at is not null") == (
+        "OUTBOX_PAYLOAD_INVALID"
+    )
 
 
 def test_an_old_done_row_that_is_opened_again_can_be_claimed(empty_database: str, guide: psycopg.Connection) -> None:

@@ -93,13 +93,21 @@ def test_small_payloads_come_with_the_claim_and_large_ones_later_however_they_ar
     for name, text in texts.items():
         assert len(text) == int(name)
         queue.produce(name, payload=text)
-    for event in queue.claim().events:
+    for event in queue.claim(limit=10).events:
         size = int(event.entity_id)
         assert event.payload_bytes is not None
         assert abs(event.payload_bytes - size) <= 4
         assert (event.payload is None) is (size >= 65_536)
         assert event.payload in (None, texts[event.entity_id].encode())
         assert queue.store().payloads([event.id])[event.id] == texts[event.entity_id].encode()
+
+
+def test_a_claim_brings_no_more_than_a_batch_may_weigh_however_many_it_takes(queue: Queue) -> None:
+    """500 payloads of just under 64 KiB were 32 MB twice in a lane of which 32 MB are promised in all."""
+    for size in (15_000, 17_000):
+        queue.produce(str(size), payload=json.dumps({"t": "x" * size}))
+    here = {event.entity_id: event.payload is not None for event in queue.claim(limit=500).events}
+    assert here == {"15000": True, "17000": False}
 
 
 def test_a_million_bytes_that_compress_to_a_few_are_still_large(queue: Queue) -> None:
@@ -121,7 +129,7 @@ def test_what_json_cannot_be_parsed_to_travels_as_text(queue: Queue) -> None:
     ]
     for text in texts:
         queue.produce(payload=text)
-    assert [event.payload for event in queue.claim().events] == [text.encode() for text in texts]
+    assert [event.payload for event in queue.claim(limit=10).events] == [text.encode() for text in texts]
 
 
 def test_rows_that_are_touched_while_they_are_claimed_are_taken_once_or_stay_pending(

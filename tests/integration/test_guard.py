@@ -6,6 +6,9 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
+from outbox.store.migrations import migrate
+from tests.fixtures.queue import Queue
+
 Row = dict[str, Any]
 ERRORS = ("error_reason", "error_code", "error", "error_fingerprint", "dead_reason", "error_detail")
 
@@ -104,3 +107,25 @@ def test_the_guard_sleeps_on_what_the_product_writes(rows: psycopg.Connection[Ro
     row = change(rows, f"{assignment}, updated_at = '2026-02-05'")
     assert row["updated_at"].day == 5
     assert row["error_reason"] == "connect"
+
+
+def test_a_row_that_was_given_no_place_in_the_order_gets_one(queue: Queue) -> None:
+    """A producer that names every column writes null over the default; no claim would ever have seen it."""
+    id = queue.produce("a", seq=None)
+    before = queue.row(queue.produce("b")).seq
+    assert 0 < queue.row(id).seq < before
+    assert id in [event.id for event in queue.claim().events]
+
+
+def test_rows_from_before_the_guard_knew_get_theirs_by_the_migration(queue: Queue) -> None:
+    queue.connection.execute("alter table search_outbox_events disable trigger search_outbox_guard")
+    kinds: list[dict[str, Any]] = [{}, {"attempts": 1, "next_retry_at": "2026-01-01"}, {"abandoned_count": 1}]
+    ids = [queue.produce(seq=None, **columns) for columns in kinds]
+    done = queue.produce(seq=None, status="done", processed_at="2026-01-01")
+    queue.connection.execute("alter table search_outbox_events enable trigger search_outbox_guard")
+    queue.connection.execute("delete from search_outbox_migrations where name = '0062_seq_of_open_rows'")
+    migrate(queue.url)
+    rows = [queue.row(id) for id in ids]
+    assert all(row.seq for row in rows)
+    assert [row.attempts for row in rows] == [0, 1, 0]
+    assert queue.row(done).seq is None

@@ -16,4 +16,4 @@ with wanted as (
       from wanted w
       join {view} d on d.entity_type = w.entity_type and d.entity_id = w.entity_id::{id_type}
 )
-select id, case when %(whole)s or octet_length(body) < 65536 then body end, octet_length(body), version from found
+select id, case when %(whole)s or octet_length(body) < %(inline_bytes)s then body end, octet_length(body), version from found

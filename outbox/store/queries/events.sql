@@ -27,9 +27,9 @@ update search_outbox_events e
  where e.ctid = any (array(select ctid from picked))
    and e.status = 'pending'
 returning e.id, e.seq, e.entity_type, e.entity_id::text as entity_id, e.op, e.event_version,
-          case when pg_column_size(e.payload) < 65536
-                and (pg_column_compression(e.payload) is null or octet_length(e.payload::text) < 65536)
-               then e.payload end as payload,
+          case when pg_column_size(e.payload) < %(inline_bytes)s
+                and (pg_column_compression(e.payload) is null or octet_length(e.payload::text) < %(inline_bytes)s)
+               then e.payload::json end as payload,
           case when pg_column_compression(e.payload) is null then pg_column_size(e.payload)
                else octet_length(e.payload::text) end as payload_bytes,
           e.routing, e.attempts, e.max_attempts, e.abandoned_count, e.replay_count,
@@ -219,8 +219,8 @@ with
 select count(*) from released
 
 -- name: payloads
--- Payloads that were too large to come with the claim.
-select id, payload from search_outbox_events where id = any (%(ids)s::uuid[])
+-- Payloads that were too large to come with the claim. An adopted table may have jsonb, whose binary form is no text.
+select id, payload::json from search_outbox_events where id = any (%(ids)s::uuid[])
 
 -- name: _newer_delete
 -- The newest done delete of the row `w`'s document that is newer than it. Under another routing it is another document.

@@ -1,5 +1,6 @@
 """What a claim asks for: the floor, the share of retries, suspects; and which upserts are out of order."""
 
+import time
 from typing import Any
 
 import pytest
@@ -136,6 +137,22 @@ def test_later_only_what_was_tried_before_or_lies_far_behind_is() -> None:
     assert horizon.is_late(an_event(40))
     assert horizon.is_late(an_event(50)), "its own batch has been on its way for half a minute"
     assert not horizon.is_late(an_event(60))
+
+
+def test_time_passes_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CLOCK_MONOTONIC stands still then; what was on its way must not look fresh after ten minutes."""
+    now = {time.CLOCK_BOOTTIME: 100.0, time.CLOCK_MONOTONIC: 100.0}
+    monkeypatch.setattr("outbox.daemon.lease.time.clock_gettime", now.__getitem__)
+    monkeypatch.setattr("outbox.daemon.lease.time.monotonic", lambda: now[time.CLOCK_MONOTONIC])
+    horizon = Horizon()
+    for clock in now:
+        now[clock] += 100
+    horizon.saw([an_event(50)])
+    horizon.look()
+    assert horizon.none_late(50)
+    now[time.CLOCK_BOOTTIME] += 600
+    horizon.look()
+    assert not horizon.none_late(50)
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.integers(1, 1_000)), max_size=60))
