@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from bench.account import Account
-from bench.load import bulk_bodies, fill, make_view
+from bench.load import bulk_bodies, fill, make_view, rest
 from bench.raw import send
 from bench.result import Bar, Result, progress
 from bench.stack import Stack
@@ -63,8 +63,6 @@ def measure(
                 progress(f"{prefix}a round that is not measured")
                 _round(stack, url, index, raw_index, running, shape, Result("warm", True), prefix)
             for number in range(rounds):
-                if number or warm:
-                    running.pause()
                 progress(f"{prefix}round {number + 1} of {rounds}")
                 _round(stack, url, index, raw_index, running, shape, result, prefix)
 
@@ -89,6 +87,9 @@ def _round(
     running.resume()
     ours = shape.events / running.wait_done(shape.events)
     account.close(result, shape.events, prefix)
+    running.pause()
+    rest(url)
+    stack.fresh_index(index)  # raw must find the servers as it did before: nothing of ours to merge or to vacuum
     raw = 2 * shape.events / (before + _raw(stack, raw_index, bodies, shape))
     result.add(f"{prefix}raw _bulk", "docs/s", raw)
     result.add(f"{prefix}outbox", "events/s", ours)

@@ -54,6 +54,12 @@ def fill(url: str, events: int, size: int, *, deletes_every: int = 0, lookup: bo
             f"select 'article', g::text, {op}, {payload} from generate_series(1, %s) g",
             [events],
         )
+    rest(url)
+
+
+def rest(url: str) -> None:
+    """Vacuum, statistics and a checkpoint now, so that none of them comes while something is measured."""
+    with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("vacuum analyze search_outbox_events")
         connection.execute("checkpoint")
 

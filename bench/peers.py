@@ -18,7 +18,7 @@ from bench.pgsync import HOME, VERSION, PgSync, install, postgres_programs, redi
 from bench.poller import TABLE
 from bench.result import Bar, Result, progress
 from bench.stack import POSTGRES, Stack
-from bench.worker import daemons, stopped
+from bench.worker import daemons, stop, stopped
 from outbox.embedded import EmbeddedPostgres
 
 POLLER = Bar("rate / poller with helpers.bulk", 2.0, 2.5)
@@ -31,9 +31,6 @@ PACE = 20
 ARTICLES = """
 create table bench_articles (id text primary key, title text not null, n int not null, body text not null)
 """
-DOCUMENT = (
-    "json_build_object('title', d ->> 'title', 'n', d -> 'n', 'body', d ->> 'body', 'created', clock_timestamp())"
-)
 # How a change enters each: what its producers would do in the same transaction as their own.
 INSERTS = {
     "outbox": "insert into search_outbox_events (entity_type, entity_id, op, payload) select 'a', id, 'upsert', d",
@@ -57,6 +54,7 @@ def run(
     )
     result.notes.append("CPU: of the mover's own processes, redis included; not of PostgreSQL and Elasticsearch")
     result.notes.append("PGSync has a server of its own with wal_level=logical: nobody else pays for what it needs")
+    result.notes.append("the poller waits for its commits to be on disk, ours need not: see docs/performance.md")
     with (
         EmbeddedPostgres.temporary(settings=POSTGRES, bin_dir=programs) as plain,
         EmbeddedPostgres.temporary(settings={**POSTGRES, "wal_level": "logical"}, bin_dir=programs) as logical,
@@ -125,17 +123,20 @@ class _Bench:
             command = [sys.executable, "-m", "bench.poller", url, self.stack.elastic_url, index]
             self._insert(url, "poller", self.documents)
             started: list[subprocess.Popen[bytes]] = []
-            self._rate("poller", index, started, lambda: started.append(subprocess.Popen(command)))
-            with stopped(started[0]):
+            try:
+                self._rate("poller", index, started, lambda: started.append(subprocess.Popen(command)))
                 self._latency("poller", url, "poller", index)
+            finally:
+                stop(*started)
 
     def snapshot(self) -> None:
         with self._pgsync() as (url, index, tool, movers):
             self._insert(url, "pgsync", self.documents)
             tool.bootstrap()
-            self._rate(SNAPSHOT, index, movers, lambda: movers.append(tool.start()))
-            with stopped(movers[-1]):
-                pass
+            try:
+                self._rate(SNAPSHOT, index, movers, lambda: movers.append(tool.start()))
+            finally:
+                stop(*movers[1:])  # the first is redis, which has an end of its own
 
     def triggers(self) -> None:
         self._live(TRIGGERS, "--daemon")
@@ -191,7 +192,11 @@ class _Bench:
                 self._some(connection, way, start + 1, min(start + 1_000, events), prefix)
 
     def _some(self, connection: psycopg.Connection, way: str, first: int, last: int, prefix: str) -> None:
-        source = f"(select %s || g as id, {document_sql(self.size)} as d from generate_series(%s::int, %s::int) g) made"
+        # `offset 0`: a document is made once, however often a side's insert names it.
+        source = (
+            f"(select %s || g as id, {document_sql(self.size)} as d"
+            " from generate_series(%s::int, %s::int) g offset 0) made"
+        )
         connection.execute(f"{INSERTS[way]} from {source}".encode(), [prefix, first, last])
 
     def _ready(self, url: str, way: str, index: str) -> None:

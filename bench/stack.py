@@ -13,6 +13,7 @@ import psycopg
 from elasticsearch import Elasticsearch
 
 from bench import prose
+from bench.result import progress
 from outbox.embedded import EmbeddedStack
 from outbox.store.migrations import migrate
 
@@ -92,12 +93,15 @@ class Stack:
 
     def quiet(self, limit_seconds: float = 30.0) -> None:
         """Until both servers rest: merges, flushes and vacuums of one side must not be paid by the other."""
+        if self.embedded is None:
+            return
         ends = time.monotonic() + limit_seconds
-        while self.embedded is not None and time.monotonic() < ends:
+        while time.monotonic() < ends:
             before = sum(self.cpu_seconds().values())
             time.sleep(1.0)
             if sum(self.cpu_seconds().values()) - before < QUIET_CORES:
                 return
+        progress(f"the servers did not come to rest within {limit_seconds:.0f} s: the next figure may pay for it")
 
 
 def _owner_of(server: object) -> list[psutil.Process]:

@@ -61,8 +61,9 @@ def lowest_of_new(events: Sequence[Event]) -> int | None:
 
 
 class Horizon:
-    """Knows which upserts come out of claim order, and so must be checked against newer deletes. Its clock goes on while
-    the machine sleeps: others work then, and Elasticsearch forgets."""
+    """Knows which upserts come out of claim order, and so must be checked against newer deletes.
+
+    Its clock goes on while the machine sleeps: others work then, and Elasticsearch forgets."""
 
     def __init__(self, clock: Clock = boottime) -> None:
         self._clock = clock

@@ -36,6 +36,33 @@ def test_every_line_is_json_and_says_what_the_action_says(batch: list[Action]) -
     assert next(lines, None) is None
 
 
+UNUSUAL = [
+    'a","b',
+    "a\\",
+    '"',
+    '\\"',
+    "line\nbreak",
+    "\x00\x1f",
+    "\x7f",
+    "\U0001f600",
+    "\u2028",
+    "a\ud800",
+    " ",
+    "{}",
+    "],[",
+]
+
+
+@given(st.lists(st.sampled_from(UNUSUAL) | st.text(min_size=1, max_size=8), min_size=1, max_size=12))
+def test_the_lines_of_a_plain_batch_are_those_of_its_actions_alone(names: list[str]) -> None:
+    """They are quoted all at once and cut apart: no name may be cut itself, or be taken for two."""
+    batch = [Action("things", name, 2**63 - 1 - n, None, b"{}") for n, name in enumerate(names)]
+    alone = b"".join(Encoded([action]).body(0, 1) for action in batch)
+    assert Encoded(batch).body(0, len(batch)) == alone
+    metas = [json.loads(line)["index"] for line in alone.split(b"\n")[:-1:2]]
+    assert [meta["_id"] for meta in metas] == names
+
+
 @given(st.lists(actions, min_size=1, max_size=30), st.integers(1, 2000), st.integers(1, 10))
 def test_portions_hold_every_action_once_in_order_within_both_limits(
     batch: list[Action], most_bytes: int, most_items: int
