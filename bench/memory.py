@@ -11,6 +11,8 @@ from bench.worker import Daemons, daemons
 
 FLAT = Bar("resident after all / after the first part", 1.05, 1.02, most=True)
 LARGE = Bar("large documents: peak / what is promised", 1.0, 0.8, most=True)
+# As many as a claim takes at once, each of a size that used to come along with it: 32 MB, twice.
+MIDDLING = Bar("documents of 60 KB: peak / what is promised", 1.0, 0.8, most=True)
 LANES, BATCH_BYTES = 2, 8 * 1024 * 1024
 
 
@@ -24,10 +26,14 @@ def run(
     size: int = 1_000,
     large: int = 200,
     large_bytes: int = 5_000_000,
+    middling: int = 4_000,
+    middling_bytes: int = 60_000,
 ) -> Result:
     events, first, large, large_bytes = (4_000, 2_000, 4, 500_000) if smoke else (events, first, large, large_bytes)
+    middling = 20 if smoke else middling
     result = Result("memory", smoke)
     result.settings = {"events": events, "first": first, "bytes": size, "large": large, "large_bytes": large_bytes}
+    result.settings |= {"middling": middling, "middling_bytes": middling_bytes}
     with stack.database() as url, stack.index() as index:
         stack.fresh_index(index)
         with daemons(url, stack.elastic_url, index, count=2) as running:
@@ -41,7 +47,8 @@ def run(
         result.add(f"resident after {first:,}", "MB", early / 1e6)
         result.add(f"resident after {events:,}", "MB", late / 1e6)
         result.judge(FLAT, late / early)
-        _large(stack, url, index, result, large, large_bytes)
+        _large(stack, url, index, result, LARGE, large, large_bytes)
+        _large(stack, url, index, result, MIDDLING, middling, middling_bytes)
     return result
 
 
@@ -51,7 +58,7 @@ def _after(running: Daemons, url: str, events: int, size: int) -> int:
     return running.resident_bytes()
 
 
-def _large(stack: Stack, url: str, index: str, result: Result, count: int, size: int) -> None:
+def _large(stack: Stack, url: str, index: str, result: Result, bar: Bar, count: int, size: int) -> None:
     """A base, 4 x lanes x batch bytes, and twice the largest document."""
     with daemons(url, stack.elastic_url, index) as running:
         fill(url, 1_000, 500)
@@ -65,10 +72,11 @@ def _large(stack: Stack, url: str, index: str, result: Result, count: int, size:
                 time.sleep(0.02)
         running.wait_done(count)
     promised = base + 4 * LANES * BATCH_BYTES + 2 * size
-    result.add("base", "MB", base / 1e6)
-    result.add(f"peak with {count} documents of {size / 1e6:.1f} MB", "MB", peak / 1e6)
-    result.add("promised", "MB", promised / 1e6)
-    result.judge(LARGE, peak / promised)
+    name = f"{count:,} documents of {size / 1e6:.2g} MB"
+    result.add(f"{name}: base", "MB", base / 1e6)
+    result.add(f"{name}: peak", "MB", peak / 1e6)
+    result.add(f"{name}: promised", "MB", promised / 1e6)
+    result.judge(bar, peak / promised)
 
 
 def _open(connection: psycopg.Connection) -> int:
