@@ -59,8 +59,7 @@ class ViewDocuments:
             "ids": [e.id for e in events],
             "types": [e.entity_type for e in events],
             "entities": [e.entity_id for e in events],
-            "whole": whole,
-            "inline_bytes": inline_bytes(self._batch_bytes, len(events)),
+            "inline_bytes": None if whole else inline_bytes(self._batch_bytes, len(events)),
         }
         try:
             with self._database.transaction(read_only=True, timeout_ms=TIMEOUT_MS) as connection:

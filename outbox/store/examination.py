@@ -115,7 +115,7 @@ class PostgresExamination:
             look_up = self._look_up(connection)
             if look_up is None:
                 return None
-            named = {"ids": [None], "types": [entity_type], "entities": [entity_id], "whole": True}
+            named = {"ids": [None], "types": [entity_type], "entities": [entity_id], "inline_bytes": None}
             try:
                 row = connection.execute(look_up, named).fetchone()
             except psycopg.DataError as error:  # its message could quote the row
@@ -180,7 +180,7 @@ class PostgresExamination:
 
 def _plan(connection: Connection[Any], look_up: sql.Composed, ids: Sequence[tuple[str, str]]) -> Mapping[str, Any]:
     types, entities = ([pair[place] for pair in ids] for place in (0, 1))
-    named = {"ids": [None] * len(ids), "types": types, "entities": entities, "whole": False}
+    named = {"ids": [None] * len(ids), "types": types, "entities": entities, "inline_bytes": 0}
     # Bound here, not by the server: EXPLAIN of a prepared statement would show a generic plan.
     with psycopg.ClientCursor(connection) as cursor:
         row = cursor.execute(sql.SQL("explain (format json) ") + look_up, named).fetchone()

@@ -10,6 +10,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from outbox.policy.memory import INLINE_BYTES
 from outbox.store.queries import queries
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.queue import Queue
@@ -98,7 +99,14 @@ def _walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def explain(queue: Queue, name: str, generic: bool, topic: str = "events", **values: Any) -> Plan:
     """Prepared as the daemon does it, run for real and rolled back. The generic plan is what the sixth run may get."""
-    parameters = {"owner": "w", "start_id": uuid4(), "token": uuid4(), "lease": "60 s", **values}
+    parameters = {
+        "owner": "w",
+        "start_id": uuid4(),
+        "token": uuid4(),
+        "lease": "60 s",
+        "inline_bytes": INLINE_BYTES,
+        **values,
+    }
     names: list[str] = []
     text = re.sub(r"%\((\w+)\)s", lambda m: _number(names, m[1]), queries(topic)[name]).replace("%%", "%")
     types = f"({', '.join(TYPES[n] for n in names)})" if names else ""
@@ -125,6 +133,7 @@ TYPES = {
     "limit": "int",
     "retry_limit": "int",
     "floor": "bigint",
+    "inline_bytes": "int",
     "entity_type": "text",
     "suspects": "int",
     "suspects_most": "int",

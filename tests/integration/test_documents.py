@@ -364,7 +364,7 @@ def test_a_lookup_uses_the_tables_key_whatever_its_type(queue: Queue, key: str) 
             "ids": [e.id for e in events],
             "types": [e.entity_type for e in events],
             "entities": [e.entity_id for e in events],
-            "whole": False,
+            "inline_bytes": 0,
         }
         text = "explain " + query.as_string(connection)
         plan = "\n".join(row[0] for row in connection.execute(text.encode(), parameters).fetchall())

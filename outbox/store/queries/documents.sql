@@ -8,7 +8,7 @@ select a.attname, format_type(a.atttypid, null)
  where a.attrelid = to_regclass(%(view)s) and a.attnum > 0 and not a.attisdropped
 
 -- name: look_up
--- Body and version from one read. Materialised, so that a document is built once and only small ones travel at once.
+-- Body and version from one read. Materialised, so that a document is built once; only those below `inline_bytes` travel, or all.
 with wanted as (
     select * from unnest(%(ids)s::uuid[], %(types)s::text[], %(entities)s::text[]) as w (id, entity_type, entity_id)
 ), found as materialized (
@@ -16,4 +16,5 @@ with wanted as (
       from wanted w
       join {view} d on d.entity_type = w.entity_type and d.entity_id = w.entity_id::{id_type}
 )
-select id, case when %(whole)s or octet_length(body) < %(inline_bytes)s then body end, octet_length(body), version from found
+select id, case when %(inline_bytes)s::int is null or octet_length(body) < %(inline_bytes)s then body end,
+       octet_length(body), version from found
