@@ -60,7 +60,7 @@ nemesis_alone() {
 # a run of its own (scripts/coverage): it doubles the time.
 run_tests() {
   local last="--last-failed --last-failed-no-failures=none" promised=0 code=0
-  .venv/bin/pytest -n "${OUTBOX_TEST_PROCESSES:-3}" --dist loadfile --no-loadscope-reorder --durations 30 "$@" || code=$?
+  .venv/bin/pytest -n "${OUTBOX_TEST_PROCESSES:-4}" --dist loadfile --no-loadscope-reorder --durations 30 "$@" || code=$?
   [[ $code == 0 ]] && return 0
   # 1: some tests failed, and which ones is written down. Anything else broke the run itself.
   [[ $code == 1 ]] || { say "pytest ended with $code: that is no verdict of a test."; return 1; }
