@@ -103,7 +103,7 @@ def test_small_payloads_come_with_the_claim_and_large_ones_later_however_they_ar
 
 
 def test_a_claim_brings_no_more_than_a_batch_may_weigh_however_many_it_takes(queue: Queue) -> None:
-    """500 payloads of just under 64 KiB were 32 MB twice in a lane of which 32 MB are promised in all."""
+    """500 payloads of just under 64 KiB are 32 MB, twice, in a lane of which 32 MB are promised in all."""
     for size in (15_000, 17_000):
         queue.produce(str(size), payload=json.dumps({"t": "x" * size}))
     here = {event.entity_id: event.payload is not None for event in queue.claim(limit=500).events}
