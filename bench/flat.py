@@ -7,7 +7,7 @@ import psycopg
 
 from bench.account import Account
 from bench.drain import SETTLED_IN_SECONDS, warm_up
-from bench.load import document_sql, fill
+from bench.load import document_sql, fill, rest
 from bench.percentiles import percentile
 from bench.result import Bar, Result, progress
 from bench.stack import Stack
@@ -121,5 +121,4 @@ def _add_pending(url: str, pending: int, size: int) -> None:
             f" select 'article', 'p' || g::text, 'upsert', {document_sql(size)} from generate_series(1, %s) g",
             [pending],
         )
-        connection.execute("vacuum analyze search_outbox_events")
-        connection.execute("checkpoint")
+    rest(url)

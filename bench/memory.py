@@ -8,12 +8,13 @@ from bench.load import document_sql, fill
 from bench.result import Bar, Result, progress
 from bench.stack import Stack
 from bench.worker import Daemons, daemons
+from outbox.policy.memory import BATCH_BYTES
 
 FLAT = Bar("resident after all / after the first part", 1.05, 1.02, most=True)
 LARGE = Bar("large documents: peak / what is promised", 1.0, 0.8, most=True)
 # As many as a claim takes at once, each of a size that used to come along with it: 32 MB, twice.
 MIDDLING = Bar("documents of 60 KB: peak / what is promised", 1.0, 0.8, most=True)
-LANES, BATCH_BYTES = 2, 8 * 1024 * 1024
+LANES = 2
 
 
 def run(

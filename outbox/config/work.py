@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from outbox.config.setting import Section, setting
 from outbox.config.values import CommaList, KindCounts, KindRates
+from outbox.policy.memory import BATCH_BYTES
 
 WORKER_ID_LENGTH = 120
 _TYPES = "entity types separated by commas, such as `article,author`"
@@ -103,7 +104,7 @@ class BatchSettings(Section):
     )
     bytes: int = setting(
         "OUTBOX_BATCH_BYTES",
-        8_388_608,
+        BATCH_BYTES,
         ge=1_024,
         le=104_857_600,
         meaning="Most bytes in one bulk request.",

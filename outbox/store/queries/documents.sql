@@ -8,7 +8,8 @@ select a.attname, format_type(a.atttypid, null)
  where a.attrelid = to_regclass(%(view)s) and a.attnum > 0 and not a.attisdropped
 
 -- name: look_up
--- Body and version from one read. Materialised, so that a document is built once; only those below `inline_bytes` travel, or all.
+-- Body and version from one read. Materialised, so that a document is built once; only those below `inline_bytes`
+-- travel, or all where it is null.
 with wanted as (
     select * from unnest(%(ids)s::uuid[], %(types)s::text[], %(entities)s::text[]) as w (id, entity_type, entity_id)
 ), found as materialized (
