@@ -29,6 +29,7 @@ class Claimed:
     token: UUID
     events: Sequence[Event]
     order: ClaimOrder
+    asked_at: float | None = None  # boot time before the claim went out: the lease runs no shorter than from then
 
 
 class Settled(NamedTuple):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from outbox.daemon.gate import EVERYTHING, Gate
+from outbox.daemon.lease import boottime
 from outbox.daemon.order import Orders
 from outbox.facts import Announce, BatchClaimed
 from outbox.ports import Claimed, ClaimOrder
@@ -149,7 +150,7 @@ class Claimer:
         return kind is not None and self.kinds.limited(kind)
 
     def _ask(self, lane: int, order: ClaimOrder, *, quota: bool = False) -> Claimed | None:
-        started = time.monotonic()
+        started, asked_at = time.monotonic(), boottime()
         if started - self._worked.get(lane, float("-inf")) > RESTED_SECONDS:
             order = replace(order, rested=True)
         claimed = self.store.claim_within_quota(order) if quota else self.store.claim(order)
@@ -160,4 +161,4 @@ class Claimer:
         self._busy.add(lane)
         traces = [event.traceparent for event in claimed.events if event.traceparent]
         self.announce(BatchClaimed(order.token, lane, len(claimed.events), took, bool(order.suspects), traces))
-        return claimed
+        return replace(claimed, asked_at=asked_at)

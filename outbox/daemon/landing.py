@@ -1,15 +1,17 @@
-"""Makes a settle land: giving up early would only mean sending it all again. Retries nothing else."""
+"""Makes a settle land, and the second look at newer deletes: giving up early would mean sending it all again, or a
+document that came back for good. Retries nothing else."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 from tenacity.stop import stop_base
 
 from outbox.daemon.lease import Holding
 from outbox.errors import DatabaseDown
 
 T = TypeVar("T")
+INSIST_SECONDS: Final = 60.0  # a machine that wakes up finds its connections dead, and the network a while later
 
 
 class _LeaseOver(stop_base):
@@ -24,9 +26,18 @@ class _LeaseOver(stop_base):
 
 def land(step: Callable[[], T], holding: Holding) -> T:
     """Repeat `step` while the database is away and the lease lives; the token makes a repetition harmless."""
+    return _repeat(step, _LeaseOver(holding))
+
+
+def insist(step: Callable[[], T]) -> T:
+    """Repeat `step` while the database is away, lease or not, for a minute: for what only this process can do."""
+    return _repeat(step, stop_after_delay(INSIST_SECONDS))
+
+
+def _repeat(step: Callable[[], T], stop: stop_base) -> T:
     return Retrying(
         retry=retry_if_exception_type(DatabaseDown),
         wait=wait_random_exponential(multiplier=0.05, max=2.0),
-        stop=_LeaseOver(holding),
+        stop=stop,
         reraise=True,
     )(step)

@@ -30,10 +30,12 @@ class Holding:
         self.lost = False
         self._lease_seconds = lease_seconds
         self._max_processing_seconds = max_processing_seconds
-        self._started = self._renewed = boottime()
+        asked_at = boottime() if claimed.asked_at is None else claimed.asked_at
+        self._started = self._renewed = asked_at
 
     def remaining(self) -> float:
-        """Seconds of lease left, as seen from here: the claim's own travel time makes it a little less in truth."""
+        """Seconds of lease left, at least: reckoned from before the claim, whose reply may have come to a machine that
+        slept meanwhile."""
         return self._renewed + self._lease_seconds - boottime()
 
     def age(self) -> float:

@@ -1,6 +1,7 @@
 """Decides what a lane's next claim asks for: how many, from which floor, which type. Touches no database."""
 
 import threading
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -72,15 +73,18 @@ class Horizon:
         self._settled = 0  # the highest seq that this process had claimed 30 s ago
         self._lock = threading.Lock()
 
-    def saw(self, events: Sequence[Event]) -> None:
-        now = self._clock()
+    def saw(self, events: Sequence[Event], asked_at: float | None = None) -> None:
+        """A batch, at the time of its claim's asking: the reply may have waited, and others gone on. One sample a
+        second, by time; a batch that joins one counts as claimed a little earlier, never later."""
+        at = self._clock() if asked_at is None else asked_at
         highest = max(map(_SEQ, events))
         with self._lock:
-            if not self._samples or now - self._samples[-1][0] >= 1.0:
-                self._samples.append((now, highest))
+            place = bisect_right(self._samples, at, key=itemgetter(0))
+            if place and at - self._samples[place - 1][0] < 1.0:
+                since, seq = self._samples[place - 1]
+                self._samples[place - 1] = (since, max(seq, highest))
             else:
-                at, seq = self._samples[-1]
-                self._samples[-1] = (at, max(seq, highest))
+                self._samples.insert(place, (at, highest))
 
     def look(self) -> None:
         """Time has passed, also for a batch in flight: one that was claimed over 30 s ago is out of order by itself."""

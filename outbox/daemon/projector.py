@@ -12,7 +12,7 @@ from uuid import UUID
 from outbox.daemon.batch import Verdicts
 from outbox.daemon.bodies import Bodies, Delivery, Plain, Portion
 from outbox.daemon.judge import Judge
-from outbox.daemon.landing import land
+from outbox.daemon.landing import insist, land
 from outbox.daemon.lease import Holding, Leases
 from outbox.daemon.order import Horizon, lowest_of_new
 from outbox.errors import DocumentsUnavailable
@@ -73,7 +73,7 @@ class Projector:
     def project(self, claimed: Claimed, lane: int) -> Report:
         """One batch, from its claim to its settlement. Every event gets exactly one verdict."""
         started = time.monotonic()
-        self.horizon.saw(claimed.events)
+        self.horizon.saw(claimed.events, claimed.asked_at)
         with self.leases.holding(claimed) as holding:
             bodies = Bodies(self.store, self.documents, self.portion_bytes)
             batch = Batch(claimed, holding, bodies, Verdicts(claimed.events), lowest_of_new(claimed.events))
@@ -199,11 +199,12 @@ class Projector:
     def _confirm(
         self, portion: Sequence[Delivery], outcomes: Sequence[Outcome], batch: Batch, deadline: float
     ) -> Sequence[Outcome]:
-        """The second look at newer deletes: one that was settled while our upsert was on its way is sent again."""
+        """The second look at newer deletes: one that was settled while our upsert was on its way is sent again.
+        The rows may be someone else's by now, and done: nobody but us would look, so a dead connection is no end."""
         late = [d for d in self._late_upserts(portion, batch) if d.tombstone is None]
         if not late:
             return outcomes
-        found = self._newer_deletes(batch)
+        found = insist(lambda: self._newer_deletes(batch))
         overtaken = [
             place
             for place, delivery in enumerate(portion)

@@ -1,5 +1,6 @@
 """What a lane takes: suspects neither starve nor hold up the rest, types take turns, pauses are kept."""
 
+import time
 from collections import Counter
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import Control
 from outbox.policy.outcome import Failure, Reason
+from outbox.ports import Claimed, ClaimOrder
 from tests.fakes import MemoryEvents
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.sinks import MemorySink
@@ -141,3 +143,25 @@ def test_a_lane_that_had_nothing_to_do_for_a_while_says_so(monkeypatch: pytest.M
     found_nothing(0, 0.5)
     found_nothing(0, 1.5)
     assert rested(0, 1.0), "a poll that found nothing is no work"
+
+
+def test_nothing_is_sent_when_the_machine_slept_between_the_claim_and_its_reply(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The lease ran meanwhile, others have the rows: to believe in a whole lease would bring deleted documents back."""
+    worker, events = a_worker()
+    id = events.queue.produce("x")
+    awake = time.clock_gettime
+    slept = [0.0]
+    monkeypatch.setattr("outbox.daemon.lease.time.clock_gettime", lambda clock: awake(clock) + slept[0])
+    claim = events.claim
+
+    def asleep(order: ClaimOrder) -> Claimed:
+        claimed = claim(order)
+        slept[0] = 600.0 if claimed.events else 0.0
+        return claimed
+
+    monkeypatch.setattr(events, "claim", asleep)
+    worker.lane.step()
+    assert worker.parts.sink.documents == {}  # type: ignore[attr-defined]
+    assert events.queue.rows[id].status == "pending"

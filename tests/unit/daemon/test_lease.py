@@ -1,5 +1,7 @@
 """The heartbeat: renews while the work moves, stops at max processing, and never speaks for a settle."""
 
+from dataclasses import replace
+
 import pytest
 
 from outbox.daemon import lease as lease_module
@@ -52,6 +54,15 @@ def a_batch() -> Claimed:
     events.queue.produce()
     order = ClaimOrder(an_event().id, 1, 1)
     return events.claim(order)
+
+
+def test_a_lease_runs_from_the_asking_and_not_from_the_reply(leases: Leases, renewer: Renewer, clock: Time) -> None:
+    asked_at = clock.now
+    claimed = replace(a_batch(), asked_at=asked_at)
+    clock.passes(40)
+    with leases.holding(claimed) as holding:
+        assert holding.remaining() == -10
+        assert holding.age() == 40
 
 
 def test_a_lease_is_renewed_once_a_quarter_of_it_is_gone(leases: Leases, renewer: Renewer, clock: Time) -> None:

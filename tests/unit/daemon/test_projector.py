@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -15,7 +16,7 @@ from outbox.facts import AttemptFailed, BrakeOn, LeaseLost
 from outbox.policy.backoff import Backoff
 from outbox.policy.outcome import WRITTEN, Code, Failure, Outcome, Reason, Stale
 from outbox.policy.settle import RetryPolicy
-from outbox.ports import Action, WriteReport
+from outbox.ports import Action, NewerDelete, WriteReport
 from tests.fakes import MemoryEvents, Row
 from tests.fixtures.events import BODY, Time
 from tests.fixtures.inprocess import InProcess, Parts
@@ -396,3 +397,40 @@ def test_a_plain_batch_that_grew_late_on_its_way_is_checked_for_newer_deletes() 
     memory.events.newer_deletes = lambda *named: asked.append(named) or {}  # type: ignore
     memory.run()
     assert len(asked) == 1
+
+
+def test_the_second_look_at_newer_deletes_outlives_dead_connections() -> None:
+    """The machine slept with the request on its way and finds its connections dead: the rows are others' by now, so
+    nobody else would look."""
+    memory = Memory()
+    memory.worker.clock.passes(60)
+    id = memory.produce("1")
+    memory.sink.before = lambda: memory.worker.clock.passes(31)
+    answers: list[Any] = [DatabaseDown("dead"), DatabaseDown("dead"), {id: NewerDelete(9, None)}]
+
+    def look(*_: object) -> object:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    memory.events.newer_deletes = look  # type: ignore[assignment, method-assign]
+    memory.run()
+    assert answers == []
+    again = memory.sink.sent[-1]
+    assert [(action.id, action.version, action.body) for action in again] == [("article:1", 9, None)]
+
+
+def test_a_batch_whose_claim_waited_half_a_minute_for_its_reply_is_checked_for_newer_deletes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory = Memory()
+    clock = memory.worker.clock
+    monkeypatch.setattr(lease_module, "boottime", clock)
+    clock.passes(60)
+    id = memory.produce("1")
+    claimed = replace(memory.worker.claim(), asked_at=clock.now)
+    clock.passes(31)
+    memory.events.newer_deletes = lambda *_: {id: NewerDelete(9, None)}  # type: ignore
+    memory.worker.projector.project(claimed, 0)
+    assert [[action.body for action in request] for request in memory.sink.sent] == [[None]]
