@@ -35,12 +35,17 @@ class Migration:
 
     @property
     def why(self) -> str:
-        return " ".join(self._section("Why"))
+        return " ".join(map(str.strip, self._section("Why")))
 
     @property
     def concurrent(self) -> bool:
         """True where each statement must run by itself, outside a transaction."""
-        return self._section("Run") == ["concurrently"]
+        return self._section("Run") == ["concurrently"] or self._in_steps
+
+    @property
+    def _in_steps(self) -> bool:
+        """True for one block that commits as it goes."""
+        return self._section("Run") == ["in steps"]
 
     @property
     def fills_adopted_rows(self) -> bool:
@@ -58,7 +63,9 @@ class Migration:
 
     @property
     def statements(self) -> list[str]:
-        """Single statements of a concurrent file, which holds no function bodies."""
+        """Of a concurrent file, which holds no function bodies; a file in steps is one block."""
+        if self._in_steps:
+            return [self.code]
         return [part.strip() for part in self.code.split(";") if part.strip()]
 
     def _section(self, title: str) -> list[str]:
@@ -70,9 +77,9 @@ class Migration:
             head = re.match(r"^-- (Why|Run|Undo \(adopted\)|Undo|Roles)[^:]*:\s*(.*)$", line)
             if head:
                 inside = head[1] == title
-            words = (head[2] if head else line[2:]).strip()
-            if inside and words:
-                found.append(words)
+            words = head[2] if head else line.removeprefix("--   ")
+            if inside and words.strip():
+                found.append(words.rstrip())
         return found
 
 
