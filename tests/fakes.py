@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from outbox.policy.event import Event
+from outbox.policy.memory import BATCH_BYTES, inline_bytes
 from outbox.policy.settle import Done, Failed, Released, RetryLater, Settlement
 from outbox.ports import Claimed, ClaimOrder, NewerDelete, Settled
 from tests.fixtures.events import BODY, an_event
@@ -98,7 +99,7 @@ class MemoryEvents:
         return self.claim(order)
 
     def _take(self, row: Row, order: ClaimOrder) -> Event:
-        large = row.payload is not None and len(row.payload) >= 65_536
+        large = row.payload is not None and len(row.payload) >= inline_bytes(BATCH_BYTES, order.limit)
         row.event = row.event._replace(
             attempts=row.event.attempts + 1,
             retried=row.due_in is not None or row.token is not None or bool(order.suspects),

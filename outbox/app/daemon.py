@@ -169,14 +169,16 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     announce = watching.announce
     start_id = uuid4()
     worker_id = settings.worker.id
-    events = PostgresEvents(
-        pools.lanes,
-        owner=worker_id,
-        start_id=start_id,
-        lease_seconds=settings.lease.seconds,
-        batch_bytes=settings.batch.bytes,
+    events, beats = (
+        PostgresEvents(
+            pool,
+            owner=worker_id,
+            start_id=start_id,
+            lease_seconds=settings.lease.seconds,
+            batch_bytes=settings.batch.bytes,
+        )
+        for pool in (pools.lanes, pools.heartbeat)
     )
-    beats = PostgresEvents(pools.heartbeat, owner=worker_id, start_id=start_id, lease_seconds=settings.lease.seconds)
     register = Workers(pools.heartbeat, worker_id=worker_id, start_id=start_id)
     limits = Limits(settings.batch.size, announce)
     elastic = connect_elastic(settings.elastic, lanes=settings.worker.concurrency)

@@ -104,7 +104,9 @@ def poster(settings: Settings) -> Callable[[str, Mapping[str, str], bytes], Post
 
 
 def pruning(settings: Settings, database: Database) -> PostgresPruning:
-    return PostgresPruning(database, has_view=ViewDocuments(database, settings.documents).exists)
+    return PostgresPruning(
+        database, has_view=ViewDocuments(database, settings.documents, batch_bytes=settings.batch.bytes).exists
+    )
 
 
 def held_versions(settings: Settings, elastic: Elastic) -> Versions:

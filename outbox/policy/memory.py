@@ -4,6 +4,7 @@ from typing import Final
 
 BATCH_BYTES: Final = 8_388_608
 INLINE_BYTES: Final = 65_536
+PAGE_BYTES: Final = 500 * INLINE_BYTES  # of verify and rebuild: a document that is left out costs a request of its own
 
 
 def inline_bytes(batch_bytes: int, events: int) -> int:

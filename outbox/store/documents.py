@@ -9,7 +9,7 @@ from psycopg import Connection, sql
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable, SchemaMismatch
 from outbox.policy.document import not_an_object, refused
-from outbox.policy.memory import BATCH_BYTES, inline_bytes
+from outbox.policy.memory import inline_bytes
 from outbox.policy.outcome import Code, Failure
 from outbox.ports import Document, Named
 from outbox.store.pool import Database
@@ -25,7 +25,7 @@ _OF_ONE_ROW = ("22", "21", "P0", "38", "39", "2F")
 class ViewDocuments:
     """The view `search_documents(entity_type, entity_id, document, version)`."""
 
-    def __init__(self, database: Database, view: str, *, batch_bytes: int = BATCH_BYTES) -> None:
+    def __init__(self, database: Database, view: str, *, batch_bytes: int) -> None:
         self._database = database
         self._batch_bytes = batch_bytes
         self._view = view
@@ -43,27 +43,33 @@ class ViewDocuments:
             return self._shape(connection).get("entity_id", "text")
 
     def load(self, events: Sequence[Named], *, whole: bool = False) -> Mapping[UUID, Document]:
-        """Every event gets an answer. A row whose expression fails is found by halving, and blamed alone."""
+        """Every event gets an answer. Those that are left out for their size come with `whole`."""
+        return self._load(events, None if whole else inline_bytes(self._batch_bytes, len(events)))
+
+    def _load(self, events: Sequence[Named], most_bytes: int | None) -> dict[UUID, Document]:
+        """A row whose expression fails is found by halving, and blamed alone. The halves are held together in the end:
+        what may come along is that of the whole batch."""
         try:
-            return self._read(events, whole)
+            return self._read(events, most_bytes)
         except psycopg.Error as error:
             if not (error.sqlstate or "").startswith(_OF_ONE_ROW):
                 raise DocumentsUnavailable(f"{self._view}: SQLSTATE {error.sqlstate}") from error
             if len(events) == 1:
                 return {events[0].id: Document(None, None, None, _unreadable(error))}
         half = len(events) // 2
-        return {**self.load(events[:half], whole=whole), **self.load(events[half:], whole=whole)}
+        return {**self._load(events[:half], most_bytes), **self._load(events[half:], most_bytes)}
 
-    def _read(self, events: Sequence[Named], whole: bool) -> dict[UUID, Document]:
+    def _read(self, events: Sequence[Named], most_bytes: int | None) -> dict[UUID, Document]:
         parameters = {
             "ids": [e.id for e in events],
             "types": [e.entity_type for e in events],
             "entities": [e.entity_id for e in events],
-            "inline_bytes": None if whole else inline_bytes(self._batch_bytes, len(events)),
+            "inline_bytes": most_bytes,
         }
         try:
             with self._database.transaction(read_only=True, timeout_ms=TIMEOUT_MS) as connection:
-                rows = connection.execute(self._query(connection), parameters).fetchall()
+                cursor = connection.cursor(binary=True)
+                rows = cursor.execute(self._query(connection), parameters).fetchall()
         except DatabaseDown as error:
             if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
                 raise DocumentsUnavailable(f"a lookup in {self._view} took over {TIMEOUT_MS // 1000} s") from error
@@ -92,12 +98,11 @@ class ViewDocuments:
         return dict(connection.execute(self._sql["shape"], {"view": name}).fetchall())
 
 
-def _document(body: str | None, size: int | None, version: int | None) -> Document:
+def _document(body: bytes | None, size: int | None, version: int | None) -> Document:
     if size is None:
         failure = refused("the view has this entity with a null document", Code.ENTITY_NOT_FOUND)
         return Document(None, None, version, failure)
-    raw = None if body is None else body.encode()
-    return Document(raw, size, version, None if raw is None else not_an_object(raw))
+    return Document(body, size, version, None if body is None else not_an_object(body))
 
 
 def _unreadable(error: psycopg.Error) -> Failure:

@@ -12,7 +12,7 @@ from psycopg import Connection
 from psycopg.rows import RowMaker, tuple_row
 
 from outbox.policy.event import Event
-from outbox.policy.memory import BATCH_BYTES, inline_bytes
+from outbox.policy.memory import inline_bytes
 from outbox.policy.outcome import Failure
 from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, Settlement
 from outbox.ports import Claimed, ClaimOrder, NewerDelete, Settled
@@ -34,7 +34,7 @@ class PostgresEvents:
         owner: str,
         start_id: UUID,
         lease_seconds: float,
-        batch_bytes: int = BATCH_BYTES,
+        batch_bytes: int,
     ) -> None:
         self._database = database
         self._batch_bytes = batch_bytes

@@ -120,7 +120,7 @@ class PostgresExamination:
                 row = connection.execute(look_up, named).fetchone()
             except psycopg.DataError as error:  # its message could quote the row
                 raise DocumentsUnavailable(f"the view cannot compute it: SQLSTATE {error.sqlstate}") from error
-            return row[1].encode() if row and row[1] else None
+            return row[1] if row and row[1] else None
 
     def version_known(self, entity_type: str, entity_id: str, version: int) -> bool:
         with self._looking() as connection:

@@ -13,6 +13,7 @@ from psycopg import sql
 
 from outbox.errors import DocumentsUnavailable, OutboxError
 from outbox.policy.drift import Key, Truth
+from outbox.policy.memory import PAGE_BYTES
 from outbox.store.documents import ViewDocuments
 from outbox.store.entity_events import MOST_TYPES, SCAN_LIMIT_MS, EntityEvents, names_an_id, rows, rows_of
 from outbox.store.pool import Database
@@ -39,7 +40,7 @@ class PostgresTruth:
 
     def __init__(self, database: Database, view: str) -> None:
         self._database = database
-        self._documents = ViewDocuments(database, view)
+        self._documents = ViewDocuments(database, view, batch_bytes=PAGE_BYTES)
         self._events = EntityEvents(database)
         self._view = view
         self._sql = queries("truth")

@@ -10,6 +10,7 @@ import pytest
 from outbox.errors import DocumentsUnavailable
 from outbox.facts import BrakeOff, BrakeOn, SinkPaused, SinkResumed
 from outbox.policy.brake import HOLD_SECONDS, WINDOW_SECONDS
+from outbox.policy.memory import BATCH_BYTES
 from outbox.store.documents import ViewDocuments
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
@@ -30,9 +31,8 @@ class Articles:
         self.queue = queue
         self.sink = MemorySink()
         self.clock = Time()
-        self.worker = InProcess(
-            Parts(queue.store(), self.sink, documents=ViewDocuments(queue.pool(), "search_documents"), clock=self.clock)
-        )
+        documents = ViewDocuments(queue.pool(), "search_documents", batch_bytes=BATCH_BYTES)
+        self.worker = InProcess(Parts(queue.store(), self.sink, documents=documents, clock=self.clock))
 
     def add(self, name: str = "one", version: int | None = None, body: Any = None) -> str:
         text = None if body is None else json.dumps(body)
@@ -208,7 +208,7 @@ def test_a_view_that_is_forbidden_is_unavailable_too(articles: Articles, databas
 
         pool = Database(url, size=1)
         pool.open()
-        documents = ViewDocuments(pool, "search_documents")
+        documents = ViewDocuments(pool, "search_documents", batch_bytes=BATCH_BYTES)
         articles.ask(articles.add())
         event = articles.worker.claim().events[0]
         with pytest.raises(DocumentsUnavailable, match="permission denied"):
@@ -221,7 +221,7 @@ def test_a_view_that_is_forbidden_is_unavailable_too(articles: Articles, databas
 
 def test_without_a_view_an_upsert_without_a_payload_fails_and_says_what_to_do(queue: Queue) -> None:
     worker = InProcess(Parts(queue.store(), MemorySink(), documents=None))
-    assert not ViewDocuments(queue.pool(), "search_documents").exists()
+    assert not ViewDocuments(queue.pool(), "search_documents", batch_bytes=BATCH_BYTES).exists()
     bad, good = queue.produce("a", payload=None), queue.produce("b")
     worker.run()
     row = queue.row(bad)
@@ -339,6 +339,36 @@ def test_an_operator_who_has_looked_lets_the_deletes_through(articles: Articles)
     assert len(articles.worker.of(BrakeOff)) == 0 or articles.worker.of(BrakeOff)[0].held
 
 
+@pytest.mark.parametrize(("batch_bytes", "along"), [(8_388_608, True), (4 * 40_000, False)])
+def test_a_lookup_brings_no_more_than_a_batch_may_weigh(articles: Articles, batch_bytes: int, along: bool) -> None:
+    for _ in range(4):
+        articles.ask(articles.add(body={"text": "y" * 50_000}))
+    documents = ViewDocuments(articles.queue.pool(), "search_documents", batch_bytes=batch_bytes)
+    found = documents.load(articles.worker.claim().events)
+    assert [document.body is not None for document in found.values()] == [along] * 4
+    assert all(document.size_bytes and document.size_bytes > 50_000 for document in found.values())
+
+
+def test_halves_bring_no_more_than_the_whole_may(articles: Articles) -> None:
+    """One row that fails makes it read by halves; those are held together in the end."""
+    for _ in range(3):
+        articles.ask(articles.add(body={"text": "y" * 50_000}))
+    articles.ask(articles.add(""))
+    documents = ViewDocuments(articles.queue.pool(), "search_documents", batch_bytes=4 * 40_000)
+    found = documents.load(articles.worker.claim().events)
+    assert sum(document.failure is not None for document in found.values()) == 1
+    assert [document.body for document in found.values()] == [None] * 4
+
+
+def test_letters_of_every_width_arrive_as_they_are(articles: Articles) -> None:
+    entity = articles.add(body={"title": "a\u00e9\u4e16\U0001f600"})
+    articles.ask(entity)
+    articles.worker.run()
+    found = articles.document(entity)
+    assert found is not None
+    assert found[1]["title"] == "a\u00e9\u4e16\U0001f600"
+
+
 # The plan
 
 
@@ -355,7 +385,7 @@ def test_a_lookup_uses_the_tables_key_whatever_its_type(queue: Queue, key: str) 
     ids = [str(row[0]) for row in queue.connection.execute("select id from thing limit 100").fetchall()]
     for id in ids:
         queue.produce(id, payload=None, entity_type="thing")
-    documents = ViewDocuments(queue.pool(), "search_documents")
+    documents = ViewDocuments(queue.pool(), "search_documents", batch_bytes=BATCH_BYTES)
     events = InProcess(Parts(queue.store(), MemorySink())).claim().events
     assert all(document.body for document in documents.load(events).values())
     with queue.pool().connection() as connection:

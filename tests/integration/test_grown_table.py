@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 from psycopg import Connection
 
+from outbox.policy.memory import BATCH_BYTES
 from outbox.policy.settle import DONE
 from outbox.store.events import PostgresEvents
 from outbox.store.pool import Database
@@ -48,7 +49,7 @@ def grown(queue: Queue) -> Iterator[tuple[Database, PostgresEvents]]:
     database = Database(queue.url, size=CONNECTIONS, application="grown")
     database.open()
     try:
-        events = PostgresEvents(database, owner="w1", start_id=uuid4(), lease_seconds=60)
+        events = PostgresEvents(database, owner="w1", start_id=uuid4(), lease_seconds=60, batch_bytes=BATCH_BYTES)
         with every_connection(database):
             pass
         for _ in range(10 * CONNECTIONS):  # the pool hands them out in turn

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from outbox.policy.memory import BATCH_BYTES
 from outbox.ports import Action, WriteReport
 from outbox.sink.bulk import Encoded
 from outbox.store.documents import ViewDocuments
@@ -68,7 +69,7 @@ def test_documents_of_the_view_are_one_query_a_batch(queue: Queue, monkeypatch: 
         " null::bigint as version, json_build_object('title', title) as document from articles"
     )
     queue.produce_many(200, payload=None)
-    worker = settled_in(queue, documents=ViewDocuments(queue.pool(), "search_documents"))
+    worker = settled_in(queue, documents=ViewDocuments(queue.pool(), "search_documents", batch_bytes=BATCH_BYTES))
     worker.run(1)  # it has asked for the view's shape
     with counted(monkeypatch) as statements:
         worker.run(200)

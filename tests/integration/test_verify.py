@@ -8,9 +8,9 @@ from elasticsearch import Elasticsearch
 from outbox.errors import OutboxError, UsageError
 from outbox.ops import doubts
 from outbox.ops.verify import Verification, Wish
-from outbox.policy.drift import Kind
+from outbox.policy.drift import Key, Kind
 from outbox.sink.scan import IndexNotThere
-from outbox.store.truth import NeedsEntityIndex
+from outbox.store.truth import NeedsEntityIndex, PostgresTruth
 from outbox.store.verifications import PostgresVerifications
 from tests.fixtures.queue import Queue
 from tests.fixtures.world import World
@@ -213,6 +213,15 @@ def test_every_entity_is_met_once_whatever_the_type_of_its_id(
     assert result.report.compared == 1700
     assert result.report.counts[Kind.MISSING] == 1
     assert found(result).get("orphaned", set()) == {f"thing:{id}" for id in strange}
+
+
+def test_documents_below_64_kib_come_with_their_page(with_view: World) -> None:
+    """One that does not costs a lookup and a request of its own: a million of 20 KB must not."""
+    for id in range(500):
+        with_view.put(str(id), "x" * (20_000 if id < 20 else 10))
+    truth = PostgresTruth(with_view.queue.pool(), "search_documents")
+    found = truth.load([Key("article", str(id)) for id in range(500)])
+    assert all(each.text is not None for each in found)
 
 
 def test_large_documents_are_compared_one_at_a_time(world: World) -> None:

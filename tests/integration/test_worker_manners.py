@@ -102,7 +102,7 @@ from outbox.store.pool import Database
 
 database = Database(sys.argv[1], size=1)
 database.open()
-store = PostgresEvents(database, owner="w1", start_id=uuid4(), lease_seconds=60)
+store = PostgresEvents(database, owner="w1", start_id=uuid4(), lease_seconds=60, batch_bytes=2**23)
 first = store.claim(ClaimOrder(uuid4(), 1, 1))
 store.settle(first.token, [(first.events[0].id, RetryLater(30.0, Failure(Reason.ES_429, "busy")))])
 store.claim(ClaimOrder(uuid4(), 1, 1))

@@ -9,7 +9,7 @@ select a.attname, format_type(a.atttypid, null)
 
 -- name: look_up
 -- Body and version from one read. Materialised, so that a document is built once; only those below `inline_bytes`
--- travel, or all where it is null.
+-- travel, or all where it is null; as bytes, because one letter outside the basic plane makes a str four times as large.
 with wanted as (
     select * from unnest(%(ids)s::uuid[], %(types)s::text[], %(entities)s::text[]) as w (id, entity_type, entity_id)
 ), found as materialized (
@@ -17,5 +17,6 @@ with wanted as (
       from wanted w
       join {view} d on d.entity_type = w.entity_type and d.entity_id = w.entity_id::{id_type}
 )
-select id, case when %(inline_bytes)s::int is null or octet_length(body) < %(inline_bytes)s then body end,
+select id, case when %(inline_bytes)s::int is null or octet_length(body) < %(inline_bytes)s
+                then convert_to(body, 'UTF8') end,
        octet_length(body), version from found
