@@ -53,8 +53,8 @@ def measure(
         if warm:
             warm_up(stack, url, raw_index, shape.size, shape.lanes)
         stack.fresh_index(index)
-        if shape.lookup:
-            make_view(url, shape.events, shape.size)  # before the start: the daemon looks for the view there
+        if shape.lookup:  # before the start: the daemon looks for the view there
+            make_view(url, shape.events, shape.size, prose=shape.prose)
         with daemons(url, stack.elastic_url, index, count=shape.processes, settings=shape.settings) as running:
             running.pause()
             if settle:

@@ -30,14 +30,14 @@ create view search_documents as
 """
 
 
-def make_view(url: str, events: int, size: int) -> None:
+def make_view(url: str, events: int, size: int, *, prose: bool = True) -> None:
     """The same documents as rows of a table, behind the view that the daemon looks them up in."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(VIEW.encode())
         connection.execute(
             "insert into bench_articles (id, title, n, body)"
             " select g::text, d ->> 'title', g, d ->> 'body'"
-            f" from generate_series(1, %s) g, lateral (select {document_sql(size)}) made (d)".encode(),
+            f" from generate_series(1, %s) g, lateral (select {document_sql(size, prose=prose)}) made (d)".encode(),
             [events],
         )
         connection.execute("vacuum analyze bench_articles")

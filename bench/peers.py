@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from threading import Thread
 
 import psutil
 import psycopg
@@ -18,7 +17,7 @@ from bench.pgsync import HOME, VERSION, PgSync, install, postgres_programs, redi
 from bench.poller import TABLE
 from bench.result import Bar, Result, progress
 from bench.stack import POSTGRES, Stack
-from bench.worker import daemons, stop, stopped
+from bench.worker import daemons, held, stop, stopped
 from outbox.embedded import EmbeddedPostgres
 
 POLLER = Bar("rate / poller with helpers.bulk", 2.0, 2.5)
@@ -150,7 +149,9 @@ class _Bench:
             movers.append(tool.start(mode))
             with stopped(movers[-1]):
                 self._ready(url, "pgsync", index)
-                self._rate(name, index, movers, Thread(target=self._insert, args=(url, "pgsync", self.documents)).start)
+                with held(movers[-1]) as let_go:  # as ours and the poller: nobody's producer runs beside its mover
+                    self._insert(url, "pgsync", self.documents)
+                    self._rate(name, index, movers, let_go)
                 self._latency(name, url, "pgsync", index)
 
     @contextmanager
