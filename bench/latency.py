@@ -7,6 +7,7 @@ import time
 import psycopg
 import urllib3
 
+from bench.drain import warm_up
 from bench.percentiles import percentile
 from bench.result import Bar, Result, progress
 from bench.stack import Stack
@@ -14,6 +15,7 @@ from bench.worker import daemons
 
 P50 = Bar("p50 / direct index request p50", 10.0, 3.0, most=True)
 P99 = Bar("p99 / direct index request p99", 10.0, 4.0, most=True)
+WARM_BYTES = 500
 # Inserted by a process of its own: one transaction an event, so that now() is the moment of the insert.
 PRODUCER = """
 import sys, time, psycopg
@@ -36,14 +38,17 @@ def run(
     result.settings = {"events": events, "rate": rate, "listen": listen}
     settings = {"OUTBOX_LISTEN": "true" if listen else "false"}
     with stack.database(notify=listen) as url, stack.index() as index, stack.index() as direct_index:
+        if not smoke:  # the first direct requests would pay for the compilers of Java
+            warm_up(stack, url, direct_index, WARM_BYTES)
+            _empty(url)
+            stack.quiet()
         stack.fresh_index(index)
         stack.fresh_index(direct_index)
         with daemons(url, stack.elastic_url, index, settings=settings) as running:
             for _ in range(rounds):
                 direct = _direct(stack, direct_index, 100 if smoke else 1_000)
                 progress(f"{events // rounds:,} events at {rate} a second")
-                with psycopg.connect(url, autocommit=True) as connection:
-                    connection.execute("truncate search_outbox_events")
+                _empty(url)
                 subprocess.run(
                     [sys.executable, "-c", PRODUCER, url, str(events // rounds), str(rate)], check=True, timeout=900
                 )
@@ -56,6 +61,11 @@ def run(
     result.judge(P50, median["outbox p50"] / median["direct p50"])
     result.judge(P99, median["outbox p99"] / median["direct p99"])
     return result
+
+
+def _empty(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("truncate search_outbox_events")
 
 
 def _latencies(url: str) -> list[float]:

@@ -107,8 +107,9 @@ class BatchSettings(Section):
         BATCH_BYTES,
         ge=1_024,
         le=104_857_600,
-        meaning="Most bytes in one bulk request.",
-        tradeoff="Bounds memory; must stay below Elasticsearch's `http.max_content_length` (100 MB).",
+        meaning="Most bytes in one bulk request, and of documents read at once.",
+        tradeoff="Bounds memory; must stay below Elasticsearch's `http.max_content_length` (100 MB). A document above"
+        " its share of a batch (these bytes by the batch size, at most 64 KiB) is read by a query after the claim.",
     )
 
 

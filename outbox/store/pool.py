@@ -126,7 +126,9 @@ class Database:
         self._pool.close(timeout=2)
 
     def plan_anew(self) -> None:
-        """The table may have another size than it had: each connection forgets its plans before its next statement."""
+        """The table may have another size than it had: each connection forgets its plans before its next statement.
+        Behind a pooler that keeps prepared statements that reaches the session it happens to get; any other forgets
+        its own at its first slow statement."""
         self._plans += 1
 
     @contextmanager
