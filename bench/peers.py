@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from threading import Thread
 
 import psutil
 import psycopg
@@ -17,7 +18,7 @@ from bench.pgsync import HOME, VERSION, PgSync, install, postgres_programs, redi
 from bench.poller import TABLE
 from bench.result import Bar, Result, progress
 from bench.stack import POSTGRES, Stack
-from bench.worker import daemons, held, stop, stopped
+from bench.worker import daemons, stop, stopped
 from outbox.embedded import EmbeddedPostgres
 
 POLLER = Bar("rate / poller with helpers.bulk", 2.0, 2.5)
@@ -112,6 +113,7 @@ class _Bench:
             running.pause()
             if not self.result.smoke:
                 time.sleep(SETTLED_IN_SECONDS)
+            self._make(url, self.documents)
             self._insert(url, "outbox", self.documents)
             self._rate("outbox", index, running.processes, running.resume)
             self._latency("outbox", url, "outbox", index)
@@ -120,6 +122,7 @@ class _Bench:
         with self.stack.database() as url, self._index() as index:
             self._execute(url, TABLE)
             command = [sys.executable, "-m", "bench.poller", url, self.stack.elastic_url, index]
+            self._make(url, self.documents)
             self._insert(url, "poller", self.documents)
             started: list[subprocess.Popen[bytes]] = []
             try:
@@ -130,6 +133,7 @@ class _Bench:
 
     def snapshot(self) -> None:
         with self._pgsync() as (url, index, tool, movers):
+            self._make(url, self.documents)
             self._insert(url, "pgsync", self.documents)
             tool.bootstrap()
             try:
@@ -149,9 +153,8 @@ class _Bench:
             movers.append(tool.start(mode))
             with stopped(movers[-1]):
                 self._ready(url, "pgsync", index)
-                with held(movers[-1]) as let_go:  # as ours and the poller: nobody's producer runs beside its mover
-                    self._insert(url, "pgsync", self.documents)
-                    self._rate(name, index, movers, let_go)
+                self._make(url, self.documents)
+                self._rate(name, index, movers, Thread(target=self._insert, args=(url, "pgsync", self.documents)).start)
                 self._latency(name, url, "pgsync", index)
 
     @contextmanager
@@ -186,19 +189,28 @@ class _Bench:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(statement.encode())
 
-    def _insert(self, url: str, way: str, events: int, prefix: str = "") -> None:
-        """In transactions of a thousand, as an import does."""
+    def _make(self, url: str, documents: int) -> None:
+        """Beforehand: PGSync's live modes run while their producer does, and to make text is no producer's work."""
         with psycopg.connect(url, autocommit=True) as connection:
-            for start in range(0, events, 1_000):
-                self._some(connection, way, start + 1, min(start + 1_000, events), prefix)
+            connection.execute(
+                f"create unlogged table made as select g, g::text as id, {document_sql(self.size)} as d"
+                " from generate_series(1, %s::int) g".encode(),
+                [documents],
+            )
+            connection.execute("create index on made (g)")
+            connection.execute("vacuum analyze made")
 
-    def _some(self, connection: psycopg.Connection, way: str, first: int, last: int, prefix: str) -> None:
+    def _insert(self, url: str, way: str, documents: int) -> None:
+        """In transactions of a thousand, as an import does."""
+        made = f"{INSERTS[way]} from made where g between %s and %s"
+        with psycopg.connect(url, autocommit=True) as connection:
+            for start in range(0, documents, 1_000):
+                connection.execute(made.encode(), [start + 1, start + 1_000])
+
+    def _one(self, connection: psycopg.Connection, way: str, number: int, prefix: str) -> None:
         # `offset 0`: a document is made once, however often a side's insert names it.
-        source = (
-            f"(select %s || g as id, {document_sql(self.size)} as d"
-            " from generate_series(%s::int, %s::int) g offset 0) made"
-        )
-        connection.execute(f"{INSERTS[way]} from {source}".encode(), [prefix, first, last])
+        source = f"(select %s || g as id, {document_sql(self.size)} as d from (values (%s::int)) v (g) offset 0) made"
+        connection.execute(f"{INSERTS[way]} from {source}".encode(), [prefix, number])
 
     def _ready(self, url: str, way: str, index: str) -> None:
         """One document has gone the whole way: everything is up. Its loss while starting is not what we measure."""
@@ -208,7 +220,7 @@ class _Bench:
         with psycopg.connect(url, autocommit=True) as connection:
             while not arrivals.total():
                 number += 1
-                self._some(connection, way, number, number, "ready")
+                self._one(connection, way, number, "ready")
                 time.sleep(1.0)
                 if time.monotonic() > ends:
                     raise TimeoutError(f"{way} moves nothing; see {HOME.name}/pgsync.log")
@@ -229,7 +241,7 @@ class _Bench:
         with Arrivals(self.stack, index).timed() as waiting, psycopg.connect(url) as connection:
             start = time.monotonic()
             for number in range(1, self.paced + 1):
-                self._some(connection, way, number, number, "slow")
+                self._one(connection, way, number, "slow")
                 connection.commit()
                 waiting.committed(f"{prefix}{number}")
                 time.sleep(max(0.0, start + number / PACE - time.monotonic()))

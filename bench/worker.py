@@ -6,8 +6,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -164,22 +164,3 @@ def stopped(process: subprocess.Popen[Any]) -> Iterator[None]:
         yield
     finally:
         stop(process)
-
-
-@contextmanager
-def held(process: subprocess.Popen[Any]) -> Iterator[Callable[[], None]]:
-    """This process and all below it stand still until they are let go, which the end does in any case."""
-    root = psutil.Process(process.pid)
-    tree = [root, *root.children(recursive=True)]
-
-    def let_go() -> None:
-        for each in tree:
-            with suppress(psutil.NoSuchProcess):
-                each.resume()
-
-    try:
-        for each in tree:
-            each.suspend()
-        yield let_go
-    finally:
-        let_go()
