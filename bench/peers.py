@@ -113,8 +113,7 @@ class _Bench:
             running.pause()
             if not self.result.smoke:
                 time.sleep(SETTLED_IN_SECONDS)
-            self._make(url, self.documents)
-            self._insert(url, "outbox", self.documents)
+            self._fill(url, "outbox")
             self._rate("outbox", index, running.processes, running.resume)
             self._latency("outbox", url, "outbox", index)
 
@@ -122,8 +121,7 @@ class _Bench:
         with self.stack.database() as url, self._index() as index:
             self._execute(url, TABLE)
             command = [sys.executable, "-m", "bench.poller", url, self.stack.elastic_url, index]
-            self._make(url, self.documents)
-            self._insert(url, "poller", self.documents)
+            self._fill(url, "poller")
             started: list[subprocess.Popen[bytes]] = []
             try:
                 self._rate("poller", index, started, lambda: started.append(subprocess.Popen(command)))
@@ -133,8 +131,7 @@ class _Bench:
 
     def snapshot(self) -> None:
         with self._pgsync() as (url, index, tool, movers):
-            self._make(url, self.documents)
-            self._insert(url, "pgsync", self.documents)
+            self._fill(url, "pgsync")
             tool.bootstrap()
             try:
                 self._rate(SNAPSHOT, index, movers, lambda: movers.append(tool.start()))
@@ -153,8 +150,8 @@ class _Bench:
             movers.append(tool.start(mode))
             with stopped(movers[-1]):
                 self._ready(url, "pgsync", index)
-                self._make(url, self.documents)
-                self._rate(name, index, movers, Thread(target=self._insert, args=(url, "pgsync", self.documents)).start)
+                self._make(url)
+                self._rate(name, index, movers, Thread(target=self._insert, args=(url, "pgsync")).start)
                 self._latency(name, url, "pgsync", index)
 
     @contextmanager
@@ -189,22 +186,28 @@ class _Bench:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(statement.encode())
 
-    def _make(self, url: str, documents: int) -> None:
+    def _fill(self, url: str, way: str) -> None:
+        """Vacuumed, as for the drain: no autovacuum comes while something is measured."""
+        self._make(url)
+        self._insert(url, way)
+        self._execute(url, f"vacuum analyze {INSERTS[way].split()[2]}")
+
+    def _make(self, url: str) -> None:
         """Beforehand: PGSync's live modes run while their producer does, and to make text is no producer's work."""
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(
                 f"create unlogged table made as select g, g::text as id, {document_sql(self.size)} as d"
                 " from generate_series(1, %s::int) g".encode(),
-                [documents],
+                [self.documents],
             )
             connection.execute("create index on made (g)")
             connection.execute("vacuum analyze made")
 
-    def _insert(self, url: str, way: str, documents: int) -> None:
+    def _insert(self, url: str, way: str) -> None:
         """In transactions of a thousand, as an import does."""
         made = f"{INSERTS[way]} from made where g between %s and %s"
         with psycopg.connect(url, autocommit=True) as connection:
-            for start in range(0, documents, 1_000):
+            for start in range(0, self.documents, 1_000):
                 connection.execute(made.encode(), [start + 1, start + 1_000])
 
     def _one(self, connection: psycopg.Connection, way: str, number: int, prefix: str) -> None:
