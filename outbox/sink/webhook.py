@@ -62,7 +62,7 @@ def _exchange(
         connection.request("POST", target, body, named)
         return Posted(connection.getresponse().status)
     except (OSError, http.client.HTTPException) as error:
-        if late.is_set():
+        if late.is_set() or isinstance(error, TimeoutError):  # the socket's own may be first
             raise TimeoutError(f"no answer within {seconds:g} s") from error
         raise
     finally:

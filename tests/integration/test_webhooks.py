@@ -1,5 +1,6 @@
 """Webhooks end to end: real receivers that hang, fail, redirect and refuse, and deliveries on real PostgreSQL."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -113,6 +114,18 @@ def test_a_receiver_that_hangs_or_drips_costs_its_timeout_and_no_more(
     began = time.monotonic()
     assert sending.results() == ["failed"]
     assert time.monotonic() - began < 2
+    assert "no answer within 0.5 s" in row(connection)[3]
+
+
+def test_it_says_the_same_when_the_sockets_own_timeout_is_first(
+    connection: psycopg.Connection, pool: Database, receive: Receive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Met on a busy machine, whose timer came late: "timed out", without saying after how long."""
+    timer = threading.Timer
+    monkeypatch.setattr("outbox.sink.webhook.threading.Timer", lambda _seconds, *what: timer(60, *what))
+    sending = Sending(pool, timeout=0.5)
+    sending.send(receive("hang").url)
+    assert sending.results() == ["failed"]
     assert "no answer within 0.5 s" in row(connection)[3]
 
 
