@@ -11,6 +11,7 @@ from uuid import uuid4
 from outbox import __version__
 from outbox.app.chores import chores
 from outbox.config import Settings
+from outbox.daemon.boot_clock import boottime
 from outbox.daemon.claiming import Claimer, Kinds
 from outbox.daemon.enrolment import Enrolment
 from outbox.daemon.gate import EVERYTHING, Gate
@@ -183,7 +184,8 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     limits = Limits(settings.batch.size, announce)
     elastic = connect_elastic(settings.elastic, lanes=settings.worker.concurrency)
     sink = ElasticSink(elastic, settings.batch.bytes, limits.items, announce)
-    second = SecondTarget(sink, PostgresMirrors(pools.chores, worker_id=worker_id, start_id=start_id), announce)
+    mirrors = PostgresMirrors(pools.chores, worker_id=worker_id, start_id=start_id)
+    second = SecondTarget(sink, mirrors, announce, boottime)
     verifications = PostgresVerifications(pools.chores)
     news = VerificationNews(lambda: verifications.last_finished(settings.elastic.targets), announce, clock)
     probe = _probe(settings, sink)
@@ -191,6 +193,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     leases = Leases(
         beats,
         announce,
+        boottime,
         lease_seconds=settings.lease.seconds,
         heartbeat_seconds=settings.lease.heartbeat_seconds,
         max_processing_seconds=settings.reclaim.max_processing_seconds,
@@ -205,13 +208,14 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         leases=leases,
         addressing=Addressing("{entity_type}" in settings.document_id, settings.elastic.index_for),
         judge=judge,
-        horizon=Horizon(),
+        horizon=Horizon(boottime),
         announce=announce,
         portion_bytes=settings.batch.bytes,
         request_deadline_seconds=settings.request_deadline_seconds,
         report_write=limits.report,
     )
-    claimer = Claimer(events, gate, Orders(clock, settings.batch.size), kinds, announce, limits.items)
+    orders = Orders(clock, settings.batch.size)
+    claimer = Claimer(events, gate, orders, kinds, announce, limits.items, boottime)
     lanes = [
         _lane(settings, number, claimer, projector, gate, announce) for number in range(settings.worker.concurrency)
     ]

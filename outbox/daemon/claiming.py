@@ -6,10 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from outbox.daemon.gate import EVERYTHING, Gate
-from outbox.daemon.lease import boottime
 from outbox.daemon.order import Orders
 from outbox.facts import Announce, BatchClaimed
-from outbox.ports import Claimed, ClaimOrder
+from outbox.ports import Claimed, ClaimOrder, Clock
 
 RESTED_SECONDS: Final = 2.0  # without a batch: several polls of an idle lane
 
@@ -64,6 +63,7 @@ class Claimer:
     kinds: Kinds
     announce: Announce
     limit: Callable[[], int]  # what AIMD allows now
+    boot_clock: Clock  # dates a claim; the leases count from that date by the same clock
     _turn: dict[int, int] = field(default_factory=dict)
     _worked: dict[int, float] = field(default_factory=dict)  # by lane: when it was last seen at work
     _busy: set[int] = field(default_factory=set)  # lanes that have been given a batch
@@ -150,7 +150,7 @@ class Claimer:
         return kind is not None and self.kinds.limited(kind)
 
     def _ask(self, lane: int, order: ClaimOrder, *, quota: bool = False) -> Claimed | None:
-        started, asked_at = time.monotonic(), boottime()
+        started, asked_at = time.monotonic(), self.boot_clock()
         if started - self._worked.get(lane, float("-inf")) > RESTED_SECONDS:
             order = replace(order, rested=True)
         claimed = self.store.claim_within_quota(order) if quota else self.store.claim(order)

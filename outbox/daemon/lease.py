@@ -1,7 +1,6 @@
 """Keeps the leases of batches in flight alive while their work moves. Claims nothing and settles nothing."""
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -9,12 +8,7 @@ from uuid import UUID
 
 from outbox.errors import OutboxError
 from outbox.facts import Announce, Beat, DatabaseLost
-from outbox.ports import Claimed
-
-
-def boottime() -> float:
-    """Seconds that also pass while the machine sleeps; a lease runs out in these."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+from outbox.ports import Claimed, Clock
 
 
 class Renewer(Protocol):
@@ -24,22 +18,23 @@ class Renewer(Protocol):
 class Holding:
     """One batch in flight, as its process sees it."""
 
-    def __init__(self, claimed: Claimed, lease_seconds: float, max_processing_seconds: float) -> None:
+    def __init__(self, claimed: Claimed, lease_seconds: float, max_processing_seconds: float, clock: Clock) -> None:
         self.token = claimed.token
         self.ids = [event.id for event in claimed.events]
         self.lost = False
         self._lease_seconds = lease_seconds
         self._max_processing_seconds = max_processing_seconds
-        asked_at = boottime() if claimed.asked_at is None else claimed.asked_at
+        self._clock = clock
+        asked_at = clock() if claimed.asked_at is None else claimed.asked_at
         self._started = self._renewed = asked_at
 
     def remaining(self) -> float:
-        """Seconds of lease left, at least: reckoned from before the claim, whose reply may have come to a machine that
-        slept meanwhile."""
-        return self._renewed + self._lease_seconds - boottime()
+        """Seconds of lease left, at least: measured from before the claim was sent, so that a suspended machine never
+        overestimates its lease."""
+        return self._renewed + self._lease_seconds - self._clock()
 
     def age(self) -> float:
-        return boottime() - self._started
+        return self._clock() - self._started
 
     def half_spent(self) -> bool:
         """Past half of max processing a batch sends nothing more, so that it is over before it is taken away."""
@@ -56,12 +51,15 @@ class Holding:
 
 
 class Leases:
-    """The heartbeat: a thread with its own connection. It stops at max processing: a hung lane loses its rows."""
+    """The heartbeat: a thread with its own connection. It stops at max processing: a hung lane loses its rows.
+
+    `clock` is the boot clock, the same one that dates a claim (`Claimed.asked_at`)."""
 
     def __init__(
         self,
         renewer: Renewer,
         announce: Announce,
+        clock: Clock,
         *,
         lease_seconds: float,
         heartbeat_seconds: float,
@@ -69,6 +67,7 @@ class Leases:
     ) -> None:
         self._renewer = renewer
         self._announce = announce
+        self._clock = clock
         self._lease_seconds = lease_seconds
         self._heartbeat_seconds = heartbeat_seconds
         self._max_processing_seconds = max_processing_seconds
@@ -77,7 +76,7 @@ class Leases:
 
     @contextmanager
     def holding(self, claimed: Claimed) -> Iterator[Holding]:
-        holding = Holding(claimed, self._lease_seconds, self._max_processing_seconds)
+        holding = Holding(claimed, self._lease_seconds, self._max_processing_seconds, self._clock)
         with self._lock:
             self._held[holding.token] = holding
         try:
@@ -101,7 +100,7 @@ class Leases:
                 self._renew(holding)
 
     def _renew(self, holding: Holding) -> None:
-        asked_at = boottime()
+        asked_at = self._clock()
         try:
             alive = self._renewer.renew(holding.token)
         except OutboxError as error:

@@ -9,7 +9,6 @@ from operator import itemgetter
 from typing import Final
 from uuid import uuid4
 
-from outbox.daemon.lease import boottime
 from outbox.policy.event import Event
 from outbox.ports import Claimed, ClaimOrder, Clock
 
@@ -64,9 +63,9 @@ def lowest_of_new(events: Sequence[Event]) -> int | None:
 class Horizon:
     """Knows which upserts come out of claim order, and so must be checked against newer deletes.
 
-    Its clock goes on while the machine sleeps: others work then, and Elasticsearch forgets."""
+    Its clock is the boot clock: while this machine sleeps others work, and Elasticsearch forgets."""
 
-    def __init__(self, clock: Clock = boottime) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._started = clock()
         self._samples: deque[tuple[float, int]] = deque()

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from outbox.daemon.lease import boottime
 from outbox.errors import OutboxError
 from outbox.facts import Announce, Warned
 from outbox.policy.outcome import Failure, FailureClass, Outcome, Reason
@@ -36,7 +35,7 @@ class SecondTarget:
     sink: Sink
     rebuilds: Rebuilds
     announce: Announce
-    clock: Clock = boottime
+    clock: Clock  # the boot clock: knowledge grows stale while the machine sleeps
     _mirroring: Mirroring | None = None
     _known_at: float = float("-inf")
     _confirmed: int = 0

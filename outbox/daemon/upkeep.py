@@ -50,7 +50,7 @@ class Upkeep:
     clock: Clock
     warn_of_targets: Callable[[], bool]  # says once what is unsafe about an index; False = nobody answered yet
     tend: Callable[[], None] = lambda: None  # a rebuild's second target, the last verification
-    _last_bulk: float = 0.0
+    _last_bulk: float = float("-inf")
     _warned: bool = False
 
     def handle(self, fact: Fact) -> None:

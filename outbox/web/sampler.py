@@ -46,7 +46,7 @@ class Shared(Generic[T]):
         self._reading = threading.Lock()
         self._last: tuple[float, T] | None = None
         self._every = fresh_seconds
-        self._asked = 0.0
+        self._asked = float("-inf")
         self._problem = ""
         self._watcher: threading.Thread | None = None
 

@@ -28,7 +28,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from outbox.daemon import lease as lease_module
 from outbox.facts import Reclaimed
 from outbox.policy.event import Status, allowed
 from outbox.policy.outcome import Stale
@@ -85,9 +84,7 @@ def database(postgres_url: str, migrated_template: str) -> Iterator[None]:
     global stage
     with fresh_queue(postgres_url, migrated_template) as stage:
         stage.connection.execute(LOG.encode())
-        real, lease_module.boottime = lease_module.boottime, clock
         yield
-        lease_module.boottime = real
 
 
 class Outbox(RuleBasedStateMachine):

@@ -1,6 +1,5 @@
 """What a lane takes: suspects neither starve nor hold up the rest, types take turns, pauses are kept."""
 
-import time
 from collections import Counter
 
 import pytest
@@ -145,23 +144,18 @@ def test_a_lane_that_had_nothing_to_do_for_a_while_says_so(monkeypatch: pytest.M
     assert rested(0, 1.0), "a poll that found nothing is no work"
 
 
-def test_nothing_is_sent_when_the_machine_slept_between_the_claim_and_its_reply(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nothing_is_sent_when_the_machine_slept_between_the_claim_and_its_reply() -> None:
     """The lease ran meanwhile, others have the rows: to believe in a whole lease would bring deleted documents back."""
     worker, events = a_worker()
     id = events.queue.produce("x")
-    awake = time.clock_gettime
-    slept = [0.0]
-    monkeypatch.setattr("outbox.daemon.lease.time.clock_gettime", lambda clock: awake(clock) + slept[0])
     claim = events.claim
 
     def asleep(order: ClaimOrder) -> Claimed:
         claimed = claim(order)
-        slept[0] = 600.0 if claimed.events else 0.0
+        worker.clock.passes(600.0 if claimed.events else 0.0)
         return claimed
 
-    monkeypatch.setattr(events, "claim", asleep)
+    events.claim = asleep  # type: ignore[method-assign]
     worker.lane.step()
     assert worker.parts.sink.documents == {}  # type: ignore[attr-defined]
     assert events.queue.rows[id].status == "pending"

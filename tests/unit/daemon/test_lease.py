@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from outbox.daemon import lease as lease_module
 from outbox.daemon.lease import Leases
 from outbox.errors import DatabaseDown
 from outbox.facts import Beat, DatabaseLost, Fact
@@ -14,10 +13,8 @@ from tests.fixtures.events import Time, an_event
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
-    clock = Time()
-    monkeypatch.setattr(lease_module, "boottime", clock)
-    return clock
+def clock() -> Time:
+    return Time()
 
 
 class Renewer:
@@ -45,8 +42,10 @@ def facts() -> list[Fact]:
 
 
 @pytest.fixture
-def leases(renewer: Renewer, facts: list[Fact]) -> Leases:
-    return Leases(renewer, facts.append, lease_seconds=30.0, heartbeat_seconds=10.0, max_processing_seconds=100.0)
+def leases(renewer: Renewer, facts: list[Fact], clock: Time) -> Leases:
+    return Leases(
+        renewer, facts.append, clock, lease_seconds=30.0, heartbeat_seconds=10.0, max_processing_seconds=100.0
+    )
 
 
 def a_batch() -> Claimed:

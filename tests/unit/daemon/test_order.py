@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outbox.daemon.boot_clock import boottime
 from outbox.daemon.order import IN_ORDER_AFTER_SECONDS, Floor, Horizon, Orders, lowest_of_new
 from outbox.ports import Claimed, ClaimOrder
 from tests.fixtures.events import Time, an_event
@@ -142,9 +143,9 @@ def test_later_only_what_was_tried_before_or_lies_far_behind_is() -> None:
 def test_time_passes_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     """CLOCK_MONOTONIC stands still then; what was on its way must not look fresh after ten minutes."""
     now = {time.CLOCK_BOOTTIME: 100.0, time.CLOCK_MONOTONIC: 100.0}
-    monkeypatch.setattr("outbox.daemon.lease.time.clock_gettime", now.__getitem__)
-    monkeypatch.setattr("outbox.daemon.lease.time.monotonic", lambda: now[time.CLOCK_MONOTONIC])
-    horizon = Horizon()
+    monkeypatch.setattr(time, "clock_gettime", now.__getitem__)
+    monkeypatch.setattr(time, "monotonic", lambda: now[time.CLOCK_MONOTONIC])
+    horizon = Horizon(boottime)
     for clock in now:
         now[clock] += 100
     horizon.saw([an_event(50)])

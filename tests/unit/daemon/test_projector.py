@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.daemon import bodies
-from outbox.daemon import lease as lease_module
 from outbox.errors import DatabaseDown
 from outbox.facts import AttemptFailed, BrakeOn, LeaseLost
 from outbox.policy.backoff import Backoff
@@ -18,7 +17,7 @@ from outbox.policy.outcome import WRITTEN, Code, Failure, Outcome, Reason, Stale
 from outbox.policy.settle import RetryPolicy
 from outbox.ports import Action, NewerDelete, WriteReport
 from tests.fakes import MemoryEvents, Row
-from tests.fixtures.events import BODY, Time
+from tests.fixtures.events import BODY
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.sinks import MemorySink
 
@@ -189,21 +188,14 @@ def test_a_body_larger_than_a_portion_goes_alone(memory: Memory) -> None:
 # Time
 
 
-@pytest.fixture
-def boottime(monkeypatch: pytest.MonkeyPatch) -> Time:
-    clock = Time()
-    monkeypatch.setattr(lease_module, "boottime", clock)
-    return clock
-
-
-def test_nothing_is_sent_with_less_than_a_second_and_a_half_of_lease_left(boottime: Time) -> None:
+def test_nothing_is_sent_with_less_than_a_second_and_a_half_of_lease_left() -> None:
     memory = Memory()  # young: it asks for newer deletes before it sends
     id = memory.produce()
     claimed = memory.worker.claim()
     prepare = memory.worker.projector.store.newer_deletes
 
     def slow(token: UUID, ids: Sequence[UUID]) -> object:
-        boottime.passes(58.6)
+        memory.worker.clock.passes(58.6)
         return prepare(token, ids)
 
     memory.events.newer_deletes = slow  # type: ignore[assignment, method-assign]
@@ -212,15 +204,15 @@ def test_nothing_is_sent_with_less_than_a_second_and_a_half_of_lease_left(bootti
     assert (memory.row(id).status, memory.row(id).attempts) == ("pending", 0)
 
 
-def test_a_batch_past_half_of_max_processing_gives_back_what_it_has_not_sent(memory: Memory, boottime: Time) -> None:
+def test_a_batch_past_half_of_max_processing_gives_back_what_it_has_not_sent(memory: Memory) -> None:
     memory.worker.projector.portion_bytes = 1
     ids = [memory.produce(str(number)) for number in range(3)]
     write = memory.sink.write
 
     def slow(actions: Sequence[Action], deadline: float) -> WriteReport:
-        boottime.passes(200)
+        memory.worker.clock.passes(200)
         for holding in memory.worker.leases.held():
-            holding.renewed(boottime.now)
+            holding.renewed(memory.worker.clock.now)
         return write(actions, deadline)
 
     memory.sink.write = slow  # type: ignore[method-assign]
@@ -229,7 +221,7 @@ def test_a_batch_past_half_of_max_processing_gives_back_what_it_has_not_sent(mem
     assert memory.row(ids[2]).attempts == 0
 
 
-def test_the_deadline_of_a_request_is_within_what_is_left_of_the_lease(memory: Memory, boottime: Time) -> None:
+def test_the_deadline_of_a_request_is_within_what_is_left_of_the_lease(memory: Memory) -> None:
     memory.produce()
     seen: list[float] = []
 
@@ -279,11 +271,11 @@ def test_a_settle_is_repeated_while_the_database_is_away_and_its_lost_reply_lose
     assert memory.worker.last.done == 1
 
 
-def test_a_settle_that_cannot_land_before_the_lease_is_over_is_given_up(memory: Memory, boottime: Time) -> None:
+def test_a_settle_that_cannot_land_before_the_lease_is_over_is_given_up(memory: Memory) -> None:
     memory.produce()
 
     def away(*_: object) -> object:
-        boottime.passes(25)
+        memory.worker.clock.passes(25)
         raise DatabaseDown("away")
 
     memory.events.settle = away  # type: ignore[assignment, method-assign]
@@ -421,12 +413,9 @@ def test_the_second_look_at_newer_deletes_outlives_dead_connections() -> None:
     assert [(action.id, action.version, action.body) for action in again] == [("article:1", 9, None)]
 
 
-def test_a_batch_whose_claim_waited_half_a_minute_for_its_reply_is_checked_for_newer_deletes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_batch_whose_claim_waited_half_a_minute_for_its_reply_is_checked_for_newer_deletes() -> None:
     memory = Memory()
     clock = memory.worker.clock
-    monkeypatch.setattr(lease_module, "boottime", clock)
     clock.passes(60)
     id = memory.produce("1")
     claimed = replace(memory.worker.claim(), asked_at=clock.now)

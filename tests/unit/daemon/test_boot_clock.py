@@ -1,0 +1,36 @@
+"""The boot clock: which of the system's clocks it reads, and that no part of the daemon has a clock of its own."""
+
+import inspect
+import time
+
+import pytest
+
+from outbox.daemon.boot_clock import best_clock, boottime
+from outbox.daemon.claiming import Claimer
+from outbox.daemon.lease import Holding, Leases
+from outbox.daemon.order import Horizon
+from outbox.daemon.second_target import SecondTarget
+
+
+@pytest.mark.parametrize(
+    ("known", "chosen"),
+    [
+        pytest.param({"CLOCK_MONOTONIC": 1, "CLOCK_MONOTONIC_RAW": 4, "CLOCK_BOOTTIME": 7}, 7, id="Linux"),
+        pytest.param({"CLOCK_MONOTONIC": 6, "CLOCK_MONOTONIC_RAW": 4, "CLOCK_UPTIME_RAW": 8}, 4, id="macOS"),
+        pytest.param({"CLOCK_MONOTONIC": 4, "CLOCK_UPTIME": 5}, 4, id="neither"),
+    ],
+)
+def test_the_clock_that_goes_on_in_sleep_is_read_where_the_system_has_one(known: dict[str, int], chosen: int) -> None:
+    assert best_clock(known) == chosen
+
+
+def test_it_is_the_clock_of_this_system() -> None:
+    before = time.clock_gettime(best_clock(vars(time)))
+    assert before <= boottime() <= time.clock_gettime(best_clock(vars(time)))
+
+
+@pytest.mark.parametrize("part", [Holding, Leases, Horizon, SecondTarget, Claimer], ids=lambda part: part.__name__)
+def test_who_counts_leases_has_no_clock_unless_it_is_given_one(part: type) -> None:
+    """A default would let two parts run by two clocks: then every lease looks expired where one of them is ahead."""
+    clocks = [p for name, p in inspect.signature(part).parameters.items() if name in ("clock", "boot_clock")]
+    assert [p.default for p in clocks] == [inspect.Parameter.empty]
