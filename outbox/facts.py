@@ -59,6 +59,20 @@ class BatchSettled:
 
 
 @dataclass(frozen=True, slots=True)
+class NoProgress:
+    """A lane claimed a batch and nothing came of it: it went back unsent, was lost whole, or ended in an error.
+
+    Once is a slow moment; again and again is a livelock.
+    """
+
+    lane: int
+    reason: str  # lease_short, half_spent, lease_lost, error or unknown
+    detail: str
+    in_a_row: int  # of this lane, this one included
+    wait_seconds: float  # before its next claim
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptFailed:
     """One event of this batch did not get through; `retry_seconds` says when it is tried again, None = never."""
 
@@ -308,6 +322,7 @@ Fact = (
     | WorkerStopped
     | BatchClaimed
     | BatchSettled
+    | NoProgress
     | AttemptFailed
     | BulkSent
     | Unclassified

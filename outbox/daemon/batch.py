@@ -47,6 +47,10 @@ class Verdicts:
             if event.id not in done:
                 self._of.setdefault(event.id, released)
 
+    @property
+    def none_given(self) -> bool:
+        return not self._done and not self._of
+
     def of(self, event: Event) -> Settlement | None:
         """Of an event that the sink has not taken."""
         return self._of.get(event.id)

@@ -8,9 +8,10 @@ from typing import Final
 
 from outbox.daemon.claiming import Claimer, Taken
 from outbox.daemon.gate import EVERYTHING, Gate
+from outbox.daemon.lease import HoldUp
 from outbox.daemon.projector import Projector, Report
 from outbox.errors import OutboxError
-from outbox.facts import Announce, Beat, DatabaseBack, DatabaseLost, Warned
+from outbox.facts import Announce, Beat, DatabaseBack, DatabaseLost, NoProgress, Warned
 from outbox.policy.breaker import Pace
 from outbox.policy.outcome import Failure
 from outbox.ports import Clock
@@ -32,6 +33,7 @@ class Lane:
     wake: threading.Event = field(default_factory=threading.Event)  # set by LISTEN and by the stop
     _idle_seconds: float = FIRST_IDLE_SECONDS
     _away_since: float | None = None
+    _in_a_row: int = 0  # batches without progress
 
     def run(self, stopping: Callable[[], bool]) -> None:
         while not stopping():
@@ -48,8 +50,9 @@ class Lane:
         except OutboxError as error:
             return self._lost(error)
         except Exception as error:
-            self.announce(Warned("lane.error", f"{type(error).__name__}: {error}"[:500], {"lane": self.number}))
-            return self._pause(1.0)
+            told = f"{type(error).__name__}: {error}"[:500]
+            self.announce(Warned("lane.error", told, {"lane": self.number}))
+            return self._stuck(HoldUp("error", told))
         self._found_again()
         return delay
 
@@ -63,8 +66,18 @@ class Lane:
             return self._outage(report.unreachable)
         if report.stalled:
             return self.pace.failed(random.random())  # noqa: S311
+        if report.no_progress is not None:
+            return self._stuck(report.no_progress)
         self.pace.succeeded()
+        self._in_a_row = 0
         return 0.0
+
+    def _stuck(self, hold_up: HoldUp) -> float:
+        """The next claim would most likely meet the same: rest longer each time, whatever the cause, and say so."""
+        self._in_a_row += 1
+        delay = self.pace.failed(random.random())  # noqa: S311
+        self.announce(NoProgress(self.number, hold_up.reason, hold_up.detail, self._in_a_row, delay))
+        return delay
 
     def _project(self, taken: Taken) -> Report:
         assert taken.claimed is not None

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from outbox.errors import OutboxError
@@ -13,6 +13,13 @@ from outbox.ports import Claimed, Clock
 
 class Renewer(Protocol):
     def renew(self, token: UUID) -> bool: ...
+
+
+class HoldUp(NamedTuple):
+    """Why a batch made no progress: one of `NoProgress`'s reasons, and what a person should read."""
+
+    reason: str
+    detail: str
 
 
 class Holding:
@@ -39,6 +46,17 @@ class Holding:
     def half_spent(self) -> bool:
         """Past half of max processing a batch sends nothing more, so that it is over before it is taken away."""
         return self.age() > self._max_processing_seconds / 2
+
+    def hold_up(self, needed_seconds: float) -> HoldUp | None:
+        """Why nothing of this batch may be sent any more, where `needed_seconds` of lease are needed for it."""
+        if self.lost:
+            return HoldUp("lease_lost", "the heartbeat found its lease gone")
+        left = self.remaining()
+        if left < needed_seconds:
+            return HoldUp("lease_short", f"{left:.1f} s of its lease of {self._lease_seconds:g} s were left")
+        if self.half_spent():
+            return HoldUp("half_spent", f"half of its {self._max_processing_seconds:g} s of processing were over")
+        return None
 
     def wants_renewal(self) -> bool:
         return not self.lost and self.remaining() < self._lease_seconds * 0.75 and not self._overdue()

@@ -7,13 +7,14 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 from outbox.daemon.batch import Verdicts
 from outbox.daemon.bodies import Bodies, Delivery, Plain, Portion
 from outbox.daemon.judge import Judge
 from outbox.daemon.landing import insist, land
-from outbox.daemon.lease import Holding, Leases
+from outbox.daemon.lease import Holding, HoldUp, Leases
 from outbox.daemon.order import Horizon, lowest_of_new
 from outbox.errors import DocumentsUnavailable
 from outbox.facts import Announce, LeaseLost
@@ -22,6 +23,11 @@ from outbox.policy.document import Addressing
 from outbox.policy.event import DELETE
 from outbox.policy.outcome import Failure, FailureClass, Outcome, Written, all_written
 from outbox.ports import Action, Claimed, DocumentSource, EventStore, NewerDelete, Settled, Sink, WriteReport
+
+LEAST_DEADLINE_SECONDS: Final = 1.0  # a request with less would only end as a timeout
+SETTLE_SECONDS: Final = 0.5  # of the lease, kept for the settle
+UNSENT: Final = HoldUp("unknown", "nothing of it was sent, and no event of it got a verdict")
+ALL_LOST: Final = HoldUp("lease_lost", "all of its rows were taken by others before it was settled")
 
 
 @dataclass(slots=True)
@@ -32,6 +38,8 @@ class Report:
     systemic: bool = False
     sent: bool = False
     judged: bool = False  # the sink said yes or no to one document at least
+    hold_up: HoldUp | None = None  # what ended the sending early
+    no_progress: HoldUp | None = None  # set where nothing at all came of the batch
 
     @property
     def stalled(self) -> bool:
@@ -78,9 +86,12 @@ class Projector:
             bodies = Bodies(self.store, self.documents, self.portion_bytes)
             batch = Batch(claimed, holding, bodies, Verdicts(claimed.events), lowest_of_new(claimed.events))
             report = self._deliver(self._prepare(batch), batch)
+            unsent = not report.sent and batch.verdicts.none_given
             batch.verdicts.release_rest("not_sent")
             settling = time.monotonic()
             settled = land(lambda: self.store.settle(claimed.token, batch.verdicts.settlements()), holding)
+        if unsent or (settled.lost and not settled.kept):
+            report.no_progress = report.hold_up or (UNSENT if unsent else ALL_LOST)
         ended = time.monotonic()
         self._announce_all(batch, lane, settled, ended - started, ended - settling)
         return report
@@ -145,9 +156,10 @@ class Projector:
         while deliveries:
             again: list[Stack] = []
             for portion in batch.bodies.portions(deliveries):
-                deadline = min(self.request_deadline_seconds, batch.holding.remaining() - 0.5)
-                if deadline < 1.0 or batch.holding.half_spent() or batch.holding.lost:
+                report.hold_up = batch.holding.hold_up(LEAST_DEADLINE_SECONDS + SETTLE_SECONDS)
+                if report.hold_up is not None:
                     return report
+                deadline = min(self.request_deadline_seconds, batch.holding.remaining() - SETTLE_SECONDS)
                 sent = self.judge.not_paused(portion) if report.systemic else portion
                 written = self._send(sent, batch, deadline, again)
                 report.learn(written, self.judge.pause_targets(sent, written))

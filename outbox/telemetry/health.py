@@ -91,6 +91,7 @@ class Health:
         self._draining: _Draining | None = None
         self._started = wall()
         self._last_success: float | None = None
+        self._livelock = ""
         self._due = 0
         self._owed_since: float | None = None
         self._handlers = self._table()
@@ -134,6 +135,7 @@ class Health:
     def _table(self) -> Mapping[type[Any], Handler]:
         return {
             facts.BatchSettled: self._settled,
+            facts.NoProgress: self._no_progress,
             facts.BulkSent: self._bulk,
             facts.SinkProbed: self._probed,
             facts.SinkPaused: self._sink_paused,
@@ -152,6 +154,11 @@ class Health:
         self._database.good()
         if fact.done:
             self._last_success = self._clock()
+            self._livelock = ""
+
+    def _no_progress(self, fact: facts.NoProgress) -> None:
+        told = self._told(fact.detail)
+        self._livelock = f"{fact.in_a_row} batches in a row made no progress: {fact.reason}: {told}"
 
     def _bulk(self, fact: facts.BulkSent) -> None:
         """Any answer is an answer: what is wrong with it shows as a pause or as failed events."""
@@ -210,7 +217,8 @@ class Health:
         told = "nothing done since the start" if last is None else f"last success {now - last:.1f} s ago"
         waited = 0.0 if self._owed_since is None else now - max(self._owed_since, last or 0.0)
         stale = waited > self._rules.freshness_seconds
-        self._fresh.turn(not stale, f"{told}, {self._due} events due" if stale else told)
+        why = f"; {self._livelock}" if self._livelock else ""
+        self._fresh.turn(not stale, f"{told}, {self._due} events due{why}" if stale else told)
 
     def _elasticsearch_check(self) -> Check:
         """Not asked yet is no fault of Elasticsearch's; who requires it to be ready waits for the first answer."""

@@ -20,6 +20,7 @@ NOOPS: Final = ("superseded", "missing", "ahead")
 REQUEST_RESULTS: Final = ("ok", "partial", "refused", "unknown")
 ITEM_RESULTS: Final = ("written", "missing", "stale", "failed")
 FAILURE_CLASSES: Final = tuple(str(failure_class) for failure_class in FailureClass)
+NO_PROGRESS: Final = ("lease_short", "half_spent", "lease_lost", "error", "unknown", OTHER)
 REPLAY_SOURCES: Final = ("cli", "api", "console", "daemon", OTHER)
 REPLAY_RESULTS: Final = ("done", "failed_again")
 WEBHOOK_RESULTS: Final = ("delivered", "failed", "given_up")
@@ -98,6 +99,9 @@ class Instruments:
         self.idempotent_noop = counters("idempotent_noop", "Events done without a change", "why", NOOPS)
         self.reclaimed = counter("reclaimed", "Events taken back from an expired lease")
         self.lease_lost = counter("lease_lost", "Events whose lease was no longer ours at the end")
+        self.no_progress_batches = counters(
+            "no_progress_batches", "Batches claimed of which nothing was sent or settled", "reason", NO_PROGRESS
+        )
         self.last_success_timestamp_seconds = gauge(
             "last_success_timestamp_seconds", "When an event was last done; 0 = not since the start"
         )

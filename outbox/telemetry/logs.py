@@ -15,6 +15,8 @@ from outbox.policy.event import Event
 # An outage retries whole batches: the first lines tell what it is, the rest would only repeat it.
 MOST_RETRY_LINES: Final = 20
 LOST_AGAIN_SECONDS: Final = 30.0
+LIVELOCK_BATCHES: Final = 3
+RUNBOOK: Final = "docs/runbooks/OutboxNoProgress.md"
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-|\Z)")
 
 Handler = Callable[[Any], None]
@@ -57,6 +59,7 @@ class LogSubscriber:
             facts.WorkerStopped: self._stopped,
             facts.BatchClaimed: self._claimed,
             facts.BatchSettled: self._settled,
+            facts.NoProgress: self._no_progress,
             facts.AttemptFailed: self._attempt_failed,
             facts.BulkSent: self._bulk,
             facts.Unclassified: self._unclassified,
@@ -118,6 +121,20 @@ class LogSubscriber:
             duration_ms=_ms(fact.duration_seconds),
             settle_ms=_ms(fact.settle_seconds),
             counts={name: count for name, count in counts.items() if count or name == "done"},
+        )
+
+    def _no_progress(self, fact: facts.NoProgress) -> None:
+        """One batch is a slow moment (a suspended machine); from the third in a row on a person should know."""
+        say = self._log.warning if fact.in_a_row >= LIVELOCK_BATCHES else self._log.info
+        say(
+            "batch.no_progress",
+            batch=self._lane.batch,
+            lane=fact.lane,
+            reason=fact.reason,
+            detail=fact.detail,
+            in_a_row=fact.in_a_row,
+            wait_seconds=round(fact.wait_seconds, 1),
+            runbook=RUNBOOK if fact.in_a_row >= LIVELOCK_BATCHES else None,
         )
 
     def _attempt_failed(self, fact: facts.AttemptFailed) -> None:

@@ -52,6 +52,7 @@ class Metrics:
         return {
             facts.BatchClaimed: lambda f: i.claim_duration_seconds.observe(f.duration_seconds),
             facts.BatchSettled: self._settled,
+            facts.NoProgress: lambda f: i.no_progress_batches[f.reason].inc(),
             facts.BulkSent: self._bulk,
             facts.Unclassified: lambda _: i.unclassified.inc(),
             facts.LeaseLost: lambda f: i.lease_lost.inc(f.count),

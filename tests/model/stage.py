@@ -15,7 +15,7 @@ from outbox.errors import DatabaseDown
 from outbox.facts import Fact, LeaseLost
 from outbox.policy.backoff import Backoff
 from outbox.policy.outcome import Code, Failure, Outcome, Reason
-from outbox.policy.settle import RetryPolicy, Settlement
+from outbox.policy.settle import Released, RetryPolicy, Settlement
 from outbox.ports import Action, Claimed, Settled, WriteReport
 from outbox.store.events import PostgresEvents
 from tests.fixtures.events import Time
@@ -125,6 +125,12 @@ class Run:
     @property
     def over(self) -> bool:
         return self.at.where in ("done", "raised")
+
+    @property
+    def unsent(self) -> bool:
+        """It stands before its settle, which would give every event back as it came."""
+        released = Released("not_sent")
+        return self.at.where == "settle" and all(settlement == released for _, settlement in self.at.what)
 
     def kill(self) -> None:
         self.crashed = True

@@ -17,7 +17,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, seed, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -176,6 +176,7 @@ class Outbox(RuleBasedStateMachine):
         if taken.claimed is None:
             return False
         worker.run = Run(worker, taken.claimed)
+        assert not worker.run.unsent, "I11: a batch that was claimed just now goes back unsent, and will for ever"
         worker.end_batch()
         return True
 
@@ -431,6 +432,29 @@ class Outbox(RuleBasedStateMachine):
                 assert found == (newest.version, newest.body), f"I3: {entity}"
         for name in list(self.index.documents):
             assert name[1].removeprefix("article:") in {entry.entity for entry in self.ledger.values()}
+
+
+class TwoClocks(Outbox):
+    """A claim is dated by a clock that is a quarter of an hour behind the one that its lease is counted by."""
+
+    @initialize(events=st.lists(EVENTS, min_size=1, max_size=3), size=st.sampled_from([1, 1, 2, 4]))
+    def begin(self, events: list[tuple[str, str]], size: int) -> None:
+        super().begin(events, size)
+        for worker in self.workers:
+            worker.parts.claimer.boot_clock = lambda: clock.now - 900.0
+
+
+def test_a_livelock_is_found_within_a_few_steps() -> None:
+    options = settings(
+        max_examples=20,
+        stateful_step_count=10,
+        deadline=None,
+        phases=[Phase.generate],
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    with pytest.raises(AssertionError, match="goes back unsent, and will for ever"):
+        run_state_machine_as_test(seed(1)(TwoClocks), settings=options)  # type: ignore[no-untyped-call]
 
 
 def test_no_step_breaks_an_invariant_and_every_run_converges() -> None:

@@ -111,6 +111,19 @@ LINES: list[tuple[facts.Fact, str, dict[str, Any]]] = [
         },
     ),
     (facts.EventDiscarded(EVENT.id, "article", "42", "alice", "spam"), "event.discarded", {"by": "alice"}),
+    (
+        facts.NoProgress(1, "lease_short", "0.8 s of its lease of 3 s were left", 3, 4.04),
+        "batch.no_progress",
+        {
+            "lane": 1,
+            "reason": "lease_short",
+            "detail": "0.8 s of its lease of 3 s were left",
+            "in_a_row": 3,
+            "wait_seconds": 4.0,
+            "runbook": "docs/runbooks/OutboxNoProgress.md",
+            "level": "warning",
+        },
+    ),
     (facts.LeaseLost(TOKEN, 3, "settle"), "lease.lost", {"counts": {"lost": 3}, "where": "settle"}),
     (
         facts.Reclaimed(7, 7, 0),
@@ -321,3 +334,13 @@ def test_a_subscriber_that_breaks_is_told_and_stops_nothing() -> None:
     announce(facts.Beat("lane-0"))
     assert seen == [facts.Beat("lane-0")]
     assert log.lines[0]["error"] == "ValueError: metric gone"
+
+
+def test_one_batch_without_progress_is_no_warning(log: Log) -> None:
+    for in_a_row in (1, 2, 3):
+        log.tell(facts.NoProgress(0, "lease_short", "a suspended machine", in_a_row, 1.0))
+    assert [(line["level"], "runbook" in line) for line in log.lines] == [
+        ("info", False),
+        ("info", False),
+        ("warning", True),
+    ]

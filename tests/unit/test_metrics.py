@@ -29,6 +29,7 @@ CONTRACT = {
     "outbox_idempotent_noop_total": ("why",),
     "outbox_reclaimed_total": (),
     "outbox_lease_lost_total": (),
+    "outbox_no_progress_batches_total": ("reason",),
     "outbox_last_success_timestamp_seconds": (),
     "outbox_event_latency_seconds": ("le",),
     "outbox_es_bulk_requests_total": ("result",),
@@ -232,6 +233,12 @@ def test_a_sample_sets_every_gauge_and_clears_what_is_gone(registry: CollectorRe
         (facts.BatchClaimed(uuid4(), 0, 500, 0.004), "outbox_claim_duration_seconds_count", {}, 1),
         (facts.Unclassified(418, "teapot"), "outbox_unclassified_total", {}, 1),
         (facts.LeaseLost(uuid4(), 3, "settle"), "outbox_lease_lost_total", {}, 3),
+        (
+            facts.NoProgress(0, "lease_short", "0.8 s were left", 1, 1.0),
+            "outbox_no_progress_batches_total",
+            {"reason": "lease_short"},
+            1,
+        ),
         (facts.LimitChanged(250, "429"), "outbox_batch_limit", {}, 250),
         (
             facts.VersionAhead(uuid4(), "article", "1", 3, 9),

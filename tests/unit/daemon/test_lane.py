@@ -1,17 +1,20 @@
 """One lane step by step, on a queue and a sink in memory: what it does next, and that no fault ends it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from uuid import UUID
 
 import pytest
 
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import EVERYTHING
 from outbox.errors import DatabaseDown
-from outbox.facts import DatabaseBack, DatabaseLost, SinkPaused, SinkResumed, Warned
+from outbox.facts import DatabaseBack, DatabaseLost, NoProgress, SinkPaused, SinkResumed, Warned
 from outbox.policy.backoff import Backoff
+from outbox.policy.document import Sendable
+from outbox.policy.event import Event
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.settle import RetryPolicy
-from outbox.ports import Action, ClaimOrder, WriteReport
+from outbox.ports import Action, ClaimOrder, NewerDelete, Settled, WriteReport
 from tests.fakes import MemoryEvents
 from tests.fixtures.inprocess import INDEX, InProcess, Parts
 from tests.fixtures.sinks import MemorySink
@@ -243,3 +246,109 @@ def test_an_operators_pause_stops_all_claims(memory: Memory) -> None:
     memory.gate.obey([])
     memory.lane.step()
     assert memory.statuses() == {"done"}
+
+
+# Batches of which nothing comes
+
+
+def two_clocks(memory: Memory) -> None:
+    """A claim is dated by another clock than the one that its lease is counted by."""
+    memory.worker.claimer.boot_clock = lambda: memory.clock() - 1_000.0
+
+
+def slow_load(memory: Memory) -> None:
+    """The bodies take longer than half of max processing; the heartbeat keeps the lease meanwhile."""
+
+    def slow(*_: object) -> dict[UUID, NewerDelete]:
+        memory.clock.passes(301)
+        for holding in memory.worker.leases.held():
+            holding.renewed(memory.clock.now)
+        return {}
+
+    memory.events.newer_deletes = slow  # type: ignore[method-assign, assignment]
+
+
+def lease_gone(memory: Memory) -> None:
+    """The heartbeat finds the lease gone before anything is sent."""
+
+    def gone(*_: object) -> dict[UUID, NewerDelete]:
+        for holding in memory.worker.leases.held():
+            holding.lost = True
+        return {}
+
+    memory.events.newer_deletes = gone  # type: ignore[method-assign, assignment]
+
+
+def all_lost(memory: Memory) -> None:
+    """Everything is sent, and others have the rows by the time of the settle."""
+    memory.events.settle = lambda _, settlements: Settled(0, [id for id, _ in settlements])  # type: ignore
+
+
+def error(memory: Memory) -> None:
+    def broken(*_: object) -> dict[UUID, NewerDelete]:
+        raise ZeroDivisionError("a bug")
+
+    memory.events.newer_deletes = broken  # type: ignore[method-assign, assignment]
+
+
+def nothing_prepared(memory: Memory) -> None:
+    """A bug that leaves every event out."""
+    memory.worker.projector.addressing = SortsOutAll()  # type: ignore[assignment]
+
+
+class SortsOutAll:
+    def sort_out(self, events: Sequence[Event]) -> tuple[Sendable, list[tuple[Event, Failure]]]:
+        return Sendable([], [], [], []), []
+
+
+@pytest.mark.parametrize(
+    ("cause", "reason", "detail"),
+    [
+        (two_clocks, "lease_short", "-940.0 s of its lease of 60 s were left"),
+        (slow_load, "half_spent", "half of its 600 s of processing were over"),
+        (lease_gone, "lease_lost", "the heartbeat found its lease gone"),
+        (all_lost, "lease_lost", "all of its rows were taken by others before it was settled"),
+        (error, "error", "ZeroDivisionError: a bug"),
+        (nothing_prepared, "unknown", "nothing of it was sent, and no event of it got a verdict"),
+    ],
+    ids=["two clocks", "half spent", "lease gone", "all lost", "error", "unknown"],
+)
+def test_a_lane_that_makes_no_progress_rests_longer_each_time_and_says_why(
+    cause: Callable[[Memory], None], reason: str, detail: str
+) -> None:
+    memory = Memory()
+    memory.produce(3)
+    cause(memory)
+    rests = []
+    for _ in range(6):
+        rests.append(memory.lane.step())
+        for token in list(memory.queue.leases):  # what an error left behind its lease is taken back
+            memory.queue.take_back(token, dead=False)
+    for rest, ceiling in zip(rests, [1, 2, 4, 8, 10, 10], strict=True):
+        assert ceiling / 2 <= rest <= ceiling
+    told = memory.worker.of(NoProgress)
+    assert [fact.in_a_row for fact in told] == [1, 2, 3, 4, 5, 6]
+    assert [fact.wait_seconds for fact in told] == rests
+    assert {(fact.reason, fact.detail) for fact in told} == {(reason, detail)}
+
+
+def test_progress_ends_the_counting_and_the_rest(memory: Memory) -> None:
+    memory.produce(3)
+    two_clocks(memory)
+    assert memory.lane.step() > 0
+    assert memory.lane.step() > 0
+    memory.clock.passes(3)  # the next claim starts from the lowest row again
+    memory.worker.claimer.boot_clock = memory.clock
+    assert memory.lane.step() == 0.0
+    assert memory.statuses() == {"done"}
+    memory.produce(1)
+    two_clocks(memory)
+    assert memory.lane.step() <= 1.0
+    assert [fact.in_a_row for fact in memory.worker.of(NoProgress)] == [1, 2, 1]
+
+
+def test_a_batch_that_was_judged_without_being_sent_is_progress(memory: Memory) -> None:
+    memory.produce(3, op="not-a-real-op")
+    assert memory.lane.step() == 0.0
+    assert memory.statuses() == {"failed"}
+    assert memory.worker.of(NoProgress) == []
