@@ -51,13 +51,13 @@ from outbox.store.verifications import PostgresVerifications
 from outbox.store.workers import Reclaims, Workers
 from outbox.telemetry import tracing
 from outbox.telemetry.backlog import BacklogSampler
-from outbox.telemetry.beats import Beats, loop_limits
+from outbox.telemetry.beats import Beats
 from outbox.telemetry.health import Health, ReadyRules
 from outbox.telemetry.logger import configure
 from outbox.telemetry.logs import LogSubscriber
 from outbox.telemetry.metrics import Metrics, new_registry
 from outbox.telemetry.rollup import Rollup
-from outbox.web import health as health_pages
+from outbox.web.health import Shown
 
 clock = time.monotonic
 
@@ -97,7 +97,7 @@ class Watching:
     registry: Any
 
     @classmethod
-    def of(cls, settings: Settings) -> "Watching":
+    def of(cls, settings: Settings, beats: Beats) -> "Watching":
         logger = configure(
             settings.log.format, settings.log.level, settings.projection, settings.worker.id, secrets=settings.secrets()
         )
@@ -112,7 +112,7 @@ class Watching:
                 settings.worker.entity_types,
                 settings.worker.exclude_entity_types,
             ),
-            Beats(loop_limits(settings)),
+            beats,
         )
         for handle in (metrics.handle, health.handle, logs.handle):
             announce.subscribe(handle)
@@ -121,15 +121,10 @@ class Watching:
         return cls(announce, metrics, health, registry)
 
 
-def run_daemon(settings: Settings, *, once: bool = False, patient: bool = True, stop: Stop | None = None) -> bool:
-    """`outbox run`: True when it drained cleanly. Errors of the family leave with their own exit code."""
-    watching = Watching.of(settings)
-    if stop is None:
-        stop = Stop()
-        stop.install()
-    pages = health_pages.start(
-        settings.http.metrics_host, settings.http.metrics_port, settings.http.port, watching.registry, watching.health
-    )
+def project(settings: Settings, shown: Shown, stop: Stop, *, once: bool, patient: bool) -> bool:
+    """Everything after the health pages listen (see launch): True when it drained cleanly."""
+    watching = Watching.of(settings, shown.beats)
+    shown.complete(watching.registry, watching.health)
     pools = Pools.of(settings)
     pools.open()
     try:
@@ -140,7 +135,6 @@ def run_daemon(settings: Settings, *, once: bool = False, patient: bool = True, 
         _calm_collector()
         return worker.run()
     finally:
-        health_pages.stop(pages)
         pools.close()
 
 
@@ -246,6 +240,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     watchdog = Watchdog(notifier, watching.health.alive, lambda: watching.health.readiness().status)
 
     def on_ready() -> None:
+        watching.health.beats.forget("start")
         notifier.ready(f"projecting to {settings.elastic.index}")
         watchdog.start()
 

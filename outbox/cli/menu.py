@@ -1,4 +1,4 @@
-"""Owns the list of commands, in the order of the help page; each topic file beside it declares its own."""
+"""Owns the list of commands, in the order of the help page; each topic file declares its own, imported when it runs."""
 
 from __future__ import annotations
 
@@ -7,59 +7,155 @@ from typing import Annotated
 import typer
 
 from outbox import __version__
-from outbox.cli import (
-    audit,
-    config,
-    console,
-    discard,
-    doctor,
-    events,
-    explain,
-    index,
-    migrate,
-    pauses,
-    producers,
-    prune,
-    rebuild,
-    repair,
-    replay,
-    replays,
-    run,
-    stats,
-    status,
-    up,
-    verify,
-    webhook,
-)
-from outbox.cli.usage import PlainGroup
+from outbox.cli.later import Entry, Menu
 
-TOPICS = (
-    up,
-    run,
-    console,
-    status,
-    events,
-    stats,
-    audit,
-    explain,
-    doctor,
-    replay,
-    replays,
-    discard,
-    prune,
-    pauses,
-    migrate,
-    index,
-    verify,
-    repair,
-    rebuild,
-    producers,
-    webhook,
-    config,
+ENTRIES = (
+    Entry(
+        "up",
+        "up",
+        "Run",
+        "Start everything on this machine: PostgreSQL, Elasticsearch, sample, projector, console. Ctrl-C stops it.",
+    ),
+    Entry(
+        "run",
+        "run",
+        "Run",
+        "Run the projector: claim events, write them to Elasticsearch, settle them, until told to stop.",
+    ),
+    Entry(
+        "console",
+        "console",
+        "Run",
+        "Serve the web console at /ops/queue and the API at /api/v1, until told to stop.",
+    ),
+    Entry(
+        "status",
+        "status",
+        "Look",
+        "Show how it is: backlog, oldest event, rate, failures by reason, entity types, workers, pauses.",
+    ),
+    Entry(
+        "status",
+        "wait",
+        "Look",
+        "Wait until everything that was committed before is settled: done, failed or discarded.",
+    ),
+    Entry(
+        "events",
+        "list",
+        "Look",
+        "List events: what is open or failed, unless --status, --id or --entity-id ask for more. The newest first.",
+    ),
+    Entry(
+        "events",
+        "show",
+        "Look",
+        "Show one event with all that is recorded: state, times, error, payload, attempts, and its entity's others.",
+    ),
+    Entry(
+        "stats",
+        "stats",
+        "Look",
+        "Show failures by entity type, reason and kind, by hour, and what became of events. Never reads done rows.",
+    ),
+    Entry("audit", "audit", "Look", "Who did what: look, export, prune, verify."),
+    Entry(
+        "explain",
+        "explain-error",
+        "Look",
+        "Say how a reply of Elasticsearch is classified, by which rule, and what happens to the event.",
+    ),
+    Entry(
+        "doctor",
+        "doctor",
+        "Look",
+        "Examine everything that the projector stands on; each finding with its remedy. Exit 1 if there is a problem.",
+    ),
+    Entry(
+        "replay",
+        "replay",
+        "Act",
+        "Put failed events back to pending, so that they are projected again; with --id also discarded ones.",
+    ),
+    Entry("replays", "replays", "Act", "Look at replays, and cancel one."),
+    Entry(
+        "discard",
+        "discard",
+        "Act",
+        "Give one pending or failed event up. The row stays; `outbox replay --id` brings it back.",
+    ),
+    Entry(
+        "discard",
+        "flush",
+        "Act",
+        "Give up all failed events that match, if they are as many as you expect. The rows stay as discarded.",
+    ),
+    Entry(
+        "prune",
+        "prune",
+        "Act",
+        "Remove done and discarded events that ended long ago, in small steps. Failed events are never removed.",
+    ),
+    Entry(
+        "pauses",
+        "pause",
+        "Act",
+        "Stop all projectors from claiming, within two seconds; what is in flight is finished. Nothing is lost.",
+    ),
+    Entry(
+        "pauses",
+        "resume",
+        "Act",
+        "End a pause; or let the events of one fingerprint fail that the brake holds back.",
+    ),
+    Entry(
+        "migrate",
+        "migrate",
+        "Install",
+        "Create the tables, or bring them up to date. Safe to run twice at once, and to kill anywhere.",
+    ),
+    Entry("index", "index", "Install", "Create and check the target index."),
+    Entry(
+        "verify",
+        "verify",
+        "Index",
+        "Compare PostgreSQL with the index: missing, stale, orphaned and different documents. Changes nothing.",
+    ),
+    Entry(
+        "repair",
+        "repair",
+        "Index",
+        "Compare PostgreSQL with the index and write events for what differs, and for nothing else.",
+    ),
+    Entry(
+        "rebuild",
+        "rebuild",
+        "Index",
+        "Build the index anew from PostgreSQL while it is written to, then swap the alias in one move.",
+    ),
+    Entry(
+        "producers",
+        "attach",
+        "Install",
+        "Install a trigger that writes one event for every changed row, in the same transaction; deletes included.",
+    ),
+    Entry(
+        "producers",
+        "detach",
+        "Install",
+        "Remove the trigger; changes of the table are no longer projected. Events that were written stay.",
+    ),
+    Entry("webhook", "webhook", "Install", "Try the receiver, and check a signature."),
+    Entry("config", "config", "Install", "Check and show the settings."),
 )
+
+
+class OutboxMenu(Menu):
+    entries = ENTRIES
+
 
 app = typer.Typer(
-    cls=PlainGroup,
+    cls=OutboxMenu,
     no_args_is_help=True,
     add_completion=True,
     # typer's own tracebacks print local variables, and with them passwords.
@@ -78,8 +174,6 @@ app = typer.Typer(
       outbox status --watch
     """,
 )
-for topic in TOPICS:
-    app.add_typer(topic.commands)
 
 
 def _version(asked: bool) -> None:

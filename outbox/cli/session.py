@@ -70,7 +70,7 @@ def doctor(chosen: Settings) -> AbstractContextManager[Doctor]:
 
 
 def run_daemon(chosen: Settings, *, once: bool, patient: bool) -> bool:
-    from outbox.app.daemon import run_daemon
+    from outbox.app.launch import run_daemon
 
     return run_daemon(chosen, once=once, patient=patient)
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from outbox.daemon.reclaimer import pid_alive
 from outbox.errors import OutboxError, WorkerIdTaken
-from outbox.facts import Announce, DatabaseLost, Warned
+from outbox.facts import Announce, Beat, DatabaseLost, Warned
 
 LOOK_SECONDS: Final = 0.5
 
@@ -49,6 +49,7 @@ class Enrolment:
         """Free or dead: at once. Silent: wait until it is so for three of its intervals. Renewed meanwhile: refuse."""
         waited_for: float | None = None
         while not self._try():
+            self.announce(Beat("start"))
             holder = self.register.holder()
             if holder is None:
                 continue

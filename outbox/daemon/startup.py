@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from outbox.errors import DatabaseDown, SchemaMismatch
-from outbox.facts import Announce, DatabaseBack, DatabaseLost, SchemaChecked
+from outbox.facts import Announce, Beat, DatabaseBack, DatabaseLost, SchemaChecked
 
 
 class Schema(Protocol):
@@ -19,6 +19,7 @@ def wait_for_schema(check: Callable[[], Schema], announce: Announce, stop: threa
     started = time.monotonic()
     delay, away = 0.5, False
     while not stop.is_set():
+        announce(Beat("start"))
         try:
             schema = check()
         except DatabaseDown as error:

@@ -1,21 +1,24 @@
-"""Owns the `elasticsearch` client: how it is built, who we say we are, and one call. It judges no answer."""
+"""Owns the way to one Elasticsearch: its node and its client, who we say we are, and one call. It judges no answer."""
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from elastic_transport import BaseNode, ConnectionTimeout, HttpHeaders, TlsError
 from elastic_transport import ConnectionError as Broken
-from elastic_transport.client_utils import DEFAULT
-from elasticsearch import Elasticsearch
+from elastic_transport.client_utils import create_user_agent, url_to_node_config
 
+from outbox import __version__
 from outbox.config import ElasticSettings, read_secret_file
 from outbox.policy.classify import unreadable, whole
 from outbox.policy.outcome import Failure, Reason
 from outbox.sink.node import BadReply, DeadlineNode, NotConnected
+
+if TYPE_CHECKING:
+    from elasticsearch import Elasticsearch
 
 PRODUCT_HEADER: Final = "x-elastic-product"
 _JSON: Final = "application/vnd.elasticsearch+json; compatible-with=8"
@@ -93,16 +96,31 @@ def _authorization(settings: ElasticSettings, fresh: str | None) -> str | None:
 class Elastic:
     """One server. `api` is the client's own interface, for people's commands; `call` never raises."""
 
-    client: Elasticsearch
     node: BaseNode
     credentials: Credentials
     timeout_seconds: float
+    _client: "Elasticsearch | None" = field(default=None, init=False)
 
     @property
-    def api(self) -> Elasticsearch:
+    def api(self) -> "Elasticsearch":
         """Raises the client's own exceptions, wrong product included."""
+        if self._client is None:
+            self._client = self._made()
         authorization = self.credentials.header()
-        return self.client.options(headers={"authorization": authorization}) if authorization else self.client
+        return self._client.options(headers={"authorization": authorization}) if authorization else self._client
+
+    def _made(self) -> "Elasticsearch":
+        """Late: a projector never asks for it, and the package is 0.1 s of CPU to import, half of it async twins."""
+        from elasticsearch import Elasticsearch  # noqa: PLC0415
+
+        return Elasticsearch(
+            [self.node.config],
+            node_class=DeadlineNode,
+            request_timeout=self.timeout_seconds,
+            max_retries=0,
+            retry_on_status=(),
+            retry_on_timeout=False,
+        )
 
     def call(
         self, method: str, target: str, body: bytes | None = None, *, seconds: float | None = None
@@ -124,22 +142,20 @@ class Elastic:
         return Reply(meta.status, meta.headers, raw)
 
     def close(self) -> None:
-        self.client.close()
+        self.node.close()
+        if self._client is not None:
+            self._client.close()
 
 
 def connect(settings: ElasticSettings, lanes: int = 2) -> Elastic:
-    """Builds the client; opens no connection. One more than the lanes need, for probes and the check at start."""
-    client = Elasticsearch(
-        settings.url,
-        node_class=DeadlineNode,
-        ca_certs=str(settings.ca_certs) if settings.ca_certs else DEFAULT,
+    """Builds the node; opens no connection. One more than the lanes need, for probes and the check at start."""
+    config = url_to_node_config(settings.url).replace(
+        ca_certs=str(settings.ca_certs) if settings.ca_certs else None,
         connections_per_node=lanes + 1,
+        headers=HttpHeaders({"user-agent": create_user_agent("outbox-projector", __version__)}),
         request_timeout=settings.timeout_seconds,
-        max_retries=0,
-        retry_on_status=(),
-        retry_on_timeout=False,
     )
-    return Elastic(client, client.transport.node_pool.get(), Credentials(settings), settings.timeout_seconds)
+    return Elastic(DeadlineNode(config), Credentials(settings), settings.timeout_seconds)
 
 
 # OpenSSL's word for what is not trusted, and urllib3's two for a certificate that is for another name, or for none.

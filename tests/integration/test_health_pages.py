@@ -6,14 +6,22 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from outbox import facts
 from outbox.errors import CannotListen
+from outbox.telemetry.beats import Beats
 from outbox.telemetry.health import Health, ReadyRules
 from outbox.telemetry.metrics import Metrics, new_registry
 from outbox.web import health as health_pages
 from outbox.web.server import MOST_CONNECTIONS, Page, PageServer
+from tests.fixtures.processes import http_get
 from tests.fixtures.waiting import eventually
+
+
+def shown(registry: CollectorRegistry | None = None, health: Health | None = None) -> health_pages.Shown:
+    health = health or Health()
+    return health_pages.Shown(health.beats, health, registry or new_registry())
 
 
 class Daemon:
@@ -24,7 +32,7 @@ class Daemon:
         registry = new_registry()
         self.metrics = Metrics("proj", registry)
         self.health = Health(rules)
-        self.servers = health_pages.start("127.0.0.1", port, http_port, registry, self.health)
+        self.servers = health_pages.start("127.0.0.1", port, http_port, shown(registry, self.health))
 
     def ask(self, path: str, method: str = "GET", port: int | None = None, **headers: str) -> http.client.HTTPResponse:
         connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=5)
@@ -97,6 +105,42 @@ def test_a_stalled_loop_is_503(free_port: Callable[[], int]) -> None:
         health_pages.stop(running.servers)
 
 
+def test_a_daemon_that_starts_is_alive_and_not_ready_and_says_why(free_port: Callable[[], int]) -> None:
+    starting = health_pages.Shown(Beats())
+    starting.beats.expect("start")
+    port = free_port()
+    servers = health_pages.start("127.0.0.1", port, None, starting)
+    try:
+        code, body = http_get(f"http://127.0.0.1:{port}/healthz")
+        assert (code, json.loads(body)["status"]) == (200, "ok")
+        assert json.loads(body)["loops"]["start"]["ok"] is True
+        code, body = http_get(f"http://127.0.0.1:{port}/readyz")
+        assert (code, json.loads(body)["status"]) == (503, "not_ready")
+        assert "starting" in json.loads(body)["checks"]["start"]["detail"]
+        assert http_get(f"http://127.0.0.1:{port}/metrics")[0] == 503
+
+        starting.complete(new_registry(), Health(beats=starting.beats))
+        assert http_get(f"http://127.0.0.1:{port}/metrics")[0] == 200
+        assert "database" in json.loads(http_get(f"http://127.0.0.1:{port}/readyz")[1])["checks"]
+    finally:
+        health_pages.stop(servers)
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_start_that_hangs_fails_liveness(free_port: Callable[[], int], complete: bool) -> None:
+    hanging = health_pages.Shown(Beats({"start": -1.0}))
+    hanging.beats.expect("start")
+    if complete:
+        hanging.complete(new_registry(), Health(beats=hanging.beats))
+    port = free_port()
+    servers = health_pages.start("127.0.0.1", port, None, hanging)
+    try:
+        code, body = http_get(f"http://127.0.0.1:{port}/healthz")
+        assert (code, json.loads(body)["status"]) == (503, "stalled")
+    finally:
+        health_pages.stop(servers)
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
@@ -154,21 +198,21 @@ def test_one_port_for_both_serves_everything(free_port: Callable[[], int]) -> No
 
 
 def test_port_0_is_off() -> None:
-    assert health_pages.start("127.0.0.1", 0, None, new_registry(), Health()) == []
-    assert health_pages.start("127.0.0.1", 0, 0, new_registry(), Health()) == []
+    assert health_pages.start("127.0.0.1", 0, None, shown()) == []
+    assert health_pages.start("127.0.0.1", 0, 0, shown()) == []
 
 
 def test_a_taken_port_is_a_clear_error_and_frees_the_other_one(daemon: Daemon, free_port: Callable[[], int]) -> None:
     other = free_port()
     with pytest.raises(CannotListen, match=f"OUTBOX_METRICS_PORT.*127.0.0.1:{daemon.port}") as caught:
-        health_pages.start("127.0.0.1", daemon.port, other, new_registry(), Health())
+        health_pages.start("127.0.0.1", daemon.port, other, shown())
     assert caught.value.exit_code == 78
-    health_pages.stop(health_pages.start("127.0.0.1", other, None, new_registry(), Health()))
+    health_pages.stop(health_pages.start("127.0.0.1", other, None, shown()))
 
 
 def test_a_host_that_is_not_ours_is_a_clear_error(free_port: Callable[[], int]) -> None:
     with pytest.raises(CannotListen, match=r"203\.0\.113\.9"):
-        health_pages.start("203.0.113.9", free_port(), None, new_registry(), Health())
+        health_pages.start("203.0.113.9", free_port(), None, shown())
 
 
 def test_a_stopped_server_frees_its_port(free_port: Callable[[], int]) -> None:

@@ -3,13 +3,17 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
 import typer.main
 from rich.text import Text
 
-from outbox.cli.menu import app
+from outbox import cli
+from outbox.cli.later import LaterCommand
+from outbox.cli.menu import ENTRIES, app
 from tests.fixtures.processes import ROOT, clean_environment
 
 # The contract's commands of this issue; others are added by their own tests.
@@ -27,7 +31,8 @@ def commands(command: Any = None, path: str = "") -> Iterator[tuple[str, Any]]:
     if path and not (inner and not command.invoke_without_command):
         yield path, command
     for name, each in inner.items():
-        yield from commands(each, f"{path} {name}".strip())
+        declared = each.declared() if isinstance(each, LaterCommand) else each
+        yield from commands(declared, f"{path} {name}".strip())
 
 
 ALL = dict(commands())
@@ -36,6 +41,25 @@ ALL = dict(commands())
 def test_the_contracts_commands_are_there() -> None:
     top = {name.partition(" ")[0] for name in ALL}
     assert set(COMMANDS) <= top
+
+
+def test_the_menu_says_what_each_command_says_of_itself() -> None:
+    for entry in ENTRIES:
+        declared = LaterCommand(entry).declared()
+        first_paragraph = " ".join(declared.help.partition("\n\n")[0].split())
+        assert (entry.text, entry.panel) == (first_paragraph, declared.rich_help_panel)
+        assert not declared.hidden
+
+
+def test_every_command_that_a_file_declares_is_on_the_menu() -> None:
+    topics = {module.name: import_module(f"outbox.cli.{module.name}") for module in iter_modules(cli.__path__)}
+    declared = {
+        (name, command)
+        for name, topic in topics.items()
+        if isinstance(getattr(topic, "commands", None), typer.Typer)
+        for command in typer.main.get_group(topic.commands).commands
+    }
+    assert declared == {(entry.topic, entry.name) for entry in ENTRIES}
 
 
 @pytest.mark.parametrize("name", ALL)

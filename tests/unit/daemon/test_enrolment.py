@@ -12,7 +12,7 @@ import pytest
 from outbox.daemon import enrolment as module
 from outbox.daemon.enrolment import Enrolment
 from outbox.errors import DatabaseDown, WorkerIdTaken
-from outbox.facts import DatabaseLost, Fact, Warned
+from outbox.facts import Beat, DatabaseLost, Fact, Warned
 
 
 class Holder(NamedTuple):
@@ -84,6 +84,7 @@ def test_a_holder_that_falls_silent_is_waited_for_and_the_wait_is_said_once() ->
     start = uuid4()
     facts = enter(*(Holder(start, "far", 7, silent) for silent in (0.5, 1.0, 1.5, 2.0)))
     assert [fact.event for fact in facts if isinstance(fact, Warned)] == ["worker.id_taken"]
+    assert facts.count(Beat("start")) == 4  # a wait is no hang: /healthz stays 200
 
 
 def test_a_holder_that_beats_meanwhile_keeps_its_id() -> None:
