@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from outbox.embedded.distribution import Report
-from outbox.embedded.elasticsearch import QUICK_START, EmbeddedElasticsearch, to_stderr
+from outbox.embedded.elasticsearch import QUICK_START, EmbeddedElasticsearch
 from outbox.embedded.folders import default_data_dir, stack_folder, temporary_folder
 from outbox.embedded.postgres import EmbeddedPostgres
+from outbox.embedded.progress import Report, to_stderr
 from outbox.embedded.server import remove_abandoned
 
 

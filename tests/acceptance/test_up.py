@@ -13,8 +13,8 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.embedded.distribution import fetched_distribution
-from outbox.embedded.elasticsearch import to_stderr
 from outbox.embedded.folders import default_data_dir
+from outbox.embedded.progress import to_stderr
 from tests.fixtures.processes import RunningProcess, StartProcess, http_get
 from tests.fixtures.waiting import eventually
 

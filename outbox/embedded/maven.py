@@ -1,0 +1,106 @@
+"""Owns one run of Maven that gets one archive; it checks no digest and unpacks nothing."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from outbox.embedded.archives import Archive
+from outbox.embedded.errors import FetchFailed, MavenHasNoJava, MavenMissing
+from outbox.embedded.folders import make_folder
+from outbox.embedded.java import wheel_java
+from outbox.embedded.progress import Meter, Report
+from outbox.embedded.proxy import maven_settings
+
+# Where Debian keeps the certificates of this machine, for every Java that is not the wheel's.
+SYSTEM_TRUST = Path("/etc/ssl/certs/java/cacerts")
+LOOK_SECONDS = 1.0
+
+
+def user_home() -> Path:
+    """As Java finds it: by the account, not by HOME; containers run accounts that have no entry."""
+    try:
+        return Path(pwd.getpwuid(os.geteuid()).pw_dir)
+    except KeyError:
+        return Path(os.environ.get("HOME", "/"))
+
+
+def find_maven() -> str:
+    """Raise before anything is begun when there is no Maven, or no Java that could run it."""
+    program = shutil.which("mvn")
+    if program is None:
+        raise MavenMissing()
+    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None and wheel_java() is None:
+        raise MavenHasNoJava()
+    return program
+
+
+def get_archive(archive: Archive, repository: Path, report: Report) -> Path:
+    """The zip in a repository of our own: its growth is the progress shown, and removing it touches nothing else."""
+    program = find_maven()
+    make_folder(repository)
+    # -C: Maven compares what it got with the repository's checksums; a download that was cut is never renamed.
+    argv = [program, "-B", "-q", "-C", "dependency:get", f"-Dartifact={archive.coordinates}", "-Dtransitive=false"]
+    settings = repository / "settings.xml"
+    argv += [f"-Dmaven.repo.local={repository}", *maven_settings(user_home() / ".m2" / "settings.xml", settings)]
+    try:
+        _run(argv, archive, repository, report)
+    finally:
+        settings.unlink(missing_ok=True)
+    return archive.zip_in(repository)
+
+
+def _run(argv: list[str], archive: Archive, repository: Path, report: Report) -> None:
+    log = repository / "maven.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            argv, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=_environment(), start_new_session=True
+        )
+        try:
+            _show_progress(process, archive, repository, report)
+        finally:
+            process.kill()
+            process.wait()
+    if process.returncode or not archive.zip_in(repository).exists():
+        raise FetchFailed(_why(log))
+
+
+def _environment() -> dict[str, str]:
+    """Maven needs a Java of its own; any will do, and the wheel's is there where no other is."""
+    env = dict(os.environ)
+    if not env.get("JAVA_HOME") and shutil.which("java") is None and (home := wheel_java()):
+        env["JAVA_HOME"] = str(home)
+        if SYSTEM_TRUST.exists():
+            env["MAVEN_OPTS"] = f"-Djavax.net.ssl.trustStore={SYSTEM_TRUST} {env.get('MAVEN_OPTS', '')}".strip()
+    return env
+
+
+def _show_progress(process: subprocess.Popen[bytes], archive: Archive, repository: Path, report: Report) -> None:
+    report(f"fetching {archive.title} with Maven, about {archive.megabytes} MB, once")
+    meter = Meter(f"fetching {archive.title}", archive.megabytes, report)
+    before = _megabytes(repository)
+    try:
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(LOOK_SECONDS)
+                return
+            meter.show(_megabytes(repository) - before)
+    finally:
+        meter.close()
+
+
+def _megabytes(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # Maven renames what it has finished
+            total += path.stat().st_size
+    return total // 1_000_000
+
+
+def _why(log: Path) -> str:
+    errors = [line for line in log.read_text(errors="replace").splitlines() if "ERROR" in line]
+    return "\n".join(errors[:3]) or "Maven gave no reason"
