@@ -100,7 +100,7 @@ def search(where: Where) -> str:
     from urllib.request import getproxies_environment  # noqa: PLC0415
 
     # curl would ask a proxy of the environment for 127.0.0.1; said only where there is one.
-    direct = " --noproxy '*'" if getproxies_environment() else ""
+    direct = " --noproxy '*'" if {"http", "all"} & set(getproxies_environment()) else ""
     return f"curl -s{direct} '{where.elastic_url}/{where.index}/_search?q={QUERY}&size=3&{shown}'"
 
 

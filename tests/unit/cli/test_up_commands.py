@@ -66,7 +66,7 @@ def test_paths_with_blanks_are_quoted(environment: Path) -> None:
     assert "export DATABASE_URL_FILE='/a folder/database-url'" in look_around(WHERE)
 
 
-@pytest.mark.parametrize(("variable", "option"), [("http_proxy", " --noproxy '*'"), ("UNUSED", "")])
+@pytest.mark.parametrize(("variable", "option"), [("http_proxy", " --noproxy '*'"), ("no_proxy", "")])
 def test_the_search_goes_past_a_proxy_of_the_environment(
     monkeypatch: pytest.MonkeyPatch, variable: str, option: str
 ) -> None:
