@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import shutil
@@ -10,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from outbox.embedded.archives import Archive
-from outbox.embedded.errors import FetchFailed, MavenHasNoJava, MavenMissing
+from outbox.embedded.errors import FetchFailed, MavenHasNoJava, MavenMissing, NoRoom
 from outbox.embedded.folders import make_folder
 from outbox.embedded.java import wheel_java
 from outbox.embedded.progress import Meter, Report
@@ -19,6 +20,7 @@ from outbox.embedded.proxy import maven_settings
 # Where Debian keeps the certificates of this machine, for every Java that is not the wheel's.
 SYSTEM_TRUST = Path("/etc/ssl/certs/java/cacerts")
 LOOK_SECONDS = 1.0
+DISK_FULL = os.strerror(errno.ENOSPC)
 
 
 def user_home() -> Path:
@@ -66,7 +68,8 @@ def _run(argv: list[str], archive: Archive, repository: Path, report: Report) ->
             process.kill()
             process.wait()
     if process.returncode or not archive.zip_in(repository).exists():
-        raise FetchFailed(_why(log))
+        why = _why(log)
+        raise NoRoom(f"{repository}: Maven found the disk full") if DISK_FULL in why else FetchFailed(why)
 
 
 def _environment() -> dict[str, str]:
