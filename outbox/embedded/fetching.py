@@ -65,13 +65,14 @@ def _fetch(archive: Archive, workplace: Path, home: Path, report: Report) -> Non
     needed = archive.megabytes + archive.unpacked_megabytes + FOR_MAVEN + FOR_SERVERS
     check_room(workplace, needed, f"{archive.title}: {archive.megabytes} MB of it only while it is fetched")
     repository = workplace / "maven"
+    # Half a download, also of a process that was killed, is not resumed: it goes. Maven's own plugins stay.
+    shutil.rmtree(archive.zip_in(repository).parent, ignore_errors=True)
     try:
         got = get_archive(archive, repository, report)
         if not is_whole(archive, got):
             raise ArchiveDamaged(archive.coordinates)
         _unpack(archive, got, workplace, home)
     finally:
-        # Half a download is not resumed: it goes, and the next start begins anew. Maven's own plugins stay.
         shutil.rmtree(archive.zip_in(repository).parent, ignore_errors=True)
     report(f"{archive.title} is ready")
 

@@ -6,6 +6,7 @@ import errno
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from outbox.embedded.folders import make_folder
 from outbox.embedded.java import wheel_java
 from outbox.embedded.progress import Meter, Report
 from outbox.embedded.proxy import maven_settings
+from outbox.embedded.supervisor import follow_parent
 
 # Where Debian keeps the certificates of this machine, for every Java that is not the wheel's.
 SYSTEM_TRUST = Path("/etc/ssl/certs/java/cacerts")
@@ -60,12 +62,20 @@ def _run(argv: list[str], archive: Archive, repository: Path, report: Report) ->
     log = repository / "maven.log"
     with log.open("w") as output:
         process = subprocess.Popen(
-            argv, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=_environment(), start_new_session=True
+            argv,
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            env=_environment(),
+            start_new_session=True,  # Ctrl-C is for us: we end it
+            # Were we killed, it would go on writing where the next start fetches.
+            preexec_fn=follow_parent(signal.SIGKILL),  # noqa: PLW1509
         )
         try:
             _show_progress(process, archive, repository, report)
         finally:
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if process.returncode or not archive.zip_in(repository).exists():
         why = _why(log)

@@ -1,4 +1,4 @@
-"""Bare machines: a closed checkout, an empty cache, no Java but the wheel's. Real Maven, real servers, a search."""
+"""Bare machines: a closed checkout, an empty cache, a noexec /tmp, no Java but the wheel's. Real servers, a search."""
 
 import json
 import subprocess
@@ -38,12 +38,25 @@ with EmbeddedStack(temporary=True) as stack:
 """
 
 
+# A /tmp from which nothing may be run, as on hardened machines, for this process and its children alone.
+NOEXEC = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o noexec,mode=1777 tmpfs /tmp && exec "$@"', "sh"]
+
+
+def with_noexec_tmp() -> list[str]:
+    """Where the system lets us: as root, and outside of most containers."""
+    try:
+        subprocess.run([*NOEXEC, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return NOEXEC
+
+
 @pytest.mark.skipif(java_for_this_machine() is None, reason="there is no Java to fetch for this kind of machine")
 def test_from_a_closed_folder_with_an_empty_cache_and_no_java_a_document_is_found(
-    tmp_path: Path, server_folder: Path
+    server_folder: Path,
 ) -> None:
-    machine = bare_machine(tmp_path, server_folder / "cache")
-    argv = [sys.executable, "-c", START, json.dumps(machine.digests)]
+    machine = bare_machine(server_folder / "closed", server_folder / "cache")
+    argv = [*with_noexec_tmp(), sys.executable, "-c", START, json.dumps(machine.digests)]
     done = subprocess.run(argv, cwd=ROOT, env=machine.env, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)

@@ -3,12 +3,14 @@
 import hashlib
 import shutil
 import stat
+import subprocess
 import sys
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from outbox.embedded import fetching, java
@@ -22,6 +24,9 @@ from outbox.embedded.distribution import (
 )
 from outbox.embedded.errors import ArchiveDamaged, DistributionUnusable, FetchFailed, JavaMissing, MavenMissing
 from outbox.embedded.java import find_java
+from outbox.embedded.process import await_end
+from outbox.embedded.supplies import find_supplies
+from tests.fixtures.waiting import eventually
 
 # Stands in for Maven: puts a small zip where Maven would put the large one, and counts its runs.
 MAVEN = f"""#!{sys.executable}
@@ -156,6 +161,46 @@ def test_the_wheels_java_is_refused_because_it_lacks_locales(
     """It starts Elasticsearch 8.14, which then answers every index creation with 500."""
     with pytest.raises(JavaMissing, match=r"java-runtime is Java 21 without all locales"):
         find_java(JAVA_NEEDS[8], Account.for_servers(), server_folder, None, server_folder / "none")
+
+
+def test_what_is_missing_is_said_before_anything_is_fetched_or_started(programs: Path, tmp_path: Path) -> None:
+    """No Maven, no Java but the wheel's: for 8 Maven would bring both; for 9 there is no Java that we could fetch."""
+    said: list[str] = []
+    with pytest.raises(MavenMissing, match="apt-get install maven"):
+        find_supplies(tmp_path / "cache", "8", None, Account.for_servers(), said.append)
+    with pytest.raises(JavaMissing, match=r"21 or later.*java-runtime is Java 21 without the module jdk\.jdi"):
+        find_supplies(tmp_path / "cache", "9", None, Account.for_servers(), said.append)
+    assert said == ["no Java of this machine fits: fetching one"]
+    assert not list((tmp_path / "cache").glob("fetch/maven"))
+
+
+# Half the archive under Maven's name for an unfinished one, then it waits to be killed with its parent.
+HALF = """#!/bin/bash
+for argument; do case $argument in -Dmaven.repo.local=*) repository=${argument#*=} ;; esac; done
+/bin/mkdir -p "$repository/$(/usr/bin/dirname PLACE)"
+echo half > "$repository/PLACE.part"
+exec /bin/sleep 600
+"""
+FETCH = """
+import pathlib, sys
+from outbox.embedded.distribution import fetched_distribution
+fetched_distribution(pathlib.Path(sys.argv[1]), "8", print)
+"""
+
+
+def test_maven_dies_with_a_killed_parent_and_the_next_start_begins_anew(programs: Path, tmp_path: Path) -> None:
+    place = release_of("8").archive.zip_in(Path())
+    half = tmp_path / "cache" / "fetch" / "maven" / f"{place}.part"
+    runnable(programs / "mvn", HALF.replace("PLACE", str(place)))
+    parent = subprocess.Popen([sys.executable, "-c", FETCH, str(tmp_path / "cache")], stdout=subprocess.DEVNULL)
+    eventually(half.exists, within=60)
+    (child,) = psutil.Process(parent.pid).children()
+    parent.kill()
+    parent.wait()
+    assert await_end([child], 10) == []
+    install_maven(programs, SERVER)
+    assert fetched_distribution(tmp_path / "cache", "8", lambda _: None).version == "8.14.1"
+    assert not half.exists()
 
 
 def damage(archive: Path) -> None:
