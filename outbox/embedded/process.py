@@ -149,7 +149,7 @@ def free_port() -> int:
 
 
 def claim_port(port: int) -> socket.socket | None:
-    """Whoever asks first on this machine has the port until the socket is closed, whatever the account; None for others.
+    """Whoever asks first on this machine has the port until the socket is closed, whatever the account; else None.
 
     A port looks free until its server listens, seconds after it was chosen: two that start at once would both take it.
     """
