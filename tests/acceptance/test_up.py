@@ -91,10 +91,10 @@ def test_given_servers_are_used_and_the_sample_is_searchable_at_once(
 
 def printed_commands(up: RunningProcess) -> list[str]:
     """The lines for another terminal, as they stand."""
-    up.wait_for_line("outbox status;", 90)
+    last = up.wait_for_line("outbox status;", 90).strip()
     lines = [line.strip() for line in up.output.splitlines()]
     begin = lines.index("Look around in another terminal:") + 2
-    return lines[begin : lines.index("", begin)]
+    return lines[begin : lines.index(last) + 1]
 
 
 def test_the_commands_that_it_prints_work_in_a_fresh_terminal_from_another_folder(
