@@ -94,7 +94,9 @@ need_file() { compgen -G "$1" >/dev/null || missing_packages+=("$2"); }
 # Debian ships venv apart from Python.
 need_venv() {
   .venv/bin/python -c 'import pip' 2>/dev/null && return
-  "$(find_python)" -c 'import ensurepip' 2>/dev/null || missing_packages+=(python3-venv)
+  local python
+  python=$(find_python) || exit
+  "$python" -c 'import ensurepip' 2>/dev/null || missing_packages+=(python3-venv)
 }
 
 install_missing() { [[ ${#missing_packages[@]} -eq 0 ]] || install_package "${missing_packages[@]}"; missing_packages=(); }

@@ -36,7 +36,7 @@ def sourced(
     script = f". {checkout}/scripts/environment.sh\n{commands}"
     environ = {"PATH": "/usr/bin:/bin", "PIP_ENDS": "0", **env}
     return subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
+        ["/bin/bash", "-euo", "pipefail", "-c", script],
         env=environ,
         stdout=subprocess.PIPE,
         stderr=stderr,
@@ -82,6 +82,16 @@ def test_all_missing_packages_are_named_in_one_message(checkout: Path, tmp_path:
     done = sourced(checkout, needs, PATH=str(bare))
     assert done.returncode == 1
     assert done.stderr == "Missing Debian packages, or what they bring. As root: apt-get install jq postgresql\n"
+
+
+def test_without_a_python_that_fits_nothing_else_is_named(checkout: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "dirname").symlink_to(shutil.which("dirname") or "dirname")
+    (checkout / ".venv" / "bin" / "python").unlink()
+    done = sourced(checkout, "need_venv; need_program no-such-jq jq; install_missing", PATH=str(bare))
+    assert done.stderr == "Python 3.11 or later is needed; set PYTHON to one if it is not on the PATH.\n"
+    assert done.returncode == 1
 
 
 def test_nothing_is_installed_where_nothing_is_missing(checkout: Path) -> None:
