@@ -9,6 +9,12 @@ def main() -> None:
         from labs.commands import main as labs  # noqa: PLC0415
 
         labs()
+    except ModuleNotFoundError as missing:
+        if (missing.name or "labs").split(".")[0] in ("labs", "outbox"):
+            raise
+        # `scripts/run` installs what the product needs; the labs need more.
+        print(f"labs: the package {missing.name} is not installed here; run scripts/lab instead", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:
         print("labs: ended by SIGINT; nothing is running", file=sys.stderr)
         sys.exit(130)

@@ -3,6 +3,10 @@
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# A proxy of the environment is for pip and Maven; what listens on this machine is reached without it.
+export no_proxy="${no_proxy:-${NO_PROXY:-}},localhost,127.0.0.1,::1"
+export NO_PROXY=$no_proxy
+
 say() { printf '%s\n' "$*" >&2; }
 
 fail() { say "$*"; exit 1; }
@@ -26,8 +30,8 @@ install_pinned() {
   lock_installation
   make_venv
   say "installing the packages of requirements/$name.txt (once; minutes on a slow network)"
-  .venv/bin/python -m pip install --disable-pip-version-check --require-hashes -r "requirements/$name.txt" >&2
-  .venv/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e . >&2
+  pip_install "$(grep -c '^[a-z].*==' "requirements/$name.txt")" --require-hashes -r "requirements/$name.txt"
+  pip_install 1 --no-deps --no-build-isolation -e .
   # As pip does for every other package: where PYTHONDONTWRITEBYTECODE is set, each `outbox run` would compile its 140
   # modules anew, 0.13 s of CPU.
   .venv/bin/python -m compileall -q outbox
@@ -45,21 +49,67 @@ make_venv() {
   .venv/bin/python -c 'import pip' 2>/dev/null && return
   local python
   python=$(find_python)
-  # Debian ships venv apart from Python.
-  "$python" -c 'import ensurepip' 2>/dev/null || install_package python3-venv
+  need_venv
+  install_missing
   say "making .venv with $("$python" --version)"
   "$python" -m venv --clear .venv
 }
 
-# need_program PROGRAM PACKAGE: installs the Debian package where the program is missing.
-need_program() { command -v "$1" >/dev/null || install_package "$2"; }
+# pip_install TOTAL ARGUMENT...: shows how far pip is; what it wrote is kept, and shown in full when it fails.
+pip_install() {
+  local total=$1 log=.venv/pip.log code=0
+  shift
+  (
+    set -o pipefail
+    .venv/bin/python -m pip install --disable-pip-version-check --no-color --progress-bar off "$@" 2>&1 |
+      tee "$log" | show_packages "$total"
+  ) || code=$?
+  [[ $code == 0 ]] && return
+  cat "$log" >&2
+  fail "pip failed with exit code $code; its output is above."
+}
 
-# As root with apt; anyone else is told what is missing.
+# One line that is rewritten on a terminal; elsewhere a line per quarter, and none for a handful.
+show_packages() {
+  local total=$1 line done=0 quarter=0 drawn=0
+  [[ -t 2 && ${TERM:-dumb} != dumb ]] && drawn=1
+  while IFS= read -r line; do
+    [[ $line == Collecting* || $line == "Requirement already"* ]] && done=$((done < total ? done + 1 : total))
+    if [[ $drawn == 1 && $line == Collecting* ]]; then
+      printf '\r\033[Kinstalling packages: %d of %d' "$done" "$total" >&2
+    elif [[ $drawn == 1 && $line == Installing* ]]; then
+      printf '\r\033[Kinstalling packages: all %d are here, unpacking them' "$total" >&2
+    elif [[ $drawn == 0 && $total -gt 8 && $((done * 4 / total)) -gt $quarter ]]; then
+      quarter=$((done * 4 / total))
+      say "installing packages: $done of $total"
+    fi
+  done
+  [[ $drawn == 0 ]] || printf '\r\033[K' >&2
+}
+
+# need_program PROGRAM PACKAGE: notes the Debian package where the program is missing; `install_missing` gets all of them.
+missing_packages=()
+need_program() { command -v "$1" >/dev/null || missing_packages+=("$2"); }
+
+# need_file PATTERN PACKAGE: the same by a file.
+need_file() { compgen -G "$1" >/dev/null || missing_packages+=("$2"); }
+
+# Debian ships venv apart from Python.
+need_venv() {
+  .venv/bin/python -c 'import pip' 2>/dev/null && return
+  local python
+  python=$(find_python) || exit
+  "$python" -c 'import ensurepip' 2>/dev/null || missing_packages+=(python3-venv)
+}
+
+install_missing() { [[ ${#missing_packages[@]} -eq 0 ]] || install_package "${missing_packages[@]}"; missing_packages=(); }
+
+# As root with apt; anyone else gets one message that names every package.
 install_package() {
   if [[ $EUID -ne 0 ]] || ! command -v apt-get >/dev/null; then
-    fail "The Debian package $1, or what it brings, is missing: apt-get install $1"
+    fail "Missing Debian packages, or what they bring. As root: apt-get install $*"
   fi
-  say "installing the Debian package $1"
+  say "installing the Debian packages $*"
   apt-get update -qq >&2
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$1" >&2
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
 }

@@ -16,7 +16,7 @@ from outbox.app.examining import open_index_desk
 from outbox.app.parts import Part
 from outbox.config import Settings, load_settings, redact_dsn
 from outbox.embedded import EmbeddedStack
-from outbox.embedded.process import await_free, free_port
+from outbox.embedded.process import await_free, claim_port, free_port
 from outbox.embedded.sample import Sample
 from outbox.ops.status import Status
 from outbox.sink.client import Reply
@@ -70,7 +70,7 @@ class Up:
         self._create_indexes()
         self._desk = self._open.enter_context(open_desk(self.settings, application="outbox up"))
         sample = self._prepare_sample()
-        ports = _ports(self.settings)
+        ports = usual_ports(self.settings, self._open)
         self._start_parts(ports)
         where = self._where(ports, sample is not None)
         if sample is not None:
@@ -171,18 +171,23 @@ class Up:
         )
 
 
-def _ports(settings: Settings) -> dict[str, int]:
-    """Where our own parts listen; the console only where its extra is installed."""
-    ports = {METRICS: _port(settings, METRICS, settings.http.metrics_port)}
+def usual_ports(settings: Settings, held: ExitStack) -> dict[str, int]:
+    """Where our own parts listen, until `held` is closed; the console only where its extra is installed."""
+    ports = {METRICS: _port(settings, METRICS, settings.http.metrics_port, held)}
     if find_spec("fastapi") is not None:
-        ports[CONSOLE] = _port(settings, CONSOLE, settings.console.port) or free_port()
+        ports[CONSOLE] = _port(settings, CONSOLE, settings.console.port, held) or free_port()
     return ports
 
 
-def _port(settings: Settings, variable: str, usual: int) -> int:
+def _port(settings: Settings, variable: str, usual: int, held: ExitStack) -> int:
     """The port that was asked for; where nobody asked and the usual one is taken, any free one."""
-    asked = settings.source_of(variable) != "default"
-    return usual if asked or await_free(usual, 0) else free_port()
+    if settings.source_of(variable) != "default":
+        return usual
+    claim = claim_port(usual) if await_free(usual, 0) else None
+    if claim is None:
+        return free_port()
+    held.enter_context(claim)
+    return usual
 
 
 def _name_of(ports: Mapping[str, int]) -> str:

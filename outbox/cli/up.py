@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -94,7 +97,11 @@ def _await_first_signs(running: Up, where: Where, stop: threading.Event) -> None
 
 def search(where: Where) -> str:
     shown = "filter_path=hits.total.value,hits.hits._source.title"
-    return f"curl -s '{where.elastic_url}/{where.index}/_search?q={QUERY}&size=3&{shown}'"
+    from urllib.request import getproxies_environment  # noqa: PLC0415
+
+    # curl would ask a proxy of the environment for 127.0.0.1; said only where there is one.
+    direct = " --noproxy '*'" if {"http", "all"} & set(getproxies_environment()) else ""
+    return f"curl -s{direct} '{where.elastic_url}/{where.index}/_search?q={QUERY}&size=3&{shown}'"
 
 
 def _tell(where: Where) -> None:
@@ -113,10 +120,32 @@ def _tell(where: Where) -> None:
         output.line("\n  A catalogue of articles is changing. Search it:\n")
         output.line(f"  {search(where)}")
     output.line("\n  Look around in another terminal:\n")
-    output.line(f"  export DATABASE_URL_FILE={where.database_url_file}")
-    output.line(f"  export ELASTIC_URL={where.elastic_url} ELASTIC_INDEX={where.index}")
-    output.line("  outbox status; outbox list --status done; outbox doctor\n")
+    for command in look_around(where):
+        output.line(f"  {command}")
+    output.line()
     sys.stdout.flush()
+
+
+def look_around(where: Where) -> list[str]:
+    """Commands that work as they are in a fresh terminal, from any folder."""
+    return [
+        *on_the_path(),
+        f"export DATABASE_URL_FILE={quote(where.database_url_file)}",
+        f"export ELASTIC_URL={quote(where.elastic_url)} ELASTIC_INDEX={quote(where.index)}",
+        "outbox status; outbox list --status done; outbox doctor",
+    ]
+
+
+def on_the_path() -> list[str]:
+    """What makes `outbox` this program in a terminal where no virtual environment is active; often nothing."""
+    programs = Path(sys.prefix) / "bin"
+    usual = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if Path(folder) != programs]
+    found = shutil.which("outbox", path=os.pathsep.join(usual))
+    if found and Path(found).resolve() == (programs / "outbox").resolve():
+        return []  # pipx and the like link it into a folder of the PATH
+    if (programs / "activate").exists():
+        return [f". {quote(str(programs / 'activate'))}"]
+    return [] if shutil.which("outbox") else [f"export PATH={quote(str(programs))}:$PATH"]
 
 
 def _live(running: Up, stop: threading.Event, *, json: bool) -> None:

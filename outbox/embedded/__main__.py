@@ -1,6 +1,6 @@
 """Owns `python -m outbox.embedded`: the servers alone, for scripts and for developing; it projects nothing.
 
-    python -m outbox.embedded fetch     get Elasticsearch if it is not there
+    python -m outbox.embedded fetch     get Elasticsearch, and a Java if none fits, where they are not there
     python -m outbox.embedded serve     fresh servers until Ctrl-C or SIGTERM; prints their addresses
 
 OUTBOX_ES_VERSION, OUTBOX_ES_HOME and OUTBOX_DATA_DIR are read as by `outbox up`; a heap may follow `serve`:
@@ -15,10 +15,11 @@ import signal
 import sys
 from pathlib import Path
 
-from outbox.embedded.distribution import existing_distribution, fetched_distribution
-from outbox.embedded.elasticsearch import to_stderr
+from outbox.embedded.account import Account
 from outbox.embedded.folders import default_data_dir
+from outbox.embedded.progress import to_stderr
 from outbox.embedded.stack import EmbeddedStack
+from outbox.embedded.supplies import find_supplies
 from outbox.errors import OutboxError
 
 
@@ -54,10 +55,7 @@ def _home() -> Path | None:
 
 
 def fetch() -> None:
-    if home := _home():
-        existing_distribution(home)
-    else:
-        fetched_distribution(default_data_dir(), _version(), to_stderr)
+    find_supplies(default_data_dir(), _version(), _home(), Account.for_servers(), to_stderr)
 
 
 def serve(heap: str = "1g") -> None:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import os
 import pwd
-import shutil
 import stat
 import subprocess
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,33 +76,8 @@ class Account:
 def open_to_all(folder: Path) -> None:
     """Let everyone read what is in `folder`: the umask may have hidden it, and it holds no secret."""
     for path in [folder, *folder.rglob("*")]:
+        if path.is_symlink():  # what it leads to is in the folder too, or is not ours to open
+            continue
         mode = path.stat().st_mode
         runnable = path.is_dir() or mode & stat.S_IXUSR
         path.chmod(stat.S_IMODE(mode) | (0o755 if runnable else 0o644))
-
-
-def _move_once(partial: Path, target: Path) -> None:
-    try:
-        partial.rename(target)
-    except OSError:
-        # Another start was faster with the same copy.
-        shutil.rmtree(partial)
-        if not target.exists():
-            raise
-
-
-def reachable_copy(source: Path, account: Account, target: Path) -> Path:
-    """`source` itself where the account can read it; else a copy of it, made once, at `target`.
-
-    A checkout under root's own home is closed to every other account, and with it the servers in its venv.
-    """
-    if account.can_reach(source):
-        return source
-    if not target.exists():
-        partial = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part")
-        shutil.copytree(source, partial, symlinks=True)
-        open_to_all(partial)
-        _move_once(partial, target)
-    if not account.can_reach(target):
-        raise FolderUnreachable(str(target))
-    return target

@@ -8,7 +8,6 @@ import json
 import shutil
 import ssl
 import subprocess
-import sys
 import tempfile
 import urllib.error
 import urllib.request
@@ -17,13 +16,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from outbox.embedded.distribution import Distribution, Report, existing_distribution, fetched_distribution
+from outbox.embedded.distribution import Distribution
 from outbox.embedded.errors import EmbeddedServerFailed, FolderNotAllowed, FolderUnreachable
 from outbox.embedded.folders import default_data_dir
-from outbox.embedded.java import Java, find_java
+from outbox.embedded.java import Java
 from outbox.embedded.launch import keystore_command, server_command
 from outbox.embedded.process import MARK, Command
+from outbox.embedded.progress import Report, to_stderr
 from outbox.embedded.server import EmbeddedServer
+from outbox.embedded.supplies import find_supplies
 
 LOGGING = """\
 status = error
@@ -42,10 +43,6 @@ class TlsFiles:
 
     certificate: Path
     key: Path
-
-
-def to_stderr(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)  # noqa: T201
 
 
 # For people and tests, who start it often and ask little of it: the quick compiler alone, and the plain collector. A
@@ -97,13 +94,8 @@ class EmbeddedElasticsearch(EmbeddedServer):
     def _find(self) -> tuple[Distribution, Java]:
         """The distribution and its Java; fetched and looked for at the first start only."""
         if self._found is None:
-            distribution = (
-                existing_distribution(self._home)
-                if self._home
-                else fetched_distribution(self._shared, self._version, self._report)
-            )
+            distribution, java = find_supplies(self._shared, self._version, self._home, self._account, self._report)
             self._check_place(distribution)
-            java = find_java(distribution.java_needs, self._account, self._shared, distribution.home)
             self._found = distribution, java
         return self._found
 
@@ -179,7 +171,7 @@ class EmbeddedElasticsearch(EmbeddedServer):
 
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(self._probe(), timeout=5, context=self._trust()) as reply:  # noqa: S310
+            with self._opener().open(self._probe(), timeout=5) as reply:
                 # By its name: another Elasticsearch may have got the port that ours is about to lose.
                 return bool(json.load(reply)["name"] == self._node_name)
         except (OSError, http.client.HTTPException, ValueError, KeyError):
@@ -192,6 +184,11 @@ class EmbeddedElasticsearch(EmbeddedServer):
             basic = base64.b64encode(f"elastic:{self.password}".encode()).decode()
             headers["Authorization"] = f"Basic {basic}"
         return urllib.request.Request(self.url, headers=headers)  # noqa: S310
+
+    def _opener(self) -> urllib.request.OpenerDirector:
+        """Past any proxy of the environment, which would look for 127.0.0.1 on its own machine."""
+        direct = urllib.request.ProxyHandler({})
+        return urllib.request.build_opener(direct, urllib.request.HTTPSHandler(context=self._trust()))
 
     def _trust(self) -> ssl.SSLContext | None:
         """The probe only asks whether our own process answers; clients bring their own trust."""

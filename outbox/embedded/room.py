@@ -1,0 +1,34 @@
+"""Owns whether a folder can take what is to be written there, asked before minutes are spent; it writes nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+from outbox.embedded.errors import FolderNotWritable, NoRoom
+
+# What two servers write in their first minutes: PostgreSQL's first files and WAL, Elasticsearch's logs and index.
+# Measured after `outbox up` with its sample: 130 MB.
+FOR_SERVERS = 250
+_REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def check_room(folder: Path, megabytes: int, why: str) -> None:
+    """Raise when `folder` cannot be written, or its disk has less free than `megabytes`."""
+    place = folder
+    while not place.exists():
+        place = place.parent
+    if not os.access(place, os.W_OK | os.X_OK) or not place.is_dir():
+        raise FolderNotWritable(f"{folder} ({why})")
+    free = shutil.disk_usage(place).free // 1_000_000
+    if free < megabytes:
+        raise NoRoom(f"{folder} has {free} MB free; {megabytes} MB are needed ({why})")
+
+
+def explained(problem: OSError, folder: Path) -> Exception:
+    """The same with its remedy where the disk is the cause."""
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NoRoom(f"{folder}: {problem.strerror}")
+    return FolderNotWritable(f"{folder}: {problem.strerror}") if problem.errno in _REFUSED else problem

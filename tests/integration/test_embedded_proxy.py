@@ -1,0 +1,104 @@
+"""A proxy in the environment: Maven gets it, with its password in no argument and no log; loopback goes past it."""
+
+import base64
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from outbox.embedded import maven
+from outbox.embedded.archives import ELASTICSEARCH_8
+from outbox.embedded.elasticsearch import EmbeddedElasticsearch
+from outbox.embedded.errors import FetchFailed
+from outbox.embedded.maven import get_archive
+from outbox.embedded.proxy import maven_settings
+
+PASSWORD = "pa%20ss"  # as it stands in an address
+VARIABLES = [name for pair in ("http", "https", "all", "no") for name in (f"{pair}_proxy", f"{pair.upper()}_PROXY")]
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def proxy() -> Iterator[tuple[str, list[str]]]:
+    """Its address with name and password, and every request that came. It connects nobody: it asks, then refuses."""
+    asked: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=_refuse, args=(server, asked), daemon=True).start()
+        yield f"http://me:{PASSWORD}@127.0.0.1:{server.getsockname()[1]}", asked
+
+
+def _refuse(server: socket.socket, asked: list[str]) -> None:
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:
+            return
+        with connection:
+            asked.append(connection.recv(10_000).decode())
+            ask = b"407 Who are you\r\nProxy-Authenticate: Basic realm=x" if "Basic" not in asked[-1] else b"502 No"
+            connection.sendall(b"HTTP/1.1 " + ask + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+
+@pytest.mark.skipif(shutil.which("mvn") is None, reason="there is no Maven")
+def test_maven_goes_through_the_proxy_and_its_password_is_in_no_log(
+    proxy: tuple[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, asked = proxy
+    monkeypatch.setenv("HTTPS_PROXY", address)
+    monkeypatch.setattr(maven, "user_home", lambda: tmp_path)
+    with pytest.raises(FetchFailed) as failed:
+        get_archive(ELASTICSEARCH_8, tmp_path / "repository", lambda _: None)
+    assert asked[0].startswith("CONNECT ")
+    known = base64.b64encode(b"me:pa ss").decode()
+    assert any(f"Proxy-Authorization: Basic {known}" in request for request in asked)
+    written = str(failed.value) + (tmp_path / "repository" / "maven.log").read_text()
+    assert "pa ss" not in written
+    assert PASSWORD not in written
+    assert not (tmp_path / "repository" / "settings.xml").exists()
+
+
+def test_the_settings_of_a_person_are_kept_and_the_file_is_closed_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, ours = tmp_path / "theirs.xml", tmp_path / "ours.xml"
+    theirs.write_text("<settings><mirrors><mirror><id>house</id></mirror></mirrors></settings>")
+    monkeypatch.setenv("https_proxy", "proxy.example:3128")
+    monkeypatch.setenv("no_proxy", "10.0.0.1, .example.org")
+    assert maven_settings(theirs, ours) == ["-s", str(ours)]
+    text = ours.read_text()
+    assert "<mirror><id>house</id></mirror>" in text
+    assert "<host>proxy.example</host><port>3128</port>" in text
+    assert "<nonProxyHosts>localhost|127.*|10.0.0.1|*.example.org</nonProxyHosts>" in text
+    assert ours.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("settings", "proxy"),
+    [
+        ("<settings/>", ""),  # no proxy at all
+        ("<settings><proxies><proxy><host>own</host></proxy></proxies></settings>", "http://other:1"),  # theirs counts
+        ("<settings/>", "socks5://proxy:1080"),  # Maven cannot use it
+    ],
+)
+def test_maven_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str, proxy: str) -> None:
+    (tmp_path / "settings.xml").write_text(settings)
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    assert maven_settings(tmp_path / "settings.xml", tmp_path / "ours.xml") == []
+
+
+def test_the_servers_on_loopback_are_asked_past_the_proxy(
+    proxy: tuple[str, list[str]], server_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, asked = proxy
+    monkeypatch.setenv("http_proxy", address)
+    server = EmbeddedElasticsearch(server_folder / "elasticsearch", port=9)
+    assert server._answers() is False
+    assert asked == []

