@@ -7,6 +7,7 @@ import psutil
 import pytest
 
 from outbox.embedded.process import await_end
+from tests.fixtures.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 # Ends with the code that it was given.
@@ -53,7 +54,9 @@ beside look bash -c 'echo found something; exit {code}'
 step "look" ended look
 report_steps
 """
-    ran = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=20)
+    ran = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )
     assert "found something" in ran.stderr
     assert ran.stderr.splitlines()[-1].startswith(f"{verdict} "), ran.stderr
     assert ran.returncode == (verdict == "FAILED")
@@ -66,7 +69,9 @@ beside look bash -c 'sleep 300 & echo $! > child; wait'
 until [ -s child ]; do sleep 0.05; done
 exit 7
 """
-    ran = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, check=False, timeout=20)
+    ran = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, check=False, timeout=PATIENCE_SECONDS
+    )
     assert ran.returncode == 7
     child = int((tmp_path / "child").read_text())
     left = [process for process in psutil.process_iter() if process.pid == child]
