@@ -49,12 +49,48 @@ check_source() {
 # at most; tests/fixtures/dispatch.py hands out the rest. tests/unit/test_steps.py tries the same options.
 test_options=(-n "${OUTBOX_TEST_PROCESSES:-4}" --dist loadfile --no-loadscope-reorder --max-worker-restart 4)
 
+# The machines that the tests meet, by OUTBOX_TEST_MACHINE: `young`, which is the default, was started a minute ago;
+# `busy` has two CPU-bound processes beside all of them; `young busy` is both; `plain` is the machine as it is. Tests with
+# the mark `busy` (tests/fixtures/burners.py) and a clock that is set back (tests/acceptance/test_clock_set_back.py) are
+# in every run.
+is_wanted() { [[ " ${OUTBOX_TEST_MACHINE:-young} " == *" $1 "* ]]; }
+
+# Sets `young` to what a command is begun with so that its clocks since the start of the machine are at 60 s: a time
+# namespace, which root may make where the kernel has them. No --fork: the namespace is for its children.
+find_young() {
+  young=()
+  local up offset
+  is_wanted young || return 0
+  read -r up _ 2>/dev/null </proc/uptime || up=0
+  offset=$((60 - ${up%.*}))
+  [[ $offset -lt 0 ]] || return 0
+  young=(unshare --time --monotonic "$offset" --boottime "$offset")
+  "${young[@]}" true 2>/dev/null && return 0
+  young=()
+  say "No time namespace may be made here: the tests meet a machine of its real age ($((${up%.*} / 60)) min)."
+}
+
+# busy COMMAND...: with two CPU-bound processes beside it, which end with this script whatever happens to it.
+busy() {
+  local code=0 burners=()
+  for _ in 1 2; do
+    (while kill -0 $$ 2>/dev/null; do for _ in {1..200000}; do :; done; done) &
+    burners+=($!)
+  done
+  "$@" || code=$?
+  kill "${burners[@]}"
+  wait "${burners[@]}" 2>/dev/null || true
+  return "$code"
+}
+
 # tested ARGUMENT...: pytest, with a limit for the whole run. At the limit it prints the stacks of all its processes and a
 # summary (tests/fixtures/limits.py); a minute and a half later it is killed. In the foreground, so that Ctrl-C reaches it.
 # pytest's own exit codes are not a step's: its 3 is an error inside of it, and must never read as UNKNOWN.
 tested() {
-  local code=0 limit=${OUTBOX_TEST_LIMIT_SECONDS:-3600}
-  timeout --foreground --signal TERM --kill-after 90 "$limit" .venv/bin/pytest "$@" || code=$?
+  local code=0 limit=${OUTBOX_TEST_LIMIT_SECONDS:-3600} young load=()
+  find_young
+  is_wanted busy && load=(busy)
+  "${load[@]}" "${young[@]}" timeout --foreground --signal TERM --kill-after 90 "$limit" .venv/bin/pytest "$@" || code=$?
   case $code in
     0) return 0 ;;
     1) ;;

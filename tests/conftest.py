@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests.fixtures.browser import browser
+from tests.fixtures.burners import busy_machine
 from tests.fixtures.commands import end_of_the_warm_process, outbox, outbox_here, servers
 from tests.fixtures.console import console, guarded, start_console
 from tests.fixtures.desks import desk, examine
@@ -32,6 +33,7 @@ __all__ = [
     "absent_index",
     "authority",
     "browser",
+    "busy_machine",
     "connection",
     "console",
     "database",
@@ -74,7 +76,7 @@ LAYERS = ["unit", "contract", "model", "integration", "acceptance"]
 TESTS = Path(__file__).parent
 # Seconds a test may take by its mark, instead of `timeout` in pyproject.toml. Hangs are found late, but no slow machine
 # is taken for one.
-LIMITS = {"long": 1800, "slow": 600}
+LIMITS = {"long": 2400, "slow": 1200}
 
 
 # A file stays in one process: the longest of a layer go first, so that none works long after the others. Seconds of

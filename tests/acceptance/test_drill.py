@@ -13,6 +13,7 @@ from tests.fixtures.processes import RunningProcess, StartProcess, find_free_por
 from tests.fixtures.queue import Queue
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
+pytestmark = pytest.mark.busy
 PERSON, CONCLUSION = "alice", "drill: producer mended"
 
 

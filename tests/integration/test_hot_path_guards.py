@@ -18,6 +18,7 @@ from tests.fixtures.queue import Queue
 from tests.fixtures.sinks import MemorySink, elastic_sink
 from tests.fixtures.waiting import eventually
 
+pytestmark = pytest.mark.busy
 PAST_THE_FIRST_LOOKS = 60.0  # in its first half minute a worker compares every upsert with newer deletes
 MOST_HOT = 0.9
 POOLER_LOOK = "select pg_backend_pid()"

@@ -1,5 +1,6 @@
 """What scripts/test makes of pytest's exit codes: a run that broke is never green."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -43,6 +44,33 @@ def test_only_tests_that_ran_and_passed_are_green(tmp_path: Path, code: int, ver
     assert ran.stderr.splitlines()[-1].startswith(f"{verdict} "), ran.stderr
     assert said in ran.stderr
     assert ran.returncode == (verdict == "FAILED")
+
+
+def imitated(folder: Path, machine: str, pytest_does: str) -> str:
+    """What the script says when pytest is this line of shell, on a machine by this name."""
+    program = folder / ".venv" / "bin" / "pytest"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/bash\n{pytest_does}\n")
+    program.chmod(0o755)
+    environ = {"PATH": os.environ["PATH"], "OUTBOX_TEST_MACHINE": machine}
+    script = f"export SCRIPT=$$\n{SCRIPT}"
+    ran = subprocess.run(["bash", "-c", script], cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stderr
+
+
+def test_the_tests_meet_a_machine_that_was_started_a_minute_ago(tmp_path: Path) -> None:
+    """Or, where no time namespace may be made, its real age is said."""
+    said = imitated(tmp_path, "young", "cut -d. -f1 /proc/uptime > age")
+    age = int((tmp_path / "age").read_text())
+    assert age <= 120 or "No time namespace may be made here" in said
+
+
+def test_a_busy_machine_has_two_more_processes_which_end_with_the_tests(tmp_path: Path) -> None:
+    imitated(tmp_path, "busy", 'ps --ppid "$SCRIPT" -o pid= > seen')
+    beside = [int(pid) for pid in (tmp_path / "seen").read_text().split()]
+    assert len(beside) >= 2
+    assert [pid for pid in beside if psutil.pid_exists(pid)] == []
 
 
 @pytest.mark.parametrize(("code", "verdict"), [(0, "passed"), (3, "UNKNOWN"), (1, "FAILED")])
