@@ -85,12 +85,14 @@ busy() {
 
 # tested ARGUMENT...: pytest, with a limit for the whole run. At the limit it prints the stacks of all its processes and a
 # summary (tests/fixtures/limits.py); a minute and a half later it is killed. In the foreground, so that Ctrl-C reaches it.
+# Where the system has no `timeout` (macOS), only the limits of the tests hold.
 # pytest's own exit codes are not a step's: its 3 is an error inside of it, and must never read as UNKNOWN.
 tested() {
-  local code=0 limit=${OUTBOX_TEST_LIMIT_SECONDS:-3600} young load=()
+  local code=0 limit=${OUTBOX_TEST_LIMIT_SECONDS:-3600} young load=() limited=()
   find_young
   is_wanted busy && load=(busy)
-  "${load[@]}" "${young[@]}" timeout --foreground --signal TERM --kill-after 90 "$limit" .venv/bin/pytest "$@" || code=$?
+  command -v timeout >/dev/null && limited=(timeout --foreground --signal TERM --kill-after 90 "$limit")
+  "${load[@]}" "${young[@]}" "${limited[@]}" .venv/bin/pytest "$@" || code=$?
   case $code in
     0) return 0 ;;
     1) ;;

@@ -18,7 +18,6 @@ from tests.nemesis.crash_campaign import OPEN, Campaign, Forge
 from tests.nemesis.crash_hooks import POINTS
 from tests.nemesis.lease_log import attempts_are_bounded, fenced, legal_steps, one_lease
 
-pytestmark = pytest.mark.busy
 TIMES = 20 if os.environ.get("OUTBOX_TEST_SLOW") == "1" else 2
 CHECKS = (
     invariants.nothing_lost,

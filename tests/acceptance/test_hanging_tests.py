@@ -17,7 +17,7 @@ from tests.fixtures.waiting import eventually
 SCRIPT = """set -euo pipefail
 say() { printf '%s\\n' "$*" >&2; }
 . scripts/steps.sh
-step "tests" run_tests -p no:cacheprovider -p no:schemathesis -p no:cov "$@"
+step "tests" run_tests -p no:cacheprovider -p no:cov "$@"
 report_steps
 """
 PLUGINS = """
