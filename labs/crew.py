@@ -18,6 +18,9 @@ from labs.worker import ROOT, Worker, environment
 from outbox.embedded.process import free_port
 
 T = TypeVar("T")
+# Waiting ends with the fact; this only has to be longer than a busy machine needs. How long the daemons may take is
+# judged from the record (labs/invariants.py).
+PATIENCE_SECONDS = 120.0
 Done = subprocess.CompletedProcess[str]
 
 
@@ -62,7 +65,7 @@ class Crew(ABC):
             self.check()
             time.sleep(min(0.1, left))
 
-    def wait_until(self, look: Callable[[], T], what: str, within: float = 20.0) -> T:
+    def wait_until(self, look: Callable[[], T], what: str, within: float = PATIENCE_SECONDS) -> T:
         """The first true value of `look`."""
         until = time.monotonic() + within
         while True:
@@ -102,7 +105,7 @@ class Crew(ABC):
 
     def await_ready(self, name: str) -> None:
         worker = self.worker(name)
-        self.wait_until(lambda: worker.page("/readyz")[0] == 200, f"{worker.label} ready", 60)
+        self.wait_until(lambda: worker.page("/readyz")[0] == 200, f"{worker.label} ready")
 
     def worker(self, name: str = "w1") -> Worker:
         """The latest start of that name."""

@@ -22,10 +22,7 @@ from labs.servers import Servers
 from labs.signals import Interruptions
 from labs.stage import Stage
 
-STEADY_SECONDS = 60.0
 STEADY_DONE = 40
-QUIET_SECONDS = 60.0
-ALERT_SECONDS = 25.0
 
 OPEN_BEFORE = """
 select count(*) from search_outbox_events
@@ -107,8 +104,8 @@ class Run:
         for name in self.experiment.workers:
             stage.await_ready(name)
         stage.producer.start()
-        stage.wait_until(self._is_steady, f"steady state ({self.experiment.steady_state})", STEADY_SECONDS)
-        stage.wait_until(self.alerts.is_watching, "Prometheus scrapes the daemons", 30)
+        stage.wait_until(self._is_steady, f"steady state ({self.experiment.steady_state})")
+        stage.wait_until(self.alerts.is_watching, "Prometheus scrapes the daemons")
         stage.snapshot("before")
         stage.recorder.keep_pages("baseline")
         self.alerts.forget()
@@ -139,7 +136,7 @@ class Run:
         """The fault holds until the alerts that it should raise have fired; that they did not is judged later."""
         with suppress(NotSeen):
             expected = self.experiment.expected_alerts
-            self.stage.wait_until(lambda: self.alerts.has_fired(expected), "the expected alerts", ALERT_SECONDS)
+            self.stage.wait_until(lambda: self.alerts.has_fired(expected), "the expected alerts")
 
     def _restore(self) -> None:
         """The experiment's own way back, and then everything that can be broken is made whole."""
@@ -159,14 +156,14 @@ class Run:
         def caught_up() -> bool:
             return bool(stage.table.value(OPEN_BEFORE, at=healed) == 0)
 
-        stage.wait_until(caught_up, "everything committed before the end of the fault is finished", 90)
+        stage.wait_until(caught_up, "everything committed before the end of the fault is finished")
         stage.note("recovery_seconds", round(stage.story.now() - began, 2))
         self.experiment.after(stage)
 
     def _quiesce(self) -> None:
         stage = self.stage
         stage.producer.stop()
-        stage.wait_until(self._is_quiet, "no open event is left", QUIET_SECONDS)
+        stage.wait_until(self._is_quiet, "no open event is left")
         stage.watch(1.0)  # one more look at every page
         stage.recorder.look()
         stage.recorder.keep_pages("end")

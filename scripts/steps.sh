@@ -3,8 +3,7 @@
 steps_told=()
 steps_failed=0
 
-# step NAME COMMAND... Exit codes that are told and are no failure: 3, the question could not be answered; 40, yes, but
-# not at the first time.
+# step NAME COMMAND... Exit code 3 is reported and is no failure: the question could not be answered.
 step() {
   local name=$1 began=$SECONDS verdict=passed code=0
   shift
@@ -13,7 +12,6 @@ step() {
   case $code in
     0) ;;
     3) verdict=UNKNOWN ;;
-    40) verdict=UNSTEADY ;;
     *) verdict=FAILED; steps_failed=1 ;;
   esac
   steps_told+=("$(printf '%-7s %s (%s s)' "$verdict" "$name" "$((SECONDS - began))")")
@@ -47,30 +45,71 @@ check_source() {
   step "direction of imports" .venv/bin/lint-imports --no-logo
 }
 
+# How all tests are run: processes that share the servers, a file in one of them. One that dies is replaced, four times
+# at most; tests/fixtures/dispatch.py hands out the rest. tests/unit/test_steps.py tries the same options.
+test_options=(-n "${OUTBOX_TEST_PROCESSES:-4}" --dist loadfile --no-loadscope-reorder --max-worker-restart 4)
+
+# The machines that the tests meet, by OUTBOX_TEST_MACHINE: `young`, which is the default, was started a minute ago;
+# `busy` has two CPU-bound processes beside all of them; `young busy` is both; `plain` is the machine as it is. Tests with
+# the mark `busy` (tests/fixtures/burners.py) and a clock that is set back (tests/acceptance/test_clock_set_back.py) are
+# in every run.
+is_wanted() { [[ " ${OUTBOX_TEST_MACHINE:-young} " == *" $1 "* ]]; }
+
+# Sets `young` to what a command is begun with so that its clocks since the start of the machine are at 60 s: a time
+# namespace, which root may make where the kernel has them. No --fork: the namespace is for its children.
+find_young() {
+  young=()
+  local up offset
+  is_wanted young || return 0
+  read -r up _ 2>/dev/null </proc/uptime || up=0
+  offset=$((60 - ${up%.*}))
+  [[ $offset -lt 0 ]] || return 0
+  young=(unshare --time --monotonic "$offset" --boottime "$offset")
+  "${young[@]}" true 2>/dev/null && return 0
+  young=()
+  say "No time namespace may be made here: the tests meet a machine of its real age ($((${up%.*} / 60)) min)."
+}
+
+# busy COMMAND...: with two CPU-bound processes beside it, which end with this script whatever happens to it.
+busy() {
+  local code=0 burners=()
+  for _ in 1 2; do
+    (while kill -0 $$ 2>/dev/null; do for _ in {1..200000}; do :; done; done) &
+    burners+=($!)
+  done
+  "$@" || code=$?
+  kill "${burners[@]}"
+  wait "${burners[@]}" 2>/dev/null || true
+  return "$code"
+}
+
+# tested ARGUMENT...: pytest, with a limit for the whole run. At the limit it prints the stacks of all its processes and a
+# summary (tests/fixtures/limits.py); a minute and a half later it is killed. In the foreground, so that Ctrl-C reaches it.
+# Where the system has no `timeout` (macOS), only the limits of the tests hold.
 # pytest's own exit codes are not a step's: its 3 is an error inside of it, and must never read as UNKNOWN.
-tested() { .venv/bin/pytest "$@" || return 1; }
+tested() {
+  local code=0 limit=${OUTBOX_TEST_LIMIT_SECONDS:-3600} young load=() limited=()
+  find_young
+  is_wanted busy && load=(busy)
+  command -v timeout >/dev/null && limited=(timeout --foreground --signal TERM --kill-after 90 "$limit")
+  "${load[@]}" "${young[@]}" "${limited[@]}" .venv/bin/pytest "$@" || code=$?
+  case $code in
+    0) return 0 ;;
+    1) ;;
+    124 | 137) say "The tests did not end within $limit s (OUTBOX_TEST_LIMIT_SECONDS): that is a failure." ;;
+    *) say "pytest ended with $code: that is no verdict of a test." ;;
+  esac
+  return 1
+}
 
 nemesis_alone() {
   OUTBOX_TEST_SLOW=1 tested tests/acceptance/test_nemesis.py
 }
 
-# All tests, in processes that share the servers; what failed is asked once more, alone. On a busy machine a process that
-# came late looks like a broken one: a test that passes the second time is named, because it is unsteady, and one that
-# fails again is a failure. A test of a promise (`once`) gets no second time: one loss in two runs is a loss. Coverage is
-# a run of its own (scripts/coverage): it doubles the time.
+# A test that fails fails the run: asked a second time, it would only say how busy the machine was. Coverage is a run of
+# its own (scripts/coverage): it doubles the time.
 run_tests() {
-  local last="--last-failed --last-failed-no-failures=none" promised=0 code=0
-  .venv/bin/pytest -n "${OUTBOX_TEST_PROCESSES:-4}" --dist loadfile --no-loadscope-reorder --durations 30 "$@" || code=$?
-  [[ $code == 0 ]] && return 0
-  # 1: some tests failed, and which ones is written down. Anything else broke the run itself.
-  [[ $code == 1 ]] || { say "pytest ended with $code: that is no verdict of a test."; return 1; }
-  # shellcheck disable=SC2086
-  .venv/bin/pytest $last -m once --collect-only -q "$@" >/dev/null 2>&1 && promised=1
-  say "== once more: the tests that failed. Whatever passes now is unsteady on this machine; see the names below"
-  # shellcheck disable=SC2086
-  tested $last -v "$@" || return 1
-  [[ $promised == 0 ]] || { say "A promise was broken the first time: that counts, whatever the second time says."; return 1; }
-  return 40
+  tested "${test_options[@]}" --durations 30 "$@"
 }
 
 report_steps() {

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests.fixtures.browser import browser
+from tests.fixtures.burners import busy_machine
 from tests.fixtures.commands import end_of_the_warm_process, outbox, outbox_here, servers
 from tests.fixtures.console import console, guarded, start_console
 from tests.fixtures.desks import desk, examine
@@ -32,6 +33,7 @@ __all__ = [
     "absent_index",
     "authority",
     "browser",
+    "busy_machine",
     "connection",
     "console",
     "database",
@@ -60,6 +62,8 @@ __all__ = [
     "start_process",
 ]
 
+pytest_plugins = ["tests.fixtures.dispatch", "tests.fixtures.limits"]
+
 # No time limit an example: the machine is shared, and a slow moment is no finding.
 settings.register_profile("house", deadline=None, print_blob=True)
 settings.load_profile("house")
@@ -70,8 +74,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 LAYERS = ["unit", "contract", "model", "integration", "acceptance"]
 TESTS = Path(__file__).parent
-# What is promised: one loss in two runs is a loss, so these get no second try (scripts/steps.sh).
-PROMISES = {"test_crash_points.py", "test_survival.py", "test_races.py", "test_model.py", "test_newer_deletes.py"}
+# Seconds a test may take by its mark, instead of `timeout` in pyproject.toml. Hangs are found late, but no slow machine
+# is taken for one.
+LIMITS = {"long": 2400, "slow": 1200}
 
 
 # A file stays in one process: the longest of a layer go first, so that none works long after the others. Seconds of
@@ -107,8 +112,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in long]
     for item in items:
         item.add_marker(layer_of(item))
-        if item.path.name in PROMISES:
-            item.add_marker("once")
+        if limit := next((limit for mark, limit in LIMITS.items() if item.get_closest_marker(mark)), None):
+            item.add_marker(pytest.mark.timeout(limit))
     items.sort(key=_turn)
 
 

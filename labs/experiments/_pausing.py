@@ -11,7 +11,7 @@ from labs.stage import Stage
 def until_paused(stage: Stage, cause: str) -> None:
     """Also noted: what /readyz says meanwhile, which is 200 and `degraded`."""
     metric = f"outbox_paused{{cause={cause}}}"
-    stage.wait_until(lambda: stage.total(metric) > 0, f"paused by {cause}", 25)
+    stage.wait_until(lambda: stage.total(metric) > 0, f"paused by {cause}")
     stage.note("readyz_while_paused", list(stage.worker().page("/readyz")))
 
 

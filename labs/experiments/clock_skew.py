@@ -39,7 +39,7 @@ def _kill_with_rows(stage: Stage) -> None:
     stage.elastic_link.heal()
     stage.worker("behind").thaw()
     stage.producer.resume()
-    stage.wait_until(lambda: stage.table.count(held) == 0, "taken back", LEASE + 20)
+    stage.wait_until(lambda: stage.table.count(held) == 0, "taken back")
 
 
 def restore(stage: Stage) -> None:

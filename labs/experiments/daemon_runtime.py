@@ -34,21 +34,21 @@ def look(stage: Stage) -> dict[str, Any]:
 def without_elasticsearch(stage: Stage) -> None:
     stage.elastic_link.cut()
     stage.mark("Elasticsearch cut off", "fault")
-    stage.wait_until(lambda: look(stage)["status"] == "degraded", "degraded without Elasticsearch", 15)
+    stage.wait_until(lambda: look(stage)["status"] == "degraded", "degraded without Elasticsearch")
     stage.note("no_elasticsearch", look(stage))
     stage.elastic_link.heal()
-    stage.wait_until(lambda: look(stage)["status"] == "ready", "ready again", 20)
+    stage.wait_until(lambda: look(stage)["status"] == "ready", "ready again")
 
 
 def without_database(stage: Stage) -> None:
     stage.database_link.cut()
     stage.mark("PostgreSQL cut off", "fault")
-    stage.wait_until(lambda: look(stage)["readyz"] == 503, "not ready without PostgreSQL", 20)
+    stage.wait_until(lambda: look(stage)["readyz"] == 503, "not ready without PostgreSQL")
     stage.note("no_database", look(stage))
     stage.database_link.heal()
-    stage.wait_until(lambda: look(stage)["readyz"] == 200, "ready again", 30)
+    stage.wait_until(lambda: look(stage)["readyz"] == 200, "ready again")
     # A claim whose answer was lost holds its rows until the lease runs out; that is not the drain's doing.
-    stage.wait_until(lambda: stage.table.count(OLD) == 0, "rows of the lost claim are taken back", 20)
+    stage.wait_until(lambda: stage.table.count(OLD) == 0, "rows of the lost claim are taken back")
 
 
 def stop_in_the_middle(stage: Stage) -> None:

@@ -31,7 +31,7 @@ def fault(stage: Stage) -> None:
         stage.mark(f"three daemons on {BACKLOG} events, {LOCKED} of them locked by a stranger", "fault")
         left = f"everything but {LOCKED} locked rows is done"
         began = stage.story.now()
-        stage.wait_until(lambda: stage.table.count(OPEN, ids=backlog) <= LOCKED, left, 60)
+        stage.wait_until(lambda: stage.table.count(OPEN, ids=backlog) <= LOCKED, left)
         stage.note("seconds_while_locked", round(stage.story.now() - began, 1))
         stage.note("left_while_locked", stage.table.count(OPEN, ids=backlog))
     stage.mark("the stranger commits", "act")

@@ -24,7 +24,7 @@ def fault(stage: Stage) -> None:
         stage.watch(1.5)
         server.start()
         began = stage.mark("PostgreSQL started", "start")
-        stage.wait_until(partial(_more_than, stage, done), "events are done again", 40)
+        stage.wait_until(partial(_more_than, stage, done), "events are done again")
         stage.note(how, round(stage.story.now() - began, 2))
 
 

@@ -68,7 +68,7 @@ def restore(stage: Stage) -> None:
 
 def after(stage: Stage) -> None:
     until = time.monotonic() + LEASE + 10
-    stage.wait_until(lambda: _there(stage) == 0 or time.monotonic() > until, "the late upserts are taken back", 30)
+    stage.wait_until(lambda: _there(stage) == 0 or time.monotonic() > until, "the late upserts are taken back")
     stage.note("left", _there(stage))
 
 

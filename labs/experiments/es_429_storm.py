@@ -19,7 +19,7 @@ def fault(stage: Stage) -> None:
     stage.elastic.cluster.put_settings(persistent={BREAKER: "200b"})
     stage.mark("Elasticsearch answers 429", "fault")
     stage.table.burst(300)
-    stage.wait_until(lambda: stage.total("outbox_es_bulk_requests_total{result=refused}") >= 8, "429s", 30)
+    stage.wait_until(lambda: stage.total("outbox_es_bulk_requests_total{result=refused}") >= 8, "429s")
     stage.watch(6.0)
 
 

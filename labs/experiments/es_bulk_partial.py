@@ -23,7 +23,7 @@ def fault(stage: Stage) -> None:
     stage.elastic.cluster.reroute(commands=[cancel])
     stage.mark("one of two shards is gone", "fault")
     stage.table.burst(60)
-    stage.wait_until(lambda: stage.total("outbox_es_bulk_requests_total{result=partial}") >= 3, "partial failures", 30)
+    stage.wait_until(lambda: stage.total("outbox_es_bulk_requests_total{result=partial}") >= 3, "partial failures")
     stage.watch(5.0)
 
 

@@ -29,7 +29,7 @@ def fault(stage: Stage) -> None:
 def after(stage: Stage) -> None:
     stage.producer.resume()
     done = stage.table.count("status = 'done'")
-    stage.wait_until(lambda: stage.table.count("status = 'done'") > done, "new events are done", 30)
+    stage.wait_until(lambda: stage.table.count("status = 'done'") > done, "new events are done")
 
 
 def retries(record: Record) -> float:

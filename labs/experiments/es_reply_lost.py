@@ -13,7 +13,7 @@ from labs.stage import Stage
 def fault(stage: Stage) -> None:
     stage.elastic_link.lose_replies(b"/_bulk", share=0.6)
     stage.mark("six of ten answers to a bulk are lost", "fault")
-    stage.wait_until(lambda: stage.elastic_link.counts["replies_lost"] >= 10, "answers are lost", 30)
+    stage.wait_until(lambda: stage.elastic_link.counts["replies_lost"] >= 10, "answers are lost")
     stage.watch(5.0)
 
 

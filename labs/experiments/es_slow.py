@@ -18,7 +18,7 @@ def fault(stage: Stage) -> None:
     stage.mark(f"every answer takes {DELAY} s longer", "fault")
     stage.table.burst(150)
     long_batch = f"a batch takes longer than its lease of {LEASE} s"
-    stage.wait_until(lambda: _longest(stage) > LEASE, long_batch, 25)
+    stage.wait_until(lambda: _longest(stage) > LEASE, long_batch)
     stage.watch(2.0)
 
 

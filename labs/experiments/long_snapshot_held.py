@@ -23,7 +23,7 @@ def fault(stage: Stage) -> None:
         stage.mark("another session holds a snapshot", "fault")
         for _ in range(ROUNDS):
             stage.table.burst(EACH)
-            stage.wait_until(lambda: stage.table.count(OPEN) < 100, "a round is done", 60)
+            stage.wait_until(lambda: stage.table.count(OPEN) < 100, "a round is done")
         stage.note("not_removable", _not_removable(stage))
 
 

@@ -19,7 +19,7 @@ FAILED = "failed_at is not null"
 def fault(stage: Stage) -> None:
     stage.table.burst(BAD, {"colour": "red"})
     stage.mark(f"{BAD} documents with a field that the mapping refuses", "fault")
-    stage.wait_until(lambda: stage.table.count(HELD) >= BAD - MOST, "the brake holds rows back", 30)
+    stage.wait_until(lambda: stage.table.count(HELD) >= BAD - MOST, "the brake holds rows back")
     stage.note("failed", stage.table.count(FAILED))
     stage.note("held", stage.table.count(HELD))
     stage.note("held_attempts", stage.table.value("select max(attempts) from search_outbox_events where " + HELD))
@@ -36,7 +36,7 @@ def restore(stage: Stage) -> None:
 def after(stage: Stage) -> None:
     command = [sys.executable, "-m", "outbox", "replay", "--by", "alice", "--reason", "mapping corrected"]
     stage.program(command, ["outbox", *command[3:]], (0,))
-    stage.wait_until(lambda: stage.table.count(FAILED) == 0, "no row is failed any more", 30)
+    stage.wait_until(lambda: stage.table.count(FAILED) == 0, "no row is failed any more")
 
 
 def others_went_on(record: Record) -> Finding:

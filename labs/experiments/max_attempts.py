@@ -17,7 +17,7 @@ MOST = 3
 def fault(stage: Stage) -> None:
     stage.elastic_link.cut()
     stage.mark("Elasticsearch cut off", "fault")
-    stage.wait_until(lambda: stage.table.count("failed_at is not null") >= 20, "rows are given up", 30)
+    stage.wait_until(lambda: stage.table.count("failed_at is not null") >= 20, "rows are given up")
 
 
 def failed(record: Record) -> int:

@@ -27,7 +27,7 @@ def _write(stage: Stage, version: int, op: str = "upsert") -> None:
         stage.table.insert(f"shuffled-{number}", op=op, payload=body, version=version)
     stage.mark(f"version {version} ({op}) of {ENTITIES} documents", "fault")
     waiting = "entity_id like 'shuffled-%%' and processed_at is null and failed_at is null"
-    stage.wait_until(lambda: stage.table.count(waiting) == 0, f"version {version} is settled", 20)
+    stage.wait_until(lambda: stage.table.count(waiting) == 0, f"version {version} is settled")
 
 
 def superseded(record: Record) -> float:

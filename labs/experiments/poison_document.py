@@ -53,7 +53,7 @@ def fault(stage: Stage) -> None:
     stage.note("bad", bad)
     stage.worker().thaw()
     stage.mark(f"{len(bad)} bad documents among {3 * len(bad)} good ones", "fault")
-    stage.wait_until(lambda: stage.table.count("failed_at is not null") >= len(bad), "the bad ones failed", 20)
+    stage.wait_until(lambda: stage.table.count("failed_at is not null") >= len(bad), "the bad ones failed")
     stage.producer.resume()
     stage.watch(3.0)
 

@@ -23,7 +23,7 @@ def fault(stage: Stage) -> None:
     stage.elastic_link.cut()
     stage.mark("Elasticsearch cut off", "fault")
     stage.table.burst(40)
-    stage.wait_until(lambda: stage.table.count(FAILED) >= 40, "rows are given up", 30)
+    stage.wait_until(lambda: stage.table.count(FAILED) >= 40, "rows are given up")
 
 
 def after(stage: Stage) -> None:
@@ -35,7 +35,7 @@ def after(stage: Stage) -> None:
     stage.note("failed_after_dry_run", stage.table.count(FAILED))
     stage.note("audit_after_dry_run", stage.table.value("select count(*) from search_outbox_audit"))
     replay(stage)
-    stage.wait_until(lambda: stage.table.count(FAILED) == 0, "no row is failed any more", 30)
+    stage.wait_until(lambda: stage.table.count(FAILED) == 0, "no row is failed any more")
 
 
 def replay(stage: Stage, *more: str) -> None:

@@ -24,7 +24,7 @@ def fault(stage: Stage) -> None:
     """Rows that the mapping refused, a corrected mapping, an outage; then both replay at the same time."""
     stage.idle()
     stage.table.burst(COUNT, {"colour": "red"})
-    stage.wait_until(lambda: stage.table.count(FAILED) == COUNT, "rows failed", 20)
+    stage.wait_until(lambda: stage.table.count(FAILED) == COUNT, "rows failed")
     stage.note("failed", stage.table.count(FAILED))
     stage.elastic.indices.put_mapping(index=stage.real_index, properties={"colour": {"type": "keyword"}})
     stage.elastic_link.cut()
@@ -32,7 +32,7 @@ def fault(stage: Stage) -> None:
     stage.producer.resume()
     stage.note("exit_codes", _replay_at_once(stage))
     stage.note("failed_after", stage.table.count(FAILED))
-    stage.wait_until(lambda: stage.total("outbox_paused{cause=connect}") > 0, "paused by the outage", 25)
+    stage.wait_until(lambda: stage.total("outbox_paused{cause=connect}") > 0, "paused by the outage")
     stage.watch(3.0)
 
 

@@ -25,7 +25,7 @@ def fault(stage: Stage) -> None:
     stage.kill("w1")
     stage.elastic_link.heal()
     stage.producer.resume()
-    stuck = stage.wait_until(lambda: stage.table.count(STUCK), "the killed daemon's leases ran out", LEASE + 10)
+    stuck = stage.wait_until(lambda: stage.table.count(STUCK), "the killed daemon's leases ran out")
     stage.note("stuck", stuck)
     stage.snapshot("during")
 

@@ -26,11 +26,11 @@ def fault(stage: Stage) -> None:
     stage.producer.resume()
     stage.watch(LEASE - 1.5)
     stage.link("w2").slow(1.5)
-    stage.wait_until(lambda: stage.table.count(MINE) >= 1, "w2 works on w1's rows", 25)
+    stage.wait_until(lambda: stage.table.count(MINE) >= 1, "w2 works on w1's rows")
     stage.link("w1").heal()
     stage.worker("w1").thaw()
     stage.mark("SIGCONT w1", "act")
-    stage.wait_until(lambda: stage.total("outbox_lease_lost_total") >= 1, "w1 finds that its lease is gone", 15)
+    stage.wait_until(lambda: stage.total("outbox_lease_lost_total") >= 1, "w1 finds that its lease is gone")
     stage.link("w2").heal()
 
 

@@ -29,7 +29,7 @@ def fault(stage: Stage) -> None:
     stage.mark("the receiver answers 503", "fault")
     done = stage.table.count("status = 'done'")
     stage.table.insert("refused", payload={"title": "bad", "revision": "many"})
-    stage.wait_until(lambda: receiver.tries >= 2, "deliveries are tried and fail", 30)
+    stage.wait_until(lambda: receiver.tries >= 2, "deliveries are tried and fail")
     stage.note("done_meanwhile", stage.table.count("status = 'done'") - done)
     stage.note("tries", receiver.tries)
 

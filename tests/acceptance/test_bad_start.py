@@ -2,10 +2,13 @@
 
 import json
 
+import pytest
+
 from tests.fixtures.processes import StartProcess
 from tests.fixtures.queue import Queue
 from tests.fixtures.scripted import answer, scripted
 
+pytestmark = pytest.mark.busy
 QUICK = {"OUTBOX_LEASE_SECONDS": "3"}  # a heartbeat a second
 
 

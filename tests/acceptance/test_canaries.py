@@ -23,6 +23,7 @@ from tests.fixtures.failures import statuses
 from tests.fixtures.processes import RunningProcess, StartProcess, find_free_port
 from tests.fixtures.receivers import receiver
 from tests.fixtures.scripted import Answer, Request, answer, scripted
+from tests.fixtures.waiting import PATIENCE_SECONDS
 
 # With the characters that break naive redaction: blanks cannot stand in a DSN, everything else can.
 DB_PASSWORD = "canary-db/p@ss:w%rd'=" + secrets.token_hex(4)
@@ -383,7 +384,7 @@ def test_the_console_and_its_log_show_nothing_secret(
     )
     (id,) = connection.execute("select id::text from search_outbox_events where entity_id = '1'").fetchone() or ("",)
     with console_process(start_process, env) as (process, url):
-        with httpx.Client(base_url=url, trust_env=False, timeout=30) as client:
+        with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_SECONDS) as client:
             wrong = client.post("/ops/queue/login", data={"token": f"{TOKEN}x"}, headers={"origin": url})
             heard.add("wrong login", wrong.text + str(wrong.headers))
             right = client.post("/ops/queue/login", data={"token": TOKEN}, headers={"origin": url})
@@ -407,7 +408,7 @@ def test_the_console_and_its_log_show_nothing_secret(
                 assert got.status_code == 200, (page, got.status_code)
                 heard.add(f"page {page}", got.text + str(got.headers))
         bearer = {"authorization": f"Bearer {TOKEN}"}
-        with httpx.Client(base_url=f"{url}/api/v1", trust_env=False, timeout=30, headers=bearer) as api:
+        with httpx.Client(base_url=f"{url}/api/v1", trust_env=False, timeout=PATIENCE_SECONDS, headers=bearer) as api:
             for path in (
                 "/ops",
                 "/events",

@@ -16,6 +16,7 @@ import pytest
 
 from tests.fixtures.processes import ROOT, clean_environment
 from tests.fixtures.queue import Queue
+from tests.fixtures.waiting import PATIENCE_SECONDS
 
 COLOUR = "\x1b[3"
 
@@ -28,7 +29,7 @@ class Terminal:
         self.end = end
         self.seen = ""
 
-    def read_until(self, part: str, within: float = 30.0) -> str:
+    def read_until(self, part: str, within: float = PATIENCE_SECONDS) -> str:
         deadline = time.monotonic() + within
         while part not in self.seen:
             assert time.monotonic() < deadline, f"{part!r} not seen in {self.seen!r}"
@@ -37,7 +38,7 @@ class Terminal:
         assert part in self.seen, self.seen
         return self.seen
 
-    def read_to_end(self, within: float = 30.0) -> str:
+    def read_to_end(self, within: float = PATIENCE_SECONDS) -> str:
         deadline = time.monotonic() + within
         while self._more() and time.monotonic() < deadline:
             pass
@@ -77,7 +78,7 @@ def terminal(*args: str, **env: str | None) -> Iterator[Terminal]:
     finally:
         if process.poll() is None:
             process.kill()
-        process.wait(10)
+        process.wait(PATIENCE_SECONDS)
         os.close(ours)
 
 
@@ -129,7 +130,7 @@ def test_up_draws_one_live_line_and_ctrl_c_ends_it_well(
         "OUTBOX_DATA_DIR": str(tmp_path),
     }
     with terminal("up", "--rate", "5", **env) as up:
-        up.read_until("outbox is up", within=120)
+        up.read_until("outbox is up")
         up.read_until("1 worker")
         up.process.send_signal(signal.SIGINT)
         assert "stopped" in up.read_to_end(60)

@@ -94,7 +94,7 @@ def test_a_person_finds_a_group_replays_three_and_accounts_for_it(
     insert(connection, "product", 30, price="twelve")
     insert(connection, "order", 30, stock="many")
     daemon = start_daemon()
-    eventually(lambda: count(connection, "failed") == 60, within=60, what="sixty failed")
+    eventually(lambda: count(connection, "failed") == 60, what="sixty failed")
 
     # Two groups, one of which names the field to blame.
     page.goto("/ops/queue")
@@ -132,7 +132,7 @@ def test_a_person_finds_a_group_replays_three_and_accounts_for_it(
     page.get_by_label("Your name").fill("alice")
     page.get_by_label("Reason").fill("mapping mended")
     page.get_by_role("button", name="Replay 3 events").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("All done: 3 events", timeout=30_000)
+    expect(page.get_by_role("heading", level=1)).to_have_text("All done: 3 events")
     assert count(connection, "failed") == 57
     rows = connection.execute(
         "select status from search_outbox_events where id = any (%s::uuid[])", [chosen]
@@ -237,7 +237,7 @@ def test_a_refresh_keeps_selection_and_focus_and_can_be_paused(page: Page, conne
     boxes.nth(1).focus()
     chosen = boxes.nth(1).input_value()
     events(connection, 1, prefix="new", age="1 minute")
-    expect(boxes).to_have_count(4, timeout=15_000)
+    expect(boxes).to_have_count(4)
     kept = page.locator(f'input[value="{chosen}"]')
     expect(kept).to_be_checked()
     expect(kept).to_be_focused()
@@ -284,7 +284,7 @@ def test_a_console_that_is_gone_is_said_to_be_gone(
     page.goto("/ops/queue")
     expect(page.locator("#stale")).to_be_hidden()
     console_process[1].terminate()
-    expect(page.locator("#stale")).to_be_visible(timeout=20_000)
+    expect(page.locator("#stale")).to_be_visible()
     expect(page.locator("#stale")).to_contain_text("s old")
     expect(page.get_by_role("heading", level=1)).to_contain_text("Caught up")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.processes import StartProcess, find_free_port, http_get
+from tests.fixtures.waiting import PATIENCE_SECONDS
 
 CONSOLE = [sys.executable, "-m", "outbox", "console"]
 
@@ -67,10 +68,10 @@ def test_it_starts_without_its_database_and_says_so_on_every_page(start_process:
     away = "postgresql://someone:a-secret-word@127.0.0.1:9/nothing"
     process = start_process([*CONSOLE, "--port", port], DATABASE_URL=away, OUTBOX_LOG_FORMAT="json")
     process.wait_for_line("console: ")
-    status, text = http_get(f"http://127.0.0.1:{port}/ops/queue", timeout=15)
+    status, text = http_get(f"http://127.0.0.1:{port}/ops/queue", timeout=PATIENCE_SECONDS)
     assert status == 503
     assert "The database does not answer" in text
-    status, text = http_get(f"http://127.0.0.1:{port}/api/v1/ops", timeout=15)
+    status, text = http_get(f"http://127.0.0.1:{port}/api/v1/ops", timeout=PATIENCE_SECONDS)
     assert status == 503
     assert json.loads(text)["title"] == "Service Unavailable"
     assert http_get(f"http://127.0.0.1:{port}/healthz")[0] == 200

@@ -11,8 +11,9 @@ from elasticsearch import Elasticsearch
 from tests.fixtures.commands import Outbox
 from tests.fixtures.processes import RunningProcess, StartProcess, find_free_port, http_get
 from tests.fixtures.queue import Queue
-from tests.fixtures.waiting import eventually
+from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
+pytestmark = pytest.mark.busy
 PERSON, CONCLUSION = "alice", "drill: producer mended"
 
 
@@ -32,7 +33,7 @@ class Console:
         asked = urllib.request.Request(
             f"{self.address}/api/v1/{path}", json.dumps(body).encode(), headers, method="POST"
         )
-        with urllib.request.urlopen(asked, timeout=30) as reply:
+        with urllib.request.urlopen(asked, timeout=PATIENCE_SECONDS) as reply:
             return json.load(reply)
 
 
@@ -55,7 +56,7 @@ def projector(start_daemon: StartProcess) -> RunningProcess:
 def fail(queue: Queue, entity_id: str) -> str:
     """Step 1: one failure, made by hand."""
     id = queue.produce(entity_id, op="not-a-real-op", entity_type="block")
-    eventually(lambda: queue.row(id).status == "failed", within=30)
+    eventually(lambda: queue.row(id).status == "failed")
     return str(id)
 
 
@@ -88,7 +89,7 @@ def test_a_failure_is_seen_replayed_and_accounted_for(
         assert outbox("replay", "--id", id, "--by", PERSON, "--reason", CONCLUSION).code == 0
 
     # Step 4: state, document, audit.
-    eventually(lambda: console.get(f"events/{id}")["status"] == "done", within=30)
+    eventually(lambda: console.get(f"events/{id}")["status"] == "done")
     assert es.get(index=index, id="block:drill")["_source"] == {"title": "mended"}
     assert console.get("failed")["events"] == []
     row = queue.rows("entity_id = 'drill'")[0]

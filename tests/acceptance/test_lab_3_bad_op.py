@@ -37,7 +37,7 @@ def test_lab_3_a_bad_op_fails_at_once_and_its_neighbours_are_done(queue: Queue, 
     queue.connection.execute(INSERT)
     queue.produce_many(20, entity_type="author")
     daemon = start_daemon()
-    daemon.wait_until(lambda: queue.counts() == {"done": 40, "failed": 1}, "all of them to end", within=60)
+    daemon.wait_until(lambda: queue.counts() == {"done": 40, "failed": 1}, "all of them to end")
     (row,) = queue.rows("status = 'failed'")
     assert (row.attempts, row.next_retry_at, row.error_reason) == (1, None, "deterministic_exception")
     assert "Unknown outbox op: 'not-a-real-op'" in row.error

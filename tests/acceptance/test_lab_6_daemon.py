@@ -3,7 +3,6 @@
 import signal
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,14 +25,14 @@ def test_a_signal_under_load_drains_and_leaves_with_0_and_no_row_leased(
 ) -> None:
     queue.produce_many(20_000)
     daemon = start_daemon()
-    daemon.wait_until(lambda: queue.counts().get("done", 0) >= 500, "work under way", within=60)
-    began = time.monotonic()
+    daemon.wait_until(lambda: queue.counts().get("done", 0) >= 500, "work under way")
     daemon.signal(number)
-    assert daemon.wait(within=25) == 0
-    assert time.monotonic() - began < 25
+    assert daemon.wait() == 0
     assert nothing_is_leased(queue)
     assert daemon.facts("worker.draining")[0]["reason"] == signal.Signals(number).name
-    assert daemon.facts("worker.stopped")[0]["clean"] is True
+    stopped = daemon.facts("worker.stopped")[0]
+    assert stopped["clean"] is True
+    assert stopped["released"] == 0, "its lanes ended before the grace did"
     assert queue.counts()["pending"] + queue.counts()["done"] == 20_000
     spent = queue.value("select count(*) from search_outbox_events where status = 'pending' and attempts > 0")
     assert spent == 0, "what was given back has its attempt"
@@ -44,15 +43,18 @@ def test_readyz_is_503_at_once_while_a_slow_batch_is_finished(
 ) -> None:
     queue.produce_many(400)
     with proxy_to(elastic_url) as (proxy, url):
-        proxy.slow(4.0)
+        proxy.hold(b"_bulk")
         daemon = start_daemon(ELASTIC_URL=url)
-        daemon.wait_until(lambda: queue.counts().get("processing", 0) > 0, "a batch in flight", within=60)
+        daemon.wait_until(lambda: queue.counts().get("processing", 0) > 0, "a batch in flight")
         daemon.wait_until(lambda: ready(daemon)[0] == 200, "readiness")
         daemon.signal(signal.SIGTERM)
-        status, told = eventually(lambda: (r := ready(daemon))[0] == 503 and r, within=2, what="503")
+        status, told = daemon.wait_until(
+            lambda: (r := ready(daemon))[0] == 503 and r, "503 while the batch is under way"
+        )
         assert (status, told["checks"]["draining"]["ok"]) == (503, False)
         assert http_get(daemon.metrics_url + "/healthz")[0] == 200, "alive while it drains"
-        assert daemon.wait(within=30) == 0
+        proxy.heal()
+        assert daemon.wait() == 0
     assert queue.counts() == {"done": 400}
 
 
@@ -62,12 +64,14 @@ def test_at_the_end_of_the_grace_the_rest_is_given_back_by_token(
     queue.produce_many(300)
     with proxy_to(elastic_url) as (proxy, url):
         daemon = start_daemon(ELASTIC_URL=url, OUTBOX_SHUTDOWN_GRACE_SECONDS="8", OUTBOX_LEASE_SECONDS="120")
-        daemon.wait_until(lambda: queue.counts().get("done", 0) == 300, "work", within=60)
+        daemon.wait_until(lambda: queue.counts().get("done", 0) == 300, "work")
         proxy.stall()
         queue.produce_many(300, entity_type="author")
         daemon.wait_until(lambda: queue.counts().get("processing", 0) > 0, "a batch that hangs")
         daemon.signal(signal.SIGTERM)
-        assert daemon.wait(within=12) == 0
+        assert daemon.wait() == 0
+        released = daemon.facts("worker.stopped")[0]["released"]
+        assert released > 0, "the end of the grace gave back what a lane held; its request would have gone on"
         assert nothing_is_leased(queue)
         assert queue.counts() == {"done": 300, "pending": 300}
 
@@ -77,13 +81,12 @@ def test_a_second_signal_leaves_at_once(queue: Queue, start_daemon: StartProcess
     with proxy_to(elastic_url) as (proxy, url):
         proxy.stall()
         daemon = start_daemon(ELASTIC_URL=url)
-        daemon.wait_until(lambda: queue.counts().get("processing", 0) > 0, "a batch that hangs", within=60)
+        daemon.wait_until(lambda: queue.counts().get("processing", 0) > 0, "a batch that hangs")
         daemon.signal(signal.SIGTERM)
         daemon.wait_for_fact("worker.draining")
-        began = time.monotonic()
         daemon.signal(signal.SIGTERM)
-        assert daemon.wait(within=5) == 143
-        assert time.monotonic() - began < 3
+        assert daemon.wait() == 143
+        assert daemon.facts("worker.stopped") == [], "it did not wait for the batch"
     assert queue.leases() > 0, "its leases run out by themselves"
 
 
@@ -92,7 +95,7 @@ def test_healthz_is_good_throughout_an_outage_of_elasticsearch(
 ) -> None:
     with proxy_to(elastic_url) as (proxy, url):
         daemon = start_daemon(ELASTIC_URL=url)
-        daemon.wait_until(lambda: ready(daemon)[0] == 200, "readiness", within=60)
+        daemon.wait_until(lambda: ready(daemon)[0] == 200, "readiness")
         proxy.cut()
         queue.produce_many(2_000)
         seen: set[tuple[int, int]] = set()
@@ -102,12 +105,12 @@ def test_healthz_is_good_throughout_an_outage_of_elasticsearch(
             seen.add((http_get(daemon.metrics_url + "/healthz")[0], status))
             return bool(told["status"] == "degraded")
 
-        daemon.wait_until(degraded, "a degraded readiness", within=40)
+        daemon.wait_until(degraded, "a degraded readiness")
         for _ in range(10):
             degraded()
         assert seen == {(200, 200)}
         proxy.heal()
-        daemon.wait_until(lambda: queue.counts() == {"done": 2_000}, "everything done", within=60)
+        daemon.wait_until(lambda: queue.counts() == {"done": 2_000}, "everything done")
         daemon.wait_until(lambda: ready(daemon)[1]["status"] == "ready", "readiness")
 
 
@@ -117,10 +120,10 @@ def test_who_requires_elasticsearch_is_not_ready_without_it(
     with proxy_to(elastic_url) as (proxy, url):
         daemon = start_daemon(ELASTIC_URL=url, OUTBOX_REQUIRE_ES_READY="true")
         queue.produce_many(10)
-        daemon.wait_until(lambda: queue.counts() == {"done": 10} and ready(daemon)[0] == 200, "readiness", within=60)
+        daemon.wait_until(lambda: queue.counts() == {"done": 10} and ready(daemon)[0] == 200, "readiness")
         proxy.cut()
         queue.produce_many(500, entity_type="author")
-        daemon.wait_until(lambda: ready(daemon)[0] == 503, "503", within=40)
+        daemon.wait_until(lambda: ready(daemon)[0] == 503, "503")
         assert http_get(daemon.metrics_url + "/healthz")[0] == 200
 
 
@@ -129,15 +132,15 @@ def test_postgresql_away_is_503_and_healthy_and_it_goes_on_by_itself(
 ) -> None:
     with proxy_to(database) as (proxy, url):
         daemon = start_daemon(DATABASE_URL=url, OUTBOX_LEASE_SECONDS="6", OUTBOX_RECLAIM_INTERVAL_SECONDS="1")
-        daemon.wait_until(lambda: ready(daemon)[0] == 200, "readiness", within=60)
+        daemon.wait_until(lambda: ready(daemon)[0] == 200, "readiness")
         queue.produce_many(3_000)
         daemon.wait_until(lambda: queue.counts().get("done", 0) > 0, "work to begin")
         proxy.cut()
-        daemon.wait_until(lambda: ready(daemon)[0] == 503, "503", within=40)
+        daemon.wait_until(lambda: ready(daemon)[0] == 503, "503")
         assert http_get(daemon.metrics_url + "/healthz")[0] == 200
         proxy.heal()
-        daemon.wait_until(lambda: queue.counts() == {"done": 3_000}, "everything done", within=60)
-        daemon.wait_until(lambda: ready(daemon)[0] == 200, "readiness", within=40)
+        daemon.wait_until(lambda: queue.counts() == {"done": 3_000}, "everything done")
+        daemon.wait_until(lambda: ready(daemon)[0] == 200, "readiness")
         dead = queue.value("select max(abandoned_count) from search_outbox_events")
         assert dead == 0, "an outage of the database is not a crash"
         assert daemon.terminate() == 0
@@ -146,19 +149,19 @@ def test_postgresql_away_is_503_and_healthy_and_it_goes_on_by_itself(
 def test_once_claims_one_batch_a_lane_settles_it_and_leaves(queue: Queue, start_daemon: StartProcess) -> None:
     queue.produce_many(300)
     daemon = start_daemon("--once", OUTBOX_BATCH_SIZE="50", OUTBOX_CONCURRENCY="2")
-    assert daemon.wait(within=60) == 0
+    assert daemon.wait() == 0
     assert queue.counts() == {"done": 100, "pending": 200}
     assert nothing_is_leased(queue)
 
 
 def test_once_with_nothing_to_do_leaves_too(queue: Queue, start_daemon: StartProcess) -> None:
-    assert start_daemon("--once").wait(within=60) == 0
+    assert start_daemon("--once").wait() == 0
 
 
 def test_max_runtime_drains_and_leaves_with_0(queue: Queue, start_daemon: StartProcess) -> None:
     queue.produce_many(100)
     daemon = start_daemon("--max-runtime", "2")
-    assert daemon.wait(within=60) == 0
+    assert daemon.wait() == 0
     assert daemon.facts("worker.draining")[0]["reason"] == "max runtime"
     assert queue.counts() == {"done": 100}
     assert daemon.facts("worker.stopped")[0]["clean"] is True
@@ -198,7 +201,7 @@ def test_systemd_hears_of_ready_progress_and_stopping(
     queue: Queue, start_daemon: StartProcess, systemd: Systemd
 ) -> None:
     daemon = start_daemon(NOTIFY_SOCKET=str(systemd.path), WATCHDOG_USEC="2000000")
-    daemon.wait_until(lambda: "READY=1" in systemd.said, "READY=1", within=60)
+    daemon.wait_until(lambda: "READY=1" in systemd.said, "READY=1")
     daemon.wait_until(lambda: systemd.said.count("WATCHDOG=1") >= 3, "the watchdog to be fed")
     assert daemon.terminate() == 0
     assert "STOPPING=1" in systemd.said
@@ -207,7 +210,7 @@ def test_systemd_hears_of_ready_progress_and_stopping(
 
 def test_workers_and_their_heartbeats_are_in_the_table(queue: Queue, start_daemon: StartProcess) -> None:
     daemon = start_daemon(OUTBOX_WORKER_ID="seen", OUTBOX_LEASE_SECONDS="3")
-    daemon.wait_for_fact("worker.started", within=60)
+    daemon.wait_for_fact("worker.started")
     look = "select state, heartbeat_at, pid, version from search_outbox_workers where worker_id = 'seen'"
     state, first, pid, version = queue.connection.execute(look).fetchone()  # type: ignore[misc]
     assert (state, pid, bool(version)) == ("running", daemon.pid, True)
@@ -226,12 +229,12 @@ def test_a_worker_that_was_stopped_past_its_lease_loses_its_rows_and_says_so(
         proxy.slow(1.0)
         queue.produce_many(200)
         frozen = start_daemon(**quick, ELASTIC_URL=url, OUTBOX_WORKER_ID="frozen")
-        frozen.wait_until(lambda: queue.counts().get("processing", 0) > 0, "a batch in flight", within=60)
+        frozen.wait_until(lambda: queue.counts().get("processing", 0) > 0, "a batch in flight")
         frozen.signal(signal.SIGSTOP)
         other = start_daemon(**quick, OUTBOX_WORKER_ID="other")
-        other.wait_until(lambda: queue.counts() == {"done": 200}, "the other to do it all", within=60)
+        other.wait_until(lambda: queue.counts() == {"done": 200}, "the other to do it all")
         frozen.signal(signal.SIGCONT)
-        lost = frozen.wait_for_fact("lease.lost", within=30)["counts"]["lost"]
+        lost = frozen.wait_for_fact("lease.lost")["counts"]["lost"]
         assert lost == 200
         frozen.wait_until(lambda: metric(frozen, "outbox_lease_lost_total") == lost, "the metric")
         assert queue.counts() == {"done": 200}

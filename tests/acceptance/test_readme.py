@@ -15,7 +15,7 @@ from elasticsearch import Elasticsearch
 
 from outbox.cli.menu import app
 from tests.fixtures.processes import ROOT, StartProcess, clean_environment
-from tests.fixtures.waiting import eventually
+from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+) test=([\w-]+)( background)?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -51,7 +51,7 @@ def shell(text: str, environment: dict[str, str]) -> str:
         env=clean_environment(environment),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
@@ -75,7 +75,7 @@ def test_your_own_table_is_plugged_in_by_the_readme_alone(
     index = environment["ELASTIC_INDEX"]
     assert not es.exists(index=index, id="article:2")
     for id in ("article:3", "article:4"):
-        eventually(lambda id=id: es.exists(index=index, id=id), within=30, what=id)  # type: ignore[misc]
+        eventually(lambda id=id: es.exists(index=index, id=id), what=id)  # type: ignore[misc]
 
 
 def test_the_library_example_runs_as_it_stands(database: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -106,7 +106,7 @@ def test_kill_9_of_a_worker_during_a_rebuild_ends_right(shop: Shop, mapping: str
     """Its batches are taken back, its successor reads the second target before its first write."""
     with bustling(shop, RATE):
         rebuild = shop.start_rebuild("--mapping", mapping, "--yes", "--rate", "1000")
-        rebuild.wait_until(lambda: shop.step() == "backfilling", "the copying", within=120)
+        rebuild.wait_until(lambda: shop.step() == "backfilling", "the copying")
         shop.daemons[0].kill()
         shop.start_daemon()
         assert rebuild.wait(300) == 0, rebuild.output
@@ -124,7 +124,7 @@ def test_a_worker_that_was_stopped_for_a_while_asks_before_it_writes(
     shop.caught_up()
     worker.signal(signal.SIGSTOP)
     silent = "select extract(epoch from clock_timestamp() - heartbeat_at) > 6 from search_outbox_workers"
-    eventually(lambda: shop.value(silent), within=30, what="a silent worker")
+    eventually(lambda: shop.value(silent), what="a silent worker")
     ready = shop.outbox("rebuild", "--mapping", mapping, "--rate", "0")
     assert ready.code == 3, ready
     with psycopg.connect(database, autocommit=True) as connection:

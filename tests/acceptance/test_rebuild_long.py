@@ -11,6 +11,7 @@ from elasticsearch import Elasticsearch
 
 from tests.fixtures.bustle import NEW_MAPPING, Shop, bustling, open_shop
 from tests.fixtures.processes import StartProcess
+from tests.fixtures.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.long  # test_rebuild.py is the daily drill
 
@@ -49,7 +50,7 @@ class Watch(threading.Thread):
 
     def halt(self) -> None:
         self._halt.set()
-        self.join(30)
+        self.join(PATIENCE_SECONDS)
 
 
 def timed(shop: Shop, *args: str, within: float = 1_800.0) -> float:

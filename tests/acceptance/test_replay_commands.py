@@ -287,5 +287,5 @@ def test_json_is_one_document_on_stdout(connection: psycopg.Connection, outbox: 
     record = json.loads(called.out)
     assert record["requested_by"] == "alice"
     assert record["status"] == "following"
-    listed = eventually(lambda: batches(outbox), within=5)
+    listed = eventually(lambda: batches(outbox))
     assert listed[0]["id"] == record["id"]

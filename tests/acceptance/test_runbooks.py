@@ -124,7 +124,7 @@ def failures_to_look_at(site: Site) -> None:
     bad = [site.sql(f"{BAD_EVENT} returning id")[0][0] for _ in range(3)]
     ids = ", ".join(f"'{id}'" for id in bad)
     failed = f"select id from search_outbox_events where id in ({ids}) and status = 'failed'"
-    eventually(lambda: len(site.sql(failed)) == 3, within=60)
+    eventually(lambda: len(site.sql(failed)) == 3)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -16,7 +16,7 @@ from labs.proxy import Proxy
 from tests.fixtures.metrics import metric
 from tests.fixtures.processes import RunningProcess, StartProcess
 from tests.fixtures.rows import counts, produce
-from tests.fixtures.waiting import eventually
+from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 SLOW = bool(os.environ.get("OUTBOX_TEST_SLOW"))
 
@@ -74,7 +74,7 @@ def producing(database: str, events: int, seconds: float) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        thread.join(60)
+        thread.join(PATIENCE_SECONDS)
 
 
 def test_killed_and_frozen_workers_lose_nothing(
@@ -112,7 +112,7 @@ def test_killed_and_frozen_workers_lose_nothing(
     for daemon in daemons:
         _thaw(daemon)
     start_daemon(OUTBOX_WORKER_ID="w9", **settings)
-    eventually(lambda: open_rows(connection) == 0, within=120, what="no open row")
+    eventually(lambda: open_rows(connection) == 0, what="no open row")
     assert counts(connection) == {"done": events}
     assert_every_document_equals_its_source(connection, es, index)
     assert any(daemon.facts("lease.lost") for daemon in frozen) or not SLOW, "nobody found its lease lost"
@@ -137,7 +137,7 @@ def test_a_frozen_workers_late_settle_changes_nothing_and_is_counted(
         healthy.wait_until(lambda: counts(connection) == {"done": 300}, "another worker finished them", 60)
         link.heal()
         frozen.signal(signal.SIGCONT)
-        frozen.wait_for_fact("lease.lost", within=40)
+        frozen.wait_for_fact("lease.lost")
         frozen.wait_until(lambda: metric(frozen, "outbox_lease_lost_total") == 300, "all 300 counted")
     assert counts(connection) == {"done": 300}
     assert metric(healthy, "outbox_lease_lost_total") == 0
@@ -238,4 +238,4 @@ def test_two_daemons_project_a_mixed_load_exactly(
     assert_every_document_equals_its_source(connection, es, index)
     hot = "select n_tup_hot_upd::float8 / n_tup_upd from pg_stat_user_tables where relname = 'search_outbox_events'"
     # A claim and a settle are two updates, and only a claim can be HOT: more than half of the claims is over a quarter.
-    eventually(lambda: (connection.execute(hot).fetchone()[0] or 0) > 0.25, within=20, what="HOT claims")
+    eventually(lambda: (connection.execute(hot).fetchone()[0] or 0) > 0.25, what="HOT claims")

@@ -30,7 +30,7 @@ def refuse_one_type(
     queue.produce_many(rows // 2, entity_type="page", payload=BAD)
     queue.produce_many(rows // 2)
     daemon = start_daemon()
-    daemon.wait_until(lambda: by_type(queue).get(("article", "done")) == rows // 2, "the other type", within=120)
+    daemon.wait_until(lambda: by_type(queue).get(("article", "done")) == rows // 2, "the other type")
     daemon.wait_for_fact("brake.on")
     assert by_type(queue)["page", "failed"] <= 50
     assert metric(daemon, "outbox_braked_fingerprints") == 1
@@ -57,7 +57,7 @@ def test_a_mapping_that_refuses_one_type_fails_at_most_fifty_and_holds_up_nobody
     queue.connection.execute(
         "update search_outbox_events set next_retry_at = now() where status = 'pending' and next_retry_at is not null"
     )
-    daemon.wait_until(lambda: set(queue.counts()) == {"done", "failed"}, "the rest to go", within=90)
+    daemon.wait_until(lambda: set(queue.counts()) == {"done", "failed"}, "the rest to go")
     found = by_type(queue)
     assert found["page", "failed"] <= 50
     assert found["page", "done"] == rows // 2 - found["page", "failed"]
@@ -127,7 +127,7 @@ def limited_beside_others(
     migrate(queue.url, by_type=True)
     daemons = [start_daemon(**LIMITED) for _ in range(3)]
     for daemon in daemons:
-        daemon.wait_for_http("/healthz", within=90)
+        daemon.wait_for_http("/healthz")
     rate(queue, daemons, fast, 0)  # warm
     sampler = Sampler(queue, "slow")
     sampler.start()

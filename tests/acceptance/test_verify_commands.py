@@ -42,7 +42,7 @@ def test_drift_is_found_counted_mended_and_gone(shop: Shop) -> None:
     metrics = shop.daemons[0]
     for kind in ("missing", "different", "orphaned"):
         line = f'outbox_drift_documents{{kind="{kind}",projection="search_index_to_elastic"}} 1.0'
-        metrics.wait_until(lambda line=line: line in metrics.wait_for_http("/metrics"), line, within=40)
+        metrics.wait_until(lambda line=line: line in metrics.wait_for_http("/metrics"), line)
 
     assert shop.outbox("repair").code == 2, "off a terminal it needs --dry-run or --yes"
     dry = shop.outbox("repair", "--dry-run", "--json")
@@ -56,7 +56,7 @@ def test_drift_is_found_counted_mended_and_gone(shop: Shop) -> None:
     summary = "select detail ->> 'events' from search_outbox_audit where action = 'REPAIR_SUMMARY' and actor = 'alice'"
     assert shop.value(summary) == "3"
     gone = 'outbox_drift_documents{kind="missing",projection="search_index_to_elastic"} 0.0'
-    metrics.wait_until(lambda: gone in metrics.wait_for_http("/metrics"), gone, within=40)
+    metrics.wait_until(lambda: gone in metrics.wait_for_http("/metrics"), gone)
     lines = metrics.wait_for_http("/metrics").splitlines()
     stamp = next(line for line in lines if line.startswith("outbox_verify_timestamp"))
     finished = shop.value(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.compat.combination import BY_NAME, COMBINATIONS, MORE
 from tests.compat.outcome import Outcome, record, table
-from tests.compat.run import again, run
+from tests.compat.run import run
 from tests.compat.upgrade import PREVIOUS, upgrade
 
 UPGRADE = "upgrade"
@@ -45,7 +45,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("names", nargs="*", metavar="NAME", help="runs, by default all")
     made.add_argument("--list", action="store_true", help="list the runs and leave")
     made.add_argument("--wide", action="store_true", help="four times as many tests: all that meet a server")
-    made.add_argument("--again", action="store_true", help="only what failed in the last run, on fresh servers")
     made.add_argument("--record", action="store_true", help="write every result in build/compat into README.md")
     made.add_argument("--from", dest="revision", default=PREVIOUS, metavar="REV", help="what `upgrade` starts from")
     return made
@@ -62,8 +61,7 @@ def main(arguments: list[str]) -> int:
     # Started in the background by a shell, SIGINT is ignored here and would be in every daemon that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chosen = {c.name: replace(c, tests=(*c.tests, *MORE)) if asked.wide else c for c in COMBINATIONS}
-    act = again if asked.again else run
-    outcomes = [upgrade(asked.revision) if name == UPGRADE else act(chosen[name]) for name in asked.names or NAMES]
+    outcomes = [upgrade(asked.revision) if name == UPGRADE else run(chosen[name]) for name in asked.names or NAMES]
     print(table(outcomes))
     if asked.record:
         record()

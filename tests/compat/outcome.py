@@ -53,13 +53,6 @@ def read_junit(path: Path) -> tuple[int, int, int, int]:
     return total - failed - skipped, failed, skipped, round(seconds)
 
 
-def failures(path: Path) -> list[str]:
-    """The tests that failed, as pytest takes them."""
-    cases = ElementTree.parse(path).getroot().iter("testcase")
-    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
-    return list(dict.fromkeys(f"{case.get('file')}::{case.get('name')}" for case in failed))
-
-
 def load(name: str) -> Outcome:
     return Outcome(**json.loads((RESULTS / f"{name}.json").read_text()))
 

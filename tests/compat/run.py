@@ -3,12 +3,11 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from tests.compat.combination import RESULTS, ROOT, Combination
 from tests.compat.ground import Ground, Missing, standing_on
-from tests.compat.outcome import Outcome, commit, failures, load, now, read_junit
+from tests.compat.outcome import Outcome, commit, now, read_junit
 
 
 def say(text: str) -> None:
@@ -30,16 +29,6 @@ def run(combination: Combination) -> Outcome:
     return outcome
 
 
-def again(combination: Combination) -> Outcome:
-    """Only what failed in the last run of this combination, on fresh servers."""
-    last = load(combination.name)
-    say(f"== {combination.name}: {last.failed} tests once more")
-    with standing_on(combination) as ground:
-        outcome = _asked_again(ground, last)
-    outcome.save()
-    return outcome
-
-
 def _tested(combination: Combination, ground: Ground, began: str, at: str) -> Outcome:
     code, junit = _pytest(combination.name, ground, ["-n", "2", *combination.tests])
     if not junit.exists():
@@ -48,20 +37,9 @@ def _tested(combination: Combination, ground: Ground, began: str, at: str) -> Ou
     passed, failed, skipped, seconds = read_junit(junit)
     word = "passed" if code == 0 and passed else "FAILED"
     detail = "" if word == "passed" else f"see {_log(combination.name)}"
-    first = Outcome(
+    return Outcome(
         combination.name, word, passed, failed, skipped, seconds, detail, ground.versions, commit=began, at=at
     )
-    return _asked_again(ground, first) if failed else first
-
-
-def _asked_again(ground: Ground, first: Outcome) -> Outcome:
-    """As scripts/test does: on a busy machine a process that came late looks like a broken one. Named in the table."""
-    names = failures(RESULTS / f"{first.name}.xml")
-    code, junit = _pytest(f"{first.name}-again", ground, names)
-    if code or not junit.exists():
-        return first
-    told = f"{len(names)} at the second try, alone: {', '.join(name.rpartition('::')[2] for name in names)}"
-    return replace(first, word="passed", passed=first.passed + len(names), failed=0, detail=told)
 
 
 def _pytest(name: str, ground: Ground, arguments: list[str]) -> tuple[int, Path]:

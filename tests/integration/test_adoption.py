@@ -25,7 +25,7 @@ from tests.fixtures.guide_table import INSERT, create_guide_table
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import Queue
 from tests.fixtures.sinks import MemorySink
-from tests.fixtures.waiting import eventually
+from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 ROOT = Path(__file__).parents[2]
 ROWS = 200_000
@@ -71,7 +71,7 @@ class Producer(threading.Thread):
 
     def finish(self) -> None:
         self._stop_asked.set()
-        self.join(30)
+        self.join(PATIENCE_SECONDS)
         assert self.failure is None
 
 
@@ -359,7 +359,7 @@ def test_adoption_killed_in_the_middle_of_its_rows_goes_on_where_it_was(
     create_guide_table(guide, 60_000)
     with producing(empty_database) as producer:
         with migrate_process(empty_database) as process:
-            eventually(lambda: 0 < status(empty_database).rows_to_fill < 24_000, within=60, every=0.005)
+            eventually(lambda: 0 < status(empty_database).rows_to_fill < 24_000, every=0.005)
             os.kill(process.pid, signal.SIGKILL)
         assert status(empty_database).schema.state == "too_old"
         assert status(empty_database).rows_to_fill > 0
@@ -406,7 +406,7 @@ def test_an_old_worker_may_go_on_during_adoption(empty_database: str, guide: psy
         before = worker.finished
         eventually(lambda: worker.finished > before, what="the old worker going on")
     worker.stop_asked.set()
-    worker.join(30)
+    worker.join(PATIENCE_SECONDS)
     assert value(guide, "select count(*) from search_outbox_events") == 20_000 + producer.inserted
     assert_adopted(guide)
 
@@ -419,7 +419,7 @@ def test_two_adoptions_at_once_do_the_work_once(empty_database: str, guide: psyc
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_SECONDS)
     assert sorted(map(len, applied)) == [0, len(migration_files.numbered())]
     assert_adopted(guide)
 
@@ -443,7 +443,7 @@ def test_a_long_transaction_delays_adoption_and_not_the_producers(
             eventually(lambda: value(guide, WAITING_MIGRATES))
             eventually(lambda: not value(guide, WAITING_MIGRATES), what="the first try giving up")
             long.commit()
-            assert process.wait(60) == 0
+            assert process.wait(PATIENCE_SECONDS) == 0
     assert producer.longest_seconds > LOCK_TIMEOUT_MS / 1000 - SCHEDULING_SECONDS
     assert producer.longest_seconds < LOCK_TIMEOUT_MS / 1000 + SCHEDULING_SECONDS
     assert_adopted(guide)
@@ -499,10 +499,10 @@ def test_rows_that_someone_holds_are_filled_when_they_are_free_again(
     create_guide_table(guide, 40_000)
     hold = "select id from search_outbox_events where seq is null and status = 'pending' for update"
     with psycopg.connect(empty_database) as holder, migrate_process(empty_database) as process:
-        eventually(lambda: status(empty_database).rows_to_fill, within=30, every=0.001)
+        eventually(lambda: status(empty_database).rows_to_fill, every=0.001)
         held = len(holder.execute(hold).fetchall())
         assert held > 0
-        eventually(lambda: status(empty_database).rows_to_fill == held, within=30, what="all but the held rows")
+        eventually(lambda: status(empty_database).rows_to_fill == held, what="all but the held rows")
         holder.commit()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_SECONDS) == 0
     assert_adopted(guide)

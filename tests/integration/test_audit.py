@@ -20,6 +20,7 @@ from outbox.store import audit as store
 from outbox.store.audit import PostgresAudit
 from outbox.store.pool import Database
 from tests.fixtures.failures import ALICE, BOB, audit_counts, open_database
+from tests.fixtures.waiting import PATIENCE_SECONDS
 
 NASTY = ["=cmd()", "+1", "-1", "@SUM(A1)", "\uff1dx", "plain", "with,comma", 'with "quotes"']
 
@@ -120,7 +121,7 @@ def test_writers_at_once_make_one_chain_without_gaps(pool: Database, desk: Audit
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE_SECONDS)
     found = desk.verify()
     assert found.ok, found
     assert found.head == 120

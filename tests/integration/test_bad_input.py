@@ -26,6 +26,7 @@ from tests.fixtures.postgres import fresh_database
 from tests.fixtures.proxy import proxy_to
 from tests.fixtures.queue import Queue, fresh_queue
 from tests.fixtures.sinks import MemorySink, elastic_sink
+from tests.fixtures.waiting import PATIENCE_SECONDS
 
 MAPPING = {
     "number": {"type": "integer"},
@@ -177,7 +178,9 @@ class Bench:
         name = urllib.parse.quote(f"{row.entity_type}:{row.entity_id}", safe="")
         routing = f"?routing={urllib.parse.quote(row.routing, safe='')}" if row.routing else ""
         try:
-            with urllib.request.urlopen(f"{self.url}/{self.index}/_source/{name}{routing}", timeout=30) as reply:
+            with urllib.request.urlopen(
+                f"{self.url}/{self.index}/_source/{name}{routing}", timeout=PATIENCE_SECONDS
+            ) as reply:
                 return str(reply.read().decode())
         except urllib.error.HTTPError as answer:
             return None if answer.code == 404 else f"{answer.code}"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import MORE, NAMES
+from tests.fixtures.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 # peers installs PGSync and redis from outside, profile needs to trace a process, the matrix is nine times the drain.
@@ -53,6 +54,6 @@ def test_a_benchmark_runs_small_and_writes_what_it_found(name: str, runs: dict[s
 
 def test_an_unknown_benchmark_is_refused_before_a_server_starts() -> None:
     command = [sys.executable, "-m", "bench", "nonsense"]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     assert ran.returncode == 2
     assert "unknown: nonsense" in ran.stderr.replace("\n", " ")

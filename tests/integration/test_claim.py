@@ -161,7 +161,7 @@ def test_rows_that_are_touched_while_they_are_claimed_are_taken_once_or_stay_pen
         return len(taken) >= 2_000
 
     try:
-        eventually(all_taken, within=60, every=0.0, what="every row to be claimed")
+        eventually(all_taken, every=0.0, what="every row to be claimed")
     finally:
         stop.set()
         thread.join()

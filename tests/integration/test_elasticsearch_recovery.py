@@ -26,5 +26,5 @@ def test_a_mapping_that_became_stricter_takes_acknowledged_documents_along_in_a_
             client.indices.flush(index="a", force=True, wait_if_ongoing=True)
         server.kill()
         server.start()
-        eventually(lambda: client.cluster.health(index="a")["status"] != "red", within=60, what="the shard is back")
+        eventually(lambda: client.cluster.health(index="a")["status"] != "red", what="the shard is back")
         assert bool(client.exists(index="a", id="1")) is flushed

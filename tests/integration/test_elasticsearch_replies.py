@@ -101,7 +101,7 @@ def test_a_forgotten_delete_lets_an_older_document_come_back(sink: ElasticSink, 
         es.indices.refresh(index=index)
         return write(sink, put(index, version=3)) == [WRITTEN]
 
-    eventually(back, within=20, what="the document came back")
+    eventually(back, what="the document came back")
 
 
 def test_version_zero_is_fine(sink: ElasticSink, index: str) -> None:

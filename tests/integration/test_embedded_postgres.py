@@ -14,7 +14,7 @@ import pytest
 from outbox.embedded import EmbeddedPostgres, server
 from outbox.embedded.errors import EmbeddedServerFailed, FolderInUse, PortTaken
 from tests.fixtures.processes import find_free_port
-from tests.fixtures.waiting import eventually
+from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_frozen_server_keeps_connections_and_answers_nothing_until_it_is_thawe
         asking.start()
         assert not answered.wait(0.3)
         postgres.thaw()
-        assert answered.wait(10)
+        assert answered.wait(PATIENCE_SECONDS)
         asking.join()
 
 

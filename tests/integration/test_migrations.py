@@ -22,6 +22,7 @@ from outbox.store.migrations import (
     sql,
     status,
 )
+from tests.fixtures.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 EVERY_NAME = [migration.name for migration in migration_files.numbered()]
@@ -131,14 +132,14 @@ def test_two_migrates_at_once_apply_every_migration_once(empty_database: str) ->
     together = threading.Barrier(2)
 
     def run() -> None:
-        together.wait(10)
+        together.wait(PATIENCE_SECONDS)
         applied.append(migrate(empty_database, by_type=True))
 
     threads = [threading.Thread(target=run) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_SECONDS)
     assert sorted(applied, key=len) == [[], [*EVERY_NAME, "by_type"]]
 
 
@@ -202,7 +203,7 @@ def test_notify_wakes_a_listener_once_a_statement(database: str) -> None:
             " select 'block', n::text, 'upsert' from generate_series(1, 100) as n"
         )
         producer.commit()
-        woken = list(listener.notifies(timeout=10, stop_after=1))
+        woken = list(listener.notifies(timeout=PATIENCE_SECONDS, stop_after=1))
     assert [(notice.channel, notice.payload) for notice in woken] == [("search_outbox", "")]
 
 
@@ -270,7 +271,7 @@ def test_the_printed_script_makes_the_same_schema(empty_database: str, tmp_path:
     script = tmp_path / "schema.sql"
     script.write_text(sql(by_type=True, by_entity=True, notify=True))
     command = ["psql", empty_database, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     assert (done.returncode, done.stderr) == (0, "")
     with psycopg.connect(empty_database, autocommit=True) as conn:
         assert check_schema(conn).ok

@@ -232,7 +232,7 @@ def test_on_the_real_server_with_tombstones_kept_for_a_second(
         queue.produce("a", "delete")
         queue.produce("b", "delete")
         worker().run()
-        eventually(lambda: forgotten(es, absent_index), within=30, every=0.3, what="tombstones to be forgotten")
+        eventually(lambda: forgotten(es, absent_index), every=0.3, what="tombstones to be forgotten")
         queue.expire(held.token)
         queue.reclaims().step(dead)
         replay(queue, replayed)

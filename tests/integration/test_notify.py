@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 
 from outbox.daemon.notify import Notifier, Watchdog
+from tests.fixtures.waiting import PATIENCE_SECONDS
 
 
 class Systemd:
@@ -19,7 +20,7 @@ class Systemd:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind("\0" + address[1:] if address.startswith("@") else address)
 
-    def heard(self, within: float = 5.0) -> list[str]:
+    def heard(self, within: float = PATIENCE_SECONDS) -> list[str]:
         self._socket.settimeout(within)
         return self._socket.recv(4096).decode().split("\n")
 

@@ -13,7 +13,7 @@ from outbox.store.migrations import migrate
 from outbox.store.producer_tables import CannotAttach
 from outbox.store.producers import AttachedOtherwise, Attachment, NotAttached, attach, attachments, detach
 from tests.fixtures.guide_table import create_guide_table
-from tests.fixtures.waiting import eventually
+from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ class TestEnqueue:
             thread.start()
             eventually(lambda: waiting(database))
             first.commit()
-            thread.join(10)
+            thread.join(PATIENCE_SECONDS)
         assert found == [mine]
 
     @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ class TestVersions:
             second.start()
             eventually(lambda: waiting(database))
             first.commit()
-            second.join(10)
+            second.join(PATIENCE_SECONDS)
         titles = articles.execute("select payload ->> 'title' from search_outbox_events order by event_version")
         assert titles.fetchall() == [("first",), ("second",)]
 
@@ -320,7 +320,7 @@ class TestVersions:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE_SECONDS)
         for entity in ("1", "2", "3"):
             counts = articles.execute(
                 "select (payload ->> 'n')::int from search_outbox_events where entity_id = %s order by event_version",

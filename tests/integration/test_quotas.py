@@ -14,6 +14,7 @@ from outbox.store.events import PostgresEvents
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import Queue, alive, order
 from tests.fixtures.sinks import MemorySink
+from tests.fixtures.waiting import PATIENCE_SECONDS
 
 BY_TYPE = Path(__file__).parents[2] / "sql" / "optional" / "by_type.sql"
 
@@ -98,7 +99,7 @@ def test_many_workers_at_once_never_have_more_in_flight_than_the_limit(queue: Qu
     queue.pool(size=8)
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while sum(done) < 600 and time.monotonic() < deadline:
         highest = max(highest, in_flight(queue))
     stop.set()

@@ -11,6 +11,7 @@ import pytest
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.settle import DONE, RetryLater, Settlement
 from tests.fixtures.queue import Queue, alive
+from tests.fixtures.waiting import PATIENCE_SECONDS
 
 ROUNDS = 25
 ROWS = 60
@@ -32,7 +33,7 @@ def at_once(*acts: Callable[[], Any]) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE_SECONDS)
     return results
 
 

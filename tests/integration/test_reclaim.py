@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import threading
-import time
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -18,6 +17,7 @@ from outbox.ports import Claimed
 from outbox.store.workers import RECLAIM_KEY
 from tests.fixtures.events import Time
 from tests.fixtures.queue import Queue, alive, dead
+from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 HERE = socket.gethostname()
 
@@ -251,9 +251,7 @@ def test_reclaim_against_a_settle_that_waits_for_its_commit_lets_the_settle_win(
             target=lambda: queue.store().settle(claimed.token, [(event.id, DONE) for event in claimed.events])
         )
         settling.start()
-        deadline = time.monotonic() + 10
-        while not queue.value("select count(*) from pg_locks where not granted") and time.monotonic() < deadline:
-            time.sleep(0.01)
+        eventually(lambda: queue.value("select count(*) from pg_locks where not granted"), what="the settle to wait")
         assert queue.reclaims().step(dead).rows == 0
-    settling.join(10)
+    settling.join(PATIENCE_SECONDS)
     assert queue.counts() == {"done": 3}

@@ -16,6 +16,7 @@ from outbox.policy.replay import ReplayStatus
 from outbox.store.pool import Database
 from outbox.store.replay_steps import ReplaySteps
 from tests.fixtures.failures import ALICE, BOB, audit_counts, events, open_database, replay_desk, statuses
+from tests.fixtures.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -204,7 +205,7 @@ def test_two_replays_of_the_same_thousand_rows_move_each_once(connection: psycop
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_SECONDS)
     over = [replay_desk(pool).get(one.batch.id) for one in created]
     assert sum(batch.replayed for batch in over) == 1_000
     assert sum(batch.skipped for batch in over) == 1_000

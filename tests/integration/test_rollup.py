@@ -12,7 +12,7 @@ from outbox.errors import DatabaseDown
 from outbox.store.pool import Database
 from outbox.store.rollup import Key, PostgresRollup
 from outbox.telemetry.rollup import MOST_TYPES, Rollup
-from tests.fixtures.waiting import eventually
+from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_the_loop_writes_now_and_then_and_once_more_at_the_end(
     eventually(lambda: len(beats) > 2, what="beats")
     rollup.handle(settled({("author", "done", ""): 1}))
     stop.set()
-    thread.join(5)
+    thread.join(PATIENCE_SECONDS)
     assert counted(connection) == {("article", "done", ""): 1, ("author", "done", ""): 1}
 
 
@@ -126,6 +126,6 @@ def test_daemons_that_add_the_same_keys_at_once_do_not_deadlock(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE_SECONDS)
     assert not errors
     assert counted(connection) == dict.fromkeys(keys, 60)

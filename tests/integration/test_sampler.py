@@ -13,7 +13,7 @@ from outbox.store.inspection import HEAD_ROWS, MOST_COUNTED, SETTINGS, OpenCount
 from outbox.store.migrations import migrate
 from outbox.store.queries import queries
 from outbox.telemetry.backlog import BacklogSampler
-from tests.fixtures.waiting import eventually
+from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 NAMED = {
     "most": MOST_COUNTED,
@@ -243,7 +243,7 @@ def test_the_loop_samples_at_once_and_again(database: str, connection: psycopg.C
         eventually(lambda: heard.of(facts.BacklogSampled)[-1].lag == 3, what="the rows in a sample")
     finally:
         stop.set()
-        thread.join(5)
+        thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()
     assert heard.of(facts.BacklogSampled)[-1].lanes["article"].lag == 3
     assert heard.of(facts.Beat)

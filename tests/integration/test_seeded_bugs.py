@@ -45,7 +45,7 @@ def plant(bug: Bug, folder: Path) -> None:
 def run_checks(folder: Path, checks: Iterable[str], servers: dict[str, str | None]) -> Ran:
     argv = [sys.executable, "-m", "pytest", "-q", "--tb=line", *(f"-p{name}" for name in LEFT_OUT), *checks]
     environment = clean_environment(servers)
-    done = subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=500)
+    done = subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=1000)
     return Ran(done.returncode, done.stdout + done.stderr)
 
 
@@ -92,6 +92,7 @@ def test_a_seeded_bug_is_found_by_each_check_that_is_named_for_it(bug: Bug, foun
         assert re.search(rf"^FAILED {re.escape(check)}", said, re.MULTILINE), f"{check} misses it:\n{said[-3000:]}"
 
 
+@pytest.mark.slow
 def test_without_a_bug_the_same_checks_pass_in_the_same_copy(pristine: Path, servers: dict[str, str | None]) -> None:
     """So that what fails above fails by the bug, and not by the copy."""
     checks = dict.fromkeys(check for bug in BUGS for check in bug.nodes)

@@ -116,7 +116,7 @@ def test_what_the_previous_release_left_is_finished(
     migrate(previous)
     daemon = start_daemon(DATABASE_URL=previous)
     finished = {"done": 42, "failed": 2, "discarded": 1}
-    eventually(lambda: counts(connected) == finished, within=120, what="all of it settled")
+    eventually(lambda: counts(connected) == finished, what="all of it settled")
     titles = [es.get(index=index, id=f"article:{id}")["_source"]["title"] for id in range(11, 31)]
     assert titles == [f"later {id}" for id in range(11, 31)]
     assert outbox("audit", "verify", DATABASE_URL=previous).code == 0

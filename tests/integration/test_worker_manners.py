@@ -15,6 +15,7 @@ from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.processes import ROOT, clean_environment
 from tests.fixtures.queue import Queue, alive
 from tests.fixtures.sinks import MemorySink
+from tests.fixtures.waiting import PATIENCE_SECONDS
 
 
 def test_a_worker_that_claims_its_row_again_is_not_settled_by_its_earlier_self(queue: Queue) -> None:
@@ -120,7 +121,9 @@ def test_a_worker_whose_clock_is_an_hour_off_leases_and_retries_by_the_databases
         "OUTBOX_TEST_CLOCK_SHIFT": str(hours * 3600),
     }
     child = [sys.executable, "-c", f"import time, datetime\n{SHIFTED}", queue.url]
-    subprocess.run(child, env=clean_environment(clock), cwd=ROOT, check=True, capture_output=True, timeout=60)
+    subprocess.run(
+        child, env=clean_environment(clock), cwd=ROOT, check=True, capture_output=True, timeout=PATIENCE_SECONDS
+    )
     ahead = "extract(epoch from {} - clock_timestamp())::float8 from search_outbox_events where id = %s"
     due = queue.value("select " + ahead.format("next_retry_at"), retried)
     until = queue.value("select " + ahead.format("lease_until"), leased)

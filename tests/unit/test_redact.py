@@ -86,9 +86,9 @@ HOSTILE = ["z", "a-", "[", "]", "'", '"', "date field [", "value [", "password",
 def test_no_text_makes_the_rules_slow(piece: str) -> None:
     """The first version took a minute for 16 KB of one letter."""
     text = piece * (100_000 // len(piece))
-    started = time.perf_counter()
+    started = time.thread_time()  # of the processor, so that other processes do not count
     fingerprint("x", redact(text))
-    assert time.perf_counter() - started < 0.5
+    assert time.thread_time() - started < 0.5
 
 
 @given(st.text(max_size=5000))

@@ -1,5 +1,6 @@
 """What scripts/test makes of pytest's exit codes: a run that broke is never green."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -7,12 +8,12 @@ import psutil
 import pytest
 
 from outbox.embedded.process import await_end
+from tests.fixtures.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
-# Ends with the next code of `codes`; asked for tests of promises that failed, it says whether there are some.
+# Ends with the code that it was given.
 PYTEST = """#!/bin/bash
-case "$*" in *collect-only*) exit "$PROMISED" ;; esac
-read -r code rest < codes; echo "$rest" > codes; exit "$code"
+exit "$CODE"
 """
 SCRIPT = f"""set -euo pipefail
 say() {{ printf '%s\\n' "$*" >&2; }}
@@ -20,34 +21,56 @@ say() {{ printf '%s\\n' "$*" >&2; }}
 step "tests" run_tests tests
 report_steps
 """
-NONE = 5  # pytest's code for "no tests collected"
 
 
 @pytest.mark.parametrize(
-    ("codes", "promised", "verdict"),
+    ("code", "verdict", "said"),
     [
-        ("0", NONE, "passed"),
-        ("1 0", NONE, "UNSTEADY"),
-        ("1 1", NONE, "FAILED"),
-        ("1 0", 0, "FAILED"),
-        ("1 3", NONE, "FAILED"),
-        ("3", NONE, "FAILED"),
-        ("137", NONE, "FAILED"),
-        ("5", NONE, "FAILED"),
+        (0, "passed", ""),
+        (1, "FAILED", ""),
+        (3, "FAILED", "no verdict"),  # an error inside pytest; as a step's code it would mean UNKNOWN
+        (5, "FAILED", "no verdict"),  # no tests collected
+        (124, "FAILED", "did not end within 77 s"),
+        (137, "FAILED", "did not end within 77 s"),
     ],
 )
-def test_only_tests_that_ran_and_passed_are_green(tmp_path: Path, codes: str, promised: int, verdict: str) -> None:
+def test_only_tests_that_ran_and_passed_are_green(tmp_path: Path, code: int, verdict: str, said: str) -> None:
     program = tmp_path / ".venv" / "bin" / "pytest"
     program.parent.mkdir(parents=True)
     program.write_text(PYTEST)
     program.chmod(0o755)
-    (tmp_path / "codes").write_text(codes + "\n")
-    environ = {"PATH": "/usr/bin:/bin", "PROMISED": str(promised)}
-    ran = subprocess.run(
-        ["bash", "-c", SCRIPT], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=20
-    )
+    environ = {"PATH": "/usr/bin:/bin", "CODE": str(code), "OUTBOX_TEST_LIMIT_SECONDS": "77"}
+    ran = subprocess.run(["bash", "-c", SCRIPT], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert ran.stderr.splitlines()[-1].startswith(f"{verdict} "), ran.stderr
+    assert said in ran.stderr
     assert ran.returncode == (verdict == "FAILED")
+
+
+def imitated(folder: Path, machine: str, pytest_does: str) -> str:
+    """What the script says when pytest is this line of shell, on a machine by this name."""
+    program = folder / ".venv" / "bin" / "pytest"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/bash\n{pytest_does}\n")
+    program.chmod(0o755)
+    environ = {"PATH": os.environ["PATH"], "OUTBOX_TEST_MACHINE": machine}
+    script = f"export SCRIPT=$$\n{SCRIPT}"
+    ran = subprocess.run(["bash", "-c", script], cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stderr
+
+
+def test_the_tests_meet_a_machine_that_was_started_a_minute_ago(tmp_path: Path) -> None:
+    """Or, where no time namespace may be made, its real age is said."""
+    said = imitated(tmp_path, "young", "cut -d. -f1 /proc/uptime > age")
+    age = int((tmp_path / "age").read_text())
+    assert age <= 120 or "No time namespace may be made here" in said
+
+
+def test_a_busy_machine_has_two_more_processes_which_end_with_the_tests(tmp_path: Path) -> None:
+    imitated(tmp_path, "busy", 'ps --ppid "$SCRIPT" -o pid= > seen')
+    beside = [int(pid) for pid in (tmp_path / "seen").read_text().split()]
+    assert len(beside) >= 2
+    assert [pid for pid in beside if psutil.pid_exists(pid)] == []
 
 
 @pytest.mark.parametrize(("code", "verdict"), [(0, "passed"), (3, "UNKNOWN"), (1, "FAILED")])
@@ -59,7 +82,9 @@ beside look bash -c 'echo found something; exit {code}'
 step "look" ended look
 report_steps
 """
-    ran = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=20)
+    ran = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )
     assert "found something" in ran.stderr
     assert ran.stderr.splitlines()[-1].startswith(f"{verdict} "), ran.stderr
     assert ran.returncode == (verdict == "FAILED")
@@ -72,7 +97,9 @@ beside look bash -c 'sleep 300 & echo $! > child; wait'
 until [ -s child ]; do sleep 0.05; done
 exit 7
 """
-    ran = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, check=False, timeout=20)
+    ran = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, check=False, timeout=PATIENCE_SECONDS
+    )
     assert ran.returncode == 7
     child = int((tmp_path / "child").read_text())
     left = [process for process in psutil.process_iter() if process.pid == child]

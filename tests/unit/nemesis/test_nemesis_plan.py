@@ -4,6 +4,7 @@ import threading
 import time
 from itertools import islice
 
+from tests.fixtures.waiting import PATIENCE_SECONDS
 from tests.nemesis.quiet import Quiet
 from tests.nemesis.schedule import DECKS, FAULTS, acts
 from tests.nemesis.verdict import least_bites
@@ -66,14 +67,14 @@ def test_in_a_quiet_window_no_act_begins_and_what_is_under_way_ends_first() -> N
 
     first = threading.Thread(target=lane, args=("before",))
     first.start()
-    under_way.wait(5)
+    under_way.wait(PATIENCE_SECONDS)
     with quiet.window():
         second = threading.Thread(target=lane, args=("after",))
         second.start()
         time.sleep(0.1)
         order.append("quiet")
     for thread in (first, second):
-        thread.join(5)
+        thread.join(PATIENCE_SECONDS)
     assert order == ["before", "quiet", "after"]
     assert len(quiet.windows) == 1
 
@@ -83,7 +84,7 @@ def test_a_quiet_window_ends_with_its_time() -> None:
     with quiet.window():
         thread = threading.Thread(target=lambda: quiet.act().__enter__())
         thread.start()
-        thread.join(5)
+        thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
 
 

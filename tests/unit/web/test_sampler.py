@@ -6,7 +6,7 @@ import pytest
 
 from outbox.errors import DatabaseDown
 from outbox.web.sampler import USEFUL_SECONDS, Shared
-from tests.fixtures.waiting import eventually
+from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 
 class Clock:
@@ -22,7 +22,7 @@ def test_the_first_look_is_shared_by_all_who_ask_at_once() -> None:
     gate = threading.Event()
 
     def look() -> int:
-        gate.wait(5)
+        gate.wait(PATIENCE_SECONDS)
         looks.append(1)
         return len(looks)
 
@@ -33,7 +33,7 @@ def test_the_first_look_is_shared_by_all_who_ask_at_once() -> None:
         person.start()
     gate.set()
     for person in people:
-        person.join(5)
+        person.join(PATIENCE_SECONDS)
     assert seen == [1] * 8
 
 
@@ -46,7 +46,7 @@ def test_while_someone_watches_it_is_read_again_without_being_asked() -> None:
 
     shared = Shared(look, 0.01)
     assert shared().value == 1
-    eventually(lambda: len(looks) >= 3, within=5, what="looks of the watcher")
+    eventually(lambda: len(looks) >= 3, what="looks of the watcher")
 
 
 def test_an_old_reading_is_shown_with_its_problem_and_a_useless_one_is_not() -> None:

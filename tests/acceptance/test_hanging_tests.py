@@ -1,0 +1,170 @@
+"""What scripts/test does when a test hangs or its process dies: it ends with a verdict. Scratch tests, real pytest."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.fixtures.processes import ROOT, clean_environment
+from tests.fixtures.waiting import eventually
+
+SCRIPT = """set -euo pipefail
+say() { printf '%s\\n' "$*" >&2; }
+. scripts/steps.sh
+step "tests" run_tests -p no:cacheprovider -p no:cov "$@"
+report_steps
+"""
+PLUGINS = """
+pytest_plugins = ["tests.fixtures.dispatch", "tests.fixtures.limits"]
+def pytest_configure():
+    import tests.fixtures.limits
+    tests.fixtures.limits.GRACE_SECONDS = 5
+"""
+FINE = "".join(f"def test_{n}(): pass\n" for n in range(4))
+
+
+def start(folder: Path, files: dict[str, str], *options: str, **env: str) -> "subprocess.Popen[str]":
+    """scripts/test's own function on these files, in two processes and a process group of its own, as a shell does."""
+    for name, text in {"conftest.py": PLUGINS, **files}.items():
+        (folder / name).write_text(textwrap.dedent(text))
+    own = {"PYTHONPATH": str(ROOT), "OUTBOX_TEST_PROCESSES": "2", "OUTBOX_TEST_MACHINE": "young", **env}
+    return subprocess.Popen(
+        ["bash", "-c", SCRIPT, "bash", "-c", "pyproject.toml", f"--rootdir={folder}", *options, str(folder)],
+        cwd=ROOT,
+        env=clean_environment(own),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        process_group=0,
+    )
+
+
+def run(folder: Path, files: dict[str, str], *options: str, **env: str) -> tuple[int, str]:
+    """Exit code and output."""
+    started = start(folder, files, *options, **env)
+    output, _ = started.communicate()
+    return started.returncode, output
+
+
+def test_a_dead_process_and_a_hang_fail_their_tests_and_all_others_are_run(tmp_path: Path) -> None:
+    """One file a way to die. Each has tests before and after, which count as passed."""
+    files = {
+        "test_a_killed.py": """
+            import os
+            def test_before(): pass
+            def test_dies(): os.kill(os.getpid(), 9)
+            def test_after(): pass
+        """,
+        "test_b_hanging.py": """
+            import threading
+            def test_before(): pass
+            def test_hangs():
+                threading.Thread(target=wait_elsewhere, daemon=True).start()
+                threading.Event().wait()
+            def wait_elsewhere(): threading.Event().wait()
+            def test_after(): pass
+        """,
+        "test_c_deaf.py": """
+            import time
+            def test_before(): pass
+            def test_catches_everything():
+                while True:
+                    try: time.sleep(1)
+                    except BaseException: pass
+            def test_after(): pass
+        """,
+        "test_d_fine.py": FINE,
+    }
+    code, output = run(tmp_path, files, "--timeout=5")
+    assert code == 1, output
+    assert output.splitlines()[-1].startswith("FAILED  tests"), output
+    assert re.search(r"3 failed, 10 passed", output), output
+    assert re.search(r"crashed while running '.*test_a_killed.py::test_dies'", output), output
+    assert re.search(r"crashed while running '.*test_c_deaf.py::test_catches_everything'", output), output
+    assert "2 test processes died" in output
+    assert re.search(r"FAILED .*test_b_hanging.py::test_hangs", output), output
+    assert "Timeout (>5.0s)" in output
+    assert "in wait_elsewhere" in output, "the stacks of all threads"
+    assert "in test_catches_everything" in output, "the stack of what had to be killed"
+
+
+def test_when_too_many_processes_die_the_run_ends_and_says_what_was_not_run(tmp_path: Path) -> None:
+    deadly = "import os\n" + "".join(f"def test_{n}(): os._exit(1)\n" for n in range(20))
+    code, output = run(tmp_path, {"test_a.py": deadly, "test_b.py": deadly})
+    assert code == 1, output
+    assert "5 test processes died" in output
+    assert re.search(r"\b35 of 40 tests were not run", output), output
+
+
+def test_a_process_that_dies_after_its_last_test_is_not_green(tmp_path: Path) -> None:
+    ending = """
+        import os, pytest
+        @pytest.fixture(scope="session", autouse=True)
+        def dying():
+            yield
+            os._exit(0)
+        def test_1(): pass
+    """
+    code, output = run(tmp_path, {"test_a.py": ending, "test_b.py": FINE})
+    assert code == 1, output
+    assert "1 test processes died" in output
+
+
+def test_the_limit_of_the_whole_run_prints_all_stacks_and_leaves_nothing_running(tmp_path: Path) -> None:
+    """`timeout` takes SIGALRM for its limit: so that is reached just when the test hangs, on a slow machine too."""
+    child = tmp_path / "child"
+    hanging = f"""
+        import pathlib, signal, subprocess, time
+        import psutil
+        def test_starts_something_and_waits():
+            child = subprocess.Popen([{sys.executable!r}, "-c", "import time; time.sleep(600)"])
+            pathlib.Path({str(child)!r}).write_text(str(child.pid))
+            pytest = psutil.Process().parent()
+            pytest.parent().send_signal(signal.SIGALRM)
+            time.sleep(600)
+        def test_never_reached(): pass
+    """
+    code, output = run(tmp_path, {"test_a.py": hanging}, OUTBOX_TEST_LIMIT_SECONDS="777")
+    assert code == 1, output
+    assert "The tests did not end within 777 s" in output
+    assert "in test_starts_something_and_waits" in output, "the stack of the process that hung"
+    assert re.search(r"running when it ended: .*test_starts_something_and_waits", output), output
+    assert re.search(r"\b2 of 2 tests were not run", output), output
+    eventually(lambda: not psutil.pid_exists(int(child.read_text())), what="the end of what the test had started")
+
+
+def test_one_ctrl_c_ends_the_run_and_what_it_had_started(tmp_path: Path) -> None:
+    """It reaches pytest twice: from the terminal, and from `timeout`, which passes it on."""
+    waiting, ended = tmp_path / "waiting", tmp_path / "ended"
+    cleanup = f"""
+def pytest_unconfigure(config):
+    import pathlib, time
+    if not hasattr(config, "workerinput"):
+        time.sleep(1)
+        pathlib.Path({str(ended)!r}).touch()
+"""
+    hanging = f"""
+        import pathlib, time
+        def test_waits():
+            pathlib.Path({str(waiting)!r}).touch()
+            time.sleep(600)
+        def test_never_reached(): pass
+    """
+    started = start(tmp_path, {"conftest.py": PLUGINS + cleanup, "test_a.py": hanging})
+    eventually(waiting.exists, what="the test that waits")
+    os.killpg(started.pid, signal.SIGINT)
+    output, _ = started.communicate()
+    assert started.returncode != 0, output
+    assert "KeyboardInterrupt" in output
+    assert ended.exists(), output
+
+
+@pytest.mark.parametrize("name", ["timeout", "timeout_method"])
+def test_every_test_has_a_limit_without_asking(pytestconfig: pytest.Config, name: str) -> None:
+    assert pytestconfig.getini(name)
