@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from psycopg.conninfo import conninfo_to_dict
 
 from outbox.config import VARIABLES, Settings, load_settings
 from outbox.config.environment import known_names
+from outbox.config.values import PLAIN_DSN
 
 DSN = "postgresql://app:pw@db:5432/shop"
 
@@ -178,6 +182,11 @@ def test_bulk_size_is_another_name_of_batch_size() -> None:
 )
 def test_every_form_of_a_connection_string_is_understood(given: str, read: str) -> None:
     assert load(DATABASE_URL=given).database.dsn == read
+
+
+@given(st.from_regex(PLAIN_DSN, fullmatch=True))
+def test_libpq_reads_every_plain_connection_string_that_is_not_shown_to_it(dsn: str) -> None:
+    conninfo_to_dict(dsn)
 
 
 def test_the_direct_database_is_the_database_unless_given() -> None:
