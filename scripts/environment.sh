@@ -28,6 +28,9 @@ install_pinned() {
   say "installing the packages of requirements/$name.txt (once; minutes on a slow network)"
   .venv/bin/python -m pip install --disable-pip-version-check --require-hashes -r "requirements/$name.txt" >&2
   .venv/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e . >&2
+  # As pip does for every other package: where PYTHONDONTWRITEBYTECODE is set, each `outbox run` would compile its 140
+  # modules anew, 0.13 s of CPU.
+  .venv/bin/python -m compileall -q outbox
   # Written last: an installation that was interrupted is done again. The other set is older than this one now.
   rm -f .venv/.installed-*
   printf '%s' "$stamp" > ".venv/.installed-$name"
