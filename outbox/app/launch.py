@@ -19,6 +19,7 @@ def run_daemon(settings: Settings, *, once: bool = False, patient: bool = True, 
         # Drivers, metrics and logs are 0.6 s of CPU, twice what comes before: a probe is answered meanwhile.
         from outbox.app.daemon import project  # noqa: PLC0415
 
-        return project(settings, shown, stop, once=once, patient=patient)
+        # Asked to stop meanwhile: pools that have just begun to connect take seconds to close.
+        return stop.is_set() or project(settings, shown, stop, once=once, patient=patient)
     finally:
         health_pages.stop(pages)
