@@ -20,7 +20,7 @@ BAR = Bar("first byte of /healthz / import psycopg", 3.0, 2.0, most=True)
 YARDSTICK = [sys.executable, "-c", "import psycopg"]
 OUTBOX = [sys.executable, "-m", "outbox"]
 LIMIT_SECONDS = 60.0
-PAUSE_SECONDS = 0.002  # between two questions: they cost 2 % of a core, and the figure at most this much
+PAUSE_SECONDS = 0.002  # between two questions: adds at most this much to the figure
 
 
 def run(stack: Stack, *, smoke: bool = False, rounds: int = 15) -> Result:

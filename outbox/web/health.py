@@ -1,16 +1,17 @@
 """Serves the daemon's three pages, /metrics, /healthz and /readyz, on its own port; judges nothing (see telemetry)."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+import orjson
 
 from outbox.telemetry.beats import Beats
 from outbox.telemetry.signals import Check
 from outbox.web.server import TEXT, Page, PageServer
 
-# A probe is answered before these are imported: together they are as slow to import as all that stands above.
+# A probe is answered before these are imported: 0.04 s of CPU, beside 0.24 s until the pages listen.
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
@@ -70,7 +71,7 @@ def metrics(shown: Shown, accept: str) -> Page:
 def healthz(shown: Shown) -> Page:
     alive = shown.health.alive() if shown.health else shown.beats.alive()
     body = {"status": "ok" if alive else "stalled", "loops": shown.beats.report()}
-    return Page(200 if alive else 503, JSON, _json(body, separators=(",", ":")))
+    return Page(200 if alive else 503, JSON, orjson.dumps(body) + b"\n")
 
 
 def readyz(shown: Shown) -> Page:
@@ -79,9 +80,6 @@ def readyz(shown: Shown) -> Page:
         body = {"status": "not_ready", "checks": {"start": starting.as_json()}}
     else:
         body = shown.health.readiness().as_json()
-    return Page(503 if body["status"] == "not_ready" else 200, JSON, _json(body, indent=2))
-
-
-def _json(body: Mapping[str, Any], **form: Any) -> bytes:
-    """By the standard library: orjson is 0.02 s to import, and a page is asked for every few seconds."""
-    return json.dumps(body, ensure_ascii=False, **form).encode() + b"\n"
+    return Page(
+        503 if body["status"] == "not_ready" else 200, JSON, orjson.dumps(body, option=orjson.OPT_INDENT_2) + b"\n"
+    )
