@@ -1,7 +1,8 @@
 """Owns `python -m outbox.embedded`: the servers alone, for scripts and for developing; it projects nothing.
 
-    python -m outbox.embedded fetch     get Elasticsearch, and a Java if none fits, where they are not there
-    python -m outbox.embedded serve     fresh servers until Ctrl-C or SIGTERM; prints their addresses
+    python -m outbox.embedded fetch        get Elasticsearch, and a Java if none fits, where they are not there
+    python -m outbox.embedded fetch java   get that Java also where another one fits: the tests start one without it
+    python -m outbox.embedded serve        fresh servers until Ctrl-C or SIGTERM; prints their addresses
 
 OUTBOX_ES_VERSION, OUTBOX_ES_HOME and OUTBOX_DATA_DIR are read as by `outbox up`; a heap may follow `serve`:
 `512m`, `2g`; it is 1g otherwise.
@@ -19,7 +20,7 @@ from outbox.embedded.account import Account
 from outbox.embedded.folders import default_data_dir
 from outbox.embedded.progress import to_stderr
 from outbox.embedded.stack import EmbeddedStack
-from outbox.embedded.supplies import find_supplies
+from outbox.embedded.supplies import fetch_java, find_supplies
 from outbox.errors import OutboxError
 
 
@@ -32,6 +33,8 @@ def main(arguments: list[str]) -> int:
         match arguments:
             case ["fetch"]:
                 fetch()
+            case ["fetch", "java"]:
+                fetch_java(default_data_dir(), to_stderr)
             case ["serve"]:
                 serve()
             case ["serve", heap] if re.fullmatch(r"[1-9]\d*[mg]", heap):

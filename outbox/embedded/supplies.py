@@ -26,9 +26,19 @@ def find_supplies(
     return fetched_distribution(shared, version, report), java
 
 
+def fetch_java(shared: Path, report: Report) -> None:
+    """The one that is used where no Java of the machine fits. Nothing to do where there is none for this machine."""
+    if archive := java_for_this_machine():
+        fetched(archive, _fetched_home(shared), report)
+
+
+def _fetched_home(shared: Path) -> Path:
+    return shared / f"java-{FETCHED_MAJOR}"
+
+
 def _java(needs: JavaNeeds, account: Account, shared: Path, report: Report, distribution: Path | None) -> Java:
     """One of this machine, else one that is fetched; raises when neither fits."""
-    fetched_home = shared / f"java-{FETCHED_MAJOR}"
+    fetched_home = _fetched_home(shared)
     try:
         return find_java(needs, account, shared, distribution, fetched_home)
     except JavaMissing:
