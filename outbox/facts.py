@@ -66,7 +66,7 @@ class NoProgress:
     """
 
     lane: int
-    reason: str  # lease_short, half_spent, lease_lost, error or unknown
+    reason: str  # lease_short, half_spent, lease_lost, database, error or unknown
     detail: str
     in_a_row: int  # of this lane, this one included
     wait_seconds: float  # before its next claim

@@ -92,11 +92,13 @@ tested() {
   find_young
   is_wanted busy && load=(busy)
   command -v timeout >/dev/null && limited=(timeout --foreground --signal TERM --kill-after 90 "$limit")
-  "${load[@]}" "${young[@]}" "${limited[@]}" .venv/bin/pytest "$@" || code=$?
+  # Spelled for bash before 4.4, which takes an empty array for an unset variable.
+  ${load[@]+"${load[@]}"} ${young[@]+"${young[@]}"} ${limited[@]+"${limited[@]}"} .venv/bin/pytest "$@" || code=$?
   case $code in
     0) return 0 ;;
     1) ;;
-    124 | 137) say "The tests did not end within $limit s (OUTBOX_TEST_LIMIT_SECONDS): that is a failure." ;;
+    124) say "The tests did not end within $limit s (OUTBOX_TEST_LIMIT_SECONDS): that is a failure." ;;
+    137) say "The tests were killed: after $limit s (OUTBOX_TEST_LIMIT_SECONDS), or by the system for want of memory." ;;
     *) say "pytest ended with $code: that is no verdict of a test." ;;
   esac
   return 1

@@ -363,7 +363,7 @@ def _loops(settings: Settings, pools: Pools, watching: Watching, upkeep: Upkeep,
 
         def wake() -> None:
             for lane in lanes:
-                lane.wake.set()
+                lane.notice()
 
         loops["listen"] = Listener(lambda: ear(settings.database.direct_dsn), wake, watching.announce).run
     return loops

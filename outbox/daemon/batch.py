@@ -51,6 +51,11 @@ class Verdicts:
     def none_given(self) -> bool:
         return not self._done and not self._of
 
+    @property
+    def none_moved(self) -> bool:
+        """Whatever has a verdict goes back as it was."""
+        return not self._done and all(isinstance(settlement, Released) for settlement in self._of.values())
+
     def of(self, event: Event) -> Settlement | None:
         """Of an event that the sink has not taken."""
         return self._of.get(event.id)

@@ -34,21 +34,38 @@ class Lane:
     _idle_seconds: float = FIRST_IDLE_SECONDS
     _away_since: float | None = None
     _in_a_row: int = 0  # batches without progress
+    _idling: bool = True  # nothing to do, or about to find that out: a NOTIFY ends the rest that follows
+    _has_batch: bool = False
 
     def run(self, stopping: Callable[[], bool]) -> None:
         while not stopping():
             delay = self.step()
-            if delay > 0 and not stopping():
-                self.wake.wait(delay)
-                self.wake.clear()
+            if delay > 0:
+                self._rest(delay, stopping)
+
+    def _rest(self, seconds: float, stopping: Callable[[], bool]) -> None:
+        """A stop ends it, and while idle a NOTIFY too: a busy producer must not cancel the pauses after failures."""
+        if not self._idling:
+            self.wake.clear()  # of a NOTIFY during the step; a stop is asked for below
+        if not stopping():
+            self.wake.wait(seconds)
+        self.wake.clear()
+
+    def notice(self) -> None:
+        """LISTEN says that there are new rows."""
+        if self._idling:
+            self.wake.set()
 
     def step(self) -> float:
         """One batch, and how long to rest after it. An error never ends the lane: it is said, and tried again."""
         self.announce(Beat(f"lane-{self.number}"))
+        self._idling, self._has_batch = True, False
         try:
             delay = self._advance()
         except OutboxError as error:
-            return self._lost(error)
+            self._idling = False
+            delay = self._lost(error)
+            return self._stuck(HoldUp("database", error.detail or error.message)) if self._has_batch else delay
         except Exception as error:
             told = f"{type(error).__name__}: {error}"[:500]
             self.announce(Warned("lane.error", told, {"lane": self.number}))
@@ -59,8 +76,10 @@ class Lane:
     def _advance(self) -> float:
         taken = self.claimer.take(self.number)
         if taken.claimed is None:
+            self._idling = taken.wait_seconds is None
             return self._idle() if taken.wait_seconds is None else taken.wait_seconds
         self._idle_seconds = FIRST_IDLE_SECONDS
+        self._idling, self._has_batch = False, True
         report = self._project(taken)
         if report.unreachable is not None:
             return self._outage(report.unreachable)
@@ -74,6 +93,7 @@ class Lane:
 
     def _stuck(self, hold_up: HoldUp) -> float:
         """The next claim would most likely meet the same: rest longer each time, whatever the cause, and say so."""
+        self._idling = False
         self._in_a_row += 1
         delay = self.pace.failed(random.random())  # noqa: S311
         self.announce(NoProgress(self.number, hold_up.reason, hold_up.detail, self._in_a_row, delay))

@@ -86,7 +86,7 @@ class Projector:
             bodies = Bodies(self.store, self.documents, self.portion_bytes)
             batch = Batch(claimed, holding, bodies, Verdicts(claimed.events), lowest_of_new(claimed.events))
             report = self._deliver(self._prepare(batch), batch)
-            unsent = not report.sent and batch.verdicts.none_given
+            unsent = not report.sent and (batch.verdicts.none_moved if report.hold_up else batch.verdicts.none_given)
             batch.verdicts.release_rest("not_sent")
             settling = time.monotonic()
             settled = land(lambda: self.store.settle(claimed.token, batch.verdicts.settlements()), holding)

@@ -56,6 +56,13 @@ class FolderNotWritable(OutboxError):
     exit_code = 78
 
 
+class ProxyUnusable(OutboxError):
+    """Maven cannot be given the proxy of the environment. Correct HTTPS_PROXY (http://host:port) or
+    ~/.m2/settings.xml; or unset HTTPS_PROXY where no proxy is needed."""
+
+    exit_code = 78
+
+
 class DistributionUnusable(OutboxError):
     """The Elasticsearch distribution cannot be used. Point OUTBOX_ES_HOME at the root folder (the one with `lib/`
     and `modules/`) of Elasticsearch 8 or 9, or unset it to have one fetched."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import stat
@@ -84,7 +85,7 @@ def _users_repository() -> Path:
 def _is_theirs(archive: Archive, report: Report) -> bool:
     """Whether a person has fetched it into their own repository: it is used and left there, if it is whole."""
     theirs = archive.zip_in(_users_repository())
-    if not theirs.exists():
+    if not os.access(theirs, os.R_OK):  # not there, or in a home that is closed to us
         return False
     if is_whole(archive, theirs):
         return True

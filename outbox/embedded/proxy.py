@@ -10,6 +10,8 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from outbox.embedded.errors import ProxyUnusable
+
 NAMESPACE = "http://maven.apache.org/SETTINGS/1.0.0"
 
 
@@ -18,8 +20,18 @@ def proxy_of_environment() -> SplitResult | None:
     for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         if given := os.environ.get(name):
             found = urlsplit(given if "://" in given else f"http://{given}")
+            if not _has_port(found):
+                raise ProxyUnusable(f"the port in {name} is no number")  # never the value: it may hold a password
             return found if found.hostname and found.scheme in ("http", "https") else None
     return None
+
+
+def _has_port(address: SplitResult) -> bool:
+    """A number, or none; `port` raises for anything else."""
+    try:
+        return address.port is None or address.port > 0
+    except ValueError:
+        return False
 
 
 def not_proxied() -> str:
@@ -34,11 +46,13 @@ def maven_settings(user_settings: Path, target: Path) -> list[str]:
     proxy = proxy_of_environment()
     if proxy is None:
         return []
-    tree = ET.parse(user_settings) if user_settings.exists() else ET.ElementTree(ET.Element(_tag("settings")))  # noqa: S314
+    tree = _read(user_settings)
     root = tree.getroot()
-    if root is None or any(element.tag.endswith("}proxy") or element.tag == "proxy" for element in root.iter()):
+    if any(_is(element, "proxy") for element in root.iter()):
         return []
-    root.append(_proxies(proxy, root.tag.startswith("{")))
+    # Maven's own template has an empty list, and two of them are an error.
+    proxies = next((element for element in root if _is(element, "proxies")), None)
+    _fill(ET.SubElement(root, _name("proxies", root)) if proxies is None else proxies, proxy)
     ET.register_namespace("", NAMESPACE)
     target.unlink(missing_ok=True)
     target.touch(mode=0o600)
@@ -46,19 +60,30 @@ def maven_settings(user_settings: Path, target: Path) -> list[str]:
     return ["-s", str(target)]
 
 
-def _tag(name: str) -> str:
-    return f"{{{NAMESPACE}}}{name}"
+def _read(settings: Path) -> ET.ElementTree[ET.Element]:
+    if not settings.exists():
+        return ET.ElementTree(ET.Element(f"{{{NAMESPACE}}}settings"))
+    try:
+        return ET.parse(settings)  # noqa: S314
+    except ET.ParseError as problem:
+        raise ProxyUnusable(f"{settings} cannot be read: {problem}") from None
 
 
-def _proxies(proxy: SplitResult, qualified: bool) -> ET.Element:
-    name = _tag if qualified else str
-    proxies = ET.Element(name("proxies"))
-    one = ET.SubElement(proxies, name("proxy"))
+def _is(element: ET.Element, name: str) -> bool:
+    return element.tag.rpartition("}")[2] == name
+
+
+def _name(name: str, parent: ET.Element) -> str:
+    """In the namespace of its parent, if that has one."""
+    return f"{{{NAMESPACE}}}{name}" if parent.tag.startswith("{") else name
+
+
+def _fill(proxies: ET.Element, proxy: SplitResult) -> None:
+    one = ET.SubElement(proxies, _name("proxy", proxies))
     port = proxy.port or (443 if proxy.scheme == "https" else 80)
     values = {"id": "environment", "active": "true", "protocol": "https", "host": proxy.hostname, "port": str(port)}
     values |= {"username": proxy.username, "password": proxy.password}
     for key, value in values.items():
         if value:
-            ET.SubElement(one, name(key)).text = unquote(value)
-    ET.SubElement(one, name("nonProxyHosts")).text = not_proxied()
-    return proxies
+            ET.SubElement(one, _name(key, one)).text = unquote(value)
+    ET.SubElement(one, _name("nonProxyHosts", one)).text = not_proxied()

@@ -17,14 +17,20 @@ _REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 def check_room(folder: Path, megabytes: int, why: str) -> None:
     """Raise when `folder` cannot be written, or its disk has less free than `megabytes`."""
-    place = folder
-    while not place.exists():
-        place = place.parent
-    if not os.access(place, os.W_OK | os.X_OK) or not place.is_dir():
+    place = _nearest(folder)
+    if place is None or not os.access(place, os.W_OK | os.X_OK) or not place.is_dir():
         raise FolderNotWritable(f"{folder} ({why})")
     free = shutil.disk_usage(place).free // 1_000_000
     if free < megabytes:
         raise NoRoom(f"{folder} has {free} MB free; {megabytes} MB are needed ({why})")
+
+
+def _nearest(folder: Path) -> Path | None:
+    """The folder itself or the first above it that is there; None where one of them is closed to us."""
+    try:
+        return next(place for place in (folder, *folder.parents) if place.exists())
+    except PermissionError:
+        return None
 
 
 def explained(problem: OSError, folder: Path) -> Exception:

@@ -10,12 +10,14 @@ from typing import Any, Final
 from outbox.config import Settings
 
 DEFAULT_LIMIT_SECONDS: Final = 60.0
+START_LIMIT_SECONDS: Final = 300.0  # a try to connect beats only when it ends, and a dead resolver takes minutes
 
 
 def loop_limits(settings: Settings) -> dict[str, float]:
     """By kind of loop: one that rests for long by its settings is not stalled. A batch may take as long as its lease
     is renewed; a lane that is still in it after that hangs."""
     return {
+        "start": START_LIMIT_SECONDS,
         "lane": settings.reclaim.max_processing_seconds + DEFAULT_LIMIT_SECONDS,
         "reclaimer": 3 * settings.reclaim.interval_seconds + DEFAULT_LIMIT_SECONDS,
         "heartbeat": 3 * settings.lease.heartbeat_seconds + DEFAULT_LIMIT_SECONDS,

@@ -158,7 +158,7 @@ class Health:
 
     def _no_progress(self, fact: facts.NoProgress) -> None:
         told = self._told(fact.detail)
-        self._livelock = f"{fact.in_a_row} batches in a row made no progress: {fact.reason}: {told}"
+        self._livelock = f"batches without progress in a row: {fact.in_a_row} ({fact.reason}: {told})"
 
     def _bulk(self, fact: facts.BulkSent) -> None:
         """Any answer is an answer: what is wrong with it shows as a pause or as failed events."""

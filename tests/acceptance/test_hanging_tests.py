@@ -53,7 +53,7 @@ def run(folder: Path, files: dict[str, str], *options: str, **env: str) -> tuple
 
 
 def test_a_dead_process_and_a_hang_fail_their_tests_and_all_others_are_run(tmp_path: Path) -> None:
-    """One file a way to die. Each has tests before and after, which count as passed."""
+    """One file per way to die. Each has tests before and after, which count as passed."""
     files = {
         "test_a_killed.py": """
             import os

@@ -3,6 +3,7 @@
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,9 @@ def nothing_is_leased(queue: Queue) -> bool:
     return queue.leases() == 0 and "processing" not in queue.counts()
 
 
+AFTER_GRACE_SECONDS = 10.0  # what the units and the compose file leave a daemon after its grace, before kill -9
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_a_signal_under_load_drains_and_leaves_with_0_and_no_row_leased(
     queue: Queue, start_daemon: StartProcess, number: int
@@ -26,8 +30,10 @@ def test_a_signal_under_load_drains_and_leaves_with_0_and_no_row_leased(
     queue.produce_many(20_000)
     daemon = start_daemon()
     daemon.wait_until(lambda: queue.counts().get("done", 0) >= 500, "work under way")
+    began = time.monotonic()
     daemon.signal(number)
     assert daemon.wait() == 0
+    assert time.monotonic() - began < 25 + AFTER_GRACE_SECONDS
     assert nothing_is_leased(queue)
     assert daemon.facts("worker.draining")[0]["reason"] == signal.Signals(number).name
     stopped = daemon.facts("worker.stopped")[0]
@@ -68,8 +74,10 @@ def test_at_the_end_of_the_grace_the_rest_is_given_back_by_token(
         proxy.stall()
         queue.produce_many(300, entity_type="author")
         daemon.wait_until(lambda: queue.counts().get("processing", 0) > 0, "a batch that hangs")
+        began = time.monotonic()
         daemon.signal(signal.SIGTERM)
         assert daemon.wait() == 0
+        assert time.monotonic() - began < 8 + AFTER_GRACE_SECONDS
         released = daemon.facts("worker.stopped")[0]["released"]
         assert released > 0, "the end of the grace gave back what a lane held; its request would have gone on"
         assert nothing_is_leased(queue)
@@ -84,8 +92,10 @@ def test_a_second_signal_leaves_at_once(queue: Queue, start_daemon: StartProcess
         daemon.wait_until(lambda: queue.counts().get("processing", 0) > 0, "a batch that hangs")
         daemon.signal(signal.SIGTERM)
         daemon.wait_for_fact("worker.draining")
+        began = time.monotonic()
         daemon.signal(signal.SIGTERM)
         assert daemon.wait() == 143
+        assert time.monotonic() - began < AFTER_GRACE_SECONDS
         assert daemon.facts("worker.stopped") == [], "it did not wait for the batch"
     assert queue.leases() > 0, "its leases run out by themselves"
 

@@ -52,7 +52,7 @@ def test_a_livelock_is_warned_of_counted_paced_and_named_by_readyz(
 
     def named() -> bool:
         status, body = ready(daemon)
-        return status == 503 and "batches in a row made no progress" in body["checks"]["last_success"]["detail"]
+        return status == 503 and "batches without progress in a row" in body["checks"]["last_success"]["detail"]
 
     eventually(named, within=60, what="/readyz names the livelock")
     waits = [fact["wait_seconds"] for fact in daemon.facts("batch.no_progress")]

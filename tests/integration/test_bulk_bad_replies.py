@@ -129,7 +129,7 @@ def test_a_reply_without_end_is_given_up_at_the_deadline(what: str) -> None:
         report = sink.write(ACTIONS[:1], DEADLINE)
         took = time.monotonic() - started
     transient(report, Reason.TIMEOUT)
-    assert took < 15, "the reply goes on for twenty seconds and more"
+    assert took < DEADLINE + 5, "the reply goes on for twenty seconds and more"
 
 
 def test_a_server_that_never_answers_is_away_and_nothing_is_split() -> None:

@@ -83,7 +83,7 @@ def test_a_dripping_reply_is_given_up_at_the_deadline(tls: ssl.SSLContext, certi
     with scripted(drip, tls=tls) as server, elastic_sink(server.url, ca_certs=certificate) as sink:
         started = time.monotonic()
         report = sink.write([ACTION], 1.5)
-        assert time.monotonic() - started < 30.0, "the reply goes on for a hundred seconds"
+        assert time.monotonic() - started < 1.5 + 5, "the reply goes on for a hundred seconds"
     assert isinstance(report.outcomes[0], Failure)
     assert report.outcomes[0].reason is Reason.TIMEOUT
 

@@ -1,7 +1,6 @@
 """A proxy in the environment: Maven gets it, with its password in no argument and no log; loopback goes past it."""
 
 import base64
-import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import pytest
 from outbox.embedded import maven
 from outbox.embedded.archives import ELASTICSEARCH_8
 from outbox.embedded.elasticsearch import EmbeddedElasticsearch
-from outbox.embedded.errors import FetchFailed
+from outbox.embedded.errors import FetchFailed, ProxyUnusable
 from outbox.embedded.maven import get_archive
 from outbox.embedded.proxy import maven_settings
 
@@ -47,7 +46,6 @@ def _refuse(server: socket.socket, asked: list[str]) -> None:
             connection.sendall(b"HTTP/1.1 " + ask + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 
 
-@pytest.mark.skipif(shutil.which("mvn") is None, reason="there is no Maven")
 def test_maven_goes_through_the_proxy_and_its_password_is_in_no_log(
     proxy: tuple[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,3 +100,35 @@ def test_the_servers_on_loopback_are_asked_past_the_proxy(
     server = EmbeddedElasticsearch(server_folder / "elasticsearch", port=9)
     assert server._answers() is False
     assert asked == []
+
+
+@pytest.mark.parametrize("qualified", ["", ' xmlns="http://maven.apache.org/SETTINGS/1.0.0"'])
+def test_an_empty_list_of_proxies_is_filled_and_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qualified: str
+) -> None:
+    """As in Maven's own template, whose only proxy is a comment."""
+    theirs, ours = tmp_path / "theirs.xml", tmp_path / "ours.xml"
+    theirs.write_text(f"<settings{qualified}><proxies><!-- <proxy/> --></proxies></settings>")
+    monkeypatch.setenv("https_proxy", "proxy.example:3128")
+    maven_settings(theirs, ours)
+    assert ours.read_text().count("<proxies>") == 1
+    assert "<host>proxy.example</host>" in ours.read_text()
+
+
+@pytest.mark.parametrize(
+    ("address", "settings", "why"),
+    [
+        ("http://me:secret@proxy:port", "<settings/>", "the port in https_proxy is no number"),
+        ("http://me:secret@proxy:3128", "<settings><proxies></settings>", "theirs.xml cannot be read"),
+    ],
+    ids=["no port", "no XML"],
+)
+def test_what_cannot_be_used_is_named_without_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, settings: str, why: str
+) -> None:
+    theirs = tmp_path / "theirs.xml"
+    theirs.write_text(settings)
+    monkeypatch.setenv("https_proxy", address)
+    with pytest.raises(ProxyUnusable, match=why) as refused:
+        maven_settings(theirs, tmp_path / "ours.xml")
+    assert "secret" not in str(refused.value)

@@ -2,7 +2,9 @@
 
 import hashlib
 import os
+import pwd
 import subprocess
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +17,7 @@ from outbox.embedded.archives import ELASTICSEARCH_8, Archive
 from outbox.embedded.errors import FolderNotWritable, NoRoom
 from outbox.embedded.fetching import fetched
 from outbox.embedded.room import check_room
+from tests.fixtures.embedded import cannot_show
 
 
 def mounted(folder: Path, options: str) -> Iterator[Path]:
@@ -22,7 +25,7 @@ def mounted(folder: Path, options: str) -> Iterator[Path]:
     argv = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
-        pytest.skip(f"this system lets nobody mount a disk here: {done.stderr.strip()}")
+        cannot_show(f"this system lets nobody mount a disk here: {done.stderr.strip()}")
     try:
         yield folder
     finally:
@@ -60,11 +63,28 @@ def test_a_read_only_home_is_refused_before_anything_is_fetched(read_only_disk: 
         EmbeddedStack(read_only_disk / "outbox").start()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere; for root there is the read-only disk")
-def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(FolderNotWritable):
-        EmbeddedStack(tmp_path / "outbox").start()
+@pytest.fixture
+def ordinary_user() -> Iterator[None]:
+    """Not root, who may write everywhere."""
+    was = os.getresuid()
+    if os.geteuid() == 0:
+        nobody = pwd.getpwnam("nobody").pw_uid
+        os.setresuid(nobody, nobody, 0)
+    yield
+    os.setresuid(*was)
+
+
+@pytest.mark.parametrize("mode", [0o555, 0o000], ids=["may be read", "closed"])
+def test_a_folder_of_somebody_else_is_refused(ordinary_user: None, mode: int) -> None:
+    """Its own parents are open, so that it is this folder that refuses."""
+    folder = Path(tempfile.mkdtemp(prefix="outbox-room-"))
+    try:
+        folder.chmod(mode)
+        with pytest.raises(FolderNotWritable, match=f"OUTBOX_DATA_DIR.*{folder}"):
+            check_room(folder / "cache" / "outbox", 1, "a test")
+    finally:
+        folder.chmod(0o700)
+        folder.rmdir()
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from tests.nemesis.load import is_bad
 
 PATIENCE_SECONDS = 240.0  # seconds alone; a busy machine takes its time
 UNREACHABLE = 75  # DatabaseDown: no answer within five seconds, which happens on a busy machine
-MOST_STARTS = 10
+MOST_STARTS = 3
 OPEN = "select count(*) from search_outbox_events where processed_at is null and failed_at is null"
 INSERT = (
     "insert into search_outbox_events (id, entity_type, entity_id, op, payload) values (%s, 'thing', %s, %s, %s)"
@@ -181,6 +181,7 @@ class Campaign:
             status, text = self.forge.wait(pid), log.read_text(encoding="utf-8")
             if status != UNREACHABLE:
                 break
+            print(f"{argv[0] if argv else 'a worker'} got no connection in time and is started again")
         return status, text
 
     def finish(self, over: Callable[[], bool] | None = None) -> None:

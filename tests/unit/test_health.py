@@ -157,7 +157,7 @@ def test_due_rows_without_a_success_turn_it_not_ready() -> None:
 def test_a_livelock_is_named_where_freshness_is_lost_and_gone_with_the_first_success() -> None:
     daemon = Daemon(ReadyRules(freshness_seconds=60)).started().told(sampled(due=5))
     daemon.told(facts.NoProgress(0, "lease_short", "0.8 s of its lease of 3 s were left", 7, 10.0), every=61)
-    why = "7 batches in a row made no progress: lease_short: 0.8 s of its lease of 3 s were left"
+    why = "batches without progress in a row: 7 (lease_short: 0.8 s of its lease of 3 s were left)"
     assert daemon.check("last_success") == (False, f"nothing done since the start, 5 events due; {why}")
     daemon.told(settled(done=1))
     daemon.told(sampled(due=5), every=61)

@@ -31,7 +31,7 @@ report_steps
         (3, "FAILED", "no verdict"),  # an error inside pytest; as a step's code it would mean UNKNOWN
         (5, "FAILED", "no verdict"),  # no tests collected
         (124, "FAILED", "did not end within 77 s"),
-        (137, "FAILED", "did not end within 77 s"),
+        (137, "FAILED", "The tests were killed: after 77 s"),
     ],
 )
 def test_only_tests_that_ran_and_passed_are_green(tmp_path: Path, code: int, verdict: str, said: str) -> None:

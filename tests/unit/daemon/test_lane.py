@@ -1,5 +1,7 @@
 """One lane step by step, on a queue and a sink in memory: what it does next, and that no fault ends it."""
 
+import threading
+import time
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
@@ -7,7 +9,7 @@ import pytest
 
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import EVERYTHING
-from outbox.errors import DatabaseDown
+from outbox.errors import DatabaseDown, NotPermitted
 from outbox.facts import DatabaseBack, DatabaseLost, NoProgress, SinkPaused, SinkResumed, Warned
 from outbox.policy.backoff import Backoff
 from outbox.policy.document import Sendable
@@ -291,6 +293,22 @@ def error(memory: Memory) -> None:
     memory.events.newer_deletes = broken  # type: ignore[method-assign, assignment]
 
 
+def refused_settle(memory: Memory) -> None:
+    """A right that is missing for one statement: the rows come back when their lease runs out."""
+
+    def refuse(*_: object) -> Settled:
+        raise NotPermitted("permission denied for table search_outbox_attempts")
+
+    memory.events.settle = refuse  # type: ignore[method-assign]
+
+
+def braked_and_short(memory: Memory) -> None:
+    """One event is held back by the brake, the others cannot be sent."""
+    memory.produce(1, op="not-a-real-op")
+    memory.worker.judge.brake.admit = lambda *_: False  # type: ignore[method-assign]
+    two_clocks(memory)
+
+
 def nothing_prepared(memory: Memory) -> None:
     """A bug that leaves every event out."""
     memory.worker.projector.addressing = SortsOutAll()  # type: ignore[assignment]
@@ -308,10 +326,12 @@ class SortsOutAll:
         (slow_load, "half_spent", "half of its 600 s of processing were over"),
         (lease_gone, "lease_lost", "the heartbeat found its lease gone"),
         (all_lost, "lease_lost", "all of its rows were taken by others before it was settled"),
+        (braked_and_short, "lease_short", "-940.0 s of its lease of 60 s were left"),
+        (refused_settle, "database", "permission denied for table search_outbox_attempts"),
         (error, "error", "ZeroDivisionError: a bug"),
         (nothing_prepared, "unknown", "nothing of it was sent, and no event of it got a verdict"),
     ],
-    ids=["two clocks", "half spent", "lease gone", "all lost", "error", "unknown"],
+    ids=["two clocks", "half spent", "lease gone", "all lost", "braked and short", "settle", "error", "unknown"],
 )
 def test_a_lane_that_makes_no_progress_rests_longer_each_time_and_says_why(
     cause: Callable[[Memory], None], reason: str, detail: str
@@ -322,6 +342,7 @@ def test_a_lane_that_makes_no_progress_rests_longer_each_time_and_says_why(
     rests = []
     for _ in range(6):
         rests.append(memory.lane.step())
+        memory.clock.passes(3)  # the next claim starts from the lowest row again
         for token in list(memory.queue.leases):  # what an error left behind its lease is taken back
             memory.queue.take_back(token, dead=False)
     for rest, ceiling in zip(rests, [1, 2, 4, 8, 10, 10], strict=True):
@@ -352,3 +373,32 @@ def test_a_batch_that_was_judged_without_being_sent_is_progress(memory: Memory) 
     assert memory.lane.step() == 0.0
     assert memory.statuses() == {"failed"}
     assert memory.worker.of(NoProgress) == []
+
+
+def test_a_busy_producer_ends_the_rest_of_an_idle_lane_and_no_pause(memory: Memory) -> None:
+    """With LISTEN every commit is a NOTIFY: it must not turn the pause of a livelock into a busy loop."""
+    memory.lane.step()
+    memory.lane.notice()
+    assert memory.lane.wake.is_set(), "idle: there is something to claim"
+    memory.lane.wake.clear()
+    memory.produce(3)
+    two_clocks(memory)
+    memory.lane.step()
+    memory.lane.notice()
+    assert not memory.lane.wake.is_set()
+
+
+def test_a_lane_that_makes_no_progress_claims_seldom_under_a_flood_of_notices(memory: Memory) -> None:
+    memory.produce(3)
+    two_clocks(memory)
+    stop = threading.Event()
+    lane = threading.Thread(target=memory.lane.run, args=[stop.is_set])
+    lane.start()
+    for _ in range(100):
+        memory.lane.notice()
+        time.sleep(0.002)
+    stop.set()
+    memory.lane.wake.set()
+    lane.join(30)
+    assert not lane.is_alive(), "a stop ends the pause"
+    assert 1 <= len(memory.worker.of(NoProgress)) <= 2, "half a second at least between two"
