@@ -111,8 +111,11 @@ def _refused(status: int, body: object, headers: Mapping[str, str], report: Repo
     known = rule is not UNKNOWN and (rule.reason is not Reason.ES_REJECTED_DOCUMENT or _type(error) == _VALIDATION)
     if not known and (status < 500 or status == 501):
         rule = OUR_REQUEST
-    elif not known and report is not None:
-        report(status, _type(error) or "none")
+    elif not known:
+        if rule is not UNKNOWN:  # a document's fault by its name, but nobody says which document
+            rule = find(status, None)
+        if report is not None:
+            report(status, _type(error) or "none")
     told = error or f"{rule.why} (content type {headers.get('content-type') or 'none'})"
     return rule, _failure(rule, status, told, whole=CLASS_OF[rule.reason] is not FailureClass.DETERMINISTIC)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import orjson
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from outbox.policy.classify import Split, classify_item, classify_request, explain, explain_request
@@ -85,6 +85,7 @@ def test_any_item_has_a_class(op: str, item: dict[str, Any]) -> None:
 
 
 @given(STATUSES, OBJECTS | JSON | st.binary() | st.fixed_dictionaries({"error": ERRORS}), st.dictionaries(TEXT, TEXT))
+@example(500, {"error": {"type": "not_x_content_exception"}}, {})
 def test_any_refusal_of_a_request_has_a_class_and_blames_documents_only_for_size_or_validation(
     status: int, body: object, headers: dict[str, str]
 ) -> None:
