@@ -46,7 +46,7 @@ check_source() {
 }
 
 # How all tests are run: processes that share the servers, a file in one of them. One that dies is replaced, four times
-# at most; tests/fixtures/dispatch.py hands out the rest. tests/unit/test_steps.py tries the same options.
+# at most; tests/fixtures/dispatch.py hands out the rest. tests/acceptance/test_hanging_tests.py tries the same.
 test_options=(-n "${OUTBOX_TEST_PROCESSES:-4}" --dist loadfile --no-loadscope-reorder --max-worker-restart 4)
 
 # The machines that the tests meet, by OUTBOX_TEST_MACHINE: `young`, which is the default, was started a minute ago;
