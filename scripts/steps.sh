@@ -46,7 +46,7 @@ check_source() {
 }
 
 # How all tests are run: processes that share the servers, a file in one of them. One that dies is replaced, four times
-# at most; tests/fixtures/dispatch.py hands out the rest. tests/unit/test_steps.py tries the same options.
+# at most; tests/fixtures/dispatch.py hands out the rest. tests/acceptance/test_hanging_tests.py tries the same.
 test_options=(-n "${OUTBOX_TEST_PROCESSES:-4}" --dist loadfile --no-loadscope-reorder --max-worker-restart 4)
 
 # The machines that the tests meet, by OUTBOX_TEST_MACHINE: `young`, which is the default, was started a minute ago;
@@ -59,16 +59,25 @@ is_wanted() { [[ " ${OUTBOX_TEST_MACHINE:-young} " == *" $1 "* ]]; }
 # namespace, which root may make where the kernel has them. No --fork: the namespace is for its children.
 find_young() {
   young=()
-  local up offset
+  local up=0 monotonic boottime
   is_wanted young || return 0
-  read -r up _ 2>/dev/null </proc/uptime || up=0
-  offset=$((60 - ${up%.*}))
-  [[ $offset -lt 0 ]] || return 0
-  young=(unshare --time --monotonic "$offset" --boottime "$offset")
+  read -r up monotonic boottime < <(.venv/bin/python -c "$offsets" 2>/dev/null) || true
+  [[ $up -gt 60 ]] || return 0
+  young=(unshare --time --monotonic "$monotonic" --boottime "$boottime")
   "${young[@]}" true 2>/dev/null && return 0
   young=()
-  say "No time namespace may be made here: the tests meet a machine of its real age ($((${up%.*} / 60)) min)."
+  say "No time namespace may be made here: the tests meet a machine of its real age, $((up / 60)) min."
 }
+
+# The age of the machine, and what to add to both clocks. The kernel counts that from the clocks outside of all
+# namespaces: what this one has added already is part of it. A machine that slept has two different clocks.
+offsets='
+import pathlib, time
+rows = map(str.split, pathlib.Path("/proc/self/timens_offsets").read_text().splitlines())
+added = {name: int(seconds) for name, seconds, _ in rows}
+now = {"monotonic": time.monotonic(), "boottime": time.clock_gettime(time.CLOCK_BOOTTIME)}
+print(int(now["boottime"]), *(added[name] + 60 - int(clock) for name, clock in now.items()))
+'
 
 # busy COMMAND...: with two CPU-bound processes beside it, which end with this script whatever happens to it.
 busy() {

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -52,6 +53,7 @@ def imitated(folder: Path, machine: str, pytest_does: str) -> str:
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/bash\n{pytest_does}\n")
     program.chmod(0o755)
+    (program.parent / "python").symlink_to(sys.executable)
     environ = {"PATH": os.environ["PATH"], "OUTBOX_TEST_MACHINE": machine}
     script = f"export SCRIPT=$$\n{SCRIPT}"
     ran = subprocess.run(["bash", "-c", script], cwd=folder, env=environ, capture_output=True, text=True, check=False)
