@@ -1,14 +1,17 @@
 """What scripts/test makes of pytest's exit codes: a run that broke is never green."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from outbox.embedded.process import await_end
+from tests.fixtures.limits import WholeRun
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -90,6 +93,20 @@ report_steps
     assert "found something" in ran.stderr
     assert ran.stderr.splitlines()[-1].startswith(f"{verdict} "), ran.stderr
     assert ran.returncode == (verdict == "FAILED")
+
+
+def test_the_echo_of_a_ctrl_c_is_none_and_a_later_one_is(
+    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, now = WholeRun(pytestconfig), [100.0]
+    monkeypatch.setattr("tests.fixtures.limits.time", SimpleNamespace(monotonic=lambda: now[0]))
+    with pytest.raises(KeyboardInterrupt):
+        whole.interrupt(signal.SIGINT, None)
+    now[0] += 0.1
+    whole.interrupt(signal.SIGINT, None)
+    now[0] += 3
+    with pytest.raises(KeyboardInterrupt):
+        whole.interrupt(signal.SIGINT, None)
 
 
 def test_what_runs_beside_ends_with_the_script_and_all_that_it_started(tmp_path: Path) -> None:
