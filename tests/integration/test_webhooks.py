@@ -114,7 +114,7 @@ def test_a_receiver_that_hangs_or_drips_costs_its_timeout_and_no_more(
     sending.send(there.url)
     began = time.monotonic()
     assert sending.results() == ["failed"]
-    assert time.monotonic() - began < 15, "the receiver goes on for thirty seconds and more"
+    assert time.monotonic() - began < 0.5 + 5, "the receiver goes on for thirty seconds and more"
     assert "no answer within 0.5 s" in row(connection)[3]
 
 
