@@ -156,10 +156,11 @@ class MemoryEvents:
         return {id: payload for id, payload in found.items() if payload is not None}
 
     def newer_deletes(self, token: UUID, ids: Sequence[UUID]) -> Mapping[UUID, NewerDelete]:
-        done = [r.event for r in self.queue.rows.values() if r.status == "done" and r.op == "delete"]
+        sent = ("done", "processing")
+        deletes = [r.event for r in self.queue.rows.values() if r.status in sent and r.op == "delete"]
         found: dict[UUID, NewerDelete] = {}
         for event in (self.queue.rows[id].event for id in ids):
-            same = [d for d in done if _document(d) == _document(event) and d.order > event.order]
+            same = [d for d in deletes if _document(d) == _document(event) and d.order > event.order]
             if same and event.op == "upsert":
                 newest = max(same, key=lambda d: d.order)
                 found[event.id] = NewerDelete(newest.event_version, newest.routing)

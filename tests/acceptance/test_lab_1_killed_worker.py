@@ -1,6 +1,7 @@
 """Lab 1 (v1): a worker killed in mid-work leaves rows behind its lease; a restart with the same id takes them back."""
 
 import json
+import time
 
 from tests.fixtures.metrics import metric
 from tests.fixtures.processes import StartProcess
@@ -28,18 +29,26 @@ WHERE processed_at IS NULL
 		)
 	);
 """
+ROWS = 10_000  # more than two lanes finish before the proxy stalls
+
+
+def at_rest(queue: Queue) -> bool:
+    """What was answered before the proxy stalled is settled by now: a lane needs milliseconds for that."""
+    before = queue.counts()
+    time.sleep(0.5)
+    return before.get("processing", 0) >= 500 and queue.counts() == before
 
 
 def test_lab_1_a_killed_workers_rows_come_back_after_its_lease(
     queue: Queue, start_daemon: StartProcess, elastic_url: str
 ) -> None:
-    queue.produce_many(3_000, payload=json.dumps({"text": "x" * 200}))
+    queue.produce_many(ROWS, payload=json.dumps({"text": "x" * 200}))
     with proxy_to(elastic_url) as (proxy, url):
         proxy.slow(0.2)
         first = start_daemon(**PARAMETERS, ELASTIC_URL=url)
         eventually(lambda: queue.counts().get("done", 0) > 0, what="work to begin")
         proxy.stall()
-        eventually(lambda: queue.counts().get("processing", 0) >= 500, what="rows in processing")
+        eventually(lambda: at_rest(queue), what="rows in processing, and none of them settled any more")
         first.kill()
         left = queue.counts()["processing"]
         assert left > 0
@@ -49,7 +58,7 @@ def test_lab_1_a_killed_workers_rows_come_back_after_its_lease(
         second = start_daemon(**PARAMETERS, ELASTIC_URL=url)
         line = f"Reclaimed {left} stuck outbox events (expired lease or max processing exceeded)"
         assert second.wait_for_fact(line)["counts"]["abandoned"] == left
-        second.wait_until(lambda: queue.counts() == {"done": 3_000}, "everything done")
+        second.wait_until(lambda: queue.counts() == {"done": ROWS}, "everything done")
         assert queue.value(STUCK) == 0
         second.wait_until(
             lambda: (

@@ -291,12 +291,15 @@ def test_newer_deletes_are_found_by_version_and_then_by_seq(table: Table) -> Non
     assert found == {ids["a"]: NewerDelete(9, None), ids["c"]: NewerDelete(5, None)}
 
 
-def test_a_delete_that_is_not_done_is_no_newer_delete(table: Table) -> None:
+def test_a_delete_counts_from_its_claim_on(table: Table) -> None:
+    """From then on it may have been applied; before that it will be, and is newer."""
     table.produce("a", event_version=1)
     held = claim(table.store)
     table.produce("a", "delete", event_version=2)
+    ids = [held.events[0].id]
+    assert table.store.newer_deletes(held.token, ids) == {}
     claim(table.other)
-    assert table.store.newer_deletes(held.token, [held.events[0].id]) == {}
+    assert table.store.newer_deletes(held.token, ids) == {ids[0]: NewerDelete(2, None)}
 
 
 def test_newer_deletes_are_found_after_the_lease_was_lost(table: Table) -> None:

@@ -126,6 +126,25 @@ def test_a_delete_that_was_settled_while_the_upsert_was_on_its_way_is_sent_again
     assert worker.last.superseded == 1
 
 
+def test_a_delete_that_was_applied_and_waits_for_its_settle_is_sent_again(queue: Queue, sink: Meanwhile) -> None:
+    """The database was away for its worker for longer than Elasticsearch remembers; when it is back that worker only
+    settles."""
+    queue.produce("a")
+    worker, other = a_worker(queue, sink), a_worker(queue, sink, "other")
+
+    def applied_and_forgotten() -> None:
+        queue.produce("a", "delete")
+        (delete,) = other.claim().events
+        MemorySink.write(sink, [Action(*KEY, delete.event_version, None, None)], 1.0)
+        sink.forget_deletes()
+
+    sink.then = applied_and_forgotten
+    worker.run(1)
+    assert sink.documents == {}
+    assert queue.counts() == {"done": 1, "processing": 1}
+    assert worker.last.superseded == 1
+
+
 def test_a_batch_that_took_over_half_a_minute_looks_again_although_it_was_claimed_in_order(
     queue: Queue, sink: Meanwhile
 ) -> None:

@@ -223,7 +223,9 @@ select count(*) from released
 select id, payload::json from search_outbox_events where id = any (%(ids)s::uuid[])
 
 -- name: _newer_delete
--- The newest done delete of the row `w`'s document that is newer than it. Under another routing it is another document.
+-- The newest delete of the row `w`'s document that is newer than it, and done or in flight: one that was applied and
+-- waits for its settle, for longer than Elasticsearch remembers it, is sent by nobody else again. Under another routing it
+-- is another document.
 cross join lateral (
         select d.event_version, d.routing from search_outbox_events d
          where d.op = 'delete'
@@ -232,7 +234,7 @@ cross join lateral (
            and d.routing is not distinct from w.routing
            and d.event_version >= w.event_version
            and (d.event_version > w.event_version or d.seq > w.seq)
-           and d.status = 'done'
+           and d.status in ('done', 'processing')
          order by d.event_version desc, d.seq desc
          limit 1) d
 
