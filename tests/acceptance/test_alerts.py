@@ -13,7 +13,9 @@ def test_an_outage_of_elasticsearch_fires_and_its_end_is_seen(
     queue: Queue, start_daemon: StartProcess, elastic_url: str
 ) -> None:
     with Proxy.to(elastic_url) as proxy:
-        daemon = start_daemon(ELASTIC_URL=proxy.url(elastic_url), OUTBOX_MAX_BACKOFF_SECONDS="1")
+        # So many attempts that the outage lasts until the alert fires, however long that takes on a busy machine.
+        attempts = {"OUTBOX_MAX_BACKOFF_SECONDS": "1", "OUTBOX_MAX_ATTEMPTS": "1000"}
+        daemon = start_daemon(ELASTIC_URL=proxy.url(elastic_url), **attempts)
         daemon.wait_for_fact("worker.started")
         with Prometheus([daemon.metrics_url.removeprefix("http://")], speed=SPEED) as prometheus:
             queue.produce_many(20)
