@@ -63,9 +63,6 @@ class JavaNeeds:
     highest: int
     module: str = "java.base"
 
-    def fit(self, java: Java) -> bool:
-        return not self.why_not(java)
-
     def fit_runtime(self, major: int) -> bool:
         """Whether a whole runtime of this version would do, without development tools."""
         return self.lowest <= major <= self.highest and self.module == "java.base"
