@@ -62,6 +62,8 @@ class Document(NamedTuple):
     size_bytes: int | None
     version: int | None
     failure: Failure | None = None  # this row cannot be read
+    routing: str | None = None
+    routed: bool = False  # the view says where documents live; then an event's own routing is where its document was
 
 
 class NewerDelete(NamedTuple):
@@ -78,6 +80,14 @@ class EventStore(Protocol):
     def renew(self, token: UUID) -> bool: ...
     def release(self, token: UUID) -> int: ...
     def payloads(self, ids: Sequence[UUID]) -> Mapping[UUID, bytes]: ...
+    def last_version(self) -> int:
+        """The highest version that was given out, right now."""
+        ...
+
+    def raise_version(self, seen: int) -> int:
+        """Move the sequence above a version that an index holds: never back. The highest version by now."""
+        ...
+
     def newer_deletes(self, token: UUID, ids: Sequence[UUID]) -> Mapping[UUID, NewerDelete]:
         """Upserts of the batch whose document has a newer delete that is done, by event id. `ids`, all of the batch,
         stand in for a lease that was lost."""
@@ -96,7 +106,21 @@ class Named(Protocol):
 
 
 class DocumentSource(Protocol):
-    """Looks up documents of upserts without a payload, one query a batch, body and version from one read."""
+    """Looks up documents that are not in their events, one query a batch."""
+
+    def draw(self) -> int:
+        """A version for all that is read from now on, by a statement of its own. Whoever reads first and draws then, or
+        does both in one statement, writes what is older than its version says."""
+        ...
+
+    def keeps_versions(self, entity_type: str) -> bool:
+        """The view has versions of its own for this type: its upserts go by these, and not by a version that is drawn."""
+        ...
+
+    def made_by_payloads(self, entity_type: str) -> bool:
+        """The view has no entity of this type, and events with payloads make its documents: what is not in the view is
+        not gone."""
+        ...
 
     def load(self, events: Sequence[Event], *, whole: bool = False) -> Mapping[UUID, Document]:
         """By event id; `whole` brings large bodies too. Raises DocumentsUnavailable when the view cannot be read."""

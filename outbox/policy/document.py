@@ -6,7 +6,7 @@ from functools import partial
 from operator import add, itemgetter
 from typing import Final, NamedTuple, cast
 
-from outbox.policy.event import DELETE, OPS, Event
+from outbox.policy.event import DELETE, OPS, REFRESH, Event
 from outbox.policy.outcome import Code, Failure, Reason
 from outbox.policy.redact import fingerprint
 
@@ -26,6 +26,8 @@ class Address(NamedTuple):
 _address: Final = cast(Callable[[tuple[str, str, str | None]], Address], partial(tuple.__new__, Address))
 
 _OP, _VERSION, _PAYLOAD = (itemgetter(Event._fields.index(name)) for name in ("op", "event_version", "payload"))
+
+_OPS_WITH_PAYLOAD: Final = OPS - {DELETE, REFRESH}
 
 Parts = tuple[str, str, int, str | None, bytes]  # index, id, version, routing, body
 
@@ -47,7 +49,7 @@ class Sendable:
         """As they are to be sent, where all are upserts with their payload at hand, each of a document of its own; as
         nearly every batch is. None: someone must be looked at by itself."""
         payloads = list(map(_PAYLOAD, self.events))
-        if None in payloads or DELETE in map(_OP, self.events):
+        if None in payloads or not _OPS_WITH_PAYLOAD.issuperset(map(_OP, self.events)):
             return None
         if len(set(self.ids)) < len(payloads) and not self._distinct():
             return None
@@ -73,10 +75,10 @@ class Addressing:
         a few looks in C at whole columns can tell; else each event is asked."""
         if not events:
             return Sendable((), (), (), ()), []
-        _, _, kinds, ids, ops, versions, payloads, _, routings, *_ = zip(*events, strict=True)
+        _, _, kinds, ids, ops, versions, payloads, sizes, routings, *_ = zip(*events, strict=True)
         indexes, prefixes = self._homes(frozenset(kinds))
         names = list(map(add, map(prefixes.__getitem__, kinds), ids))
-        if self._none_refused(frozenset(kinds), ids, ops, versions, payloads, names):
+        if self._none_refused(frozenset(kinds), ids, ops, versions, payloads, sizes, names):
             return Sendable(events, list(map(indexes.__getitem__, kinds)), names, routings), []
         asked = [(event, self.refusal(event)) for event in events]
         good = [event for event, failure in asked if failure is None]
@@ -96,6 +98,7 @@ class Addressing:
         ops: Sequence[str],
         versions: Sequence[int],
         payloads: Sequence[bytes | None],
+        payload_sizes: Sequence[int | None],
         names: Sequence[str],
     ) -> bool:
         """True: `refusal` has nothing against any of them. False says only that one must be looked at by itself."""
@@ -106,6 +109,7 @@ class Addressing:
             and not (self.composed and any(":" in kind for kind in entity_types))
             and max(map(len, map(str.encode, names))) <= MAX_ID_BYTES
             and False not in [payload is None or payload.startswith(b"{") for payload in payloads]
+            and (REFRESH not in ops or not any(map(_is_refresh_with_payload, ops, payload_sizes)))
         )
 
     def refusal(self, event: Event) -> Failure | None:
@@ -132,7 +136,15 @@ class Addressing:
         return None
 
 
+def _is_refresh_with_payload(op: str, payload_bytes: int | None) -> bool:
+    return op == REFRESH and payload_bytes is not None
+
+
 def _bad_payload(event: Event) -> Failure | None:
+    if _is_refresh_with_payload(event.op, event.payload_bytes):
+        return refused(
+            "a refresh has a payload; its document is read from the view: use the op upsert", Code.PAYLOAD_UNSUPPORTED
+        )
     payload = event.payload
     if payload is None or event.op == DELETE or payload[:1] == b"{":
         return None

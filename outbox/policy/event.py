@@ -15,7 +15,8 @@ class Status(StrEnum):
 
 UPSERT: Final = "upsert"
 DELETE: Final = "delete"
-OPS: Final = frozenset({UPSERT, DELETE})
+REFRESH: Final = "refresh"
+OPS: Final = frozenset({UPSERT, DELETE, REFRESH})
 
 
 class Event(NamedTuple):
@@ -39,9 +40,14 @@ class Event(NamedTuple):
     traceparent: str | None
 
     @property
-    def order(self) -> tuple[int, int]:
-        """Which of two events of one entity is newer."""
-        return (self.event_version, self.seq)
+    def order(self) -> tuple[bool, int, int]:
+        """Which of two events of one entity is newer. A refresh is above all others: it reads what is true by now."""
+        return (self.op == REFRESH, self.event_version, self.seq)
+
+    @property
+    def needs_lookup(self) -> bool:
+        """Its document is in the view, not in the event."""
+        return self.op == REFRESH or (self.op != DELETE and self.payload_bytes is None)
 
 
 class Transition(NamedTuple):

@@ -1,7 +1,9 @@
 """Looks up documents in the view that the user defines, one query a batch. Decides only which row is to blame."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, LiteralString
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, LiteralString, NamedTuple
 from uuid import UUID
 
 import psycopg
@@ -11,26 +13,41 @@ from outbox.errors import DatabaseDown, DocumentsUnavailable, SchemaMismatch
 from outbox.policy.document import not_an_object, refused
 from outbox.policy.memory import inline_bytes
 from outbox.policy.outcome import Code, Failure
-from outbox.ports import Document, Named
+from outbox.ports import Clock, Document, Named
 from outbox.store.pool import Database
 from outbox.store.queries import queries
 
 GONE = Document(None, None, None)
 TIMEOUT_MS = 10_000  # a lookup slower than this is a view without its index: the lease must not wait for it
-_COLUMNS = {"entity_type", "entity_id", "document", "version"}
+_COLUMNS = {"entity_type", "entity_id", "document"}
+_OPTIONAL: Final[Mapping[str, LiteralString]] = {"version": "bigint", "routing": "text"}
+KNOWN_SECONDS: Final = 60.0  # what the view says of a type as a whole is asked again after that
+MOST_LOOKED_AT: Final = 10_000  # of the newest done events, for what kind of documents a type has
 # What one row can do: 22 its values, 21 a subquery that finds two rows, P0, 38, 39 and 2F what a function raises.
 _OF_ONE_ROW = ("22", "21", "P0", "38", "39", "2F")
 
 
-class ViewDocuments:
-    """The view `search_documents(entity_type, entity_id, document, version)`."""
+class TypeInView(NamedTuple):
+    """What the view has of one entity type, as it was at a time."""
 
-    def __init__(self, database: Database, view: str, *, batch_bytes: int) -> None:
+    there: bool
+    versioned: bool
+    asked_at: float
+
+
+class ViewDocuments:
+    """The view `search_documents(entity_type, entity_id, document)`, with `version` and `routing` if it has them."""
+
+    def __init__(self, database: Database, view: str, *, batch_bytes: int, clock: Clock = time.monotonic) -> None:
         self._database = database
         self._batch_bytes = batch_bytes
         self._view = view
+        self._clock = clock
         self._sql = queries("documents")
-        self._look_up: sql.Composed | None = None
+        self._columns: dict[str, LiteralString] = {}
+        self._columns_at = 0.0
+        self._queries: dict[str, sql.Composed] = {}
+        self._types: dict[str, TypeInView] = {}
 
     def exists(self) -> bool:
         """Asked at the start: without the view, upserts without a payload fail instead of waiting for it."""
@@ -41,6 +58,35 @@ class ViewDocuments:
         """The type of the view's own ids, from PostgreSQL's catalogue."""
         with self._database.connection() as connection:
             return self._shape(connection).get("entity_id", "text")
+
+    def draw(self) -> int:
+        """In its own statement and transaction: the reads that follow see all that was committed before it."""
+        with self._database.connection() as connection:
+            row = connection.execute(self._sql["draw"]).fetchone()
+            assert row is not None
+            return int(row[0])
+
+    def keeps_versions(self, entity_type: str) -> bool:
+        return self._type(entity_type).versioned
+
+    def made_by_payloads(self, entity_type: str) -> bool:
+        """By the newest done events: a type that has been without any for longer is not known for it."""
+        if self._type(entity_type).there:
+            return False
+        with self._read_only() as connection:
+            rows = connection.execute(queries("truth")["lately_with_payload"], {"most": MOST_LOOKED_AT}).fetchall()
+        return entity_type in {row[0] for row in rows}
+
+    def _type(self, entity_type: str) -> TypeInView:
+        known = self._types.get(entity_type)
+        if known is None or self._clock() - known.asked_at > KNOWN_SECONDS:
+            asked_at = self._clock()
+            with self._read_only() as connection:
+                query = self._query(connection, "has_type")
+                row = connection.execute(query, {"entity_type": entity_type}).fetchone()
+            assert row is not None
+            known = self._types[entity_type] = TypeInView(row[0], row[1], asked_at)
+        return known
 
     def load(self, events: Sequence[Named], *, whole: bool = False) -> Mapping[UUID, Document]:
         """Every event gets an answer. Those that are left out for their size come with `whole`."""
@@ -66,32 +112,52 @@ class ViewDocuments:
             "entities": [e.entity_id for e in events],
             "inline_bytes": most_bytes,
         }
+        with self._read_only() as connection:
+            cursor = connection.cursor(binary=True)
+            rows = cursor.execute(self._query(connection, "look_up"), parameters).fetchall()
+        gone = GONE._replace(routed="routing" in self._columns)
+        found = {event.id: gone for event in events}
+        for id, body, size, version, routing in rows:
+            found[id] = _document(body, size, version)._replace(routing=routing, routed=gone.routed)
+        return found
+
+    @contextmanager
+    def _read_only(self) -> Iterator[Connection[Any]]:
         try:
             with self._database.transaction(read_only=True, timeout_ms=TIMEOUT_MS) as connection:
-                cursor = connection.cursor(binary=True)
-                rows = cursor.execute(self._query(connection), parameters).fetchall()
+                yield connection
         except DatabaseDown as error:
             if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
                 raise DocumentsUnavailable(f"a lookup in {self._view} took over {TIMEOUT_MS // 1000} s") from error
             raise
         except SchemaMismatch as error:  # gone, forbidden or changed since it was last read
-            self._look_up = None
+            self._columns, self._queries, self._types = {}, {}, {}
             raise DocumentsUnavailable(f"{self._view}: {error.detail}") from error
-        found = {event.id: GONE for event in events}
-        for id, body, size, version in rows:
-            found[id] = _document(body, size, version)
-        return found
 
-    def _query(self, connection: Connection[Any]) -> sql.Composed:
-        if self._look_up is None:
-            shape = self._shape(connection)
-            if missing := _COLUMNS - shape.keys():
-                what = ", ".join(sorted(missing))
-                raise DocumentsUnavailable(f"{self._view} does not exist or lacks {what}")
-            self._look_up = sql.SQL(self._sql["look_up"]).format(
-                view=sql.Identifier(*self._view.split(".")), id_type=sql.SQL(shape["entity_id"])
+    def _query(self, connection: Connection[Any], name: str) -> sql.Composed:
+        """Made for the columns that the view has; someone may replace it while this runs."""
+        if not self._columns or self._clock() - self._columns_at > KNOWN_SECONDS:
+            self._learn_columns(connection)
+        if name not in self._queries:
+            self._queries[name] = sql.SQL(self._sql[name]).format(
+                view=sql.Identifier(*self._view.split(".")),
+                id_type=sql.SQL(self._columns["entity_id"]),
+                **{column: self._optional(column, type_name) for column, type_name in _OPTIONAL.items()},
             )
-        return self._look_up
+        return self._queries[name]
+
+    def _learn_columns(self, connection: Connection[Any]) -> None:
+        shape = self._shape(connection)
+        if missing := _COLUMNS - shape.keys():
+            what = ", ".join(sorted(missing))
+            raise DocumentsUnavailable(f"{self._view} does not exist or lacks {what}")
+        if shape != self._columns:
+            self._queries = {}
+        self._columns, self._columns_at = shape, self._clock()
+
+    def _optional(self, column: str, type_name: LiteralString) -> sql.Composable:
+        value = sql.Identifier("d", column) if column in self._columns else sql.SQL("null")
+        return value + sql.SQL("::" + type_name)
 
     def _shape(self, connection: Connection[Any]) -> dict[str, LiteralString]:
         name = sql.Identifier(*self._view.split(".")).as_string(connection)
