@@ -35,6 +35,14 @@ class TypeInView(NamedTuple):
     asked_at: float
 
 
+class Made(NamedTuple):
+    """Queries for the columns of the view, as they were at a time."""
+
+    columns: Mapping[str, LiteralString]
+    at: float
+    queries: dict[str, sql.Composed]
+
+
 class ViewDocuments:
     """The view `search_documents(entity_type, entity_id, document)`, with `version` and `routing` if it has them."""
 
@@ -44,9 +52,7 @@ class ViewDocuments:
         self._view = view
         self._clock = clock
         self._sql = queries("documents")
-        self._columns: dict[str, LiteralString] = {}
-        self._columns_at = 0.0
-        self._queries: dict[str, sql.Composed] = {}
+        self._made: Made | None = None
         self._types: dict[str, TypeInView] = {}
 
     def exists(self) -> bool:
@@ -115,10 +121,11 @@ class ViewDocuments:
         with self._read_only() as connection:
             cursor = connection.cursor(binary=True)
             rows = cursor.execute(self._query(connection, "look_up"), parameters).fetchall()
-        gone = GONE._replace(routed="routing" in self._columns)
+            routed = self._made is not None and "routing" in self._made.columns
+        gone = GONE._replace(routed=routed)
         found = {event.id: gone for event in events}
         for id, body, size, version, routing in rows:
-            found[id] = _document(body, size, version)._replace(routing=routing, routed=gone.routed)
+            found[id] = _document(body, size, version)._replace(routing=routing, routed=routed)
         return found
 
     @contextmanager
@@ -131,37 +138,38 @@ class ViewDocuments:
                 raise DocumentsUnavailable(f"a lookup in {self._view} took over {TIMEOUT_MS // 1000} s") from error
             raise
         except SchemaMismatch as error:  # gone, forbidden or changed since it was last read
-            self._columns, self._queries, self._types = {}, {}, {}
+            self._made, self._types = None, {}
             raise DocumentsUnavailable(f"{self._view}: {error.detail}") from error
 
     def _query(self, connection: Connection[Any], name: str) -> sql.Composed:
-        """Made for the columns that the view has; someone may replace it while this runs."""
-        if not self._columns or self._clock() - self._columns_at > KNOWN_SECONDS:
-            self._learn_columns(connection)
-        if name not in self._queries:
-            self._queries[name] = sql.SQL(self._sql[name]).format(
+        """Made for the columns that the view has; someone may replace it while this runs. Lanes share this, so what
+        belongs together is exchanged as one."""
+        made = self._made
+        if made is None or self._clock() - made.at > KNOWN_SECONDS:
+            made = self._made = Made(self._columns(connection), self._clock(), {})
+        if name not in made.queries:
+            made.queries[name] = sql.SQL(self._sql[name]).format(
                 view=sql.Identifier(*self._view.split(".")),
-                id_type=sql.SQL(self._columns["entity_id"]),
-                **{column: self._optional(column, type_name) for column, type_name in _OPTIONAL.items()},
+                id_type=sql.SQL(made.columns["entity_id"]),
+                **{column: _optional(made, column, type_name) for column, type_name in _OPTIONAL.items()},
             )
-        return self._queries[name]
+        return made.queries[name]
 
-    def _learn_columns(self, connection: Connection[Any]) -> None:
+    def _columns(self, connection: Connection[Any]) -> dict[str, LiteralString]:
         shape = self._shape(connection)
         if missing := _COLUMNS - shape.keys():
             what = ", ".join(sorted(missing))
             raise DocumentsUnavailable(f"{self._view} does not exist or lacks {what}")
-        if shape != self._columns:
-            self._queries = {}
-        self._columns, self._columns_at = shape, self._clock()
-
-    def _optional(self, column: str, type_name: LiteralString) -> sql.Composable:
-        value = sql.Identifier("d", column) if column in self._columns else sql.SQL("null")
-        return value + sql.SQL("::" + type_name)
+        return shape
 
     def _shape(self, connection: Connection[Any]) -> dict[str, LiteralString]:
         name = sql.Identifier(*self._view.split(".")).as_string(connection)
         return dict(connection.execute(self._sql["shape"], {"view": name}).fetchall())
+
+
+def _optional(made: Made, column: str, type_name: LiteralString) -> sql.Composable:
+    value = sql.Identifier("d", column) if column in made.columns else sql.SQL("null")
+    return value + sql.SQL("::" + type_name)
 
 
 def _document(body: bytes | None, size: int | None, version: int | None) -> Document:
