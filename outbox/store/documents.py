@@ -28,11 +28,12 @@ _OF_ONE_ROW = ("22", "21", "P0", "38", "39", "2F")
 
 
 class TypeInView(NamedTuple):
-    """What the view has of one entity type, as it was at a time."""
+    """What the view has, or has had, of one entity type. Where it has none, whether payloads make its documents."""
 
-    there: bool
-    versioned: bool
-    asked_at: float
+    there: bool = False
+    versioned: bool = False
+    by_payloads: bool = False
+    asked_at: float = float("-inf")
 
 
 class Made(NamedTuple):
@@ -72,31 +73,53 @@ class ViewDocuments:
             assert row is not None
             return int(row[0])
 
+    def keeps(self, entity_type: str) -> bool:
+        kind = self._type(entity_type)
+        return kind.there and not kind.versioned
+
     def keeps_versions(self, entity_type: str) -> bool:
         return self._type(entity_type).versioned
 
     def made_by_payloads(self, entity_type: str) -> bool:
-        """By the newest done events: a type that has been without any for longer is not known for it."""
-        if self._type(entity_type).there:
-            return False
-        with self._read_only() as connection:
-            rows = connection.execute(queries("truth")["lately_with_payload"], {"most": MOST_LOOKED_AT}).fetchall()
-        return entity_type in {row[0] for row in rows}
+        kind = self._type(entity_type)
+        return kind.by_payloads and not kind.there
 
     def _type(self, entity_type: str) -> TypeInView:
-        known = self._types.get(entity_type)
-        if known is None or self._clock() - known.asked_at > KNOWN_SECONDS:
-            asked_at = self._clock()
+        """Asked once a minute. What it had once counts as long as the view is the same: its last entity may go."""
+        known = self._types.get(entity_type, TypeInView())
+        asked_at = self._clock()
+        if asked_at - known.asked_at <= KNOWN_SECONDS:
+            return known
+        try:
             with self._read_only() as connection:
-                query = self._query(connection, "has_type")
-                row = connection.execute(query, {"entity_type": entity_type}).fetchone()
-            assert row is not None
-            known = self._types[entity_type] = TypeInView(row[0], row[1], asked_at)
-        return known
+                row = connection.execute(self._query(connection, "has_type"), {"entity_type": entity_type}).fetchone()
+                assert row is not None
+                there, versioned = row[0] or known.there, row[1] or known.versioned
+                by_payloads = not there and entity_type in self._lately_with_payload(connection)
+        except DocumentsUnavailable:
+            return known  # a view that is away keeps nobody from deleting what it never had
+        found = self._types[entity_type] = TypeInView(there, versioned, by_payloads, asked_at)
+        return found
+
+    def _lately_with_payload(self, connection: Connection[Any]) -> set[str]:
+        """By the newest done events: a type that has had none among them is not known for it."""
+        rows = connection.execute(queries("truth")["lately_with_payload"], {"most": MOST_LOOKED_AT}).fetchall()
+        return {row[0] for row in rows}
+
+    def _note(self, events: Sequence[Named], found: Mapping[UUID, Document]) -> None:
+        """What was read tells of its type: the last entity may be gone when someone asks."""
+        for event in events:
+            document = found[event.id]
+            if document.size_bytes is not None and not self._types.get(event.entity_type, TypeInView()).there:
+                self._types[event.entity_type] = TypeInView(there=True)
+            if document.version is not None and not self._types[event.entity_type].versioned:
+                self._types[event.entity_type] = self._types[event.entity_type]._replace(versioned=True)
 
     def load(self, events: Sequence[Named], *, whole: bool = False) -> Mapping[UUID, Document]:
         """Every event gets an answer. Those that are left out for their size come with `whole`."""
-        return self._load(events, None if whole else inline_bytes(self._batch_bytes, len(events)))
+        found = self._load(events, None if whole else inline_bytes(self._batch_bytes, len(events)))
+        self._note(events, found)
+        return found
 
     def _load(self, events: Sequence[Named], most_bytes: int | None) -> dict[UUID, Document]:
         """A row whose expression fails is found by halving, and blamed alone. The halves are held together in the end:
@@ -138,7 +161,7 @@ class ViewDocuments:
                 raise DocumentsUnavailable(f"a lookup in {self._view} took over {TIMEOUT_MS // 1000} s") from error
             raise
         except SchemaMismatch as error:  # gone, forbidden or changed since it was last read
-            self._made, self._types = None, {}
+            self._made = None
             raise DocumentsUnavailable(f"{self._view}: {error.detail}") from error
 
     def _query(self, connection: Connection[Any], name: str) -> sql.Composed:
@@ -146,7 +169,10 @@ class ViewDocuments:
         belongs together is exchanged as one."""
         made = self._made
         if made is None or self._clock() - made.at > KNOWN_SECONDS:
-            made = self._made = Made(self._columns(connection), self._clock(), {})
+            columns = self._columns(connection)
+            if made is not None and columns != made.columns:
+                self._types = {}
+            made = self._made = Made(columns, self._clock(), {})
         if name not in made.queries:
             made.queries[name] = sql.SQL(self._sql[name]).format(
                 view=sql.Identifier(*self._view.split(".")),

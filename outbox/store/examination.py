@@ -124,7 +124,7 @@ class PostgresExamination:
 
     def version_known(self, entity_type: str, entity_id: str, version: int) -> bool:
         with self._looking() as connection:
-            last = connection.execute(self._versions["last_version"]).fetchone()
+            last = connection.execute(queries("events")["last_version"]).fetchone()
             if last is not None and version <= last[0]:
                 return True
             known = typed(self._versions["version_known"], entity_id_type(connection))

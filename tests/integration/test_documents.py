@@ -263,13 +263,16 @@ def test_a_view_that_vanishes_before_its_large_documents_are_read_holds_up_nobod
     large = articles.ask(articles.add(body={"text": "y" * 200_000}))
     small, payload = articles.ask(articles.add()), articles.queue.produce("p")
     big_payload = articles.queue.produce("q", payload=json.dumps({"text": "z" * 200_000}))
-    load = articles.worker.projector.documents.load  # type: ignore[union-attr]
+    real: Any = articles.worker.projector.documents
 
     class Vanishing:
         def load(self, events: Any, *, whole: bool = False) -> Any:
             if whole:
                 raise DocumentsUnavailable("gone")
-            return load(events)
+            return real.load(events)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
 
     articles.worker.projector.documents = Vanishing()
     articles.worker.run()
@@ -389,7 +392,7 @@ def test_a_lookup_uses_the_tables_key_whatever_its_type(queue: Queue, key: str) 
     events = InProcess(Parts(queue.store(), MemorySink())).claim().events
     assert all(document.body for document in documents.load(events).values())
     with queue.pool().connection() as connection:
-        query = documents._query(connection)
+        query = documents._query(connection, "look_up")
         parameters = {
             "ids": [e.id for e in events],
             "types": [e.entity_type for e in events],
