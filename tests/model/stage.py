@@ -160,9 +160,7 @@ class StepStore:
     def __init__(self, real: PostgresEvents) -> None:
         self._real = real
 
-    def settle(
-        self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]], drawn: int | None = None
-    ) -> Settled:
+    def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]], drawn: int | None = None) -> Settled:
         order = this_run().park("settle", settlements)
         if order == "away":
             raise DatabaseDown("nobody there")
