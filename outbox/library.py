@@ -25,6 +25,10 @@ _ENQUEUE: Final = (
     " payload => %(payload)s::json, version => %(version)s::bigint, routing => %(routing)s,"
     " idempotency_key => %(idempotency_key)s, traceparent => %(traceparent)s)"
 )
+_REFRESH: Final = (
+    "select outbox_refresh(entity_type => %(entity_type)s, entity_id => %(entity_id)s, routing => %(routing)s,"
+    " traceparent => %(traceparent)s)"
+)
 _PAGE: Final = 500
 _NAME: Final = "outbox library"
 
@@ -78,8 +82,8 @@ class Outbox:
     ) -> UUID:
         """Write one event in the caller's transaction and return its id; the existing one for a known key.
 
-        `op` is `upsert` or `delete`. A payload given as text or bytes is JSON that is kept as it stands, digit by
-        digit; None is looked up in the view. PostgreSQL refuses what cannot be projected (SQLSTATE class 22).
+        `op` is `upsert`, `delete` or `refresh`. A payload given as text or bytes is JSON that is kept as it stands,
+        digit by digit; None is looked up in the view. PostgreSQL refuses what cannot be projected (SQLSTATE class 22).
         """
         named = {
             "entity_type": entity_type,
@@ -91,8 +95,21 @@ class Outbox:
             "idempotency_key": idempotency_key,
             "traceparent": traceparent,
         }
-        row = _executing(connection)(_ENQUEUE, named).fetchone()
-        return row[0] if isinstance(row[0], UUID) else UUID(str(row[0]))
+        return _written(connection, _ENQUEUE, named)
+
+    def refresh(
+        self,
+        connection: Connection,
+        entity_type: str,
+        entity_id: object,
+        *,
+        routing: str | None = None,
+        traceparent: str | None = None,
+    ) -> UUID:
+        """Say in the caller's transaction that this entity may have changed, and return the event's id. Its document
+        becomes what the view says, whatever was created, changed or deleted; `routing` is where it is now."""
+        named = {"entity_type": entity_type, "entity_id": str(entity_id), "routing": routing}
+        return _written(connection, _REFRESH, {**named, "traceparent": traceparent})
 
     def failed(self, limit: int = 100, offset: int = 0, **filter: Any) -> list[StoredEvent]:  # noqa: A002
         """Failed events, the newest first. `filter` takes the names of the one event filter, such as
@@ -129,6 +146,11 @@ class Outbox:
         if self._operations is None:
             self._operations = self._open.enter_context(open_operations(self._settings, application=_NAME))
         return self._operations
+
+
+def _written(connection: Any, query: str, named: Mapping[str, Any]) -> UUID:
+    row = _executing(connection)(query, named).fetchone()
+    return row[0] if isinstance(row[0], UUID) else UUID(str(row[0]))
 
 
 def _executing(connection: Any) -> Any:

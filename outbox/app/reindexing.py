@@ -5,16 +5,21 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from outbox.config import Settings
+from outbox.daemon.boot_clock import boottime
 from outbox.errors import NotPermitted
-from outbox.ops.backfill import Backfill
+from outbox.ops.backfill import OLD_SECONDS, PAGE, Backfill
 from outbox.ops.crew import Crew, new_owner
+from outbox.ops.first_load import BUSY_RATE, BackfillDesk, IndexLost
 from outbox.ops.pace import Pace
 from outbox.ops.rebuild import RebuildDesk
 from outbox.ops.rebuild_errors import OutOfSight
 from outbox.ops.rebuild_steps import RebuildSteps
+from outbox.ops.refresh import RefreshDesk
 from outbox.ops.repair import Repair
 from outbox.ops.sides import Sides
 from outbox.ops.verify import Verify
+from outbox.policy.audit import Actor, Source
+from outbox.policy.memory import PAGE_BYTES
 from outbox.policy.naming import Naming
 from outbox.policy.rebuild import Rebuild
 from outbox.sink.client import Elastic
@@ -23,11 +28,16 @@ from outbox.sink.elastic import ElasticSink
 from outbox.sink.new_index import ElasticNewIndex
 from outbox.sink.scan import ElasticScan
 from outbox.sink.tombstones import ElasticTombstones
+from outbox.store.backfills import PostgresBackfills
+from outbox.store.documents import ViewDocuments
+from outbox.store.pages import PostgresPages
 from outbox.store.pool import Database, connect
 from outbox.store.rebuilds import PostgresRebuilds
 from outbox.store.repairs import PostgresRepairs
+from outbox.store.requests import PostgresRequests
 from outbox.store.truth import PostgresTruth
 from outbox.store.verifications import PostgresVerifications
+from outbox.store.view_keys import ViewKeys
 from outbox.store.workers import Reclaims
 
 
@@ -36,13 +46,15 @@ class Reindexing:
     verify: Verify
     repair: Repair
     rebuild: RebuildDesk
+    backfill: BackfillDesk
+    refresh: RefreshDesk
 
 
 @contextmanager
 def open_reindexing(settings: Settings, *, application: str = "outbox verify") -> Iterator[Reindexing]:
     """Closed at the end. Raises DatabaseDown at once where nobody answers."""
     connect(settings.database.dsn, application=application).close()
-    database = Database(settings.database.dsn, size=2, application=application, prepare=settings.database.prepare)
+    database = Database(settings.database.dsn, size=3, application=application, prepare=settings.database.prepare)
     elastic = connect_elastic(settings.elastic)
     database.open()
     try:
@@ -62,15 +74,29 @@ def join(settings: Settings, database: Database, elastic: Elastic) -> Reindexing
 
     verify = Verify(lambda: sides()[0], PostgresVerifications(database), settings.elastic.targets)
     repair = Repair(verify, sides, ElasticTombstones(elastic), PostgresRepairs(database))
-    rebuilds = PostgresRebuilds(database, owner=new_owner())
+    owner = new_owner()
+    rebuilds = PostgresRebuilds(database, owner=owner)
     steps = RebuildSteps(
         rebuilds=rebuilds,
         indices=ElasticNewIndex(elastic),
         crew=Crew(rebuilds, _reclaim(settings, database)),
         verify=verify,
-        make_backfill=_backfills(settings, database, elastic),
+        make_backfill=_copies_of_rebuilds(settings, database, elastic),
     )
-    return Reindexing(verify, repair, RebuildDesk(steps, settings.elastic.targets))
+    documents = ViewDocuments(database, settings.documents, batch_bytes=PAGE_BYTES)
+    keys = ViewKeys(database, settings.documents, documents)
+    return Reindexing(
+        verify,
+        repair,
+        RebuildDesk(steps, settings.elastic.targets),
+        BackfillDesk(
+            PostgresBackfills(database, owner=owner),
+            lambda: PostgresTruth(database, settings.documents),
+            keys.estimate,
+            _copies(settings, database, elastic),
+        ),
+        RefreshDesk(keys, lambda: PostgresTruth(database, settings.documents), PostgresRequests(database)),
+    )
 
 
 def _reclaim(settings: Settings, database: Database) -> Callable[[], object]:
@@ -88,24 +114,57 @@ def _reclaim(settings: Settings, database: Database) -> Callable[[], object]:
     return take_back
 
 
-def _backfills(
+def _copies_of_rebuilds(
     settings: Settings, database: Database, elastic: Elastic
 ) -> Callable[[Rebuild, float], tuple[Backfill, Sequence[str]]]:
-    scan, naming = ElasticScan(elastic), naming_of(settings)
-    sink = ElasticSink(elastic, settings.batch.bytes, lambda: settings.batch.size)
+    copier = _Copier(settings, database, elastic)
 
     def make(rebuild: Rebuild, rate: float) -> tuple[Backfill, Sequence[str]]:
         truth = PostgresTruth(database, settings.documents)
-        types = [kind for kind in truth.types() if naming.index_of(kind) == rebuild.target]
-        routed = scan.is_routed(rebuild.old_index)
-        if lost := [kind for kind in truth.types_out_of_sight() if naming.index_of(kind) == rebuild.target]:
+        index_of = naming_of(settings).index_of
+        types = [kind for kind in truth.types() if index_of(kind) == rebuild.target]
+        if lost := [kind for kind in truth.types_out_of_sight() if index_of(kind) == rebuild.target]:
             raise OutOfSight(f"documents of {', '.join(lost)} travel in events only")
-        if routed and not truth.by_entity:
-            raise OutOfSight("documents of this index have a routing, which only events know")
-        pace = Pace(rate, truth.backlog_waits)
-        return Backfill(truth, scan, sink, naming, rebuild.old_index, rebuild.new_index, routed, pace), types
+        backfill = copier.make(truth, [rebuild.old_index], rate, Actor(rebuild.started_by, Source.CLI))
+        backfill.index_of = lambda _: rebuild.new_index
+        return backfill, types
 
     return make
+
+
+def _copies(
+    settings: Settings, database: Database, elastic: Elastic
+) -> Callable[[Sequence[str], float, Actor], Backfill]:
+    copier = _Copier(settings, database, elastic)
+
+    def make(types: Sequence[str], rate: float, actor: Actor) -> Backfill:
+        truth = PostgresTruth(database, settings.documents)
+        backfill = copier.make(truth, sorted({copier.naming.index_of(kind) for kind in types}), rate, actor)
+        backfill.lost, backfill.old_seconds, backfill.clock = IndexLost, OLD_SECONDS, boottime
+        backfill.pace.busy_rate = BUSY_RATE
+        return backfill
+
+    return make
+
+
+class _Copier:
+    """What the copying of a rebuild and that into the index in use have in common."""
+
+    def __init__(self, settings: Settings, database: Database, elastic: Elastic) -> None:
+        self.naming = naming_of(settings)
+        self._settings = settings
+        self._database = database
+        self._scan = ElasticScan(elastic)
+        self._sink = ElasticSink(elastic, settings.batch.bytes, lambda: PAGE)
+
+    def make(self, truth: PostgresTruth, indexes: Sequence[str], rate: float, actor: Actor) -> Backfill:
+        """Raises OutOfSight where documents have a routing that nobody can tell."""
+        routed = not truth.routed_by_view() and any(map(self._scan.is_routed, indexes))
+        if routed and not truth.by_entity:
+            raise OutOfSight("documents of this index have a routing, which only events know")
+        pages = PostgresPages(self._database, truth, self._settings.documents, actor)
+        pace = Pace(rate, truth.backlog_waits)
+        return Backfill(pages, self._sink, self.naming, self.naming.index_of, routed, pace)
 
 
 def naming_of(settings: Settings) -> Naming:

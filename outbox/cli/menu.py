@@ -128,6 +128,18 @@ ENTRIES = (
         "Compare PostgreSQL with the index and write events for what differs, and for nothing else.",
     ),
     Entry(
+        "refresh",
+        "refresh",
+        "Index",
+        "Write refresh events: the projectors make each document equal to what the view says now, or delete it.",
+    ),
+    Entry(
+        "backfill",
+        "backfill",
+        "Index",
+        "Fill the index straight from the view, page by page in key order, beside running projectors.",
+    ),
+    Entry(
         "rebuild",
         "rebuild",
         "Index",

@@ -87,11 +87,16 @@ def _print_plan(plan: Plan, *, json: bool) -> None:
 
 def _print_result(plan: Plan, repaired: Repaired, *, json: bool) -> None:
     if json:
-        told = {"batch": repaired.batch, "written": repaired.written, "mended": repaired.by_kind}
+        told = {"batch": repaired.batch, "written": repaired.written, "mended": repaired.by_kind, "left": repaired.left}
         output.as_json({"dry_run": False, **_about(plan), **told, "right_by_now": repaired.right_by_now})
         return
     right = f", {repaired.right_by_now:,} were right by now" if repaired.right_by_now else ""
     output.line(f"{repaired.written:,} events written ({_kinds(repaired.by_kind)}){right}; batch {repaired.batch}")
+    if repaired.left:
+        output.note(
+            f"{repaired.left:,} documents stand twice, under two routings, and no event can remove the second: give the"
+            " view a column `routing`"
+        )
     if plan.failed:
         output.note(f"{plan.failed:,} documents have a failed event: mend the cause and `outbox replay`")
 

@@ -1,25 +1,31 @@
-"""Writes PostgreSQL's documents into a rebuild's new index, page by page in key order. Moves no step of the rebuild.
+"""Copies PostgreSQL's documents into an index, page by page in key order. Moves no step of a rebuild.
 
-Late and double writes are harmless: each carries the version of the state that it was read with, and Elasticsearch
-keeps the higher one. Deletes are not written here: they come by the mirrored events, and stay as tombstones.
+Late and double writes are harmless: what the view says without a version is written under one that was drawn before the
+page was read, anything else under its own; Elasticsearch keeps the higher. Deletes come by events.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from outbox.errors import ElasticsearchDown, OutboxError
 from outbox.ops.pace import Pace
-from outbox.policy.drift import Finding, Held, Key, Kind, Truth
+from outbox.ops.read_ahead import read_ahead
+from outbox.policy.drift import Finding, Key, Kind
 from outbox.policy.naming import Naming
-from outbox.policy.outcome import Failure, FailureClass
-from outbox.ports import Action, Refusal, Sink
+from outbox.policy.outcome import Failure, FailureClass, Outcome, Stale, all_written
+from outbox.ports import Action, Clock, Document, Refusal, Sink
 
-PAGE: Final = 500
+PAGE: Final = 1_000
 DEADLINE_SECONDS: Final = 30.0
 PATIENCE_SECONDS: Final = 600.0  # with an Elasticsearch that is away; then `--resume` goes on later
 LONGEST_WAIT_SECONDS: Final = 10.0
+# An index in use may forget a delete after 60 s (`index.gc_deletes`): what was read longer ago could bring it back.
+OLD_SECONDS: Final = 30.0
+MOST_ROUNDS: Final = 3  # of one page
+HIGHEST_FOLLOWED: Final = 2**62  # a version above it was written by hand: the sequence would soon run out
 
 
 class SecondIndexLost(OutboxError):
@@ -28,133 +34,209 @@ class SecondIndexLost(OutboxError):
 
 
 class Source(Protocol):
+    def page(self, entity_type: str, after: str | None, limit: int) -> Sequence[tuple[str, Document]]: ...
+    def documents(self, entity_type: str, ids: Sequence[str], *, whole: bool = False) -> Sequence[Document]: ...
+    def routings(self, entity_type: str, ids: Sequence[str]) -> Mapping[str, str | None]: ...
+    def draw(self) -> int: ...
+    def last_version(self) -> int: ...
+    def raise_version(self, seen: int) -> None: ...
+
+
+class Page(NamedTuple):
+    """Entities of one type with their documents, and the version for those that have none of their own."""
+
+    entity_type: str
+    found: Sequence[tuple[str, Document]]
+    drawn: int
+    drawn_at: float
+
     @property
-    def by_entity(self) -> bool: ...
-    def keys(self, entity_type: str, after: str | None, limit: int) -> Sequence[str]: ...
-    def load(self, keys: Sequence[Key], *, whole: bool = False, done: bool = False) -> Sequence[Truth]: ...
-    def newest_versions(self, keys: Sequence[Key]) -> Mapping[Key, tuple[int, str | None]]: ...
-
-
-class Documents(Protocol):
-    def held(self, index: str, ids: Sequence[str], *, routed: bool = False) -> Mapping[str, Sequence[Held]]: ...
+    def cursor(self) -> dict[str, Any]:
+        return {"type": self.entity_type, "after": self.found[-1][0]}
 
 
 @dataclass(slots=True)
 class Written:
-    """What became of one page."""
+    """What became of documents. `newer`: the index had a later version already."""
 
     count: int = 0
+    newer: int = 0
     refusals: list[Refusal] = field(default_factory=list)
+
+    def add(self, other: "Written") -> None:
+        self.count += other.count
+        self.newer += other.newer
+        self.refusals += other.refusals
 
 
 @dataclass(slots=True)
 class Backfill:
     source: Source
-    documents: Documents
     sink: Sink
     naming: Naming
-    old_index: str
-    new_index: str
-    routed: bool
+    index_of: Callable[[str], str]
+    routed: bool  # documents have a routing that only events know
     pace: Pace
+    lost: type[OutboxError] = SecondIndexLost
+    old_seconds: float = math.inf  # a rebuild's index remembers deletes for days
     alive: Callable[[], None] = lambda: None  # called while waiting, so that a lease is kept
+    clock: Clock = time.monotonic
+    rest: Callable[[float], None] = time.sleep
 
     def pages(self, types: Sequence[str], cursor: Mapping[str, Any] | None) -> Iterator[tuple[dict[str, Any], Written]]:
-        """Every page from the cursor on, each with the cursor that comes after it."""
-        begin_type, after = (cursor["type"], cursor["after"]) if cursor else ("", None)
-        for kind in (kind for kind in types if kind >= begin_type):
-            last: str | None = after if kind == begin_type else None
-            while ids := self.source.keys(kind, last, PAGE):
-                last = ids[-1]
-                yield {"type": kind, "after": last}, self.write([Key(kind, id) for id in ids])
-                self.pace.took(len(ids))
-
-    def write(self, keys: Sequence[Key]) -> Written:
-        """The documents of these entities as they are now; whoever has none is left out."""
-        written = Written()
-        routings = self.source.newest_versions(keys) if self.routed else {}
-        small: list[Action] = []
-        for truth in self._truths(keys):
-            if truth.failure is not None:
-                id = self.naming.id_of(truth.key)
-                written.refusals.append(Refusal(self.new_index, id, f"unreadable: {truth.failure}"))
-            elif truth.size_bytes:
-                self._send(self._large(truth, routings), written)
-            elif truth.text is not None:
-                small.append(self._action(truth, routings))
-        self._send(small, written)
-        return written
+        """Every page from the cursor on, each with the cursor that comes after it. The next one is read meanwhile."""
+        with read_ahead(self._read_all(types, cursor)) as pages:
+            for page in pages:
+                yield page.cursor, self.write(page)
+                self.pace.took(len(page.found))
 
     def mend(self, findings: Sequence[Finding]) -> Written:
         """What a comparison of the new index found: written again, and what is too much removed."""
+        written = Written()
         keys = [f.key for f in findings if f.key is not None and f.kind is not Kind.ORPHANED]
+        for entity_type in sorted({key.entity_type for key in keys}):
+            page = self._read(entity_type, [key.entity_id for key in keys if key.entity_type == entity_type])
+            written.add(self.write(page._replace(found=[(id, d) for id, d in page.found if not _is_gone(d)])))
         orphans = [f for f in findings if f.kind is Kind.ORPHANED and f.held is not None]
-        written = self.write(keys) if keys else Written()
-        self._send([Action(self.new_index, f.id, f.held or 0, f.routing, None) for f in orphans], written)
+        self._deliver([Action(f.index, f.id, f.held or 0, f.routing, None) for f in orphans])
         return written
 
-    # Versions
+    # Reading
 
-    def _truths(self, keys: Sequence[Key]) -> list[Truth]:
-        """Where the view names no version, one is read first and the document after it: what is written under a version
-        is then never older than that version."""
-        truths = list(self.source.load(keys, done=True))
-        bare = [t.key for t in truths if t.version is None and (t.text is not None or t.size_bytes)]
-        if not bare:
-            return truths
-        versions = self._versions_of(bare)
-        again = {t.key: t._replace(version=versions.get(t.key, 0)) for t in self.source.load(bare, done=True)}
-        return [again.get(truth.key, truth) for truth in truths]
+    def _read_all(self, types: Sequence[str], cursor: Mapping[str, Any] | None) -> Iterator[Page]:
+        begin_type, begin_after = (cursor["type"], cursor["after"]) if cursor else ("", None)
+        for entity_type in (each for each in types if each >= begin_type):
+            after = begin_after if entity_type == begin_type else None
+            while (page := self._read_next(entity_type, after)).found:
+                after = page.cursor["after"]
+                yield page
 
-    def _versions_of(self, keys: Sequence[Key]) -> Mapping[Key, int]:
-        if self.source.by_entity:
-            return {key: version for key, (version, _) in self.source.newest_versions(keys).items()}
-        ids = {self.naming.id_of(key): key for key in keys}
-        found = self.documents.held(self.old_index, list(ids), routed=self.routed)
-        return {ids[id]: max(held.version for held in each) for id, each in found.items()}
+    def _read_next(self, entity_type: str, after: str | None) -> Page:
+        """The version first, then the read: what is written under it holds all that was committed before the draw."""
+        drawn_at, drawn = self.clock(), self.source.draw()
+        return Page(entity_type, self.source.page(entity_type, after, PAGE), drawn, drawn_at)
 
-    def _large(self, truth: Truth, routings: Mapping[Key, tuple[int, str | None]]) -> list[Action]:
-        whole = self.source.load([truth.key], whole=True, done=True)[0]
-        if whole.text is None:
-            return []
-        return [self._action(whole._replace(version=_first(whole.version, truth.version)), routings)]
+    def _read(self, entity_type: str, ids: Sequence[str]) -> Page:
+        drawn_at, drawn = self.clock(), self.source.draw()
+        return Page(entity_type, list(zip(ids, self.source.documents(entity_type, ids), strict=True)), drawn, drawn_at)
 
-    def _action(self, truth: Truth, routings: Mapping[Key, tuple[int, str | None]]) -> Action:
-        assert truth.text is not None
-        routing = truth.routing or routings.get(truth.key, (0, None))[1]
-        id = self.naming.id_of(truth.key)
-        return Action(self.new_index, id, truth.version or 0, routing, truth.text.encode())
+    def _read_again(self, page: Page) -> Page:
+        """What is gone meanwhile is deleted where it was written: its own delete may be forgotten by now."""
+        again = self._read(page.entity_type, [id for id, _ in page.found])
+        pairs = zip(page.found, again.found, strict=True)
+        return again._replace(found=[(id, _delete_of(was) if _is_gone(now) else now) for (id, was), (_, now) in pairs])
+
+    def _is_old(self, page: Page) -> bool:
+        return self.clock() - page.drawn_at > self.old_seconds
+
+    # Writing
+
+    def write(self, page: Page) -> Written:
+        """Until each document is accepted or refused. What was read too long ago is drawn and read once more; so is
+        what met a higher version under a drawn one, which may be a colleague's or from before a restore."""
+        total = Written()
+        for rounds_left in reversed(range(MOST_ROUNDS)):
+            if self._is_old(page):
+                page = self._read_again(page)
+            written, highest, met = self._write(page)
+            if self._is_old(page) and rounds_left:
+                continue
+            total.add(written)
+            if not met or not rounds_left:
+                break
+            if highest > self.source.last_version():
+                self.source.raise_version(highest)
+            page = self._read_again(page._replace(found=met))
+        total.newer += len(met)
+        return total
+
+    def _write(self, page: Page) -> tuple[Written, int, list[tuple[str, Document]]]:
+        """Beside what was written: the highest version that a drawn one met, and who met one."""
+        written, highest, met = Written(), 0, list[tuple[str, Document]]()
+        routings = self._routings(page)
+        for portion in self._portions(page, written):
+            actions = [self._action(page, id, document, routings) for id, document in portion]
+            for (id, document), action, outcome in zip(portion, actions, self._deliver(actions), strict=True):
+                if isinstance(outcome, Failure):
+                    written.refusals.append(Refusal(action.index, action.id, outcome.error))
+                elif not isinstance(outcome, Stale):
+                    written.count += 1
+                elif document.version is not None:
+                    written.newer += 1
+                elif (outcome.current or 0) > HIGHEST_FOLLOWED:
+                    written.refusals.append(Refusal(action.index, action.id, _TOO_HIGH.format(outcome.current)))
+                else:
+                    highest = max(highest, outcome.current or 0)
+                    met.append((id, document))
+        return written, highest, met
+
+    def _portions(self, page: Page, written: Written) -> Iterator[Sequence[tuple[str, Document]]]:
+        """Large documents one by one, each read when it is its turn; then all the others."""
+        small = list[tuple[str, Document]]()
+        for id, document in page.found:
+            if document.failure is not None:
+                name = self.naming.id_of(Key(page.entity_type, id))
+                written.refusals.append(
+                    Refusal(self.index_of(page.entity_type), name, f"unreadable: {document.failure.error}")
+                )
+            elif document.body is None and document.size_bytes:
+                whole = self.source.documents(page.entity_type, [id], whole=True)[0]
+                if whole.body is not None:
+                    yield [(id, whole)]
+            else:
+                small.append((id, document))
+        yield small
+
+    def _action(self, page: Page, id: str, document: Document, routings: Mapping[str, str | None]) -> Action:
+        version = page.drawn if document.version is None else document.version
+        routing = document.routing if document.routed else routings.get(id)
+        name = self.naming.id_of(Key(page.entity_type, id))
+        return Action(self.index_of(page.entity_type), name, version, routing, document.body)
+
+    def _routings(self, page: Page) -> Mapping[str, str | None]:
+        unknown = [id for id, document in page.found if not document.routed] if self.routed else []
+        return self.source.routings(page.entity_type, unknown) if unknown else {}
 
     # Sending
 
-    def _send(self, actions: Sequence[Action], written: Written) -> None:
-        """Until every one is accepted or refused. A server that is away is waited for."""
+    def _deliver(self, actions: Sequence[Action]) -> Sequence[Outcome]:
+        """A last word for each: accepted, a newer version is there, or refused. A server that is away is waited for."""
+        outcomes: list[Outcome] = list(self.sink.write(actions, DEADLINE_SECONDS).outcomes) if actions else []
         waited, delay = 0.0, 0.5
-        while actions:
-            actions, failure = self._send_once(actions, written)
-            if failure is None:
-                return
+        while left := self._undecided(actions, outcomes):
             if waited >= PATIENCE_SECONDS:
-                raise ElasticsearchDown(failure.error)
+                raise ElasticsearchDown(_error(outcomes[left[0]]))
             self.alive()
-            time.sleep(delay)
+            self.rest(delay)
             waited, delay = waited + delay, min(LONGEST_WAIT_SECONDS, delay * 2)
+            report = self.sink.write([actions[place] for place in left], DEADLINE_SECONDS)
+            for place, outcome in zip(left, report.outcomes, strict=True):
+                outcomes[place] = outcome
+        return outcomes
 
-    def _send_once(self, actions: Sequence[Action], written: Written) -> tuple[list[Action], Failure | None]:
-        left: list[Action] = []
-        last: Failure | None = None
-        for action, outcome in zip(actions, self.sink.write(actions, DEADLINE_SECONDS).outcomes, strict=True):
-            if not isinstance(outcome, Failure):
-                written.count += 1
-            elif outcome.failure_class is FailureClass.DETERMINISTIC:
-                written.refusals.append(Refusal(action.index, action.id, outcome.error))
-            elif outcome.failure_class is FailureClass.SYSTEMIC:
-                raise SecondIndexLost(f"{action.index}: {outcome.error}")
-            else:
-                left.append(action)
-                last = outcome
-        return left, last
+    def _undecided(self, actions: Sequence[Action], outcomes: Sequence[Outcome]) -> list[int]:
+        if all_written(outcomes):
+            return []
+        for action, outcome in zip(actions, outcomes, strict=True):
+            if isinstance(outcome, Failure) and outcome.failure_class is FailureClass.SYSTEMIC:
+                raise self.lost(f"{action.index}: {outcome.error}")
+        return [
+            place
+            for place, outcome in enumerate(outcomes)
+            if isinstance(outcome, Failure) and outcome.failure_class is FailureClass.TRANSIENT
+        ]
 
 
-def _first(*versions: int | None) -> int | None:
-    return next((version for version in versions if version is not None), None)
+_TOO_HIGH: Final = "the index holds version {}, above 2^62: written by hand, and not followed; `outbox rebuild` helps"
+
+
+def _error(outcome: Outcome) -> str:
+    return outcome.error if isinstance(outcome, Failure) else ""
+
+
+def _is_gone(document: Document) -> bool:
+    return document.size_bytes is None and document.failure is None
+
+
+def _delete_of(was: Document) -> Document:
+    return was._replace(body=None, size_bytes=None, failure=None)

@@ -66,17 +66,18 @@ class Crew:
         if not self.workers.renew(rebuild.id):
             raise HeldByAnother("it was taken over")
 
-    def dead_owner(self, owner: str | None) -> str | None:
-        """The owner, if it was a process of this host that is gone: a killed rebuild goes on at once."""
-        host, _, rest = (owner or "").partition(":")
-        pid = rest.partition(":")[0]
-        if host != socket.gethostname() or not pid.isdigit() or _alive(int(pid)):
-            return None
-        return owner
-
 
 def new_owner() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{os.urandom(3).hex()}"
+
+
+def dead_owner(owner: str | None) -> str | None:
+    """The owner, if it was a process of this host that is gone: a killed rebuild goes on at once."""
+    host, _, rest = (owner or "").partition(":")
+    pid = rest.partition(":")[0]
+    if host != socket.gethostname() or not pid.isdigit() or _alive(int(pid)):
+        return None
+    return owner
 
 
 def _alive(pid: int) -> bool:

@@ -26,12 +26,13 @@ class Source(Protocol):
     def in_view(self, entity_type: str) -> bool: ...
     @property
     def by_entity(self) -> bool: ...
+    def refreshed(self, entity_type: str) -> bool: ...
     def load(self, keys: Sequence[Key], *, whole: bool = False, by_scan: bool = False) -> Sequence[Truth]: ...
     def newest_versions(self, keys: Sequence[Key]) -> Mapping[Key, tuple[int, str | None]]: ...
 
 
 class Requests(Protocol):
-    def ask(self, asked: Request, entry: Callable[[UUID], Entry]) -> UUID: ...
+    def ask(self, asked: Request, entry: Callable[[UUID, int], Entry]) -> tuple[UUID, int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +71,13 @@ class ProjectionDesk:
         if asked is None:
             raise NotFound(f"entity {key.entity_type} {key.entity_id}")
 
-        detail = {"op": asked.op, "version": asked.version}
-
-        def entry(id: UUID) -> Entry:
+        def entry(id: UUID, version: int) -> Entry:
+            detail = {"op": asked.op, "version": version}
             entry = Entry(Action.EVENT_REQUESTED, actor, reason, event_id=id, detail=detail)
             return entry._replace(entity_type=key.entity_type, entity_id=key.entity_id)
 
-        id = self.store.ask(asked, entry)
-        return Requested(id, key.entity_type, key.entity_id, asked.op, asked.version)
+        id, version = self.store.ask(asked, entry)
+        return Requested(id, key.entity_type, key.entity_id, asked.op, version)
 
     def _request(self, key: Key) -> Request | None:
         source = self.source()
@@ -89,7 +89,8 @@ class ProjectionDesk:
         held = self.held([self._address(key, truth.routing or (known[1] if known else None))])
         if truth.foreign is not None and (known or (held and held[0] is not None)):
             raise Unknown(f"{key.entity_type} {key.entity_id}")
-        return request(truth, known, held[0] if held else None, looked_up=source.in_view(key.entity_type))
+        looked_up, refreshed = source.in_view(key.entity_type), source.refreshed(key.entity_type)
+        return request(truth, known, held[0] if held else None, looked_up=looked_up, refreshed=refreshed)
 
     def _address(self, key: Key, routing: str | None) -> Address:
         index, id = self.address(*key)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outbox.errors import UsageError
+from outbox.ops.crew import dead_owner
 from outbox.ops.rebuild_errors import Broken, HeldByAnother, InTheWay, NotNow, NoWayBack
 from outbox.ops.rebuild_steps import RebuildSteps
 from outbox.policy.audit import Action, Actor, Entry
@@ -53,7 +54,7 @@ class RebuildDesk:
         newest = self.newest()
         if newest is None:
             raise NotNow("there has never been a rebuild here")
-        taken = self.steps.rebuilds.take(newest.id, self.steps.crew.dead_owner(newest.owner))
+        taken = self.steps.rebuilds.take(newest.id, dead_owner(newest.owner))
         if taken is None:
             raise HeldByAnother(newest.owner or "")
         return taken

@@ -14,7 +14,7 @@ from outbox.ops.sides import Sides
 from outbox.ops.verify import Enough, Verification, Verify, Wish
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.drift import DRIFT, Finding, Held, Key, Kind, Truth
-from outbox.policy.mending import Mend, mend, too_many_deletes, without_needless_text
+from outbox.policy.mending import Mend, mend, needs_refresh, refresh, too_many_deletes, without_needless_text
 
 DEFAULT_LIMIT: Final = 10_000
 MOST: Final = 100_000
@@ -34,6 +34,7 @@ class Tombstones(Protocol):
 class Versions(Protocol):
     def newest_versions(self, keys: Sequence[Key]) -> Mapping[Key, tuple[int, str | None]]: ...
     def in_view(self, entity_type: str) -> bool: ...
+    def refreshed(self, entity_type: str) -> bool: ...
 
 
 class Events(Protocol):
@@ -60,6 +61,7 @@ class Repaired:
     written: int = 0
     by_kind: dict[str, int] = field(default_factory=dict)
     right_by_now: int = 0
+    left: int = 0  # a second document under another routing, which no refresh reaches: the view does not say which
 
     def count(self, mends: Sequence[Mend], written: int) -> None:
         self.written += written
@@ -116,8 +118,11 @@ class Repair:
         repaired, pace = Repaired(uuid4()), Pace(rate)
         sides, versions = self._sides()
         for done, step in enumerate(_steps(plan.findings), 1):
-            mends = list(self._mends(step[0].index, step, sides, versions))
-            repaired.right_by_now += len(step) - len(mends)
+            found = list(self._mends(step[0].index, step, sides, versions))
+            mends = [made for made in found if made is not None]
+            left = sum(made is None for made in found)
+            repaired.left += left
+            repaired.right_by_now += len(step) - len(mends) - left
             if mends:
                 entry = _entry(repaired.batch, actor, reason, step[0].index, mends)
                 repaired.count(mends, self._events.write(repaired.batch, repaired.written, mends, entry))
@@ -125,40 +130,53 @@ class Repair:
             on_progress(min(done * A_STEP, len(plan.findings)), len(plan.findings))
         return repaired
 
-    def _mends(self, index: str, step: Sequence[Finding], sides: Sides, versions: Versions) -> Iterator[Mend]:
+    def _mends(self, index: str, step: Sequence[Finding], sides: Sides, versions: Versions) -> Iterator[Mend | None]:
+        """The events to be written. None: one that no event can mend."""
         if index not in sides.routed:
             sides.prepare(index)
         extra = {f.key: f for f in step if f.key is not None and f.kind is Kind.ORPHANED}
         keys = [f.key for f in step if f.key is not None]
         now = {truth.key: (truth, held) for truth, held in sides.both(index, keys)}
-        known = self._known(now, versions, routed=sides.routed[index])
-        gone = self._gone(index, now, known, sides)
+        routings = self._routings(now, versions) if sides.routed[index] else {}
+        gone = self._gone(index, now, routings, sides, versions)
         for key, (truth, found) in now.items():
-            finding = extra.get(key)
-            one = _one_of(truth, found, finding)
-            version, routing = known.get(key, (None, None))
-            made = mend(*one, version, gone.get(key), routing)
+            one, held = _one_of(truth, found, extra.get(key))
+            if needs_refresh(truth, refreshed=versions.refreshed(key.entity_type)):
+                made = refresh(one, held, routings.get(key))
+                if made is not None and one is not truth and not truth.routed:
+                    yield None
+                    continue
+            else:
+                made = mend(one, held, gone.get(key), routings.get(key))
+                if made is not None:
+                    made = without_needless_text(made, one, looked_up=versions.in_view(key.entity_type))
             if made is not None:
-                yield without_needless_text(made, one[0], looked_up=versions.in_view(key.entity_type))
+                yield made
 
-    def _known(
-        self, now: Mapping[Key, tuple[Truth, Sequence[Held]]], versions: Versions, *, routed: bool
-    ) -> Mapping[Key, tuple[int, str | None]]:
-        """Asked only where the source names no version, or where a missing document may have had a routing."""
-        asking = [
-            key for key, (truth, held) in now.items() if truth.text and (truth.version is None or (routed and not held))
-        ]
-        return versions.newest_versions(asking) if asking else {}
+    def _routings(
+        self, now: Mapping[Key, tuple[Truth, Sequence[Held]]], versions: Versions
+    ) -> Mapping[Key, str | None]:
+        """Of missing documents whose view does not say it: their last event's."""
+        asking = [key for key, (truth, held) in now.items() if truth.text and not held and not truth.routed]
+        return {key: routing for key, (_, routing) in versions.newest_versions(asking).items()} if asking else {}
 
     def _gone(
         self,
         index: str,
         now: Mapping[Key, tuple[Truth, Sequence[Held]]],
-        known: Mapping[Key, tuple[int, str | None]],
+        routings: Mapping[Key, str | None],
         sides: Sides,
+        versions: Versions,
     ) -> Mapping[Key, int]:
-        missing = [truth for truth, held in now.values() if truth.text is not None and not held]
-        ids = [(sides.naming.id_of(t.key), t.routing or known.get(t.key, (0, None))[1]) for t in missing]
+        """What Elasticsearch remembers of missing documents; a version that is drawn is above it anyway."""
+        missing = [
+            truth
+            for truth, held in now.values()
+            if truth.text is not None
+            and not held
+            and not needs_refresh(truth, refreshed=versions.refreshed(truth.key.entity_type))
+        ]
+        ids = [(sides.naming.id_of(t.key), t.routing or routings.get(t.key)) for t in missing]
         found = self._tombstones.versions(index, ids)
         return {truth.key: version for truth, version in zip(missing, found, strict=True) if version is not None}
 

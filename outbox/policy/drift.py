@@ -38,6 +38,7 @@ class Truth(NamedTuple):
     failure: str | None = None
     size_bytes: int = 0  # of a document that is loaded on its own, because it is large
     foreign: str | None = None  # why nobody can say anything about this entity
+    routed: bool = False  # the view says where its document lives
 
 
 class Held(NamedTuple):
@@ -94,6 +95,7 @@ def judge(truth: Truth, held: Held | None) -> Kind | None:
     gone here          orphaned when it is there
     missing there      missing
     older there        stale, whatever it holds: later changes were lost
+    other routing      different, where the view says the right one
     other content      different; a higher version with the right content is no drift (a repaired hand edit has one)
     """
     if truth.foreign is not None:
@@ -104,15 +106,22 @@ def judge(truth: Truth, held: Held | None) -> Kind | None:
         return Kind.MISSING
     if truth.version is not None and held.version < truth.version:
         return Kind.STALE
+    if _is_elsewhere(truth, held):
+        return Kind.DIFFERENT
     if held.source is NO_SOURCE:
         return None
     return None if same(_read(truth.text), held.source) else Kind.DIFFERENT
 
 
 def fields_of(truth: Truth, held: Held | None) -> tuple[str, ...]:
-    if held is None or truth.text is None or held.source is NO_SOURCE:
+    if held is None or truth.text is None:
         return ()
-    return tuple(differing(_read(truth.text), held.source))
+    place = ("_routing",) if _is_elsewhere(truth, held) else ()
+    return place if held.source is NO_SOURCE else (*place, *differing(_read(truth.text), held.source))
+
+
+def _is_elsewhere(truth: Truth, held: Held) -> bool:
+    return truth.routed and truth.routing != held.routing
 
 
 def look_of(truth: Truth, held: Held | None) -> tuple[object, ...]:

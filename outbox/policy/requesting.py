@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from outbox.policy.drift import Truth
-from outbox.policy.event import DELETE, UPSERT
+from outbox.policy.event import DELETE, REFRESH, UPSERT
+from outbox.policy.mending import needs_refresh
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,25 +14,29 @@ class Request:
     entity_type: str
     entity_id: str
     op: str
-    version: int
+    version: int | None  # None: a refresh, whose version is drawn when the view is read
     text: str | None
     routing: str | None
 
 
-def request(truth: Truth, known: tuple[int, str | None] | None, held: int | None, *, looked_up: bool) -> Request | None:
+def request(
+    truth: Truth, known: tuple[int, str | None] | None, held: int | None, *, looked_up: bool, refreshed: bool
+) -> Request | None:
     """`known`: the entity's highest event version, and its routing. `held`: Elasticsearch's version. None: unknown.
 
-    The version is the entity's newest (the source's, else its highest event's), or Elasticsearch's where that is
-    higher: equal versions pass. A looked-up document is sent with the view's own version, so where Elasticsearch is
-    ahead of it the text goes with the event.
+    Where the view names no version it is a refresh. Else the version is the entity's newest (the source's, else its
+    highest event's), or Elasticsearch's where that is higher: equal versions pass. A looked-up document is sent with
+    the view's own version, so where Elasticsearch is ahead of it the text goes with the event.
     """
     event_version, event_routing = known or (None, None)
     own = truth.version if truth.version is not None else event_version
     if own is None and held is None and truth.text is None:
         return None
+    key = truth.key
+    if needs_refresh(truth, refreshed=refreshed):
+        return Request(key.entity_type, key.entity_id, REFRESH, None, None, event_routing)
     version = max(own or 0, held or 0)
     routing = truth.routing or event_routing
-    key = truth.key
     if truth.text is None and not looked_up:
         return Request(key.entity_type, key.entity_id, DELETE, version, None, routing)
     ahead = truth.version is not None and version > truth.version

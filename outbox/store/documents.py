@@ -19,6 +19,7 @@ from outbox.store.queries import queries
 
 GONE = Document(None, None, None)
 TIMEOUT_MS = 10_000  # a lookup slower than this is a view without its index: the lease must not wait for it
+PAGE_TIMEOUT_MS = 60_000  # of many documents in key order, for nobody's lease
 _COLUMNS = {"entity_type", "entity_id", "document"}
 _OPTIONAL: Final[Mapping[str, LiteralString]] = {"version": "bigint", "routing": "text"}
 KNOWN_SECONDS: Final = 60.0  # what the view says of a type as a whole is asked again after that
@@ -65,6 +66,10 @@ class ViewDocuments:
         """The type of the view's own ids, from PostgreSQL's catalogue."""
         with self._database.connection() as connection:
             return self._shape(connection).get("entity_id", "text")
+
+    def says_routing(self) -> bool:
+        with self._database.connection() as connection:
+            return "routing" in self._shape(connection)
 
     def draw(self) -> int:
         """In its own statement and transaction: the reads that follow see all that was committed before it."""
@@ -151,14 +156,29 @@ class ViewDocuments:
             found[id] = _document(body, size, version)._replace(routing=routing, routed=routed)
         return found
 
-    @contextmanager
-    def _read_only(self) -> Iterator[Connection[Any]]:
+    def page(self, entity_type: str, after: str | None, limit: int) -> list[tuple[str, Document]] | None:
+        """One type's documents in key order, ids and documents by one statement. None: a row of it cannot be read."""
+        named = {"entity_type": entity_type, "after": after, "limit": limit}
+        named["inline_bytes"] = inline_bytes(self._batch_bytes, limit)
         try:
-            with self._database.transaction(read_only=True, timeout_ms=TIMEOUT_MS) as connection:
+            with self._read_only(PAGE_TIMEOUT_MS) as connection:
+                query = self._query(connection, "first_page" if after is None else "next_page")
+                rows = connection.cursor(binary=True).execute(query, named).fetchall()
+                routed = self._made is not None and "routing" in self._made.columns
+        except psycopg.Error as error:
+            if (error.sqlstate or "").startswith(_OF_ONE_ROW):
+                return None
+            raise DocumentsUnavailable(f"{self._view}: SQLSTATE {error.sqlstate}") from error
+        return [(id, _document(*found)._replace(routing=routing, routed=routed)) for id, *found, routing in rows]
+
+    @contextmanager
+    def _read_only(self, timeout_ms: int = TIMEOUT_MS) -> Iterator[Connection[Any]]:
+        try:
+            with self._database.transaction(read_only=True, timeout_ms=timeout_ms) as connection:
                 yield connection
         except DatabaseDown as error:
             if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
-                raise DocumentsUnavailable(f"a lookup in {self._view} took over {TIMEOUT_MS // 1000} s") from error
+                raise DocumentsUnavailable(f"a lookup in {self._view} took over {timeout_ms // 1000} s") from error
             raise
         except SchemaMismatch as error:  # gone, forbidden or changed since it was last read
             self._made = None

@@ -88,6 +88,10 @@ class EntityEvents:
         """What the newest done events tell; no index is needed."""
         return {row[0] for row in rows(self._database, self._query("lately_with_payload"), {"most": 10_000})}
 
+    def lately_with_routing(self) -> bool:
+        """Whether one of the newest done events carries a routing."""
+        return bool(rows(self._database, self._query("lately_with_routing"), {"most": 10_000})[0][0])
+
     def keys(self, entity_type: str, after: str | None, limit: int) -> list[str]:
         after = after if after is None or names_an_id(after, self.id_type) else None
         query = self._query("event_first_keys" if after is None else "event_next_keys")

@@ -147,21 +147,10 @@ class PostgresEvents:
             return {id: payload for id, payload in rows if payload is not None}
 
     def last_version(self) -> int:
-        with self._database.connection() as connection:
-            row = connection.execute(self._sql["last_version"]).fetchone()
-            assert row is not None
-            return int(row[0])
+        return last_version(self._database)
 
     def raise_version(self, seen: int) -> int | None:
-        """With a row in the audit, which `outbox doctor` tells of."""
-        with self._database.transaction() as connection:
-            row = connection.execute(self._sql["raise_version"], {"seen": seen}).fetchone()
-            was = None if row is None else int(row[0])
-            if was is not None:
-                actor = Actor(self._owner, Source.DAEMON)
-                reason = "an index holds a version that this database never gave out"
-                audit.write(connection, [Entry(Action.VERSION_RAISED, actor, reason, detail={"was": was, "now": seen})])
-            return was
+        return raise_version(self._database, seen, Actor(self._owner, Source.DAEMON))
 
     def newer_deletes(self, token: UUID, ids: Sequence[UUID]) -> Mapping[UUID, NewerDelete]:
         with self._database.connection() as connection:
@@ -180,6 +169,24 @@ class PostgresEvents:
         with self._database.connection() as connection:
             named = {"entity_type": entity_type, "max_in_flight": max_in_flight, "rate": rate}
             connection.execute(self._sql["put_quota"], named)
+
+
+def last_version(database: Database) -> int:
+    with database.connection() as connection:
+        row = connection.execute(queries("events")["last_version"]).fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+def raise_version(database: Database, seen: int, actor: Actor) -> int | None:
+    """With a row in the audit, which `outbox doctor` tells of."""
+    with database.transaction() as connection:
+        row = connection.execute(queries("events")["raise_version"], {"seen": seen}).fetchone()
+        was = None if row is None else int(row[0])
+        if was is not None:
+            reason = "an index holds a version that this database never gave out"
+            audit.write(connection, [Entry(Action.VERSION_RAISED, actor, reason, detail={"was": was, "now": seen})])
+        return was
 
 
 def entity_id_type(connection: Connection[Any]) -> str:

@@ -1,6 +1,6 @@
-"""Writes the one event that a person asked for, with its audit in the same transaction. Chooses no version."""
+"""Writes the events that a person asked for, with their audit in the same transaction. Chooses no version."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from outbox.policy.audit import Entry
@@ -16,8 +16,8 @@ class PostgresRequests:
         self._database = database
         self._sql = queries("requests")
 
-    def ask(self, asked: Request, entry: Callable[[UUID], Entry]) -> UUID:
-        """The id of the new event."""
+    def ask(self, asked: Request, entry: Callable[[UUID, int], Entry]) -> tuple[UUID, int]:
+        """The id and the version of the new event."""
         named = {
             "entity_type": asked.entity_type,
             "entity_id": asked.entity_id,
@@ -29,6 +29,15 @@ class PostgresRequests:
         with self._database.transaction() as connection:
             row = connection.execute(typed(self._sql["ask"], entity_id_type(connection)), named).fetchone()
             assert row is not None
-            id: UUID = row[0]
-            audit.write(connection, [entry(id)])
-            return id
+            id, version = row
+            audit.write(connection, [entry(id, version)])
+            return id, version
+
+    def refresh(self, entity_type: str, ids: Sequence[str], routings: Sequence[str | None], entry: Entry) -> int:
+        """How many were written: one refresh of each."""
+        named = {"entity_type": entity_type, "ids": list(ids), "routings": list(routings)}
+        with self._database.transaction() as connection:
+            query = typed(self._sql["refresh"], entity_id_type(connection))
+            written = connection.execute(query, named).rowcount
+            audit.write(connection, [entry])
+            return written

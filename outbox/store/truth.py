@@ -73,6 +73,16 @@ class PostgresTruth:
             self._types_asked[entity_type] = bool(found[0][0])
         return self._types_asked[entity_type]
 
+    def refreshed(self, entity_type: str) -> bool:
+        """The view has this type and names no version for it: its documents are written under drawn ones."""
+        return self._documents.keeps(entity_type)
+
+    def routed_by_view(self) -> bool:
+        return self._documents.says_routing()
+
+    def routed_by_events(self) -> bool:
+        return self._events.lately_with_routing()
+
     def types(self) -> list[str]:
         """All entity types that can be walked. Raises NeedsEntityIndex where there is nothing to walk by."""
         if not self.has_view and not self.by_entity:
@@ -136,7 +146,8 @@ class PostgresTruth:
             failure = None if document.failure is None else document.failure.error
             text = None if document.body is None else document.body.decode()
             size = (document.size_bytes or 0) if text is None and failure is None else 0
-            yield key, Truth(key, text, document.version, None, failure, size)
+            routed = document.routed and document.size_bytes is not None
+            yield key, Truth(key, text, document.version, document.routing, failure, size, routed=routed)
         for key in set(keys).difference(fits):
             yield key, Truth(key)  # no row of the view can have such an id
 

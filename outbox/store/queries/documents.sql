@@ -29,3 +29,27 @@ select id, case when %(inline_bytes)s::int is null or octet_length(body) < %(inl
 -- Whether the view has an entity of this type, and one with a version of its own.
 select exists (select from {view} d where d.entity_type = %(entity_type)s),
        exists (select from {view} d where d.entity_type = %(entity_type)s and {version} is not null)
+
+-- name: first_page
+-- One type's first documents in key order, to be copied: one statement for ids and documents.
+with page as materialized (
+    select d.entity_id as key, d.document::text as body, {version} as version, {routing} as routing
+      from {view} d
+     where d.entity_type = %(entity_type)s and d.entity_id is not null
+     order by d.entity_id limit %(limit)s
+)
+select key::text, case when octet_length(body) < %(inline_bytes)s then convert_to(body, 'UTF8') end,
+       octet_length(body), version, routing
+  from page order by key
+
+-- name: next_page
+-- The page after a key.
+with page as materialized (
+    select d.entity_id as key, d.document::text as body, {version} as version, {routing} as routing
+      from {view} d
+     where d.entity_type = %(entity_type)s and d.entity_id > %(after)s::{id_type}
+     order by d.entity_id limit %(limit)s
+)
+select key::text, case when octet_length(body) < %(inline_bytes)s then convert_to(body, 'UTF8') end,
+       octet_length(body), version, routing
+  from page order by key

@@ -3,7 +3,8 @@
 -- name: write
 -- Nothing -> pending: one event a document. The key names the repair, and keeps a repeated step from writing twice.
 insert into search_outbox_events (entity_type, entity_id, op, event_version, payload, routing, idempotency_key)
-select m.entity_type, m.entity_id::{entity_id_type}, m.op, m.version, m.payload::json, m.routing, m.key
+select m.entity_type, m.entity_id::{entity_id_type}, m.op, coalesce(m.version, nextval('search_outbox_version')),
+       m.payload::json, m.routing, m.key
   from unnest(%(types)s::text[], %(ids)s::text[], %(ops)s::text[], %(versions)s::bigint[], %(payloads)s::text[],
               %(routings)s::text[], %(keys)s::text[])
        as m (entity_type, entity_id, op, version, payload, routing, key)

@@ -3,5 +3,12 @@
 -- name: ask
 -- (nothing) -> pending.
 insert into search_outbox_events (entity_type, entity_id, op, event_version, payload, routing)
-values (%(entity_type)s, %(entity_id)s::{entity_id_type}, %(op)s, %(version)s, %(payload)s::json, %(routing)s)
-returning id
+values (%(entity_type)s, %(entity_id)s::{entity_id_type}, %(op)s,
+        coalesce(%(version)s, nextval('search_outbox_version')), %(payload)s::json, %(routing)s)
+returning id, event_version
+
+-- name: refresh
+-- (nothing) -> pending: a refresh of each entity.
+insert into search_outbox_events (entity_type, entity_id, op, routing)
+select %(entity_type)s, w.entity_id::{entity_id_type}, 'refresh', w.routing
+  from unnest(%(ids)s::text[], %(routings)s::text[]) as w (entity_id, routing)

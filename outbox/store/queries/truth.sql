@@ -146,14 +146,14 @@ select distinct w.place::int
   join backlog b on b.entity_type = w.entity_type and b.entity_id = w.entity_id::{entity_id_type}
 
 -- name: failed_of
--- The highest version among the failed events of these entities.
-select w.place::int, f.event_version
+-- The highest version among the failed events of these entities; a refresh was sent with the one that it drew.
+select w.place::int, f.version
   from unnest(%(types)s::text[], %(ids)s::text[]) with ordinality as w (entity_type, entity_id, place)
  cross join lateral (
-        select e.event_version from search_outbox_events e
+        select max(greatest(e.event_version, e.read_version)) as version from search_outbox_events e
          where e.entity_type = w.entity_type and e.entity_id = w.entity_id::{entity_id_type}
-           and e.failed_at is not null
-         order by e.event_version desc limit 1) f
+           and e.failed_at is not null) f
+ where f.version is not null
 
 -- name: backlog_waits
 -- Whether so many fresh events wait: then whoever only compares or copies steps back.
@@ -168,3 +168,9 @@ select distinct entity_type
   from (select entity_type, payload is not null as own, op from search_outbox_events
          where processed_at is not null order by processed_at desc limit %(most)s) newest
  where own and op = 'upsert'
+
+-- name: lately_with_routing
+-- Whether one of the newest done events carries a routing.
+select exists (select from (select routing from search_outbox_events
+                             where processed_at is not null order by processed_at desc limit %(most)s) newest
+                where newest.routing is not null)

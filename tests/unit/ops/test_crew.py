@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from outbox.ops.crew import Crew, new_owner
+from outbox.ops.crew import Crew, dead_owner, new_owner
 from outbox.ops.rebuild_errors import HeldByAnother
 from tests.fixtures.events import Time
 
@@ -74,6 +74,5 @@ def test_a_lease_that_is_lost_ends_the_waiting() -> None:
     ids=["nobody", "another host", "this process", "no pid", "a pid that is gone"],
 )
 def test_only_a_process_of_this_host_that_is_gone_is_known_dead(owner: str | None, dead: bool) -> None:
-    crew = Crew(Workers(0, 0), lambda: None)
-    assert crew.dead_owner(owner) == (owner if dead else None)
-    assert crew.dead_owner(new_owner()) is None
+    assert dead_owner(owner) == (owner if dead else None)
+    assert dead_owner(new_owner()) is None

@@ -3,7 +3,7 @@
 import pytest
 
 from outbox.policy.drift import Finding, Held, Key, Kind, Truth
-from outbox.policy.mending import Mend, mend, too_many_deletes, without_needless_text
+from outbox.policy.mending import Mend, mend, needs_refresh, refresh, too_many_deletes, without_needless_text
 
 KEY = Key("article", "1")
 BODY = '{"a": 1}'
@@ -14,28 +14,55 @@ def held(version: int, source: object = None, routing: str | None = None) -> Hel
 
 
 @pytest.mark.parametrize(
-    ("truth", "there", "known", "tombstone", "expected"),
+    ("truth", "there", "tombstone", "expected"),
     [
         # remark: kind, op, version
-        (Truth(KEY, BODY, 5), None, None, None, (Kind.MISSING, "upsert", 5)),
-        (Truth(KEY, BODY, 5), None, None, 6, (Kind.MISSING, "upsert", 6)),  # deleted by hand: the tombstone is above
-        (Truth(KEY, BODY, 5), None, None, 3, (Kind.MISSING, "upsert", 5)),
-        (Truth(KEY, BODY, None), None, 9, None, (Kind.MISSING, "upsert", 9)),  # the view names no version
-        (Truth(KEY, BODY, None), None, None, None, (Kind.MISSING, "upsert", 0)),
-        (Truth(KEY, BODY, 6), held(5), None, None, (Kind.STALE, "upsert", 6)),
-        (Truth(KEY, BODY, 5), held(5), None, None, (Kind.DIFFERENT, "upsert", 5)),
-        (Truth(KEY, BODY, 5), held(8), None, None, (Kind.DIFFERENT, "upsert", 8)),  # edited by hand
-        (Truth(KEY, BODY, None), held(8), 3, None, (Kind.DIFFERENT, "upsert", 8)),
-        (Truth(KEY), held(8), None, None, (Kind.ORPHANED, "delete", 8)),
-        (Truth(KEY, None, 9), held(8), None, None, (Kind.ORPHANED, "delete", 9)),
+        (Truth(KEY, BODY, 5), None, None, (Kind.MISSING, "upsert", 5)),
+        (Truth(KEY, BODY, 5), None, 6, (Kind.MISSING, "upsert", 6)),  # deleted by hand: the tombstone is above
+        (Truth(KEY, BODY, 5), None, 3, (Kind.MISSING, "upsert", 5)),
+        (Truth(KEY, BODY, 6), held(5), None, (Kind.STALE, "upsert", 6)),
+        (Truth(KEY, BODY, 5), held(5), None, (Kind.DIFFERENT, "upsert", 5)),
+        (Truth(KEY, BODY, 5), held(8), None, (Kind.DIFFERENT, "upsert", 8)),  # edited by hand
+        (Truth(KEY), held(8), None, (Kind.ORPHANED, "delete", 8)),
+        (Truth(KEY, None, 9), held(8), None, (Kind.ORPHANED, "delete", 9)),
     ],
 )
 def test_versions_pass(
-    truth: Truth, there: Held | None, known: int | None, tombstone: int | None, expected: tuple[Kind, str, int]
+    truth: Truth, there: Held | None, tombstone: int | None, expected: tuple[Kind, str, int]
 ) -> None:
-    made = mend(truth, there, known, tombstone, None)
+    made = mend(truth, there, tombstone, None)
     assert made is not None
     assert (made.kind, made.op, made.version) == expected
+
+
+@pytest.mark.parametrize(
+    ("truth", "there", "kind", "routing"),
+    [
+        (Truth(KEY, BODY), None, Kind.MISSING, "of its event"),
+        (Truth(KEY, BODY), held(8, routing="here"), Kind.DIFFERENT, "here"),
+        (Truth(KEY, BODY, None, "there", routed=True), held(8, {"a": 1}, "here"), Kind.DIFFERENT, "here"),
+        (Truth(KEY), held(8, routing="here"), Kind.ORPHANED, "here"),
+    ],
+    ids=["missing", "different", "under another routing than the view says", "gone"],
+)
+def test_a_refresh_mends_everything_without_a_version_and_says_where_the_document_is(
+    truth: Truth, there: Held | None, kind: Kind, routing: str
+) -> None:
+    assert refresh(truth, there, "of its event") == Mend(kind, KEY, "refresh", None, None, routing)
+
+
+@pytest.mark.parametrize(
+    ("truth", "refreshed", "needed"),
+    [
+        (Truth(KEY, BODY), True, True),
+        (Truth(KEY), True, True),
+        (Truth(KEY, BODY), False, True),  # the view names versions for others of its type, not for this one
+        (Truth(KEY), False, False),
+        (Truth(KEY, BODY, 5), False, False),
+    ],
+)
+def test_what_the_view_names_no_version_for_is_refreshed(truth: Truth, refreshed: bool, needed: bool) -> None:
+    assert needs_refresh(truth, refreshed=refreshed) is needed
 
 
 @pytest.mark.parametrize(
@@ -49,28 +76,29 @@ def test_versions_pass(
     ids=["right by now", "unknown", "unreadable", "gone on both sides"],
 )
 def test_nothing_is_written_for_what_is_right_or_unknown(truth: Truth, there: Held | None) -> None:
-    assert mend(truth, there, None, None, None) is None
+    assert mend(truth, there, None, None) is None
+    assert refresh(truth, there, None) is None
 
 
 def test_routing_comes_from_the_document_else_from_the_event() -> None:
-    assert mend(Truth(KEY, BODY, 5, "event"), held(5, routing="shard"), None, None, "newest") == Mend(
+    assert mend(Truth(KEY, BODY, 5, "event"), held(5, routing="shard"), None, "newest") == Mend(
         Kind.DIFFERENT, KEY, "upsert", 5, BODY, "shard"
     )
-    missing = mend(Truth(KEY, BODY, 5, "event"), None, None, None, "newest")
+    missing = mend(Truth(KEY, BODY, 5, "event"), None, None, "newest")
     assert missing is not None
     assert missing.routing == "event"
-    from_view = mend(Truth(KEY, BODY, 5), None, None, None, "newest")
+    from_view = mend(Truth(KEY, BODY, 5), None, None, "newest")
     assert from_view is not None
     assert from_view.routing == "newest"
 
 
 @pytest.mark.parametrize(
     ("version", "view_version", "looked_up", "keeps"),
-    [(5, 5, True, False), (6, 5, True, True), (6, None, True, False), (5, 5, False, True)],
-    ids=["the view's own version", "above the view's", "the view names none", "events carry documents"],
+    [(5, 5, True, False), (6, 5, True, True), (5, 5, False, True)],
+    ids=["the view's own version", "above the view's", "events carry documents"],
 )
 def test_the_text_travels_only_where_a_lookup_could_not_mend(
-    version: int, view_version: int | None, looked_up: bool, keeps: bool
+    version: int, view_version: int, looked_up: bool, keeps: bool
 ) -> None:
     made = Mend(Kind.DIFFERENT, KEY, "upsert", version, BODY)
     sent = without_needless_text(made, Truth(KEY, BODY, view_version), looked_up=looked_up)
