@@ -9,7 +9,7 @@ from outbox.policy.event import UPSERT
 from outbox.policy.fitting import fit
 from outbox.ports import Finding, Level
 
-VIEW_COLUMNS: Final = ("entity_type", "entity_id", "document", "version")
+VIEW_COLUMNS: Final = ("entity_type", "entity_id", "document")
 MOST_NAMED: Final = 3
 
 Row = Mapping[str, Any]

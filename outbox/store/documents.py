@@ -19,7 +19,7 @@ from outbox.store.queries import queries
 
 GONE = Document(None, None, None)
 TIMEOUT_MS = 10_000  # a lookup slower than this is a view without its index: the lease must not wait for it
-_COLUMNS = {"entity_type", "entity_id", "document"}
+COLUMNS: Final = frozenset({"entity_type", "entity_id", "document"})
 _OPTIONAL: Final[Mapping[str, LiteralString]] = {"version": "bigint", "routing": "text"}
 KNOWN_SECONDS: Final = 60.0  # what the view says of a type as a whole is asked again after that
 MOST_LOOKED_AT: Final = 10_000  # of the newest done events, for what kind of documents a type has
@@ -174,16 +174,12 @@ class ViewDocuments:
                 self._types = {}
             made = self._made = Made(columns, self._clock(), {})
         if name not in made.queries:
-            made.queries[name] = sql.SQL(self._sql[name]).format(
-                view=sql.Identifier(*self._view.split(".")),
-                id_type=sql.SQL(made.columns["entity_id"]),
-                **{column: _optional(made, column, type_name) for column, type_name in _OPTIONAL.items()},
-            )
+            made.queries[name] = over_view(self._sql[name], self._view, made.columns)
         return made.queries[name]
 
     def _columns(self, connection: Connection[Any]) -> dict[str, LiteralString]:
         shape = self._shape(connection)
-        if missing := _COLUMNS - shape.keys():
+        if missing := COLUMNS - shape.keys():
             what = ", ".join(sorted(missing))
             raise DocumentsUnavailable(f"{self._view} does not exist or lacks {what}")
         return shape
@@ -193,9 +189,14 @@ class ViewDocuments:
         return dict(connection.execute(self._sql["shape"], {"view": name}).fetchall())
 
 
-def _optional(made: Made, column: str, type_name: LiteralString) -> sql.Composable:
-    value = sql.Identifier("d", column) if column in made.columns else sql.SQL("null")
-    return value + sql.SQL("::" + type_name)
+def over_view(query: LiteralString, view: str, columns: Mapping[str, LiteralString]) -> sql.Composed:
+    """A query of `documents.sql` for a view with these columns."""
+    optional = {
+        column: (sql.Identifier("d", column) if column in columns else sql.SQL("null")) + sql.SQL("::" + type_name)
+        for column, type_name in _OPTIONAL.items()
+    }
+    id_type = sql.SQL(columns["entity_id"])
+    return sql.SQL(query).format(view=sql.Identifier(*view.split(".")), id_type=id_type, **optional)
 
 
 def _document(body: bytes | None, size: int | None, version: int | None) -> Document:

@@ -12,6 +12,7 @@ from psycopg.rows import dict_row
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable
 from outbox.ports import Pooled
+from outbox.store.documents import COLUMNS, over_view
 from outbox.store.events import entity_id_type, typed
 from outbox.store.looking import looking
 from outbox.store.pool import Database, connect, translated
@@ -150,9 +151,7 @@ class PostgresExamination:
     def _look_up(self, connection: Connection[Any]) -> sql.Composed | None:
         """The projector's own lookup, in terms of this view; None where the view is not there or not whole."""
         shape = dict(connection.execute(self._lookups["shape"], {"view": self._quoted(connection)}).fetchall())
-        if not {"entity_type", "entity_id", "document", "version"} <= shape.keys():
-            return None
-        return sql.SQL(self._lookups["look_up"]).format(view=self._name, id_type=sql.SQL(shape["entity_id"]))
+        return over_view(self._lookups["look_up"], self._view, shape) if shape.keys() >= COLUMNS else None
 
     def _sample(self, connection: Connection[Any]) -> list[tuple[str, str]]:
         most = {"most": SAMPLE_LOOKUPS}

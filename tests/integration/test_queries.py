@@ -34,7 +34,8 @@ def prepared_text(text: str) -> str:
 
     text = SPAN.sub(r"\1%(\2)s::interval", text)
     text = PLACEHOLDER.sub(lambda m: f"${numbers.setdefault(m[1], len(numbers) + 1)}", text).replace("%%", "%")
-    return re.sub(r"\{(\w+)\}", lambda m: {"view": "a_view"}.get(m[1], "text"), text)
+    values = {"view": "a_view", "version": "null::bigint", "routing": "null::text"}
+    return re.sub(r"\{(\w+)\}", lambda m: values.get(m[1], "text"), text)
 
 
 @pytest.fixture(scope="module")

@@ -172,7 +172,7 @@ OPERATOR = {
     "truth": "*",
     "verifications": "*",
     "webhooks": "enqueue redeliver page",
-    "workers": "controls version_known last_version",
+    "workers": "controls version_known",
 }
 READER = {
     "audit": "page count export head chain prune_preview cutoff",
@@ -191,7 +191,7 @@ READER = {
     "statistics": "failed failed_hours discarded outcomes totals replays",
     "verifications": "lately last_finished",
     "webhooks": "page",
-    "workers": "controls version_known last_version",
+    "workers": "controls version_known",
 }
 WORK = {"projector": PROJECTOR, "operator": OPERATOR, "reader": READER}
 
