@@ -132,6 +132,13 @@ class PostgresExamination:
             named = {"entity_type": entity_type, "entity_id": entity_id, "version": version}
             return bool(connection.execute(known, named).fetchone() == (True,))
 
+    def mixed_types(self) -> Sequence[str]:
+        return [row["entity_type"] for row in self._rows("mixed_types", most=SAMPLE_ROWS)]
+
+    def version_raised(self) -> Row | None:
+        found = self._rows("version_raised", most=SAMPLE_ROWS)
+        return found[0] if found else None
+
     def equal_versions(self) -> Sequence[Row]:
         return self._rows("equal_versions", most=SAMPLE_ROWS)
 

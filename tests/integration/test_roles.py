@@ -181,7 +181,8 @@ READER = {
     "discards": "status",
     "documents": "shape",
     "events": "entity_id_type",
-    "examination": "server lacking_privileges missing_roles equal_versions done_lately sample_of_entities",
+    "examination": "server lacking_privileges missing_roles equal_versions done_lately sample_of_entities"
+    " version_raised",
     "failures": "*",
     "inspection": "*",
     "overview": "*",
