@@ -389,7 +389,7 @@ def test_a_lookup_uses_the_tables_key_whatever_its_type(queue: Queue, key: str) 
     events = InProcess(Parts(queue.store(), MemorySink())).claim().events
     assert all(document.body for document in documents.load(events).values())
     with queue.pool().connection() as connection:
-        query = documents._query(connection)
+        query = documents._query(connection, "look_up")
         parameters = {
             "ids": [e.id for e in events],
             "types": [e.entity_type for e in events],
