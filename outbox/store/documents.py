@@ -128,8 +128,9 @@ class ViewDocuments:
             reading.run(named)
         except psycopg.Error as error:
             raise DocumentsUnavailable(f"{self._view}: SQLSTATE {error.sqlstate}") from error
-        if reading.last_error is not None and not reading.found:
-            self._hold_the_view_to_account(reading, named)
+        if reading.last_error is not None and not reading.found and not self._is_well(reading, named):
+            told = f"a lookup in {self._view} took over {self._limits.whole_ms / 1000:g} s, and so did parts of it"
+            raise DocumentsUnavailable(told) from reading.last_error
         unread = dict.fromkeys((event.id for event in named), UNREAD)
         blamed = {id: Document(None, None, None, failure) for id, failure in reading.blamed.items()}
         return {**gone, **unread, **blamed, **reading.found}
@@ -146,14 +147,11 @@ class ViewDocuments:
         nobodys = {event.id: gone for event in events if not shape.id.names(event.entity_id)}
         return [event for event in events if event.id not in nobodys], nobodys
 
-    def _hold_the_view_to_account(self, reading: Reading, events: Sequence[Named]) -> None:
+    def _is_well(self, reading: Reading, events: Sequence[Named]) -> bool:
         """Nothing could be read. Where the view finds a blamed row at once, its document is what takes so long. Any
         other view lacks an index or waits for a lock, and no row is to blame."""
         suspect = next((event for event in events if event.id in reading.blamed), None)
-        if suspect is None or not self._finds(suspect):
-            seconds = self._limits.whole_ms / 1000
-            told = f"a lookup in {self._view} took over {seconds:g} s, and so did its parts"
-            raise DocumentsUnavailable(told) from reading.last_error
+        return not reading.hopeless and suspect is not None and self._finds(suspect)
 
     def _finds(self, event: Named) -> bool:
         named = {"entity_type": event.entity_type, "entity_id": event.entity_id}

@@ -22,8 +22,8 @@ TIMED_OUT: Final = "57014"
 
 # Eight parts at a time find one row of 500 in three steps; halves need nine, and each step costs a time limit.
 PARTS: Final = 8
-# So many time limits without a single row read: it is the view that is slow. The first eight parts, and two of theirs.
-HOPELESS: Final = 10
+# Rows that are read alone before the parts: where none of them can be, it is the view that is slow.
+SAMPLE: Final = 3
 SUSPECTS_KEPT: Final = 1_000
 SUSPECT_SECONDS: Final = 1_800.0  # longer than the longest wait for a retry
 
@@ -51,6 +51,9 @@ class Suspects:
         self._clock = clock
         self._until: dict[tuple[str, str], float] = {}
 
+    def __len__(self) -> int:
+        return len(self._until)
+
     def has(self, event: Named) -> bool:
         until = self._until.get((event.entity_type, event.entity_id))
         return until is not None and until > self._clock()
@@ -73,23 +76,39 @@ class Reading:
         self._suspects = suspects
         self._clock = clock
         self._until = clock() + limits.budget_seconds
-        self._exhausted = 0
         self.found: dict[UUID, Document] = {}
         self.blamed: dict[UUID, Failure] = {}
+        self.hopeless = False  # none of a sample could be read: whoever is blamed now is not to blame
         self.last_error: Exception | None = None  # of a read that took too much
 
     def run(self, events: Sequence[Named]) -> None:
-        suspected = [event for event in events if self._suspects.has(event)]
-        rest = [event for event in events if not self._suspects.has(event)] if suspected else events
+        suspected = [event for event in events if self._suspects.has(event)] if self._suspects else []
+        apart = {event.id for event in suspected}
+        rest = [event for event in events if event.id not in apart] if suspected else events
         if rest:
             self._search(rest)
-        self._one_by_one(suspected)
+        if not self.hopeless:
+            self._one_by_one(suspected)
 
     def _search(self, events: Sequence[Named]) -> None:
         """Breadth first: parts without a slow row are read before anyone looks closer at those with one."""
         parts = deque(self._tried(events, self._limits.whole_ms))
-        while parts and self._in_time(self._limits.part_ms) and not self._hopeless():
-            parts.extend(self._tried(parts.popleft(), self._limits.part_ms))
+        if self.last_error is not None and parts:
+            self._try_a_sample(events)
+        while parts and self._in_time(self._limits.part_ms) and not self.hopeless:
+            if part := [event for event in parts.popleft() if not self._is_answered(event)]:
+                parts.extend(self._tried(part, self._limits.part_ms))
+
+    def _try_a_sample(self, events: Sequence[Named]) -> None:
+        """A view without its index is told from a slow row in a few seconds. Rows that were blamed stay suspects, so
+        that the next sample is another one."""
+        if len(events) <= SAMPLE:
+            return
+        last = len(events) - 1
+        sample = [events[place * last // (SAMPLE - 1)] for place in range(SAMPLE)]
+        for event in sample:
+            self._tried([event], self._limits.part_ms)
+        self.hopeless = all(self._suspects.has(event) for event in sample)
 
     def _one_by_one(self, events: Sequence[Named]) -> None:
         """At least one of them in each batch: whoever is not read now is released, and comes again."""
@@ -110,7 +129,7 @@ class Reading:
             if not state.startswith((*OF_ONE_ROW, *OVERTAXED, TIMED_OUT)):
                 raise
             if not state.startswith(OF_ONE_ROW):
-                self._exhausted, self.last_error = self._exhausted + 1, error
+                self.last_error = error
             if len(events) > 1:
                 return _split(events)
             self._blame(events[0], state, error, limit_ms)
@@ -127,8 +146,8 @@ class Reading:
         """A read that could not have its whole time would blame a row for it."""
         return self._clock() + limit_ms / 1000 <= self._until
 
-    def _hopeless(self) -> bool:
-        return not self.found and self._exhausted >= HOPELESS
+    def _is_answered(self, event: Named) -> bool:
+        return event.id in self.found or event.id in self.blamed
 
 
 def _split(events: Sequence[Named]) -> list[Sequence[Named]]:
