@@ -109,13 +109,19 @@ class ViewDocuments:
     def load(self, events: Sequence[Named], *, whole: bool = False) -> Mapping[UUID, Document]:
         """Every event gets an answer. Those that are left out for their size come with `whole`. A view that was
         replaced since it was last looked at is looked at anew, once."""
-        known = self._made is not None
+        before = self._made
         try:
-            return self._load(events, whole)
+            found = self._load(events, whole)
+            if before is None or not any(each.failure for each in found.values()) or not self._differs(before.shape):
+                return found
         except DocumentsUnavailable as error:
-            if not known or not isinstance(error.__cause__, SchemaMismatch):
+            if before is None or not isinstance(error.__cause__, SchemaMismatch):
                 raise
         return self._load(events, whole)
+
+    def _differs(self, shape: ViewShape) -> bool:
+        with self._asking() as connection:
+            return self._make(connection).shape != shape
 
     def _load(self, events: Sequence[Named], whole: bool) -> Mapping[UUID, Document]:
         """What may come along is that of the whole batch, also where it is read in parts."""

@@ -43,8 +43,10 @@ class IdType(NamedTuple):
     def fragments(self) -> Mapping[str, sql.Composable]:
         """How queries speak of an id. `id_text` is what the document is named by: an event means only the row whose own
         text it has; the typed comparison beside it is for the index."""
-        text = _TEXT_OF_DATE if self.base == "date" else _TEXT
-        return {"id_type": sql.SQL(self.cast), "id_ops": sql.SQL(self.operators), "id_text": text}
+        cast, text = sql.SQL(self.cast), _TEXT_OF_DATE if self.base == "date" else _TEXT
+        # PostgreSQL takes a domain for its base type by itself, except where that is an enum.
+        id = sql.SQL("d.entity_id::") + cast if self.base == "enum" else sql.SQL("d.entity_id")
+        return {"id": id, "id_type": cast, "id_ops": sql.SQL(self.operators), "id_text": text}
 
 
 def names_an_id(text: str, type_name: str) -> bool:

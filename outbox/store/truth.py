@@ -17,7 +17,7 @@ from outbox.policy.memory import PAGE_BYTES
 from outbox.ports import Document
 from outbox.store.documents import UNREAD, ViewDocuments
 from outbox.store.entity_events import MOST_TYPES, SCAN_LIMIT_MS, EntityEvents, rows, rows_of
-from outbox.store.parts import NOT_READ
+from outbox.store.parts import NOT_READ, Limits
 from outbox.store.pool import Database
 from outbox.store.queries import queries
 from outbox.store.view_shape import ViewShape
@@ -41,9 +41,9 @@ class Wanted(NamedTuple):
 class PostgresTruth:
     """One comparison's look at PostgreSQL. Every call is a short transaction of its own."""
 
-    def __init__(self, database: Database, view: str) -> None:
+    def __init__(self, database: Database, view: str, limits: Limits = Limits()) -> None:  # noqa: B008
         self._database = database
-        self._documents = ViewDocuments(database, view, batch_bytes=PAGE_BYTES)
+        self._documents = ViewDocuments(database, view, batch_bytes=PAGE_BYTES, limits=limits)
         self._events = EntityEvents(database)
         self._view = view
         self._sql = queries("truth")

@@ -31,6 +31,7 @@ SPAN = re.compile(r"(clock_timestamp\(\)\)?\s*[-+]\s*)%\((\w+)\)s(?!::)")
 # What a store fills in; all else is the name of a type.
 FILLED_IN = {
     "view": "a_view",
+    "id": "d.entity_id",
     "id_text": "d.entity_id::text",
     "id_ops": "pg_catalog",
     "version": "d.version",

@@ -40,7 +40,7 @@ with wanted as (
     select w.id, d.document::text as body, {version} as version, {routing} as routing
       from wanted w
       join {view} d on d.entity_type = w.entity_type
-       and d.entity_id::{id_type} operator({id_ops}.=) w.entity_id::{id_type} and {id_text} = w.entity_id
+       and {id} operator({id_ops}.=) w.entity_id::{id_type} and {id_text} = w.entity_id
 )
 select id, case when %(inline_bytes)s::int is null or octet_length(body) < %(inline_bytes)s
                 then convert_to(body, 'UTF8') end,
@@ -54,5 +54,5 @@ select exists (select from {view} d where d.entity_type = %(entity_type)s),
 -- name: finds
 -- Whether the view can tell in time that it has an entity or not; no document is built.
 select exists (select from {view} d where d.entity_type = %(entity_type)s
-                and d.entity_id::{id_type} operator({id_ops}.=) %(entity_id)s::text::{id_type}
+                and {id} operator({id_ops}.=) %(entity_id)s::text::{id_type}
                 and {id_text} = %(entity_id)s::text)

@@ -18,7 +18,7 @@ select {id_text} from {view} d
 -- name: view_next_keys
 -- The page after a key.
 select {id_text} from {view} d
- where d.entity_type = %(entity_type)s and d.entity_id::{id_type} operator({id_ops}.>) %(after)s::text::{id_type}
+ where d.entity_type = %(entity_type)s and {id} operator({id_ops}.>) %(after)s::text::{id_type}
  order by d.entity_id limit %(limit)s
 
 -- name: view_first_tied_keys
@@ -30,8 +30,8 @@ select {id_text} from {view} d
 -- name: view_next_tied_keys
 -- The page after such a key. The first comparison is for the index.
 select {id_text} from {view} d
- where d.entity_type = %(entity_type)s and d.entity_id::{id_type} operator({id_ops}.>=) %(after)s::text::{id_type}
-   and (d.entity_id::{id_type} operator({id_ops}.>) %(after)s::text::{id_type} or {id_text} > %(after)s::text)
+ where d.entity_type = %(entity_type)s and {id} operator({id_ops}.>=) %(after)s::text::{id_type}
+   and ({id} operator({id_ops}.>) %(after)s::text::{id_type} or {id_text} > %(after)s::text)
  order by d.entity_id, {id_text} limit %(limit)s
 
 -- name: view_present
@@ -39,7 +39,7 @@ select {id_text} from {view} d
 select w.place::int
   from unnest(%(types)s::text[], %(ids)s::text[]) with ordinality as w (entity_type, entity_id, place)
  where exists (select from {view} d where d.entity_type = w.entity_type
-                and d.entity_id::{id_type} operator({id_ops}.=) w.entity_id::{id_type} and {id_text} = w.entity_id)
+                and {id} operator({id_ops}.=) w.entity_id::{id_type} and {id_text} = w.entity_id)
 
 -- name: event_types
 -- The entity types that have events, by hops over the entity index.
