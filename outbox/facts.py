@@ -173,6 +173,14 @@ class VersionAhead:
 
 
 @dataclass(frozen=True, slots=True)
+class VersionRaised:
+    """The version sequence was moved above what an index holds: the database was restored, or failed over."""
+
+    was: int
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
 class DatabaseLost:
     where: str
     error: str
@@ -336,6 +344,7 @@ Fact = (
     | BrakeOff
     | LimitChanged
     | VersionAhead
+    | VersionRaised
     | DatabaseLost
     | DatabaseBack
     | BacklogSampled

@@ -75,7 +75,10 @@ class EventStore(Protocol):
     """The claim and every door out of it. One statement a call, autocommit."""
 
     def claim(self, order: ClaimOrder) -> Claimed: ...
-    def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]]) -> Settled: ...
+    def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]], drawn: int | None = None) -> Settled:
+        """`drawn`: the version under which looked-up documents were written, for people; a verdict may name another."""
+        ...
+
     def claim_within_quota(self, order: ClaimOrder) -> Claimed: ...
     def renew(self, token: UUID) -> bool: ...
     def release(self, token: UUID) -> int: ...
@@ -84,8 +87,9 @@ class EventStore(Protocol):
         """The highest version that was given out, right now."""
         ...
 
-    def raise_version(self, seen: int) -> int:
-        """Move the sequence above a version that an index holds: never back. The highest version by now."""
+    def raise_version(self, seen: int) -> int | None:
+        """Move the sequence to a version that an index holds, so that the next is above it: never back. Answers what
+        it was, or None where it had gone past that by itself."""
         ...
 
     def newer_deletes(self, token: UUID, ids: Sequence[UUID]) -> Mapping[UUID, NewerDelete]:
@@ -113,8 +117,12 @@ class DocumentSource(Protocol):
         does both in one statement, writes what is older than its version says."""
         ...
 
+    def keeps(self, entity_type: str) -> bool:
+        """The view has entities of this type, without versions of its own: all its events mean what the view says."""
+        ...
+
     def keeps_versions(self, entity_type: str) -> bool:
-        """The view has versions of its own for this type: its upserts go by these, and not by a version that is drawn."""
+        """The view has versions of its own for this type: its upserts go by these and not by one that is drawn."""
         ...
 
     def made_by_payloads(self, entity_type: str) -> bool:

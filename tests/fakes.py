@@ -45,6 +45,7 @@ class MemoryQueue:
 
     rows: dict[UUID, Row] = field(default_factory=dict)
     leases: dict[UUID, list[UUID]] = field(default_factory=dict)
+    last_version: int = 0
 
     def produce(self, entity_id: str = "1", op: str = "upsert", payload: bytes | None = BODY, **values: object) -> UUID:
         seq = len(self.rows) + 1
@@ -109,7 +110,7 @@ class MemoryEvents:
         row.status, row.due_in, row.token = "processing", None, order.token
         return row.event
 
-    def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]]) -> Settled:
+    def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]], drawn: int | None = None) -> Settled:
         mine = set(self.queue.leases.pop(token, ()))
         kept = {id for id, _ in settlements if id in mine and self.queue._held(id, token)}
         for id, settlement in settlements:
@@ -154,6 +155,14 @@ class MemoryEvents:
     def payloads(self, ids: Sequence[UUID]) -> Mapping[UUID, bytes]:
         found = {id: self.queue.rows[id].payload for id in ids if id in self.queue.rows}
         return {id: payload for id, payload in found.items() if payload is not None}
+
+    def last_version(self) -> int:
+        return self.queue.last_version
+
+    def raise_version(self, seen: int) -> int | None:
+        was = self.queue.last_version
+        self.queue.last_version = max(was, seen)
+        return was if was < seen else None
 
     def newer_deletes(self, token: UUID, ids: Sequence[UUID]) -> Mapping[UUID, NewerDelete]:
         sent = ("done", "processing")

@@ -9,7 +9,7 @@ from uuid import UUID
 from outbox.facts import AttemptFailed, BatchSettled
 from outbox.policy.coalesce import Stack
 from outbox.policy.event import Event
-from outbox.policy.settle import DONE, SUPERSEDED, Done, Failed, Released, RetryLater, Settlement
+from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, Settlement
 
 _TYPE: Final = itemgetter(Event._fields.index("entity_type"))
 
@@ -33,9 +33,6 @@ class Verdicts:
         for event in stack.older:
             self._of[event.id] = settlement
         stack.older.clear()
-
-    def superseded(self, stack: Stack) -> None:
-        self.give_older(stack, SUPERSEDED)
 
     def release_rest(self, reason: str, delay_seconds: float | None = None) -> None:
         """Whoever has no verdict yet was not sent: it goes back with its attempt."""

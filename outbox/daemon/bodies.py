@@ -8,9 +8,9 @@ from uuid import UUID
 
 from outbox.policy.coalesce import Stack, coalesce
 from outbox.policy.document import Parts, Sendable, not_an_object, refused
-from outbox.policy.event import DELETE, Event
+from outbox.policy.event import DELETE, REFRESH, Event
 from outbox.policy.outcome import Code, Failure
-from outbox.ports import Action, Document, DocumentSource, EventStore, NewerDelete
+from outbox.ports import Action, Clock, Document, DocumentSource, EventStore, NewerDelete
 
 EMPTY_BYTES = 200  # what an action without a body weighs
 PAYLOAD_GONE = refused("the payload was removed while the event was on its way; replay it", Code.PAYLOAD_MISSING)
@@ -31,6 +31,9 @@ class Delivery:
     size_bytes: int = 0
     as_delete: bool = False  # looked up and gone
     tombstone: NewerDelete | None = None  # a newer delete is sent again in its place
+    drawn: bool = False  # `version` was drawn for its lookup: right whatever was written before
+    routed: bool = False  # the view says where the document lives
+    routing: str | None = None  # what it says
 
     def replace_by(self, tombstone: NewerDelete | None) -> bool:
         """A newer delete takes this upsert's place on the wire."""
@@ -45,7 +48,16 @@ class Delivery:
         index, id, routing = self.stack.address
         if self.tombstone is not None:
             return Action(index, id, self.tombstone.event_version, self.tombstone.routing, None)
+        if self.routed and not self.as_delete:
+            routing = self.routing
         return _action((index, id, self.version, routing, self.body))
+
+    def action_for_what_it_left(self) -> Action | None:
+        """A delete where the document was, if the view has it somewhere else now."""
+        index, id, routing = self.stack.address
+        if not self.routed or self.as_delete or routing in (None, self.routing):
+            return None
+        return Action(index, id, self.version, routing, None)
 
 
 @dataclass(slots=True)
@@ -81,29 +93,63 @@ class Bodies:
     store: EventStore
     documents: DocumentSource | None
     portion_bytes: int
+    clock: Clock
     found: dict[UUID, Document] = field(default_factory=dict)
+    drawn: int = 0  # the version of what was read last
+    first_drawn: int | None = None
+    drawn_at: float = 0.0
 
     def needs_lookup(self, event: Event) -> bool:
-        return event.op != DELETE and event.payload_bytes is None
+        """Its document is in the view. So is that of a delete, if the view keeps its type: the entity may be there
+        again, and only a version that is drawn now is above all that was read before."""
+        if event.needs_lookup or event.op != DELETE or self.documents is None:
+            return event.needs_lookup
+        return self.documents.keeps(event.entity_type)
 
     def look_up(self, events: Sequence[Event]) -> Mapping[UUID, Document]:
+        """The version first, then the read. So what is written under a version holds every change whose event drew a
+        lower one: it was claimed, and so committed, before that draw, which came before this read."""
         assert self.documents is not None
+        self.drawn_at = self.clock()
+        self.drawn = self.documents.draw()
+        if self.first_drawn is None:
+            self.first_drawn = self.drawn
         documents = self.documents.load(events)
         self.found.update(documents)
         return documents
 
+    def age(self) -> float:
+        """Seconds since the version was drawn under which looked-up documents are written."""
+        return self.clock() - self.drawn_at
+
     def delivery(self, stack: Stack) -> Delivery:
         """What is sent for the head. A lookup that found nothing is a versioned delete."""
         event = stack.head
-        if event.op == DELETE:
-            return Delivery(stack, event.event_version, None)
-        if event.payload_bytes is not None:
-            return Delivery(stack, event.event_version, event.payload, event.payload_bytes)
-        document = self.found[event.id]
-        if document.size_bytes is None:
-            return Delivery(stack, event.event_version, None, as_delete=True)
-        version = event.event_version if document.version is None else document.version
-        return Delivery(stack, version, document.body, document.size_bytes)
+        document = self.found.get(event.id)
+        if document is None:
+            if event.op == DELETE:
+                return Delivery(stack, event.event_version, None)
+            return Delivery(stack, event.event_version, event.payload, event.payload_bytes or 0)
+        version = self._own_version(event, document)
+        return Delivery(
+            stack,
+            self.drawn if version is None else version,
+            document.body,
+            document.size_bytes or 0,
+            as_delete=document.size_bytes is None,
+            drawn=version is None,
+            routed=document.routed,
+            routing=document.routing,
+        )
+
+    def _own_version(self, event: Event, document: Document) -> int | None:
+        """Of an upsert where the view has versions. None: the one that was drawn."""
+        if event.op in (REFRESH, DELETE):
+            return None
+        if document.version is not None:
+            return document.version
+        assert self.documents is not None
+        return event.event_version if self.documents.keeps_versions(event.entity_type) else None
 
     def plain(self, sendable: Sendable) -> Plain | None:
         """None: they are not, or not within one portion."""
@@ -159,7 +205,8 @@ class Bodies:
                 continue
             delivery.body = document.body
             delivery.as_delete = document.size_bytes is None
-            if document.version is not None:
+            delivery.routing = document.routing
+            if document.version is not None and not delivery.drawn:
                 delivery.version = document.version
         return bad
 

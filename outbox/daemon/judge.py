@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from outbox.facts import Announce, BrakeOff, BrakeOn, SinkPaused, SinkResumed
 from outbox.policy.brake import HOLD_SECONDS, WINDOW_SECONDS, Brake, LookupBrake
 from outbox.policy.coalesce import Stack
 from outbox.policy.document import refused
-from outbox.policy.event import Event
+from outbox.policy.event import DELETE, Event
 from outbox.policy.outcome import (
     WRITTEN,
     Code,
@@ -34,6 +34,7 @@ DOCUMENTS_PAUSE_SECONDS = 5.0
 AHEAD_KEPT = 1_000
 DOCUMENTS = "documents"
 LOOKUPS = "lookups_without_a_row"  # the lookup brake's fingerprint, for people and for --let-fail
+SUPERSEDED_GONE = Done("superseded", gone=True)
 TOO_MANY_GONE = Failure(
     Reason.DOCUMENTS_UNAVAILABLE,
     "more than half of the lookups of the last minute found no row: nothing is deleted until the view is right",
@@ -63,28 +64,33 @@ class Judge:
 
     def written(self, portion: Sequence[Delivery], verdicts: Verdicts) -> None:
         """The sink took all of it: what nearly every portion comes to."""
-        plain = [d.stack.head for d in portion if d.tombstone is None and not d.as_delete]
-        verdicts.done(plain)
+        verdicts.done(
+            [d.stack.head for d in portion if d.tombstone is None and not d.as_delete and not d.stack.refused]
+        )
         for delivery in portion:
             if delivery.stack.older:
-                verdicts.superseded(delivery.stack)
-            if delivery.tombstone is not None or delivery.as_delete:
+                self._supersede_older(delivery, verdicts)
+            if delivery.tombstone is not None or delivery.as_delete or delivery.stack.refused:
                 verdicts.give(delivery.stack.head, self._accepted(delivery, WRITTEN))
 
     def delivery(self, delivery: Delivery, outcome: Outcome, verdicts: Verdicts) -> bool:
         """The sink's word for one document. True = refused for good, and an older event is to be sent."""
-        head = delivery.stack.head
         if isinstance(outcome, Failure):
             return self.stack(delivery.stack, outcome, verdicts)
-        if isinstance(outcome, Stale):
-            self._note_ahead(head, delivery.version, outcome)
-        verdicts.give(head, self._accepted(delivery, outcome))
-        verdicts.superseded(delivery.stack)
+        verdicts.give(delivery.stack.head, self._accepted(delivery, outcome))
+        self._supersede_older(delivery, verdicts)
         return False
+
+    def _supersede_older(self, delivery: Delivery, verdicts: Verdicts) -> None:
+        gone = delivery.drawn and delivery.as_delete
+        verdicts.give_older(delivery.stack, SUPERSEDED_GONE if gone else SUPERSEDED)
 
     def _accepted(self, delivery: Delivery, outcome: Outcome) -> Done:
         if delivery.tombstone is not None:
             return SUPERSEDED
+        if delivery.drawn:
+            why = "superseded" if isinstance(outcome, Stale) else None
+            return Done(why, gone=delivery.as_delete, drawn=delivery.version if delivery.stack.refused else None)
         if delivery.as_delete:
             return Done(as_delete=True)
         if isinstance(outcome, Written):
@@ -105,6 +111,8 @@ class Judge:
                 verdicts.give(event, settle(event, failure, self.retry, self.dice))
             return False
         if isinstance(verdict, Failed):
+            for event in stack.take_alike():
+                verdicts.give(event, self._braked(event, settle(event, failure, self.retry, self.dice)))
             return stack.drop_head()
         verdicts.give_older(stack, Released("newer_is_retried"))
         return False
@@ -140,13 +148,18 @@ class Judge:
     def looked_up(
         self, stacks: Sequence[Stack], found: Mapping[UUID, Document], bodies: Bodies, verdicts: Verdicts
     ) -> list[Stack]:
+        """A delete that finds no row says nothing about the view, so the brake for lookups does not count it."""
         self._documents_back()
-        missing = {id for id, document in found.items() if document.size_bytes is None and not document.failure}
+        asked = [stack.head for stack in stacks if stack.head.id in found and stack.head.op != DELETE]
+        missing = {e.id for e in asked if found[e.id].size_bytes is None and not found[e.id].failure}
+        bad = {id: document.failure for id, document in found.items() if document.failure is not None}
+        if missing and bodies.documents is not None:
+            bad |= _not_gone(stacks, missing, bodies.documents.made_by_payloads)
+            missing -= bad.keys()
         with self._lock:
-            trusted = self.lookups.admit(len(found), len(missing), self.clock())
+            trusted = self.lookups.admit(len(asked), len(missing), self.clock())
         if not trusted and LOOKUPS not in self.brake.let_fail:
             stacks = self._hold_missing(stacks, missing, verdicts)
-        bad = {id: document.failure for id, document in found.items() if document.failure is not None}
         return self._without(stacks, bad, bodies, verdicts)
 
     def _hold_missing(self, stacks: Sequence[Stack], missing: set[UUID], verdicts: Verdicts) -> list[Stack]:
@@ -227,6 +240,23 @@ class Judge:
         held, self._lookups_held = self._lookups_held, 0
         return [(LOOKUPS, held)]
 
-    def _note_ahead(self, event: Event, sent: int, outcome: Stale) -> None:
-        if outcome.current is not None and outcome.current > max(sent, event.event_version):
-            self.ahead.append((event, outcome.current))
+    # Versions
+
+    def too_high(self, delivery: Delivery, current: int, verdicts: Verdicts) -> bool:
+        """A version that is not followed. True = an older event is to be sent."""
+        error = f"the index holds version {current} of this document, above 2^62: rebuild it with `outbox rebuild`"
+        return self.stack(delivery.stack, refused(error, Code.PRECONDITION_FAILED), verdicts)
+
+
+def _not_gone(
+    stacks: Sequence[Stack], missing: Container[UUID], made_by_payloads: Callable[[str], bool]
+) -> dict[UUID, Failure]:
+    """Events of types that the view does not have at all: what payloads have made is not deleted on its word."""
+    events = [stack.head for stack in stacks if stack.head.id in missing]
+    types = {kind for kind in {event.entity_type for event in events} if made_by_payloads(kind)}
+    failure = refused(
+        "the view has no entity of this type, whose documents come with their events' payloads: nothing was deleted; "
+        "send a payload, or add the type to the view",
+        Code.ENTITY_NOT_FOUND,
+    )
+    return {event.id: failure for event in events if event.entity_type in types}

@@ -6,7 +6,8 @@ Read this file first.
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -15,17 +16,19 @@ from outbox.daemon.bodies import Bodies, Delivery, Plain, Portion
 from outbox.daemon.judge import Judge
 from outbox.daemon.landing import insist, land
 from outbox.daemon.lease import Holding, HoldUp, Leases
-from outbox.daemon.order import Horizon, lowest_of_new
+from outbox.daemon.order import IN_ORDER_AFTER_SECONDS, Horizon, lowest_of_new
 from outbox.errors import DocumentsUnavailable
-from outbox.facts import Announce, LeaseLost
+from outbox.facts import Announce, LeaseLost, VersionAhead, VersionRaised
 from outbox.policy.coalesce import Stack, coalesce
 from outbox.policy.document import Addressing
 from outbox.policy.event import DELETE
-from outbox.policy.outcome import Failure, FailureClass, Outcome, Written, all_written
-from outbox.ports import Action, Claimed, DocumentSource, EventStore, NewerDelete, Settled, Sink, WriteReport
+from outbox.policy.outcome import Failure, FailureClass, Outcome, Stale, Written, all_written
+from outbox.ports import Claimed, DocumentSource, EventStore, NewerDelete, Settled, Sink, WriteReport
 
 LEAST_DEADLINE_SECONDS: Final = 1.0  # a request with less would only end as a timeout
 SETTLE_SECONDS: Final = 0.5  # of the lease, kept for the settle
+MOST_ROUNDS: Final = 3  # of a document that meets a higher version each time
+HIGHEST_FOLLOWED: Final = 2**62  # above it the sequence would soon run out: a hand edit, or a hostile writer
 UNSENT: Final = HoldUp("unknown", "nothing of it was sent, and no event of it got a verdict")
 ALL_LOST: Final = HoldUp("lease_lost", "all of its rows were taken by others before it was settled")
 
@@ -62,6 +65,7 @@ class Batch:
     bodies: Bodies
     verdicts: Verdicts
     lowest: int | None  # `lowest_of_new`
+    overtaken: list[Stack] = field(default_factory=list)  # looked up too long before they were written
 
 
 @dataclass(slots=True)
@@ -83,13 +87,15 @@ class Projector:
         started = time.monotonic()
         self.horizon.saw(claimed.events, claimed.asked_at)
         with self.leases.holding(claimed) as holding:
-            bodies = Bodies(self.store, self.documents, self.portion_bytes)
+            bodies = Bodies(self.store, self.documents, self.portion_bytes, holding.clock)
             batch = Batch(claimed, holding, bodies, Verdicts(claimed.events), lowest_of_new(claimed.events))
             report = self._deliver(self._prepare(batch), batch)
+            self._refresh_overtaken(batch)
             unsent = not report.sent and (batch.verdicts.none_moved if report.hold_up else batch.verdicts.none_given)
             batch.verdicts.release_rest("not_sent")
             settling = time.monotonic()
-            settled = land(lambda: self.store.settle(claimed.token, batch.verdicts.settlements()), holding)
+            settlements, drawn = batch.verdicts.settlements(), bodies.first_drawn
+            settled = land(lambda: self.store.settle(claimed.token, settlements, drawn), holding)
         if unsent or (settled.lost and not settled.kept):
             report.no_progress = report.hold_up or (UNSENT if unsent else ALL_LOST)
         ended = time.monotonic()
@@ -113,7 +119,7 @@ class Projector:
         return self._guard_deletes(deliveries, batch)
 
     def _look_up(self, stacks: Sequence[Stack], batch: Batch) -> Sequence[Stack]:
-        """Upserts without a payload, all in one query. Without the view they fail; the others go on either way."""
+        """Documents from the view, all in one query. Without the view they fail; the others go on either way."""
         bodies, verdicts = batch.bodies, batch.verdicts
         asking = [stack for stack in stacks if bodies.needs_lookup(stack.head)]
         if not asking:
@@ -122,10 +128,10 @@ class Projector:
             return self.judge.no_view(stacks, asking, bodies, verdicts)
         try:
             found = bodies.look_up([stack.head for stack in asking])
+            return self.judge.looked_up(stacks, found, bodies, verdicts)
         except DocumentsUnavailable as error:
             self.judge.documents_unavailable(error, asking, verdicts)
-            return [stack for stack in stacks if not bodies.needs_lookup(stack.head)]
-        return self.judge.looked_up(stacks, found, bodies, verdicts)
+            return [stack for stack in stacks if stack not in asking]
 
     def _guard_deletes(self, deliveries: list[Delivery], batch: Batch) -> list[Delivery]:
         """An upsert out of claim order must not bring back what a newer delete removed: Elasticsearch forgets deletes
@@ -142,7 +148,9 @@ class Projector:
     def _late_upserts(self, deliveries: Sequence[Delivery], batch: Batch) -> list[Delivery]:
         if self._none_late(batch):
             return []
-        return [d for d in deliveries if d.stack.head.op != DELETE and self.horizon.is_late(d.stack.head)]
+        return [
+            d for d in deliveries if not d.drawn and d.stack.head.op != DELETE and self.horizon.is_late(d.stack.head)
+        ]
 
     def _none_late(self, batch: Batch) -> bool:
         self.horizon.look()
@@ -171,13 +179,26 @@ class Projector:
     def _send(self, portion: Portion, batch: Batch, deadline: float, again: list[Stack]) -> WriteReport:
         if not isinstance(portion, Plain):
             self._fill(portion, batch, again)
-        report = self.sink.write(_actions(portion), deadline)
+        report = self._write(portion, deadline)
         self.report_write(report)
         if isinstance(portion, Plain) and all_written(report.outcomes) and self._none_late(batch):
             batch.verdicts.done(portion.events)
         else:
             self._judge(list(portion), report.outcomes, batch, deadline, again)
         return report
+
+    def _write(self, portion: Portion, deadline: float) -> WriteReport:
+        """A document whose routing has changed goes with a delete where it was, and is not written until that is."""
+        if isinstance(portion, Plain):
+            return self.sink.write(portion.actions(), deadline)
+        left = [(place, action) for place, d in enumerate(portion) if (action := d.action_for_what_it_left())]
+        actions = [delivery.action() for delivery in portion]
+        report = self.sink.write(actions + [action for _, action in left], deadline)
+        outcomes = list(report.outcomes[: len(portion)])
+        for (place, _), outcome in zip(left, report.outcomes[len(portion) :], strict=True):
+            if isinstance(outcome, Failure):
+                outcomes[place] = outcome
+        return replace(report, outcomes=outcomes)
 
     def _fill(self, portion: list[Delivery], batch: Batch, again: list[Stack]) -> None:
         """Large bodies, loaded now; what turns out to be none is not sent."""
@@ -190,14 +211,76 @@ class Projector:
         self, portion: list[Delivery], outcomes: Sequence[Outcome], batch: Batch, deadline: float, again: list[Stack]
     ) -> None:
         outcomes = self._confirm(portion, outcomes, batch, deadline)
-        if all_written(outcomes):
-            self.judge.written(portion, batch.verdicts)
-        else:
-            for delivery, outcome in zip(portion, outcomes, strict=True):
-                if self.judge.delivery(delivery, outcome, batch.verdicts):
-                    again.append(delivery.stack)
         for delivery in portion:
             delivery.body = None  # sent: its memory is free before the next portion is loaded
+        if self._outlived(portion, batch):
+            portion, outcomes = _without_drawn(portion, outcomes, batch.overtaken)
+        if all_written(outcomes):
+            self.judge.written(portion, batch.verdicts)
+            return
+        last_version = self._last_version(portion, outcomes, batch)
+        for delivery, outcome in zip(portion, outcomes, strict=True):
+            if isinstance(outcome, Stale) and self._met_higher(delivery, outcome.current, last_version, batch, again):
+                continue
+            if self.judge.delivery(delivery, outcome, batch.verdicts):
+                again.append(delivery.stack)
+
+    # Versions that were drawn
+
+    def _outlived(self, portion: Sequence[Delivery], batch: Batch) -> bool:
+        """Whether so much time has gone by since the read that a newer delete may be forgotten by Elasticsearch: then
+        what was written late may have brought back what is gone."""
+        return any(d.drawn for d in portion) and batch.bodies.age() > IN_ORDER_AFTER_SECONDS
+
+    def _refresh_overtaken(self, batch: Batch) -> None:
+        """Drawn, read and written once more, lease or not: the rows may be someone else's by now, and done, so nobody
+        but us would do it; and it is right whoever does it."""
+        for _ in range(MOST_ROUNDS):
+            if not batch.overtaken:
+                return
+            stacks, batch.overtaken = batch.overtaken, []
+            deliveries = insist(partial(self._deliveries, stacks, batch))
+            for portion in batch.bodies.portions(deliveries):
+                self._send(portion, batch, self.request_deadline_seconds, [])
+
+    def _last_version(self, portion: Sequence[Delivery], outcomes: Sequence[Outcome], batch: Batch) -> int:
+        """Asked when a refusal for a higher version has just arrived: a moment later the sequence may have gone past
+        a version that it had never given out."""
+        higher = max((_above(d, o) for d, o in zip(portion, outcomes, strict=True)), default=0)
+        return land(self.store.last_version, batch.holding) if higher else 0
+
+    def _met_higher(
+        self, delivery: Delivery, current: int | None, last_version: int, batch: Batch, again: list[Stack]
+    ) -> bool:
+        """The index holds a higher version. True = dealt with. The cases:
+
+        not drawn    superseded, as ever; noted where no colleague of ours can have written that version
+        drawn        done again, with a version above it: it may be a colleague's, or from before a restore, and what
+                     was read is no older than either
+        """
+        is_ahead = current is not None and current > max(last_version, delivery.version)
+        if not delivery.drawn:
+            if is_ahead and current is not None:
+                self.judge.ahead.append((delivery.stack.head, current))
+            return False
+        if is_ahead and current is not None:
+            if current > HIGHEST_FOLLOWED:
+                if self.judge.too_high(delivery, current, batch.verdicts):
+                    again.append(delivery.stack)
+                return True
+            self._move_on(delivery, current, batch)
+        delivery.stack.refused += 1
+        if delivery.stack.refused >= MOST_ROUNDS:
+            return False
+        again.append(delivery.stack)
+        return True
+
+    def _move_on(self, delivery: Delivery, current: int, batch: Batch) -> None:
+        event = delivery.stack.head
+        self.announce(VersionAhead(event.id, event.entity_type, event.entity_id, delivery.version, current))
+        was = land(lambda: self.store.raise_version(current), batch.holding)
+        if was is not None:
+            self.announce(VersionRaised(was, current))
 
     def _large_documents(self, portion: list[Delivery], batch: Batch) -> list[tuple[Delivery, Failure]]:
         try:
@@ -221,6 +304,7 @@ class Projector:
             place
             for place, delivery in enumerate(portion)
             if delivery.tombstone is None
+            and not delivery.drawn
             and isinstance(outcomes[place], Written)
             and delivery.replace_by(found.get(delivery.stack.head.id))
         ]
@@ -243,10 +327,25 @@ class Projector:
         self.announce(verdicts.summary(token, lane, settled.lost, took, settling))
 
 
-def _actions(portion: Portion) -> list[Action]:
-    if isinstance(portion, Plain):
-        return portion.actions()
-    return [delivery.action() for delivery in portion]
+def _without_drawn(
+    portion: Sequence[Delivery], outcomes: Sequence[Outcome], overtaken: list[Stack]
+) -> tuple[list[Delivery], list[Outcome]]:
+    """What needs no second look, with its outcomes; the stacks of the rest are added to `overtaken`. What the sink has
+    refused for good was never written."""
+    kept: list[tuple[Delivery, Outcome]] = []
+    for delivery, outcome in zip(portion, outcomes, strict=True):
+        refused = isinstance(outcome, Failure) and outcome.failure_class is FailureClass.DETERMINISTIC
+        if delivery.drawn and not refused:
+            overtaken.append(delivery.stack)
+        else:
+            kept.append((delivery, outcome))
+    return [delivery for delivery, _ in kept], [outcome for _, outcome in kept]
+
+
+def _above(delivery: Delivery, outcome: Outcome) -> int:
+    """The version that the index holds, if it is higher than what was sent; else 0."""
+    current = outcome.current if isinstance(outcome, Stale) else None
+    return current if current is not None and current > delivery.version else 0
 
 
 def _is_transient(outcome: Outcome) -> bool:

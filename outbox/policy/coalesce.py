@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from outbox.policy.document import Address
-from outbox.policy.event import Event
+from outbox.policy.event import REFRESH, Event
 
 
 @dataclass(slots=True)
@@ -14,6 +14,7 @@ class Stack:
     address: Address
     head: Event
     older: list[Event] = field(default_factory=list)  # newest last
+    refused: int = 0  # so often a version that was drawn for it met a higher one
 
     def push(self, event: Event) -> None:
         if event.order >= self.head.order:
@@ -29,6 +30,13 @@ class Stack:
         self.older.sort(key=lambda e: e.order)
         self.head = self.older.pop()
         return True
+
+    def take_alike(self) -> list[Event]:
+        """Other refreshes of this document: they would read and send the same again."""
+        alike = [event for event in self.older if event.op == REFRESH] if self.head.op == REFRESH else []
+        if alike:
+            self.older = [event for event in self.older if event.op != REFRESH]
+        return alike
 
 
 def coalesce(addressed: Sequence[tuple[Address, Event]]) -> list[Stack]:

@@ -11,10 +11,14 @@ from outbox.policy.outcome import DeadReason, Failure, FailureClass, Missing, Ou
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """`why`: superseded or missing. `as_delete`: the entity was gone, so the row counts as a delete from now on."""
+    """`why`: superseded or missing. `as_delete`: the entity was gone, so the row counts as a delete from now on.
+    `gone` is the same of a lookup under a drawn version, which needs no such memory. `drawn`: that version, where it is
+    not the batch's."""
 
     why: str | None = None
     as_delete: bool = False
+    gone: bool = False
+    drawn: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,11 +26,12 @@ MOST_LOOKED_AT: Final = 10_000  # of the newest done events, for what kind of do
 
 
 class TypeInView(NamedTuple):
-    """What the view has of one entity type, as it was at a time."""
+    """What the view has, or has had, of one entity type. Where it has none, whether payloads make its documents."""
 
-    there: bool
-    versioned: bool
-    asked_at: float
+    there: bool = False
+    versioned: bool = False
+    by_payloads: bool = False
+    asked_at: float = float("-inf")
 
 
 class Made(NamedTuple):
@@ -84,31 +85,56 @@ class ViewDocuments:
             assert row is not None
             return int(row[0])
 
+    def keeps(self, entity_type: str) -> bool:
+        kind = self._type(entity_type)
+        return kind.there and not kind.versioned
+
     def keeps_versions(self, entity_type: str) -> bool:
         return self._type(entity_type).versioned
 
     def made_by_payloads(self, entity_type: str) -> bool:
-        """By the newest done events: a type that has been without any for longer is not known for it."""
-        if self._type(entity_type).there:
-            return False
-        with self._asking() as connection:
-            rows = connection.execute(queries("truth")["lately_with_payload"], {"most": MOST_LOOKED_AT}).fetchall()
-        return entity_type in {row[0] for row in rows}
+        kind = self._type(entity_type)
+        return kind.by_payloads and not kind.there
 
     def _type(self, entity_type: str) -> TypeInView:
-        known = self._types.get(entity_type)
-        if known is None or self._clock() - known.asked_at > KNOWN_SECONDS:
-            asked_at = self._clock()
+        """Asked once a minute. What it had once counts as long as the view is the same: its last entity may go."""
+        known = self._types.get(entity_type, TypeInView())
+        asked_at = self._clock()
+        if asked_at - known.asked_at <= KNOWN_SECONDS:
+            return known
+        try:
             with self._asking() as connection:
-                query = self._query(connection, "has_type")
-                row = connection.execute(query, {"entity_type": entity_type}).fetchone()
-            assert row is not None
-            known = self._types[entity_type] = TypeInView(row[0], row[1], asked_at)
-        return known
+                row = connection.execute(self._query(connection, "has_type"), {"entity_type": entity_type}).fetchone()
+                assert row is not None
+                there, versioned = row[0] or known.there, row[1] or known.versioned
+                by_payloads = not there and entity_type in self._lately_with_payload(connection)
+        except DocumentsUnavailable:
+            return known  # a view that is away keeps nobody from deleting what it never had
+        found = self._types[entity_type] = TypeInView(there, versioned, by_payloads, asked_at)
+        return found
+
+    def _lately_with_payload(self, connection: Connection[Any]) -> set[str]:
+        """By the newest done events: a type that has had none among them is not known for it."""
+        rows = connection.execute(queries("truth")["lately_with_payload"], {"most": MOST_LOOKED_AT}).fetchall()
+        return {row[0] for row in rows}
+
+    def _note(self, events: Sequence[Named], found: Mapping[UUID, Document]) -> None:
+        """What was read tells of its type: the last entity may be gone when someone asks."""
+        for event in events:
+            document, known = found[event.id], self._types.get(event.entity_type, TypeInView())
+            if document.size_bytes is not None and not known.there:
+                known = self._types[event.entity_type] = TypeInView(there=True)
+            if document.version is not None and not known.versioned:
+                self._types[event.entity_type] = known._replace(versioned=True)
 
     def load(self, events: Sequence[Named], *, whole: bool = False) -> Mapping[UUID, Document]:
         """Every event gets an answer. Those that are left out for their size come with `whole`. A view that was
         replaced since it was last looked at is looked at anew, once."""
+        found = self._load_anew(events, whole)
+        self._note(events, found)
+        return found
+
+    def _load_anew(self, events: Sequence[Named], whole: bool) -> Mapping[UUID, Document]:
         before = self._made
         try:
             found = self._load(events, whole)
@@ -203,7 +229,7 @@ class ViewDocuments:
             with self._database.transaction(read_only=True, timeout_ms=limit_ms) as connection:
                 yield connection
         except (SchemaMismatch, UnsupportedIds) as error:  # gone, forbidden or changed since it was last read
-            self._made, self._types = None, {}
+            self._made = None
             raise DocumentsUnavailable(f"{self._view}: {error.detail}") from error
 
     def _query(self, connection: Connection[Any], name: str) -> sql.Composed:
@@ -219,6 +245,8 @@ class ViewDocuments:
     def _make(self, connection: Connection[Any]) -> Made:
         shape = read_shape(connection, self._view)
         shape.check()
+        if self._made is not None and shape != self._made.shape:
+            self._types = {}
         self._made = made = Made(shape, self._clock(), {})
         return made
 

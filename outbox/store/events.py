@@ -11,11 +11,13 @@ import orjson
 from psycopg import Connection
 from psycopg.rows import RowMaker, tuple_row
 
+from outbox.policy.audit import Action, Actor, Entry, Source
 from outbox.policy.event import Event
 from outbox.policy.memory import inline_bytes
 from outbox.policy.outcome import Failure
 from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, Settlement
 from outbox.ports import Claimed, ClaimOrder, NewerDelete, Settled
+from outbox.store import audit
 from outbox.store.pool import Database
 from outbox.store.queries import queries
 
@@ -97,15 +99,15 @@ class PostgresEvents:
             self._database.plan_anew()
         return claimed
 
-    def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]]) -> Settled:
+    def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]], drawn: int | None = None) -> Settled:
         """Every verdict of a batch in one statement, fenced by the token: what is no longer ours stays as it is."""
         verdicts = [
             _verdict(id, settlement)
             for id, settlement in settlements
-            if settlement is not DONE and (not isinstance(settlement, Done) or settlement.as_delete)
+            if settlement is not DONE and not _is_plain(settlement)
         ]
         with self._database.connection() as connection:
-            kept, which = self._settle(connection, token, verdicts, len(settlements))
+            kept, which = self._settle(connection, token, verdicts, len(settlements), drawn)
             if kept == len(settlements):
                 return Settled(kept, ())
             others = [id for id, _ in settlements if id not in set(which or ())]
@@ -113,9 +115,14 @@ class PostgresEvents:
             return Settled(len(settlements) - len(rows), [row[0] for row in rows])
 
     def _settle(
-        self, connection: Connection[Any], token: UUID, verdicts: list[dict[str, Any]], expected: int
+        self,
+        connection: Connection[Any],
+        token: UUID,
+        verdicts: list[dict[str, Any]],
+        expected: int,
+        drawn: int | None,
     ) -> tuple[int, list[UUID] | None]:
-        parameters: dict[str, Any] = {"token": token, "expected": expected}
+        parameters: dict[str, Any] = {"token": token, "expected": expected, "drawn": drawn}
         if verdicts:
             parameters |= {"owner": self._owner, "verdicts": orjson.dumps(verdicts).decode()}
         row = connection.execute(self._sql["settle" if verdicts else "settle_done"], parameters).fetchone()
@@ -138,6 +145,23 @@ class PostgresEvents:
         with self._database.connection() as connection, connection.cursor(binary=True) as cursor:
             rows = cursor.execute(self._sql["payloads"], {"ids": list(ids)}).fetchall()
             return {id: payload for id, payload in rows if payload is not None}
+
+    def last_version(self) -> int:
+        with self._database.connection() as connection:
+            row = connection.execute(self._sql["last_version"]).fetchone()
+            assert row is not None
+            return int(row[0])
+
+    def raise_version(self, seen: int) -> int | None:
+        """With a row in the audit, which `outbox doctor` tells of."""
+        with self._database.transaction() as connection:
+            row = connection.execute(self._sql["raise_version"], {"seen": seen}).fetchone()
+            was = None if row is None else int(row[0])
+            if was is not None:
+                actor = Actor(self._owner, Source.DAEMON)
+                reason = "an index holds a version that this database never gave out"
+                audit.write(connection, [Entry(Action.VERSION_RAISED, actor, reason, detail={"was": was, "now": seen})])
+            return was
 
     def newer_deletes(self, token: UUID, ids: Sequence[UUID]) -> Mapping[UUID, NewerDelete]:
         with self._database.connection() as connection:
@@ -179,11 +203,19 @@ def _narrowed(order: ClaimOrder, allowed: int) -> ClaimOrder:
     return replace(order, limit=allowed, retry_limit=max(1, allowed // 2))
 
 
+def _is_plain(settlement: Settlement) -> bool:
+    """Done, and nothing about it that differs from the rest of its batch."""
+    return (
+        isinstance(settlement, Done) and not settlement.as_delete and not settlement.gone and settlement.drawn is None
+    )
+
+
 def _verdict(id: UUID, settlement: Settlement) -> dict[str, Any]:
     """One row of what `settle` reads; what is missing is null there."""
     match settlement:
         case Done():
-            return {"id": id, "verdict": "delete"}
+            verdict = "delete" if settlement.as_delete else "gone" if settlement.gone else "done"
+            return {"id": id, "verdict": verdict, "drawn": settlement.drawn}
         case RetryLater():
             failure = settlement.failure
             own = not failure.whole

@@ -133,12 +133,19 @@ class PostgresExamination:
 
     def version_known(self, entity_type: str, entity_id: str, version: int) -> bool:
         with self._looking() as connection:
-            last = connection.execute(self._versions["last_version"]).fetchone()
+            last = connection.execute(queries("events")["last_version"]).fetchone()
             if last is not None and version <= last[0]:
                 return True
             known = typed(self._versions["version_known"], entity_id_type(connection))
             named = {"entity_type": entity_type, "entity_id": entity_id, "version": version}
             return bool(connection.execute(known, named).fetchone() == (True,))
+
+    def mixed_types(self) -> Sequence[str]:
+        return [row["entity_type"] for row in self._rows("mixed_types", most=SAMPLE_ROWS)]
+
+    def version_raised(self) -> Row | None:
+        found = self._rows("version_raised", most=SAMPLE_ROWS)
+        return found[0] if found else None
 
     def equal_versions(self) -> Sequence[Row]:
         return self._rows("equal_versions", most=SAMPLE_ROWS)

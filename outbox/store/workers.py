@@ -78,9 +78,6 @@ class Workers:
     def version_known(self, entity_type: str, entity_id: str, version: int, timeout_ms: int) -> bool:
         """Apart from the lanes and with a time limit: without an entity index this may look at many rows."""
         with self._database.transaction(read_only=True, timeout_ms=timeout_ms) as connection:
-            last = connection.execute(self._sql["last_version"]).fetchone()
-            if last is not None and version <= last[0]:
-                return True
             sql = typed(self._sql["version_known"], entity_id_type(connection))
             parameters = {"entity_type": entity_type, "entity_id": entity_id, "version": version}
             row = connection.execute(sql, parameters).fetchone()

@@ -97,6 +97,9 @@ class Instruments:
         self.retry_scheduled = counter("retry_scheduled", "Failed attempts that are tried again later")
         self.terminal_failed = counters("terminal_failed", "Events given up as failed", "reason", REASONS)
         self.idempotent_noop = counters("idempotent_noop", "Events done without a change", "why", NOOPS)
+        self.version_raised = counter(
+            "version_raised", "Times the version sequence was moved above an index's versions"
+        )
         self.reclaimed = counter("reclaimed", "Events taken back from an expired lease")
         self.lease_lost = counter("lease_lost", "Events whose lease was no longer ours at the end")
         self.no_progress_batches = counters(

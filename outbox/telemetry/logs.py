@@ -73,6 +73,7 @@ class LogSubscriber:
             facts.BrakeOff: lambda f: self._log.info("brake.off", fingerprint=f.fingerprint, held=f.held),
             facts.LimitChanged: lambda f: self._log.debug("limit.changed", items=f.items, reason=f.why),
             facts.VersionAhead: self._ahead,
+            facts.VersionRaised: self._raised,
             facts.DatabaseLost: self._database_lost,
             facts.DatabaseBack: self._database_back,
             facts.SampleMissed: lambda f: self._log.warning("sample.missed", error=f.error),
@@ -198,6 +199,10 @@ class LogSubscriber:
             sent=fact.sent,
             current=fact.current,
         )
+
+    def _raised(self, fact: facts.VersionRaised) -> None:
+        remedy = "was the database restored or failed over? then run `outbox refresh --all`; runbook: OutboxIndexAhead"
+        self._log.warning("version.raised", was=fact.was, now=fact.now, remedy=remedy)
 
     def _database_lost(self, fact: facts.DatabaseLost) -> None:
         """Loops say so each time round; a line now and then is enough."""

@@ -65,6 +65,7 @@ class Metrics:
             facts.BrakeOff: lambda f: self._brake(self._brakes.discard, f.fingerprint),
             facts.LimitChanged: lambda f: i.batch_limit.set(f.items),
             facts.VersionAhead: lambda _: i.idempotent_noop["ahead"].inc(),
+            facts.VersionRaised: lambda _: i.version_raised.inc(),
             facts.BacklogSampled: self._sampled,
             facts.EventsReplayed: lambda f: i.replayed[f.source].inc(f.count),
             facts.ReplaySettled: self._replay_settled,

@@ -160,11 +160,11 @@ class StepStore:
     def __init__(self, real: PostgresEvents) -> None:
         self._real = real
 
-    def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]]) -> Settled:
+    def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]], drawn: int | None = None) -> Settled:
         order = this_run().park("settle", settlements)
         if order == "away":
             raise DatabaseDown("nobody there")
-        settled = self._real.settle(token, settlements)
+        settled = self._real.settle(token, settlements, drawn)
         if order == "lose the reply":
             raise DatabaseDown("the connection broke after the commit")
         this_run().worker.settled.append(settled)

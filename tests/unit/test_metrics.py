@@ -29,6 +29,7 @@ CONTRACT = {
     "outbox_idempotent_noop_total": ("why",),
     "outbox_reclaimed_total": (),
     "outbox_lease_lost_total": (),
+    "outbox_version_raised_total": (),
     "outbox_no_progress_batches_total": ("reason",),
     "outbox_last_success_timestamp_seconds": (),
     "outbox_event_latency_seconds": ("le",),

@@ -126,7 +126,9 @@ with
        set status = 'done', processed_at = clock_timestamp(), updated_at = clock_timestamp(),
            owner = null, lease_until = null, processing_started_at = null, next_retry_at = null,
            error_reason = null, error_code = null, error = null, error_fingerprint = null,
-           error_detail = null, dead_reason = null
+           error_detail = null, dead_reason = null,
+           read_version = case op when 'refresh' then %(drawn)s::bigint end,
+           read_found = case op when 'refresh' then true end
      where e.id = any (array(select id from mine))
        and (select set_config('synchronous_commit', 'off', true)) is not null
     returning e.id
@@ -139,20 +141,20 @@ with
 with verdict as materialized (
     select * from json_to_recordset(%(verdicts)s::json)
         as v (id uuid, verdict text, delay float8, reason text, code text, error text, fingerprint text, detail json,
-              dead_reason text, own boolean)
+              dead_reason text, own boolean, drawn bigint)
 ),
 -- include: _mine
 , judged as materialized (
     select m.id, coalesce(v.verdict, 'done') as verdict, v.delay, v.reason, v.code, v.error, v.fingerprint, v.detail,
-           v.dead_reason, coalesce(v.own, false) as own,
+           v.dead_reason, coalesce(v.own, false) as own, coalesce(v.drawn, %(drawn)s::bigint) as drawn,
            v.verdict is not distinct from 'release' and v.reason is null as keeps_error
       from mine m left join verdict v using (id)
 ), settled as (
     update search_outbox_events e
-       set status = case j.verdict when 'done' then 'done' when 'delete' then 'done' when 'failed' then 'failed'
-                                   else 'pending' end,
+       set status = case when j.verdict in ('done', 'delete', 'gone') then 'done'
+                         when j.verdict = 'failed' then 'failed' else 'pending' end,
            op = case j.verdict when 'delete' then 'delete' else e.op end,
-           processed_at = case when j.verdict in ('done', 'delete') then clock_timestamp() end,
+           processed_at = case when j.verdict in ('done', 'delete', 'gone') then clock_timestamp() end,
            failed_at = case j.verdict when 'failed' then clock_timestamp() end,
            attempts = case j.verdict when 'release' then greatest(e.attempts - 1, 0) else e.attempts end,
            next_retry_at = clock_timestamp() + make_interval(secs => j.delay),
@@ -163,6 +165,10 @@ with verdict as materialized (
            error_fingerprint = case when j.keeps_error then e.error_fingerprint else j.fingerprint end,
            error_detail = case j.verdict when 'failed' then j.detail end,
            dead_reason = j.dead_reason,
+           read_version = case when e.op = 'refresh' and j.verdict in ('done', 'gone') then j.drawn
+                               else e.read_version end,
+           read_found = case when e.op = 'refresh' and j.verdict in ('done', 'gone') then j.verdict = 'done'
+                             else e.read_found end,
            updated_at = clock_timestamp()
       from judged j
      where e.id = j.id
@@ -221,6 +227,16 @@ select count(*) from released
 -- name: payloads
 -- Payloads that were too large to come with the claim. An adopted table may have jsonb, whose binary form is no text.
 select id, payload::json from search_outbox_events where id = any (%(ids)s::uuid[])
+
+-- name: last_version
+-- The highest version that was given out.
+select last_value from search_outbox_version
+
+-- name: raise_version
+-- What the sequence was, if it has to be moved on.
+select was.last_value, search_outbox_raise_version(%(seen)s)
+  from (select last_value from search_outbox_version) was
+ where was.last_value < %(seen)s
 
 -- name: _newer_delete
 -- The newest delete of the row `w`'s document that is newer than it, and done or in flight: one that was applied and

@@ -128,7 +128,3 @@ select exists (
     select from search_outbox_events e
      where e.entity_type = %(entity_type)s and e.entity_id = %(entity_id)s::{entity_id_type}
        and e.event_version >= %(version)s)
-
--- name: last_version
--- The version sequence's last value.
-select last_value from search_outbox_version

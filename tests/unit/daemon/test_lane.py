@@ -283,7 +283,7 @@ def lease_gone(memory: Memory) -> None:
 
 def all_lost(memory: Memory) -> None:
     """Everything is sent, and others have the rows by the time of the settle."""
-    memory.events.settle = lambda _, settlements: Settled(0, [id for id, _ in settlements])  # type: ignore
+    memory.events.settle = lambda _, settlements, drawn=None: Settled(0, [id for id, _ in settlements])  # type: ignore
 
 
 def error(memory: Memory) -> None:

@@ -1,0 +1,440 @@
+"""Refreshes: a document that joins tables becomes what the view says now, whatever the order of commits and writes."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from outbox.facts import VersionAhead, VersionRaised
+from outbox.policy.document import refused
+from outbox.policy.memory import BATCH_BYTES
+from outbox.policy.outcome import Code, Failure, Reason
+from outbox.ports import Action, WriteReport
+from outbox.store.documents import ViewDocuments
+from tests.fixtures.events import Time
+from tests.fixtures.inprocess import InProcess, Parts
+from tests.fixtures.queue import Queue
+from tests.fixtures.sinks import MemorySink
+
+TABLES = """
+create table article (id bigint primary key, title text not null, shelf text);
+create table comment (id bigint generated always as identity primary key, article_id bigint not null, text text);
+create view search_documents as
+    select 'article'::text as entity_type, a.id as entity_id,
+           jsonb_build_object('title', a.title, 'comments',
+                              (select count(*) from comment c where c.article_id = a.id)) as document
+      from article a;
+"""
+ROUTED = """
+drop view search_documents;
+create view search_documents as
+    select 'article'::text as entity_type, id as entity_id, jsonb_build_object('title', title) as document,
+           shelf as routing
+      from article;
+"""
+
+
+@dataclass
+class SpySink(MemorySink):
+    """Keeps what it was sent. `before` and `after` run once around the next write."""
+
+    sent: list[list[Action]] = field(default_factory=list)
+    before: Callable[[], object] | None = None
+    after: Callable[[], object] | None = None
+
+    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+        before, self.before = self.before, None
+        if before:
+            before()
+        self.sent.append(list(actions))
+        report = super().write(actions, deadline_seconds)
+        after, self.after = self.after, None
+        if after:
+            after()
+        return report
+
+
+class Blog:
+    """Articles with comments, a view over both, and workers with one sink."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.db = queue.connection
+        self.sink = SpySink()
+        self.clock = Time()
+        self.worker = self.new_worker()
+
+    def new_worker(self, sink: MemorySink | None = None) -> InProcess:
+        documents = ViewDocuments(self.queue.pool(), "search_documents", batch_bytes=BATCH_BYTES, clock=self.clock)
+        store = self.queue.store()
+        return InProcess(Parts(store, sink or self.sink, documents=documents, clock=self.clock))
+
+    def add(self, id: int = 1, title: str = "one", comments: int = 0) -> str:
+        self.db.execute("insert into article (id, title) values (%s, %s)", [id, title])
+        for _ in range(comments):
+            self.comment(id)
+        return str(id)
+
+    def comment(self, article: int | str = 1) -> None:
+        self.db.execute("insert into comment (article_id, text) values (%s, 'x')", [article])
+
+    def refresh(self, id: int | str = 1, **columns: Any) -> UUID:
+        return self.queue.produce(str(id), op="refresh", **columns)
+
+    def document(self, id: int | str = 1) -> Any:
+        found = self.sink.documents.get(("articles", f"article:{id}"))
+        return None if found is None else json.loads(found[1])
+
+    def version(self, id: int | str = 1) -> int:
+        return self.sink.documents["articles", f"article:{id}"][0]
+
+    def last_version(self) -> int:
+        return int(self.queue.value("select last_value from search_outbox_version"))
+
+
+@pytest.fixture
+def blog(queue: Queue) -> Blog:
+    queue.connection.execute(TABLES)
+    return Blog(queue)
+
+
+def test_a_refresh_writes_what_the_view_says_under_a_version_that_was_drawn_after_its_claim(blog: Blog) -> None:
+    blog.add(comments=2)
+    id = blog.refresh()
+    written_as = blog.queue.row(id).event_version
+    blog.worker.run()
+    assert blog.document() == {"title": "one", "comments": 2}
+    assert blog.version() > written_as
+    row = blog.queue.row(id)
+    assert (row.status, row.op, row.read_version, row.read_found) == ("done", "refresh", blog.version(), True)
+    assert row.event_version == written_as
+
+
+def test_a_refresh_of_what_is_gone_is_a_delete_and_its_row_says_so(blog: Blog) -> None:
+    blog.add()
+    blog.add(2)
+    blog.refresh()
+    blog.worker.run()
+    blog.db.execute("delete from article where id = 1")
+    id, other = blog.refresh(), blog.refresh(2)
+    blog.worker.run()
+    assert blog.document() is None
+    row = blog.queue.row(id)
+    assert (row.status, row.op, row.read_found) == ("done", "refresh", False)
+    assert row.read_version == blog.sink.tombstones["articles", "article:1"]
+    assert blog.queue.row(other).read_found is True
+
+
+def test_many_refreshes_of_one_document_in_a_batch_are_one(blog: Blog) -> None:
+    blog.add(comments=3)
+    ids = [blog.refresh() for _ in range(5)]
+    blog.worker.run()
+    assert [len(actions) for actions in blog.sink.sent] == [1]
+    assert blog.queue.counts() == {"done": 5}
+    assert {blog.queue.row(id).read_version for id in ids} == {blog.version()}
+
+
+def test_the_version_is_drawn_after_the_claim_and_before_the_read_by_a_statement_of_its_own(blog: Blog) -> None:
+    """A change that is committed after the draw may be missed by nobody: whoever announces it draws a higher one."""
+    blog.add()
+    blog.refresh()
+    real: Any = blog.worker.projector.documents
+    drawn: list[int] = []
+
+    class Spy:
+        def draw(self) -> int:
+            drawn.append(real.draw())
+            blog.comment()  # committed between draw and read
+            return drawn[-1]
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+    blog.worker.projector.documents = Spy()
+    claimed = blog.worker.claim()
+    at_claim = blog.last_version()
+    blog.worker.projector.project(claimed, 0)
+    assert drawn == [at_claim + 1] == [blog.version()]
+    assert blog.document() == {"title": "one", "comments": 1}
+
+
+def test_a_late_writer_does_not_overwrite_what_was_read_after_it(blog: Blog) -> None:
+    """The scene of the lost comment: whoever read first writes last, with the lower version."""
+    blog.add()
+    blog.refresh()
+    other = blog.new_worker(MemorySink(blog.sink.documents, blog.sink.tombstones))
+
+    def overtake() -> None:
+        blog.comment()
+        blog.refresh()
+        other.run()
+
+    blog.sink.before = overtake
+    blog.worker.run()
+    assert blog.document() == {"title": "one", "comments": 1}
+    assert blog.queue.counts() == {"done": 2}
+
+
+def test_a_refresh_is_above_all_other_events_of_its_document_in_a_batch(blog: Blog) -> None:
+    blog.add(title="true")
+    older = blog.queue.produce("1", payload='{"title": "told"}', event_version=10**9)
+    blog.refresh()
+    blog.queue.connection.execute("select setval('search_outbox_version', %s)", [10**9 + 1])
+    blog.worker.run()
+    assert blog.document() == {"title": "true", "comments": 0}
+    assert blog.queue.row(older).status == "done"
+
+
+def test_a_retry_draws_and_reads_again(blog: Blog) -> None:
+    blog.add()
+    id = blog.refresh()
+    blog.sink.away = Failure(Reason.TIMEOUT, "no answer", whole=True)
+    blog.worker.run()
+    assert blog.queue.row(id).status == "pending"
+    blog.sink.away = None
+    blog.comment()
+    blog.queue.make_due()
+    blog.worker.run()
+    versions = [actions[0].version for actions in blog.sink.sent]
+    assert versions == sorted(set(versions))
+    assert blog.document() == {"title": "one", "comments": 1}
+
+
+def test_an_upsert_without_a_payload_and_without_a_version_in_the_view_is_a_refresh(blog: Blog) -> None:
+    blog.add()
+    id = blog.queue.produce("1", payload=None)
+    blog.worker.run()
+    assert blog.version() > blog.queue.row(id).event_version
+
+
+def test_a_delete_of_a_type_that_the_view_keeps_means_what_the_view_says(blog: Blog) -> None:
+    """An upsert may have drawn a higher version than the delete's before the delete was committed; and the entity may
+    be there again. With a version of its own at its claim both end right."""
+    blog.add()
+    blog.add(2)
+    blog.refresh()
+    blog.refresh(2)
+    blog.worker.run()
+    blog.db.execute("delete from article where id = 1")
+    gone = blog.queue.produce("1", op="delete", event_version=1)  # below what the document has
+    again = blog.queue.produce("2", op="delete", event_version=10**6)  # deleted and made again since
+    blog.worker.run()
+    assert blog.document() is None
+    assert blog.document(2) == {"title": "one", "comments": 0}
+    assert [blog.queue.row(id).status for id in (gone, again)] == ["done", "done"]
+
+
+def test_deletes_of_a_kept_type_do_not_set_off_the_brake_for_lookups(blog: Blog) -> None:
+    blog.add(1000)
+    for id in range(60):
+        blog.queue.produce(str(id), op="delete")
+    blog.refresh(1000)
+    blog.worker.run()
+    assert blog.queue.counts() == {"done": 61}
+
+
+def test_a_refresh_of_a_type_that_payloads_make_deletes_nothing(blog: Blog) -> None:
+    blog.queue.produce("7", entity_type="order", payload='{"n": 7}')
+    blog.worker.run()
+    id, neighbour = blog.refresh(7, entity_type="order"), blog.refresh(blog.add())
+    blog.worker.run()
+    assert ("articles", "order:7") in blog.sink.documents
+    row = blog.queue.row(id)
+    assert (row.status, row.error_code) == ("failed", "OUTBOX_ENTITY_NOT_FOUND")
+    assert "nothing was deleted" in row.error
+    assert blog.queue.row(neighbour).status == "done"
+
+
+def test_the_last_entity_of_a_type_can_go(blog: Blog) -> None:
+    blog.add()
+    blog.refresh()
+    blog.worker.run()
+    blog.db.execute("delete from article")
+    id = blog.refresh()
+    blog.new_worker().run()
+    assert blog.document() is None
+    assert blog.queue.row(id).status == "done"
+
+
+def test_a_document_that_is_refused_fails_all_its_refreshes_with_one_request(blog: Blog) -> None:
+    blog.add()
+    blog.sink.refuse = lambda action: refused("no such field", Code.PAYLOAD_INVALID)
+    ids = [blog.refresh() for _ in range(6)]
+    blog.worker.run()
+    assert len(blog.sink.sent) == 1
+    assert {blog.queue.row(id).status for id in ids} == {"failed"}
+
+
+def test_a_refresh_with_a_payload_is_refused_by_name(blog: Blog) -> None:
+    blog.add()
+    id, neighbour = blog.refresh(payload="{}"), blog.refresh()
+    blog.worker.run()
+    row = blog.queue.row(id)
+    assert (row.status, row.error_code) == ("failed", "OUTBOX_PAYLOAD_UNSUPPORTED")
+    assert blog.queue.row(neighbour).status == "done"
+
+
+# A worker that slept
+
+
+def test_a_worker_that_slept_between_its_read_and_its_write_reads_and_writes_once_more(blog: Blog) -> None:
+    """Its article is deleted meanwhile, and Elasticsearch has forgotten that: what it wrote late brought it back."""
+    blog.add()
+    blog.add(2)
+    blog.refresh()
+    other = blog.new_worker(MemorySink(blog.sink.documents, blog.sink.tombstones))
+
+    def sleep() -> None:
+        blog.db.execute("delete from article where id = 1")
+        blog.queue.expire()
+        blog.queue.reclaims().step(lambda _: False)
+        blog.refresh()
+        assert other.run() is not None
+        blog.sink.tombstones.clear()
+        blog.clock.passes(120)
+
+    blog.sink.before = sleep
+    blog.worker.run()
+    assert blog.document() is None
+    assert blog.queue.counts() == {"done": 2}
+
+
+def test_a_slow_exchange_is_repeated_three_times_at_most(blog: Blog) -> None:
+    blog.add()
+    id = blog.refresh()
+    blog.worker.leases._max_processing_seconds = 10_000.0
+
+    def write(actions: Sequence[Action], deadline: float, real: Any = blog.sink.write) -> WriteReport:
+        blog.clock.passes(31)
+        answer: WriteReport = real(actions, deadline)
+        return answer
+
+    blog.worker.projector.sink = type("Slow", (), {"write": staticmethod(write), "probe": blog.sink.probe})()
+    blog.worker.run()
+    assert len(blog.sink.sent) == 4
+    assert blog.queue.row(id).status == "pending"
+
+
+# The index ahead of the database
+
+
+def test_an_index_that_is_ahead_of_the_database_is_caught_up_with_and_told(blog: Blog) -> None:
+    """A database that was restored gives out versions again that the index has already."""
+    blog.sink.documents["articles", "article:1"] = (1_000_000, b'{"title": "from before"}')
+    blog.add(title="now")
+    id = blog.refresh()
+    before = blog.last_version()
+    blog.worker.run()
+    assert blog.document() == {"title": "now", "comments": 0}
+    assert blog.version() > 1_000_000
+    assert blog.queue.row(id).read_version == blog.version()
+    (raised,) = blog.worker.of(VersionRaised)
+    assert (raised.was, raised.now) == (before + 1, 1_000_000)
+    (ahead,) = blog.worker.of(VersionAhead)
+    assert (ahead.entity_id, ahead.current) == ("1", 1_000_000)
+    audited = blog.queue.value("select detail from search_outbox_audit where action = 'VERSION_RAISED'")
+    assert audited == {"was": before + 1, "now": 1_000_000}
+
+
+def test_a_version_that_was_ahead_only_for_a_moment_does_not_hide_a_stale_document(blog: Blog) -> None:
+    """Right after the refusal producers draw past the index's version: it looks like a colleague's then."""
+    blog.sink.documents["articles", "article:1"] = (500, b'{"title": "from before"}')
+    blog.add(title="now")
+    blog.refresh()
+    blog.sink.after = lambda: blog.db.execute("select setval('search_outbox_version', 600)")
+    blog.worker.run()
+    assert blog.document() == {"title": "now", "comments": 0}
+
+
+def test_a_version_above_2_62_is_never_followed_and_named_with_its_remedy(blog: Blog) -> None:
+    blog.sink.documents["articles", "article:1"] = (2**62 + 1, b"{}")
+    blog.add()
+    blog.add(2)
+    id, neighbour = blog.refresh(), blog.refresh(2)
+    blog.worker.run()
+    row = blog.queue.row(id)
+    assert (row.status, row.error_code) == ("failed", "OUTBOX_PRECONDITION_FAILED")
+    assert "outbox rebuild" in row.error
+    assert blog.last_version() < 1_000
+    assert blog.queue.row(neighbour).status == "done"
+
+
+def test_the_sequence_is_never_moved_back(blog: Blog) -> None:
+    blog.db.execute("select setval('search_outbox_version', 5000)")
+    assert blog.queue.store().raise_version(4000) is None
+    assert blog.db.execute("select search_outbox_raise_version(4000)").fetchone() == (5000,)
+    assert blog.last_version() == 5000
+    with pytest.raises(psycopg.errors.NumericValueOutOfRange, match="2\\^62"):
+        blog.db.execute("select search_outbox_raise_version(%s)", [2**62 + 1])
+
+
+# Routing by the view
+
+
+def test_a_document_that_moved_to_another_routing_leaves_nothing_where_it_was(blog: Blog) -> None:
+    blog.db.execute(ROUTED)
+    blog.add(title="moved")
+    blog.db.execute("update article set shelf = 'b'")
+    blog.refresh(routing="a")
+    blog.worker.run()
+    (actions,) = blog.sink.sent
+    assert [(action.routing, action.body is None) for action in actions] == [("b", False), ("a", True)]
+    assert len({action.version for action in actions}) == 1
+
+
+def test_what_is_gone_is_deleted_where_the_event_says_that_it_was(blog: Blog) -> None:
+    blog.db.execute(ROUTED)
+    blog.add(2)
+    blog.refresh(1, routing="a")
+    blog.worker.run()
+    (actions,) = blog.sink.sent
+    assert [(action.routing, action.body is None) for action in actions] == [("a", True)]
+
+
+def test_a_document_whose_old_place_cannot_be_cleared_is_tried_again(blog: Blog) -> None:
+    blog.db.execute(ROUTED)
+    blog.add()
+    id = blog.refresh(routing="a")
+    full = Failure(Reason.ES_429, "busy")
+    blog.sink.refuse = lambda action: full if action.body is None else None
+    blog.worker.run()
+    row = blog.queue.row(id)
+    assert (row.status, row.error_reason) == ("pending", "es_429")
+
+
+def test_large_documents_are_read_again_after_the_draw_and_keep_its_version(blog: Blog) -> None:
+    for id in range(3):
+        blog.add(id, title="y" * 200_000)
+    blog.worker.parts.portion_bytes = blog.worker.projector.portion_bytes = 300_000
+    for id in range(3):
+        blog.refresh(id)
+    blog.worker.run()
+    assert len(blog.sink.sent) == 3
+    assert len({blog.version(id) for id in range(3)}) == 1
+    assert blog.queue.counts() == {"done": 3}
+
+
+# Doors
+
+
+@pytest.mark.parametrize("call", ["outbox_refresh('article', '1')", "outbox_enqueue('article', '1', 'refresh')"])
+def test_the_functions_write_a_refresh_in_the_callers_transaction(blog: Blog, call: str) -> None:
+    id = blog.queue.value(f"select {call}")
+    row = blog.queue.row(id)
+    assert (row.entity_type, row.entity_id, row.op, row.payload, row.status) == (
+        "article",
+        "1",
+        "refresh",
+        None,
+        "pending",
+    )
+
+
+@pytest.mark.parametrize("more", ["payload => '{}'", "version => 3"])
+def test_a_refresh_takes_neither_payload_nor_version(blog: Blog, more: str) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="neither payload nor version"):
+        blog.queue.value(f"select outbox_enqueue('article', '1', 'refresh', {more})")
