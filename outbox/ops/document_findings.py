@@ -17,6 +17,7 @@ Row = Mapping[str, Any]
 
 class DocumentExam(Protocol):
     def view_columns(self) -> Mapping[str, str]: ...
+    def unsupported_ids(self) -> str | None: ...
     def needs_the_view(self) -> bool: ...
     def lookup_scans(self) -> Sequence[Row]: ...
     def oldest_open(self) -> Row | None: ...
@@ -48,6 +49,10 @@ def view(store: DocumentExam, name: str) -> Iterator[Finding]:
     if missing := [column for column in VIEW_COLUMNS if column not in columns]:
         remedy = f"It needs the columns {', '.join(VIEW_COLUMNS)}."
         yield Finding("documents", Level.BAD, f"{name} lacks {', '.join(missing)}", remedy)
+        return
+    if (unsupported := store.unsupported_ids()) is not None:
+        remedy = "Give it as text in the view (`id::text`), with an index on the same expression (docs/documents.md)."
+        yield Finding("documents", Level.BAD, f"{name}.entity_id is {unsupported}, which cannot name documents", remedy)
         return
     yield Finding("documents", Level.OK, f"{name} is there, ids are {columns['entity_id']}")
     yield _lookup(store.lookup_scans(), name)

@@ -131,6 +131,18 @@ def test_a_sequence_that_was_moved_is_told_with_what_to_do(examine: Examine, que
     assert "OutboxIndexAhead" in found.remedy
 
 
+def test_ids_that_cannot_name_documents_are_told_by_their_type(
+    examine: Examine, connection: psycopg.Connection
+) -> None:
+    connection.execute(
+        "create view search_documents as select 'a'::text as entity_type, now() as entity_id, '{}'::json as document,"
+        " null::bigint as version"
+    )
+    found = examine()
+    assert "entity_id is timestamp with time zone" in bad(found)["documents"]
+    assert "id::text" in str(the(found, "documents").remedy)
+
+
 def test_a_lookup_that_no_index_serves_is_found_by_its_plan(examine: Examine, connection: psycopg.Connection) -> None:
     connection.execute(VIEW)
     columns = "to_json(a) as document, null::bigint as version from articles a"
