@@ -19,7 +19,6 @@ from outbox.ops.repair import Repair
 from outbox.ops.sides import Sides
 from outbox.ops.verify import Verify
 from outbox.policy.audit import Actor, Source
-from outbox.policy.memory import PAGE_BYTES
 from outbox.policy.naming import Naming
 from outbox.policy.rebuild import Rebuild
 from outbox.sink.client import Elastic
@@ -29,7 +28,6 @@ from outbox.sink.new_index import ElasticNewIndex
 from outbox.sink.scan import ElasticScan
 from outbox.sink.tombstones import ElasticTombstones
 from outbox.store.backfills import PostgresBackfills
-from outbox.store.documents import ViewDocuments
 from outbox.store.pages import PostgresPages
 from outbox.store.pool import Database, connect
 from outbox.store.rebuilds import PostgresRebuilds
@@ -83,8 +81,7 @@ def join(settings: Settings, database: Database, elastic: Elastic) -> Reindexing
         verify=verify,
         make_backfill=_copies_of_rebuilds(settings, database, elastic),
     )
-    documents = ViewDocuments(database, settings.documents, batch_bytes=PAGE_BYTES)
-    keys = ViewKeys(database, settings.documents, documents)
+    keys = ViewKeys(database, settings.documents)
     return Reindexing(
         verify,
         repair,

@@ -5,13 +5,11 @@ from functools import cached_property
 from typing import Any, Final, LiteralString
 
 import psycopg
-from psycopg import sql
 
 from outbox.errors import DatabaseDown, SchemaMismatch, UsageError
-from outbox.store.documents import ViewDocuments
-from outbox.store.entity_events import names_an_id
 from outbox.store.pool import Database
 from outbox.store.queries import queries
+from outbox.store.view_shape import ViewShape, read_shape
 
 LIMIT_MS: Final = 60_000
 ESTIMATE_MS: Final = 5_000
@@ -31,22 +29,21 @@ class ConditionTooSlow(UsageError):
 class ViewKeys:
     """Every call is a short read-only transaction of its own."""
 
-    def __init__(self, database: Database, view: str, documents: ViewDocuments) -> None:
+    def __init__(self, database: Database, view: str) -> None:
         self._database = database
         self._view = view
-        self._documents = documents
         self._sql = queries("view_keys")
 
     def check(self, condition: str) -> None:
-        """Raises BadCondition. The server reads it twice, within brackets of either kind."""
-        self._rows("check_condition", condition, {"limit": 0})
+        """Raises BadCondition. What passes here and within the round brackets of a query is one expression."""
+        self._rows(self._sql["check_condition"], condition, {"limit": 0})
 
     def keys(self, entity_type: str, after: str | None, limit: int, condition: str = EVERYTHING) -> list[str]:
         named = {"entity_type": entity_type, "after": after, "limit": limit}
-        return [row[0] for row in self._rows("keys" if after is None else "keys_after", condition, named)]
+        return [row[0] for row in self._rows(queries("truth")["view_keys"], condition, named)]
 
     def count(self, entity_type: str, condition: str = EVERYTHING, limit_ms: int = LIMIT_MS) -> int:
-        return int(self._rows("count", condition, {"entity_type": entity_type}, limit_ms)[0][0])
+        return int(self._rows(self._sql["count"], condition, {"entity_type": entity_type}, limit_ms)[0][0])
 
     def estimate(self, types: Sequence[str]) -> int:
         """How many there are; 0 where that takes too long to be worth it."""
@@ -57,20 +54,18 @@ class ViewKeys:
 
     def no_ids(self, ids: Sequence[str]) -> list[str]:
         """Those that no id of the view can be."""
-        return [id for id in ids if not names_an_id(id, self._id_type)]
+        return [id for id in ids if not self._shape.id.names(id)]
 
     def _rows(
-        self, name: str, condition: str, named: Mapping[str, object], limit_ms: int = LIMIT_MS
+        self, query: LiteralString, condition: str, named: Mapping[str, Any], limit_ms: int = LIMIT_MS
     ) -> list[tuple[Any, ...]]:
         # The operator's own SQL, on purpose: read-only, with a time limit, with nobody's rights but the operator's.
         # With parameters psycopg uses the extended protocol, which takes one statement only.
         text: LiteralString = condition.replace("%", "%%")
-        query = sql.SQL(self._sql[name]).format(
-            view=sql.Identifier(*self._view.split(".")), id_type=sql.SQL(self._id_type), condition=sql.SQL(text)
-        )
+        made = self._shape.query(query, after=named.get("after"), condition=text)
         try:
             with self._database.transaction(read_only=True, timeout_ms=limit_ms) as connection:
-                return connection.execute(query, named).fetchall()
+                return connection.execute(made, named).fetchall()
         except SchemaMismatch as error:
             raise BadCondition(error.detail) from error
         except DatabaseDown as error:
@@ -83,5 +78,8 @@ class ViewKeys:
             raise BadCondition(error.diag.message_primary or type(error).__name__) from error
 
     @cached_property
-    def _id_type(self) -> LiteralString:
-        return self._documents.id_type()
+    def _shape(self) -> ViewShape:
+        with self._database.connection() as connection:
+            shape = read_shape(connection, self._view)
+        shape.check()
+        return shape

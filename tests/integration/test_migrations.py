@@ -30,6 +30,7 @@ TABLES = {
     "search_outbox_attempts",
     "search_outbox_audit",
     "search_outbox_audit_pruned",
+    "search_outbox_backfills",
     "search_outbox_controls",
     "search_outbox_events",
     "search_outbox_leases",

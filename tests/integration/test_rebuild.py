@@ -297,7 +297,7 @@ def test_documents_that_only_the_new_mapping_refuses_are_told_and_stop_the_swap(
 def test_too_many_refusals_stop_the_copying(world: RebuildWorld) -> None:
     world.fill(1200)
     world.project()
-    with pytest.raises(TooManyRefused, match="500 refused"):
+    with pytest.raises(TooManyRefused, match="1,000 refused"):
         world.start(world.desk(max_refused=100), {"dynamic": "strict", "properties": {}})
     row = world.row()
     assert row.step == "backfilling"

@@ -153,6 +153,7 @@ PROJECTOR = {
 }
 OPERATOR = {
     "audit": "*",
+    "backfills": "*",
     "browsing": "*",
     "controls": "*",
     "discards": "*",
@@ -171,17 +172,20 @@ OPERATOR = {
     "statistics": "failed failed_hours discarded outcomes totals replays",
     "truth": "*",
     "verifications": "*",
+    "view_keys": "*",
     "webhooks": "enqueue redeliver page",
-    "workers": "controls version_known last_version",
+    "workers": "controls version_known",
 }
 READER = {
     "audit": "page count export head chain prune_preview cutoff",
     "browsing": "show_without_payload attempts acts related related_by_index list_open list_failed list_done"
     " list_discarded list_done_deletes",
+    "backfills": "newest",
     "discards": "status",
     "documents": "shape",
     "events": "entity_id_type",
-    "examination": "server lacking_privileges missing_roles equal_versions done_lately sample_of_entities",
+    "examination": "server lacking_privileges missing_roles equal_versions done_lately sample_of_entities"
+    " version_raised",
     "failures": "*",
     "inspection": "*",
     "overview": "*",
@@ -191,7 +195,7 @@ READER = {
     "statistics": "failed failed_hours discarded outcomes totals replays",
     "verifications": "lately last_finished",
     "webhooks": "page",
-    "workers": "controls version_known last_version",
+    "workers": "controls version_known",
 }
 WORK = {"projector": PROJECTOR, "operator": OPERATOR, "reader": READER}
 

@@ -9,23 +9,20 @@ select distinct entity_type from {view} where entity_type is not null order by 1
 -- Whether the view has any entity of a type.
 select exists (select from {view} d where d.entity_type = %(entity_type)s)
 
--- name: view_first_keys
--- The first page of one type's keys. By the view's own column: a bare name would mean the text in the list.
-select d.entity_id::text from {view} d
- where d.entity_type = %(entity_type)s and d.entity_id is not null
- order by d.entity_id limit %(limit)s
-
--- name: view_next_keys
--- The page after a key.
-select d.entity_id::text from {view} d
- where d.entity_type = %(entity_type)s and d.entity_id > %(after)s::{id_type}
- order by d.entity_id limit %(limit)s
+-- name: view_keys
+-- A page of one type's keys, from the first or after one. By the view's own column: a bare name would mean the text in the
+-- list.
+select {id_text} from {view} d
+ where d.entity_type = %(entity_type)s and {beyond} and ({condition}
+)
+ order by {order} limit %(limit)s
 
 -- name: view_present
 -- Which of these entities the view has; no document is built.
 select w.place::int
   from unnest(%(types)s::text[], %(ids)s::text[]) with ordinality as w (entity_type, entity_id, place)
- where exists (select from {view} d where d.entity_type = w.entity_type and d.entity_id = w.entity_id::{id_type})
+ where exists (select from {view} d where d.entity_type = w.entity_type
+                and {id} operator({id_ops}.=) w.entity_id::{id_type} and {id_text} = w.entity_id)
 
 -- name: event_types
 -- The entity types that have events, by hops over the entity index.
