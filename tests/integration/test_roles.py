@@ -158,7 +158,7 @@ OPERATOR = {
     "controls": "*",
     "discards": "*",
     "documents": "*",
-    "events": "entity_id_type payloads",
+    "events": "entity_id_type payloads last_version raise_version",
     "examination": "*",
     "failures": "*",
     "inspection": "*",
