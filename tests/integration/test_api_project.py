@@ -46,6 +46,19 @@ def test_where_elasticsearch_is_ahead_the_text_goes_along_at_its_version(
 
 
 @pytest.mark.usefixtures("view")
+def test_where_the_view_names_no_version_it_is_a_refresh_there_or_gone(
+    console: Served, connection: psycopg.Connection, es: Elasticsearch, index: str
+) -> None:
+    connection.execute("insert into articles values ('7', 'x', null), ('8', 'y', null)")
+    answer = post(console.client, "/events", ENTITY)
+    assert answer.json()["op"] == "refresh"
+    assert written(connection) == ("refresh", answer.json()["event_version"], None, "pending")
+    es.index(index=index, id="article:9", document={}, version=99, version_type="external_gte")
+    assert post(console.client, "/events", {**ENTITY, "entity_id": "9"}).json()["op"] == "refresh"
+    assert post(console.client, "/events", {**ENTITY, "entity_id": "10"}).status_code == 404
+
+
+@pytest.mark.usefixtures("view")
 def test_what_nobody_knows_is_not_found_and_nothing_is_written(console: Served, connection: psycopg.Connection) -> None:
     connection.execute("insert into articles values ('8', 'y', 1)")
     assert post(console.client, "/events", ENTITY).status_code == 404

@@ -54,6 +54,21 @@ def test_sqlalchemy_connections_and_sessions_are_taken_too(library: Outbox, queu
     assert {row.id for row in queue.rows()} == {first, second}
 
 
+def test_a_refresh_is_written_in_the_callers_transaction(library: Outbox, queue: Queue, database: str) -> None:
+    trace = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+    first = library.refresh(queue.connection, "article", 7, routing="r", traceparent=trace)
+    engine = create_engine(database.replace("postgresql://", "postgresql+psycopg://"))
+    with Session(engine) as session:
+        second = library.refresh(session, "article", "8")
+        session.rollback()
+        third = library.refresh(session, "article", "9")
+        session.commit()
+    engine.dispose()
+    rows = {row.id: (row.op, row.entity_id, row.routing, row.traceparent, row.payload) for row in queue.rows()}
+    assert rows == {first: ("refresh", "7", "r", trace, None), third: ("refresh", "9", None, None, None)}
+    assert second not in rows
+
+
 def test_json_text_is_kept_digit_by_digit_and_objects_are_written_plainly(library: Outbox, queue: Queue) -> None:
     raw = '{"big": 12345678901234567890, "p": 1.10}'
     kept = library.enqueue(queue.connection, "a", 1, "upsert", raw)

@@ -9,7 +9,7 @@ from elasticsearch import Elasticsearch
 
 from outbox.errors import Conflict, ElasticsearchDown, UsageError
 from outbox.facts import Warned
-from outbox.ops import doubts
+from outbox.ops import backfill, doubts
 from outbox.ops.rebuild_errors import (
     Broken,
     HeldByAnother,
@@ -24,7 +24,7 @@ from outbox.policy.rebuild import next_index
 from outbox.sink.new_index import MappingRefused, NotAnAlias
 from outbox.store.truth import NeedsEntityIndex
 from tests.fixtures.queue import Queue
-from tests.fixtures.rebuilding import ALICE, Fuse, Killed, RebuildWorld
+from tests.fixtures.rebuilding import ALICE, Fuse, JoinedRebuildWorld, Killed, RebuildWorld
 from tests.fixtures.world import World
 
 # The fuse burns before and after every call: an odd step kills at both by turns, an even one always at the same.
@@ -441,6 +441,22 @@ def test_a_view_without_versions_is_copied_at_versions_that_are_drawn(world: Reb
     change(world)
     world.project()
     assert drift(world, ready.new_index) == 0
+
+
+def test_joined_documents_are_copied_while_their_children_change(
+    queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two writers comment on the same articles, and delete some, while every page is copied."""
+    monkeypatch.setattr(backfill, "PAGE", 10)
+    world = JoinedRebuildWorld(queue, es, elastic_url, absent_index)
+    world.add(100)
+    for article in range(1, 101):
+        world.refresh(article)
+    world.project()
+    with world.projecting(), world.writers(100):
+        ready = world.start(mapping={"properties": {"title": {"type": "text"}, "comments": {"type": "long"}}})
+    assert drift(world, ready.new_index) == 0
+    assert drift(world, ready.old_index) == 0
 
 
 def test_routed_documents_keep_their_shard(

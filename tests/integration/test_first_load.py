@@ -1,0 +1,345 @@
+"""`backfill` fills the index in use from a view that joins tables; `refresh` lets the projectors do it."""
+
+from typing import Any
+
+import pytest
+from elasticsearch import Elasticsearch
+
+from outbox.errors import UsageError
+from outbox.ops import backfill, doubts, first_load, refresh
+from outbox.ops.first_load import AtWork, IndexLost, NothingToResume, NotInView
+from outbox.ops.pace import LONGEST_DEBT_SECONDS
+from outbox.ops.refresh import HasVersions, Refreshed, RoutingUnknown, Wish
+from outbox.store.migrations import migrate
+from outbox.store.view_keys import BadCondition
+from tests.fixtures.joined import ALICE, ROUTED_VIEW, JoinedWorld
+from tests.fixtures.queue import Queue
+from tests.fixtures.waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doubts, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(backfill, "PAGE", 20)
+    monkeypatch.setattr(refresh, "A_STEP", 10)
+
+
+@pytest.fixture
+def world(queue: Queue, es: Elasticsearch, elastic_url: str, index: str) -> JoinedWorld:
+    return JoinedWorld(queue, es, elastic_url, index)
+
+
+# backfill
+
+
+def test_the_index_is_filled_from_the_view_with_an_audit_row_and_a_second_time_does_no_harm(world: JoinedWorld) -> None:
+    world.add(50)
+    world.comment(7, refresh=False)
+    done = world.fill_index()
+    assert (done.status, done.written, done.newer, done.refused, done.total) == ("finished", 50, 0, 0, 50)
+    assert world.source("article:7") == {"title": "title 7", "comments": 1}
+    assert world.drift() == 0
+    assert world.queue.counts() == {}
+    before = world.version("article:7")
+    assert world.fill_index("article").written == 50
+    assert (world.version("article:7") or 0) > (before or 0)
+    assert [row["written"] for row in world.audit("BACKFILL_SUMMARY")] == [50, 50]
+
+
+def test_beside_a_projector_and_overlapping_writers_it_converges(world: JoinedWorld) -> None:
+    """Comments of two writers that commit in either order, deletes, and a backfill over and over, all at once."""
+    world.add(200)
+    with world.projecting(), world.writers(200):
+        for _ in range(3):
+            world.fill_index()
+    assert world.queue.counts().keys() == {"done"}
+    assert world.drift() == 0
+
+
+def test_what_changes_between_the_read_and_the_write_of_a_page_is_not_put_back(
+    world: JoinedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add(3)
+    write = backfill.Backfill.write
+
+    def late(self: backfill.Backfill, page: backfill.Page) -> backfill.Written:
+        """The projector is faster: its refreshes drew their versions after the page was read."""
+        world.comment(1)
+        world.delete(2)
+        world.project()
+        monkeypatch.setattr(backfill.Backfill, "write", write)
+        return write(self, page)
+
+    monkeypatch.setattr(backfill.Backfill, "write", late)
+    world.fill_index()
+    assert world.source("article:1") == {"title": "title 1", "comments": 1}
+    assert world.source("article:2") is None
+    assert world.drift() == 0
+
+
+@pytest.mark.parametrize(("held", "written"), [(10**9, True), (2**62 + 1, False)], ids=["ahead", "too high"])
+def test_an_index_that_is_ahead_of_the_database_moves_its_versions_on(
+    world: JoinedWorld, held: int, written: bool
+) -> None:
+    """A restored database; a version that somebody wrote by hand is not followed, but told."""
+    world.add(30)
+    world.es.index(index=world.index, id="article:5", document={}, version=held, version_type="external")
+    done = world.fill_index()
+    assert (done.written, done.refused) == ((30, 0) if written else (29, 1))
+    assert (world.drift() == 0) is written
+    assert (world.queue.value("select last_value from search_outbox_version") > held) is written
+    assert len(world.audit("VERSION_RAISED")) == written
+    if not written:
+        assert "outbox rebuild" in (done.refusals or [{}])[0]["error"]
+
+
+def test_documents_that_are_refused_or_unreadable_are_told_and_do_not_end_it(world: JoinedWorld) -> None:
+    world.es.indices.put_mapping(index=world.index, properties={"comments": {"type": "byte"}})
+    world.add(60)
+    world.connection.execute("insert into comments (article_id) select 30 from generate_series(1, 200)")
+    world.connection.execute(
+        b"create or replace view search_documents as select 'article'::text as entity_type, a.id as entity_id,"
+        b" json_build_object('title', a.title, 'n', 1 / (a.id - 41), 'comments',"
+        b" (select count(*) from comments c where c.article_id = a.id)) as document from articles a"
+    )
+    done = world.fill_index()
+    assert (done.status, done.written, done.refused) == ("finished", 58, 2)
+    told = {refusal["id"]: refusal["error"] for refusal in done.refusals or ()}
+    assert told.keys() == {"article:30", "article:41"}
+    assert told["article:41"].startswith("unreadable")
+    assert world.count() == 58
+
+
+def test_large_documents_are_filled_in_one_by_one(world: JoinedWorld) -> None:
+    world.add(5)
+    world.connection.execute("update articles set title = repeat('x', 3000000) where id in (2, 4)")
+    assert world.fill_index().written == 5
+    assert world.drift() == 0
+
+
+def test_one_that_stopped_goes_on_at_its_cursor_and_two_at_once_are_refused(world: JoinedWorld) -> None:
+    world.add(50)
+    desk = world.reindexing().backfill
+    run = desk.start((), ALICE, "first")
+
+    class Stopped(BaseException):
+        pass
+
+    def stop(done: int, _: int) -> None:
+        with pytest.raises(AtWork):
+            world.reindexing().backfill.start((), ALICE, "second")
+        if done == 40:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        desk.run(run, ALICE, 0.0, stop)
+    later = world.reindexing().backfill
+    resumed = later.resume()
+    assert (resumed.written, resumed.cursor, resumed.error) == (40, {"type": "article", "after": "40"}, None)
+    done = later.run(resumed, ALICE, 0.0)
+    assert (done.status, done.written) == ("finished", 50)
+    with pytest.raises(NothingToResume):
+        later.resume()
+
+
+def test_types_that_the_view_does_not_have_and_an_index_that_is_not_there_are_refused_by_name(
+    world: JoinedWorld,
+) -> None:
+    with pytest.raises(NotInView, match="it has no entity"):
+        world.fill_index()
+    world.add(1)
+    with pytest.raises(NotInView, match="note") as refused:
+        world.fill_index("article", "note")
+    assert "outbox repair" in str(refused.value)
+    world.es.indices.put_settings(index=world.index, settings={"index.blocks.write": True})
+    with pytest.raises(IndexLost, match="--resume"):
+        world.fill_index()
+    world.es.indices.put_settings(index=world.index, settings={"index.blocks.write": False})
+    desk = world.reindexing().backfill
+    assert desk.run(desk.resume(), ALICE, 0.0).written == 1
+
+
+def test_it_steps_back_while_events_wait(world: JoinedWorld) -> None:
+    pace = world.reindexing().backfill.make(["article"], 0.0, ALICE).pace
+    rested: list[float] = []
+    pace.busy, pace.rest = (lambda: True), rested.append
+    pace.took(4000)
+    assert rested == [pytest.approx(4000 / first_load.BUSY_RATE - LONGEST_DEBT_SECONDS)]
+
+
+def test_a_view_that_says_the_routing_is_filled_to_the_right_shards_and_a_document_elsewhere_is_mended(
+    queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str
+) -> None:
+    es.indices.create(index=absent_index, settings={"number_of_shards": 4, "number_of_replicas": 0})
+    world = JoinedWorld(queue, es, elastic_url, absent_index)
+    world.connection.execute(ROUTED_VIEW.encode())
+    world.add(9)
+    assert world.fill_index().written == 9
+    assert es.get(index=absent_index, id="article:4", routing="shelf1")["_source"]["title"] == "title 4"
+    assert world.drift() == 0
+    world.connection.execute("update articles set shelf = 'other' where id = 4")  # and no event says so
+    desk = world.reindexing().repair
+    plan = desk.plan(_compared(), 100)
+    assert [finding.fields for finding in plan.findings] == [("_routing",)]
+    desk.write(plan, ALICE, "r", rate=0)
+    world.project()
+    assert not es.exists(index=absent_index, id="article:4", routing="shelf1")
+    assert es.exists(index=absent_index, id="article:4", routing="other")
+    assert world.drift() == 0
+
+
+def _compared() -> Any:
+    from outbox.ops.verify import Wish as Compared
+
+    return Compared(rate=0)
+
+
+def test_a_second_document_under_another_routing_is_left_where_the_view_cannot_tell_which_is_right(
+    queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str
+) -> None:
+    es.indices.create(index=absent_index, settings={"number_of_shards": 4, "number_of_replicas": 0})
+    migrate(queue.url, by_entity=True)
+    world = JoinedWorld(queue, es, elastic_url, absent_index)
+    world.add(1)
+    world.refresh(1, routing="here")
+    world.project()
+    there = next(r for r in "abcdefgh" if not es.exists(index=absent_index, id="article:1", routing=r))
+    es.index(index=absent_index, id="article:1", routing=there, document={}, version=1, version_type="external")
+    desk = world.reindexing().repair
+    repaired = desk.write(desk.plan(_compared(), 100), ALICE, "r", rate=0)
+    assert (repaired.written, repaired.left) == (0, 1)
+
+
+# refresh
+
+
+def written(world: JoinedWorld, wish: Wish, **more: Any) -> Refreshed:
+    desk = world.reindexing().refresh
+    done = desk.begin()
+    desk.write(wish, ALICE, "why", done, rate=0, **more)
+    return done
+
+
+def entities(world: JoinedWorld) -> list[int]:
+    query = "select entity_id::bigint from search_outbox_events where op = 'refresh' order by seq"
+    return [row[0] for row in world.connection.execute(query).fetchall()]
+
+
+def test_refreshes_are_written_in_steps_and_go_on_after_the_last_id(world: JoinedWorld) -> None:
+    world.add(35)
+
+    class Stopped(BaseException):
+        pass
+
+    def stop(so_far: int) -> None:
+        if so_far == 20:
+            raise Stopped
+
+    desk = world.reindexing().refresh
+    done = desk.begin()
+    assert desk.types([]) == ["article"]
+    with pytest.raises(Stopped):
+        desk.write(Wish(["article"]), ALICE, "why", done, rate=0, on_step=stop)
+    assert done.last is not None
+    assert (done.written, done.last.entity_id) == (20, "20")
+    assert written(world, Wish(["article"], after=done.last.entity_id)).written == 15
+    assert entities(world) == list(range(1, 36))
+    world.project()
+    assert world.drift() == 0
+    steps = world.audit("REFRESH_SUMMARY")
+    assert [(row["events"], row["first"], row["last"]) for row in steps] == [
+        (10, "1", "10"),
+        (10, "11", "20"),
+        (10, "21", "30"),
+        (5, "31", "35"),
+    ]
+
+
+def test_a_condition_chooses_by_the_views_columns_or_by_other_tables(world: JoinedWorld) -> None:
+    world.add(30)
+    world.comment(3, refresh=False)
+    wish = Wish(["article"], condition="(document->>'comments')::int > 0 and document->>'title' like 'title%'")
+    assert world.reindexing().refresh.count(wish) == {"article": 1}
+    assert written(world, wish).by_type == {"article": 1}
+    assert written(world, Wish(["article"], condition="entity_id in (select id from articles where id > 28)")).written
+    assert entities(world) == [3, 29, 30]
+    assert world.audit("REFRESH_SUMMARY")[0]["where"] == wish.condition
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        ("", "one SQL condition"),
+        ("price > 100", 'column "price" does not exist'),
+        ("true; drop table articles", "syntax error"),
+        ("true) or (true", "syntax error"),
+        ("true] , array[true", "syntax error"),
+        ("true, true", "type boolean"),
+        ("true limit 5", "syntax error"),
+        ("true union select '1'", "syntax error"),
+        ("true -- ", None),
+        ("count(*) > 1", "aggregate"),
+        ("nextval('search_outbox_seq') > 0", "read-only"),
+        ("(document->>'title')::int > 1", "invalid input syntax"),
+        ("entity_id", "type boolean"),
+        ("true /*", "unterminated"),
+        ("exists (delete from articles)", "syntax error"),
+        ("x" * 3000, "at most 2,000"),
+    ],
+)
+def test_what_is_not_one_readable_condition_is_refused_and_nothing_is_written(
+    world: JoinedWorld, condition: str, told: str | None
+) -> None:
+    world.add(3)
+    wish = Wish(["article"], condition=condition)
+    if told is None:
+        assert written(world, wish).written == 3
+        return
+    with pytest.raises(UsageError, match=told) as refused:
+        written(world, wish)
+    assert isinstance(refused.value, BadCondition) or "--where" in str(refused.value)
+    assert world.queue.counts() == {}
+    assert world.queue.value("select count(*) from articles") == 3
+
+
+def test_ids_may_be_gone_and_must_be_ids(world: JoinedWorld) -> None:
+    world.add(2)
+    world.fill_index()
+    world.connection.execute("delete from articles where id = 2")
+    assert written(world, Wish(["article"], ids=("2", "1"))).written == 2
+    world.project()
+    assert world.source("article:2") is None
+    with pytest.raises(UsageError, match="'007' is no id"):
+        written(world, Wish(["article"], ids=("007",)))
+
+
+def test_types_with_versions_of_their_own_and_routings_that_nobody_knows_are_refused(world: JoinedWorld) -> None:
+    desk = world.reindexing().refresh
+    with pytest.raises(NotInView):
+        desk.types(["note"])
+    world.add(3)
+    world.refresh(1, routing="here")
+    world.project()
+    with pytest.raises(RoutingUnknown, match="column `routing`"):
+        written(world, Wish(["article"], ids=("1",)))
+    migrate(world.queue.url, by_entity=True)
+    assert written(world, Wish(["article"], ids=("1", "2"))).written == 2
+    routings = "select array_agg(routing order by seq) from search_outbox_events where status = 'pending'"
+    assert world.queue.value(routings) == ["here", None]
+    world.connection.execute(
+        b"drop view search_documents; create view search_documents as select 'article'::text as entity_type,"
+        b" id as entity_id, json_build_object('title', title) as document, 1::bigint as version from articles"
+    )
+    with pytest.raises(HasVersions, match="outbox backfill"):
+        world.reindexing().refresh.types(["article"])
+    assert world.reindexing().refresh.types([]) == []
+
+
+def test_a_refresh_of_all_heals_a_restored_database(world: JoinedWorld) -> None:
+    world.add(10)
+    world.fill_index()
+    world.connection.execute("select setval('search_outbox_version', 1)")
+    world.connection.execute("update articles set title = 'restored' where id = 4")
+    written(world, Wish(["article"]))
+    world.project()
+    eventually(lambda: world.drift() == 0, what="no drift")
