@@ -1,0 +1,129 @@
+"""`outbox backfill` and `outbox refresh` as people call them: real processes, kill -9, Ctrl-C, exit codes."""
+
+import signal
+import sys
+
+import psycopg
+import pytest
+from elasticsearch import Elasticsearch
+
+from tests.fixtures.commands import Outbox
+from tests.fixtures.joined import TABLES, VIEW
+from tests.fixtures.processes import StartProcess
+
+SIZE = 6_000
+
+
+@pytest.fixture
+def table(database: str) -> psycopg.Connection:
+    connection = psycopg.connect(database, autocommit=True)
+    connection.execute((TABLES + VIEW).encode())
+    connection.execute(
+        "insert into articles (id, title) select g, 'title ' || g from generate_series(1, %s::int) g", (SIZE,)
+    )
+    return connection
+
+
+def value(table: psycopg.Connection, query: str) -> int:
+    row = table.execute(query.encode()).fetchone()
+    return int(row[0] or 0) if row else 0
+
+
+def test_a_backfill_that_is_killed_goes_on_at_its_cursor(
+    table: psycopg.Connection,
+    outbox: Outbox,
+    servers: dict[str, str | None],
+    start_process: StartProcess,
+    es: Elasticsearch,
+) -> None:
+    written = "select written from search_outbox_backfills order by id desc limit 1"
+    backfill = start_process([sys.executable, "-m", "outbox", "backfill", "--rate", "400"], **servers)
+    backfill.wait_until(lambda: value(table, written) >= 1000, "a page")
+    refused = outbox("backfill")
+    assert (refused.code, "Another backfill is at work" in refused.err) == (1, True), refused
+    backfill.kill()
+    before = value(table, written)
+    assert 0 < before < SIZE
+    resumed = outbox("backfill", "--resume", "--json", "--by", "alice")
+    assert resumed.code == 0, resumed
+    assert f"{before:,} done" in resumed.err
+    assert (resumed.json["status"], resumed.json["written"], resumed.json["refused"]) == ("finished", SIZE, 0)
+    index = str(servers["ELASTIC_INDEX"])
+    es.indices.refresh(index=index)
+    assert es.count(index=index)["count"] == SIZE
+    nothing = outbox("backfill", "--resume")
+    assert (nothing.code, "outbox backfill" in nothing.err) == (1, True)
+    again = outbox("backfill", "--type", "article")
+    assert (again.code, again.out.startswith(f"{SIZE:,} documents of article written in")) == (0, True), again
+
+
+def test_refused_documents_are_told_and_leave_with_3(
+    table: psycopg.Connection, outbox: Outbox, servers: dict[str, str | None], es: Elasticsearch
+) -> None:
+    es.indices.put_mapping(index=str(servers["ELASTIC_INDEX"]), properties={"title": {"type": "date"}})
+    table.execute("delete from articles where id > 3")
+    table.execute("update articles set title = '2026-01-01' where id <> 2")
+    done = outbox("backfill")
+    assert done.code == 3, done
+    assert "2 documents of article written, 1 refused" in done.out
+    assert "refused article:2:" in done.out
+
+
+def test_refreshes_are_written_by_id_by_condition_and_for_all(table: psycopg.Connection, outbox: Outbox) -> None:
+    one = outbox("refresh", "--type", "article", "--id", "7", "--id", "9", "--id", "7")
+    assert (one.code, one.out.startswith("2 refreshes written"), "outbox wait --caught-up" in one.err) == (
+        0,
+        True,
+        True,
+    )
+    some = outbox("refresh", "--type", "article", "--where", "entity_id > 5990", "--json")
+    assert (some.code, some.json["written"]) == (0, 10)
+    counted = outbox("refresh", "--all", "--dry-run", "--json")
+    assert (counted.code, counted.json) == (0, {"dry_run": True, "entity_types": ["article"], "count": SIZE})
+    unasked = outbox("refresh", "--all")
+    assert (unasked.code, "say --yes" in unasked.err) == (2, True)
+    rest = outbox("refresh", "--all", "--after", "article:5000", "--rate", "0", "--yes", "--by", "alice", "--json")
+    assert (rest.code, rest.json["by_type"]) == (0, {"article": 1000})
+    assert value(table, "select count(*) from search_outbox_events where op = 'refresh'") == 1012
+    assert value(table, "select count(*) from search_outbox_audit where actor = 'alice'") == 2
+
+
+def test_a_refresh_that_is_stopped_says_how_to_go_on(
+    table: psycopg.Connection, outbox: Outbox, servers: dict[str, str | None], start_process: StartProcess
+) -> None:
+    counted = "select count(*) from search_outbox_events"
+    command = ["refresh", "--type", "article", "--where", "entity_id > 10", "--yes", "--rate", "500"]
+    refresh = start_process([sys.executable, "-m", "outbox", *command], **servers)
+    refresh.wait_until(lambda: value(table, counted) > 0, "a step")
+    refresh.signal(signal.SIGINT)
+    assert refresh.wait() == 130, refresh.output
+    last = value(table, "select max(entity_id::bigint) from search_outbox_events")
+    told = f"outbox refresh --type article --where 'entity_id > 10' --after {last}"
+    assert told in refresh.output
+    assert outbox(*command, "--rate", "0", "--after", str(last)).code == 0
+    assert value(table, counted) == SIZE - 10
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("refresh",), "one of --id, --where and --all"),
+        (("refresh", "--all", "--id", "1"), "one of --id, --where and --all"),
+        (("refresh", "--where", "true"), "need --type"),
+        (("refresh", "--type", "note", "--all"), "The view has no entity of this type"),
+        (("refresh", "--type", "article", "--where", "true; true"), "not one SQL condition"),
+        (("refresh", "--type", "article", "--id", "x"), "no id of the view"),
+        (("refresh", "--all", "--after", "7"), "TYPE:ID"),
+        (("refresh", "--all", "--routing", "x"), "--routing goes with --id"),
+        (("refresh", "--all", "--rate", "-1"), "--rate"),
+        (("backfill", "--type", "note"), "The view has no entity of this type"),
+        (("backfill", "--type", "article", "--resume"), "leave out --type"),
+        (("backfill", "--rate", "-1"), "--rate"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_a_remedy(
+    table: psycopg.Connection, outbox_here: Outbox, args: tuple[str, ...], told: str
+) -> None:
+    done = outbox_here(*args)
+    assert (done.code, told in done.err, done.out) == (2, True, ""), done
+    assert value(table, "select count(*) from search_outbox_events") == 0
