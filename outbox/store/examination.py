@@ -12,6 +12,8 @@ from psycopg.rows import dict_row
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable
 from outbox.ports import Pooled
+from outbox.store import attachment_facts
+from outbox.store.attachment_facts import AttachmentFacts
 from outbox.store.events import entity_id_type, typed
 from outbox.store.looking import looking
 from outbox.store.pool import Database, connect, translated
@@ -100,6 +102,10 @@ class PostgresExamination:
         """The columns of the view with their types; empty where there is no view."""
         with self._looking() as connection:
             return dict(connection.execute(self._lookups["shape"], {"view": self._quoted(connection)}).fetchall())
+
+    def attachments(self) -> Sequence[AttachmentFacts]:
+        with self._looking() as connection:
+            return attachment_facts.read(connection, self._view)
 
     def needs_the_view(self) -> bool:
         """Whether one of the first open events has no payload of its own."""
