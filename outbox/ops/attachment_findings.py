@@ -38,7 +38,7 @@ class AttachmentFacts(Protocol):
     @property
     def via_error(self) -> str: ...
     @property
-    def via_scans(self) -> tuple[str, ...]: ...
+    def via_scans(self) -> str: ...
     @property
     def has_documents(self) -> bool | None: ...
 
@@ -88,7 +88,7 @@ def _incomplete(each: AttachmentFacts) -> Iterator[Finding]:
         detail = f"TRUNCATE would leave documents behind, and is not refused on {', '.join(each.truncatable)}"
         yield _finding(each, Level.WARN, detail, renew)
     if each.via_scans:
-        detail = f"each change of it reads a large table as a whole: {'; '.join(each.via_scans)}"
+        detail = f"each change of it reads a large table as a whole: {each.via_scans}"
         yield _finding(each, Level.WARN, detail, "Add an index that serves the --via query.")
     if each.has_documents is False:
         detail = f"it has rows, and the view has no document of type {each.entity_type}"

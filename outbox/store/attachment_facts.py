@@ -11,9 +11,11 @@ import psycopg
 from psycopg import sql
 
 from outbox.store import attached, producer_via
-from outbox.store.attached import Attachment, Installed
+from outbox.store.attached import Installed
 from outbox.store.producer_columns import read_columns
 from outbox.store.queries import queries
+
+_UNREADABLE = (psycopg.ProgrammingError, psycopg.DataError, psycopg.errors.QueryCanceled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class AttachmentFacts:
     shared_id: bool  # a payload's id that is not unique by itself
     truncatable: tuple[str, ...]
     via_error: str
-    via_scans: tuple[str, ...]
+    via_scans: str
     has_documents: bool | None
 
 
@@ -63,7 +65,7 @@ def _facts(conn: psycopg.Connection[Any], each: Installed, view: str | None) -> 
         truncatable=tuple(_truncatable(conn, each)),
         via_error=error,
         via_scans=scans,
-        has_documents=_has_documents(conn, how, view),
+        has_documents=_has_documents(conn, each, view),
     )
 
 
@@ -72,16 +74,16 @@ def _truncatable(conn: psycopg.Connection[Any], each: Installed) -> Iterator[str
         yield name
 
 
-def _via(conn: psycopg.Connection[Any], each: Installed) -> tuple[str, tuple[str, ...]]:
+def _via(conn: psycopg.Connection[Any], each: Installed) -> tuple[str, str]:
     """Why the query does not plan any more, and what it reads as a whole."""
     if each.attachment.via is None:
-        return "", ()
+        return "", ""
     try:
-        return "", tuple(producer_via.scans(conn, sql.SQL(each.quoted_table), each.attachment.via, each.path))
+        return "", producer_via.scans(conn, sql.SQL(each.quoted_table), each.attachment.via, each.path)
     except psycopg.errors.InsufficientPrivilege:  # whoever looks need not be who writes
-        return "", ()
+        return "", ""
     except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError) as error:
-        return error.diag.message_primary or type(error).__name__, ()
+        return error.diag.message_primary or type(error).__name__, ""
 
 
 def _has_view(conn: psycopg.Connection[Any], view: str) -> bool:
@@ -91,14 +93,14 @@ def _has_view(conn: psycopg.Connection[Any], view: str) -> bool:
     return row == (True,)
 
 
-def _has_documents(conn: psycopg.Connection[Any], how: Attachment, view: str | None) -> bool | None:
+def _has_documents(conn: psycopg.Connection[Any], each: Installed, view: str | None) -> bool | None:
     """None where the view or the table cannot be read, or the table is empty: then nothing can be said."""
-    if view is None or how.payload:
+    if view is None or each.attachment.payload:
         return None
     asking = sql.SQL(queries("producers")["has_entity_type"]).format(view=sql.Identifier(*view.split(".")))
-    filled = sql.SQL("select exists (select from {})").format(sql.Identifier(*how.table.split(".", 1)))
-    with suppress(psycopg.ProgrammingError, psycopg.DataError), conn.transaction():
+    filled = sql.SQL("select exists (select from {})").format(sql.SQL(each.quoted_table))
+    with suppress(*_UNREADABLE), conn.transaction():
         if conn.execute(filled).fetchone() != (True,):
             return None
-        return conn.execute(asking, {"entity_type": how.entity_type}).fetchone() == (True,)
+        return conn.execute(asking, {"entity_type": each.attachment.entity_type}).fetchone() == (True,)
     return None

@@ -172,4 +172,4 @@ def _notes(
     if not wanted.payload and id is not None and "entity_id" in shape and fit(id, shape["entity_id"]) is Fit.MAYBE:
         yield f"ids are {id.shown} here and {shape['entity_id'].shown} in the view: events whose id is none there fail"
     if wanted.via is not None and (scans := producer_via.scans(conn, source.name, wanted.via)):
-        yield f"each change runs --via, which reads a large table as a whole: {'; '.join(scans)}. Add an index"
+        yield f"each change runs --via, which reads a large table as a whole: {scans}. Add an index"

@@ -23,6 +23,7 @@ LARGE_ROWS = 10_000
 
 _CHECKED = "search_outbox_via_check"
 _SYNTAX = b"42601"
+_STAND_IN = re.compile(r"Subquery Scan on (changed|one)$|Result$|Hash$|Disabled: ")
 # A row of nulls that the planner does not see through: it plans as for one row of unknown values.
 _ONE_ROW = "(select (one.r).* from (select null::{table} as r offset 0) as one offset 0) as changed"
 
@@ -142,20 +143,20 @@ def _said(error: psycopg.Error) -> str:
     return (error.diag.message_primary or type(error).__name__).rstrip(".")
 
 
-def scans(conn: psycopg.Connection[Any], table: sql.Composable, via: str, path: str | None = None) -> list[str]:
-    """Large tables that the query reads as a whole for a single changed row, by PostgreSQL's own plan. Raises
-    psycopg.ProgrammingError where the query does not plan any more."""
-    one_row = sql.SQL(_ONE_ROW).format(table=table)
+def scans(conn: psycopg.Connection[Any], table: sql.Composable, via: str, path: str | None = None) -> str:
+    """Large tables that the query reads as a whole for a single changed row, with PostgreSQL's own plan; or nothing.
+    Raises psycopg.ProgrammingError where the query does not plan any more."""
+    query = sql.SQL("select via.id from {}").format(joined(sql.SQL(_ONE_ROW).format(table=table), via))
     with conn.transaction(force_rollback=True):
         if path is not None:
             conn.execute("select set_config('search_path', %s, true)", [path])
         # A small table is read as a whole although it has an index: only what no index can serve counts.
         conn.execute("select set_config('enable_seqscan', 'off', true)")
-        plan = _explained(conn, sql.SQL("select via.id from {}").format(joined(one_row, via)))
-        return [told for node in _nodes(plan) if (told := _scan(conn, node))]
+        large = [told for node in _nodes(_explained(conn, query)) if (told := _large_scan(conn, node))]
+        return f"{', '.join(dict.fromkeys(large))}. Plan: {_plan(conn, query)}" if large else ""
 
 
-def _scan(conn: psycopg.Connection[Any], node: Mapping[str, Any]) -> str:
+def _large_scan(conn: psycopg.Connection[Any], node: Mapping[str, Any]) -> str:
     if node["Node Type"] != "Seq Scan":
         return ""
     row = conn.execute(
@@ -163,8 +164,14 @@ def _scan(conn: psycopg.Connection[Any], node: Mapping[str, Any]) -> str:
         (node["Relation Name"],),
     ).fetchone()
     rows = (row and row[0]) or 0
-    condition = f", {node['Filter']}" if "Filter" in node else ""
-    return f"Seq Scan on {node['Relation Name']} (about {rows} rows{condition})" if rows > LARGE_ROWS else ""
+    return f"{node['Relation Name']} (about {rows} rows)" if rows > LARGE_ROWS else ""
+
+
+def _plan(conn: psycopg.Connection[Any], query: sql.Composable) -> str:
+    """In one line, without the row that stands in for `changed`."""
+    rows = conn.execute(sql.SQL("explain (costs off) {}").format(query)).fetchall()
+    lines = (" ".join(line.replace("->", "").split()) for (line,) in rows)
+    return "; ".join(line for line in lines if not _STAND_IN.match(line))
 
 
 def _explained(conn: psycopg.Connection[Any], query: sql.Composable) -> Mapping[str, Any]:
