@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from outbox.ops.producers import Attached
 
 commands = typer.Typer()
+_COLUMN = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^",\s](?:[^",]*[^",\s])?))\s*(?:,|\Z)')
+_COLUMN_LIST = re.compile(rf"(?:{_COLUMN.pattern})+(?<!,)")
 Table = Annotated[str, typer.Argument(help="The table, as in SQL; with its schema if needed.", metavar="TABLE")]
 
 
@@ -85,16 +87,12 @@ def attach(
 
 
 def _names(columns: str | None) -> tuple[str, ...]:
-    """Separated by commas; a name that has one itself stands in double quotes."""
+    """Separated by commas; a name that has a comma, a quote or outer blanks itself stands in double quotes."""
     if columns is None:
         return ()
-    try:
-        (names,) = csv.reader([columns], skipinitialspace=True, strict=True)
-    except (csv.Error, ValueError) as error:
-        raise UsageError(f"--columns {columns!r}: {error}") from error
-    if not all(name.strip() for name in names):
-        raise UsageError(f"--columns {columns!r} has an empty name. Give names separated by commas.")
-    return tuple(name.strip() if name in columns.split(",") else name for name in names)
+    if not _COLUMN_LIST.fullmatch(columns):
+        raise UsageError(f"--columns {columns!r} is no list of names. Separate them by commas, such as title,price.")
+    return tuple(quoted.replace('""', '"') or plain.strip() for quoted, plain in _COLUMN.findall(columns))
 
 
 def _told(done: Attached) -> str:
@@ -104,7 +102,7 @@ def _told(done: Attached) -> str:
     if not done.rows:
         return f"{told}\nit has no rows yet"
     counted = f"{'' if done.rows_exact else 'about '}{done.rows:,} row{'' if done.rows == 1 else 's'}"
-    return f"{told}\nit has {counted} already, which were not sent; to send them run:\n  {done.next}"
+    return f"{told}\nit has {counted} already; to write their documents run:\n  {done.next}"
 
 
 @commands.command(rich_help_panel="Install")

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from outbox.app.desk import Desk
 from outbox.embedded import EmbeddedPostgres
 from outbox.errors import SchemaMismatch
 from outbox.ops import attachment_findings
@@ -316,6 +317,20 @@ class TestCircumstances:
         shop.execute(sql.SQL("grant {} to {}").format(sql.Identifier(roles.name("producer")), reader))
         child(shop)
 
+    def test_a_row_that_comes_to_a_query_while_another_changes_it_is_missed_unless_it_locks(
+        self, shop: Connection, database: str
+    ) -> None:
+        """The query sees what is committed. docs/producers.md says so, with the lock that helps."""
+        own(shop)
+        via(shop)
+        with psycopg.connect(database) as author:
+            author.execute("update authors set name = 'new' where id = 1")
+            shop.execute("set lock_timeout = '100ms'")
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                shop.execute("select from authors where id = 1 for share")
+            assert written(shop, "update articles set author_id = 1 where id = 20") == ["20"]
+        assert written(shop) == ["10", "11"]
+
     def test_a_plan_that_was_made_for_one_row_is_not_kept_for_many(self, shop: Connection) -> None:
         """Kept, a nested loop over 20,000 pairs would compare each with each: 400 million."""
         shop.execute("insert into articles (id, author_id) select n, 1 from generate_series(1000, 20999) as n")
@@ -414,6 +429,24 @@ class TestWays:
         assert (str(done.there), done.there.exact) == ("about 10,001 rows", False)
         shop.execute("insert into many select n from generate_series(1, 20000) as n; analyze many; delete from many")
         assert str(attach(shop, "many", entity_type="m", id_column="id").there) == "about 30,001 rows"
+
+    def test_it_ends_with_what_to_run_for_the_rows_that_are_there(self, shop: Connection, desk: Desk) -> None:
+        shop.execute("create table many as select n as id from generate_series(1, 10001) as n")
+        shop.execute('create table "Orders" (number int primary key, customer text); create table none (id int)')
+        shop.execute("insert into \"Orders\" values (1, 'c')")
+        few = desk.producers.attach("articles", entity_type="article", id_column="id")
+        assert (few.rows, few.next) == (3, "outbox refresh --type article --all")
+        assert "there is no view search_documents yet" in few.notes[0]
+        assert (
+            desk.producers.attach("many", entity_type="the m", id_column="id").next == "outbox backfill --type 'the m'"
+        )
+        assert desk.producers.attach("none", entity_type="n", id_column="id").next == ""
+        orders = desk.producers.attach(
+            "Orders", entity_type="or'der", id_column="number", routing_column="customer", payload=True
+        )
+        shop.execute(orders.next.encode())
+        row = shop.execute("select entity_type, entity_id, op, routing, payload from search_outbox_events").fetchall()
+        assert row == [("or'der", "1", "upsert", "c", {"number": 1, "customer": "c"})]
 
     def test_without_the_schema_it_names_the_command_that_helps(self, empty_database: str) -> None:
         with psycopg.connect(empty_database, autocommit=True) as conn:
