@@ -1,5 +1,4 @@
--- The rows of an UPDATE in which one of the columns changed, old and new. The primary key pairs them: transition tables
--- do not say which rows belong together. What is stored is compared, for every type, json included.
+-- As changed_ids.sql, with whole rows for a query of --via; planned for each statement.
 (select before.* from search_outbox_old as before left join search_outbox_new as after on {same_row}
   where {after_gone} or {differs}
  union all
