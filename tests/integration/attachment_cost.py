@@ -14,6 +14,12 @@ from outbox.store.producers import attach, detach
 
 ROWS = 100_000
 TURNS = 3
+UPDATE = "update articles set price = price + 1"
+INSERT = (
+    "insert into search_outbox_events (entity_type, entity_id, op) select 'article', id::text, 'refresh' from articles"
+)
+VIA = "select id from articles where author_id = changed.id"
+AUTHOR = "update authors set name = name || 'x'"
 OWN: dict[str, dict[str, Any]] = {
     "refresh": {},
     "refresh --columns, all changed": {"columns": ("price",)},
@@ -51,18 +57,14 @@ def attached(conn: psycopg.Connection[Any], table: str, run: Callable[[], float]
 
 def measure(conn: psycopg.Connection[Any]) -> dict[str, float]:
     """Medians in seconds. `update` is the base of all but `via`, whose base is `insert`."""
-    update = "update articles set price = price + 1"
-    insert = "insert into search_outbox_events (entity_type, entity_id, op) select 'article', id::text, 'refresh' from articles"
     took: dict[str, list[float]] = {}
     for _ in range(TURNS):
-        took.setdefault("update", []).append(seconds(conn, update))
+        took.setdefault("update", []).append(seconds(conn, UPDATE))
         for name, how in OWN.items():
-            run = attached(conn, "articles", lambda: seconds(conn, update), id_column="id", **how)
+            run = attached(conn, "articles", lambda: seconds(conn, UPDATE), id_column="id", **how)
             took.setdefault(name, []).append(run)
-        took.setdefault("insert", []).append(seconds(conn, insert))
-        via = "select id from articles where author_id = changed.id"
-        author = "update authors set name = name || 'x'"
-        took.setdefault("via", []).append(attached(conn, "authors", lambda: seconds(conn, author), via=via))
+        took.setdefault("insert", []).append(seconds(conn, INSERT))
+        took.setdefault("via", []).append(attached(conn, "authors", lambda: seconds(conn, AUTHOR), via=VIA))
     return {name: statistics.median(each) for name, each in took.items()}
 
 
