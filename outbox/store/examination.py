@@ -12,6 +12,8 @@ from psycopg.rows import dict_row
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable
 from outbox.ports import Pooled
+from outbox.store import attachment_facts
+from outbox.store.attachment_facts import AttachmentFacts
 from outbox.store.documents import asking_for
 from outbox.store.events import entity_id_type, typed
 from outbox.store.looking import looking
@@ -109,6 +111,10 @@ class PostgresExamination:
         with self._looking() as connection:
             ids = read_shape(connection, self._view).id
         return None if ids.supported else ids.declared
+
+    def attachments(self) -> Sequence[AttachmentFacts]:
+        with self._looking() as connection:
+            return attachment_facts.read(connection, self._view)
 
     def needs_the_view(self) -> bool:
         """Whether one of the first open events has no payload of its own."""
