@@ -1,4 +1,4 @@
-"""Breaks a copy of the daemon in three ways and shows which lab finds it: `python -m labs.mutations [NAME ...]`.
+"""Breaks a copy of the daemon in five ways and shows which lab finds it: `python -m labs.mutations [NAME ...]`.
 
 The checkout itself is never touched: the copy is what `--code` starts the daemons from.
 """
@@ -61,14 +61,18 @@ MUTATIONS = (
             ),
             Change(
                 "outbox/store/events.py",
-                "self._settle(connection, token, verdicts, len(settlements))",
-                "self._settle(connection, token, verdicts, len(settlements), [id for id, _ in settlements])",
+                "self._settle(connection, token, verdicts, len(settlements), drawn)",
+                "self._settle(connection, token, verdicts, len(settlements), drawn, [id for id, _ in settlements])",
             ),
-            Change("outbox/store/events.py", "expected: int\n    ) ->", "expected: int, ids: list[UUID]\n    ) ->"),
             Change(
                 "outbox/store/events.py",
-                '{"token": token, "expected": expected}',
-                '{"token": token, "expected": expected, "ids": ids}',
+                "drawn: int | None,\n    ) ->",
+                "drawn: int | None,\n        ids: list[UUID],\n    ) ->",
+            ),
+            Change(
+                "outbox/store/events.py",
+                '{"token": token, "expected": expected, "drawn": drawn}',
+                '{"token": token, "expected": expected, "drawn": drawn, "ids": ids}',
             ),
             Change(
                 "outbox/store/events.py",
@@ -88,6 +92,24 @@ MUTATIONS = (
                 """b'{"%b":{"_id":%b}}' % (word, _text(name))""",
             )
         ],
+    ),
+    Mutation(
+        "insert_version",
+        "a refresh is written under the version of its insert, not under one that is drawn",
+        "joined_documents",
+        [
+            Change(
+                "outbox/daemon/bodies.py",
+                "if event.op in (REFRESH, DELETE):\n            return None",
+                "if event.op in (REFRESH, DELETE):\n            return event.event_version",
+            )
+        ],
+    ),
+    Mutation(
+        "no_raise",
+        "the sequence stays where it is when the index is ahead of it",
+        "database_restored",
+        [Change("outbox/daemon/projector.py", "            self._move_on(delivery, current, batch)\n", "")],
     ),
 )
 
