@@ -126,7 +126,7 @@ def _said(stage: Stage, event: str) -> bool:
 
 
 def _heal(stage: Stage) -> None:
-    """As docs/runbooks/OutboxIndexAhead.md says: a refresh of all, a repair for the rest, deletes for what nobody knows."""
+    """As docs/runbooks/OutboxIndexAhead.md says: refresh all, repair the rest, delete what nobody knows."""
     _verify(stage, "drift_before")
     # In place of `outbox refresh --type article --all --by alice --reason restored`.
     with stage.table.connect() as connection:
@@ -240,8 +240,8 @@ EXPERIMENT = Experiment(
     hypothesis=(
         "The first refresh that meets a higher version raises the sequence above it; log, audit and a metric say so."
         " A refresh of everything then makes each document what the view says; events with payloads that came too low"
-        " are reported; `outbox repair` mends those and removes documents that the view does not know. Documents made by"
-        " payloads of which no event is left are named by `outbox verify` and left to a person."
+        " are reported; `outbox repair` mends those and removes documents that the view does not know. Documents made"
+        " by payloads of which no event is left are named by `outbox verify` and left to a person."
     ),
     load=Load("update", rate=40),
     least_events=150,
