@@ -62,17 +62,13 @@ MUTATIONS = (
             Change(
                 "outbox/store/events.py",
                 "self._settle(connection, token, verdicts, len(settlements), drawn)",
-                "self._settle(connection, token, verdicts, len(settlements), drawn, [id for id, _ in settlements])",
+                "self._settle(connection, token, verdicts, [id for id, _ in settlements], drawn)",
             ),
-            Change(
-                "outbox/store/events.py",
-                "drawn: int | None,\n    ) ->",
-                "drawn: int | None,\n        ids: list[UUID],\n    ) ->",
-            ),
+            Change("outbox/store/events.py", "expected: int,\n", "ids: list[UUID],\n"),
             Change(
                 "outbox/store/events.py",
                 '{"token": token, "expected": expected, "drawn": drawn}',
-                '{"token": token, "expected": expected, "drawn": drawn, "ids": ids}',
+                '{"token": token, "expected": len(ids), "drawn": drawn, "ids": ids}',
             ),
             Change(
                 "outbox/store/events.py",
