@@ -10,7 +10,20 @@ import typer
 from bench.result import CannotRun, Result, versions
 from bench.stack import servers
 
-NAMES = ("drain", "flat", "pinned", "latency", "memory", "producer", "console", "verify", "peers", "herd", "startup")
+NAMES = (
+    "drain",
+    "flat",
+    "pinned",
+    "latency",
+    "memory",
+    "producer",
+    "console",
+    "verify",
+    "peers",
+    "herd",
+    "startup",
+    "fanout",
+)
 MORE = ("drain_matrix", "profile")  # only when asked for by name
 app = typer.Typer(add_completion=False, help=__doc__)
 

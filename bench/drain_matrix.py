@@ -1,9 +1,10 @@
 """drain_matrix: the drain over sizes of documents, payload and view, lanes and processes, with fewer rounds each."""
 
 from bench.drain import BAR, Shape, measure
-from bench.result import Result
+from bench.result import Bar, Result
 from bench.stack import Stack
 
+VIEW_BAR = Bar("drain rate from the view / raw _bulk", 0.50, 0.60)
 SMALL, USUAL, LARGE = 200, 500, 5_000
 # One thing turned at a time from the usual case; all of them together would take hours and say no more.
 CASES: dict[str, dict[str, int]] = {
@@ -32,4 +33,5 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 2, events: int = 100
         times = 1 if smoke else rounds
         measure(stack, shape, result, rounds=times, warm=warm, settle=not smoke, prefix=f"{name}: ")
     result.judge(BAR, result.median("500 B: ratio"))
+    result.judge(VIEW_BAR, result.median("500 B from the view: ratio"))
     return result

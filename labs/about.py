@@ -22,7 +22,7 @@ LEFT_OUT = ("DATABASE_URL", "ELASTIC_URL", "ELASTIC_API_KEY", "ELASTIC_PASSWORD"
 
 def write_made(run: Run) -> None:
     """Before anything is made: what `labs clean` may remove if this run is killed."""
-    databases = [run.stage.database, run.servers.template]
+    databases = [run.stage.database, run.stage.copy, run.servers.template]
     made = {"experiment": run.experiment.name, "databases": databases, "index": run.stage.index}
     (run.folder / "made.json").write_text(json.dumps(made), encoding="utf-8")
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TextIO
 
@@ -28,6 +28,10 @@ class Entry:
     def document(self) -> str:
         """The `_id` of its document."""
         return f"{self.entity_type}:{self.entity_id}"
+
+    def unanswered(self) -> Entry:
+        """The same, when the answer to its commit was lost."""
+        return replace(self, committed=False)
 
 
 def digest(document: Any) -> str:

@@ -1,4 +1,4 @@
-"""Breaks a copy of the daemon in three ways and shows which lab finds it: `python -m labs.mutations [NAME ...]`.
+"""Breaks a copy of the daemon in five ways and shows which lab finds it: `python -m labs.mutations [NAME ...]`.
 
 The checkout itself is never touched: the copy is what `--code` starts the daemons from.
 """
@@ -88,6 +88,24 @@ MUTATIONS = (
                 """b'{"%b":{"_id":%b}}' % (word, _text(name))""",
             )
         ],
+    ),
+    Mutation(
+        "insert_version",
+        "a refresh is written under the version of its insert, not under one that is drawn",
+        "joined_documents",
+        [
+            Change(
+                "outbox/daemon/bodies.py",
+                "if event.op in (REFRESH, DELETE):\n            return None",
+                "if event.op in (REFRESH, DELETE):\n            return event.event_version",
+            )
+        ],
+    ),
+    Mutation(
+        "no_raise",
+        "the sequence stays where it is when the index is ahead of it",
+        "database_restored",
+        [Change("outbox/daemon/projector.py", "            self._move_on(delivery, current, batch)\n", "")],
     ),
 )
 

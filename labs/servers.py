@@ -160,6 +160,22 @@ class Servers:
         self._admin(sql.SQL("create database {} template {}").format(sql.Identifier(name), template))
         return with_database(self.database_url, name)
 
+    def copy_database(self, name: str, copy: str) -> None:
+        """A cold copy: everyone is sent away from it first, and let in again."""
+        mine, its = sql.Identifier(name), sql.Identifier(copy)
+        self._admin(sql.SQL("alter database {} allow_connections false").format(mine))
+        try:
+            away = sql.SQL("select pg_terminate_backend(pid) from pg_stat_activity where datname = {}")
+            self._admin(away.format(sql.Literal(name)))
+            self._admin(sql.SQL("create database {} template {}").format(its, mine))
+        finally:
+            self._admin(sql.SQL("alter database {} allow_connections true").format(mine))
+
+    def put_back(self, name: str, copy: str) -> None:
+        """The copy takes the place of the database, which is gone for good."""
+        self.drop_database(name)
+        self._admin(sql.SQL("alter database {} rename to {}").format(sql.Identifier(copy), sql.Identifier(name)))
+
     def keep(self, *names: str) -> None:
         self.kept |= set(names)
 

@@ -46,6 +46,7 @@ class Stage(Crew):
         self.experiment = experiment
         self.seed = seed
         self.database = name.replace("-", "_")
+        self.copy = f"lab_copy_{self.database[-6:]}"  # of its database, where an experiment makes one
         self.index = name
         self.elastic_url = servers.elastic_url
         self.elastic: Elasticsearch = servers.elastic  # past the proxies

@@ -7,6 +7,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export no_proxy="${no_proxy:-${NO_PROXY:-}},localhost,127.0.0.1,::1"
 export NO_PROXY=$no_proxy
 
+# Containers often set it. Then each of the tests' processes would compile all tests anew.
+unset PYTHONDONTWRITEBYTECODE
+
 say() { printf '%s\n' "$*" >&2; }
 
 fail() { say "$*"; exit 1; }

@@ -53,7 +53,7 @@ def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> De
         events=overview,
         pauses=Pauses(PostgresControls(database)),
         producers=ProducerDesk(
-            PostgresAttachments(settings.database.direct_dsn),
+            PostgresAttachments(settings.database.direct_dsn, settings.documents),
             settings.documents,
             ViewDocuments(database, settings.documents, batch_bytes=settings.batch.bytes).usable,
         ),

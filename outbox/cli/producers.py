@@ -2,63 +2,129 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from outbox.cli import output, session
 from outbox.cli.output import Json, Yes
+from outbox.errors import UsageError
+
+if TYPE_CHECKING:
+    from outbox.ops.producers import Attached
 
 commands = typer.Typer()
+_COLUMN = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^",\s](?:[^",]*[^",\s])?))\s*(?:,|\Z)')
+_COLUMN_LIST = re.compile(rf"(?:{_COLUMN.pattern})+(?<!,)")
 Table = Annotated[str, typer.Argument(help="The table, as in SQL; with its schema if needed.", metavar="TABLE")]
 
 
 @commands.command(rich_help_panel="Install")
 def attach(
     table: Table,
-    entity_type: Annotated[str, typer.Option("--type", help="Entity type of its rows, such as article.")],
-    id_column: Annotated[str, typer.Option("--id", help="Column that names one row.", metavar="COLUMN")],
+    entity_type: Annotated[
+        str, typer.Option("--type", help="Entity type whose documents change, such as article.", metavar="TYPE")
+    ],
+    id_column: Annotated[
+        str | None,
+        typer.Option("--id", help="Column with the id of the entity: its own id, or a child's.", metavar="COLUMN"),
+    ] = None,
+    via: Annotated[
+        str | None,
+        typer.Option("--via", help="Instead of --id: a query over the row `changed` that gives ids.", metavar="QUERY"),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option("--columns", help="Of updates, only those that change one of these.", metavar="COLUMN,..."),
+    ] = None,
     routing: Annotated[
         str | None, typer.Option("--routing", help="Column with the Elasticsearch routing.", metavar="COLUMN")
     ] = None,
     payload: Annotated[
-        bool, typer.Option("--payload", help="Put the row itself into the event instead of looking it up later.")
+        bool, typer.Option("--payload", help="Put the row itself into the event instead of reading the view later.")
+    ] = False,
+    per_row: Annotated[
+        bool, typer.Option("--per-row", help="Fire for each row: for tables that logical replication fills.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Install a trigger that writes one event for every changed row, in the same transaction; deletes included.
+    """Install triggers that write events for every change of a table, in the same transaction; deletes included.
 
-    Without --payload the document is looked up in the view OUTBOX_DOCUMENTS (search_documents). TRUNCATE is refused
-    while the table is attached. Rows that are there already are not sent: touch them with an UPDATE.
+    Each event is a refresh: the document becomes what the view OUTBOX_DOCUMENTS (search_documents) says of the entity
+    then, or goes when the view has it no more. One table can be attached in several ways; the same way again renews
+    it. TRUNCATE is refused while the table is attached.
+
+    A --via query runs in the writer's transaction, with the writer's rights, once per statement (with --per-row once
+    per row): the writer waits for it, needs SELECT on what it reads, and fails where it fails. Let an index serve it.
+
+    With --payload the row is the document, as upsert and delete with versions; --id must be unique by itself.
 
     Examples:
-      outbox attach shop.articles --type article --id id
+      outbox attach articles --type article --id id
+      outbox attach comments --type article --id article_id
+      outbox attach authors --type article --via "select id from articles where author_id = changed.id"
+      outbox attach articles --type article --id id --columns title,price
       outbox attach orders --type order --id number --routing customer --payload
     """
     with session.desk() as desk:
         done = desk.producers.attach(
-            table, entity_type=entity_type, id_column=id_column, routing_column=routing, payload=payload
+            table,
+            entity_type=entity_type,
+            id_column=id_column,
+            via=via,
+            routing_column=routing,
+            payload=payload,
+            columns=_names(columns),
+            per_row=per_row,
         )
     if json:
         output.as_json(done)
     else:
-        how = "with its payload" if payload else "looked up in the view"
-        output.line(f"attached {done.table}: each change is an event of type {done.entity_type}, {how}")
-    if done.advice:
-        output.note(f"note: {done.advice}")
+        output.line(_told(done))
+    for note in done.notes:
+        output.note(f"note: {note}")
+
+
+def _names(columns: str | None) -> tuple[str, ...]:
+    """Separated by commas; a name that has a comma, a quote or outer blanks itself stands in double quotes."""
+    if columns is None:
+        return ()
+    if not _COLUMN_LIST.fullmatch(columns):
+        raise UsageError(f"--columns {columns!r} is no list of names. Separate them by commas, such as title,price.")
+    return tuple(quoted.replace('""', '"') or plain.strip() for quoted, plain in _COLUMN.findall(columns))
+
+
+def _told(done: Attached) -> str:
+    how = "upserts and deletes with the row as payload" if done.payload else "refreshes"
+    by = f"by {done.id_column}" if done.via is None else "via its query"
+    told = f"attached {done.table}: its changes are events of type {done.entity_type} {by}, {how}"
+    if not done.rows:
+        return f"{told}\nit has no rows yet"
+    counted = f"{'' if done.rows_exact else 'about '}{done.rows:,} row{'' if done.rows == 1 else 's'}"
+    return f"{told}\nit has {counted} already; to write their documents run:\n  {done.next}"
 
 
 @commands.command(rich_help_panel="Install")
-def detach(table: Table, yes: Yes = False, json: Json = False) -> None:
-    """Remove the trigger; changes of the table are no longer projected. Events that were written stay.
+def detach(
+    table: Table,
+    entity_type: Annotated[
+        str | None, typer.Option("--type", help="Only what is attached as this type.", metavar="TYPE")
+    ] = None,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Remove the triggers; changes of the table are no longer projected. Events that were written stay.
 
     Examples:
       outbox detach shop.articles --yes
+      outbox detach comments --type article --yes
     """
-    output.confirm(f"Stop projecting the changes of {table}?", yes=yes)
+    what = f"the changes of {table}{f' as {entity_type}' if entity_type is not None else ''}"
+    output.confirm(f"Stop projecting {what}?", yes=yes)
     with session.desk() as desk:
-        desk.producers.detach(table)
+        gone = desk.producers.detach(table, entity_type=entity_type)
     if json:
-        output.as_json({"detached": table})
+        output.as_json({"detached": table, "attachments": gone})
     else:
-        output.line(f"detached {table}")
+        output.line(f"detached {table}{f' as {entity_type}' if entity_type is not None else ''}")

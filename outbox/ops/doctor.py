@@ -8,7 +8,8 @@ from functools import partial
 from typing import Protocol
 
 from outbox.errors import OutboxError
-from outbox.ops import database_findings, document_findings, queue_findings
+from outbox.ops import attachment_findings, database_findings, document_findings, queue_findings
+from outbox.ops.attachment_findings import AttachmentExam
 from outbox.ops.database_findings import DatabaseExam, Wanted
 from outbox.ops.document_findings import DocumentExam, IndexExam
 from outbox.ops.queue_findings import QueueExam
@@ -17,7 +18,7 @@ from outbox.ports import Finding, IndexCheck, Level
 Look = Callable[[], Iterable[Finding]]
 
 
-class DoctorStore(DatabaseExam, DocumentExam, Protocol):
+class DoctorStore(DatabaseExam, DocumentExam, AttachmentExam, Protocol):
     pass
 
 
@@ -55,6 +56,7 @@ class Doctor:
         yield from guarded("roles", lambda: database_findings.roles(self.store))
         yield from guarded("documents", lambda: document_findings.view(self.store, self.wanted.view))
         yield from guarded("mixture", lambda: document_findings.mixtures(self.store))
+        yield from guarded("attached", lambda: attachment_findings.attached(self.store))
         yield from guarded("versions", lambda: document_findings.equal_versions(self.store))
         yield from guarded("sequence", lambda: document_findings.version_raised(self.store))
         yield from guarded("queue", lambda: queue_findings.queue(self.queue))

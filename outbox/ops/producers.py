@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+MOST_REFRESHED: Final = 10_000
+"""Rows for which refresh events are the quicker way; for more, `outbox backfill` reads the view page by page."""
 
 
 class Attachment(Protocol):
@@ -13,31 +17,70 @@ class Attachment(Protocol):
     @property
     def entity_type(self) -> str: ...
     @property
-    def id_column(self) -> str: ...
+    def id_column(self) -> str | None: ...
+    @property
+    def via(self) -> str | None: ...
     @property
     def routing_column(self) -> str | None: ...
     @property
     def payload(self) -> bool: ...
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+    @property
+    def per_row(self) -> bool: ...
+
+
+class RowCount(Protocol):
+    @property
+    def rows(self) -> int: ...
+    @property
+    def exact(self) -> bool: ...
+
+
+class Done(Protocol):
+    @property
+    def attachment(self) -> Attachment: ...
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+    @property
+    def there(self) -> RowCount: ...
+    @property
+    def enqueue(self) -> str: ...
 
 
 class Attachments(Protocol):
     def attach(
-        self, table: str, *, entity_type: str, id_column: str, routing_column: str | None, payload: bool
-    ) -> Attachment: ...
-    def detach(self, table: str) -> None: ...
+        self,
+        table: str,
+        *,
+        entity_type: str,
+        id_column: str | None,
+        via: str | None,
+        routing_column: str | None,
+        payload: bool,
+        columns: tuple[str, ...],
+        per_row: bool,
+    ) -> Done: ...
+    def detach(self, table: str, *, entity_type: str | None) -> Sequence[Attachment]: ...
     def all(self) -> Sequence[Attachment]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """`advice` says what is still missing before documents can be made, or nothing."""
+    """`next` is the command, or with payloads the SQL, that sends the rows that are there already."""
 
     table: str
     entity_type: str
-    id_column: str
+    id_column: str | None
+    via: str | None
     routing_column: str | None
     payload: bool
-    advice: str = ""
+    columns: tuple[str, ...]
+    per_row: bool
+    rows: int
+    rows_exact: bool
+    next: str
+    notes: tuple[str, ...] = ()
 
 
 class ProducerDesk:
@@ -47,22 +90,59 @@ class ProducerDesk:
         self._view_exists = view_exists
 
     def attach(
-        self, table: str, *, entity_type: str, id_column: str, routing_column: str | None, payload: bool
+        self,
+        table: str,
+        *,
+        entity_type: str,
+        id_column: str | None = None,
+        via: str | None = None,
+        routing_column: str | None = None,
+        payload: bool = False,
+        columns: tuple[str, ...] = (),
+        per_row: bool = False,
     ) -> Attached:
         done = self._attachments.attach(
-            table, entity_type=entity_type, id_column=id_column, routing_column=routing_column, payload=payload
+            table,
+            entity_type=entity_type,
+            id_column=id_column,
+            via=via,
+            routing_column=routing_column,
+            payload=payload,
+            columns=columns,
+            per_row=per_row,
         )
+        how = done.attachment
         return Attached(
-            done.table, done.entity_type, done.id_column, done.routing_column, done.payload, self._advice(payload)
+            table=how.table,
+            entity_type=how.entity_type,
+            id_column=how.id_column,
+            via=how.via,
+            routing_column=how.routing_column,
+            payload=how.payload,
+            columns=how.columns,
+            per_row=how.per_row,
+            rows=done.there.rows,
+            rows_exact=done.there.exact,
+            next=_next_command(done),
+            notes=(*done.notes, *self._missing_view(payload)),
         )
 
-    def detach(self, table: str) -> None:
-        self._attachments.detach(table)
+    def detach(self, table: str, *, entity_type: str | None = None) -> Sequence[Attachment]:
+        return self._attachments.detach(table, entity_type=entity_type)
 
-    def _advice(self, payload: bool) -> str:
+    def _missing_view(self, payload: bool) -> tuple[str, ...]:
         if payload or self._view_exists():
-            return ""
-        return (
-            f"there is no view {self._view} yet: until it is created, and the projector restarted, these events fail "
-            "with OUTBOX_PAYLOAD_MISSING"
-        )
+            return ()
+        until = "until it is created, and the projector restarted, these events fail with OUTBOX_PAYLOAD_MISSING"
+        return (f"there is no view {self._view} yet: {until}",)
+
+
+def _next_command(done: Done) -> str:
+    """Their documents are not in the index yet. With payloads there may be no view to read them from."""
+    if not done.there.rows:
+        return ""
+    if done.attachment.payload:
+        return done.enqueue
+    how = "refresh --all" if done.there.rows <= MOST_REFRESHED else "backfill"
+    command, *more = how.split()
+    return shlex.join(["outbox", command, "--type", done.attachment.entity_type, *more])

@@ -10,29 +10,43 @@ from psycopg import Connection
 from outbox.store import producers
 from outbox.store.pool import connect, translated
 from outbox.store.producer_tables import CannotAttach
-from outbox.store.producers import Attachment
+from outbox.store.producers import Attachment, Done
 
 
 class PostgresAttachments:
-    def __init__(self, direct_url: str) -> None:
+    def __init__(self, direct_url: str, view: str) -> None:
         self._url = direct_url
+        self._view = view
 
     def attach(
-        self, table: str, *, entity_type: str, id_column: str, routing_column: str | None, payload: bool
-    ) -> Attachment:
+        self,
+        table: str,
+        *,
+        entity_type: str,
+        id_column: str | None,
+        via: str | None,
+        routing_column: str | None,
+        payload: bool,
+        columns: tuple[str, ...],
+        per_row: bool,
+    ) -> Done:
         with self._acting() as connection:
             return producers.attach(
                 connection,
                 table,
                 entity_type=entity_type,
                 id_column=id_column,
+                via=via,
                 routing_column=routing_column,
                 payload=payload,
+                columns=columns,
+                per_row=per_row,
+                view=self._view,
             )
 
-    def detach(self, table: str) -> None:
+    def detach(self, table: str, *, entity_type: str | None) -> list[Attachment]:
         with self._acting() as connection:
-            producers.detach(connection, table)
+            return producers.detach(connection, table, entity_type=entity_type)
 
     def all(self) -> list[Attachment]:
         with self._acting() as connection:

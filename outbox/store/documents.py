@@ -3,9 +3,11 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+import orjson
 import psycopg
 from psycopg import Connection, sql
 
@@ -24,6 +26,9 @@ UNREAD = Document(None, None, None, NOT_READ)
 PAGE_MS: Final = 60_000  # of many documents in key order, for nobody's lease
 KNOWN_SECONDS: Final = 60.0  # what the view says of a type as a whole is asked again after that
 MOST_LOOKED_AT: Final = 10_000  # of the newest done events, for what kind of documents a type has
+
+
+_VERSION: Final = itemgetter(Document._fields.index("version"))
 
 
 class TypeInView(NamedTuple):
@@ -121,6 +126,9 @@ class ViewDocuments:
 
     def _note(self, events: Sequence[Named], found: Mapping[UUID, Document]) -> None:
         """What was read tells of its type: the last entity may be gone when someone asks."""
+        kinds = {event.entity_type for event in events}
+        if all(self._types.get(kind, TypeInView()).there for kind in kinds) and not any(map(_VERSION, found.values())):
+            return
         for event in events:
             document, known = found[event.id], self._types.get(event.entity_type, TypeInView())
             if document.size_bytes is not None and not known.there:
@@ -196,21 +204,15 @@ class ViewDocuments:
         return True
 
     def _read(self, events: Sequence[Named], limit_ms: int, most_bytes: int | None) -> dict[UUID, Document]:
-        parameters = {
-            "ids": [e.id for e in events],
-            "types": [e.entity_type for e in events],
-            "entities": [e.entity_id for e in events],
-            "inline_bytes": most_bytes,
-        }
+        parameters = asking_for([(e.entity_type, e.entity_id) for e in events], most_bytes)
         with self._read_only(limit_ms) as connection:
             cursor = connection.cursor(binary=True)
             rows = cursor.execute(self._query(connection, "look_up"), parameters).fetchall()
             routed = self._made is not None and "routing" in self._made.shape.columns
-        gone = GONE._replace(routed=routed)
-        found = {event.id: gone for event in events}
-        for id, body, size, version, routing in rows:
-            found[id] = _document(body, size, version)._replace(routing=routing, routed=routed)
-        return found
+        found = [GONE._replace(routed=routed)] * len(events)
+        for place, body, size, version, routing in rows:
+            found[place - 1] = _document(body, size, version, routing, routed)
+        return dict(zip([event.id for event in events], found, strict=True))
 
     def page(self, entity_type: str, after: str | None, limit: int) -> list[tuple[str, Document]] | None:
         """One type's documents in key order, ids and documents by one statement. None: it cannot be read as a whole."""
@@ -268,8 +270,20 @@ class ViewDocuments:
         return made
 
 
-def _document(body: bytes | None, size: int | None, version: int | None) -> Document:
+def asking_for(entities: Sequence[tuple[str, str]], most_bytes: int | None) -> dict[str, Any]:
+    """The parameters of `look_up`."""
+    types, ids = ([pair[place] for pair in entities] for place in (0, 1))
+    return {
+        "types": orjson.dumps(types).decode(),
+        "entities": orjson.dumps(ids).decode(),
+        "inline_bytes": most_bytes,
+    }
+
+
+def _document(body: bytes | None, size: int | None, version: int | None, routing: str | None, routed: bool) -> Document:
+    failure = None
     if size is None:
         failure = refused("the view has this entity with a null document", Code.ENTITY_NOT_FOUND)
-        return Document(None, None, version, failure)
-    return Document(body, size, version, None if body is None else not_an_object(body))
+    elif body is not None and not body.startswith(b"{"):
+        failure = not_an_object(body)
+    return Document(body, size, version, failure, routing, routed)

@@ -12,6 +12,9 @@ from psycopg.rows import dict_row
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable
 from outbox.ports import Pooled
+from outbox.store import attachment_facts
+from outbox.store.attachment_facts import AttachmentFacts
+from outbox.store.documents import asking_for
 from outbox.store.events import entity_id_type, typed
 from outbox.store.looking import looking
 from outbox.store.pool import Database, connect, translated
@@ -109,6 +112,10 @@ class PostgresExamination:
             ids = read_shape(connection, self._view).id
         return None if ids.supported else ids.declared
 
+    def attachments(self) -> Sequence[AttachmentFacts]:
+        with self._looking() as connection:
+            return attachment_facts.read(connection, self._view)
+
     def needs_the_view(self) -> bool:
         """Whether one of the first open events has no payload of its own."""
         return bool(self._rows("looked_up_open", most=SAMPLE_ROWS)[0]["exists"])
@@ -124,7 +131,7 @@ class PostgresExamination:
             if shape is None or not shape.id.names(entity_id):
                 return None
             look_up = shape.query(self._lookups["look_up"])
-            named = {"ids": [None], "types": [entity_type], "entities": [entity_id], "inline_bytes": None}
+            named = asking_for([(entity_type, entity_id)], None)
             try:
                 row = connection.execute(look_up, named).fetchone()
             except psycopg.DataError as error:  # its message could quote the row
@@ -192,8 +199,7 @@ class PostgresExamination:
 
 
 def _plan(connection: Connection[Any], look_up: sql.Composed, ids: Sequence[tuple[str, str]]) -> Mapping[str, Any]:
-    types, entities = ([pair[place] for pair in ids] for place in (0, 1))
-    named = {"ids": [None] * len(ids), "types": types, "entities": entities, "inline_bytes": 0}
+    named = asking_for(ids, 0)
     # Bound here, not by the server: EXPLAIN of a prepared statement would show a generic plan.
     with psycopg.ClientCursor(connection) as cursor:
         row = cursor.execute(sql.SQL("explain (format json) ") + look_up, named).fetchone()

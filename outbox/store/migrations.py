@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from outbox.errors import SchemaMismatch
-from outbox.store import adoption, migration_files, migration_session, schema_state, slow_indexes
+from outbox.store import adoption, attached, migration_files, migration_session, schema_state, slow_indexes
 from outbox.store.migration_files import Migration
 from outbox.store.schema_state import (
     SchemaState,
@@ -63,6 +63,8 @@ def migrate(
             say(f"applying {migration.name}")
             migration_session.apply(conn, migration, say)
         dropped = slow_indexes.drop(conn) if drop_slow_indexes else []
+        for command in attached.renewals(conn):
+            say(f"attached in an older form, which goes on working; to write refreshes instead run: {command}")
     return [*(migration.name for migration in pending), *(f"dropped index {name}" for name in dropped)]
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.rows import dict_row
 
 from outbox.errors import OutboxError, SchemaMismatch
+from outbox.store.producer_columns import Column, read_columns
+from outbox.store.queries import queries
 
-BODY_QUOTE = "$capture$"
+COUNTED_ROWS = 10_000
+"""Up to here rows are counted; above it PostgreSQL's estimate is told."""
 
 
 class CannotAttach(OutboxError):
@@ -29,8 +34,25 @@ class SourceTable:
     oid: int
     schema: str
     relation: str
+    kind: str
+    permanent: bool
+    is_partition: bool
+    has_children: bool
+    is_child: bool
+    is_subscribed: bool
     outbox_schema: str
+    events_columns: dict[str, Column]
     partitions: tuple[sql.Identifier, ...]
+    columns: dict[str, Column]
+    primary_key: tuple[str, ...]
+    unique: dict[str, bool]
+    """Columns that are unique by themselves; True where only together with a partition key."""
+    foreign: frozenset[str]
+    """Columns that point to rows of other tables."""
+
+    def is_own(self, id_column: str | None) -> bool:
+        """Whether a row is the entity itself, and not one that belongs to it."""
+        return self.unique.get(id_column or "") is False and id_column not in self.foreign
 
     @property
     def name(self) -> sql.Identifier:
@@ -40,107 +62,99 @@ class SourceTable:
     def shown(self) -> str:
         return f"{self.schema}.{self.relation}"
 
+    @property
+    def events_id(self) -> Column:
+        return self.events_columns["entity_id"]
 
-def find(conn: psycopg.Connection, table: str) -> SourceTable:
+    @property
+    def events(self) -> sql.Identifier:
+        return sql.Identifier(self.outbox_schema, "search_outbox_events")
+
+
+@dataclass(frozen=True, slots=True)
+class RowCount:
+    rows: int
+    exact: bool
+
+    def __str__(self) -> str:
+        return f"{'' if self.exact else 'about '}{self.rows:,} row{'' if self.rows == 1 else 's'}"
+
+
+def find(conn: psycopg.Connection[Any], table: str) -> SourceTable:
     """Resolve a name as it is written (capitals kept), or else as SQL would."""
     row = _look_up(conn, table)
     if row is None:
         raise CannotAttach([f"there is no table {table}. Give its name as in SQL, with its schema if needed."])
-    oid, schema, relation = row
-    return SourceTable(oid, schema, relation, _outbox_schema(conn), _partitions(conn, oid))
-
-
-def _look_up(conn: psycopg.Connection, table: str) -> tuple[int, str, str] | None:
-    query = (
-        "select c.oid, n.nspname, c.relname from pg_class as c join pg_namespace as n on n.oid = c.relnamespace"
-        " where c.oid = coalesce(to_regclass(quote_ident(%(name)s)), to_regclass(%(name)s))"
+    outbox = conn.execute(queries("producers")["outbox_schema"]).fetchone()
+    if outbox is None:
+        raise SchemaMismatch("search_outbox_events is not there")
+    named = {"oid": row["oid"]}
+    partitions = conn.execute(queries("producers")["partitions"], named).fetchall()
+    unique = conn.execute(queries("producers")["unique_columns"], named).fetchall()
+    foreign = conn.execute(queries("producers")["foreign_columns"], named).fetchall()
+    return SourceTable(
+        **row,
+        outbox_schema=outbox[0],
+        events_columns=read_columns(conn, outbox[1]),
+        partitions=tuple(sql.Identifier(*part) for part in partitions),
+        columns=read_columns(conn, row["oid"]),
+        primary_key=tuple(name for (name,) in conn.execute(queries("producers")["primary_key"], named)),
+        unique=dict(sorted(unique, key=lambda pair: not pair[1])),
+        foreign=frozenset(name for (name,) in foreign),
     )
+
+
+def _look_up(conn: psycopg.Connection[Any], table: str) -> dict[str, Any] | None:
     try:
-        return conn.execute(query, {"name": table}).fetchone()
+        with conn.cursor(row_factory=dict_row) as cursor:
+            return cursor.execute(queries("producers")["table"], {"name": table}).fetchone()
     except psycopg.errors.InvalidName:  # before PostgreSQL 16 to_regclass raises on what is no name at all
         return None
 
 
-def check(
-    conn: psycopg.Connection, source: SourceTable, entity_type: str, id_column: str, routing_column: str | None
-) -> None:
-    """Raise with everything that stands in the way: a trigger that fails would fail the user's own writes."""
-    problems = [
-        *_table_problems(conn, source),
-        *_type_problems(entity_type),
-        *_quote_problems(source.shown, entity_type, id_column, routing_column or ""),
-        *_column_problems(conn, source, id_column, routing_column),
-    ]
-    if problems:
-        raise CannotAttach(problems)
+def count_rows(conn: psycopg.Connection[Any], source: SourceTable) -> RowCount:
+    """Exact for a small table; of a large one only as much is read as it takes to know that."""
+    row = conn.execute(queries("producers")["estimate"], {"oid": source.oid}).fetchone()
+    estimate = (row and row[0]) or 0
+    if estimate > 2 * COUNTED_ROWS:
+        return RowCount(estimate, exact=False)
+    counting = sql.SQL("select count(*) from (select from {} limit {}) as t")
+    counted = conn.execute(counting.format(source.name, sql.Literal(COUNTED_ROWS + 1))).fetchone()
+    rows = counted[0] if counted else 0
+    return RowCount(rows, exact=True) if rows <= COUNTED_ROWS else RowCount(max(rows, estimate), exact=False)
 
 
-def _outbox_schema(conn: psycopg.Connection) -> str:
-    row = conn.execute(
-        "select n.nspname from pg_class as c join pg_namespace as n on n.oid = c.relnamespace"
-        " where c.oid = to_regclass('search_outbox_events')"
-    ).fetchone()
-    if row is None:
-        raise SchemaMismatch("search_outbox_events is not there")
-    return str(row[0])
-
-
-def _partitions(conn: psycopg.Connection, oid: int) -> tuple[sql.Identifier, ...]:
-    """The table itself and, where it has them, all partitions."""
-    rows = conn.execute(
-        "select n.nspname, c.relname from pg_class as c join pg_namespace as n on n.oid = c.relnamespace"
-        " where c.oid = %(oid)s or c.oid in (select relid from pg_partition_tree(%(oid)s::regclass)) order by 1, 2",
-        {"oid": oid},
-    ).fetchall()
-    return tuple(sql.Identifier(schema, relation) for schema, relation in rows)
-
-
-def _table_problems(conn: psycopg.Connection, source: SourceTable) -> list[str]:
-    row = conn.execute(
-        "select relkind::text, relpersistence = 'p', relhassubclass, relispartition from pg_class where oid = %s",
-        (source.oid,),
-    ).fetchone()
-    kind, permanent, has_children, is_partition = row or ("", False, False, False)
+def table_problems(conn: psycopg.Connection[Any], source: SourceTable) -> list[str]:
     found = {
-        f"{source.shown} is not a table. Attach the table behind it.": kind not in ("r", "p"),
-        f"{source.shown} is temporary or unlogged: its rows can vanish without a delete.": not permanent,
-        f"{source.shown} has child tables, whose rows fire no trigger of it. Attach each.": kind == "r"
-        and has_children,
-        f"{source.shown} is a partition. Attach its parent.": is_partition,
-        f"{source.shown} belongs to the outbox itself.": source.relation.startswith("search_outbox_"),
+        f"{source.shown} is not a table. Attach the table behind it.": source.kind not in ("r", "p"),
+        f"{source.shown} is temporary or unlogged: its rows can vanish without a delete. Use an ordinary table.": (
+            not source.permanent
+        ),
+        f"{source.shown} has child tables, whose rows fire no trigger of it. Attach each.": source.kind == "r"
+        and source.has_children,
+        f"{source.shown} is a partition. Attach its parent.": source.is_partition,
+        f"{source.shown} belongs to the outbox itself. Attach a table of your own.": source.relation.startswith(
+            "search_outbox_"
+        ),
     }
-    return [problem for problem, is_so in found.items() if is_so]
-
-
-def _type_problems(entity_type: str) -> list[str]:
-    if not entity_type.strip():
-        return ["the type is empty. Give the kind of entity, for example article."]
-    if ":" in entity_type:
-        return [f"the type {entity_type!r} has a colon, which separates type and id in a document's _id."]
-    return []
-
-
-def _quote_problems(*names: str) -> list[str]:
-    """The names become part of a function's body, which ends where this stands."""
-    return [f"{name!r} holds {BODY_QUOTE}, which cannot be quoted." for name in names if BODY_QUOTE in name]
-
-
-def _column_problems(
-    conn: psycopg.Connection, source: SourceTable, id_column: str, routing_column: str | None
-) -> list[str]:
-    columns: dict[str, bool] = dict(
-        conn.execute(
-            "select a.attname, a.attnotnull and exists (select from pg_index as x where x.indrelid = a.attrelid"
-            " and x.indisunique and x.indisvalid and x.indpred is null and a.attnum = any (x.indkey::int2[]))"
-            " from pg_attribute as a where a.attrelid = %s and a.attnum > 0 and not a.attisdropped",
-            (source.oid,),
-        ).fetchall()
-    )
-    problems = [
-        f"{source.shown} has no column {name}. It has {', '.join(sorted(columns))}."
-        for name in (id_column, routing_column)
-        if name is not None and name not in columns
-    ]
-    if columns.get(id_column) is False:
-        problems.append(f"column {id_column} does not name one row: it must be NOT NULL and in a unique index.")
+    problems = [problem for problem, is_so in found.items() if is_so]
+    owner = conn.execute(queries("producers")["cascading_owner"], {"oid": source.oid}).fetchone()
+    if owner is not None:
+        problems.append(
+            f"foreign keys change {source.shown} with the rights of its owner {owner[0]}, who may not write events. "
+            f"Make {owner[0]} a member of search_outbox_producer."
+        )
     return problems
+
+
+def row_trigger_reason(source: SourceTable, columns: tuple[str, ...]) -> str:
+    """Why triggers of this table must fire for each row, or nothing."""
+    if source.kind == "p":
+        return "it is partitioned: statement triggers would miss statements that name a partition"
+    if source.is_child:
+        return "it is a child table: statement triggers would miss statements that name its parent"
+    if source.is_subscribed:
+        return "a subscription fills it: logical replication fires no statement triggers"
+    if columns and not source.primary_key:
+        return "it has no primary key that pairs old and new rows for --columns"
+    return ""

@@ -1,147 +1,131 @@
-"""Owns the trigger that turns changes of a user's table into events; it does not write events itself."""
+"""Owns the triggers that turn changes of a user's table into events; it does not write events itself."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from hashlib import sha256
-from typing import LiteralString
+from dataclasses import dataclass, replace
+from typing import Any
 
 import psycopg
 from psycopg import sql
 
 from outbox.errors import Conflict, NotFound
-from outbox.store import migration_files, producer_tables
+from outbox.store import attached, producer_checks, producer_tables, producer_triggers
+from outbox.store.attached import Attachment, Installed, attachments
 from outbox.store.patience import in_transaction
-from outbox.store.producer_tables import SourceTable
+from outbox.store.producer_checks import Checked
+from outbox.store.producer_tables import RowCount, SourceTable
+from outbox.store.producer_triggers import NO_TRUNCATE, drop_function, drop_trigger
+from outbox.store.queries import queries
 
-_NOTHING = sql.SQL("null::text")
+__all__ = ["AttachedOtherwise", "Attachment", "Done", "NotAttached", "attach", "attachments", "detach", "install"]
 
 
 class AttachedOtherwise(Conflict):
-    """The table is attached already, as another type or by another id: its documents would be left behind. Run
-    `outbox detach` for it first, and remove them."""
+    """The type is attached already in a way that excludes this one: its documents would be left behind, or written by
+    two sources. Run `outbox detach` for it first, and remove them."""
 
 
 class NotAttached(NotFound):
-    """The table is not attached to the outbox. `outbox attach --help` shows how to do so."""
+    """The table is not attached to the outbox in this way. `outbox attach --help` shows how to do so."""
 
 
 @dataclass(frozen=True, slots=True)
-class Attachment:
-    """One attached table and how its rows become events."""
+class Done:
+    """An attachment as it was installed, what is worth knowing about it, and the rows that are there already."""
 
-    table: str
-    entity_type: str
-    id_column: str
-    routing_column: str | None
-    payload: bool
+    attachment: Attachment
+    notes: tuple[str, ...]
+    there: RowCount
+    enqueue: str
+    """With payloads, SQL that sends the rows. It locks them, so each version belongs to the row that is sent."""
 
 
 def attach(
-    conn: psycopg.Connection,
+    conn: psycopg.Connection[Any],
     table: str,
     *,
     entity_type: str,
-    id_column: str,
+    id_column: str | None = None,
+    via: str | None = None,
     routing_column: str | None = None,
     payload: bool = False,
-) -> Attachment:
-    """Install the triggers, or renew them. From the commit on, every change of a row writes its event."""
+    columns: tuple[str, ...] = (),
+    per_row: bool = False,
+    view: str | None = None,
+) -> Done:
+    """Install the triggers, or renew them. From the commit on, every change of a row writes its events."""
     source = producer_tables.find(conn, table)
-    producer_tables.check(conn, source, entity_type, id_column, routing_column)
-    wanted = Attachment(source.shown, entity_type, id_column, routing_column, payload)
-    _refuse_another(conn, wanted)
-    statements = [_capture(source, wanted), *(_refuse_truncate(source, part) for part in source.partitions)]
-    in_transaction(conn, lambda: [conn.execute(statement) for statement in statements])
-    return wanted
-
-
-def detach(conn: psycopg.Connection, table: str) -> None:
-    """Remove the triggers and their function; events that were written stay."""
-    source = producer_tables.find(conn, table)
-    function = _installed_function(conn, source)
-    drops = [
-        *(_drop_trigger("search_outbox_no_truncate", part) for part in source.partitions),
-        _drop_trigger("search_outbox_capture", source.name),
-        sql.SQL("drop function if exists {}()").format(function),
-    ]
-    in_transaction(conn, lambda: [conn.execute(drop) for drop in drops])
-
-
-def attachments(conn: psycopg.Connection) -> list[Attachment]:
-    """Every attached table. A partition's own copy of the trigger is not listed."""
-    rows = conn.execute(
-        "select n.nspname || '.' || c.relname, t.tgargs"
-        " from pg_trigger as t join pg_class as c on c.oid = t.tgrelid"
-        " join pg_namespace as n on n.oid = c.relnamespace"
-        " where t.tgname = 'search_outbox_capture' and t.tgparentid = 0 order by 1"
-    ).fetchall()
-    return [_read(table, bytes(arguments)) for table, arguments in rows]
-
-
-def _read(table: str, arguments: bytes) -> Attachment:
-    """The trigger's arguments serve only this: telling people how the table is attached."""
-    entity_type, id_column, routing, payload = arguments.decode().split("\0")[:4]
-    return Attachment(table, entity_type, id_column, routing or None, payload == "payload")
-
-
-def _refuse_another(conn: psycopg.Connection, wanted: Attachment) -> None:
-    for there in attachments(conn):
-        same = (there.entity_type, there.id_column) == (wanted.entity_type, wanted.id_column)
-        if there.table == wanted.table and not same:
-            raise AttachedOtherwise(f"{there.table} is attached as {there.entity_type} by {there.id_column}")
-
-
-def _capture(source: SourceTable, wanted: Attachment) -> sql.Composed:
-    routing = wanted.routing_column
-    return _template("capture").format(
-        function=_function(source),
-        events=sql.Identifier(source.outbox_schema, "search_outbox_events"),
-        version=sql.Literal(sql.Identifier(source.outbox_schema, "search_outbox_version").as_string()),
-        table=source.name,
-        id=sql.Identifier(wanted.id_column),
-        type=sql.Literal(wanted.entity_type),
-        old_routing=_column("old", routing) if routing else _NOTHING,
-        new_routing=_column("new", routing) if routing else _NOTHING,
-        payload=sql.SQL("to_json(new)") if wanted.payload else sql.SQL("null"),
-        id_name=sql.Literal(wanted.id_column),
-        routing_name=sql.Literal(routing or ""),
-        payload_name=sql.Literal("payload" if wanted.payload else ""),
+    wanted = Attachment(
+        source.shown, entity_type, id_column, via.strip() if via is not None else None, routing_column, payload, columns
     )
+    wanted = replace(wanted, per_row=per_row)
+    checked = producer_checks.check(conn, source, wanted, view)
+    by_row = per_row or payload or producer_tables.row_trigger_reason(source, columns) != ""
+    wanted = replace(wanted, per_row=by_row)
+    install(conn, source, wanted, checked)
+    return Done(wanted, checked.notes, producer_tables.count_rows(conn, source), _enqueue(conn, source, wanted))
 
 
-def _refuse_truncate(source: SourceTable, part: sql.Identifier) -> sql.Composed:
-    refuse = sql.Identifier(source.outbox_schema, "search_outbox_refuse_truncate")
-    return _template("refuse_truncate").format(table=part, refuse=refuse)
+def _enqueue(conn: psycopg.Connection[Any], source: SourceTable, wanted: Attachment) -> str:
+    if not wanted.payload:
+        return ""
+    sending = sql.SQL(
+        "select {}({}, t.{}::text, 'upsert', to_json(t){}) from (select * from {} for update) as t;"
+    ).format(
+        sql.Identifier(source.outbox_schema, "outbox_enqueue"),
+        sql.Literal(wanted.entity_type),
+        sql.Identifier(wanted.id_column or ""),
+        sql.SQL(", routing => t.{}::text").format(sql.Identifier(wanted.routing_column))
+        if wanted.routing_column
+        else sql.SQL(""),
+        source.name,
+    )
+    return sending.as_string(conn)
 
 
-def _drop_trigger(name: str, table: sql.Identifier) -> sql.Composed:
-    return sql.SQL("drop trigger if exists {} on {}").format(sql.Identifier(name), table)
+def install(conn: psycopg.Connection[Any], source: SourceTable, wanted: Attachment, checked: Checked) -> None:
+    """In one transaction: no change of the table is without its event meanwhile."""
+    there = attached.installed(conn)
+    _refuse_conflicts(wanted, there)
+    same = [each for each in there if each.oid == source.oid and each.attachment.way == wanted.way]
+    path = [name for (name,) in conn.execute(queries("producers")["search_path"], {}).fetchall()]
+    function = producer_triggers.function_name(source, wanted)
+    put = producer_triggers.statements(conn, source, wanted, function, path, checked.watched)
+    kept = set(producer_triggers.trigger_names(wanted).values())
+    drops = [drop for each in same for drop in _drops(source, each, kept, function)]
+    in_transaction(conn, lambda: [conn.execute(statement) for statement in (*put, *drops)])
 
 
-def _column(row: LiteralString, column: str) -> sql.Composed:
-    return sql.SQL(row) + sql.SQL(".{}::text").format(sql.Identifier(column))
+def _drops(source: SourceTable, old: Installed, kept: set[str], function: sql.Identifier) -> list[sql.Composed]:
+    """What an older form, or the other level of triggers, leaves behind."""
+    drops = [drop_trigger(trigger.name, source.name) for trigger in old.triggers if trigger.name not in kept]
+    return drops if old.function == function else [*drops, drop_function(old.function)]
 
 
-def _function(source: SourceTable) -> sql.Identifier:
-    """Named after the table for people, with a hash for uniqueness within PostgreSQL's 63 bytes."""
-    readable = source.relation.encode()[:31].decode(errors="ignore")
-    unique = sha256(source.shown.encode()).hexdigest()[:8]
-    return sql.Identifier(source.outbox_schema, f"search_outbox_capture_{readable}_{unique}")
+def detach(conn: psycopg.Connection[Any], table: str, *, entity_type: str | None = None) -> list[Attachment]:
+    """Remove the triggers and their functions, of all types or of one; events that were written stay."""
+    source = producer_tables.find(conn, table)
+    there = [each for each in attached.installed(conn) if each.oid == source.oid]
+    chosen = [each for each in there if entity_type in (None, each.attachment.entity_type)]
+    if not chosen:
+        raise NotAttached(f"{source.shown}{f' as {entity_type}' if entity_type is not None else ''}")
+    drops = [drop for each in chosen for drop in (*_triggers_of(source, each), drop_function(each.function))]
+    if len(chosen) == len(there):
+        drops += [drop_trigger(NO_TRUNCATE, part) for part in source.partitions]
+    in_transaction(conn, lambda: [conn.execute(drop) for drop in drops])
+    return [each.attachment for each in chosen]
 
 
-def _installed_function(conn: psycopg.Connection, source: SourceTable) -> sql.Identifier:
-    """By the trigger, not by name: the table may have been renamed since."""
-    row = conn.execute(
-        "select n.nspname, p.proname from pg_trigger as t join pg_proc as p on p.oid = t.tgfoid"
-        " join pg_namespace as n on n.oid = p.pronamespace"
-        " where t.tgrelid = %s and t.tgname = 'search_outbox_capture'",
-        (source.oid,),
-    ).fetchone()
-    if row is None:
-        raise NotAttached(source.shown)
-    return sql.Identifier(*row)
+def _triggers_of(source: SourceTable, each: Installed) -> list[sql.Composed]:
+    return [drop_trigger(trigger.name, source.name) for trigger in each.triggers]
 
 
-def _template(name: str) -> sql.SQL:
-    return sql.SQL(migration_files.producer(name))
+def _refuse_conflicts(wanted: Attachment, there: list[Installed]) -> None:
+    """A type is kept by payloads or by refreshes, never both; and a payload names its document by one column."""
+    for other in (each.attachment for each in there if each.attachment.entity_type == wanted.entity_type):
+        same_table = other.table == wanted.table
+        if (same_table and other.way == wanted.way) or not (other.payload or wanted.payload):
+            continue
+        if same_table or (other.payload != wanted.payload and not other.older):
+            how = "with its payload" if other.payload else "by refreshes"
+            raise AttachedOtherwise(f"{other.table} is attached as {other.shown}, {how}")

@@ -87,7 +87,7 @@ def test_a_command_that_takes_something_away_asks_first(
     queue: Queue, servers: dict[str, str | None], typed: str, code: int, left: int
 ) -> None:
     queue.connection.execute("create table things (id int primary key)")
-    triggers = "select count(*) from pg_trigger where tgname = 'search_outbox_capture'"
+    triggers = "select count(*) from pg_trigger where starts_with(tgname, 'search_outbox_capture')"
     with terminal("attach", "things", "--type", "thing", "--id", "id", "--payload", **servers) as attaching:
         attaching.read_to_end()
     assert queue.value(triggers) == 1

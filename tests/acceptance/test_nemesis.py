@@ -1,4 +1,4 @@
-"""Two minutes of everything at once: kill -9, SIGSTOP, restarts, cuts, floods, wrong clocks; then I1 to I17."""
+"""Two minutes of everything at once: kill -9, SIGSTOP, restarts, cuts, floods, wrong clocks; then I1 to I18."""
 
 import json
 import os
@@ -28,3 +28,5 @@ def test_two_minutes_of_every_fault_lose_nothing_and_every_fault_bites(tmp_path:
     counts = verdict["counts"]
     assert counts["lost"] == counts["stale"] == counts["resurrected"] == counts["double_leases"] == 0
     assert counts["acknowledged"] > 1_000
+    assert counts["refreshes"] > counts["acknowledged"] / 5
+    assert counts["joined"] > 100

@@ -12,7 +12,7 @@ from outbox.errors import DocumentsUnavailable
 from outbox.facts import BrakeOff, BrakeOn, SinkPaused, SinkResumed
 from outbox.policy.brake import HOLD_SECONDS, WINDOW_SECONDS
 from outbox.policy.memory import BATCH_BYTES
-from outbox.store.documents import ViewDocuments
+from outbox.store.documents import ViewDocuments, asking_for
 from outbox.store.queries import queries
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
@@ -408,12 +408,7 @@ def test_a_lookup_and_a_page_of_keys_use_the_tables_key_whatever_its_type(queue:
     documents = ViewDocuments(queue.pool(), "search_documents", batch_bytes=BATCH_BYTES)
     events = InProcess(Parts(queue.store(), MemorySink())).claim().events
     assert all(document.body for document in documents.load(events).values())
-    parameters = {
-        "ids": [e.id for e in events],
-        "types": [e.entity_type for e in events],
-        "entities": [e.entity_id for e in events],
-        "inline_bytes": 0,
-    }
+    parameters = asking_for([(e.entity_type, e.entity_id) for e in events], 0)
     shape = documents.shape()
     assert_by_key(queue, shape.query(queries("documents")["look_up"]), parameters)
     tied = "tied_" if shape.id.ties else ""

@@ -1,4 +1,4 @@
-"""Producers' doors: outbox_enqueue, and the trigger that attach installs on a table of the user's."""
+"""Producers' doors: outbox_enqueue, and tables attached with their payloads. Refreshes: test_attach.py."""
 
 import json
 import threading
@@ -8,10 +8,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from outbox.errors import SchemaMismatch
 from outbox.store.migrations import migrate
 from outbox.store.producer_tables import CannotAttach
-from outbox.store.producers import AttachedOtherwise, Attachment, NotAttached, attach, attachments, detach
+from outbox.store.producers import Attachment, Done, attach, attachments, detach
 from tests.fixtures.guide_table import create_guide_table
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -27,8 +26,8 @@ def events(conn: psycopg.Connection) -> list[tuple[Any, ...]]:
     return conn.execute("select op, entity_id::text, routing from search_outbox_events order by seq").fetchall()
 
 
-def attach_articles(conn: psycopg.Connection, **more: Any) -> Attachment:
-    return attach(conn, "article", entity_type="article", id_column="id", **more)
+def attach_articles(conn: psycopg.Connection, **more: Any) -> Done:
+    return attach(conn, "article", entity_type="article", id_column="id", payload=True, **more)
 
 
 class TestEnqueue:
@@ -116,7 +115,7 @@ def waiting(database: str) -> bool:
         return waiters.fetchone() != (0,)
 
 
-class TestAttach:
+class TestPayload:
     def test_every_change_writes_one_event(self, articles: psycopg.Connection) -> None:
         attach_articles(articles)
         articles.execute("insert into article values (1), (2)")
@@ -126,23 +125,23 @@ class TestAttach:
         ops = [("upsert", "1"), ("upsert", "2"), ("upsert", "1"), ("upsert", "1"), ("delete", "2")]
         assert events(articles) == [(op, entity, None) for op, entity in ops]
 
-    def test_the_payload_is_left_to_the_view_unless_asked_for(self, articles: psycopg.Connection) -> None:
+    def test_the_payload_is_the_row(self, articles: psycopg.Connection) -> None:
         attach_articles(articles)
-        articles.execute("insert into article values (1, 'a', 'x')")
-        attach_articles(articles, payload=True)
         articles.execute("insert into article values (2, 'a', 'x')")
         articles.execute("delete from article where id = 2")
         payloads = articles.execute("select payload::text from search_outbox_events order by seq").fetchall()
         assert [text and json.loads(text) for (text,) in payloads] == [
-            None,
             {"id": 2, "tenant": "a", "title": "x", "n": 0},
             None,
         ]
 
-    def test_a_changed_id_is_a_delete_and_an_upsert(self, articles: psycopg.Connection) -> None:
+    def test_a_changed_id_is_a_delete_and_an_upsert_also_after_the_table_got_another_name(
+        self, articles: psycopg.Connection
+    ) -> None:
         articles.execute("insert into article values (1)")
         attach_articles(articles)
-        articles.execute("update article set id = 2")
+        articles.execute("alter table article rename to story")
+        articles.execute("update story set id = 2")
         assert events(articles) == [("delete", "1", None), ("upsert", "2", None)]
 
     def test_a_changed_routing_is_a_delete_with_the_old_one_and_an_upsert(self, articles: psycopg.Connection) -> None:
@@ -172,135 +171,86 @@ class TestAttach:
         )
         assert last.fetchall() == [("1", "upsert"), ("2", "upsert")]
 
-    def test_cascaded_deletes_are_events_too(self, connection: psycopg.Connection) -> None:
-        connection.execute("create table author (id int primary key)")
-        connection.execute("create table article (id int primary key, author int references author on delete cascade)")
-        connection.execute("insert into author values (1)")
-        connection.execute("insert into article values (10, 1), (11, 1)")
-        attach_articles(connection)
-        connection.execute("delete from author")
-        assert sorted(events(connection)) == [("delete", "10", None), ("delete", "11", None)]
-
-    def test_it_fires_also_where_ordinary_triggers_do_not(self, articles: psycopg.Connection) -> None:
-        attach_articles(articles)
-        articles.execute("set session_replication_role = replica")
-        articles.execute("insert into article values (1)")
-        assert events(articles) == [("upsert", "1", None)]
-
-    def test_an_event_is_part_of_the_writers_transaction(self, articles: psycopg.Connection) -> None:
-        attach_articles(articles)
-        with articles.transaction(force_rollback=True):
-            articles.execute("insert into article values (1)")
-        assert events(articles) == []
-
-    def test_the_writers_search_path_does_not_matter(self, articles: psycopg.Connection) -> None:
-        attach_articles(articles)
-        articles.execute("create schema elsewhere")
-        articles.execute("set search_path = elsewhere")
-        articles.execute("insert into public.article values (1)")
-        articles.execute("set search_path = public")
-        assert events(articles) == [("upsert", "1", None)]
-
-    def test_truncate_is_refused_while_attached(self, articles: psycopg.Connection) -> None:
-        attach_articles(articles)
-        with pytest.raises(psycopg.errors.ObjectInUse, match="attached to the outbox"):
-            articles.execute("truncate article")
-        detach(articles, "article")
-        articles.execute("truncate article")
-
-    def test_a_partitioned_table_is_attached_with_its_partitions(self, connection: psycopg.Connection) -> None:
+    def test_a_row_that_moves_to_another_partition_stays(self, connection: psycopg.Connection) -> None:
         connection.execute("create table article (id int, part int, primary key (id, part)) partition by list (part)")
         connection.execute("create table article_1 partition of article for values in (1)")
         connection.execute("create table article_2 partition of article for values in (2)")
-        attach_articles(connection)
+        done = attach_articles(connection)
+        assert "two rows with one id in two partitions" in done.notes[0]
         connection.execute("insert into article values (7, 1)")
         connection.execute("update article set part = 2")
         last = connection.execute("select op from search_outbox_events order by event_version desc limit 1")
         assert last.fetchone() == ("upsert",)
-        with pytest.raises(psycopg.errors.ObjectInUse):
-            connection.execute("truncate article_2")
-        assert [attached.table for attached in attachments(connection)] == ["public.article"]
-        detach(connection, "article")
-        connection.execute("truncate article")
+        connection.execute("update article set id = 8")
+        assert events(connection)[-2:] == [("delete", "7", None), ("upsert", "8", None)]
 
     def test_names_of_any_kind_are_quoted(self, connection: psycopg.Connection) -> None:
-        table, column, kind = 'Ärticle "x"; drop table y', "i'd %s {0}", "o'type\\ {x} %s"
+        table, column, kind = 'Ärticle "x"; drop table y', "i'd %s {0}", "o'type\\ {x} %s $capture$"
         name = sql.Identifier(table)
         connection.execute(sql.SQL("create table {} ({} text primary key)").format(name, sql.Identifier(column)))
         attach(connection, table, entity_type=kind, id_column=column, routing_column=column, payload=True)
         connection.execute(sql.SQL("insert into {} values ('a')").format(name))
         row = connection.execute("select entity_type, entity_id, routing, payload from search_outbox_events")
         assert row.fetchone() == (kind, "a", "a", {column: "a"})
-        assert attachments(connection) == [Attachment(f"public.{table}", kind, column, column, payload=True)]
+        connection.execute(sql.SQL("update {} set {} = 'b'").format(name, sql.Identifier(column)))
+        assert len(events(connection)) == 3
+        assert attachments(connection) == [
+            Attachment(f"public.{table}", kind, column, routing_column=column, payload=True, per_row=True)
+        ]
         detach(connection, table)
 
-    def test_a_renamed_table_is_detached_with_its_function(self, articles: psycopg.Connection) -> None:
-        attach_articles(articles)
-        articles.execute("alter table article rename to story")
-        detach(articles, "story")
-        left = articles.execute("select count(*) from pg_proc where proname like 'search_outbox_capture%'")
-        assert left.fetchone() == (0,)
-
-    def test_attaching_twice_is_the_same_as_once(self, articles: psycopg.Connection) -> None:
-        assert attach_articles(articles) == attach_articles(articles)
-        articles.execute("insert into article values (1)")
-        assert len(events(articles)) == 1
-
-    def test_attaching_as_another_type_is_refused(self, articles: psycopg.Connection) -> None:
-        attach_articles(articles)
-        with pytest.raises(AttachedOtherwise, match="attached as article by id"):
-            attach(articles, "article", entity_type="story", id_column="id")
-
-    def test_detaching_what_is_not_attached_is_said(self, articles: psycopg.Connection) -> None:
-        with pytest.raises(NotAttached, match=r"public\.article"):
-            detach(articles, "article")
+    def test_an_id_that_is_not_unique_by_itself_is_refused(self, connection: psycopg.Connection) -> None:
+        """A delete of one row would delete the document of another."""
+        for definition in (
+            "tenant text, id int, primary key (tenant, id)",
+            "id int unique",
+            "id int not null",
+            "id int not null, tenant text, unique (id, tenant)",
+            "id int not null, ok bool); create unique index on article (id) where (ok",
+            "id int not null, n int primary key); create unique index on article ((id + 1)",
+            "id int not null, n int primary key); create unique index on article (n) include (id",
+        ):
+            connection.execute(f"drop table if exists article; create table article ({definition})".encode())
+            with pytest.raises(CannotAttach, match=r"by itself.*leave out --payload"):
+                attach_articles(connection)
+        attach(connection, "article", entity_type="article", id_column="id")  # a refresh needs no key
 
     @pytest.mark.parametrize(
-        ("table", "entity_type", "id_column", "complaint"),
+        ("more", "complaint"),
         [
-            ("nothing", "article", "id", "no table nothing"),
-            ("no thing; at.all", "article", "id", "no table no thing"),
-            ("article", "", "id", "type is empty"),
-            ("article", "a:b", "id", "has a colon"),
-            ("article", "a$capture$b", "id", "cannot be quoted"),
-            ("article", "article", "uid", "has no column uid. It has id, n, tenant, title"),
-            ("article", "article", "title", "must be NOT NULL and in a unique index"),
-            ("article", "article", "n", "must be NOT NULL and in a unique index"),
-            ("article_view", "article", "id", "is not a table"),
-            ("scratch", "article", "id", "temporary or unlogged"),
-            ("search_outbox_events", "article", "id", "belongs to the outbox itself"),
+            ({"columns": ("title",)}, "Leave out --columns"),
+            ({"via": "select 1"}, "one of --id COLUMN and --via QUERY"),
         ],
     )
-    def test_a_table_that_cannot_be_attached_is_refused_with_the_reason(
-        self, articles: psycopg.Connection, table: str, entity_type: str, id_column: str, complaint: str
+    def test_what_a_payload_cannot_have_is_refused(
+        self, articles: psycopg.Connection, more: dict[str, Any], complaint: str
     ) -> None:
-        articles.execute("create view article_view as select * from article")
-        articles.execute("create unlogged table scratch (id int primary key)")
         with pytest.raises(CannotAttach, match=complaint):
-            attach(articles, table, entity_type=entity_type, id_column=id_column)
-        assert attachments(articles) == []
-
-    def test_without_the_schema_it_names_the_command_that_helps(self, empty_database: str) -> None:
-        with psycopg.connect(empty_database, autocommit=True) as conn:
-            conn.execute("create table article (id int primary key)")
-            with pytest.raises(SchemaMismatch, match="outbox migrate"):
-                attach_articles(conn)
+            attach_articles(articles, **more)
 
     def test_it_works_on_an_adopted_table_whose_ids_are_uuids(self, empty_database: str) -> None:
         with psycopg.connect(empty_database, autocommit=True) as conn:
             create_guide_table(conn)
             migrate(empty_database)
             conn.execute("create table article (id uuid primary key default gen_random_uuid(), n int)")
-            attach_articles(conn, payload=True)
+            attach_articles(conn)
             conn.execute("insert into article (n) values (1)")
+            attach(conn, "article", entity_type="article", id_column="id")
             conn.execute("delete from article")
             assert [op for op, _, _ in events(conn)] == ["upsert", "delete"]
+            for column in ("n", "name"):  # what the column of the events cannot store would fail the user's write
+                conn.execute(f"create table by_{column} (n int primary key, name text not null unique)".encode())
+                for payload in (True, False):
+                    with pytest.raises(CannotAttach, match="cannot always store"):
+                        attach(conn, f"by_{column}", entity_type="x", id_column=column, payload=payload)
+            with pytest.raises(CannotAttach, match="stores 50 characters"):
+                attach(conn, "article", entity_type="x" * 51, id_column="id")
 
 
 class TestVersions:
     def test_who_waits_for_the_row_gets_the_higher_version(self, database: str, articles: psycopg.Connection) -> None:
         articles.execute("insert into article values (1)")
-        attach_articles(articles, payload=True)
+        attach_articles(articles)
         with psycopg.connect(database) as first:
             first.execute("update article set title = 'first'")
             second = threading.Thread(target=update_once, args=(database, "second"))
@@ -315,7 +265,7 @@ class TestVersions:
         self, database: str, articles: psycopg.Connection
     ) -> None:
         articles.execute("insert into article select n from generate_series(1, 3) as n")
-        attach_articles(articles, payload=True)
+        attach_articles(articles)
         threads = [threading.Thread(target=count_up, args=(database, 150)) for _ in range(4)]
         for thread in threads:
             thread.start()

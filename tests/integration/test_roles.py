@@ -163,6 +163,7 @@ OPERATOR = {
     "failures": "*",
     "inspection": "*",
     "overview": "*",
+    "producers": "*",
     "pruning": "*",
     "pulse": "*",
     "rebuilds": "begin newest lately take renew let_go advance wrote_page unconfirmed now older_leases",

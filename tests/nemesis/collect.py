@@ -10,8 +10,10 @@ from typing import Any, LiteralString
 from elasticsearch import Elasticsearch
 
 from labs.ledger import Entry, digest
+from tests.nemesis.joined import KIND
 
 PAGE = 500
+VIEW: LiteralString = "select entity_id, document from search_documents where entity_type = 'joined' order by 1"
 Row = dict[str, Any]
 TABLES: dict[str, LiteralString] = {
     "events": "select id, seq, entity_type, entity_id, op, event_version, status, attempts, abandoned_count,"
@@ -34,8 +36,14 @@ def collect(
 ) -> None:
     for name, query in TABLES.items():
         _write(folder / f"{name}.ndjson", rows(query))
+    _write(folder / "view.ndjson", map(_in_view, rows(VIEW)))
     wanted = list(dict.fromkeys(entry.document for entry in ledger))
     _write(folder / "documents.ndjson", _documents(elastic.options(request_timeout=30), index, wanted))
+
+
+def _in_view(row: Row) -> Row:
+    """What a joined document must be in the end."""
+    return {"_id": f"{KIND}:{row['entity_id']}", "digest": digest(row["document"])}
 
 
 def _documents(elastic: Elasticsearch, index: str, wanted: list[str]) -> Iterator[dict[str, Any]]:

@@ -23,7 +23,7 @@ PAGE = ROOT / "docs" / "reliability.md"
 ARCHIVE = ROOT / "docs" / "reliability" / "nemesis.tar.xz"
 HELP = """\
 Four workers on a real PostgreSQL and a real Elasticsearch, under load, while everything is killed, frozen, cut,
-stalled, restarted and flooded; then healed, drained, and judged (I1 to I17) by a ledger and a log of every step.
+stalled, restarted and flooded; then healed, drained, and judged (I1 to I18) by a ledger and a log of every step.
 
 The plan of faults follows from the seed alone. What a fault does is measured: one that did not bite proves nothing.
 

@@ -11,6 +11,7 @@ from typing import Any
 from labs import ledger
 from labs.ledger import Entry
 from labs.worker import log_facts
+from tests.nemesis.joined import REFRESH
 from tests.nemesis.load import is_bad
 
 ENDED = ("done", "discarded")
@@ -81,6 +82,11 @@ class Evidence:
         return {row["_id"]: row for row in _lines(self.folder / "documents.ndjson")}
 
     @cached_property
+    def view(self) -> dict[str, str]:
+        """Each joined document that the view has in the end, with the digest of its content."""
+        return {row["_id"]: row["digest"] for row in _lines(self.folder / "view.ndjson")}
+
+    @cached_property
     def seen(self) -> list[dict[str, Any]]:
         return _lines(self.folder / "seen.ndjson")
 
@@ -115,6 +121,11 @@ class Evidence:
         return ledger.newest(self.committed)
 
     @cached_property
+    def joined(self) -> set[str]:
+        """Documents that refreshes keep. Their events say nothing about versions or content: the view does."""
+        return {entry.document for entry in self.committed if entry.op == REFRESH}
+
+    @cached_property
     def refusable(self) -> dict[str, int]:
         """The highest version of a document that the mapping refuses: a lookup of an older event may meet it."""
         highest: dict[str, int] = defaultdict(int)
@@ -129,7 +140,7 @@ class Evidence:
 
     def may_be_refused(self, event_id: str) -> bool:
         entry = self.by_id.get(event_id)
-        return entry is not None and entry.version <= self.refusable.get(entry.document, 0)
+        return entry is not None and entry.op != REFRESH and entry.version <= self.refusable.get(entry.document, 0)
 
     @cached_property
     def deletes_done(self) -> dict[str, list[tuple[float, int]]]:

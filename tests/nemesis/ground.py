@@ -81,7 +81,8 @@ class Ground:
             connection.execute("create table neighbour as select g as n from generate_series(1, 100) g")
 
     def _make_indexes(self) -> None:
-        strict = {"properties": {"revision": {"type": "long"}, "kind": {"type": "keyword"}}}
+        fields = {"kind": "keyword", "notes": "text", "revision": "long", "tags": "keyword"}
+        strict = {"properties": {name: {"type": kind} for name, kind in fields.items()}}
         create_index(self.elastic, INDEX, {"refresh_interval": "1s"}, strict)
         create_index(self.elastic, NEIGHBOUR, {}, {})
         for n in range(20):

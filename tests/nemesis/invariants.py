@@ -1,4 +1,4 @@
-"""Owns I1 to I5 and I9 to I17, each a pure function of the evidence; leases and steps are judged in `lease_log`."""
+"""Owns I1 to I5 and I9 to I17, pure functions of the evidence; `lease_log` and `joined_documents` have the rest."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from labs.ledger import Entry
 from labs.producing import CANARY
 from tests.nemesis.evidence import Evidence
 from tests.nemesis.ground import INDEX
+from tests.nemesis.joined_documents import as_the_view_says
 from tests.nemesis.lease_log import attempts_are_bounded, fenced, legal_steps, one_lease
 
 Check = Callable[[Evidence], Finding]
@@ -215,5 +216,6 @@ CHECKS: Sequence[Check] = (
     resources_are_bounded,
     neighbours_of_the_bad,
     nobody_elses,
+    as_the_view_says,
     clean_exits,
 )

@@ -13,6 +13,8 @@ import psycopg
 
 from labs.ledger import Entry, Ledger, digest
 from labs.producing import CANARY, time_ordered_id
+from tests.nemesis.joined import EVENTS as EVENTS_OF_A_PAIR
+from tests.nemesis.joined import SHARE_OF_ACTS, Joined
 
 ENTITIES = 1_500
 HOT = 12
@@ -53,7 +55,13 @@ class Producer:
         self._lock = threading.Lock()
         self._taken = 0
         self._began = 0.0
-        self.refused = 0  # attempts that surely did not commit
+        self._refused = 0
+        self.joined = Joined(ledger)
+
+    @property
+    def refused(self) -> int:
+        """Attempts that surely did not commit."""
+        return self._refused + self.joined.refused
 
     def start(self) -> None:
         self._began, self._taken = time.monotonic(), 0
@@ -73,16 +81,28 @@ class Producer:
         dice = random.Random(f"{self._seed}:{number}")
         while not self._stop.is_set():
             try:
-                with psycopg.connect(self._url, connect_timeout=3) as connection:
-                    while not self._stop.wait(self._due() - time.monotonic()):
-                        self._commit(connection, dice)
+                with self._connect() as connection, self._connect() as beside:
+                    self._go_on(connection, beside, dice)
             except psycopg.Error:
                 self._stop.wait(0.2)
 
-    def _due(self) -> float:
+    def _connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self._url, connect_timeout=3)
+
+    def _go_on(self, connection: psycopg.Connection[Any], beside: psycopg.Connection[Any], dice: random.Random) -> None:
+        while True:
+            joined = dice.random() < SHARE_OF_ACTS
+            if self._stop.wait(self._due(EVENTS_OF_A_PAIR if joined else 1) - time.monotonic()):
+                return
+            if joined:
+                self.joined.commit((connection, beside), dice)
+            else:
+                self._commit(connection, dice)
+
+    def _due(self, events: int) -> float:
         """What fell due while the database was away is not made up for: a producer waits with its database."""
         with self._lock:
-            self._taken += 1
+            self._taken += events
             due = self._began + self._taken / self._rate
             if due < time.monotonic() - 1:
                 self._began = time.monotonic() - self._taken / self._rate
@@ -95,7 +115,7 @@ class Producer:
         try:
             entry = self._write(connection, {**wish, "gone": gone, "looked_up": dice.random() < 0.3}, dice)
         except psycopg.Error:
-            self.refused += 1  # COMMIT was not sent
+            self._refused += 1  # COMMIT was not sent
             raise
         if entry is None:
             connection.rollback()
@@ -103,7 +123,7 @@ class Producer:
         try:
             connection.commit()
         except psycopg.Error:
-            self._ledger.add(_unknown(entry))
+            self._ledger.add(entry.unanswered())
             raise
         self._ledger.add(entry)
 
@@ -120,12 +140,6 @@ class Producer:
         connection.execute(EVENT, {**wish, "op": op, "version": version, "payload": payload})
         body = digest(document) if document else ""
         return Entry(str(wish["event"]), wish["kind"], wish["id"], op, version, body, time.time())
-
-
-def _unknown(entry: Entry) -> Entry:
-    return Entry(
-        entry.id, entry.entity_type, entry.entity_id, entry.op, entry.version, entry.digest, entry.at, committed=False
-    )
 
 
 def _document(wish: dict[str, Any], dice: random.Random) -> dict[str, Any]:

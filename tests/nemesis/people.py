@@ -26,6 +26,8 @@ MAPPING = {
         "content": {"type": "text"},
         "kind": {"type": "keyword"},
         "revision": {"type": "long", "ignore_malformed": True},
+        "notes": {"type": "text"},
+        "tags": {"type": "keyword"},
     }
 }
 # What a command may leave with while servers are away: partly done, refused for now, a server is down.

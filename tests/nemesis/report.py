@@ -10,13 +10,15 @@ from tests.nemesis.verdict import Verdict
 MEANING = {
     "attempted": "inserts that were tried",
     "acknowledged": "whose commit was answered",
-    "lost": "committed and not done in the end",
+    "lost": "events committed and not done in the end, and joined documents that are missing",
     "unexpected": "events or documents that nobody wrote",
-    "stale": "documents that are not their newest commit",
-    "resurrected": "deleted documents that are there",
+    "stale": "documents that are not their newest commit, and joined ones that are not what the view says",
+    "resurrected": "deleted documents that are there, joined ones included",
     "double_leases": "claims of a row that was held",
     "duplicated": "versions that were sent to one index more than once (and changed nothing)",
     "recovered": "commits without an answer that had happened, and arrived",
+    "refreshes": "of the committed events: refreshes of joined documents",
+    "joined": "joined documents, there or deleted, compared with the view",
 }
 
 

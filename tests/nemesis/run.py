@@ -250,6 +250,7 @@ class Run:
             "lease_seconds": LEASE_SECONDS,
             "max_attempts": int(SETTINGS["OUTBOX_MAX_ATTEMPTS"]),
             "refused_attempts": self.producer.refused,
+            "joined_swapped": self.producer.joined.swapped,
             "looks": self.watch.looks,
             "wire_targets": dict(self.ground.wire.targets),
             "wire_again": self.ground.wire.again,

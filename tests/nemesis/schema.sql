@@ -1,10 +1,25 @@
 -- What the nemesis adds to its own database: business rows, the view of their documents, and a log of every step of
--- every event. `nemesis.who` names the process that made a step: it stands in that process's DATABASE_URL. Written in
+-- every event. Parents with notes and tags are one joined document each, which refreshes keep: they have no version. `nemesis.who` names the process that made a step: it stands in that process's DATABASE_URL. Written in
 -- the step's own transaction, so what a crash of PostgreSQL takes back, it takes back here too.
 create table nemesis_rows (id text primary key, kind text not null, document json not null, version bigint not null);
 
+-- No foreign keys: what a transaction does to a child must not wait for what another does to its parent.
+create table nemesis_parents (id text primary key, title text not null, revision bigint not null);
+create table nemesis_notes (id bigint generated always as identity primary key, parent_id text not null, note text not null);
+create table nemesis_tags (id bigint generated always as identity primary key, parent_id text not null, tag text not null);
+create index on nemesis_notes (parent_id);
+create index on nemesis_tags (parent_id);
+
 create view search_documents as
-select kind as entity_type, id as entity_id, document, version from nemesis_rows;
+select kind as entity_type, id as entity_id, document, version from nemesis_rows
+union all
+select 'joined', p.id,
+       json_build_object(
+           'title', p.title, 'kind', 'joined', 'revision', p.revision,
+           'notes', (select coalesce(json_agg(n.note order by n.id), '[]') from nemesis_notes n where n.parent_id = p.id),
+           'tags', (select coalesce(json_agg(t.tag order by t.id), '[]') from nemesis_tags t where t.parent_id = p.id)),
+       null
+  from nemesis_parents p;
 
 create table nemesis_steps (
     n            bigint generated always as identity primary key,

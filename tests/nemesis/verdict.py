@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from labs.experiment import Finding
+from tests.nemesis import joined_documents
 from tests.nemesis.evidence import Evidence
 from tests.nemesis.invariants import CHECKS, Check, resurrected, stale
+from tests.nemesis.joined import REFRESH
 from tests.nemesis.lease_log import double_leases
 from tests.nemesis.schedule import FAULTS, PEOPLE
 
@@ -68,6 +70,8 @@ def judge(found: Evidence) -> Verdict:
     doubts = [f"{one.kind} bit {one.bit} times, {one.least} were needed" for one in bitten if one.bit < one.least]
     if not found.about.get("backlog"):
         doubts.append("nothing was open when it was healed, so no drain was seen")
+    if not found.about["joined_swapped"]:
+        doubts.append("no two transactions on a joined document committed in the other order than they wrote")
     doubts += [problem.strip().splitlines()[-1] for problem in found.about["problems"]]
     if doubts:
         return Verdict(INCONCLUSIVE, "; ".join(doubts), _counts(found), bitten, findings)
@@ -80,6 +84,7 @@ def _empty(found: Evidence) -> list[str]:
         "ledger": bool(found.attempted),
         "steps": bool(found.steps),
         "documents": bool(found.documents),
+        "joined documents": bool(found.view),
         "seen": any(line["changed"] for line in found.seen),
         "logs": any(log.stat().st_size for log in found.logs),
     }
@@ -107,14 +112,17 @@ def _counts(found: Evidence) -> dict[str, int]:
     return {
         "attempted": len(found.attempted) + int(found.about["refused_attempts"]),
         "acknowledged": len(found.acknowledged),
-        "lost": _number(entry.id for entry in found.committed if found.state(entry.id) not in ("done", "pruned")),
+        "lost": _number(entry.id for entry in found.committed if found.state(entry.id) not in ("done", "pruned"))
+        + len(joined_documents.lost(found)),
         "unexpected": _number(id for id in found.known if id not in found.by_id)
         + _number(doc for doc in found.documents.values() if doc.get("phantom")),
-        "stale": len(stale(found)),
-        "resurrected": len(resurrected(found)),
+        "stale": len(stale(found)) + len(joined_documents.stale(found)),
+        "resurrected": len(resurrected(found)) + len(joined_documents.back_again(found)),
         "double_leases": len(double_leases(found)),
         "duplicated": int(found.about["wire_again"]),
         "recovered": len(found.recovered),
+        "refreshes": _number(entry for entry in found.committed if entry.op == REFRESH),
+        "joined": len(found.joined | found.view.keys()),
     }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import psycopg
 
+from tests.nemesis import joined
 from tests.nemesis.gang import Gang
 from tests.nemesis.ground import DATABASE_DOWN, ELASTIC_DOWN, INDEX, Ground
 from tests.nemesis.load import ENTITIES, HOT, KINDS
@@ -32,7 +33,7 @@ select (select count(*) from search_outbox_events where processed_at is null and
 def followed() -> list[str]:
     """Documents that are changed, deleted and made again all the time, and some of the many."""
     numbers = [*range(HOT), *range(HOT, ENTITIES, ENTITIES // 48)]
-    return [f"{KINDS[n % 2]}:e{n}" for n in numbers]
+    return [f"{KINDS[n % 2]}:e{n}" for n in numbers] + joined.followed()
 
 
 class Watch:

@@ -32,17 +32,19 @@ select c.attname, c.declared,
   left join pg_collation l on l.oid = c.attcollation
 
 -- name: look_up
--- Materialised, so that a document is built once; only those below `inline_bytes`
--- travel, or all where it is null; as bytes, because one letter outside the basic plane makes a str four times as large.
+-- Materialised, so that a document is built once; only those below `inline_bytes` travel, or all where it is null; as
+-- bytes, because one letter outside the basic plane makes a str four times as large. Who is asked for comes as json and
+-- goes back as a place in it: arrays of 500 took 8 us an entity to write.
 with wanted as (
-    select * from unnest(%(ids)s::uuid[], %(types)s::text[], %(entities)s::text[]) as w (id, entity_type, entity_id)
+    select * from rows from (json_array_elements_text(%(types)s::json), json_array_elements_text(%(entities)s::json))
+        with ordinality as w (entity_type, entity_id, place)
 ), found as materialized (
-    select w.id, d.document::text as body, {version} as version, {routing} as routing
+    select w.place, d.document::text as body, {version} as version, {routing} as routing
       from wanted w
       join {view} d on d.entity_type = w.entity_type
        and {id} operator({id_ops}.=) w.entity_id::{id_type} and {id_text} = w.entity_id
 )
-select id, case when %(inline_bytes)s::int is null or octet_length(body) < %(inline_bytes)s
+select place::int, case when %(inline_bytes)s::int is null or octet_length(body) < %(inline_bytes)s
                 then convert_to(body, 'UTF8') end,
        octet_length(body), version, routing from found
 

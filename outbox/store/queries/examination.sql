@@ -81,12 +81,13 @@ having count(*) > 1
  limit 5
 
 -- name: done_lately
--- Looks: the newest done upserts, each entity with the highest version among them.
+-- Looks: the newest done upserts with payloads, each entity with the highest version among them. What is looked up may
+-- be written under a version that was drawn later, which no event of it has.
 select entity_type, entity_id::text as entity_id, max(event_version) as version,
        (array_agg(routing order by event_version desc))[1] as routing
-  from (select entity_type, entity_id, event_version, routing, op from search_outbox_events
-         where processed_at is not null order by processed_at desc limit %(most)s) newest
- where op = 'upsert'
+  from (select entity_type, entity_id, event_version, routing, op, payload is not null as own
+          from search_outbox_events where processed_at is not null order by processed_at desc limit %(most)s) newest
+ where op = 'upsert' and own
  group by entity_type, entity_id
 
 -- name: sample_of_entities

@@ -37,6 +37,8 @@ OTHERS = [
     "replay_during_outage",
     "webhook_receiver_down",
     "long_snapshot_held",
+    "joined_documents",
+    "database_restored",
 ]
 
 

@@ -17,6 +17,7 @@ from tests.nemesis.schedule import FAULTS, PEOPLE
 from tests.nemesis.verdict import judge
 
 GOOD, DELETED = "019a0000-0000-7000-8000-000000000001", "019a0000-0000-7000-8000-000000000002"
+KEPT, GONE = "019a0000-0000-7000-8000-000000000003", "019a0000-0000-7000-8000-000000000004"
 ABOUT = {"seed": 1, "commit": "c", "postgresql": "1", "elasticsearch": "1", "python": "3", "clock": "libfaketime"}
 Files = dict[str, list[dict[str, Any]]]
 
@@ -43,10 +44,11 @@ def step(event: str, old: str, new: str | None, **more: Any) -> dict[str, Any]:
 
 
 def history() -> tuple[dict[str, Any], Files]:
-    """Two events, an upsert and a delete, both done; every fault has bitten."""
+    """An upsert, a delete, and refreshes of a joined document that is there and of one that is not; all done."""
     about = {
         "minutes": 2,
         "refused_attempts": 0,
+        "joined_swapped": 1,
         "looks": 1,
         "wire_targets": {"nemesis": 2},
         "wire_again": 0,
@@ -71,10 +73,11 @@ def history() -> tuple[dict[str, Any], Files]:
         "neighbour_before": "same",
         "neighbour_after": "same",
     }
-    entries = [(GOOD, "e1", "upsert", 5, "d5"), (DELETED, "e2", "delete", 6, "")]
+    entries = [(GOOD, "page", "e1", "upsert", 5, "d5"), (DELETED, "page", "e2", "delete", 6, "")]
+    entries += [(KEPT, "joined", "p1", "refresh", 0, ""), (GONE, "joined", "p2", "refresh", 0, "")]
     ledger = [
-        {"id": i, "entity_type": "page", "entity_id": e, "op": o, "version": v, "digest": d, "at": 1.0}
-        for i, e, o, v, d in entries
+        {"id": i, "entity_type": t, "entity_id": e, "op": o, "version": v, "digest": d, "at": 1.0}
+        for i, t, e, o, v, d in entries
     ]
     steps = [
         one
@@ -88,7 +91,10 @@ def history() -> tuple[dict[str, Any], Files]:
         "documents": [
             {"_id": "page:e1", "found": True, "version": 5, "digest": "d5"},
             {"_id": "page:e2", "found": False, "version": None, "digest": ""},
+            {"_id": "joined:p1", "found": True, "version": 900, "digest": "j1"},
+            {"_id": "joined:p2", "found": False, "version": None, "digest": ""},
         ],
+        "view": [{"_id": "joined:p1", "digest": "j1"}],
         "seen": [{"at": 11.0, "before": 9.0, "life": 0, "index": "i", "changed": {"page:e1": 5, "page:e2": 0}}],
         "timeline": [{"at": 90.0, "calm": True, "stuck": 0, "connections": 9, "workers": {"w1.1": [80, 20]}}],
         "acts": [{"kind": kind, "bit": True, "told": "bit", "began": 5.0} for kind in (*FAULTS, *PEOPLE)],
@@ -144,6 +150,27 @@ def be_stale(about: dict[str, Any], files: Files) -> None:
 
 def bring_back(about: dict[str, Any], files: Files) -> None:
     files["documents"][1] |= {"found": True, "version": 3}
+
+
+def lose_a_joined_document(about: dict[str, Any], files: Files) -> None:
+    files["documents"][2] |= {"found": False, "version": None, "digest": ""}
+
+
+def lack_a_comment(about: dict[str, Any], files: Files) -> None:
+    files["documents"][2]["digest"] = "j0"
+
+
+def bring_a_joined_document_back(about: dict[str, Any], files: Files) -> None:
+    files["documents"][3] |= {"found": True, "version": 901, "digest": "j2"}
+
+
+def lose_what_no_event_names(about: dict[str, Any], files: Files) -> None:
+    files["view"].append({"_id": "joined:p3", "digest": "j3"})
+
+
+def fail_a_refresh(about: dict[str, Any], files: Files) -> None:
+    """No document of theirs is one that the mapping refuses."""
+    files["steps"].append(step(KEPT, "processing", "failed", dead_reason="non_retryable"))
 
 
 def show_a_ghost(about: dict[str, Any], files: Files) -> None:
@@ -310,6 +337,7 @@ BREAKS: list[tuple[str, Callable[[dict[str, Any], Files], None]]] = [
     ("I9 ", be_abandoned_for_ever),
     ("I10 ", fail_by_outage),
     ("I10 ", refuse_a_good_one),
+    ("I10 ", fail_a_refresh),
     ("I11 ", be_stuck),
     ("I11 ", leave_a_lease),
     ("I11 ", never_drain),
@@ -329,6 +357,10 @@ BREAKS: list[tuple[str, Callable[[dict[str, Any], Files], None]]] = [
     ("I17 ", touch_the_neighbour),
     ("I17 ", write_elsewhere),
     ("I17 ", write_a_stranger),
+    ("I18 ", lose_a_joined_document),
+    ("I18 ", lack_a_comment),
+    ("I18 ", bring_a_joined_document_back),
+    ("I18 ", lose_what_no_event_names),
     ("clean exits", leave_with_an_error),
     ("clean exits", drain_badly_at_the_end),
     ("clean exits", fall_over),
@@ -360,13 +392,32 @@ def test_a_fault_that_never_bit_makes_it_inconclusive(tmp_path: Path) -> None:
     assert (verdict.word, verdict.code) == ("INCONCLUSIVE", 3)
 
 
-@pytest.mark.parametrize("name", ["ledger", "steps", "documents", "seen", "logs"])
+@pytest.mark.parametrize("name", ["ledger", "steps", "documents", "view", "seen", "logs"])
 def test_a_history_that_lacks_what_every_run_has_is_inconclusive(name: str, tmp_path: Path) -> None:
     about, files = history()
     files[name] = []
     verdict = judged(tmp_path, about, files)
     assert (verdict.word, verdict.code) == ("INCONCLUSIVE", 3)
-    assert f"no {name} to look at" in verdict.why
+    assert f"no {'joined documents' if name == 'view' else name} to look at" in verdict.why
+
+
+def test_joined_documents_whose_commits_were_never_swapped_show_nothing(tmp_path: Path) -> None:
+    about, files = history()
+    about["joined_swapped"] = 0
+    verdict = judged(tmp_path, about, files)
+    assert (verdict.word, verdict.code) == ("INCONCLUSIVE", 3)
+    assert "in the other order" in verdict.why
+
+
+def test_joined_documents_are_counted_with_all_others_and_on_their_own(tmp_path: Path) -> None:
+    about, files = history()
+    lack_a_comment(about, files)
+    bring_a_joined_document_back(about, files)
+    lose_what_no_event_names(about, files)
+    counts = judged(tmp_path, about, files).counts
+    assert (counts["lost"], counts["stale"], counts["resurrected"]) == (1, 1, 1)
+    assert (counts["refreshes"], counts["joined"]) == (2, 3)
+    assert set(counts) == set(report.MEANING)
 
 
 def test_a_history_of_nothing_is_inconclusive(tmp_path: Path) -> None:

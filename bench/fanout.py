@@ -1,0 +1,142 @@
+"""fanout: one UPDATE of an author with many articles, up to the last document, and what attachments cost the writer."""
+
+import time
+
+import psycopg
+
+from bench.drain import SETTLED_IN_SECONDS, warm_up
+from bench.load import document_sql, fill, rest
+from bench.result import Bar, Result, progress
+from bench.stack import Stack
+from bench.worker import Daemons, daemons
+from outbox.store.producers import attach, detach
+
+RATE = Bar("documents of one UPDATE / drain of payload events", 0.5, 0.7)
+VIA = Bar("UPDATE with its refreshes / insert of as many events", 1.5, 1.2, most=True)
+OWN = Bar("UPDATE of attached rows / without", 3.0, 2.5, most=True)
+
+SIZE = 500
+TABLES = f"""
+create table authors (id bigint primary key, name text not null);
+create table articles (id bigint primary key, author_id bigint not null, n int not null, made json not null);
+insert into authors values (1, 'An author');
+insert into articles select g, 1, g, {document_sql(SIZE - 40)} from generate_series(1, %s) g;
+create index on articles (author_id);
+create view search_documents as
+    select 'article'::text as entity_type, a.id as entity_id,
+           json_build_object('title', a.made ->> 'title', 'n', a.n, 'body', a.made ->> 'body',
+                             'author', u.name) as document
+      from articles a join authors u on u.id = a.author_id;
+"""
+AUTHOR = "update authors set name = name || '.'"
+ARTICLES = "update articles set n = n + 1"
+EVENTS = (
+    "insert into search_outbox_events (entity_type, entity_id, op) select 'article', id::text, 'refresh' from articles"
+)
+# What `outbox attach` installed before there were refreshes: one event for each row.
+ROW_TRIGGER = """
+create function each_row() returns trigger language plpgsql as $$
+begin
+    insert into search_outbox_events (entity_type, entity_id, op, event_version)
+    values ('article', new.id::text, 'upsert', nextval('search_outbox_version'));
+    return null;
+end $$;
+create trigger each_row after update on articles for each row execute function each_row();
+"""
+
+
+def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, articles: int = 100_000) -> Result:
+    """`--set`: articles."""
+    articles, rounds = (500, 1) if smoke else (articles, rounds)
+    result = Result("fanout", smoke)
+    result.settings = {"articles": articles, "bytes a document": SIZE, "lanes": 2}
+    with stack.database() as url, stack.index() as index, stack.index() as warm_index:
+        if not smoke:
+            warm_up(stack, url, warm_index, SIZE)
+        stack.fresh_index(index)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute((TABLES % articles).encode())
+            connection.execute("vacuum analyze articles, authors")
+            with daemons(url, stack.elastic_url, index) as running:
+                running.pause()
+                if not smoke:
+                    time.sleep(SETTLED_IN_SECONDS)
+                for number in range(rounds):
+                    progress(f"round {number + 1} of {rounds}")
+                    _documents(stack, url, index, connection, running, articles, result)
+                    _costs(connection, result)
+    result.judge(RATE, result.median("fanout / drain"))
+    result.judge(VIA, result.median("author's UPDATE / insert"))
+    result.judge(OWN, result.median("attached UPDATE / plain"))
+    return result
+
+
+def _documents(
+    stack: Stack,
+    url: str,
+    index: str,
+    connection: psycopg.Connection,
+    running: Daemons,
+    articles: int,
+    result: Result,
+) -> None:
+    """Both by running daemons: payload events that wait for them, and refreshes that one commit brings."""
+    fill(url, articles, SIZE)
+    stack.fresh_index(index)
+    stack.quiet()
+    running.resume()
+    drained = articles / running.wait_done(articles)
+    connection.execute("truncate search_outbox_events")
+    rest(url)
+    stack.fresh_index(index)
+    stack.quiet()
+    _attach(connection, "authors", via="select id from articles where author_id = changed.id")
+    connection.execute(AUTHOR)
+    committed = time.time()
+    running.wait_done(articles)
+    last = connection.execute(
+        "select extract(epoch from max(processed_at))::float8 from search_outbox_events"
+    ).fetchone()
+    detach(connection, "authors")
+    running.pause()
+    assert last is not None
+    fanned = articles / (last[0] - committed)
+    result.add("drain of payload events", "events/s", drained)
+    result.add("documents of one UPDATE", "docs/s", fanned)
+    result.add("fanout / drain", "", fanned / drained)
+
+
+def _costs(connection: psycopg.Connection, result: Result) -> None:
+    """What the writer pays, with nobody projecting."""
+    plain = _seconds(connection, ARTICLES)
+    inserted = _seconds(connection, EVENTS)
+    _attach(connection, "authors", via="select id from articles where author_id = changed.id")
+    author = _seconds(connection, AUTHOR)
+    detach(connection, "authors")
+    _attach(connection, "articles", id_column="id")
+    own = _seconds(connection, ARTICLES)
+    detach(connection, "articles")
+    connection.execute(ROW_TRIGGER)
+    by_row = _seconds(connection, ARTICLES)
+    connection.execute("drop function each_row cascade")
+    connection.execute("truncate search_outbox_events")
+    result.add("author's UPDATE with its refreshes", "ms", author * 1000)
+    result.add("insert of as many events", "ms", inserted * 1000)
+    result.add("author's UPDATE / insert", "", author / inserted)
+    result.add("UPDATE of all articles", "ms", plain * 1000)
+    result.add("the same, attached", "ms", own * 1000)
+    result.add("attached UPDATE / plain", "", own / plain)
+    result.add("by a row trigger, as before / plain", "", by_row / plain)
+
+
+def _attach(connection: psycopg.Connection, table: str, **how: str) -> None:
+    attach(connection, table, entity_type="article", **how)  # type: ignore[arg-type]
+
+
+def _seconds(connection: psycopg.Connection, statement: str) -> float:
+    connection.execute("truncate search_outbox_events")
+    connection.execute("vacuum articles")
+    connection.execute("checkpoint")
+    began = time.perf_counter()
+    connection.execute(statement.encode())
+    return time.perf_counter() - began

@@ -1,0 +1,159 @@
+"""Owns what is known of attached tables: it reads the triggers that are installed, and changes none."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from outbox.store.queries import queries
+
+PREFIX = "search_outbox_capture"
+STATEMENT_TRIGGERS = ("insert", "update", "delete")
+ROW_TRIGGERS = ("row",)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """One way in which changes of a table become events. One of `id_column` and `via` says whose."""
+
+    table: str
+    entity_type: str
+    id_column: str | None = None
+    via: str | None = None
+    routing_column: str | None = None
+    payload: bool = False
+    columns: tuple[str, ...] = ()
+    per_row: bool = False
+    older: bool = False
+    """Installed by an earlier release: `upsert` and `delete` without a payload instead of `refresh`."""
+
+    @property
+    def way(self) -> tuple[str, str | None, str | None]:
+        """Attaching the same way again renews it."""
+        return self.entity_type, self.id_column, self.via
+
+    @property
+    def shown(self) -> str:
+        return f"{self.entity_type} {f'by {self.id_column}' if self.via is None else f'via {self.via}'}"
+
+    def command(self, table: str) -> str:
+        """The command that installs it; `table` as SQL writes its name."""
+        words = ["outbox", "attach", table, "--type", self.entity_type]
+        words += ["--id", self.id_column] if self.id_column is not None else ["--via", self.via or ""]
+        words += ["--routing", self.routing_column] if self.routing_column else []
+        words += ["--columns", joined_columns(self.columns)] if self.columns else []
+        words += ["--payload"] if self.payload else []
+        words += ["--per-row"] if self.per_row and not (self.payload or self.older) else []
+        return shlex.join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    name: str
+    enabled: str  # A always, O in ordinary sessions, R in replicas, D not at all
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """An attachment with the triggers and the function that it has."""
+
+    attachment: Attachment
+    oid: int
+    quoted_table: str
+    triggers: tuple[Trigger, ...]
+    function: sql.Identifier
+    path: str | None
+    needs_row_triggers: bool
+
+    @property
+    def command(self) -> str:
+        return self.attachment.command(self.quoted_table)
+
+    @property
+    def missing_triggers(self) -> tuple[str, ...]:
+        wanted = ROW_TRIGGERS if self.attachment.per_row else STATEMENT_TRIGGERS
+        there = {trigger.name.removeprefix(PREFIX).rpartition("_")[2] for trigger in self.triggers}
+        return () if there == {""} else tuple(name for name in wanted if name not in there)
+
+
+def installed(conn: psycopg.Connection[Any]) -> list[Installed]:
+    """Every attachment of this database, by table. Found by its triggers: tables and columns get other names."""
+    with conn.cursor(row_factory=dict_row) as cursor:
+        rows = cursor.execute(queries("producers")["installed"], {}).fetchall()
+    rows.sort(key=lambda row: (row["schema"], row["relation"], row["function_oid"]))
+    by_function = groupby(rows, key=lambda row: (row["oid"], row["function_oid"]))
+    return [_installed(list(triggers)) for _, triggers in by_function]
+
+
+def attachments(conn: psycopg.Connection[Any]) -> list[Attachment]:
+    return [each.attachment for each in installed(conn)]
+
+
+def renewals(conn: psycopg.Connection[Any]) -> Iterator[str]:
+    """The commands that renew attachments of an older form."""
+    return (each.command for each in installed(conn) if each.attachment.older)
+
+
+def about(attachment: Attachment) -> str:
+    """The trigger's argument. It serves only this: telling people and later commands how the table is attached."""
+    told = {
+        "type": attachment.entity_type,
+        "id": attachment.id_column,
+        "via": attachment.via,
+        "routing": attachment.routing_column,
+        "payload": attachment.payload,
+        "columns": attachment.columns,
+        "per_row": attachment.per_row,
+    }
+    return json.dumps({name: value for name, value in told.items() if value})
+
+
+def joined_columns(columns: Iterable[str]) -> str:
+    """As `--columns` takes them: a name with a comma, a quote or a blank at its end stands in double quotes."""
+    plain = ("".join(['"', name.replace('"', '""'), '"']) if _odd(name) else name for name in columns)
+    return ",".join(plain)
+
+
+def _odd(name: str) -> bool:
+    return "," in name or '"' in name or name != name.strip()
+
+
+def _installed(rows: list[Mapping[str, Any]]) -> Installed:
+    first = rows[0]
+    return Installed(
+        attachment=_read(first),
+        oid=first["oid"],
+        quoted_table=first["quoted"],
+        triggers=tuple(Trigger(row["name"], row["enabled"]) for row in rows),
+        function=sql.Identifier(first["function_schema"], first["function"]),
+        path=first["path"],
+        needs_row_triggers=first["needs_row_triggers"],
+    )
+
+
+def _read(row: Mapping[str, Any]) -> Attachment:
+    table = f"{row['schema']}.{row['relation']}"
+    arguments = bytes(row["about"]).decode(errors="replace").split("\0")
+    if row["arguments"] > 1:
+        entity_type, id_column, routing, payload = arguments[:4]
+        older = Attachment(table, entity_type, id_column, routing_column=routing or None, per_row=True)
+        return replace(older, payload=True) if payload else replace(older, older=True)
+    told = json.loads(arguments[0])
+    return Attachment(
+        table,
+        told["type"],
+        id_column=told.get("id"),
+        via=told.get("via"),
+        routing_column=told.get("routing"),
+        payload=told.get("payload", False),
+        columns=tuple(told.get("columns", ())),
+        per_row=told.get("per_row", False),
+    )

@@ -1,0 +1,1 @@
+select exists (select from %s as t where t.{id} = $1 and t.{id}::text = $2)

@@ -1,0 +1,716 @@
+"""Tables attached by refreshes: what each kind of change writes, with triggers per statement and per row."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from outbox.app.desk import Desk
+from outbox.embedded import EmbeddedPostgres
+from outbox.errors import SchemaMismatch
+from outbox.ops import attachment_findings
+from outbox.ports import Level
+from outbox.store import attachment_facts
+from outbox.store.attachment_facts import AttachmentFacts
+from outbox.store.migrations import migrate
+from outbox.store.producer_tables import CannotAttach
+from outbox.store.producers import AttachedOtherwise, Attachment, NotAttached, attach, attachments, detach
+from tests.fixtures.postgres import admin, fresh_database, with_database
+from tests.fixtures.roles import Roles
+from tests.fixtures.servers import POSTGRES_SETTINGS
+from tests.fixtures.waiting import eventually
+
+TABLES = """
+create table authors (id int primary key, name text, notes json);
+create table articles (id int primary key, author_id int references authors on delete cascade, tenant text, title text,
+                       price numeric, data json);
+create table comments (id int primary key, article_id int references articles on delete cascade, body text);
+insert into authors values (1, 'Ada'), (2, 'Bo');
+insert into articles values (10, 1, 'a', 'x'), (11, 1, 'a', 'y'), (20, 2, 'b', 'z');
+"""
+VIA = "select id from articles where author_id = changed.id"
+ROUTED_VIEW = (
+    "create view search_documents as select 'article'::text as entity_type, id as entity_id, to_json(a) as document,"
+    " tenant as routing, null::bigint as version from articles as a"
+)
+SCANNING = (
+    "insert into articles select n, 1 from generate_series(100, 20100) as n; analyze articles; drop index by_author"
+)
+Connection = psycopg.Connection[Any]
+
+
+@pytest.fixture
+def shop(connection: Connection) -> Connection:
+    connection.execute(TABLES)
+    return connection
+
+
+@pytest.fixture(params=[False, True], ids=["per statement", "per row"])
+def per_row(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def written(conn: Connection, *statements: str) -> list[str]:
+    """The ids that the statements refresh, in order of their texts, each time that they are written; then forgotten."""
+    for statement in statements:
+        conn.execute(statement.encode())
+    rows = conn.execute(
+        "delete from search_outbox_events returning entity_type, entity_id::text, op, routing, payload is null"
+    ).fetchall()
+    assert {(op, no_payload) for _, _, op, _, no_payload in rows} <= {("refresh", True), ("delete", True)}
+    return sorted(f"{id}@{routing}" if routing is not None else id for _, id, _, routing, _ in rows)
+
+
+def own(conn: Connection, **more: Any) -> None:
+    attach(conn, "articles", entity_type="article", id_column="id", **more)
+
+
+def child(conn: Connection, **more: Any) -> None:
+    attach(conn, "comments", entity_type="article", id_column="article_id", **more)
+
+
+def via(conn: Connection, **more: Any) -> None:
+    attach(conn, "authors", entity_type="article", via=VIA, **more)
+
+
+class TestChanges:
+    def test_every_kind_of_write_refreshes_its_rows(self, shop: Connection, per_row: bool) -> None:
+        own(shop, per_row=per_row)
+        assert written(shop, "insert into articles (id) values (1), (2)") == ["1", "2"]
+        assert written(shop, "update articles set title = 'x' where id < 3") == ["1", "2"]
+        assert written(shop, "update articles set id = 3 where id = 2") == ["2", "3"]
+        upsert = "insert into articles (id) values (3), (4) on conflict (id) do update set title = 'y'"
+        assert written(shop, upsert) == ["3", "4"]
+        assert written(shop, "insert into articles (id) values (3) on conflict do nothing") == []
+        merge = (
+            "merge into articles as a using (values (1), (4), (5)) as v (id) on a.id = v.id"
+            " when matched and v.id = 1 then delete when matched then update set title = 'm'"
+            " when not matched then insert (id) values (v.id)"
+        )
+        assert written(shop, merge) == ["1", "4", "5"]
+        with shop.cursor().copy("copy articles (id) from stdin") as copy:
+            copy.write("6\n7\n")
+        assert written(shop) == ["6", "7"]
+        both = (
+            "with gone as (delete from articles where id = 6 returning id) update articles set title = 'w' where id = 7"
+        )
+        assert written(shop, both) == ["6", "7"]
+        assert written(shop, "update articles set title = 'none' where false") == []
+        assert written(shop, "delete from articles where id = 7") == ["7"]
+
+    def test_only_the_end_of_an_entitys_own_row_is_written_as_a_delete(self, shop: Connection, per_row: bool) -> None:
+        """The projector looks both up; what it is told by a delete is that the view must lack the entity."""
+        shop.execute("create table extras (article_id bigint primary key references articles on delete cascade)")
+        shop.execute("insert into extras select id from articles")
+        own(shop, per_row=per_row)
+        child(shop, per_row=per_row)
+        attach(shop, "extras", entity_type="article", id_column="article_id", per_row=per_row)
+        shop.execute("insert into comments values (1, 10)")
+        shop.execute("delete from search_outbox_events")
+        shop.execute("delete from comments")
+        shop.execute("delete from extras where article_id = 10")
+        shop.execute("delete from articles where id = 10")
+        rows = shop.execute("select op, entity_id from search_outbox_events order by seq").fetchall()
+        assert rows == [("refresh", "10"), ("refresh", "10"), ("delete", "10")]
+
+    def test_a_child_refreshes_its_parent_also_when_it_goes(self, shop: Connection, per_row: bool) -> None:
+        child(shop, per_row=per_row)
+        assert written(shop, "insert into comments values (1, 10), (2, 20), (3, null)") == ["10", "20"]
+        assert written(shop, "update comments set body = 'x' where id = 1") == ["10"]
+        assert written(shop, "update comments set article_id = 11 where id = 1") == ["10", "11"]
+        assert written(shop, "update comments set article_id = null where id = 2") == ["20"]
+        assert written(shop, "update comments set body = 'y' where id in (2, 3)") == []
+        assert written(shop, "delete from comments") == ["11"]
+
+    def test_a_thousand_children_of_one_parent_are_one_event_of_their_statement(self, shop: Connection) -> None:
+        child(shop)
+        fill = "insert into comments select n, 10, 'x' from generate_series(1, 1000) as n"
+        assert written(shop, fill) == ["10"]
+        assert written(shop, "delete from comments") == ["10"]
+        child(shop, per_row=True)
+        assert written(shop, fill) == ["10"] * 1000
+
+    def test_a_query_finds_whose_documents_a_row_belongs_to(self, shop: Connection, per_row: bool) -> None:
+        via(shop, per_row=per_row)
+        assert written(shop, "update authors set name = 'x' where id = 1") == ["10", "11"]
+        assert written(shop, "insert into authors values (3)") == []
+        shop.execute("alter table articles drop constraint articles_author_id_fkey")
+        assert written(shop, "update authors set id = 2 - id where id = 2") == ["20"]
+        assert written(shop, "delete from authors where id = 1") == ["10", "11"]
+
+    def test_only_changes_of_the_named_columns_count(self, shop: Connection, per_row: bool) -> None:
+        own(shop, per_row=per_row, columns=("title", "data"))
+        assert written(shop, "update articles set price = 1") == []
+        assert written(shop, "update articles set title = title, price = 2") == []
+        assert written(shop, "update articles set title = 'n' where id = 10") == ["10"]
+        assert written(shop, "update articles set title = null where id = 10") == ["10"]
+        assert written(shop, """update articles set data = '{"a": 1}' where id = 11""") == ["11"]
+        assert written(shop, """update articles set data = '{"a":  1}', price = 3""") == ["10", "11", "20"]
+        assert written(shop, "update articles set id = 12 where id = 11") == ["11", "12"]
+        swap = "update articles set title = case title when 'y' then 'z' else 'y' end where id in (12, 20)"
+        assert written(shop, swap) == ["12", "20"]
+        assert written(shop, "insert into articles (id) values (1)", "delete from articles where id = 1") == ["1", "1"]
+
+    def test_two_children_that_swap_values_are_seen(self, shop: Connection, per_row: bool) -> None:
+        """By the parent's id and the column alone both sides would look the same."""
+        child(shop, per_row=per_row, columns=("body",))
+        written(shop, "insert into comments values (1, 10, 'a'), (2, 10, 'b')")
+        swapped = written(shop, "update comments set body = case body when 'a' then 'b' else 'a' end")
+        assert set(swapped) == {"10"}
+
+    def test_columns_that_a_query_reads_count_beside_the_named_ones(self, shop: Connection, per_row: bool) -> None:
+        shop.execute("alter table articles drop constraint articles_author_id_fkey")
+        via(shop, per_row=per_row, columns=("name",))
+        assert written(shop, "update authors set notes = '[]'") == []
+        assert written(shop, "update authors set name = 'x' where id = 2") == ["20"]
+        assert written(shop, "update authors set id = 3 where id = 1") == ["10", "11"]
+
+    def test_columns_of_a_table_without_a_key_are_compared_row_by_row(self, shop: Connection) -> None:
+        shop.execute("create table ratings (article_id int, stars int); insert into ratings values (10, 1), (10, 2)")
+        done = attach(shop, "ratings", entity_type="article", id_column="article_id", columns=("stars",))
+        assert "no primary key" in done.notes[0]
+        assert written(shop, "update ratings set stars = 3 - stars") == ["10", "10"]
+        assert written(shop, "update ratings set stars = stars") == []
+
+    def test_a_changed_routing_is_written_with_the_old_and_the_new(self, shop: Connection, per_row: bool) -> None:
+        shop.execute(ROUTED_VIEW)
+        own(shop, per_row=per_row, routing_column="tenant", columns=("title",), view="search_documents")
+        assert written(shop, "update articles set title = 't' where id = 10") == ["10@a"]
+        assert written(shop, "update articles set tenant = 'b' where id = 10") == ["10@a", "10@b"]
+        assert written(shop, "update articles set tenant = null where id = 10") == ["10", "10@b"]
+        assert written(shop, "delete from articles where id = 11") == ["11@a"]
+
+    def test_routing_needs_the_views_column(self, shop: Connection) -> None:
+        with pytest.raises(CannotAttach, match="Add it to the view first"):
+            own(shop, routing_column="tenant", view="search_documents")
+        shop.execute(ROUTED_VIEW.replace("tenant as routing,", ""))
+        with pytest.raises(CannotAttach, match="needs the column `routing` of search_documents"):
+            own(shop, routing_column="tenant", view="search_documents")
+
+
+class TestCircumstances:
+    def test_cascades_of_foreign_keys_refresh(self, shop: Connection, per_row: bool) -> None:
+        shop.execute("insert into comments values (1, 10), (2, 10), (3, 20)")
+        own(shop, per_row=per_row)
+        child(shop, per_row=per_row)
+        assert set(written(shop, "delete from articles where id = 10")) == {"10"}
+        assert set(written(shop, "delete from authors where id = 1")) == {"11"}
+        shop.execute("alter table articles drop constraint articles_author_id_fkey")
+        shop.execute("alter table articles add foreign key (author_id) references authors on delete set null")
+        assert written(shop, "delete from authors") == ["20"]
+
+    def test_they_fire_where_ordinary_triggers_do_not(self, shop: Connection, per_row: bool) -> None:
+        own(shop, per_row=per_row, columns=("title",))
+        via(shop, per_row=per_row)
+        shop.execute("set session_replication_role = replica")
+        assert written(shop, "update articles set title = 'r' where id = 10") == ["10"]
+        assert written(shop, "update authors set name = 'r' where id = 2") == ["20"]
+
+    def test_events_belong_to_the_writers_transaction(self, shop: Connection, per_row: bool) -> None:
+        own(shop, per_row=per_row)
+        with shop.transaction(force_rollback=True):
+            shop.execute("delete from articles")
+        assert written(shop) == []
+
+    def test_nothing_of_the_writers_session_matters(self, shop: Connection, per_row: bool) -> None:
+        """Neither its search_path nor a temporary table of the same name, nor how it reads backslashes."""
+        query = r"select id from articles where author_id = changed.id and title <> 'a\' -- it's the last line"
+        attach(shop, "authors", entity_type=r"art\icle", via=query, per_row=per_row, columns=("name",))
+        own(shop, per_row=per_row)
+        shop.execute("create schema elsewhere; create table elsewhere.articles (id int, author_id int, title text)")
+        shop.execute("insert into elsewhere.articles values (666, 1, '')")
+        shop.execute("create temp table articles (id int, author_id int, title text)")
+        shop.execute("create temp table search_outbox_events (like public.search_outbox_events)")
+        shop.execute("set search_path = elsewhere; set standard_conforming_strings = off; set datestyle = german")
+        shop.execute("update public.authors set name = 'x' where id = 1; update public.articles set title = 'n'")
+        shop.execute("reset all; drop table pg_temp.articles, pg_temp.search_outbox_events")
+        types = shop.execute("select distinct entity_type from search_outbox_events order by 1").fetchall()
+        assert types == [(r"art\icle",), ("article",)]
+        assert written(shop) == ["10", "10", "11", "11", "20"]
+
+    def test_truncate_is_refused_until_the_last_way_is_detached(self, shop: Connection) -> None:
+        child(shop)
+        attach(shop, "comments", entity_type="user", via="select changed.id")
+        for statement in ("truncate comments", "truncate articles cascade"):
+            with pytest.raises(psycopg.errors.ObjectInUse, match="attached to the outbox"):
+                shop.execute(statement.encode())
+        assert [gone.entity_type for gone in detach(shop, "comments", entity_type="user")] == ["user"]
+        with pytest.raises(psycopg.errors.ObjectInUse):
+            shop.execute("truncate comments")
+        detach(shop, "comments")
+        shop.execute("truncate comments")
+
+    def test_a_partitioned_table_refreshes_by_rows_whatever_a_statement_names(self, connection: Connection) -> None:
+        connection.execute("create table m (id int, part int, t text, primary key (id, part)) partition by list (part)")
+        connection.execute("create table m_1 partition of m for values in (1)")
+        done = attach(connection, "m", entity_type="m", id_column="id", columns=("t",))
+        assert "statements that name a partition" in done.notes[0]
+        attach(connection, "m", entity_type="n", via="select changed.id + 100")
+        connection.execute("create table m_2 (part int, t text, id int not null, primary key (id, part))")
+        connection.execute("alter table m attach partition m_2 for values in (2)")
+        assert written(connection, "insert into m_1 values (7, 1)") == ["107", "7"]
+        assert set(written(connection, "update m set part = 2")) == {"107", "7"}
+        assert written(connection, "update m_2 set t = 'x'") == ["107", "7"]
+        assert written(connection, "update m_2 set t = t") == ["107"]
+        assert written(connection, "delete from m") == ["107", "7"]
+        with pytest.raises(psycopg.errors.ObjectInUse):
+            connection.execute("truncate m_1")
+        with pytest.raises(CannotAttach, match="Attach its parent"):
+            attach(connection, "m_1", entity_type="m", id_column="id")
+        assert [each.entity_type for each in attachments(connection)] == ["m", "n"]
+        detach(connection, "m")
+        connection.execute("truncate m")
+        assert left_behind(connection) == []
+
+    def test_a_child_table_refreshes_also_when_the_statement_names_its_parent(self, connection: Connection) -> None:
+        connection.execute("create table base (id int); create table leaf () inherits (base)")
+        with pytest.raises(CannotAttach, match="has child tables"):
+            attach(connection, "base", entity_type="x", id_column="id")
+        done = attach(connection, "leaf", entity_type="x", id_column="id")
+        assert "statements that name its parent" in done.notes[0]
+        connection.execute("insert into base values (1)")
+        assert written(connection, "insert into leaf values (2)", "update base set id = id") == ["2", "2"]
+
+    def test_generated_columns_count_where_they_are_stored(self, connection: Connection, per_row: bool) -> None:
+        connection.execute("create table t (id int primary key, a int, s int generated always as (a / 10) stored)")
+        attach(connection, "t", entity_type="t", id_column="s", columns=("s",), per_row=per_row)
+        assert written(connection, "insert into t values (1, 10)") == ["1"]
+        assert written(connection, "update t set a = 11") == []
+        assert written(connection, "update t set a = 20") == ["1", "2"]
+
+    @pytest.mark.parametrize("named", ["id_column", "columns", "via", "whole row", "payload"])
+    def test_a_virtual_generated_column_is_refused(self, connection: Connection, named: str) -> None:
+        if connection.info.server_version < 180000:
+            connection.execute("create table t (id int primary key)")
+            return
+        connection.execute("create table t (id int primary key, a int, v int generated always as (a / 10) virtual)")
+        wanted: dict[str, dict[str, Any]] = {
+            "id_column": {"id_column": "v"},
+            "columns": {"id_column": "id", "columns": ("v",)},
+            "via": {"via": "select changed.v"},
+            "whole row": {"via": "select md5(changed::text)"},
+            "payload": {"id_column": "id", "payload": True},
+        }
+        with pytest.raises(CannotAttach, match="virtual generated column"):
+            attach(connection, "t", entity_type="t", **wanted[named])
+        attach(connection, "t", entity_type="t", via="select changed.id", columns=("a",))
+        assert written(connection, "insert into t values (1, 10)", "update t set a = 20") == ["1", "1"]
+
+    def test_tables_attached_to_each_other_do_not_cycle(self, shop: Connection) -> None:
+        own(shop)
+        via(shop)
+        attach(shop, "articles", entity_type="author", id_column="author_id")
+        attach(shop, "authors", entity_type="author", id_column="id")
+        shop.execute(
+            "create function touch() returns trigger language plpgsql as $$ begin"
+            " update authors set name = name where id = 1; return null; end $$;"
+            "create trigger touch after update on articles for each statement execute function touch()"
+        )
+        assert written(shop, "update articles set title = 'c' where id = 20") == ["1", "10", "11", "2", "20"]
+
+    def test_a_query_runs_with_the_writers_rights(self, shop: Connection, roles: Roles) -> None:
+        via(shop)
+        producer = sql.Identifier(roles.name("producer"))
+        shop.execute(sql.SQL("grant select, update on authors to {}").format(producer))
+        with roles.connect("producer") as writer:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="articles"):
+                writer.execute("update authors set name = 'x' where id = 1")
+            shop.execute(sql.SQL("grant select (id, author_id) on articles to {}").format(producer))
+            writer.execute("update authors set name = 'x' where id = 1")
+        assert written(shop) == ["10", "11"]
+
+    def test_foreign_keys_act_with_the_owners_rights_who_must_be_able_to_write_events(
+        self, shop: Connection, roles: Roles
+    ) -> None:
+        reader = sql.Identifier(roles.name("reader"))
+        shop.execute(sql.SQL("alter table comments owner to {}").format(reader))
+        with pytest.raises(CannotAttach, match=r"rights of its owner \w+_reader.*search_outbox_producer"):
+            child(shop)
+        shop.execute(sql.SQL("grant {} to {}").format(sql.Identifier(roles.name("producer")), reader))
+        child(shop)
+
+    def test_a_row_that_comes_to_a_query_while_another_changes_it_is_missed_unless_it_locks(
+        self, shop: Connection, database: str
+    ) -> None:
+        """The query sees what is committed. docs/producers.md says so, with the lock that helps."""
+        own(shop)
+        via(shop)
+        with psycopg.connect(database) as author:
+            author.execute("update authors set name = 'new' where id = 1")
+            shop.execute("set lock_timeout = '100ms'")
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                shop.execute("select from authors where id = 1 for share")
+            assert written(shop, "update articles set author_id = 1 where id = 20") == ["20"]
+        assert written(shop) == ["10", "11"]
+
+    def test_a_plan_that_was_made_for_one_row_is_not_kept_for_many(self, shop: Connection) -> None:
+        """Kept, a nested loop over 20,000 pairs would compare each with each: 400 million."""
+        shop.execute("insert into articles (id, author_id) select n, 1 from generate_series(1000, 20999) as n")
+        own(shop, columns=("title",))
+        assert written(shop, "update articles set title = 'one' where id = 10") == ["10"]
+        shop.execute("set statement_timeout = '60s'")
+        assert len(written(shop, "update articles set title = 'many' where id >= 1000")) == 20_000
+
+
+def left_behind(conn: Connection) -> list[str]:
+    rows = conn.execute(
+        "select proname from pg_proc where proname like 'search\\_outbox\\_capture%' union all"
+        " select tgname from pg_trigger where tgname like 'search\\_outbox\\_capture%' union all"
+        " select relname from pg_class where relname like 'search\\_outbox\\_via%'"
+    )
+    return [name for (name,) in rows.fetchall()]
+
+
+class TestWays:
+    def test_one_table_is_attached_in_several_ways_each_renewed_by_itself(self, shop: Connection) -> None:
+        for _ in range(2):
+            own(shop)
+            attach(shop, "articles", entity_type="author", id_column="author_id")
+            attach(shop, "articles", entity_type="author", via="select changed.id + 1000")
+        assert [each.way[:2] for each in attachments(shop)] == [
+            ("article", "id"),
+            ("author", "author_id"),
+            ("author", None),
+        ]
+        assert written(shop, "update articles set title = 'x' where id = 20") == ["1020", "2", "20"]
+        detach(shop, "articles", entity_type="author")
+        assert written(shop, "update articles set title = 'x' where id = 20") == ["20"]
+        with pytest.raises(NotAttached, match=r"public\.articles as author"):
+            detach(shop, "articles", entity_type="author")
+        detach(shop, "articles")
+        assert left_behind(shop) == []
+
+    def test_renewing_changes_level_columns_and_payload(self, shop: Connection) -> None:
+        for more in ({}, {"per_row": True}, {"columns": ("title",)}, {"payload": True}, {"columns": ("title",)}):
+            own(shop, **more)
+            assert len(attachments(shop)) == 1
+        assert len(left_behind(shop)) == 4
+        assert written(shop, "update articles set title = 'x', price = 2 where id = 20") == ["20"]
+
+    def test_a_renamed_table_and_a_new_one_of_its_name_are_told_apart(self, shop: Connection) -> None:
+        child(shop, columns=("body",))
+        shop.execute("alter table comments rename to remarks; create table comments (like remarks including all)")
+        child(shop)
+        assert [each.table for each in attachments(shop)] == ["public.comments", "public.remarks"]
+        assert written(shop, "insert into remarks values (1, 10)", "insert into comments values (1, 20)") == [
+            "10",
+            "20",
+        ]
+        detach(shop, "remarks")
+        detach(shop, "comments")
+        assert left_behind(shop) == []
+
+    def test_long_and_odd_names_are_quoted_and_cut(self, connection: Connection, per_row: bool) -> None:
+        table, column, kind = "Ä" * 31, 'i\'d, "%s" {0} ' + "ö" * 20, "ü'\\ $q$ $capture$ {x} %s " * 4
+        name, id = sql.Identifier(table), sql.Identifier(column)
+        connection.execute(sql.SQL("create table {} (k int primary key, {} text, b text)").format(name, id))
+        quoted = column.replace('"', '""')
+        query = f"select changed.\"{quoted}\" || '{{}} %s $capture$ $$' /* ) */"
+        more: dict[str, Any] = {"columns": (column, "b"), "per_row": per_row}
+        attach(connection, table, entity_type=kind, id_column=column, **more)
+        attach(connection, table, entity_type=kind, via=query, **more)
+        assert [each.columns for each in attachments(connection)] == [(column, "b")] * 2
+        connection.execute(sql.SQL("insert into {} values (1, 'a')").format(name))
+        rows = connection.execute("select entity_type, entity_id from search_outbox_events order by 2").fetchall()
+        assert rows == [(kind, "a"), (kind, "a{} %s $capture$ $$")]
+        connection.execute(sql.SQL("update {} set b = 'x'").format(name))
+        assert len(written(connection)) == 4
+        detach(connection, table)
+        assert left_behind(connection) == []
+
+    def test_a_type_is_kept_by_payloads_or_by_refreshes(self, shop: Connection) -> None:
+        own(shop, payload=True)
+        for again in (child, via):
+            with pytest.raises(
+                AttachedOtherwise, match=r"public\.articles is attached as article by id, with its payload"
+            ):
+                again(shop)
+        with pytest.raises(AttachedOtherwise):
+            attach(shop, "articles", entity_type="article", id_column="author_id")
+        own(shop)
+        child(shop)
+        with pytest.raises(AttachedOtherwise, match="by refreshes"):
+            own(shop, payload=True)
+        attach(shop, "authors", entity_type="author", id_column="id", payload=True)
+
+    def test_the_rows_that_are_there_are_counted_or_estimated(self, shop: Connection) -> None:
+        done = attach(shop, "articles", entity_type="article", id_column="id")
+        assert (str(done.there), done.there.exact) == ("3 rows", True)
+        shop.execute("create table many as select n as id from generate_series(1, 10001) as n")
+        done = attach(shop, "many", entity_type="m", id_column="id")
+        assert (str(done.there), done.there.exact) == ("about 10,001 rows", False)
+        shop.execute("insert into many select n from generate_series(1, 20000) as n; analyze many; delete from many")
+        assert str(attach(shop, "many", entity_type="m", id_column="id").there) == "about 30,001 rows"
+
+    def test_it_ends_with_what_to_run_for_the_rows_that_are_there(self, shop: Connection, desk: Desk) -> None:
+        shop.execute("create table many as select n as id from generate_series(1, 10001) as n")
+        shop.execute('create table "Orders" (number int primary key, customer text); create table none (id int)')
+        shop.execute("insert into \"Orders\" values (1, 'c')")
+        few = desk.producers.attach("articles", entity_type="article", id_column="id")
+        assert (few.rows, few.next) == (3, "outbox refresh --type article --all")
+        assert "there is no view search_documents yet" in few.notes[0]
+        assert (
+            desk.producers.attach("many", entity_type="the m", id_column="id").next == "outbox backfill --type 'the m'"
+        )
+        assert desk.producers.attach("none", entity_type="n", id_column="id").next == ""
+        orders = desk.producers.attach(
+            "Orders", entity_type="or'der", id_column="number", routing_column="customer", payload=True
+        )
+        shop.execute(orders.next.encode())
+        row = shop.execute("select entity_type, entity_id, op, routing, payload from search_outbox_events").fetchall()
+        assert row == [("or'der", "1", "upsert", "c", {"number": 1, "customer": "c"})]
+
+    def test_without_the_schema_it_names_the_command_that_helps(self, empty_database: str) -> None:
+        with psycopg.connect(empty_database, autocommit=True) as conn:
+            conn.execute(TABLES)
+            with pytest.raises(SchemaMismatch, match="outbox migrate"):
+                own(conn)
+
+
+OLDER = """
+create function search_outbox_capture_articles_12345678() returns trigger language plpgsql as $capture$
+begin
+    insert into public.search_outbox_events (entity_type, entity_id, op, event_version)
+    values ('article', coalesce(new.id, old.id), case tg_op when 'DELETE' then 'delete' else 'upsert' end,
+            nextval('public.search_outbox_version'));
+    return null;
+end
+$capture$;
+create trigger search_outbox_capture after insert or update or delete on articles
+    for each row execute function search_outbox_capture_articles_12345678('article', 'id', '', '');
+alter table articles enable always trigger search_outbox_capture;
+"""
+
+
+class TestOlderForm:
+    def test_it_goes_on_working_is_named_with_its_renewal_and_replaced_by_it(
+        self, shop: Connection, database: str
+    ) -> None:
+        shop.execute(OLDER)
+        child(shop)
+        assert attachments(shop)[0] == Attachment("public.articles", "article", "id", per_row=True, older=True)
+        shop.execute("update articles set title = 'x' where id = 10; delete from articles where id = 11")
+        ops = shop.execute("delete from search_outbox_events returning op").fetchall()
+        assert ops == [("upsert",), ("delete",)]
+        said: list[str] = []
+        migrate(database, say=said.append)
+        assert [line.rpartition(": ")[2] for line in said] == ["outbox attach public.articles --type article --id id"]
+        own(shop)
+        assert written(shop, "update articles set title = 'x' where id = 10") == ["10"]
+        said.clear()
+        migrate(database, say=said.append)
+        assert said == []
+        detach(shop, "articles")
+        detach(shop, "comments")
+        assert left_behind(shop) == []
+
+
+QUERIES = [
+    ("", "--via is empty"),
+    ("no query", "not one query"),
+    ("select changed.id;", "Give one SELECT|one SELECT over"),
+    ("select 1; drop table articles", "not one query: cannot insert multiple commands"),
+    ("select 1) as via (id), lateral (select 2", "not one query"),
+    ("select 1 /*", "not one query"),
+    ("select 'open", "not one query"),
+    ("delete from articles returning id", "syntax error"),
+    ("with gone as (delete from articles returning id) select id from gone", "data-modifying"),
+    ("select id into copied from articles", "INTO"),
+    ("select id, title from articles", r"returns 2 columns \(id, title\)"),
+    ("select from articles", "returns 0 columns"),
+    ("select changed.missing", "column changed.missing does not exist"),
+    ("select old.id", 'missing FROM-clause entry for table "old"'),
+    ("select id from missing", 'relation "missing" does not exist'),
+    ("select id from articles where author_id = $1", r"no parameter \$1"),
+    ("select id from articles where random() < 2", r"calls random\(\), which is volatile"),
+    ("select nextval('search_outbox_seq')", r"calls nextval\(regclass\)"),
+    ("select id from articles where clock_timestamp() > now()", r"calls clock_timestamp\(\)"),
+    ("select id from guessed", r"calls random\(\)"),
+    ("select sneaky(changed.id)", r"calls sneaky\(integer\).*declare it STABLE"),
+    ("select id from articles tablesample bernoulli (50)", "random sample"),
+    ("select id from articles for update", "locks rows"),
+    ("select now()", "returns timestamp with time zone, whose text"),
+    ("select notes from authors", "returns json"),
+    ("select array[changed.id]", r"returns integer\[\]"),
+    ("select gen.id from (select gen_random_uuid() as id) as gen", "volatile"),
+    ("select uuid from uuids", "returns uuid, and ids of search_documents are integer"),
+]
+COLUMNS: list[tuple[str, dict[str, Any], str]] = [
+    ("nothing", {"id_column": "id"}, "no table nothing"),
+    ("no thing; at.all", {"id_column": "id"}, "no table no thing"),
+    ("authors", {"id_column": "uid"}, "has no column uid. It has id, name, notes"),
+    ("authors", {"id_column": "id", "columns": ("name", "x", "y")}, "(?s)has no column x.*has no column y"),
+    ("authors", {"id_column": "id", "routing_column": "r"}, "has no column r"),
+    ("authors", {"id_column": "notes"}, "type json, whose text.*Use --via"),
+    ("uuids", {"id_column": "at"}, "type timestamp with time zone"),
+    ("uuids", {"id_column": "uuid"}, "column uuid is uuid, and ids of search_documents are integer"),
+    ("authors", {}, "one of --id COLUMN and --via QUERY"),
+    ("authors", {"id_column": "id", "via": "select 1"}, "one of --id COLUMN and --via QUERY"),
+    ("authors", {"id_column": "id", "entity_type": " "}, "type is empty"),
+    ("authors", {"id_column": "id", "entity_type": "a:b"}, "has a colon"),
+    ("authors", {"id_column": "id", "entity_type": "a\0b"}, "no text that PostgreSQL can store"),
+    ("authors", {"via": "select '\ud800'"}, "no text that PostgreSQL can store"),
+    ("authors", {"via": VIA, "columns": ("name",), "payload": True}, "(?s)--payload sends the row itself.*--columns"),
+    ("guessed", {"id_column": "id"}, "is not a table"),
+    ("scratch", {"id_column": "id"}, "temporary or unlogged"),
+    ("fleeting", {"id_column": "id"}, "temporary or unlogged"),
+    ("search_outbox_events", {"id_column": "id"}, "belongs to the outbox itself"),
+    ("authors", {"via": "select md5(changed::text)", "columns": ("name",)}, "so every column counts"),
+]
+
+
+@pytest.fixture(scope="module")
+def bad(postgres_url: str, migrated_template: str) -> Iterator[Connection]:
+    """One database for all of these: nothing is changed, which is what they show."""
+    with fresh_database(postgres_url, migrated_template) as url, psycopg.connect(url, autocommit=True) as conn:
+        conn.execute(TABLES)
+        conn.execute(ROUTED_VIEW)
+        conn.execute("create view guessed as select id from articles where random() < 2")
+        conn.execute("create function sneaky(int) returns int language sql as 'select $1'")
+        conn.execute("create unlogged table scratch (id int); create temp table fleeting (id int)")
+        conn.execute("create table uuids (uuid uuid, at timestamptz)")
+        yield conn
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(("query", "complaint"), QUERIES)
+    def test_a_query_that_cannot_serve_is_refused(self, bad: Connection, query: str, complaint: str) -> None:
+        with pytest.raises(CannotAttach, match=complaint) as refused:
+            attach(bad, "authors", entity_type="article", via=query, view="search_documents")
+        assert refused.value.exit_code == 2
+        assert left_behind(bad) == []
+
+    @pytest.mark.parametrize(("table", "wanted", "complaint"), COLUMNS)
+    def test_what_cannot_be_attached_is_refused_with_the_reason(
+        self, bad: Connection, table: str, wanted: dict[str, Any], complaint: str
+    ) -> None:
+        with pytest.raises(CannotAttach, match=complaint):
+            attach(bad, table, **{"entity_type": "article", "view": "search_documents", **wanted})
+        assert left_behind(bad) == []
+
+    def test_ids_that_may_fit_are_noted(self, bad: Connection) -> None:
+        with bad.transaction(force_rollback=True):
+            done = attach(bad, "authors", entity_type="article", id_column="name", view="search_documents")
+        assert done.notes == ("ids are text here and integer in the view: events whose id is none there fail",)
+        with pytest.raises(NotAttached):
+            detach(bad, "authors")
+
+
+@pytest.fixture(scope="module")
+def logical_server() -> Iterator[str]:
+    """A server of its own: wal_level = logical would cost every other test."""
+    with EmbeddedPostgres.temporary(settings={**POSTGRES_SETTINGS, "wal_level": "logical"}) as server:
+        yield server.url
+
+
+def test_rows_that_logical_replication_brings_refresh_by_row_triggers(logical_server: str) -> None:
+    urls = [with_database(logical_server, name) for name in ("source", "copy")]
+    for name, url in zip(("source", "copy"), urls, strict=True):
+        admin(logical_server, sql.SQL("create database {}").format(sql.Identifier(name)))
+        with psycopg.connect(url, autocommit=True) as conn:
+            conn.execute("create table articles (id int primary key, title text, other int)")
+    migrate(urls[1])
+    with psycopg.connect(urls[0], autocommit=True) as source, psycopg.connect(urls[1], autocommit=True) as copy:
+        attach(copy, "articles", entity_type="article", id_column="id", columns=("title",), per_row=True)
+        source.execute("create publication p for table articles")
+        source.execute("select pg_create_logical_replication_slot('s', 'pgoutput')")
+        copy.execute(
+            sql.SQL(
+                "create subscription s connection {} publication p with (create_slot = false, copy_data = false)"
+            ).format(sql.Literal(urls[0]))
+        )
+        try:
+            source.execute("insert into articles values (1), (2)")
+            source.execute("update articles set title = 'x' where id = 1")
+            source.execute("update articles set other = 1")
+            source.execute("delete from articles where id = 2")
+            source.execute("insert into articles values (3)")
+            seen: list[str] = []
+            eventually(lambda: seen.extend(written(copy)) or "3" in seen)
+            assert sorted(seen) == ["1", "1", "2", "2", "3"]
+            done = attach(copy, "articles", entity_type="story", id_column="id")
+            assert "logical replication fires no statement triggers" in done.notes[0]
+        finally:
+            copy.execute("alter subscription s disable; alter subscription s set (slot_name = none)")
+            copy.execute("drop subscription s")
+            source.execute("select pg_drop_replication_slot('s')")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The doctor's look at attachments alone; Elasticsearch is not needed."""
+
+    conn: Connection
+
+    def attachments(self) -> list[AttachmentFacts]:
+        with self.conn.transaction():
+            self.conn.execute("set transaction read only")
+            return attachment_facts.read(self.conn, "search_documents")
+
+    def found(self) -> list[tuple[Level, str, str]]:
+        return [(each.level, each.detail, each.remedy) for each in attachment_findings.attached(self)]
+
+
+class TestDoctor:
+    def test_a_sound_attachment_is_named(self, shop: Connection) -> None:
+        shop.execute(ROUTED_VIEW)
+        own(shop, routing_column="tenant", columns=("title",), view="search_documents")
+        via(shop)
+        assert Seen(shop).found() == [
+            (Level.OK, "public.articles as article by id", ""),
+            (Level.OK, f"public.authors as article via {VIA}", ""),
+        ]
+
+    @pytest.mark.parametrize(
+        ("spoil", "level", "detail", "remedy"),
+        [
+            (OLDER, Level.WARN, "older form", "outbox attach public.articles --type article --id id`"),
+            ("alter table authors disable trigger all", Level.BAD, "disabled: search_outbox_capture_article", "--via"),
+            (
+                "alter table authors enable trigger user",
+                Level.WARN,
+                "not ENABLE ALWAYS",
+                "outbox attach public.authors",
+            ),
+            ("alter table authors rename id to key", Level.BAD, "does not plan any more", "new query"),
+            ("alter table articles rename to stories", Level.BAD, 'relation "articles" does not exist', "new query"),
+            ("alter table comments rename article_id to a", Level.BAD, "are gone: article_id", "outbox detach"),
+            ("drop trigger search_outbox_no_truncate on comments", Level.WARN, "TRUNCATE would leave", "outbox attach"),
+            ("create table base (); alter table comments inherit base", Level.BAD, "statement triggers miss", "attach"),
+            ("alter table orders drop constraint orders_pkey", Level.BAD, "not unique by itself", "unique index"),
+            (
+                SCANNING,
+                Level.WARN,
+                "articles (about 20004 rows). Plan: Hash Join; Hash Cond: (articles.author_id = changed.id); Seq Scan",
+                "Add an index",
+            ),
+            (ROUTED_VIEW.replace("'article'", "'story'"), Level.WARN, "no document of type article", "to the view"),
+        ],
+    )
+    def test_what_is_wrong_is_named_with_its_remedy(
+        self, shop: Connection, spoil: str, level: Level, detail: str, remedy: str
+    ) -> None:
+        shop.execute("create index by_author on articles (author_id); create table orders (id int primary key)")
+        child(shop)
+        via(shop)
+        attach(shop, "orders", entity_type="order", id_column="id", payload=True)
+        shop.execute(spoil.encode())
+        wrong = [found for found in Seen(shop).found() if found[0] is not Level.OK]
+        assert any(each[0] is level and detail in each[1] and remedy in each[2] for each in wrong), wrong
+
+    def test_a_trigger_that_was_dropped_is_missed(self, shop: Connection) -> None:
+        child(shop)
+        (name,) = (each for each in left_behind(shop) if each.endswith("_delete"))
+        shop.execute(sql.SQL("drop trigger {} on comments").format(sql.Identifier(name)))
+        assert Seen(shop).found() == [
+            (
+                Level.BAD,
+                "public.comments as article by article_id: it has no trigger for delete",
+                "Run `outbox attach public.comments --type article --id article_id`.",
+            )
+        ]
+        child(shop)
+        assert [level for level, _, _ in Seen(shop).found()] == [Level.OK]

@@ -1,0 +1,158 @@
+"""Owns the joined third of the load: two transactions at a time on one parent and its children, with their refreshes.
+
+They overlap and commit in either order, without a lock that would order them. No event of theirs carries a document.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, LiteralString
+
+import psycopg
+
+from labs.ledger import Entry, Ledger
+from labs.producing import CANARY
+
+KIND = "joined"
+REFRESH = "refresh"
+PARENTS = 240
+HOT = 12
+EVENTS = 2  # of a pair, as a rule
+# Of the pairs and single events together: a pair has two events, so a fifth of the acts is a third of the events.
+SHARE_OF_ACTS = 0.2
+MOST_SECONDS_APART = 0.06
+
+Connection = psycopg.Connection[Any]
+Change = Callable[[Connection, str, random.Random], Sequence[str]]
+
+# Only an act's first transaction locks a parent, and children are locked only where nobody else has them: whoever waits
+# holds nothing that the other needs, and one thread with two transactions never waits for itself.
+KEEP = """
+insert into nemesis_parents (id, title, revision) values (%(id)s, %(text)s, %(number)s)
+on conflict (id) do update set title = excluded.title, revision = excluded.revision
+"""
+REMOVE = "delete from nemesis_parents where id = %(id)s"
+FREE: dict[str, LiteralString] = {
+    "note": "(select id from nemesis_notes where parent_id = %(id)s order by id limit 1 for update skip locked)",
+    "tag": "(select id from nemesis_tags where parent_id = %(id)s order by id limit 1 for update skip locked)",
+}
+ADD_NOTE = "insert into nemesis_notes (parent_id, note) values (%(id)s, %(text)s)"
+ADD_TAG = "insert into nemesis_tags (parent_id, tag) values (%(id)s, %(text)s)"
+REMOVE_NOTE = "delete from nemesis_notes where id = " + FREE["note"]
+REMOVE_TAG = "delete from nemesis_tags where id = " + FREE["tag"]
+MOVE_NOTE = "update nemesis_notes set parent_id = %(other)s where id = " + FREE["note"]
+EMPTY_NOTES = """
+delete from nemesis_notes
+ where id in (select id from nemesis_notes where parent_id = %(id)s for update skip locked)
+"""
+ASK = "select outbox_refresh(%s, %s)::text"
+
+
+def name(dice: random.Random) -> str:
+    """A dozen parents get a third of the changes: there two transactions meet."""
+    return f"p{dice.randrange(HOT) if dice.random() < 0.35 else dice.randrange(PARENTS)}"
+
+
+def followed() -> list[str]:
+    """Documents that are changed, deleted and made again all the time, and some of the many."""
+    return [f"{KIND}:p{n}" for n in (*range(HOT), *range(HOT, PARENTS, PARENTS // 12))]
+
+
+def keep(connection: Connection, parent: str, dice: random.Random) -> Sequence[str]:
+    connection.execute(KEEP, {"id": parent, "text": _text(dice), "number": dice.randrange(1_000_000)})
+    return [parent]
+
+
+def remove(connection: Connection, parent: str, dice: random.Random) -> Sequence[str]:
+    """Its notes go too, or stay for the next parent of that name."""
+    connection.execute(REMOVE, {"id": parent})
+    if dice.random() < 0.5:
+        connection.execute(EMPTY_NOTES, {"id": parent})
+    return [parent]
+
+
+def add_note(connection: Connection, parent: str, dice: random.Random) -> Sequence[str]:
+    connection.execute(ADD_NOTE, {"id": parent, "text": _text(dice)})
+    return [parent]
+
+
+def add_tag(connection: Connection, parent: str, dice: random.Random) -> Sequence[str]:
+    connection.execute(ADD_TAG, {"id": parent, "text": f"tag {dice.randrange(1000)}"})
+    return [parent]
+
+
+def remove_child(connection: Connection, parent: str, dice: random.Random) -> Sequence[str]:
+    connection.execute(dice.choice((REMOVE_NOTE, REMOVE_TAG)), {"id": parent})
+    return [parent]
+
+
+def move_note(connection: Connection, parent: str, dice: random.Random) -> Sequence[str]:
+    """Two documents change by one row."""
+    other = name(dice)
+    connection.execute(MOVE_NOTE, {"id": parent, "other": other})
+    return sorted({parent, other})
+
+
+# What the first transaction of a pair may do, and the second, which must lock no parent; with their weights.
+FIRST: dict[Change, int] = {keep: 8, remove: 4, add_note: 5, remove_child: 3}
+SECOND: dict[Change, int] = {add_note: 8, add_tag: 4, remove_child: 6, move_note: 2}
+
+
+@dataclass
+class Joined:
+    """Pairs of transactions, noted in the ledger as they are committed."""
+
+    ledger: Ledger
+    swapped: int = 0  # pairs whose commits came in the other order than their writes
+    refused: int = 0  # events that surely did not commit
+
+    def commit(self, connections: Sequence[Connection], dice: random.Random) -> None:
+        """Raises what psycopg raises; the rest is rolled back by whoever closes the connections."""
+        parent = name(dice)
+        written: list[tuple[Connection, list[Entry]]] = []
+        try:
+            for connection, changes in zip(connections, (FIRST, SECOND), strict=True):
+                (change,) = dice.choices(list(changes), list(changes.values()))
+                written.append((connection, _write(connection, change, parent, dice)))
+        except psycopg.Error:
+            self.refused += EVENTS  # no COMMIT was sent
+            raise
+        swap = dice.random() < 0.5
+        self._commit_all(written[::-1] if swap else written, dice)
+        self.swapped += swap
+
+    def _commit_all(self, written: Sequence[tuple[Connection, list[Entry]]], dice: random.Random) -> None:
+        for place, (connection, entries) in enumerate(written):
+            if place:
+                time.sleep(dice.uniform(0, MOST_SECONDS_APART))
+            try:
+                connection.commit()
+            except psycopg.Error:
+                self._note(entries, committed=False)
+                self.refused += sum(len(rest) for _, rest in written[place + 1 :])
+                raise
+            self._note(entries)
+
+    def _note(self, entries: Sequence[Entry], *, committed: bool = True) -> None:
+        for entry in entries:
+            self.ledger.add(entry if committed else entry.unanswered())
+
+
+def _write(connection: Connection, change: Change, parent: str, dice: random.Random) -> list[Entry]:
+    """The refresh stands before the change or after it: in one transaction that is the same."""
+    early = [_ask(connection, parent)] if dice.random() < 0.3 else []
+    touched = change(connection, parent, dice)
+    return early + [_ask(connection, id) for id in touched if not early or id != parent]
+
+
+def _ask(connection: Connection, parent: str) -> Entry:
+    row = connection.execute(ASK, [KIND, parent]).fetchone()
+    assert row is not None
+    return Entry(row[0], KIND, parent, REFRESH, 0, "", time.time())
+
+
+def _text(dice: random.Random) -> str:
+    return f"{CANARY} {dice.randbytes(20).hex()}"

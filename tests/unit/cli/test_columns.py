@@ -1,0 +1,46 @@
+"""The list of `attach --columns`, as it is typed and as a command shows it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outbox.cli.producers import _names
+from outbox.errors import UsageError
+from outbox.store.attached import Attachment, joined_columns
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(str.strip)
+
+
+@pytest.mark.parametrize(
+    ("typed", "names"),
+    [
+        (None, ()),
+        ("title", ("title",)),
+        ("title,price", ("title", "price")),
+        ("title, price ", ("title", "price")),
+        ('"a,b",c', ("a,b", "c")),
+        ('"a""b"', ('a"b',)),
+        ('" a "', (" a ",)),
+    ],
+)
+def test_names_are_separated_by_commas(typed: str | None, names: tuple[str, ...]) -> None:
+    assert _names(typed) == names
+
+
+@pytest.mark.parametrize("typed", ["", ",", "a,", "a, ,b", '"a', '"a"b'])
+def test_a_list_with_a_hole_is_refused(typed: str) -> None:
+    with pytest.raises(UsageError, match="--columns"):
+        _names(typed)
+
+
+@given(st.lists(NAMES, min_size=1, max_size=4))
+def test_what_a_command_shows_can_be_typed(names: list[str]) -> None:
+    assert _names(joined_columns(names)) == tuple(names)
+
+
+def test_a_command_quotes_what_a_shell_would_take_apart() -> None:
+    attached = Attachment("t", "the type", via="select 'a' where changed.id > 1", columns=("a b",), per_row=True)
+    assert attached.command('public."T"') == (
+        """outbox attach 'public."T"' --type 'the type' --via 'select '"'"'a'"'"' where changed.id > 1'"""
+        """ --columns 'a b' --per-row"""
+    )
