@@ -228,7 +228,7 @@ class ViewDocuments:
                 raise
             return None
         routed = "routing" in shape.columns
-        return [(id, _document(*found)._replace(routing=routing, routed=routed)) for id, *found, routing in rows]
+        return [(id, _document(body, size, version, place, routed)) for id, body, size, version, place in rows]
 
     @contextmanager
     def _asking(self) -> Iterator[Connection[Any]]:

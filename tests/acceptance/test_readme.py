@@ -6,6 +6,7 @@ import re
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psycopg
@@ -18,6 +19,9 @@ from tests.fixtures.processes import ROOT, StartProcess, clean_environment
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+# Articles that are there before the reader begins, each with a comment. A million took XXX on two cores.
+ROWS = int(os.environ.get("OUTBOX_TEST_README_ROWS", "20000"))
+SECONDS = PATIENCE_SECONDS + ROWS / 500
 BLOCK = re.compile(r"^```(\w+) test=([\w-]+)( background)?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -51,13 +55,22 @@ def shell(text: str, environment: dict[str, str]) -> str:
         env=clean_environment(environment),
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=SECONDS,
         check=False,
     )
     assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
+def fill(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        more = "select g, 'A book of number ' || g, g % 100 from generate_series(1000, 999 + %s::int) g"
+        connection.execute(f"insert into articles {more.replace(' % ', ' %% ')}".encode(), (ROWS,))
+        connection.execute("insert into comments (article_id, text) select id, 'Read it' from articles where id > 999")
+        connection.execute("analyze")
+
+
+@pytest.mark.timeout(int(600 + ROWS / 100))
 def test_your_own_table_is_plugged_in_by_the_readme_alone(
     start_process: StartProcess, environment: dict[str, str], es: Elasticsearch
 ) -> None:
@@ -68,13 +81,18 @@ def test_your_own_table_is_plugged_in_by_the_readme_alone(
         elif language == "sql":
             with psycopg.connect(environment["DATABASE_URL"], autocommit=True) as connection:
                 connection.execute(text.encode())
+            if "create table articles" in text:
+                fill(environment["DATABASE_URL"])
         else:
+            began = time.monotonic()
             said = shell(text, environment)
+            print(f"{time.monotonic() - began:.1f} s: {text.strip()}")
     promised = json.loads(re.search(r"```json\n(.*?)```", README, re.DOTALL)[1])  # type: ignore[index]
     assert json.loads(said.splitlines()[-1]) == promised
     index = environment["ELASTIC_INDEX"]
     assert not es.exists(index=index, id="article:2")
-    for id in ("article:3", "article:4"):
+    assert es.count(index=index, query={"match": {"comments": "read"}})["count"] == ROWS
+    for id in ("note:3", "note:4"):
         eventually(lambda id=id: es.exists(index=index, id=id), what=id)  # type: ignore[misc]
 
 
@@ -90,7 +108,7 @@ def test_the_library_example_runs_as_it_stands(database: str, capsys: pytest.Cap
         exec(compile(text, "README.md", "exec"), names)
         assert "does not fit" in capsys.readouterr().out
         rows = connection.execute("select entity_id, status from search_outbox_events order by 1").fetchall()
-    assert rows == [("5", "pending"), ("9", "pending")]
+    assert rows == [("5", "pending"), ("5", "pending"), ("9", "pending")]
     assert names["total"] == 0
 
 
