@@ -142,16 +142,11 @@ class Repair:
         for key, (truth, found) in now.items():
             one, held = _one_of(truth, found, extra.get(key))
             if needs_refresh(truth, refreshed=versions.refreshed(key.entity_type)):
-                made = refresh(one, held, routings.get(key))
-                if made is not None and one is not truth and not truth.routed:
-                    yield None
-                    continue
-            else:
-                made = mend(one, held, gone.get(key), routings.get(key))
-                if made is not None:
-                    made = without_needless_text(made, one, looked_up=versions.in_view(key.entity_type))
-            if made is not None:
-                yield made
+                made = refresh(one, held, routings.get(key), gone=truth.text is None)
+                unreachable = made is not None and one is not truth and not truth.routed
+                yield from [None] if unreachable else [made] if made else []
+            elif made := mend(one, held, gone.get(key), routings.get(key)):
+                yield without_needless_text(made, one, looked_up=versions.in_view(key.entity_type))
 
     def _routings(
         self, now: Mapping[Key, tuple[Truth, Sequence[Held]]], versions: Versions

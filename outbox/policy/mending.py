@@ -13,7 +13,7 @@ FEW_DELETES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Mend:
-    """An event to be written. Without a text the projector looks the document up; a refresh has no version either."""
+    """An event to be written. Without a text the projector looks the document up; without a version it draws one."""
 
     kind: Kind
     key: Key
@@ -28,12 +28,16 @@ def needs_refresh(truth: Truth, *, refreshed: bool) -> bool:
     return refreshed or (truth.text is not None and truth.version is None)
 
 
-def refresh(truth: Truth, held: Held | None, routing: str | None) -> Mend | None:
-    """Whatever is wrong: the projector makes it equal to the view, or deletes it. Its routing is where it is now."""
+def refresh(truth: Truth, held: Held | None, routing: str | None, *, gone: bool) -> Mend | None:
+    """The projector makes the document equal to the view, whatever is wrong. Its routing is where it is now.
+
+    `gone`: a delete, which the projector looks up like a refresh. Many refreshes that find no row would look like a
+    broken view, and meet the brake; here two looks have said that they are gone.
+    """
     kind = _wrong(truth, held)
     if kind is None:
         return None
-    return Mend(kind, truth.key, REFRESH, None, None, routing if held is None else held.routing)
+    return Mend(kind, truth.key, DELETE if gone else REFRESH, None, None, routing if held is None else held.routing)
 
 
 def mend(truth: Truth, held: Held | None, tombstone: int | None, routing: str | None) -> Mend | None:

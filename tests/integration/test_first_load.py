@@ -188,6 +188,17 @@ def test_a_view_that_says_the_routing_is_filled_to_the_right_shards_and_a_docume
     assert world.drift() == 0
 
 
+def test_many_documents_of_entities_that_are_gone_are_removed_and_no_brake_holds_them(world: JoinedWorld) -> None:
+    world.add(150)
+    world.fill_index()
+    world.connection.execute("delete from articles where id > 50")  # and no event says so
+    desk = world.reindexing().repair
+    assert desk.write(desk.plan(_compared(), 1000), ALICE, "r", rate=0, expect_deletes=100).written == 100
+    world.project()
+    assert world.queue.counts() == {"done": 100}
+    assert world.count() == 50
+
+
 def _compared() -> Any:
     from outbox.ops.verify import Wish as Compared
 

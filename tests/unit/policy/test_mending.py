@@ -45,10 +45,12 @@ def test_versions_pass(
     ],
     ids=["missing", "different", "under another routing than the view says", "gone"],
 )
-def test_a_refresh_mends_everything_without_a_version_and_says_where_the_document_is(
+def test_what_is_looked_up_is_mended_without_a_version_where_the_document_is(
     truth: Truth, there: Held | None, kind: Kind, routing: str
 ) -> None:
-    assert refresh(truth, there, "of its event") == Mend(kind, KEY, "refresh", None, None, routing)
+    gone = kind is Kind.ORPHANED
+    expected = Mend(kind, KEY, "delete" if gone else "refresh", None, None, routing)
+    assert refresh(truth, there, "of its event", gone=gone) == expected
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_what_the_view_names_no_version_for_is_refreshed(truth: Truth, refreshed
 )
 def test_nothing_is_written_for_what_is_right_or_unknown(truth: Truth, there: Held | None) -> None:
     assert mend(truth, there, None, None) is None
-    assert refresh(truth, there, None) is None
+    assert refresh(truth, there, None, gone=truth.text is None) is None
 
 
 def test_routing_comes_from_the_document_else_from_the_event() -> None:
