@@ -411,9 +411,9 @@ def test_a_lookup_and_a_page_of_keys_use_the_tables_key_whatever_its_type(queue:
     parameters = asking_for([(e.entity_type, e.entity_id) for e in events], 0)
     shape = documents.shape()
     assert_by_key(queue, shape.query(queries("documents")["look_up"]), parameters)
-    tied = "tied_" if shape.id.ties else ""
-    page = shape.query(queries("truth")[f"view_next_{tied}keys"])
-    assert_by_key(queue, page, {"entity_type": "thing", "after": sorted(ids)[50], "limit": 100})
+    walked: dict[str, Any] = {"entity_type": "thing", "after": sorted(ids)[50], "limit": 100, "inline_bytes": 1000}
+    for query in (queries("truth")["view_keys"], queries("documents")["page"]):
+        assert_by_key(queue, shape.query(query, after=walked["after"]), walked)
 
 
 def assert_by_key(queue: Queue, query: sql.Composed, parameters: dict[str, Any]) -> None:
