@@ -369,6 +369,27 @@ class Outbox(RuleBasedStateMachine):
         self.work(1 - which, steps, "answered", "ok")
         self.workers[which].stopped = False
 
+    @precondition(lambda self: self.posts)
+    @rule(
+        which=st.integers(0, 1),
+        before=st.integers(1, 4),
+        steps=st.integers(1, 9),
+        read=READ,
+        post=st.sampled_from("ppq"),
+        changes=st.tuples(st.sampled_from(CHANGE), st.sampled_from(CHANGE), st.sampled_from(["commit", "stay open"])),
+    )
+    def overtake(
+        self, which: int, before: int, steps: int, read: str, post: str, changes: tuple[str, str, str]
+    ) -> None:
+        """One stops somewhere on its way, while its post changes and the other works. What was written first may be
+        committed last."""
+        first, second, then = changes
+        self.change(0, [(post, first, "refresh")], then)
+        self.work(which, before, "answered", "ok", read)
+        self.change(1, [(post, second, "refresh")], "commit")
+        self.work(1 - which, steps, "answered", "ok")
+        self.change(0, [], "commit")
+
     def _reclaim(self) -> None:
         self.reclaimer.pass_once()
         for fact in self.facts:
