@@ -61,14 +61,14 @@ MUTATIONS = (
             ),
             Change(
                 "outbox/store/events.py",
-                "self._settle(connection, token, verdicts, len(settlements))",
-                "self._settle(connection, token, verdicts, len(settlements), [id for id, _ in settlements])",
+                "self._settle(connection, token, verdicts, len(settlements), drawn)",
+                "self._settle(connection, token, verdicts, [id for id, _ in settlements], drawn)",
             ),
-            Change("outbox/store/events.py", "expected: int\n    ) ->", "expected: int, ids: list[UUID]\n    ) ->"),
+            Change("outbox/store/events.py", "expected: int,\n", "ids: list[UUID],\n"),
             Change(
                 "outbox/store/events.py",
-                '{"token": token, "expected": expected}',
-                '{"token": token, "expected": expected, "ids": ids}',
+                '{"token": token, "expected": expected, "drawn": drawn}',
+                '{"token": token, "expected": len(ids), "drawn": drawn, "ids": ids}',
             ),
             Change(
                 "outbox/store/events.py",

@@ -197,7 +197,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     documents = ViewDocuments(pools.lanes, settings.documents, batch_bytes=settings.batch.bytes)
     projector = Projector(
         store=events,
-        documents=documents if documents.exists() else None,
+        documents=documents if documents.usable() else None,
         sink=second,
         leases=leases,
         addressing=Addressing("{entity_type}" in settings.document_id, settings.elastic.index_for),

@@ -55,7 +55,7 @@ def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> De
         producers=ProducerDesk(
             PostgresAttachments(settings.database.direct_dsn),
             settings.documents,
-            ViewDocuments(database, settings.documents, batch_bytes=settings.batch.bytes).exists,
+            ViewDocuments(database, settings.documents, batch_bytes=settings.batch.bytes).usable,
         ),
     )
 

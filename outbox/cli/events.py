@@ -82,7 +82,7 @@ def list_(
 
 
 def _record(event: StoredEvent) -> dict[str, Any]:
-    return {**asdict(event), "trace_id": event.trace_id}
+    return {**asdict(event), "read": event.read or None, "trace_id": event.trace_id}
 
 
 def _row(event: StoredEvent) -> tuple[object, ...]:
@@ -149,6 +149,7 @@ def _print(detail: EventDetail, *, payload: bool) -> None:
     event = detail.event
     facts = {name: value for name, value in _record(event).items() if value not in (None, "", 0)}
     facts |= {"document": f"{detail.document_id} in {detail.index}", "payload_bytes": detail.payload_bytes}
+    facts |= {"read": f"{event.read}, {event.processed_at}"} if event.read else {}
     output.table(("", ""), facts.items())
     if detail.error_detail:
         output.line(f"\nerror detail\n{detail.error_detail.decode()}")

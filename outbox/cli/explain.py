@@ -43,7 +43,7 @@ def explain_error(
         with session.desk() as desk:
             detail = desk.browse.show(event_id(id))
         event = detail.event
-        verdicts = [explain.explain_stored(event.error_reason, event.error, event.error_code, detail.error_detail)]
+        verdicts = [explain.explain_stored(event, detail.error_detail)]
     else:
         verdicts = explain.explain_reply(_read(reply), status, op)
     if json:

@@ -54,7 +54,9 @@ class Doctor:
         yield from guarded("privileges", lambda: database_findings.privileges(self.store))
         yield from guarded("roles", lambda: database_findings.roles(self.store))
         yield from guarded("documents", lambda: document_findings.view(self.store, self.wanted.view))
+        yield from guarded("mixture", lambda: document_findings.mixtures(self.store))
         yield from guarded("versions", lambda: document_findings.equal_versions(self.store))
+        yield from guarded("sequence", lambda: document_findings.version_raised(self.store))
         yield from guarded("queue", lambda: queue_findings.queue(self.queue))
         return True
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from outbox.policy.event import UPSERT
+from outbox.policy.event import REFRESH, UPSERT
 from outbox.policy.fitting import fit
 from outbox.ports import Finding, Level
 
-VIEW_COLUMNS: Final = ("entity_type", "entity_id", "document", "version")
+VIEW_COLUMNS: Final = ("entity_type", "entity_id", "document")
 MOST_NAMED: Final = 3
 
 Row = Mapping[str, Any]
@@ -17,10 +17,13 @@ Row = Mapping[str, Any]
 
 class DocumentExam(Protocol):
     def view_columns(self) -> Mapping[str, str]: ...
+    def unsupported_ids(self) -> str | None: ...
     def needs_the_view(self) -> bool: ...
     def lookup_scans(self) -> Sequence[Row]: ...
     def oldest_open(self) -> Row | None: ...
     def document(self, entity_type: str, entity_id: str) -> bytes | None: ...
+    def mixed_types(self) -> Sequence[str]: ...
+    def version_raised(self) -> Row | None: ...
     def equal_versions(self) -> Sequence[Row]: ...
     def done_lately(self) -> Sequence[Row]: ...
     def version_known(self, entity_type: str, entity_id: str, version: int) -> bool: ...
@@ -47,6 +50,10 @@ def view(store: DocumentExam, name: str) -> Iterator[Finding]:
         remedy = f"It needs the columns {', '.join(VIEW_COLUMNS)}."
         yield Finding("documents", Level.BAD, f"{name} lacks {', '.join(missing)}", remedy)
         return
+    if (unsupported := store.unsupported_ids()) is not None:
+        remedy = "Give it as text in the view (`id::text`), with an index on the same expression (docs/documents.md)."
+        yield Finding("documents", Level.BAD, f"{name}.entity_id is {unsupported}, which cannot name documents", remedy)
+        return
     yield Finding("documents", Level.OK, f"{name} is there, ids are {columns['entity_id']}")
     yield _lookup(store.lookup_scans(), name)
 
@@ -62,8 +69,8 @@ def _lookup(scans: Sequence[Row], name: str) -> Finding:
 def oldest_payload(store: DocumentExam, index: IndexExam, index_of: IndexOf) -> Iterator[Finding]:
     """The document that is written next, against the mapping that is there now; nothing is sent."""
     row = store.oldest_open()
-    if row is None or row["op"] != UPSERT:
-        yield Finding("payload", Level.OK, "no open upsert to try")
+    if row is None or row["op"] not in (UPSERT, REFRESH):
+        yield Finding("payload", Level.OK, "no open upsert or refresh to try")
         return
     body = store.document(row["entity_type"], row["entity_id"]) if row["looked_up"] else row["payload"]
     target = index_of(row["entity_type"])
@@ -84,6 +91,34 @@ def _fitting(event: str, body: bytes, mapping: Mapping[str, Any], target: str) -
     rest = ", ".join(sorted(found.unjudged)[:MOST_NAMED])
     unjudged = f"; only Elasticsearch can judge {rest}" if rest else ""
     return Finding("payload", Level.OK, f"the oldest open event fits the mapping of {target}{unjudged}")
+
+
+def mixtures(store: DocumentExam) -> Iterator[Finding]:
+    """A payload's version says when it was written, a refresh's when it was read: the two cannot be compared."""
+    mixed = store.mixed_types()
+    if not mixed:
+        yield Finding(
+            "mixture", Level.OK, "each entity type is kept by payloads or by the view (newest ones looked at)"
+        )
+        return
+    told = ", ".join(mixed[:MOST_NAMED])
+    remedy = "Send payloads for all changes of a type, or refreshes for all: what one says may overwrite the other."
+    yield Finding("mixture", Level.WARN, f"events come with payloads and without: {told}", remedy)
+
+
+def version_raised(store: DocumentExam) -> Iterator[Finding]:
+    row = store.version_raised()
+    if row is None:
+        yield Finding("sequence", Level.OK, "the version sequence was not moved (newest acts looked at)")
+        return
+    told = f"moved from {row['was']} to {row['now']} at {row['at']:%Y-%m-%d %H:%M:%S%z}"
+    remedy = (
+        "Was it restored, or failed over to a replica that lagged? Then run `outbox refresh --all` once and "
+        "`outbox verify`; see docs/runbooks/OutboxIndexAhead.md. If that is done, nothing is left to do."
+    )
+    yield Finding(
+        "sequence", Level.WARN, f"an index was ahead of the database: the version sequence was {told}", remedy
+    )
 
 
 def equal_versions(store: DocumentExam) -> Iterator[Finding]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
 from outbox.errors import UsageError
+from outbox.ops.stored import StoredEvent
 from outbox.policy.classify import Explanation, explain, explain_request
+from outbox.policy.event import REFRESH
 from outbox.policy.outcome import CLASS_OF, FAILURE_TYPE_OF, Failure, FailureClass, Reason
 
 _WHAT_HAPPENS = {
@@ -82,8 +84,16 @@ def verdict(explanation: Explanation) -> Verdict:
     )
 
 
-def explain_stored(reason: str | None, error: str | None, code: str | None, detail: bytes | None) -> Verdict:
+def explain_stored(event: StoredEvent, detail: bytes | None) -> Verdict:
     """A stored failure again through the table: its detail holds the status and the cause chain."""
+    told = _explain_stored(event.error_reason, event.error, event.error_code, detail)
+    if event.op != REFRESH or event.last_attempt_at is None:
+        return told
+    read_at = event.last_attempt_at.isoformat(" ", "seconds")
+    return replace(told, why=f"{told.why}; its document was read from the view at {read_at}, a replay reads it anew")
+
+
+def _explain_stored(reason: str | None, error: str | None, code: str | None, detail: bytes | None) -> Verdict:
     if reason is None:
         raise UsageError("this event has no failure to explain")
     told = orjson.loads(detail) if detail else None

@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 from outbox.errors import UsageError
 from outbox.ops import request
 from outbox.ops.replay import limit_of
+from outbox.policy.event import REFRESH
 from outbox.policy.filter import NONE, EventFilter, given
 from outbox.policy.replay import MOST_ROWS
 
@@ -116,8 +117,9 @@ class Planner:
 
 
 def _newer(rows: Sequence[Row], held: Sequence[int | None]) -> int:
-    pairs = zip(rows, held, strict=False)
-    return sum(1 for row, version in pairs if version is not None and version > row["event_version"])
+    """A refresh draws a version above whatever is there: none of them is superseded."""
+    pairs = zip((row if row["op"] != REFRESH else None for row in rows), held, strict=False)
+    return sum(1 for row, version in pairs if row and version is not None and version > row["event_version"])
 
 
 def _by(counts: Sequence[Row], level: int, name: str) -> dict[str, int]:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final, Self
 from uuid import UUID
 
+from outbox.policy.event import REFRESH
 from outbox.policy.outcome import FAILURE_TYPE_OF, Reason
 
 Row = Mapping[str, Any]
@@ -60,6 +61,8 @@ class StoredEvent:
     traceparent: str | None
     created_at: datetime
     updated_at: datetime
+    read_version: int | None = None  # of a refresh that is done: the version under which it was written
+    read_found: bool | None = None  # and whether the view had the entity then
 
     @classmethod
     def of(cls, row: Row) -> Self:
@@ -69,6 +72,19 @@ class StoredEvent:
     @property
     def is_failed(self) -> bool:
         return self.status == "failed"
+
+    @property
+    def read(self) -> str:
+        """What a refresh found in the view, in words; empty of any other event and of one that is not done."""
+        if self.read_version is None:
+            return ""
+        found = "the view had the entity: written" if self.read_found else "the view did not have the entity: deleted"
+        return f"{found} as version {self.read_version}"
+
+    @property
+    def holds_version(self) -> int | None:
+        """What Elasticsearch's version is to be compared with. None: a refresh that is not done draws a new one."""
+        return self.read_version if self.op == REFRESH else self.event_version
 
     @property
     def trace_id(self) -> str | None:

@@ -1,30 +1,33 @@
-"""Looks up documents in the view that the user defines, one query a batch. Decides only which row is to blame."""
+"""Looks up documents in the view that the user defines, one query a batch. Which row is to blame is said by parts."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, LiteralString, NamedTuple
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+import orjson
 import psycopg
 from psycopg import Connection, sql
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable, SchemaMismatch
 from outbox.policy.document import not_an_object, refused
 from outbox.policy.memory import inline_bytes
-from outbox.policy.outcome import Code, Failure
+from outbox.policy.outcome import Code
 from outbox.ports import Clock, Document, Named
+from outbox.store.parts import NOT_READ, Limits, Reading, Suspects
 from outbox.store.pool import Database
 from outbox.store.queries import queries
+from outbox.store.view_shape import UnsupportedIds, ViewShape, read_shape
 
 GONE = Document(None, None, None)
-TIMEOUT_MS = 10_000  # a lookup slower than this is a view without its index: the lease must not wait for it
-_COLUMNS = {"entity_type", "entity_id", "document"}
-_OPTIONAL: Final[Mapping[str, LiteralString]] = {"version": "bigint", "routing": "text"}
+UNREAD = Document(None, None, None, NOT_READ)
 KNOWN_SECONDS: Final = 60.0  # what the view says of a type as a whole is asked again after that
 MOST_LOOKED_AT: Final = 10_000  # of the newest done events, for what kind of documents a type has
-# What one row can do: 22 its values, 21 a subquery that finds two rows, P0, 38, 39 and 2F what a function raises.
-_OF_ONE_ROW = ("22", "21", "P0", "38", "39", "2F")
+
+
+_VERSION: Final = itemgetter(Document._fields.index("version"))
 
 
 class TypeInView(NamedTuple):
@@ -37,9 +40,9 @@ class TypeInView(NamedTuple):
 
 
 class Made(NamedTuple):
-    """Queries for the columns of the view, as they were at a time."""
+    """Queries for the view, as it was at a time."""
 
-    columns: Mapping[str, LiteralString]
+    shape: ViewShape
     at: float
     queries: dict[str, sql.Composed]
 
@@ -47,24 +50,38 @@ class Made(NamedTuple):
 class ViewDocuments:
     """The view `search_documents(entity_type, entity_id, document)`, with `version` and `routing` if it has them."""
 
-    def __init__(self, database: Database, view: str, *, batch_bytes: int, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self,
+        database: Database,
+        view: str,
+        *,
+        batch_bytes: int,
+        clock: Clock = time.monotonic,
+        limits: Limits = Limits(),  # noqa: B008
+    ) -> None:
         self._database = database
         self._batch_bytes = batch_bytes
         self._view = view
         self._clock = clock
+        self._limits = limits
         self._sql = queries("documents")
         self._made: Made | None = None
         self._types: dict[str, TypeInView] = {}
+        self._suspects = Suspects(clock)
 
     def exists(self) -> bool:
-        """Asked at the start: without the view, upserts without a payload fail instead of waiting for it."""
-        with self._database.connection() as connection:
-            return bool(self._shape(connection))
+        return bool(self.shape().columns)
 
-    def id_type(self) -> LiteralString:
-        """The type of the view's own ids, from PostgreSQL's catalogue."""
+    def usable(self) -> bool:
+        """Asked at the start: without the view, upserts without a payload fail instead of waiting for it. Raises
+        UnsupportedIds where its ids have a type that cannot name documents."""
+        shape = self.shape()
+        shape.check_ids()
+        return bool(shape.columns)
+
+    def shape(self) -> ViewShape:
         with self._database.connection() as connection:
-            return self._shape(connection).get("entity_id", "text")
+            return read_shape(connection, self._view)
 
     def draw(self) -> int:
         """In its own statement and transaction: the reads that follow see all that was committed before it."""
@@ -91,7 +108,7 @@ class ViewDocuments:
         if asked_at - known.asked_at <= KNOWN_SECONDS:
             return known
         try:
-            with self._read_only() as connection:
+            with self._asking() as connection:
                 row = connection.execute(self._query(connection, "has_type"), {"entity_type": entity_type}).fetchone()
                 assert row is not None
                 there, versioned = row[0] or known.there, row[1] or known.versioned
@@ -108,106 +125,148 @@ class ViewDocuments:
 
     def _note(self, events: Sequence[Named], found: Mapping[UUID, Document]) -> None:
         """What was read tells of its type: the last entity may be gone when someone asks."""
+        kinds = {event.entity_type for event in events}
+        if all(self._types.get(kind, TypeInView()).there for kind in kinds) and not any(map(_VERSION, found.values())):
+            return
         for event in events:
-            document = found[event.id]
-            if document.size_bytes is not None and not self._types.get(event.entity_type, TypeInView()).there:
-                self._types[event.entity_type] = TypeInView(there=True)
-            if document.version is not None and not self._types[event.entity_type].versioned:
-                self._types[event.entity_type] = self._types[event.entity_type]._replace(versioned=True)
+            document, known = found[event.id], self._types.get(event.entity_type, TypeInView())
+            if document.size_bytes is not None and not known.there:
+                known = self._types[event.entity_type] = TypeInView(there=True)
+            if document.version is not None and not known.versioned:
+                self._types[event.entity_type] = known._replace(versioned=True)
 
     def load(self, events: Sequence[Named], *, whole: bool = False) -> Mapping[UUID, Document]:
-        """Every event gets an answer. Those that are left out for their size come with `whole`."""
-        found = self._load(events, None if whole else inline_bytes(self._batch_bytes, len(events)))
+        """Every event gets an answer. Those that are left out for their size come with `whole`. A view that was
+        replaced since it was last looked at is looked at anew, once."""
+        found = self._load_anew(events, whole)
         self._note(events, found)
         return found
 
-    def _load(self, events: Sequence[Named], most_bytes: int | None) -> dict[UUID, Document]:
-        """A row whose expression fails is found by halving, and blamed alone. The halves are held together in the end:
-        what may come along is that of the whole batch."""
+    def _load_anew(self, events: Sequence[Named], whole: bool) -> Mapping[UUID, Document]:
+        before = self._made
         try:
-            return self._read(events, most_bytes)
-        except psycopg.Error as error:
-            if not (error.sqlstate or "").startswith(_OF_ONE_ROW):
-                raise DocumentsUnavailable(f"{self._view}: SQLSTATE {error.sqlstate}") from error
-            if len(events) == 1:
-                return {events[0].id: Document(None, None, None, _unreadable(error))}
-        half = len(events) // 2
-        return {**self._load(events[:half], most_bytes), **self._load(events[half:], most_bytes)}
+            found = self._load(events, whole)
+            if before is None or not any(each.failure for each in found.values()) or not self._differs(before.shape):
+                return found
+        except DocumentsUnavailable as error:
+            if before is None or not isinstance(error.__cause__, SchemaMismatch):
+                raise
+        return self._load(events, whole)
 
-    def _read(self, events: Sequence[Named], most_bytes: int | None) -> dict[UUID, Document]:
-        parameters = {
-            "ids": [e.id for e in events],
-            "types": [e.entity_type for e in events],
-            "entities": [e.entity_id for e in events],
-            "inline_bytes": most_bytes,
-        }
-        with self._read_only() as connection:
+    def _differs(self, shape: ViewShape) -> bool:
+        with self._asking() as connection:
+            return self._make(connection).shape != shape
+
+    def _load(self, events: Sequence[Named], whole: bool) -> Mapping[UUID, Document]:
+        """What may come along is that of the whole batch, also where it is read in parts."""
+        most_bytes = None if whole else inline_bytes(self._batch_bytes, len(events))
+        named, gone = self._named(events)
+        reading = Reading(
+            lambda part, limit_ms: self._read(part, limit_ms, most_bytes), self._limits, self._suspects, self._clock
+        )
+        try:
+            reading.run(named)
+        except psycopg.Error as error:
+            raise DocumentsUnavailable(f"{self._view}: SQLSTATE {error.sqlstate}") from error
+        if reading.last_error is not None and not reading.found and not self._is_well(reading, named):
+            told = f"a lookup in {self._view} took over {self._limits.whole_ms / 1000:g} s, and so did parts of it"
+            raise DocumentsUnavailable(told) from reading.last_error
+        unread = dict.fromkeys((event.id for event in named), UNREAD)
+        blamed = {id: Document(None, None, None, failure) for id, failure in reading.blamed.items()}
+        return {**gone, **unread, **blamed, **reading.found}
+
+    def _named(self, events: Sequence[Named]) -> tuple[Sequence[Named], dict[UUID, Document]]:
+        """Those whose id a row of the view can have; the others are gone. Before that is said of anyone, the view is
+        looked at anew: it may have been replaced by one with other ids."""
+        made = self._made
+        if made is not None and all(made.shape.id.names(event.entity_id) for event in events):
+            return events, {}
+        with self._asking() as connection:
+            shape = self._make(connection).shape
+        gone = GONE._replace(routed="routing" in shape.columns)
+        nobodys = {event.id: gone for event in events if not shape.id.names(event.entity_id)}
+        return [event for event in events if event.id not in nobodys], nobodys
+
+    def _is_well(self, reading: Reading, events: Sequence[Named]) -> bool:
+        """Nothing could be read. Where the view finds a blamed row at once, its document is what takes so long. Any
+        other view lacks an index or waits for a lock, and no row is to blame."""
+        suspect = next((event for event in events if event.id in reading.blamed), None)
+        return not reading.hopeless and suspect is not None and self._finds(suspect)
+
+    def _finds(self, event: Named) -> bool:
+        named = {"entity_type": event.entity_type, "entity_id": event.entity_id}
+        try:
+            with self._read_only(self._limits.part_ms) as connection:
+                connection.execute(self._query(connection, "finds"), named)
+        except (psycopg.Error, DatabaseDown):
+            return False
+        return True
+
+    def _read(self, events: Sequence[Named], limit_ms: int, most_bytes: int | None) -> dict[UUID, Document]:
+        parameters = asking_for([(e.entity_type, e.entity_id) for e in events], most_bytes)
+        with self._read_only(limit_ms) as connection:
             cursor = connection.cursor(binary=True)
             rows = cursor.execute(self._query(connection, "look_up"), parameters).fetchall()
-            routed = self._made is not None and "routing" in self._made.columns
-        gone = GONE._replace(routed=routed)
-        found = {event.id: gone for event in events}
-        for id, body, size, version, routing in rows:
-            found[id] = _document(body, size, version)._replace(routing=routing, routed=routed)
-        return found
+            routed = self._made is not None and "routing" in self._made.shape.columns
+        found = [GONE._replace(routed=routed)] * len(events)
+        for place, body, size, version, routing in rows:
+            found[place - 1] = _document(body, size, version, routing, routed)
+        return dict(zip([event.id for event in events], found, strict=True))
 
     @contextmanager
-    def _read_only(self) -> Iterator[Connection[Any]]:
+    def _asking(self) -> Iterator[Connection[Any]]:
+        """For a question about the view as a whole, to which no row can be slow."""
         try:
-            with self._database.transaction(read_only=True, timeout_ms=TIMEOUT_MS) as connection:
+            with self._read_only(self._limits.whole_ms) as connection:
                 yield connection
         except DatabaseDown as error:
             if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
-                raise DocumentsUnavailable(f"a lookup in {self._view} took over {TIMEOUT_MS // 1000} s") from error
+                told = f"a question to {self._view} took over {self._limits.whole_ms / 1000:g} s"
+                raise DocumentsUnavailable(told) from error
             raise
-        except SchemaMismatch as error:  # gone, forbidden or changed since it was last read
+
+    @contextmanager
+    def _read_only(self, limit_ms: int) -> Iterator[Connection[Any]]:
+        try:
+            with self._database.transaction(read_only=True, timeout_ms=limit_ms) as connection:
+                yield connection
+        except (SchemaMismatch, UnsupportedIds) as error:  # gone, forbidden or changed since it was last read
             self._made = None
             raise DocumentsUnavailable(f"{self._view}: {error.detail}") from error
 
     def _query(self, connection: Connection[Any], name: str) -> sql.Composed:
-        """Made for the columns that the view has; someone may replace it while this runs. Lanes share this, so what
-        belongs together is exchanged as one."""
+        """Made for the view as it is; someone may replace it while this runs. Lanes share this, so what belongs
+        together is exchanged as one."""
         made = self._made
         if made is None or self._clock() - made.at > KNOWN_SECONDS:
-            columns = self._columns(connection)
-            if made is not None and columns != made.columns:
-                self._types = {}
-            made = self._made = Made(columns, self._clock(), {})
+            made = self._make(connection)
         if name not in made.queries:
-            made.queries[name] = sql.SQL(self._sql[name]).format(
-                view=sql.Identifier(*self._view.split(".")),
-                id_type=sql.SQL(made.columns["entity_id"]),
-                **{column: _optional(made, column, type_name) for column, type_name in _OPTIONAL.items()},
-            )
+            made.queries[name] = made.shape.query(self._sql[name])
         return made.queries[name]
 
-    def _columns(self, connection: Connection[Any]) -> dict[str, LiteralString]:
-        shape = self._shape(connection)
-        if missing := _COLUMNS - shape.keys():
-            what = ", ".join(sorted(missing))
-            raise DocumentsUnavailable(f"{self._view} does not exist or lacks {what}")
-        return shape
-
-    def _shape(self, connection: Connection[Any]) -> dict[str, LiteralString]:
-        name = sql.Identifier(*self._view.split(".")).as_string(connection)
-        return dict(connection.execute(self._sql["shape"], {"view": name}).fetchall())
+    def _make(self, connection: Connection[Any]) -> Made:
+        shape = read_shape(connection, self._view)
+        shape.check()
+        if self._made is not None and shape != self._made.shape:
+            self._types = {}
+        self._made = made = Made(shape, self._clock(), {})
+        return made
 
 
-def _optional(made: Made, column: str, type_name: LiteralString) -> sql.Composable:
-    value = sql.Identifier("d", column) if column in made.columns else sql.SQL("null")
-    return value + sql.SQL("::" + type_name)
+def asking_for(entities: Sequence[tuple[str, str]], most_bytes: int | None) -> dict[str, Any]:
+    """The parameters of `look_up`."""
+    types, ids = ([pair[place] for pair in entities] for place in (0, 1))
+    return {
+        "types": orjson.dumps(types).decode(),
+        "entities": orjson.dumps(ids).decode(),
+        "inline_bytes": most_bytes,
+    }
 
 
-def _document(body: bytes | None, size: int | None, version: int | None) -> Document:
+def _document(body: bytes | None, size: int | None, version: int | None, routing: str | None, routed: bool) -> Document:
+    failure = None
     if size is None:
         failure = refused("the view has this entity with a null document", Code.ENTITY_NOT_FOUND)
-        return Document(None, None, version, failure)
-    return Document(body, size, version, None if body is None else not_an_object(body))
-
-
-def _unreadable(error: psycopg.Error) -> Failure:
-    """The server's primary message names the cause; its context could quote the row, so it is left out."""
-    return refused(
-        f"the view cannot compute this entity's document: SQLSTATE {error.sqlstate}, {type(error).__name__}",
-        Code.PAYLOAD_INVALID,
-    )
+    elif body is not None and not body.startswith(b"{"):
+        failure = not_an_object(body)
+    return Document(body, size, version, failure, routing, routed)

@@ -1,7 +1,6 @@
 """Reads the events of named entities, many at a time: the newest, the open, the failed. Changes none of them."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, LiteralString
 
@@ -11,6 +10,7 @@ from psycopg import sql
 from outbox.errors import DatabaseDown, DocumentsUnavailable
 from outbox.policy.drift import Key, Truth
 from outbox.store.events import entity_id_type
+from outbox.store.id_types import names_an_id
 from outbox.store.pool import Database
 from outbox.store.queries import queries
 from outbox.store.schema_state import has_by_entity
@@ -20,22 +20,7 @@ SCAN_LIMIT_MS: Final = 120_000
 MOST_TYPES: Final = 10_000
 MANY_WAITING: Final = 1_000  # two batches: more is a backlog, not a busy moment
 MOST_BACKLOG: Final = 100_000  # 100,000 open rows are read in 100 ms
-_INTEGER: Final = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
-_DIGITS: Final = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
-_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 Row = tuple[Any, ...]
-
-
-def names_an_id(text: str, type_name: str) -> bool:
-    """Whether an id of this type is written so. `007` and a uuid in capitals are no ids: they name other documents.
-
-    Types that are not known here take any text.
-    """
-    if type_name == "uuid":
-        return _UUID.fullmatch(text) is not None
-    if limit := _INTEGER.get(type_name):
-        return _DIGITS.fullmatch(text) is not None and -limit <= int(text) < limit
-    return "\x00" not in text
 
 
 def rows(
@@ -55,12 +40,12 @@ def rows_of(
     database: Database,
     query: sql.Composed,
     keys: Sequence[Key],
-    id_type: str,
+    names: Callable[[str], bool],
     limit_ms: int = PAGE_LIMIT_MS,
     **named: object,
 ) -> list[Row]:
     """A query over keys, whose first column is a key's place, from 1. Ids that the column cannot hold have no row."""
-    fits = [place for place, key in enumerate(keys, 1) if names_an_id(key.entity_id, id_type)]
+    fits = [place for place, key in enumerate(keys, 1) if names(key.entity_id)]
     if not fits:
         return []
     named["types"] = [keys[place - 1].entity_type for place in fits]
@@ -89,7 +74,7 @@ class EntityEvents:
         return {row[0] for row in rows(self._database, self._query("lately_with_payload"), {"most": 10_000})}
 
     def keys(self, entity_type: str, after: str | None, limit: int) -> list[str]:
-        after = after if after is None or names_an_id(after, self.id_type) else None
+        after = after if after is None or self._names(after) else None
         query = self._query("event_first_keys" if after is None else "event_next_keys")
         named = {"entity_type": entity_type, "after": after, "limit": limit}
         return [row[0] for row in rows(self._database, query, named)]
@@ -124,7 +109,10 @@ class EntityEvents:
         return {keys[row[0] - 1]: (row[1], row[2]) for row in found}
 
     def _of(self, name: str, keys: Sequence[Key], limit_ms: int = PAGE_LIMIT_MS, **named: object) -> list[Row]:
-        return rows_of(self._database, self._query(name), keys, self.id_type, limit_ms, **named)
+        return rows_of(self._database, self._query(name), keys, self._names, limit_ms, **named)
+
+    def _names(self, text: str) -> bool:
+        return names_an_id(text, self.id_type)
 
     def _query(self, name: str) -> sql.Composed:
         return sql.SQL(self._sql[name]).format(entity_id_type=sql.SQL(self.id_type))

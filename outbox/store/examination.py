@@ -12,12 +12,15 @@ from psycopg.rows import dict_row
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable
 from outbox.ports import Pooled
+from outbox.store.documents import asking_for
 from outbox.store.events import entity_id_type, typed
 from outbox.store.looking import looking
 from outbox.store.pool import Database, connect, translated
 from outbox.store.pooler import is_between, shares_sessions
 from outbox.store.queries import queries
 from outbox.store.schema_state import SchemaStatus, read_status
+from outbox.store.view_shape import NEEDED as NEEDED_COLUMNS
+from outbox.store.view_shape import ViewShape, read_shape
 
 TIME_LIMIT_MS: Final = 5_000
 MOST_SHOWN_BYTES: Final = 1_048_576
@@ -99,7 +102,13 @@ class PostgresExamination:
     def view_columns(self) -> Mapping[str, str]:
         """The columns of the view with their types; empty where there is no view."""
         with self._looking() as connection:
-            return dict(connection.execute(self._lookups["shape"], {"view": self._quoted(connection)}).fetchall())
+            return read_shape(connection, self._view).columns
+
+    def unsupported_ids(self) -> str | None:
+        """The type of the view's ids, where they cannot name documents."""
+        with self._looking() as connection:
+            ids = read_shape(connection, self._view).id
+        return None if ids.supported else ids.declared
 
     def needs_the_view(self) -> bool:
         """Whether one of the first open events has no payload of its own."""
@@ -112,10 +121,11 @@ class PostgresExamination:
     def document(self, entity_type: str, entity_id: str) -> bytes | None:
         """What the view says of one entity, or None where it has no such row or cannot be read."""
         with self._looking() as connection:
-            look_up = self._look_up(connection)
-            if look_up is None:
+            shape = self._whole(connection)
+            if shape is None or not shape.id.names(entity_id):
                 return None
-            named = {"ids": [None], "types": [entity_type], "entities": [entity_id], "inline_bytes": None}
+            look_up = shape.query(self._lookups["look_up"])
+            named = asking_for([(entity_type, entity_id)], None)
             try:
                 row = connection.execute(look_up, named).fetchone()
             except psycopg.DataError as error:  # its message could quote the row
@@ -131,6 +141,13 @@ class PostgresExamination:
             named = {"entity_type": entity_type, "entity_id": entity_id, "version": version}
             return bool(connection.execute(known, named).fetchone() == (True,))
 
+    def mixed_types(self) -> Sequence[str]:
+        return [row["entity_type"] for row in self._rows("mixed_types", most=SAMPLE_ROWS)]
+
+    def version_raised(self) -> Row | None:
+        found = self._rows("version_raised", most=SAMPLE_ROWS)
+        return found[0] if found else None
+
     def equal_versions(self) -> Sequence[Row]:
         return self._rows("equal_versions", most=SAMPLE_ROWS)
 
@@ -140,19 +157,19 @@ class PostgresExamination:
     def lookup_scans(self) -> Sequence[Row]:
         """Tables that a lookup of a batch reads as a whole, by PostgreSQL's own plan, with their number of rows."""
         with self._looking() as connection:
-            look_up, ids = self._look_up(connection), self._sample(connection)
-            if look_up is None or not ids:
+            shape = self._whole(connection)
+            ids = [] if shape is None else [pair for pair in self._sample(connection) if shape.id.names(pair[1])]
+            if shape is None or not ids:
                 return []
+            look_up = shape.query(self._lookups["look_up"])
             # A small table is read as a whole although it has an index: only what no index can serve counts.
             connection.execute("select set_config('enable_seqscan', 'off', true)")
             return list(_scans(connection, _plan(connection, look_up, ids)))
 
-    def _look_up(self, connection: Connection[Any]) -> sql.Composed | None:
-        """The projector's own lookup, in terms of this view; None where the view is not there or not whole."""
-        shape = dict(connection.execute(self._lookups["shape"], {"view": self._quoted(connection)}).fetchall())
-        if not {"entity_type", "entity_id", "document", "version"} <= shape.keys():
-            return None
-        return sql.SQL(self._lookups["look_up"]).format(view=self._name, id_type=sql.SQL(shape["entity_id"]))
+    def _whole(self, connection: Connection[Any]) -> ViewShape | None:
+        """For the projector's own lookup; None where the view is not there, not whole, or its ids name no documents."""
+        shape = read_shape(connection, self._view)
+        return shape if shape.columns.keys() >= NEEDED_COLUMNS and shape.id.supported else None
 
     def _sample(self, connection: Connection[Any]) -> list[tuple[str, str]]:
         most = {"most": SAMPLE_LOOKUPS}
@@ -166,9 +183,6 @@ class PostgresExamination:
     def _name(self) -> sql.Identifier:
         return sql.Identifier(*self._view.split("."))
 
-    def _quoted(self, connection: Connection[Any]) -> str:
-        return self._name.as_string(connection)
-
     def _looking(self) -> AbstractContextManager[Connection[Any]]:
         return looking(self._database, time_limit_ms=TIME_LIMIT_MS)
 
@@ -179,8 +193,7 @@ class PostgresExamination:
 
 
 def _plan(connection: Connection[Any], look_up: sql.Composed, ids: Sequence[tuple[str, str]]) -> Mapping[str, Any]:
-    types, entities = ([pair[place] for pair in ids] for place in (0, 1))
-    named = {"ids": [None] * len(ids), "types": types, "entities": entities, "inline_bytes": 0}
+    named = asking_for(ids, 0)
     # Bound here, not by the server: EXPLAIN of a prepared statement would show a generic plan.
     with psycopg.ClientCursor(connection) as cursor:
         row = cursor.execute(sql.SQL("explain (format json) ") + look_up, named).fetchone()

@@ -5,7 +5,7 @@ An entity type that the view has is read from the view; any other from the event
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import LiteralString, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 import psycopg
@@ -14,10 +14,13 @@ from psycopg import sql
 from outbox.errors import DocumentsUnavailable, OutboxError
 from outbox.policy.drift import Key, Truth
 from outbox.policy.memory import PAGE_BYTES
-from outbox.store.documents import ViewDocuments
-from outbox.store.entity_events import MOST_TYPES, SCAN_LIMIT_MS, EntityEvents, names_an_id, rows, rows_of
+from outbox.ports import Document
+from outbox.store.documents import UNREAD, ViewDocuments
+from outbox.store.entity_events import MOST_TYPES, SCAN_LIMIT_MS, EntityEvents, rows, rows_of
+from outbox.store.parts import NOT_READ, Limits
 from outbox.store.pool import Database
 from outbox.store.queries import queries
+from outbox.store.view_shape import ViewShape
 
 
 class NeedsEntityIndex(OutboxError):
@@ -38,9 +41,9 @@ class Wanted(NamedTuple):
 class PostgresTruth:
     """One comparison's look at PostgreSQL. Every call is a short transaction of its own."""
 
-    def __init__(self, database: Database, view: str) -> None:
+    def __init__(self, database: Database, view: str, limits: Limits = Limits()) -> None:  # noqa: B008
         self._database = database
-        self._documents = ViewDocuments(database, view, batch_bytes=PAGE_BYTES)
+        self._documents = ViewDocuments(database, view, batch_bytes=PAGE_BYTES, limits=limits)
         self._events = EntityEvents(database)
         self._view = view
         self._sql = queries("truth")
@@ -54,7 +57,7 @@ class PostgresTruth:
 
     @cached_property
     def has_view(self) -> bool:
-        return self._documents.exists()
+        return self._documents.usable()
 
     @cached_property
     def view_types(self) -> frozenset[str]:
@@ -91,8 +94,8 @@ class PostgresTruth:
         """One page of a type's ids, in the order of their own type. After what no id can be comes the first page."""
         if not self.in_view(entity_type):
             return self._events.keys(entity_type, after, limit)
-        after = after if after is None or names_an_id(after, self._id_type) else None
-        query = self._in_view("view_first_keys" if after is None else "view_next_keys")
+        after = after if after is None or self._shape.id.names(after) else None
+        query = self._in_view(self._page(after))
         named = {"entity_type": entity_type, "after": after, "limit": limit}
         try:
             return [row[0] for row in rows(self._database, query, named)]
@@ -100,10 +103,15 @@ class PostgresTruth:
             told = f"{self._view} cannot list its keys: SQLSTATE {error.sqlstate}, {type(error).__name__}"
             raise DocumentsUnavailable(told) from error
 
+    def _page(self, after: str | None) -> str:
+        if self._shape.id.ties:
+            return "view_first_tied_keys" if after is None else "view_next_tied_keys"
+        return "view_first_keys" if after is None else "view_next_keys"
+
     def present(self, keys: Sequence[Key]) -> frozenset[Key]:
         """Those that should have a document; cheaper than `load`, which builds it."""
         in_view, rest = self._parted(keys)
-        found = rows_of(self._database, self._in_view("view_present"), in_view, self._id_type) if in_view else []
+        found = rows_of(self._database, self._in_view("view_present"), in_view, self._shape.id.names) if in_view else []
         there = {in_view[row[0] - 1] for row in found}
         return frozenset(there | (self._events.present(rest) if rest and self.by_entity else set()))
 
@@ -128,17 +136,22 @@ class PostgresTruth:
         return [k for k in keys if k.entity_type in viewed], [k for k in keys if k.entity_type not in viewed]
 
     def _from_view(self, keys: Sequence[Key], whole: bool) -> Iterator[tuple[Key, Truth]]:
-        fits = [key for key in keys if names_an_id(key.entity_id, self._id_type)]
-        wanted = [Wanted(UUID(int=place), *key) for place, key in enumerate(fits)]
-        loaded = self._documents.load(wanted, whole=whole) if wanted else {}
-        for want, key in zip(wanted, fits, strict=True):
+        wanted = [Wanted(UUID(int=place), *key) for place, key in enumerate(keys)]
+        loaded = self._read_all(wanted, whole)
+        for want, key in zip(wanted, keys, strict=True):
             document = loaded[want.id]
             failure = None if document.failure is None else document.failure.error
             text = None if document.body is None else document.body.decode()
             size = (document.size_bytes or 0) if text is None and failure is None else 0
             yield key, Truth(key, text, document.version, None, failure, size)
-        for key in set(keys).difference(fits):
-            yield key, Truth(key)  # no row of the view can have such an id
+
+    def _read_all(self, wanted: Sequence[Wanted], whole: bool) -> Mapping[UUID, Document]:
+        """Slow documents use up the time of a lookup; nobody else asks again for those that it did not come to. Each
+        round reads one at least, or raises."""
+        loaded: dict[UUID, Document] = {}
+        while unread := [want for want in wanted if loaded.get(want.id, UNREAD).failure is NOT_READ]:
+            loaded |= self._documents.load(unread, whole=whole)
+        return loaded
 
     # What the events say besides
 
@@ -155,10 +168,8 @@ class PostgresTruth:
         return self._events.newest_versions(keys)
 
     def _in_view(self, name: str) -> sql.Composed:
-        return sql.SQL(self._sql[name]).format(
-            view=sql.Identifier(*self._view.split(".")), id_type=sql.SQL(self._id_type)
-        )
+        return self._shape.query(self._sql[name])
 
     @cached_property
-    def _id_type(self) -> LiteralString:
-        return self._documents.id_type()
+    def _shape(self) -> ViewShape:
+        return self._documents.shape()

@@ -110,7 +110,37 @@ def test_open_events_without_payload_need_the_view(examine: Examine, queue: Queu
 
 def test_a_view_that_lacks_a_column_is_told_which(examine: Examine, connection: psycopg.Connection) -> None:
     connection.execute("create view search_documents as select 'a'::text as entity_type, 1 as entity_id")
-    assert "document, version" in bad(examine())["documents"]
+    assert "lacks document" in bad(examine())["documents"]
+
+
+def test_a_type_that_is_kept_by_payloads_and_by_the_view_is_named(examine: Examine, queue: Queue) -> None:
+    queue.produce(entity_type="page", status="done")
+    queue.produce(entity_type="page", op="refresh")
+    queue.produce(entity_type="block", op="refresh")
+    queue.produce(entity_type="user")
+    found = the(examine(), "mixture")
+    assert (found.level, found.detail) == (Level.WARN, "events come with payloads and without: page")
+
+
+def test_a_sequence_that_was_moved_is_told_with_what_to_do(examine: Examine, queue: Queue) -> None:
+    assert the(examine(), "sequence").level is Level.OK
+    queue.store().raise_version(5_000)
+    found = the(examine(), "sequence")
+    assert found.level is Level.WARN
+    assert "to 5000 at " in found.detail
+    assert "OutboxIndexAhead" in found.remedy
+
+
+def test_ids_that_cannot_name_documents_are_told_by_their_type(
+    examine: Examine, connection: psycopg.Connection
+) -> None:
+    connection.execute(
+        "create view search_documents as select 'a'::text as entity_type, now() as entity_id, '{}'::json as document,"
+        " null::bigint as version"
+    )
+    found = examine()
+    assert "entity_id is timestamp with time zone" in bad(found)["documents"]
+    assert "id::text" in str(the(found, "documents").remedy)
 
 
 def test_a_lookup_that_no_index_serves_is_found_by_its_plan(examine: Examine, connection: psycopg.Connection) -> None:

@@ -28,13 +28,24 @@ ARROW = re.compile(rf"\b({STATES}) -> ({STATES})")
 SPAN = re.compile(r"(clock_timestamp\(\)\)?\s*[-+]\s*)%\((\w+)\)s(?!::)")
 
 
+# What a store fills in; all else is the name of a type.
+FILLED_IN = {
+    "view": "a_view",
+    "id": "d.entity_id",
+    "id_text": "d.entity_id::text",
+    "id_ops": "pg_catalog",
+    "version": "d.version",
+    "routing": "null::text",
+}
+
+
 def prepared_text(text: str) -> str:
     """psycopg's placeholders as PostgreSQL's own; names that a store fills in become plain ones."""
     numbers: dict[str, int] = {}
 
     text = SPAN.sub(r"\1%(\2)s::interval", text)
     text = PLACEHOLDER.sub(lambda m: f"${numbers.setdefault(m[1], len(numbers) + 1)}", text).replace("%%", "%")
-    return re.sub(r"\{(\w+)\}", lambda m: {"view": "a_view"}.get(m[1], "text"), text)
+    return re.sub(r"\{(\w+)\}", lambda m: FILLED_IN.get(m[1], "text"), text)
 
 
 @pytest.fixture(scope="module")

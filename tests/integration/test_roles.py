@@ -172,7 +172,7 @@ OPERATOR = {
     "truth": "*",
     "verifications": "*",
     "webhooks": "enqueue redeliver page",
-    "workers": "controls version_known last_version",
+    "workers": "controls version_known",
 }
 READER = {
     "audit": "page count export head chain prune_preview cutoff",
@@ -181,7 +181,8 @@ READER = {
     "discards": "status",
     "documents": "shape",
     "events": "entity_id_type",
-    "examination": "server lacking_privileges missing_roles equal_versions done_lately sample_of_entities",
+    "examination": "server lacking_privileges missing_roles equal_versions done_lately sample_of_entities"
+    " version_raised",
     "failures": "*",
     "inspection": "*",
     "overview": "*",
@@ -191,7 +192,7 @@ READER = {
     "statistics": "failed failed_hours discarded outcomes totals replays",
     "verifications": "lately last_finished",
     "webhooks": "page",
-    "workers": "controls version_known last_version",
+    "workers": "controls version_known",
 }
 WORK = {"projector": PROJECTOR, "operator": OPERATOR, "reader": READER}
 

@@ -6,7 +6,8 @@ id, seq, entity_type, entity_id::text as entity_id, op, event_version,
        routing, idempotency_key, status, attempts, max_attempts, replay_count, abandoned_count,
        owner, lease_until, lease_token, processing_started_at, last_attempt_at, next_retry_at, processed_at, failed_at,
        error_reason, error_code, error, error_fingerprint, dead_reason, error_detail,
-       last_replayed_at, last_replayed_by, last_replayed_reason, traceparent, tracestate, created_at, updated_at
+       last_replayed_at, last_replayed_by, last_replayed_reason, traceparent, tracestate, created_at, updated_at,
+       read_version, read_found
 
 -- name: show
 -- Looks: one event. A payload over a megabyte is not shown, only its size.
@@ -93,7 +94,7 @@ e.id, e.seq, e.entity_type, e.entity_id::text as entity_id, e.op, e.event_versio
 e.replay_count, e.abandoned_count, e.routing, e.idempotency_key, e.owner, e.lease_until, e.processing_started_at,
 e.last_attempt_at, e.next_retry_at, e.processed_at, e.failed_at, e.error_reason, e.error_code, e.error,
 e.error_fingerprint, e.dead_reason, e.last_replayed_at, e.last_replayed_by, e.last_replayed_reason, e.traceparent,
-e.created_at, e.updated_at
+e.created_at, e.updated_at, e.read_version, e.read_found
 
 -- name: list_open
 -- Looks: a page of open events, the newest first by seq. Retries and suspects are few, or sorted within the time limit.

@@ -46,7 +46,26 @@ select * from (
 select exists (select from (
     select payload, op from search_outbox_events
      where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
-     order by seq limit %(most)s) head where payload is null and op = 'upsert')
+     order by seq limit %(most)s) head where payload is null and op in ('upsert', 'refresh'))
+
+-- name: mixed_types
+-- Looks: entity types whose newest events come with payloads and without.
+select entity_type
+  from ((select entity_type, op, payload is not null as own from search_outbox_events
+          where processed_at is not null order by processed_at desc limit %(most)s)
+        union all
+        (select entity_type, op, payload is not null from search_outbox_events
+          where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
+          order by seq limit %(most)s)) newest
+ where op in ('upsert', 'refresh')
+ group by entity_type having bool_or(own) and bool_or(not own)
+ order by entity_type
+
+-- name: version_raised
+-- Looks: when the version sequence was last moved above an index, among the newest acts.
+select at, detail ->> 'was' as was, detail ->> 'now' as now
+  from (select id, at, action, detail from search_outbox_audit order by id desc limit %(most)s) newest
+ where action = 'VERSION_RAISED' order by id desc limit 1
 
 -- name: equal_versions
 -- Looks: entities of which two of the newest done events, or two open ones, have one version.

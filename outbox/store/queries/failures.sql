@@ -63,7 +63,7 @@ select e.error_fingerprint as fingerprint, date_trunc('hour', e.failed_at) as ho
 
 -- name: _planned
 -- What a replay would pin: failed events that match, the longest failed first, up to the limit.
-select e.id, e.entity_type, e.entity_id::text as entity_id, e.routing, e.event_version, e.error_reason,
+select e.id, e.entity_type, e.entity_id::text as entity_id, e.routing, e.op, e.event_version, e.error_reason,
        e.error_fingerprint, e.error, e.failed_at, e.status
   from search_outbox_events e
  where e.failed_at is not null and e.status = 'failed' /* and filter */
@@ -86,7 +86,7 @@ select grouping(entity_type, error_reason, error_fingerprint) as level, entity_t
 
 -- name: chosen_rows
 -- Looks: events by their ids, whatever their state.
-select e.id, e.entity_type, e.entity_id::text as entity_id, e.routing, e.event_version, e.error_reason,
+select e.id, e.entity_type, e.entity_id::text as entity_id, e.routing, e.op, e.event_version, e.error_reason,
        e.error_fingerprint, e.error, e.failed_at, e.status
   from search_outbox_events e
  where e.id = any (%(ids)s::uuid[]) /* and filter */

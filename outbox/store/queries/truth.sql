@@ -11,21 +11,35 @@ select exists (select from {view} d where d.entity_type = %(entity_type)s)
 
 -- name: view_first_keys
 -- The first page of one type's keys. By the view's own column: a bare name would mean the text in the list.
-select d.entity_id::text from {view} d
+select {id_text} from {view} d
  where d.entity_type = %(entity_type)s and d.entity_id is not null
  order by d.entity_id limit %(limit)s
 
 -- name: view_next_keys
 -- The page after a key.
-select d.entity_id::text from {view} d
- where d.entity_type = %(entity_type)s and d.entity_id > %(after)s::{id_type}
+select {id_text} from {view} d
+ where d.entity_type = %(entity_type)s and {id} operator({id_ops}.>) %(after)s::text::{id_type}
  order by d.entity_id limit %(limit)s
+
+-- name: view_first_tied_keys
+-- The first page where ids that are equal may have two texts: 1.0 and 1, or ABC and abc.
+select {id_text} from {view} d
+ where d.entity_type = %(entity_type)s and d.entity_id is not null
+ order by d.entity_id, {id_text} limit %(limit)s
+
+-- name: view_next_tied_keys
+-- The page after such a key. The first comparison is for the index.
+select {id_text} from {view} d
+ where d.entity_type = %(entity_type)s and {id} operator({id_ops}.>=) %(after)s::text::{id_type}
+   and ({id} operator({id_ops}.>) %(after)s::text::{id_type} or {id_text} > %(after)s::text)
+ order by d.entity_id, {id_text} limit %(limit)s
 
 -- name: view_present
 -- Which of these entities the view has; no document is built.
 select w.place::int
   from unnest(%(types)s::text[], %(ids)s::text[]) with ordinality as w (entity_type, entity_id, place)
- where exists (select from {view} d where d.entity_type = w.entity_type and d.entity_id = w.entity_id::{id_type})
+ where exists (select from {view} d where d.entity_type = w.entity_type
+                and {id} operator({id_ops}.=) w.entity_id::{id_type} and {id_text} = w.entity_id)
 
 -- name: event_types
 -- The entity types that have events, by hops over the entity index.

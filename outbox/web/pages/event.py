@@ -104,7 +104,7 @@ def _read(text: bytes | None) -> Any:
 def _verdict(detail: EventDetail) -> Verdict | None:
     event = detail.event
     try:
-        return explain_stored(event.error_reason, event.error, event.error_code, detail.error_detail)
+        return explain_stored(event, detail.error_detail)
     except OutboxError:
         return None
 

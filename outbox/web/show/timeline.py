@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from outbox.ops.stored import StoredEvent
+from outbox.policy.event import REFRESH
 
 Row = Mapping[str, Any]
 _ACTS: Final = {
@@ -33,7 +34,8 @@ def life(event: StoredEvent, attempts: Sequence[Row], acts: Sequence[Row]) -> li
 
 
 def _steps(event: StoredEvent, attempts: Sequence[Row], acts: Sequence[Row]) -> Iterator[Step]:
-    yield Step(event.created_at, "Created", f"{event.op}, version {event.event_version}")
+    version = "" if event.op == REFRESH else f", version {event.event_version}"
+    yield Step(event.created_at, "Created", f"{event.op}{version}")
     for row in attempts:
         said = ", ".join(filter(None, [row["reason"], f"by {row['worker']}" if row["worker"] else ""]))
         yield Step(row["at"], f"Attempt {row['attempt']} failed", said, "bad")
@@ -53,7 +55,7 @@ def _now(event: StoredEvent) -> Iterator[Step]:
         yield Step(event.failed_at, "Failed", event.dead_reason or event.error_reason or "", "bad")
     if event.processed_at and event.status in _ENDS:
         what, tone = _ENDS[event.status]
-        yield Step(event.processed_at, what, "", tone)
+        yield Step(event.processed_at, what, event.read, tone)
     if event.next_retry_at and event.status == "pending":
         yield Step(event.next_retry_at, "Due again", event.error_reason or "", "info")
     if event.lease_until and event.status == "processing":

@@ -45,6 +45,8 @@ class Event(BaseModel):
     trace_id: str | None
     created_at: datetime
     updated_at: datetime
+    read_version: int | None
+    read_found: bool | None
 
 
 class Attempt(BaseModel):
