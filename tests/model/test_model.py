@@ -97,8 +97,7 @@ seen: Counter[str] = Counter()  # over all examples: a run in which a fault was 
 @pytest.fixture(scope="module", autouse=True)
 def database(postgres_url: str, migrated_template: str) -> Iterator[None]:
     global stage
-    with fresh_queue(postgres_url, migrated_template) as stage, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("outbox.store.documents.TIMEOUT_MS", 600_000)  # a read that is held up never ends by itself
+    with fresh_queue(postgres_url, migrated_template) as stage:
         stage.connection.execute(LOG.encode())
         stage.connection.execute(POSTS.encode())
         writers[:] = [Writer(stage.stack.enter_context(psycopg.connect(stage.url))) for _ in range(2)]
