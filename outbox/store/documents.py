@@ -114,6 +114,7 @@ class ViewDocuments:
                 assert row is not None
                 there, versioned = row[0] or known.there, row[1] or known.versioned
                 by_payloads = not there and entity_type in self._lately_with_payload(connection)
+                there = there or (not by_payloads and self._lately_found(connection, entity_type))
         except DocumentsUnavailable:
             return known  # a view that is away keeps nobody from deleting what it never had
         found = self._types[entity_type] = TypeInView(there, versioned, by_payloads, asked_at)
@@ -123,6 +124,14 @@ class ViewDocuments:
         """By the newest done events: a type that has had none among them is not known for it."""
         rows = connection.execute(queries("truth")["lately_with_payload"], {"most": MOST_LOOKED_AT}).fetchall()
         return {row[0] for row in rows}
+
+    def _lately_found(self, connection: Connection[Any], entity_type: str) -> bool:
+        """Whether the view had this type when others looked: its last entity may be gone before this process asks.
+        Upserts without a payload count only where the view has no versions, as they may have used those."""
+        versions = self._made is not None and "version" in self._made.shape.columns
+        named = {"entity_type": entity_type, "versions": versions, "most": MOST_LOOKED_AT}
+        row = connection.execute(queries("truth")["lately_found"], named).fetchone()
+        return bool(row and row[0])
 
     def _note(self, events: Sequence[Named], found: Mapping[UUID, Document]) -> None:
         """What was read tells of its type: the last entity may be gone when someone asks."""

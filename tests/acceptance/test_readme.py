@@ -19,8 +19,8 @@ from tests.fixtures.processes import ROOT, StartProcess, clean_environment
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-# Articles that are there before the reader begins, each with a comment. With a million it took 82 s on two busy cores, 63
-# of them `outbox backfill`.
+# Articles that are there before the reader begins, each with a comment. With a million, 82 s in all on two busy cores:
+# 63 s are `outbox backfill`.
 ROWS = int(os.environ.get("OUTBOX_TEST_README_ROWS", "20000"))
 SECONDS = PATIENCE_SECONDS + ROWS / 500
 BLOCK = re.compile(r"^```(\w+) test=([\w-]+)( background)?\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -1,6 +1,7 @@
 """Refreshes: a document that joins tables becomes what the view says now, whatever the order of commits and writes."""
 
 import json
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import Queue
 from tests.fixtures.sinks import MemorySink
+from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 TABLES = """
 create table article (id bigint primary key, title text not null, shelf text);
@@ -35,6 +37,20 @@ create view search_documents as
     select 'article'::text as entity_type, id as entity_id, jsonb_build_object('title', title) as document,
            shelf as routing
       from article;
+"""
+HELD_UP = """
+create function held_up() returns int language plpgsql as $$
+begin
+    if current_setting('application_name') like 'slow%' then
+        perform pg_advisory_xact_lock_shared(19);
+    end if;
+    return 0;
+end $$;
+create or replace view search_documents as
+    select 'article'::text as entity_type, a.id as entity_id,
+           jsonb_build_object('title', a.title, 'comments',
+                              held_up() + (select count(*) from comment c where c.article_id = a.id)) as document
+      from article a;
 """
 
 
@@ -68,8 +84,9 @@ class Blog:
         self.clock = Time()
         self.worker = self.new_worker()
 
-    def new_worker(self, sink: MemorySink | None = None) -> InProcess:
-        documents = ViewDocuments(self.queue.pool(), "search_documents", batch_bytes=BATCH_BYTES, clock=self.clock)
+    def new_worker(self, sink: MemorySink | None = None, pool: str = "test") -> InProcess:
+        database = self.queue.pool(pool)
+        documents = ViewDocuments(database, "search_documents", batch_bytes=BATCH_BYTES, clock=self.clock)
         store = self.queue.store()
         return InProcess(Parts(store, sink or self.sink, documents=documents, clock=self.clock))
 
@@ -78,6 +95,10 @@ class Blog:
         for _ in range(comments):
             self.comment(id)
         return str(id)
+
+    def a_colleague(self) -> InProcess:
+        """Another worker with the same index, and with none of the first one's hooks."""
+        return self.new_worker(MemorySink(self.sink.documents, self.sink.tombstones))
 
     def comment(self, article: int | str = 1) -> None:
         self.db.execute("insert into comment (article_id, text) values (%s, 'x')", [article])
@@ -166,7 +187,7 @@ def test_a_late_writer_does_not_overwrite_what_was_read_after_it(blog: Blog) -> 
     """The scene of the lost comment: whoever read first writes last, with the lower version."""
     blog.add()
     blog.refresh()
-    other = blog.new_worker(MemorySink(blog.sink.documents, blog.sink.tombstones))
+    other = blog.a_colleague()
 
     def overtake() -> None:
         blog.comment()
@@ -175,6 +196,72 @@ def test_a_late_writer_does_not_overwrite_what_was_read_after_it(blog: Blog) -> 
 
     blog.sink.before = overtake
     blog.worker.run()
+    assert blog.document() == {"title": "one", "comments": 1}
+    assert blog.queue.counts() == {"done": 2}
+
+
+def test_two_transactions_that_commit_in_the_other_order_than_they_were_written_lose_no_comment(blog: Blog) -> None:
+    """The second is projected before the first is committed, from a view that lacks the first one's comment."""
+    blog.add()
+    with psycopg.connect(blog.queue.url) as first, psycopg.connect(blog.queue.url) as second:
+        for transaction in (first, second):
+            transaction.execute("insert into comment (article_id) values (1)")
+            transaction.execute("select outbox_refresh('article', '1')")
+        second.commit()
+        blog.worker.run()
+        assert blog.document() == {"title": "one", "comments": 1}
+        first.commit()
+    blog.worker.run()
+    assert blog.document() == {"title": "one", "comments": 2}
+    assert blog.queue.counts() == {"done": 2}
+
+
+def test_whoever_is_overtaken_right_after_its_read_has_the_lower_version(blog: Blog) -> None:
+    """A version that is drawn after the read would be above that of a colleague who has read more."""
+    blog.add()
+    blog.refresh()
+    real: Any = blog.worker.projector.documents
+    overtaken: list[bool] = []
+
+    class Spy:
+        def load(self, events: Any, **options: Any) -> Any:
+            found = real.load(events, **options)
+            if not overtaken:
+                overtaken.append(True)
+                blog.comment()
+                blog.refresh()
+                blog.a_colleague().run()
+            return found
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+    blog.worker.projector.documents = Spy()
+    blog.worker.run()
+    assert overtaken
+    assert blog.document() == {"title": "one", "comments": 1}
+    assert blog.queue.counts() == {"done": 2}
+
+
+def test_whoever_is_overtaken_in_the_middle_of_its_read_has_the_lower_version(blog: Blog) -> None:
+    """Its snapshot is taken, its rows are not read yet. A version that the same statement draws, after them, would be
+    above that of a colleague who has read more."""
+    blog.db.execute(HELD_UP)
+    blog.add()
+    blog.refresh()
+    blog.db.execute("select pg_advisory_lock(19)")
+    thread = threading.Thread(target=blog.new_worker(pool="slow").run)
+    thread.start()
+    try:
+        waiting = "select count(*) from pg_locks where locktype = 'advisory' and objid = 19 and not granted"
+        eventually(lambda: blog.queue.value(waiting), what="a read that is held up")
+        blog.comment()
+        blog.refresh()
+        blog.a_colleague().run()
+        assert blog.document() == {"title": "one", "comments": 1}
+    finally:
+        blog.db.execute("select pg_advisory_unlock(19)")
+        thread.join(PATIENCE_SECONDS)
     assert blog.document() == {"title": "one", "comments": 1}
     assert blog.queue.counts() == {"done": 2}
 
@@ -260,6 +347,22 @@ def test_the_last_entity_of_a_type_can_go(blog: Blog) -> None:
     assert blog.queue.row(id).status == "done"
 
 
+@pytest.mark.parametrize("op", ["refresh", "upsert"])
+def test_the_last_entity_of_a_type_can_go_by_a_delete_whose_worker_has_never_seen_the_type(blog: Blog, op: str) -> None:
+    """The delete was written before the last document was read, so its own version would be refused."""
+    blog.add()
+    with psycopg.connect(blog.queue.url) as transaction:
+        transaction.execute("delete from article")
+        transaction.execute("select outbox_enqueue('article', '1', 'delete')")
+        blog.queue.produce("1", op=op, payload=None)
+        blog.worker.run()
+        assert blog.document() == {"title": "one", "comments": 0}
+        transaction.commit()
+    blog.new_worker().run()
+    assert blog.queue.counts() == {"done": 2}
+    assert blog.document() is None
+
+
 def test_a_document_that_is_refused_fails_all_its_refreshes_with_one_request(blog: Blog) -> None:
     blog.add()
     blog.sink.refuse = lambda action: refused("no such field", Code.PAYLOAD_INVALID)
@@ -286,7 +389,7 @@ def test_a_worker_that_slept_between_its_read_and_its_write_reads_and_writes_onc
     blog.add()
     blog.add(2)
     blog.refresh()
-    other = blog.new_worker(MemorySink(blog.sink.documents, blog.sink.tombstones))
+    other = blog.a_colleague()
 
     def sleep() -> None:
         blog.db.execute("delete from article where id = 1")

@@ -1,32 +1,41 @@
-"""Owns the stage of the model: batches that stop before every send and settle, a wire that delays, time that is moved.
+"""Owns the stage of the model: batches that stop before every step, a wire that delays, time that is moved.
 
-The parts on it are the product's own: projector, judge, leases, claimer, reclaimer and the store on real PostgreSQL.
+The parts on it are the product's own: projector, judge, leases, claimer, reclaimer, and on real PostgreSQL the store
+and the view of documents. A batch stops before it draws a version, before it reads, in the middle of its read (the
+snapshot is taken, the rows are not read yet), before it sends and before it settles.
 """
 
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID, uuid4
+
+import psycopg
 
 from outbox.daemon.reclaimer import Reclaimer
 from outbox.errors import DatabaseDown
 from outbox.facts import Fact, LeaseLost
 from outbox.policy.backoff import Backoff
+from outbox.policy.memory import BATCH_BYTES
 from outbox.policy.outcome import Code, Failure, Outcome, Reason
 from outbox.policy.settle import Released, RetryPolicy, Settlement
-from outbox.ports import Action, Claimed, Settled, WriteReport
+from outbox.ports import Action, Claimed, Document, Named, Settled, WriteReport
+from outbox.store.documents import ViewDocuments
 from outbox.store.events import PostgresEvents
+from outbox.store.parts import Limits
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import Queue
 from tests.fixtures.sinks import MemorySink
+from tests.fixtures.waiting import eventually
 
 LEASE_SECONDS = 60.0
 GC_DELETES_SECONDS = 60.0
 LATEST_SECONDS = 30.0  # the request's deadline: what is on the wire for longer never arrives
 MAX_ATTEMPTS = 3
+PATIENT = Limits(whole_ms=600_000)  # a read that is held up does not end by itself
 REFUSED = Failure(Reason.ES_REJECTED_DOCUMENT, "refused", Code.PAYLOAD_INVALID, "bad")
 LOST = Failure(Reason.TIMEOUT, "no answer", whole=True)
 AWAY = Failure(Reason.CONNECT, "nobody there", whole=True)
@@ -70,7 +79,8 @@ class Index(MemorySink):
 
 @dataclass
 class Parked:
-    """Where a batch stands: before `write` or `settle`, or at its end (`done`, `raised`)."""
+    """Where a batch stands: before `draw`, `read`, `write` or `settle`, in the middle of its read (`reading`), or at
+    its end (`done`, `raised`)."""
 
     where: str
     what: Any = None
@@ -85,6 +95,7 @@ class Run:
         self.claimed = claimed
         self.crashed = False
         self.zombie = False  # it has written past what the model allows for: it must live until it has looked again
+        self.drawn_at: float | None = None
         self._orders: queue.Queue[Any] = queue.Queue()
         self._places: queue.Queue[Parked] = queue.Queue()
         self.at = Parked("start")
@@ -112,6 +123,20 @@ class Run:
         self._orders.put(order)
         return self._arrive()
 
+    def hold_up(self, hold: Callable[[], None], is_held: Callable[[], bool]) -> None:
+        """Let it read, and stop it in the middle. One that finds nothing to read goes on to its next place."""
+        hold()
+        self._orders.put("read")
+        eventually(lambda: is_held() or not self._places.empty(), every=0.001, what="a read that is held up")
+        if self._places.empty():
+            self.at = Parked("reading", since=self.worker.clock.now)
+        else:
+            self.let_go()
+
+    def let_go(self) -> Parked:
+        self.worker.let_read()
+        return self._arrive()
+
     def _arrive(self) -> Parked:
         self.at = self._places.get(timeout=60)
         self.at.since = self.worker.clock.now
@@ -134,6 +159,8 @@ class Run:
 
     def kill(self) -> None:
         self.crashed = True
+        if self.at.where == "reading":
+            self.let_go()
         while not self.over:
             self.go(Crash())
 
@@ -174,6 +201,25 @@ class StepStore:
         return getattr(self._real, name)
 
 
+class StepDocuments:
+    """The real view, except that a batch stops before its draw and before its read."""
+
+    def __init__(self, real: ViewDocuments) -> None:
+        self._real = real
+
+    def draw(self) -> int:
+        this_run().park("draw", None)
+        this_run().drawn_at = this_run().worker.clock.now
+        return self._real.draw()
+
+    def load(self, events: Sequence[Named], *, whole: bool = False) -> Mapping[UUID, Document]:
+        this_run().park("read", None)
+        return self._real.load(events, whole=whole)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
 @dataclass
 class Worker:
     """A slot for a process; `parts` is the process that runs in it now, if one does."""
@@ -195,9 +241,12 @@ class Worker:
         self._enrol()
         store: Any = StepStore(self.queue.store(self.name, LEASE_SECONDS, self.start_id))
         retry = RetryPolicy(MAX_ATTEMPTS, Backoff(1.0, 4.0))
-        parts = Parts(
-            store, StepSink(), retry=retry, clock=self.clock, lease_seconds=LEASE_SECONDS, batch_size=self.batch_size
+        pool = self.queue.pool(f"model {self.name}")
+        documents: Any = StepDocuments(
+            ViewDocuments(pool, "search_documents", batch_bytes=BATCH_BYTES, clock=self.clock, limits=PATIENT)
         )
+        parts = Parts(store, StepSink(), documents, retry, self.clock, lease_seconds=LEASE_SECONDS)
+        parts.batch_size = self.batch_size
         self.parts = InProcess(parts)
         self.alive, self.stopped, self.run = True, False, None
 
@@ -212,6 +261,18 @@ class Worker:
         if self.alive and not self.stopped:
             self.queue.worker(self.name, self.start_id).beat("running")
             self.parts.leases.beat()
+
+    def read_slowly(self) -> None:
+        assert self.run is not None
+        number = int(self.name[1:])
+        waits = f"locktype = 'advisory' and classid = 19 and objid = {number} and objsubid = 2 and not granted"
+        self.run.hold_up(
+            lambda: self.queue.value("select pg_advisory_lock(19, %s)", number),
+            lambda: bool(self.queue.value(f"select count(*) from pg_locks where {waits}")),
+        )
+
+    def let_read(self) -> None:
+        self.queue.value("select pg_advisory_unlock(19, %s)", int(self.name[1:]))
 
     def crash(self) -> None:
         if self.run is not None:
@@ -296,10 +357,61 @@ begin
 end $$;
 create or replace trigger note_change after update on search_outbox_events for each row execute function note_change();
 """
+# Posts are kept by refreshes. Two transactions may add a parent's row at the same time, so the view takes all of them.
+POSTS = """
+create table parent (id text, title int not null);
+create table child (id bigint generated always as identity, parent_id text not null);
+create function held_up() returns int language plpgsql as $$
+begin
+    if current_setting('application_name') like 'model w%' then
+        perform pg_advisory_xact_lock_shared(19, right(current_setting('application_name'), 1)::int);
+    end if;
+    return 0;
+end $$;
+create view search_documents as
+    select 'post'::text as entity_type, p.id as entity_id,
+           jsonb_build_object('title', held_up() + max(p.title), 'children',
+                              (select jsonb_agg(c.id order by c.id) from child c where c.parent_id = p.id)) as document
+      from parent p group by p.id;
+"""
 EMPTY = (
-    "truncate search_outbox_events, search_outbox_leases, search_outbox_attempts, search_outbox_workers, seen"
-    " restart identity"
+    "truncate search_outbox_events, search_outbox_leases, search_outbox_attempts, search_outbox_workers, seen,"
+    " parent, child restart identity"
 )
+# Rows that another open transaction has locked are left alone: the model has one thread.
+CHANGES: Mapping[str, LiteralString] = {
+    "make": "insert into parent select %(id)s, 0 where not exists (select from parent where id = %(id)s)",
+    "add a child": "insert into child (parent_id) values (%(id)s)",
+    "remove a child": "delete from child where id = any (array("
+    "select id from child where parent_id = %(id)s order by id limit 1 for update skip locked))",
+    "change": "update parent set title = title + 1 where ctid = any (array("
+    "select ctid from parent where id = %(id)s for update skip locked))",
+    "delete": "delete from parent where ctid = any (array("
+    "select ctid from parent where id = %(id)s for update skip locked))",
+}
+
+
+@dataclass
+class Writer:
+    """One transaction at a time over posts: each change with its event, visible to nobody before the commit."""
+
+    connection: psycopg.Connection[Any]
+    written: set[UUID] = field(default_factory=set)
+
+    def change(self, post: str, what: str, op: str) -> None:
+        self.connection.execute(CHANGES[what], {"id": post})
+        row = self.connection.execute("select outbox_enqueue('post', %s, %s)", [post, op]).fetchone()
+        assert row is not None
+        self.written.add(row[0])
+
+    def commit(self) -> set[UUID]:
+        self.connection.commit()
+        written, self.written = self.written, set()
+        return written
+
+    def forget(self) -> None:
+        self.connection.rollback()
+        self.written = set()
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The table of seeded bugs: what each is, and the checks that must find it. `NAME.patch` beside this plants it.
 
-M1 to M16 are the gaps of the nearest prior art (docs/reliability.md), M17 and M18 the two that versions invite.
+M1 to M16 are the gaps of the nearest prior art (docs/reliability.md), M17 and M18 the two that versions invite, M19 to
+M23 those that documents from a view invite.
 """
 
 from pathlib import Path
@@ -25,6 +26,7 @@ class Bug(NamedTuple):
 
 
 _MANNERS: Final = "integration/test_worker_manners.py::"
+_REFRESH: Final = "integration/test_refresh.py::"
 
 BUGS: Final = (
     Bug(
@@ -127,5 +129,30 @@ BUGS: Final = (
         "M18",
         "the version comes from the event, the body from the row",
         ("integration/test_documents.py::body_and_version_come_from_one_read_and_a_null_version_means_the_events",),
+    ),
+    Bug(
+        "M19",
+        "the version of a lookup is drawn by the statement that reads, whose snapshot is older",
+        (_REFRESH + "whoever_is_overtaken_in_the_middle_of_its_read_has_the_lower_version",),
+    ),
+    Bug(
+        "M20",
+        "the version of a lookup is drawn after the read",
+        (_REFRESH + "whoever_is_overtaken_right_after_its_read_has_the_lower_version",),
+    ),
+    Bug(
+        "M21",
+        "the version of a lookup is the one that the event got when it was written",
+        (_REFRESH + "two_transactions_that_commit_in_the_other_order_than_they_were_written_lose_no_comment",),
+    ),
+    Bug(
+        "M22",
+        "a worker that slept between its read and its write does not read and write again",
+        (_REFRESH + "a_worker_that_slept_between_its_read_and_its_write_reads_and_writes_once_more",),
+    ),
+    Bug(
+        "M23",
+        "a drawn version that is refused counts as superseded, without a look whether the index is ahead",
+        (_REFRESH + "an_index_that_is_ahead_of_the_database_is_caught_up_with_and_told",),
     ),
 )

@@ -171,3 +171,11 @@ select distinct entity_type
 select exists (select from (select routing from search_outbox_events
                              where processed_at is not null order by processed_at desc limit %(most)s) newest
                 where newest.routing is not null)
+
+-- name: lately_found
+-- Whether one of the newest done events has found a document of this type in the view.
+select exists (
+    select from (select entity_type, op, payload is null as asked, read_found from search_outbox_events
+                  where processed_at is not null order by processed_at desc limit %(most)s) newest
+     where entity_type = %(entity_type)s and asked
+       and (op = 'refresh' and read_found or op = 'upsert' and not %(versions)s))
