@@ -23,6 +23,7 @@ NAMES = (
     "herd",
     "startup",
     "fanout",
+    "backfill",
 )
 MORE = ("drain_matrix", "profile")  # only when asked for by name
 app = typer.Typer(add_completion=False, help=__doc__)
