@@ -51,9 +51,14 @@ class Link:
         except OSError:
             self.reset()
 
+    def _read(self, side: socket.socket) -> bytes:
+        """What came before the end of reading still comes out of the socket: a broken link passes none of it."""
+        data = side.recv(CHUNK)
+        return b"" if self._broken else data
+
     def _requests(self) -> None:
         rules = self._rules
-        while data := self._client.recv(CHUNK):
+        while data := self._read(self._client):
             fault = rules.fault
             if fault.hold and fault.hold in data:
                 rules.counts["held"] += 1
@@ -76,7 +81,7 @@ class Link:
 
     def _replies(self) -> None:
         rules = self._rules
-        while data := self._server.recv(CHUNK):
+        while data := self._read(self._server):
             rules.wait_while_stalled()
             if self._lose_next:
                 rules.counts["replies_lost"] += 1

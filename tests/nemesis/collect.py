@@ -33,10 +33,13 @@ def collect(
     elastic: Elasticsearch,
     index: str,
     ledger: list[Entry],
+    *,
+    view: LiteralString | None = VIEW,
 ) -> None:
+    """Without a view there are no joined documents."""
     for name, query in TABLES.items():
         _write(folder / f"{name}.ndjson", rows(query))
-    _write(folder / "view.ndjson", map(_in_view, rows(VIEW)))
+    _write(folder / "view.ndjson", map(_in_view, rows(view) if view else ()))
     wanted = list(dict.fromkeys(entry.document for entry in ledger))
     _write(folder / "documents.ndjson", _documents(elastic.options(request_timeout=30), index, wanted))
 
