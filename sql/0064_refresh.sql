@@ -167,7 +167,8 @@ begin
     perform pg_advisory_xact_lock(hashtextextended('search_outbox_version', 0));
     select last_value into now_at from search_outbox_version;
     if now_at < seen then
-        now_at := setval('search_outbox_version', seen);
+        -- nextval waits for no lock: what others draw between these two statements must stay below.
+        now_at := setval('search_outbox_version', seen + 1000000);
     end if;
     return now_at;
 end

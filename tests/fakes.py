@@ -156,6 +156,10 @@ class MemoryEvents:
         found = {id: self.queue.rows[id].payload for id in ids if id in self.queue.rows}
         return {id: payload for id, payload in found.items() if payload is not None}
 
+    def deleted(self, events: Sequence[Event]) -> set[UUID]:
+        gone = {(r.event.entity_type, r.event.entity_id) for r in self.queue.rows.values() if r.op == "delete"}
+        return {event.id for event in events if (event.entity_type, event.entity_id) in gone}
+
     def last_version(self) -> int:
         return self.queue.last_version
 

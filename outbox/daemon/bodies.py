@@ -104,7 +104,9 @@ class Bodies:
         again, and only a version that is drawn now is above all that was read before."""
         if event.needs_lookup or event.op != DELETE or self.documents is None:
             return event.needs_lookup
-        return self.documents.keeps(event.entity_type)
+        if not self.documents.keeps(event.entity_type):
+            return False
+        return event.routing is None or self.documents.says_routing()  # else nobody knows where it lives now
 
     def look_up(self, events: Sequence[Event]) -> Mapping[UUID, Document]:
         """The version first, then the read. So what is written under a version holds every change whose event drew a

@@ -148,14 +148,16 @@ class Judge:
     def looked_up(
         self, stacks: Sequence[Stack], found: Mapping[UUID, Document], bodies: Bodies, verdicts: Verdicts
     ) -> list[Stack]:
-        """A delete that finds no row says nothing about the view, so the brake for lookups does not count it."""
+        """An entity that has a delete says nothing about the view: the brake for lookups does not count it."""
         self._documents_back()
         if all(map(_is_there, found.values())):  # as nearly always
             with self._lock:
                 self.lookups.admit(len(found), 0, self.clock())
             return list(stacks)
-        asked = [stack.head for stack in stacks if stack.head.id in found and stack.head.op != DELETE]
+        asked = [stack.head for stack in stacks if stack.head.id in found and not _has_delete(stack)]
         missing = {e.id for e in asked if found[e.id].size_bytes is None and not found[e.id].failure}
+        if missing:
+            missing -= bodies.store.deleted([event for event in asked if event.id in missing])
         bad = {id: document.failure for id, document in found.items() if document.failure is not None}
         if missing and bodies.documents is not None:
             bad |= _not_gone(stacks, missing, bodies.documents.made_by_payloads)
@@ -250,6 +252,10 @@ class Judge:
         """A version that is not followed. True = an older event is to be sent."""
         error = f"the index holds version {current} of this document, above 2^62: rebuild it with `outbox rebuild`"
         return self.stack(delivery.stack, refused(error, Code.PRECONDITION_FAILED), verdicts)
+
+
+def _has_delete(stack: Stack) -> bool:
+    return any(event.op == DELETE for event in (stack.head, *stack.older))
 
 
 def _is_there(document: Document) -> bool:

@@ -188,14 +188,15 @@ class Projector:
         return report
 
     def _write(self, portion: Portion, deadline: float) -> WriteReport:
-        """A document whose routing has changed goes with a delete where it was, and is not written until that is."""
+        """A document whose routing has changed goes with a delete where it was. That comes first: both places may be on
+        one shard, where an id is one document whatever its routing."""
         if isinstance(portion, Plain):
             return self.sink.write(portion.actions(), deadline)
         left = [(place, action) for place, d in enumerate(portion) if (action := d.action_for_what_it_left())]
-        actions = [delivery.action() for delivery in portion]
-        report = self.sink.write(actions + [action for _, action in left], deadline)
-        outcomes = list(report.outcomes[: len(portion)])
-        for (place, _), outcome in zip(left, report.outcomes[len(portion) :], strict=True):
+        actions = [action for _, action in left] + [delivery.action() for delivery in portion]
+        report = self.sink.write(actions, deadline)
+        outcomes = list(report.outcomes[len(left) :])
+        for (place, _), outcome in zip(left, report.outcomes[: len(left)], strict=True):
             if isinstance(outcome, Failure):
                 outcomes[place] = outcome
         return replace(report, outcomes=outcomes)
@@ -330,12 +331,11 @@ class Projector:
 def _without_drawn(
     portion: Sequence[Delivery], outcomes: Sequence[Outcome], overtaken: list[Stack]
 ) -> tuple[list[Delivery], list[Outcome]]:
-    """What needs no second look, with its outcomes; the stacks of the rest are added to `overtaken`. What the sink has
-    refused for good was never written."""
+    """What needs no second look, with its outcomes; the stacks of the rest are added to `overtaken`. What was not taken
+    is tried again or failed as ever: a retry draws and reads anew."""
     kept: list[tuple[Delivery, Outcome]] = []
     for delivery, outcome in zip(portion, outcomes, strict=True):
-        refused = isinstance(outcome, Failure) and outcome.failure_class is FailureClass.DETERMINISTIC
-        if delivery.drawn and not refused:
+        if delivery.drawn and not isinstance(outcome, Failure):
             overtaken.append(delivery.stack)
         else:
             kept.append((delivery, outcome))

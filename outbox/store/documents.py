@@ -24,6 +24,7 @@ from outbox.store.view_shape import UnsupportedIds, ViewShape, read_shape
 GONE = Document(None, None, None)
 UNREAD = Document(None, None, None, NOT_READ)
 PAGE_MS: Final = 60_000  # of many documents in key order, for nobody's lease
+UNANSWERED_SECONDS: Final = 5.0
 KNOWN_SECONDS: Final = 60.0  # what the view says of a type as a whole is asked again after that
 MOST_LOOKED_AT: Final = 10_000  # of the newest done events, for what kind of documents a type has
 
@@ -95,6 +96,10 @@ class ViewDocuments:
         kind = self._type(entity_type)
         return kind.there and not kind.versioned
 
+    def says_routing(self) -> bool:
+        made = self._made
+        return made is not None and "routing" in made.shape.columns
+
     def keeps_versions(self, entity_type: str) -> bool:
         return self._type(entity_type).versioned
 
@@ -110,14 +115,26 @@ class ViewDocuments:
             return known
         try:
             with self._asking() as connection:
-                row = connection.execute(self._query(connection, "has_type"), {"entity_type": entity_type}).fetchone()
+                query = self._query(connection, "has_type")
+                known = self._types.get(entity_type, TypeInView())  # the view may turn out to be another one
+                row = connection.execute(query, {"entity_type": entity_type}).fetchone()
                 assert row is not None
                 there, versioned = row[0] or known.there, row[1] or known.versioned
                 by_payloads = not there and entity_type in self._lately_with_payload(connection)
                 there = there or (not by_payloads and self._lately_found(connection, entity_type))
-        except DocumentsUnavailable:
-            return known  # a view that is away keeps nobody from deleting what it never had
+        except (DocumentsUnavailable, psycopg.Error):
+            return self._unanswered(entity_type, known, asked_at)
         found = self._types[entity_type] = TypeInView(there, versioned, by_payloads, asked_at)
+        return found
+
+    def _unanswered(self, entity_type: str, known: TypeInView, asked_at: float) -> TypeInView:
+        """The view cannot be asked. A type that is not known to have payloads counts as the view's: its deletes are
+        looked up, and so wait with all other lookups. Asked again after a moment."""
+        if known == TypeInView():
+            with self._database.transaction(read_only=True, timeout_ms=self._limits.whole_ms) as connection:
+                by_payloads = entity_type in self._lately_with_payload(connection)
+            known = TypeInView(there=not by_payloads, by_payloads=by_payloads)
+        found = self._types[entity_type] = known._replace(asked_at=asked_at - KNOWN_SECONDS + UNANSWERED_SECONDS)
         return found
 
     def _lately_with_payload(self, connection: Connection[Any]) -> set[str]:
@@ -258,6 +275,8 @@ class ViewDocuments:
                 yield connection
         except (SchemaMismatch, UnsupportedIds) as error:  # gone, forbidden or changed since it was last read
             self._made = None
+            # What it has had still counts; whether it has versions is asked anew.
+            self._types = {kind: TypeInView(known.there) for kind, known in self._types.items()}
             raise DocumentsUnavailable(f"{self._view}: {error.detail}") from error
 
     def _query(self, connection: Connection[Any], name: str) -> sql.Composed:

@@ -146,6 +146,12 @@ class PostgresEvents:
             rows = cursor.execute(self._sql["payloads"], {"ids": list(ids)}).fetchall()
             return {id: payload for id, payload in rows if payload is not None}
 
+    def deleted(self, events: Sequence[Event]) -> set[UUID]:
+        named = {"types": [e.entity_type for e in events], "entities": [e.entity_id for e in events]}
+        with self._database.connection() as connection:
+            sql = typed(self._sql["deleted"], entity_id_type(connection))
+            return {events[row[0] - 1].id for row in connection.execute(sql, named).fetchall()}
+
     def last_version(self) -> int:
         return last_version(self._database)
 

@@ -52,7 +52,7 @@ class SourceTable:
 
     def is_own(self, id_column: str | None) -> bool:
         """Whether a row is the entity itself, and not one that belongs to it."""
-        return self.unique.get(id_column or "") is False and id_column not in self.foreign
+        return id_column in self.unique and id_column not in self.foreign
 
     @property
     def name(self) -> sql.Identifier:

@@ -324,6 +324,68 @@ def test_deletes_of_a_kept_type_do_not_set_off_the_brake_for_lookups(blog: Blog)
     assert blog.queue.counts() == {"done": 61}
 
 
+def test_articles_that_go_with_their_comments_do_not_set_off_the_brake_either(blog: Blog) -> None:
+    """The comments' triggers write refreshes, the articles' own one a delete: in one batch, or in two."""
+    blog.add(1000)
+    for id in range(60):
+        blog.refresh(id)
+    for id in range(60):
+        blog.queue.produce(str(id), op="delete")
+    blog.refresh(1000)
+    blog.worker.run(40)
+    assert set(blog.queue.counts()) == {"done", "pending"}
+    while blog.worker.run(500):
+        pass
+    assert blog.queue.counts() == {"done": 121}
+
+
+def test_a_delete_under_a_routing_is_not_looked_up_where_the_view_says_none(blog: Blog) -> None:
+    """It may be where the document was: nothing is written there."""
+    blog.add()
+    blog.refresh()
+    blog.worker.run()
+    blog.queue.produce("1", op="delete", routing="old", event_version=blog.version())
+    blog.worker.run()
+    assert [(a.routing, a.body is None) for a in blog.sink.sent[-1]] == [("old", True)]
+
+
+def test_a_view_that_loses_its_versions_is_asked_anew_for_them(blog: Blog) -> None:
+    blog.add()
+    with_version = "create view search_documents as select 'article'::text as entity_type, id as entity_id,"
+    with_version += " json_build_object('title', title) as document, 5::bigint as version from article"
+    blog.db.execute("drop view search_documents")
+    blog.db.execute(with_version.encode())
+    blog.queue.produce("1", payload=None)
+    blog.worker.run()
+    assert blog.version() == 5
+    blog.db.execute("drop view search_documents")
+    blog.db.execute(with_version.replace(", 5::bigint as version", "").encode())
+    blog.db.execute("update article set title = 'two'")
+    id = blog.queue.produce("1", payload=None, event_version=1)
+    for _ in range(3):
+        blog.queue.make_due()
+        blog.worker.run()
+    assert blog.queue.row(id).status == "done"
+    assert blog.document() == {"title": "two"}
+    assert blog.version() > 5
+
+
+def test_a_view_that_does_not_answer_is_asked_once_a_moment_and_its_deletes_wait(blog: Blog) -> None:
+    blog.add()
+    blog.db.execute("alter view search_documents rename to away")
+    for id in range(20):
+        blog.queue.produce(str(id), op="delete")
+    payload = blog.queue.produce("7", entity_type="order", payload='{"n": 7}')
+    asked: list[str] = []
+    real: Any = blog.worker.projector.documents
+    query = real._query
+    real._query = lambda connection, name: (asked.append(name), query(connection, name))[1]
+    blog.worker.run()
+    assert asked.count("has_type") == 1
+    assert blog.queue.row(payload).status == "done"
+    assert blog.queue.counts() == {"done": 1, "pending": 20}
+
+
 def test_a_refresh_of_a_type_that_payloads_make_deletes_nothing(blog: Blog) -> None:
     blog.queue.produce("7", entity_type="order", payload='{"n": 7}')
     blog.worker.run()
@@ -485,8 +547,9 @@ def test_a_document_that_moved_to_another_routing_leaves_nothing_where_it_was(bl
     blog.refresh(routing="a")
     blog.worker.run()
     (actions,) = blog.sink.sent
-    assert [(action.routing, action.body is None) for action in actions] == [("b", False), ("a", True)]
+    assert [(action.routing, action.body is None) for action in actions] == [("a", True), ("b", False)]
     assert len({action.version for action in actions}) == 1
+    assert blog.document() == {"title": "moved"}  # also where both places are one shard, as in this sink
 
 
 def test_what_is_gone_is_deleted_where_the_event_says_that_it_was(blog: Blog) -> None:

@@ -228,6 +228,14 @@ select count(*) from released
 -- Payloads that were too large to come with the claim. An adopted table may have jsonb, whose binary form is no text.
 select id, payload::json from search_outbox_events where id = any (%(ids)s::uuid[])
 
+-- name: deleted
+-- Looks: of these entities, those that have a delete event.
+select w.place::int
+  from unnest(%(types)s::text[], %(entities)s::text[]) with ordinality as w (entity_type, entity_id, place)
+ where exists (select from search_outbox_events d
+                where d.op = 'delete' and d.entity_type = w.entity_type
+                  and d.entity_id = w.entity_id::{entity_id_type})
+
 -- name: last_version
 -- The highest version that was given out.
 select last_value from search_outbox_version
