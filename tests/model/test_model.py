@@ -607,6 +607,7 @@ def test_a_livelock_is_found_within_a_few_steps() -> None:
         run_state_machine_as_test(seed(1)(TwoClocks), settings=options)  # type: ignore[no-untyped-call]
 
 
+@pytest.mark.slow  # 100 s alone, 300 s beside three others on two cores
 def test_no_step_breaks_an_invariant_and_every_run_converges() -> None:
     options = settings(
         max_examples=1_000 if LONG else 80,
