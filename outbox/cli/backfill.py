@@ -62,7 +62,7 @@ def backfill(
             raise
     _print(ended, json=json)
     if ended.refused:
-        raise PartlyDone(f"{ended.refused:,} documents were refused: mend them, then `outbox refresh` or `backfill`")
+        raise PartlyDone(f"{ended.refused:,} documents were refused: correct them, then `outbox refresh` or `backfill`")
 
 
 def _print(run: BackfillRun, *, json: bool) -> None:

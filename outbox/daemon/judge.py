@@ -148,22 +148,25 @@ class Judge:
     def looked_up(
         self, stacks: Sequence[Stack], found: Mapping[UUID, Document], bodies: Bodies, verdicts: Verdicts
     ) -> list[Stack]:
-        """An entity that has a delete says nothing about the view: the brake for lookups does not count it."""
+        """What payloads have made is not gone. An entity that has a delete says nothing about the view: the brake for
+        lookups does not count it."""
         self._documents_back()
         if all(map(_is_there, found.values())):  # as nearly always
             with self._lock:
                 self.lookups.admit(len(found), 0, self.clock())
             return list(stacks)
-        asked = [stack.head for stack in stacks if stack.head.id in found and not _has_delete(stack)]
-        missing = {e.id for e in asked if found[e.id].size_bytes is None and not found[e.id].failure}
-        if missing:
-            missing -= bodies.store.deleted([event for event in asked if event.id in missing])
+        asked = [stack for stack in stacks if stack.head.id in found and stack.head.op != DELETE]
+        missing = {id for stack in asked if _is_gone(found[id := stack.head.id])}
         bad = {id: document.failure for id, document in found.items() if document.failure is not None}
         if missing and bodies.documents is not None:
             bad |= _not_gone(stacks, missing, bodies.documents.made_by_payloads)
             missing -= bad.keys()
+        counted = [stack.head for stack in asked if not _has_delete(stack)]
+        missing &= {event.id for event in counted}
+        if missing:
+            missing -= bodies.store.deleted([event for event in counted if event.id in missing])
         with self._lock:
-            trusted = self.lookups.admit(len(asked), len(missing), self.clock())
+            trusted = self.lookups.admit(len(counted), len(missing), self.clock())
         if not trusted and LOOKUPS not in self.brake.let_fail:
             stacks = self._hold_missing(stacks, missing, verdicts)
         return self._without(stacks, bad, bodies, verdicts)
@@ -256,6 +259,10 @@ class Judge:
 
 def _has_delete(stack: Stack) -> bool:
     return any(event.op == DELETE for event in (stack.head, *stack.older))
+
+
+def _is_gone(document: Document) -> bool:
+    return document.size_bytes is None and document.failure is None
 
 
 def _is_there(document: Document) -> bool:

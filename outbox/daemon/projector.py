@@ -21,14 +21,14 @@ from outbox.errors import DocumentsUnavailable
 from outbox.facts import Announce, LeaseLost, VersionAhead, VersionRaised
 from outbox.policy.coalesce import Stack, coalesce
 from outbox.policy.document import Addressing
-from outbox.policy.event import DELETE
+from outbox.policy.event import DELETE, HIGHEST_FOLLOWED, Event
 from outbox.policy.outcome import Failure, FailureClass, Outcome, Stale, Written, all_written
+from outbox.policy.settle import Failed
 from outbox.ports import Claimed, DocumentSource, EventStore, NewerDelete, Settled, Sink, WriteReport
 
 LEAST_DEADLINE_SECONDS: Final = 1.0  # a request with less would only end as a timeout
 SETTLE_SECONDS: Final = 0.5  # of the lease, kept for the settle
 MOST_ROUNDS: Final = 3  # of a document that meets a higher version each time
-HIGHEST_FOLLOWED: Final = 2**62  # above it the sequence would soon run out: a hand edit, or a hostile writer
 UNSENT: Final = HoldUp("unknown", "nothing of it was sent, and no event of it got a verdict")
 ALL_LOST: Final = HoldUp("lease_lost", "all of its rows were taken by others before it was settled")
 
@@ -131,7 +131,8 @@ class Projector:
             return self.judge.looked_up(stacks, found, bodies, verdicts)
         except DocumentsUnavailable as error:
             self.judge.documents_unavailable(error, asking, verdicts)
-            return [stack for stack in stacks if stack not in asking]
+            waiting = {stack.head.id for stack in asking}
+            return [stack for stack in stacks if stack.head.id not in waiting]
 
     def _guard_deletes(self, deliveries: list[Delivery], batch: Batch) -> list[Delivery]:
         """An upsert out of claim order must not bring back what a newer delete removed: Elasticsearch forgets deletes
@@ -143,7 +144,17 @@ class Projector:
         return deliveries
 
     def _newer_deletes(self, batch: Batch) -> Mapping[UUID, NewerDelete]:
-        return self.store.newer_deletes(batch.claimed.token, batch.holding.ids)
+        """Without those of this batch that were refused for good: they made room for the older event."""
+        found = self.store.newer_deletes(batch.claimed.token, batch.holding.ids)
+        refused = {_version_of(e) for e in batch.claimed.events if isinstance(batch.verdicts.of(e), Failed)}
+        if not found or not refused:
+            return found
+        events = {event.id: event for event in batch.claimed.events}
+        return {
+            id: delete
+            for id, delete in found.items()
+            if _version_of(events[id]._replace(event_version=delete.event_version)) not in refused
+        }
 
     def _late_upserts(self, deliveries: Sequence[Delivery], batch: Batch) -> list[Delivery]:
         if self._none_late(batch):
@@ -346,6 +357,10 @@ def _above(delivery: Delivery, outcome: Outcome) -> int:
     """The version that the index holds, if it is higher than what was sent; else 0."""
     current = outcome.current if isinstance(outcome, Stale) else None
     return current if current is not None and current > delivery.version else 0
+
+
+def _version_of(event: Event) -> tuple[str, str, int]:
+    return event.entity_type, event.entity_id, event.event_version
 
 
 def _is_transient(outcome: Outcome) -> bool:

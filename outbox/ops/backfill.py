@@ -14,6 +14,7 @@ from outbox.errors import ElasticsearchDown, OutboxError
 from outbox.ops.pace import Pace
 from outbox.ops.read_ahead import read_ahead
 from outbox.policy.drift import Finding, Key, Kind
+from outbox.policy.event import HIGHEST_FOLLOWED
 from outbox.policy.naming import Naming
 from outbox.policy.outcome import Failure, FailureClass, Outcome, Stale, all_written
 from outbox.ports import Action, Clock, Document, Refusal, Sink
@@ -25,7 +26,6 @@ LONGEST_WAIT_SECONDS: Final = 10.0
 # An index in use may forget a delete after 60 s (`index.gc_deletes`): what was read longer ago could bring it back.
 OLD_SECONDS: Final = 30.0
 MOST_ROUNDS: Final = 3  # of one page
-HIGHEST_FOLLOWED: Final = 2**62  # a version above it was written by hand: the sequence would soon run out
 
 
 class SecondIndexLost(OutboxError):

@@ -19,13 +19,13 @@ BUSY_RATE: Final = 2_000.0  # documents a second while events wait for the proje
 
 
 class IndexLost(OutboxError):
-    """The index cannot be written to: it is missing, blocked or forbidden. Make it with `outbox index create`, or mend
+    """The index cannot be written to: it is missing, blocked or forbidden. Make it with `outbox index create`, or fix
     the cause (`outbox index check` names it), and go on with `outbox backfill --resume`."""
 
 
 class NotInView(OutboxError):
     """The view has no entity of this type: its documents come from the events themselves. Send failed ones again with
-    `outbox replay`, or mend what `outbox verify` finds with `outbox repair`; nothing was changed."""
+    `outbox replay`, or correct what `outbox verify` finds with `outbox repair`; nothing was changed."""
 
     exit_code = 2
 

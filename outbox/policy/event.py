@@ -17,6 +17,8 @@ UPSERT: Final = "upsert"
 DELETE: Final = "delete"
 REFRESH: Final = "refresh"
 OPS: Final = frozenset({UPSERT, DELETE, REFRESH})
+# A version above it was written by hand, or by a hostile writer: the sequence would soon run out if it followed.
+HIGHEST_FOLLOWED: Final = 2**62
 
 
 class Event(NamedTuple):

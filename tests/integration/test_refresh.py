@@ -398,6 +398,19 @@ def test_a_refresh_of_a_type_that_payloads_make_deletes_nothing(blog: Blog) -> N
     assert blog.queue.row(neighbour).status == "done"
 
 
+@pytest.mark.parametrize("together", [True, False], ids=["in one batch", "in two"])
+def test_nor_does_it_where_the_entity_was_deleted_once_and_made_again(blog: Blog, together: bool) -> None:
+    blog.queue.produce("7", op="delete", entity_type="order")
+    blog.queue.produce("7", entity_type="order", payload='{"n": 7}')
+    blog.queue.produce("8", entity_type="order", payload='{"n": 8}', status="done")
+    if not together:
+        blog.worker.run()
+    id = blog.refresh(7, entity_type="order")
+    blog.worker.run()
+    assert ("articles", "order:7") in blog.sink.documents
+    assert blog.queue.row(id).error_code == "OUTBOX_ENTITY_NOT_FOUND"
+
+
 def test_the_last_entity_of_a_type_can_go(blog: Blog) -> None:
     blog.add()
     blog.refresh()
