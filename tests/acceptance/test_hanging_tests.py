@@ -94,6 +94,31 @@ def test_a_dead_process_and_a_hang_fail_their_tests_and_all_others_are_run(tmp_p
     assert "in test_catches_everything" in output, "the stack of what had to be killed"
 
 
+def test_work_that_is_handed_to_a_process_that_has_just_died_is_done_by_another(tmp_path: Path) -> None:
+    """Its last report is read only after its death, so that the files that follow are sent to nobody."""
+    late = """
+from tests.fixtures.dispatch import SurvivingSchedule
+complete = SurvivingSchedule.mark_test_complete
+def wait_for_its_death(self, node, index, duration=0):
+    if self.registered_collections[node][index].endswith("::test_before"):
+        node.gateway._io.popen.wait()
+        node._down = False  # as long as nobody has read the end of its pipe
+    complete(self, node, index, duration)
+SurvivingSchedule.mark_test_complete = wait_for_its_death
+"""
+    dying = """
+        import os
+        def test_before(): pass
+        def test_dies(): os.kill(os.getpid(), 9)
+        def test_after(): pass
+    """
+    files = {"conftest.py": PLUGINS + late, "test_a.py": dying} | {f"test_{name}.py": FINE for name in "bcdefg"}
+    code, output = run(tmp_path, files)
+    assert code == 1, output
+    assert re.search(r"1 failed, 26 passed", output), output
+    assert re.search(r"crashed while running '.*test_a.py::test_dies'", output), output
+
+
 def test_when_too_many_processes_die_the_run_ends_and_says_what_was_not_run(tmp_path: Path) -> None:
     deadly = "import os\n" + "".join(f"def test_{n}(): os._exit(1)\n" for n in range(20))
     code, output = run(tmp_path, {"test_a.py": deadly, "test_b.py": deadly})
