@@ -8,7 +8,7 @@ from typing import Any, LiteralString
 
 from labs.checks import at_least, exactly, holds, noted
 from labs.experiment import Experiment, Finding
-from labs.experiments._joined import TABLES, as_postgres_says, comment, note_truth, refresh, write_articles
+from labs.experiments._joined import KIND, TABLES, as_postgres_says, comment, note_truth, write_articles
 from labs.invariants import EVERYWHERE, nothing_failed, recovered_within
 from labs.ledger import Entry, digest
 from labs.producing import Load
@@ -47,6 +47,9 @@ TRUTH: LiteralString = """
 select entity_type, entity_id::text, document from search_documents
 union all
 select 'order', id::text, jsonb_build_object('title', 'order ' || id, 'content', content) from lab_orders
+"""
+REFRESHES: LiteralString = """
+select id::text, entity_id from search_outbox_events where op = 'refresh' and entity_type = %(kind)s
 """
 REPAIRS: LiteralString = """
 select id::text, entity_type, entity_id, op, event_version, payload from search_outbox_events
@@ -128,10 +131,11 @@ def _said(stage: Stage, event: str) -> bool:
 def _heal(stage: Stage) -> None:
     """As docs/runbooks/OutboxIndexAhead.md says: refresh all, repair the rest, delete what nobody knows."""
     _verify(stage, "drift_before")
-    # In place of `outbox refresh --type article --all --by alice --reason restored`.
-    with stage.table.connect() as connection:
-        for (number,) in connection.execute("select id from lab_articles order by id").fetchall():
-            stage.ledger.add(refresh(connection, number))
+    known = {entry.id for entry in stage.ledger.entries}
+    stage.outbox("refresh", "--type", KIND, "--all", "--by", "alice", "--reason", "restored", "--rate", "0", "--yes")
+    for id, entity in stage.table.rows(REFRESHES, kind=KIND):
+        if id not in known:
+            stage.ledger.add(Entry(id, KIND, entity, "refresh", 0, "", time.time()))
     _settled(stage)
     _verify(stage, "drift_after_refresh")
     stage.outbox("repair", "--by", "alice", "--reason", "restored", "--rate", "0", "--yes")
