@@ -15,6 +15,7 @@ COMPOSE: Any = read_yaml(ROOT / "docker-compose.infra.yml")
 SERVICES: dict[str, Any] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 APP = ["migrate", "projector", "console"]
+SQL = ["logins", "sample"]
 
 
 def test_the_file_fits_the_schema_of_compose() -> None:
@@ -55,7 +56,7 @@ def test_servers_start_without_a_profile_and_the_rest_with_its_own() -> None:
     assert profiles["db"] is None
     assert profiles["es"] is None
     assert profiles["prometheus"] == profiles["grafana"] == ["monitoring"]
-    assert all(profiles[name] == ["app"] for name in APP)
+    assert all(profiles[name] == ["app"] for name in (*APP, *SQL))
 
 
 @pytest.mark.parametrize("name", APP)

@@ -14,7 +14,8 @@ KUBERNETES = DEPLOY / "kubernetes"
 FOLDERS = ["base", "migrate", "overlays/dev", "overlays/production"]
 CUSTOM = {"ServiceMonitor", "PrometheusRule", "ScaledObject", "TriggerAuthentication"}
 VERSIONS = ["1.30", "1.33"]
-SECRET_KEYS = set(read_all_yaml(KUBERNETES / "secret.example.yaml")[0]["stringData"]) | {"ca.pem"}
+SECRETS = read_all_yaml(KUBERNETES / "secret.example.yaml")
+SECRET_KEYS = {key for secret in SECRETS for key in secret["stringData"]}
 BUILT = [(folder, resource) for folder in FOLDERS for resource in build(KUBERNETES / folder)]
 PODS = [(folder, resource) for folder, resource in BUILT if pod_spec(resource)]
 
@@ -38,9 +39,9 @@ def test_every_resource_is_valid(folder: str, resource: Resource, version: str) 
         kubernetes_validate.validate(resource, version, strict=True)
 
 
-def test_the_secret_example_is_valid_and_in_no_kustomization() -> None:
-    [secret] = read_all_yaml(KUBERNETES / "secret.example.yaml")
-    kubernetes_validate.validate(secret, VERSIONS[-1], strict=True)
+def test_the_secret_examples_are_valid_and_in_no_kustomization() -> None:
+    for secret in SECRETS:
+        kubernetes_validate.validate(secret, VERSIONS[-1], strict=True)
     assert not [resource for _, resource in BUILT if resource["kind"] == "Secret"]
 
 
@@ -135,7 +136,7 @@ def test_autoscaling_owns_the_replicas_and_keeps_one() -> None:
     assert (scaled["minReplicaCount"], scaled["triggers"][0]["type"]) == (1, "postgresql")
     reference = scaled["triggers"][0]["authenticationRef"]["name"]
     secret = of("overlays/production", "TriggerAuthentication", reference)["spec"]["secretTargetRef"][0]
-    assert (secret["name"], secret["key"]) == ("outbox", "database_url")
+    assert (secret["name"], secret["key"]) == ("outbox-scaler", "database_url")
 
 
 def test_all_use_one_image_of_this_version() -> None:
