@@ -111,9 +111,14 @@ def run(
     code: Annotated[
         Path | None, typer.Option("--code", help="Start the daemons from this copy of the code.", exists=True)
     ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run; start nothing.")] = False,
 ) -> None:
     """Run experiments; each leaves a report. Ctrl-C restores everything first."""
     chosen = _chosen(names or [], all_=all_, guide=guide, quick=quick)
+    if dry_run:
+        for one in chosen:
+            print(f"{one.name:<26} {one.seconds:>3} s  {one.title}" + (f" (needs {one.needs})" if one.needs else ""))
+        return
     place = code.resolve() if code else None
     wishes = Wishes(runs, operator, seed, keep, database_url, elastic_url, own_servers, alerts, place)
     session = Session(wishes)
@@ -184,10 +189,16 @@ def export(
 def index(
     runs: Runs = RUNS,
     table: Annotated[bool, typer.Option("--table", help="Print each lab's newest run as Markdown instead.")] = False,
+    conclusions: Annotated[
+        bool, typer.Option("--conclusions", help="Print the guide's conclusions, filled in from the newest runs, instead.")
+    ] = False,
 ) -> None:
     """Write the gallery over all runs."""
     if not runs.is_dir():
         raise LabError(f"there are no runs in {runs}")
+    if conclusions:
+        print(gallery.conclusions(runs))
+        return
     print(gallery.table(runs) if table else gallery.write(runs))
 
 

@@ -2,12 +2,16 @@
 """The guide's name for `outbox run`: the projector, with its settings from the environment."""
 
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+from inside import start
 
-if __name__ == "__main__":
+
+def load():
     from outbox.cli import main
 
     sys.argv[1:1] = ["run"]
-    main()
+    return main
+
+
+if __name__ == "__main__":
+    start(load)

@@ -10,9 +10,16 @@ from typing import Any
 
 from markupsafe import Markup
 
-from labs.experiment import all_experiments
+from labs.errors import LabError
+from labs.experiment import Experiment, all_experiments
 from labs.report.chart import sparkline
 from labs.report.page import render
+
+CONCLUSIONS = """\
+# The guide's six conclusions, filled in
+
+The blanks of [GUIDE.md](GUIDE.md), filled in from real runs on the embedded stack. `scripts/lab run --guide` makes the runs,
+`scripts/lab index --conclusions` prints this page from them. What every lab found: [RECORD.md](RECORD.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,25 @@ def table(runs: Path) -> str:
     newest = {lab.name: lab.runs[0].report for lab in histories(runs)}
     lines = [_line(newest[name]) for name in all_experiments() if name in newest]
     return "\n".join(["| lab | verdict | finding | seconds | commit | began |", "|---|---|---|---|---|---|", *lines])
+
+
+def conclusions(runs: Path) -> str:
+    """The guide's conclusions, filled in from the newest run of each lab: what labs/CONCLUSIONS.md keeps."""
+    newest = {lab.name: lab.runs[0].report for lab in histories(runs)}
+    guided = [one for one in all_experiments().values() if one.guide]
+    if missing := [one.name for one in guided if one.name not in newest]:
+        raise LabError(f"no run of {', '.join(missing)} in {runs}: scripts/lab run --guide")
+    return "\n\n".join([CONCLUSIONS, *(_conclusion(one, newest[one.name]) for one in guided)])
+
+
+def _conclusion(one: Experiment, told: dict[str, Any]) -> str:
+    assert one.guide is not None
+    head = f"## {one.guide.section} Experiment {one.guide.number} ({one.guide.level}): {one.title}"
+    commit = told["environment"]["commit"]
+    by = f", run by {told['operator']}" if told["operator"] else ""
+    ran = f"`scripts/lab run {one.name}`, began {str(told['began_at'])[:16]}, commit {commit}{by}: **{told['verdict']}**."
+    filled = "\n".join(f"- {name}: {value}" for name, value in told["conclusion"].items())
+    return f"{head}\n\n{ran}\n\n{filled}"
 
 
 def _line(told: dict[str, Any]) -> str:

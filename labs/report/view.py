@@ -62,7 +62,7 @@ def view(record: Record, experiment: Experiment, verdict: Verdict) -> View:
         life=life(record, violator) if violator else None,
         settings=_settings(record),
         environment=dict(record.about["environment"]),
-        command=f"python -m labs run {experiment.name} --seed {record.about['seed']}",
+        command=f"scripts/lab run {experiment.name} --seed {record.about['seed']}",
     )
 
 

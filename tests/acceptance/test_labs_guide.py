@@ -129,7 +129,7 @@ def test_the_guides_sections_are_all_there_and_each_experiment_ends_with_a_blank
     text = GUIDE.read_text()
     assert [int(n) for n in re.findall(r"^## (\d+)\)", text, re.MULTILINE)] == list(range(11))
     assert text.count("`OK/FAIL`") == 6
-    assert text.count("By machine: `python -m labs run ") == 6
+    assert text.count("By machine: `scripts/lab run ") == 6
 
 
 def test_the_database_script_starts_migrates_and_stops(

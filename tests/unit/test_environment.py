@@ -1,5 +1,6 @@
 """scripts/environment.sh: progress of pip in a line or a few, all missing packages at once, loopback past a proxy."""
 
+import ast
 import os
 import shutil
 import subprocess
@@ -109,3 +110,52 @@ def test_the_labs_without_their_packages_say_which_script_brings_them() -> None:
     done = subprocess.run([sys.executable, "-c", code, "list"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == "labs: the package yaml is not installed here; run scripts/lab instead\n"
+
+
+# The guide's scripts, by a Python that has none of the packages: -S leaves site-packages out, -I what the environment adds.
+GUIDED = ["search_outbox_worker.py", "search_outbox_replay_failed.py", "load_generate_blocks.py"]
+BARE = [sys.executable, "-I", "-S"]
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Path:
+    """A checkout with the program and the guide's scripts, without .venv."""
+    for name in ("outbox", "labs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    return tmp_path
+
+
+def started(checkout: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    # -I also leaves out the script's own folder, which `python scripts/NAME.py` has.
+    code = "import runpy, sys; sys.path.insert(0, 'scripts'); sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], None, '__main__')"
+    command = [*BARE, "-c", code, f"scripts/{script}", *arguments]
+    return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize("script", GUIDED)
+def test_a_script_of_the_guide_without_an_environment_says_in_one_line_what_makes_it(
+    scripts: Path, script: str
+) -> None:
+    ended = started(scripts, script, "--help")
+    assert ended.returncode == 1
+    [line] = ended.stderr.splitlines()
+    assert line.startswith(f"{script}: the package ")
+    assert line.endswith(" is missing here; scripts/devtest_db_5435_start.sh makes .venv, which has it")
+
+
+@pytest.mark.parametrize("script", GUIDED)
+def test_a_script_of_the_guide_goes_on_in_the_environment_of_its_checkout(scripts: Path, script: str) -> None:
+    python = scripts / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "went on with $*"\n')
+    python.chmod(0o755)
+    ended = started(scripts, script, "--limit", "1 2")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"went on with scripts/{script} --limit 1 2\n", "")
+
+
+@pytest.mark.parametrize("script", GUIDED)
+def test_an_older_python_goes_on_inside_too(script: str) -> None:
+    """Its syntax is all that such a Python must understand before it is left."""
+    for name in ("inside.py", script):
+        ast.parse((ROOT / "scripts" / name).read_text(encoding="utf-8"), feature_version=(3, 6))

@@ -1,7 +1,10 @@
 """The pins: everything that pyproject.toml asks for, by hash, from no particular place."""
 
+import ast
 import re
+import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 WANTED = {
-    "run": [*PROJECT["dependencies"], *EXTRAS["embedded"], *EXTRAS["console"]],
+    "run": [*PROJECT["dependencies"], *EXTRAS["embedded"], *EXTRAS["console"], *EXTRAS["labs"]],
     "dev": [*PROJECT["dependencies"], *(line for lines in EXTRAS.values() for line in lines)],
 }
 
@@ -45,3 +48,17 @@ def test_no_index_and_no_download_address_is_named(name: str) -> None:
 def test_what_runs_is_what_is_tested() -> None:
     tested = pins("dev")
     assert {name: version for name, version in pins("run").items() if tested[name] != version} == {}
+
+
+def test_the_labs_need_nothing_that_scripts_run_does_not_install() -> None:
+    """So `python -m labs` works in the environment that scripts/run and the guide's own start script make."""
+    files = [*(ROOT / "labs").rglob("*.py"), *(ROOT / "scripts").glob("*.py")]
+    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
+    own = {"labs", "outbox", "scripts", *(path.stem for path in (ROOT / "scripts").glob("*.py"))}
+    strange = {name.split(".")[0] for name in imported} - set(sys.stdlib_module_names) - own
+    provided = packages_distributions()
+    wanted = {name: {canonicalize_name(each) for each in provided[name]} for name in strange}
+    pinned = {canonicalize_name(name) for name in pins("run")}
+    assert {name: brought for name, brought in wanted.items() if not brought & pinned} == {}

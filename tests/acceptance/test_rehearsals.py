@@ -1,0 +1,66 @@
+"""The labs that pages tell a reader to run: every line is started as it is written, up to the start of the servers."""
+
+import os
+import re
+import shlex
+import subprocess
+
+import pytest
+from typer.testing import CliRunner
+
+from labs.commands import app
+from labs.experiment import all_experiments
+from tests.fixtures.deployment import RUNBOOKS
+from tests.fixtures.pages import blocks_of
+from tests.fixtures.processes import ROOT
+
+GUIDE = ROOT / "labs" / "GUIDE.md"
+SCRIPT = "scripts/lab"
+
+
+def by_machine() -> list[str]:
+    """The commands of the guide's lines that say "by machine"."""
+    said = [line for line in GUIDE.read_text(encoding="utf-8").splitlines() if "by machine" in line.lower()]
+    return [command for line in said for command in re.findall(r"`([^`]+ run [^`]+)`", line)]
+
+
+def rehearsals() -> list[str]:
+    blocks = [block for page in sorted(RUNBOOKS.glob("*.md")) for block in blocks_of(page) if block.needs == "labs"]
+    return [line for block in blocks for line in block.body.splitlines()]
+
+
+LINES = sorted({*by_machine(), *rehearsals()})
+
+
+def test_the_guides_six_and_every_runbook_have_their_lines() -> None:
+    assert {f"{SCRIPT} run {one.name}" for one in all_experiments().values() if one.guide} <= set(by_machine())
+    assert f"{SCRIPT} run --guide" in by_machine()
+    pages = [page.stem for page in sorted(RUNBOOKS.glob("Outbox*.md"))]
+    assert [page for page in pages if not re.search(r"^scripts/lab run ", (RUNBOOKS / f"{page}.md").read_text(), re.M)] == []
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_is_understood_as_it_is_written(line: str) -> None:
+    script, *arguments = shlex.split(line)
+    assert script == SCRIPT
+    ran = CliRunner().invoke(app, [*arguments, "--dry-run"])
+    assert ran.exit_code == 0, ran.output
+    names = [one.name for one in all_experiments().values() if one.guide] if "--guide" in arguments else arguments[1:]
+    assert [told.split()[0] for told in ran.output.splitlines()] == names
+
+
+def test_the_script_itself_runs_them_without_an_environment_on_the_path() -> None:
+    """One start for all names: what differs between the lines is judged above."""
+    names = sorted({line.split()[-1] for line in LINES} - {"--guide"})
+    bare = {"PATH": "/usr/bin:/bin", "HOME": os.environ.get("HOME", "/")}
+    ran = subprocess.run(
+        ["bash", "-c", f"{SCRIPT} run {' '.join(names)} --dry-run"],
+        cwd=ROOT,
+        env=bare,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert [told.split()[0] for told in ran.stdout.splitlines()] == names
