@@ -68,7 +68,7 @@ def _one(name: str, stack: object, smoke: bool, rounds: int | None, options: lis
         return 1
     result.turned = chosen
     result.show()
-    result.write(versions(stack.versions()))  # type: ignore[attr-defined]
+    result.write(versions({**stack.versions(), **result.servers}))  # type: ignore[attr-defined]
     return 0 if result.passed else 1
 
 

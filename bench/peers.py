@@ -49,9 +49,7 @@ def run(
     programs = postgres_programs()
     result = Result("peers", smoke)
     result.settings = {"documents": documents, "bytes": size, "paced events": paced, "pace": PACE, "pgsync": VERSION}
-    result.notes.append(
-        f"all on PostgreSQL of {programs.parent.name}, which has the test_decoding that PGSync reads by"
-    )
+    result.notes.append("all on Debian's PostgreSQL, which has the test_decoding that PGSync reads by")
     result.notes.append("CPU: of the mover's own processes, redis included; not of PostgreSQL and Elasticsearch")
     result.notes.append("PGSync has a server of its own with wal_level=logical: nobody else pays for what it needs")
     result.notes.append("the poller waits for its commits to be on disk, ours need not: see docs/performance.md")
@@ -60,6 +58,7 @@ def run(
         EmbeddedPostgres.temporary(settings={**POSTGRES, "wal_level": "logical"}, bin_dir=programs) as logical,
     ):
         on_plain, on_logical = (Stack(server.url, stack.elastic_url, None) for server in (plain, logical))
+        result.servers = on_plain.versions()
         bench = _Bench(on_plain, on_logical, result, documents, size, paced, stack.quiet)
         if not smoke:
             bench.warm_up()

@@ -65,6 +65,7 @@ class Result:
     bars: list[tuple[Bar, float]] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    servers: dict[str, str] = field(default_factory=dict)  # its own, where it did not run on the shared ones
     turned: dict[str, Any] = field(
         default_factory=dict
     )  # by --set and --rounds; empty = the benchmark as it is defined

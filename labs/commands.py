@@ -190,7 +190,8 @@ def index(
     runs: Runs = RUNS,
     table: Annotated[bool, typer.Option("--table", help="Print each lab's newest run as Markdown instead.")] = False,
     conclusions: Annotated[
-        bool, typer.Option("--conclusions", help="Print the guide's conclusions, filled in from the newest runs, instead.")
+        bool,
+        typer.Option("--conclusions", help="Print the guide's conclusions, filled in from the newest runs, instead."),
     ] = False,
 ) -> None:
     """Write the gallery over all runs."""

@@ -3,12 +3,5 @@
 
 from inside import start
 
-
-def load():
-    from outbox.cli.replay import main
-
-    return main
-
-
 if __name__ == "__main__":
-    start(load)
+    start("outbox.cli.replay")

@@ -4,6 +4,7 @@ import os
 import signal
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -120,6 +121,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Cheap layers first, so that a broken rule shows before a server is started. Long drills only when asked for."""
     long = [] if os.environ.get("OUTBOX_TEST_SLOW") == "1" else [i for i in items if i.get_closest_marker("long")]
     config.hook.pytest_deselected(items=long)
+    TALLY.left_out = len(long)
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["left_out"] = len(long)
     items[:] = [item for item in items if item not in long]
     for item in items:
         item.add_marker(layer_of(item))
@@ -139,6 +143,7 @@ class LayerTally:
     def __init__(self) -> None:
         self.counts: dict[str, dict[str, int]] = {}
         self.seconds: dict[str, float] = {}
+        self.left_out = 0
 
     def add(self, layer: str, outcome: str, seconds: float) -> None:
         counts = self.counts.setdefault(layer, {"passed": 0, "failed": 0, "skipped": 0})
@@ -165,9 +170,17 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     os.environ["OUTBOX_TEST_ELASTIC_URL"] = stack.enter_context(servers.elasticsearch())
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Every process collects all tests, so each knows the whole number; one that died tells nothing."""
+    TALLY.left_out = getattr(node, "workeroutput", {}).get("left_out", TALLY.left_out)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("layers")
     for layer in LAYERS:
         if counts := TALLY.counts.get(layer):
             told = ", ".join(f"{n} {outcome}" for outcome, n in counts.items() if n)
             terminalreporter.line(f"{layer:<12} {told} in {TALLY.seconds[layer]:.1f} s")
+    if TALLY.left_out:
+        terminalreporter.line(f"left out     {TALLY.left_out} with the mark long: OUTBOX_TEST_SLOW=1 runs them")

@@ -18,8 +18,8 @@ from labs.report.page import render
 CONCLUSIONS = """\
 # The guide's six conclusions, filled in
 
-The blanks of [GUIDE.md](GUIDE.md), filled in from real runs on the embedded stack. `scripts/lab run --guide` makes the runs,
-`scripts/lab index --conclusions` prints this page from them. What every lab found: [RECORD.md](RECORD.md)."""
+The blanks of [GUIDE.md](GUIDE.md), filled in from real runs on the embedded stack. `scripts/lab run --guide` makes the
+runs, `scripts/lab index --conclusions` prints this page from them. What every lab found: [RECORD.md](RECORD.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,9 @@ def _conclusion(one: Experiment, told: dict[str, Any]) -> str:
     head = f"## {one.guide.section} Experiment {one.guide.number} ({one.guide.level}): {one.title}"
     commit = told["environment"]["commit"]
     by = f", run by {told['operator']}" if told["operator"] else ""
-    ran = f"`scripts/lab run {one.name}`, began {str(told['began_at'])[:16]}, commit {commit}{by}: **{told['verdict']}**."
+    ran = (
+        f"`scripts/lab run {one.name}`, began {str(told['began_at'])[:16]}, commit {commit}{by}: **{told['verdict']}**."
+    )
     filled = "\n".join(f"- {name}: {value}" for name, value in told["conclusion"].items())
     return f"{head}\n\n{ran}\n\n{filled}"
 

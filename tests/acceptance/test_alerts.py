@@ -28,7 +28,7 @@ def test_an_outage_of_elasticsearch_fires_and_its_end_is_seen(
             eventually(lambda: "OutboxElasticsearchFailing" in prometheus.firing())
             [alert] = [alert for alert in prometheus.alerts() if alert.name == "OutboxElasticsearchFailing"]
             assert alert.labels["severity"] == "warning"
-            assert alert.annotations["runbook_url"].endswith("/docs/runbooks/OutboxElasticsearchFailing.md")
+            assert alert.annotations["runbook"] == "docs/runbooks/OutboxElasticsearchFailing.md"
 
             proxy.heal()
             eventually(lambda: queue.counts() == {"done": 40})

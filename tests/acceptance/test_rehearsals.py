@@ -36,7 +36,9 @@ def test_the_guides_six_and_every_runbook_have_their_lines() -> None:
     assert {f"{SCRIPT} run {one.name}" for one in all_experiments().values() if one.guide} <= set(by_machine())
     assert f"{SCRIPT} run --guide" in by_machine()
     pages = [page.stem for page in sorted(RUNBOOKS.glob("Outbox*.md"))]
-    assert [page for page in pages if not re.search(r"^scripts/lab run ", (RUNBOOKS / f"{page}.md").read_text(), re.M)] == []
+    assert [
+        page for page in pages if not re.search(r"^scripts/lab run ", (RUNBOOKS / f"{page}.md").read_text(), re.M)
+    ] == []
 
 
 @pytest.mark.parametrize("line", LINES)

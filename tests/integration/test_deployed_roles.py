@@ -1,4 +1,4 @@
-"""What the deployment files run in PostgreSQL, run there: the logins, the sample rows and KEDA's query, each as its role."""
+"""What the deployment files run in PostgreSQL: the logins, the sample rows and KEDA's query, each as its role."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -112,7 +112,7 @@ def test_the_labs_without_their_packages_say_which_script_brings_them() -> None:
     assert done.stderr == "labs: the package yaml is not installed here; run scripts/lab instead\n"
 
 
-# The guide's scripts, by a Python that has none of the packages: -S leaves site-packages out, -I what the environment adds.
+# A Python that has none of the packages: -S leaves site-packages out, -I what the environment adds.
 GUIDED = ["search_outbox_worker.py", "search_outbox_replay_failed.py", "load_generate_blocks.py"]
 BARE = [sys.executable, "-I", "-S"]
 
@@ -128,7 +128,10 @@ def scripts(tmp_path: Path) -> Path:
 
 def started(checkout: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     # -I also leaves out the script's own folder, which `python scripts/NAME.py` has.
-    code = "import runpy, sys; sys.path.insert(0, 'scripts'); sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], None, '__main__')"
+    code = (
+        "import runpy, sys; sys.path.insert(0, 'scripts'); sys.argv = sys.argv[1:];"
+        " runpy.run_path(sys.argv[0], None, '__main__')"
+    )
     command = [*BARE, "-c", code, f"scripts/{script}", *arguments]
     return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False, timeout=60)
 

@@ -1,4 +1,4 @@
-"""Each part of a deployment has a secret, a database role and a key of its own; what rotates is read where it changes."""
+"""Each part of a deployment has a secret, a database role and a key of its own; what rotates is read in place."""
 
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,9 @@ def part_of(resource: Resource) -> str:
 
 
 def test_every_secret_holds_the_login_of_its_own_part() -> None:
-    logins = {name.removeprefix("outbox-"): role_in(each["stringData"]["database_url"]) for name, each in SECRETS.items()}
+    logins = {
+        name.removeprefix("outbox-"): role_in(each["stringData"]["database_url"]) for name, each in SECRETS.items()
+    }
     assert logins == {part: ROLE[part] for part in ("migrate", "projector", "console", "scaler")}
 
 
@@ -111,14 +113,16 @@ def test_a_unit_is_given_the_files_of_its_own_part(name: str) -> None:
     loaded = [value.partition(":")[2] for key, value in UNITS[name] if key == "LoadCredential"]
     assert loaded == [f"/etc/outbox/{part}/database_url"]
     dropped = [unit_file(path)["Service"] for path in (SYSTEMD / f"{name}.d").glob("*.conf")]
-    paths = [value for section in (UNITS[name], *dropped) for value in settings_in(section).values() if "/etc/" in value]
+    paths = [
+        value for section in (UNITS[name], *dropped) for value in settings_in(section).values() if "/etc/" in value
+    ]
     assert {str(Path(path).parent) for path in paths} <= {f"/etc/outbox/{part}"}
 
 
 @pytest.mark.parametrize("name", UNITS)
 def test_what_rotates_is_read_in_place_and_not_as_a_credential(name: str) -> None:
-    """LoadCredential makes a copy when the unit starts: a new key or a removed token would not count until a restart."""
-    dropped = [path for path in (SYSTEMD / f"{name}.d").glob("*.conf")]
+    """LoadCredential makes a copy when the unit starts: a new key or a removed token would not count."""
+    dropped = (SYSTEMD / f"{name}.d").glob("*.conf")
     sections = [UNITS[name], *(unit_file(path)["Service"] for path in dropped)]
     rotating = {
         setting: value
@@ -146,7 +150,9 @@ def test_a_supervised_program_runs_as_its_own_user_with_its_own_files(name: str)
     assert {str(Path(file).parent) for file in files} == {f"/etc/outbox/{part}"}
 
 
-@pytest.mark.parametrize("page", [DEPLOY / "README.md", DEPLOY / "kubernetes" / "README.md"], ids=lambda p: p.parent.name)
+@pytest.mark.parametrize(
+    "page", [DEPLOY / "README.md", DEPLOY / "kubernetes" / "README.md"], ids=lambda p: p.parent.name
+)
 def test_the_page_names_every_file_and_secret_that_its_deployment_reads(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     if page.parent == KUBERNETES:
@@ -180,7 +186,9 @@ def test_every_role_that_logs_in_is_one_that_logins_lets_in() -> None:
 
 
 def test_nothing_that_is_shipped_names_the_one_secret_of_all_parts_again() -> None:
-    pages = [path for folder in (DEPLOY, ROOT / "docs") for path in folder.rglob("*") if path.suffix in (".md", ".yaml")]
+    pages = [
+        path for folder in (DEPLOY, ROOT / "docs") for path in folder.rglob("*") if path.suffix in (".md", ".yaml")
+    ]
     said = [path.name for path in pages if "/etc/outbox/credentials" in path.read_text(encoding="utf-8")]
     assert said == []
     assert not [r for r in PRODUCTION if "secretName: outbox\n" in yaml.safe_dump(r)]
