@@ -1,4 +1,4 @@
-"""Says which evidence is older than the program: commits of outbox/ and sql/ since each record. Judges nothing, exits 0.
+"""Says which evidence is older than the program: commits of outbox/ and sql/ since each record. Judges nothing.
 
 The nemesis (docs/reliability), the labs (labs/RECORD.md, labs/CONCLUSIONS.md) and the benchmarks (docs/performance)
 each name the commit that they ran on.
