@@ -2,11 +2,15 @@
 
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pytest
+
 from labs import report
-from labs.experiment import find
+from labs.errors import LabError
+from labs.experiment import all_experiments, find
 from labs.report import gallery, manifest
 from labs.report.chart import nice, sparkline
 from labs.verdict import judge
@@ -104,6 +108,49 @@ def test_the_table_has_the_newest_run_of_each_lab_with_its_commit(tmp_path: Path
     assert len(lines) == 1
     assert lines[0].startswith(f"| `bad_op` | {told['verdict']} | {told['finding']}")
     assert told["environment"]["commit"] in lines[0]
+
+
+def test_the_conclusions_of_the_guide_are_filled_in_from_the_newest_runs(tmp_path: Path) -> None:
+    guided = [one for one in all_experiments().values() if one.guide]
+    for number, one in enumerate(guided):
+        for day, verdict in (("20260101", "FAIL"), ("20260102", "PASS")):
+            told = {
+                "experiment": one.name,
+                "title": one.title,
+                "verdict": verdict,
+                "operator": "alice",
+                "began_at": f"{day[:4]}-{day[4:6]}-{day[6:]} 08:30:00 UTC",
+                "recovery_seconds": None,
+                "environment": {"commit": f"c{number}"},
+                "conclusion": {"Rows": str(number), "It holds": "OK"},
+            }
+            folder = tmp_path / f"{day}T000000Z-{one.name}-aaaa"
+            folder.mkdir()
+            (folder / "report.json").write_text(json.dumps(told))
+    text = gallery.conclusions(tmp_path)
+    assert re.findall(r"^## (\S+) Experiment (\d)", text, re.MULTILINE) == [
+        (one.guide.section, str(one.guide.number)) for one in guided if one.guide
+    ]
+    assert text.count("began 2026-01-02 08:30, commit c") == text.count(", run by alice: **PASS**.") == 6
+    assert "- Rows: 5\n- It holds: OK" in text
+    shutil.rmtree(folder)
+    shutil.rmtree(tmp_path / folder.name.replace("20260102", "20260101"))
+    with pytest.raises(LabError, match=f"no run of {guided[-1].name}"):
+        gallery.conclusions(tmp_path)
+
+
+def test_the_conclusions_that_are_kept_are_whole_and_of_runs_that_passed() -> None:
+    """labs/CONCLUSIONS.md: `scripts/lab index --conclusions` after `scripts/lab run --guide`."""
+    text = (Path(__file__).parents[3] / "labs" / "CONCLUSIONS.md").read_text(encoding="utf-8")
+    assert text.startswith(gallery.CONCLUSIONS)
+    parts = text.split("\n## ")[1:]
+    guided = [one for one in all_experiments().values() if one.guide]
+    assert [part.split(" ")[0] for part in parts] == [one.guide.section for one in guided if one.guide]
+    for part in parts:
+        filled = [line for line in part.splitlines() if line.startswith("- ")]
+        assert "**PASS**" in part
+        assert filled[-1].endswith(": OK")
+        assert not [line for line in filled if re.search(r"__|None|yes/no|: no$|FAIL", line)]
 
 
 def test_wide_tables_scroll_on_a_phone_instead_of_breaking_every_word(tmp_path: Path) -> None:
