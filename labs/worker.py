@@ -101,12 +101,16 @@ class Worker:
     def page(self, path: str, seconds: float = 1.0) -> tuple[int, str]:
         """Status and body of one of its pages; 0 where nobody answers."""
         try:
+            return self._answer(path, seconds)
+        except OSError:
+            return 0, ""
+
+    def _answer(self, path: str, seconds: float) -> tuple[int, str]:
+        try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=seconds) as reply:
                 return int(reply.status), reply.read().decode()
         except urllib.error.HTTPError as answer:
             return answer.code, answer.read().decode()
-        except OSError:
-            return 0, ""
 
     def facts(self, event: str | None = None) -> list[dict[str, Any]]:
         return [fact for fact in log_facts(self.log) if event is None or fact.get("event") == event]
