@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -102,7 +103,7 @@ class Worker:
         """Status and body of one of its pages; 0 where nobody answers."""
         try:
             return self._answer(path, seconds)
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return 0, ""
 
     def _answer(self, path: str, seconds: float) -> tuple[int, str]:

@@ -8,8 +8,9 @@ import pytest
 from labs.worker import Worker
 
 
+@pytest.mark.parametrize("ends", [False, True], ids=["hangs", "ends"])
 @pytest.mark.parametrize("status", ["200 OK", "503 Service Unavailable"])
-def test_an_answer_whose_body_does_not_come_is_none(status: str) -> None:
+def test_an_answer_whose_body_does_not_come_is_none(status: str, ends: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         held: list[socket.socket] = []
 
@@ -17,6 +18,8 @@ def test_an_answer_whose_body_does_not_come_is_none(status: str) -> None:
             held.append(server.accept()[0])
             held[0].recv(1024)
             held[0].sendall(f"HTTP/1.1 {status}\r\ncontent-length: 10\r\n\r\n".encode())
+            if ends:
+                held[0].close()
 
         serving = Thread(target=answer)
         serving.start()
