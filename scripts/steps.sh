@@ -38,13 +38,17 @@ ended() {
   return "$code"
 }
 
-check_source() {
+check_quickly() {
   step "style" .venv/bin/ruff check .
   step "format" .venv/bin/ruff format --check .
-  step "types" .venv/bin/mypy
   step "direction of imports" .venv/bin/lint-imports --no-logo
   # Tells, and never fails: a change of the program must not need half an hour of faults to land.
   step "age of the evidence" .venv/bin/python scripts/evidence.py
+}
+
+check_source() {
+  check_quickly
+  step "types" .venv/bin/mypy
 }
 
 # How all tests are run: processes that share the servers, a file in one of them. One that dies is replaced, four times
