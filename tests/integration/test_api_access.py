@@ -105,7 +105,7 @@ def test_nothing_that_another_sites_page_can_fetch_changes_a_row(console: Served
     paths = [door.path for door in routes.PAGES] + [routes.API_PREFIX + door.path for door in routes.API]
     before, client = content(connection), console.client
     elsewhere = {"sec-fetch-site": "cross-site"}
-    for method, headers, exported in (("GET", elsewhere, 403), ("HEAD", elsewhere, 403), ("HEAD", {}, 405)):
+    for method, headers, exported in (("GET", elsewhere, 403), ("HEAD", {}, 405)):
         answers = {
             path: client.request(method, re.sub(r"\{\w+\}", str(id), path), headers=headers).status_code
             for path in paths
