@@ -12,7 +12,7 @@ from hypothesis import settings
 from tests.fixtures.browser import browser
 from tests.fixtures.burners import busy_machine
 from tests.fixtures.commands import end_of_the_warm_process, outbox, outbox_here, servers
-from tests.fixtures.console import console, guarded, start_console
+from tests.fixtures.console import console, guarded, guarded_behind, start_console
 from tests.fixtures.desks import desk, examine
 from tests.fixtures.elasticsearch import absent_index, elastic_url, es, index
 from tests.fixtures.embedded import server_folder
@@ -46,6 +46,7 @@ __all__ = [
     "examine",
     "free_port",
     "guarded",
+    "guarded_behind",
     "index",
     "migrated_template",
     "older_postgres_url",

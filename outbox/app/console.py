@@ -15,6 +15,7 @@ from outbox.app.reindexing import join as reindexing
 from outbox.config import Settings
 from outbox.daemon.shutdown import Stop
 from outbox.errors import DatabaseDown
+from outbox.ops.audit import AuditDesk
 from outbox.ops.payloads import Payloads
 from outbox.ops.projection import ProjectionDesk
 from outbox.ops.pulse import PulseDesk
@@ -42,6 +43,7 @@ from outbox.web.snapshot import looker
 
 READERS: Final = 4  # pages wait here, never in front of a projector
 ACTORS: Final = 4  # replays under way take nothing from those who look
+EXPORTERS: Final = 2  # exports take nothing from those who act
 WAIT_SECONDS: Final = 3.0
 READ_MS: Final = 3_000
 ACT_MS: Final = 30_000  # pinning 100,000 rows takes seconds
@@ -54,11 +56,12 @@ def open_console(settings: Settings) -> Iterator[FastAPI]:
     """The application, its pool closed at the end. A database that is away is a page's problem, not the start's."""
     reading = Bounded(settings.database.dsn, size=READERS, statement_timeout_ms=READ_MS, **_options(settings))
     acting = Acting(settings.database.dsn, size=ACTORS, statement_timeout_ms=ACT_MS, **_options(settings))
+    exporting = Database(settings.database.dsn, size=EXPORTERS, statement_timeout_ms=ACT_MS, **_options(settings))
     backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
     elastic = connect_elastic(settings.elastic)
-    reading.open()
-    acting.open()
-    made = services(settings, reading, acting, backlog, elastic)
+    for pool in (reading, acting, exporting):
+        pool.open()
+    made = services(settings, reading, acting, exporting, backlog, elastic)
     try:
         yield console.build(settings, made)
     finally:
@@ -66,8 +69,8 @@ def open_console(settings: Settings) -> Iterator[FastAPI]:
         elastic.close()
         with suppress(DatabaseDown):
             backlog.close()
-            reading.close()
-            acting.close()
+            for pool in (reading, acting, exporting):
+                pool.close()
 
 
 class Bounded(Database):
@@ -97,7 +100,12 @@ def _options(settings: Settings) -> dict[str, Any]:
 
 
 def services(
-    settings: Settings, reading: Database, acting: Database, backlog: PostgresBacklog, elastic: Elastic
+    settings: Settings,
+    reading: Database,
+    acting: Database,
+    exporting: Database,
+    backlog: PostgresBacklog,
+    elastic: Elastic,
 ) -> Services:
     desk, sees = join(settings, reading, backlog), operations(settings, reading, elastic)
     does = operations(settings, acting, elastic)
@@ -119,6 +127,7 @@ def services(
         pauses=desk.pauses,
         stats=sees.stats,
         audit=does.audit,
+        exports=AuditDesk(PostgresAudit(exporting)),
         webhooks=does.webhooks,
         verify=reindexing(settings, reading, elastic).verify,
         rebuilds=PostgresRebuilds(reading, owner="console").lately,
@@ -152,7 +161,7 @@ def run_console(settings: Settings, tell: Callable[[str], None]) -> None:
     configure(settings.log.format, settings.log.level, settings.projection, "console", secrets=settings.secrets())
     stop = Stop()
     with open_console(settings) as app:
-        served = Console(app, listen(settings.console.host, settings.console.port))
+        served = Console(app, listen(settings.console.host, settings.console.port), settings.console.trusted_proxies)
         stop.install()
         threading.Thread(target=_stop_when_told, args=(stop, served), daemon=True).start()
         served.run(lambda: tell(address(served.socket)))

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator
 
 from outbox.config.setting import Section, setting
-from outbox.config.values import lower_case
+from outbox.config.values import NetworkList, lower_case
 
 LogLevel = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(lower_case)]
 _HOST = r"^[A-Za-z0-9._:%-]+$"
@@ -100,6 +100,14 @@ class ConsoleSettings(Section):
         meaning="File with `name:role:sha256hex` a line, reread when it changes.",
         tradeoff="`outbox console token NAME --role R` prints a token once and the line for this file.",
         accepts="the path of a readable file",
+    )
+    trusted_proxies: NetworkList = setting(
+        "OUTBOX_CONSOLE_TRUSTED_PROXIES",
+        (),
+        meaning="Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.",
+        tradeoff="Unset behind a proxy, all its clients share one client's limits. The proxy must set or extend these "
+        "headers: whoever can send them through it unchanged chooses an address of their own.",
+        accepts="IP addresses and networks separated by commas",
     )
 
 

@@ -118,15 +118,18 @@ class Settings(Section):
 
     def check_console(self) -> None:
         """Refuse a console that strangers could reach without a token; only the console process asks."""
-        problems = list(_console_problems(self.console.host, self.console.tokens_file))
+        problems = _console_problems(self.console)
         if problems:
             raise ConfigurationError(problems)
 
 
-def _console_problems(host: str, tokens_file: Path | None) -> list[Problem]:
+def _console_problems(console: ConsoleSettings) -> list[Problem]:
+    host, tokens_file = console.host, console.tokens_file
     remedy = "Make one with `outbox console token NAME --role R`, or set OUTBOX_CONSOLE_HOST=127.0.0.1."
     if tokens_file is None and not is_loopback(host):
         return [Problem("OUTBOX_CONSOLE_TOKENS_FILE", f"is required when the console listens on {host}", remedy)]
+    if tokens_file is None and console.trusted_proxies:
+        return [Problem("OUTBOX_CONSOLE_TOKENS_FILE", "is required behind OUTBOX_CONSOLE_TRUSTED_PROXIES", remedy)]
     if tokens_file is not None and not is_readable_file(tokens_file):
         told = f"names no file that can be read: {short(tokens_file)}"
         return [Problem("OUTBOX_CONSOLE_TOKENS_FILE", told, remedy)]

@@ -84,7 +84,11 @@ class WebhookSettings(Section):
         secret=True,
     )
     timeout_seconds: float = setting(
-        "OUTBOX_WEBHOOK_TIMEOUT_SECONDS", 5.0, gt=0, le=60.0, meaning="Longest wait for one delivery."
+        "OUTBOX_WEBHOOK_TIMEOUT_SECONDS",
+        5.0,
+        gt=0,
+        le=60.0,
+        meaning="Longest time of one delivery, name lookup and all addresses included.",
     )
     retries: int = setting(
         "OUTBOX_WEBHOOK_RETRIES",

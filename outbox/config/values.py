@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
@@ -97,6 +98,15 @@ def relation_name(name: str) -> str:
     return name
 
 
+def network(text: str) -> str:
+    """An IP address, or a network with nothing after its prefix; a name would have to be looked up again and again."""
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        raise ValueError("must be IP addresses or networks such as 10.0.0.0/8") from None
+    return text
+
+
 def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
@@ -158,6 +168,7 @@ def _one_line(secret: SecretStr) -> SecretStr:
 
 
 CommaList = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+NetworkList = Annotated[tuple[Annotated[str, AfterValidator(network)], ...], BeforeValidator(_listed)]
 IndexName = Annotated[str, AfterValidator(index_name)]
 EntityType = Annotated[str, Field(min_length=1)]
 IndexMap = Annotated[Mapping[EntityType, IndexName], BeforeValidator(_mapped), AfterValidator(_frozen)]

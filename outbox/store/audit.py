@@ -80,13 +80,21 @@ class PostgresAudit:
             return int(row[0]) if row else 0
 
     def rows(self, asked: AuditFilter, max_id: int) -> Iterator[Row]:
-        """All that match, oldest first, from a cursor on the server: memory stays flat."""
+        """All that match, oldest first, some at a time: memory stays flat, and whoever reads slowly or not at all holds
+        neither a connection nor an old snapshot. What a prune removes meanwhile is left out."""
         where = audit_where(asked)
-        named = {"max_id": max_id, **where.parameters}
-        with self._database.transaction(read_only=True) as connection, self._cursor(connection) as cursor:
-            cursor.execute(where.into(self._sql["export"]), named)
-            while rows := cursor.fetchmany(_ROWS_A_FETCH):
-                yield from rows
+        after = 0
+        while True:
+            named = {"after": after, "max_id": max_id, "limit": _ROWS_A_FETCH, **where.parameters}
+            with (
+                self._database.transaction(read_only=True) as connection,
+                connection.cursor(row_factory=dict_row) as cursor,
+            ):
+                rows = cursor.execute(where.into(self._sql["export"]), named).fetchall()
+            yield from rows
+            if len(rows) < _ROWS_A_FETCH:
+                return
+            after = rows[-1]["id"]
 
     def chain(self) -> Iterator[Link]:
         """The head, then every place in order, all from one snapshot."""

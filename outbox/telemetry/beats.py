@@ -1,4 +1,4 @@
-"""Knows which loops have come round lately. Judges nothing else, and asks no server: a restart mends no outage."""
+"""Knows which loops have come round lately. Judges nothing else, and asks no server: a restart fixes no outage."""
 
 import re
 import threading
@@ -11,6 +11,9 @@ from outbox.config import Settings
 
 DEFAULT_LIMIT_SECONDS: Final = 60.0
 START_LIMIT_SECONDS: Final = 300.0  # a try to connect beats only when it ends, and a dead resolver takes minutes
+# Events are projected without these, so a restart for their sake would only interrupt: a webhook receiver, a long prune
+# or a dead resolver must not be able to cause one. They are reported like all others.
+CHORES: Final = frozenset({"replays", "webhooks", "pruner", "rollup", "sampler", "listen"})
 
 
 def loop_limits(settings: Settings) -> dict[str, float]:
@@ -58,9 +61,10 @@ class Beats:
             self._loops.pop(loop, None)
 
     def alive(self) -> bool:
+        """Whether the loops that projection needs come round; a chore that hangs shows in the report alone."""
         now = self._clock()
         with self._lock:
-            return all(now - loop.last <= loop.limit for loop in self._loops.values())
+            return all(now - loop.last <= loop.limit for name, loop in self._loops.items() if name not in CHORES)
 
     def report(self) -> dict[str, Any]:
         now = self._clock()
@@ -71,6 +75,7 @@ class Beats:
                 "ok": now - loop.last <= loop.limit,
                 "age_seconds": round(now - loop.last, 3),
                 "limit_seconds": loop.limit,
+                "needed": name not in CHORES,
             }
             for name, loop in loops
         }

@@ -14,6 +14,7 @@ from outbox.web import doors, routes
 from outbox.web.auth.gate import Gate
 from outbox.web.auth.pace import Pace
 from outbox.web.auth.tokens import TokenFile
+from outbox.web.crowd import Crowd
 from outbox.web.headers import HeadAsGet, SecurityHeaders
 from outbox.web.idempotency import Kept
 from outbox.web.openapi import describe
@@ -53,7 +54,7 @@ def doors_only() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
-        middleware=[Middleware(SecurityHeaders), Middleware(HeadAsGet)],
+        middleware=[Middleware(SecurityHeaders), Middleware(HeadAsGet), Middleware(Crowd)],
     )
     doors.hang(app, routes.PAGES)
     doors.hang(app, routes.API, prefix=routes.API_PREFIX, api=True)

@@ -15,26 +15,29 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
-from outbox.web import body, idempotency, refusals
+from outbox.web import body, headers, idempotency, refusals
 from outbox.web.auth.gate import Gate
 from outbox.web.auth.origin import SAFE_METHODS
 from outbox.web.auth.roles import Role
 from outbox.web.problems import Refused
 
 ROLE: Final = "x-role"
+ACTS: Final = "x-leaves-a-trace"
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 log = logging.getLogger("outbox.web")
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """One route: who may, and what happens. `more` goes to the framework (response model, summary ...)."""
+    """One route: who may, and what happens. `more` goes to the framework (response model, summary ...). `acts`: it
+    writes something although it is a GET, so it is guarded as a POST is."""
 
     method: str
     path: str
     endpoint: Callable[..., Any]
     role: Role
     more: dict[str, Any] = field(default_factory=dict)
+    acts: bool = False
 
 
 class GuardedRoute(APIRoute):
@@ -45,22 +48,24 @@ class GuardedRoute(APIRoute):
         return Role((self.openapi_extra or {})[ROLE])
 
     def get_route_handler(self) -> Handler:
-        inner, role = super().get_route_handler(), self.role
+        inner, role, acts = super().get_route_handler(), self.role, ACTS in (self.openapi_extra or {})
         page = not self.include_in_schema
         accepted = body.FORM if page else body.JSON
 
         async def handle(request: Request) -> Response:
             try:
-                return await self._pass(request, inner, role, accepted)
+                return await self._pass(request, inner, role, accepted, acts)
             except Exception as error:
                 return refusals.answer(request, _refused(error))
 
         return handle
 
     @staticmethod
-    async def _pass(request: Request, inner: Handler, role: Role, accepted: str) -> Response:
+    async def _pass(request: Request, inner: Handler, role: Role, accepted: str, acts: bool) -> Response:
         gate: Gate = request.app.state.gate
-        person = request.state.person = gate.admit(request, role, form=accepted == body.FORM)
+        person = request.state.person = gate.admit(request, role, form=accepted == body.FORM, acts=acts)
+        if acts and headers.asked_by_head(request.scope):
+            raise Refused(405, "HEAD would leave the trace of a GET; send that.", headers={"allow": "GET"})
         if request.method in SAFE_METHODS:
             return await inner(request)
         sent = await body.read(request, accepted)
@@ -88,7 +93,8 @@ def _refused(error: Exception) -> Refused:
 def hang(app: FastAPI, doors: Iterable[Door], *, prefix: str = "", api: bool = False) -> None:
     """Add the doors to the app. Pages stay out of the OpenAPI document."""
     for door in doors:
-        more = {"openapi_extra": {ROLE: str(door.role)}, "include_in_schema": api, **door.more}
+        extra = {ROLE: str(door.role)} | ({ACTS: True} if door.acts else {})
+        more = {"openapi_extra": extra, "include_in_schema": api, **door.more}
         app.router.add_api_route(
             prefix + door.path, door.endpoint, methods=[door.method], route_class_override=GuardedRoute, **more
         )

@@ -22,6 +22,7 @@ HEADERS: Final = {
 }
 
 
+_HEAD: Final = "outbox.head"
 KEEP: Final = "public, max-age=31536000, immutable"
 
 
@@ -63,4 +64,8 @@ class HeadAsGet:
         async def without_body(message: Message) -> None:
             await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
 
-        await self._app({**scope, "method": "GET"}, receive, without_body)
+        await self._app({**scope, "method": "GET", _HEAD: True}, receive, without_body)
+
+
+def asked_by_head(scope: Scope) -> bool:
+    return _HEAD in scope

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from outbox.web.problems import Refused
 
@@ -51,7 +51,8 @@ class Kept:
         except BaseException:
             self._forget(name)
             raise
-        if response.status_code >= 500 or response.status_code == 429:
+        streamed = isinstance(response, StreamingResponse)  # its body is gone once it was sent
+        if response.status_code >= 500 or response.status_code == 429 or streamed:
             self._forget(name)
         else:
             self._held[name].response = response

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from outbox.errors import OutboxError
-
-# More would only queue behind the pool; a flood is told to come back.
-MOST_CONNECTIONS = 200
+from outbox.web import connections
 
 
 class CannotServe(OutboxError):
@@ -51,18 +49,20 @@ def address(made: socket.socket) -> str:
 
 
 class Console:
-    """One server. `run` blocks; `stop` may be called from a signal handler or another thread."""
+    """One server. `run` blocks; `stop` may be called from a signal handler or another thread. `trusted_proxies` are the
+    only peers whose headers about the client are believed: of any other, the peer is who connected."""
 
-    def __init__(self, app: ASGIApp, made: socket.socket) -> None:
+    def __init__(self, app: ASGIApp, made: socket.socket, trusted_proxies: Sequence[str] = ()) -> None:
         self.socket = made
         config = uvicorn.Config(
             app,
             log_config=None,
             access_log=False,
             server_header=False,
-            # Nobody's headers are believed: the peer is who connected.
-            proxy_headers=False,
-            limit_concurrency=MOST_CONNECTIONS,
+            http=connections.for_proxies(trusted_proxies),
+            ws="none",
+            proxy_headers=bool(trusted_proxies),
+            forwarded_allow_ips=list(trusted_proxies),
             timeout_keep_alive=10,
             timeout_graceful_shutdown=5,
             lifespan="off",

@@ -26,7 +26,8 @@ from outbox.web.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """`status`, `day`, `groups` and `findings` are shared looks: many open pages cost the database no more than one."""
+    """`status`, `day`, `groups` and `findings` are shared looks: many open pages cost the database no more than one.
+    `exports` is the audit over connections of its own."""
 
     status: Shared[Snapshot]
     day: Shared[Stats]
@@ -43,6 +44,7 @@ class Services:
     projection: ProjectionDesk
     stats: StatsDesk
     audit: AuditDesk
+    exports: AuditDesk
     webhooks: WebhookDesk
     verify: Verify
     rebuilds: Callable[[int], Sequence[Rebuild]]

@@ -145,7 +145,7 @@ def test_a_person_finds_a_group_replays_three_and_accounts_for_it(
     expect(page.locator("tbody tr", has_text="REPLAY_BATCH_SUMMARY")).to_have_count(1)
     for form in ("CSV", "JSON"):
         with page.expect_download() as download:
-            page.get_by_role("link", name=f"Export {form}").click()
+            page.get_by_role("button", name=f"Export {form}").click()
         text = Path(download.value.path()).read_text()
         assert text.count("REPLAY_BATCH_ITEM") == 3
         assert download.value.suggested_filename.endswith(form.lower())

@@ -1,6 +1,8 @@
 """Who may: every door as every role, hosts, other sites, tokens that change, and the headers on every answer."""
 
 import re
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +10,11 @@ import httpx
 import pytest
 
 from outbox.web import routes
+from outbox.web.auth.pace import Pace
 from outbox.web.auth.roles import PEOPLE, Role
 from outbox.web.doors import Door
 from tests.fixtures.console import ACT, TOKENS, Served, StartConsole, post
+from tests.fixtures.failures import audit_counts, events
 
 DOORS = [
     *((door, door.path) for door in routes.PAGES if door.role is not Role.ANYONE),
@@ -30,6 +34,7 @@ def ask(client: httpx.Client, door: Door, path: str) -> httpx.Response:
 
 
 def test_every_door_is_shut_without_a_token_and_by_role_with_one(guarded: Served) -> None:
+    guarded.app.state.gate.pace = Pace(count(step=60).__next__)  # nobody is too quick
     clients = {str(role): guarded.as_(str(role)) for role in PEOPLE}
     nobody, wrong = guarded.client, guarded.client
     wrong.headers["authorization"] = "Bearer obx_wrong"
@@ -47,7 +52,7 @@ def test_every_door_is_shut_without_a_token_and_by_role_with_one(guarded: Served
 def test_a_refused_request_of_a_viewer_changes_nothing(guarded: Served, connection: Any) -> None:
     vic = guarded.as_("viewer")
     for door, path in DOORS:
-        if door.method == "POST":
+        if door.method == "POST" and not Role.VIEWER.allows(door.role):
             assert ask(vic, door, path).status_code == 403
     assert connection.execute("select count(*) from search_outbox_audit").fetchone() == (0,)
     assert connection.execute("select count(*) from search_outbox_controls").fetchone() == (0,)
@@ -94,6 +99,31 @@ def test_a_form_that_does_not_say_where_it_comes_from_is_refused(console: Served
     assert console.client.post("/ops/queue/pause", data=ACT).status_code == 403
 
 
+def test_nothing_that_another_sites_page_can_fetch_changes_a_row(console: Served, connection: Any) -> None:
+    """Every address by GET and HEAD. Only a program's GET of an export leaves a trace: the contract has it as a GET."""
+    (id,) = events(connection, 1)
+    paths = [door.path for door in routes.PAGES] + [routes.API_PREFIX + door.path for door in routes.API]
+    before, client = content(connection), console.client
+    elsewhere = {"sec-fetch-site": "cross-site"}
+    for method, headers, exported in (("GET", elsewhere, 403), ("HEAD", {}, 405)):
+        answers = {
+            path: client.request(method, re.sub(r"\{\w+\}", str(id), path), headers=headers).status_code
+            for path in paths
+        }
+        assert answers["/api/v1/audit/export"] == exported
+        assert answers["/ops/queue/audit/export"] == 405
+        assert content(connection) == before
+    assert client.get("/api/v1/audit/export").status_code == 200
+    assert audit_counts(connection) == {"AUDIT_EXPORTED": 1}
+
+
+def content(connection: Any) -> dict[str, Any]:
+    """Every row of every table of ours, as one hash each."""
+    tables = connection.execute("select relname from pg_class where relname like 'search_outbox_%' and relkind = 'r'")
+    hashed = "select md5(coalesce(string_agg(t::text, '' order by t::text), '')) from {} t"
+    return {name: connection.execute(hashed.format(name)).fetchone() for (name,) in tables.fetchall()}
+
+
 def test_login_makes_a_strict_cookie_that_opens_pages_and_logout_ends_it(guarded: Served) -> None:
     client, same = guarded.client, {"sec-fetch-site": "same-origin"}
     asked = client.get("/ops/queue/failures?entity_type=x")
@@ -131,6 +161,37 @@ def test_guessing_tokens_is_slowed_down(guarded: Served) -> None:
     assert [answer.status_code for answer in answers[:10]] == [401] * 10
     assert answers[11].status_code == 429
     assert int(answers[11].headers["retry-after"]) > 0
+
+
+def wrong(client: httpx.Client, **headers: str) -> httpx.Response:
+    return client.get("/api/v1/ops", headers={"authorization": "Bearer obx_wrong", **headers})
+
+
+def login(client: httpx.Client, role: str, **headers: str) -> httpx.Response:
+    data = {"token": TOKENS[role]}
+    return client.post("/ops/queue/login", data=data, headers={"sec-fetch-site": "same-origin", **headers})
+
+
+def test_wrong_bearer_tokens_are_slowed_down_as_logins_are(guarded: Served) -> None:
+    vic, client = guarded.as_("viewer"), guarded.client
+    assert {vic.get("/api/v1/ops").status_code for _ in range(12)} == {200}, "right ones do not count"
+    answers = [wrong(client, **{"x-forwarded-for": f"203.0.113.{n}"}) for n in range(12)]
+    assert [answer.status_code for answer in answers[:10]] == [401] * 10
+    assert answers[11].status_code == 429, "nobody's word about another address is believed"
+    assert int(answers[11].headers["retry-after"]) > 0
+    assert login(client, "admin").status_code == 429, "the login guesses from the same allowance"
+    assert vic.get("/api/v1/ops").status_code == 200, "a token that was right here is not held up by a neighbour"
+
+
+def test_behind_a_trusted_proxy_each_client_has_a_pace_of_its_own(guarded_behind: Callable[[str], Served]) -> None:
+    client = guarded_behind("127.0.0.0/8").client
+    guesser, other = {"x-forwarded-for": "198.51.100.7, 203.0.113.1"}, {"x-forwarded-for": "203.0.113.2"}
+    assert [wrong(client, **guesser).status_code for _ in range(12)][-1] == 429
+    assert login(client, "viewer", **guesser).status_code == 429
+    assert wrong(client, **{"x-forwarded-for": "192.0.2.9, 203.0.113.1"}).status_code == 429, "the left part is theirs"
+    answer = login(client, "viewer", **other, **{"x-forwarded-proto": "https"})
+    assert answer.status_code == 303
+    assert "Secure" in answer.headers["set-cookie"]
 
 
 def test_a_removed_line_ends_a_session_and_a_token_at_once(guarded: Served) -> None:

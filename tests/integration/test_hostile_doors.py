@@ -184,7 +184,8 @@ def test_every_field_of_every_act_takes_hostile_text(shared: tuple[Served, psyco
                 assert made(connection) == before, (path, field)
 
 
-FORMS = [door for door in routes.PAGES if door.method == "POST"]
+# An export is a file that holds what was written, and it writes who has taken it.
+FORMS = [door for door in routes.PAGES if door.method == "POST" and not door.path.endswith("/export")]
 
 
 @pytest.mark.parametrize("what", TEXTS)

@@ -1,8 +1,10 @@
 """Webhooks end to end: real receivers that hang, fail, redirect and refuse, and deliveries on real PostgreSQL."""
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -118,6 +120,94 @@ def test_a_receiver_that_hangs_or_drips_costs_its_timeout_and_no_more(
     assert "no answer within 0.5 s" in row(connection)[3]
 
 
+@contextmanager
+def hole() -> Iterator[socket.socket]:
+    """A listener that takes no more connections: whoever connects hears nothing."""
+    with socket.socket() as full, ExitStack() as waiting:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):
+            sock = waiting.enter_context(socket.socket())
+            sock.setblocking(False)
+            sock.connect_ex(full.getsockname())
+        yield full
+
+
+@contextmanager
+def dripping(start: bytes) -> Iterator[socket.socket]:
+    """Answers `start`, then a byte now and then without end."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def drip() -> None:
+            with suppress(OSError):
+                there, _ = listening.accept()
+                with there:
+                    there.sendall(start)
+                    while not over.wait(0.05):
+                        there.sendall(b"x")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        try:
+            yield listening
+        finally:
+            over.set()
+            with suppress(OSError):
+                listening.shutdown(socket.SHUT_RDWR)
+            thread.join(PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("case", ["lookup", "all silent", "silent, then a reply that drips", "a handshake that drips"])
+def test_one_deadline_covers_lookup_every_address_and_the_whole_reply(
+    monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    over = threading.Event()
+    with ExitStack() as stack:
+        stack.callback(over.set)
+        silent = stack.enter_context(hole()).getsockname()
+        slow = stack.enter_context(
+            dripping(b"\x16\x03\x03\x40\x00" if "handshake" in case else b"HTTP/1.1 ")
+        ).getsockname()
+        addresses = {"all silent": [silent] * 8, "silent, then a reply that drips": [silent, slow]}.get(case, [slow])
+
+        def look_up(*_: Any, **__: Any) -> list[Any]:
+            if case == "lookup":
+                over.wait(6)
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
+
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
+        began = time.monotonic()
+        scheme = "https" if "handshake" in case else "http"
+        answer = post(f"{scheme}://hooks.internal/", {}, b"{}", 0.5, ["hooks.internal"])
+        took = time.monotonic() - began
+    assert answer.error == "TimeoutError: no answer within 0.5 s"
+    assert took < 3, "each of these went on for four seconds and more"
+
+
+def test_a_silent_address_leaves_the_next_one_its_time(monkeypatch: pytest.MonkeyPatch, receive: Receive) -> None:
+    port = int(receive(200).url.split(":")[2].split("/")[0])
+    with hole() as silent:
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", at) for at in (silent.getsockname(), ("127.0.0.1", port))]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        assert post("http://hooks.internal/", {}, b"{}", 2.0, ["hooks.internal"]).status == 200
+
+
+def test_lookups_that_hang_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread is left behind by each: a resolver that never answers must not fill the process with them."""
+    over = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: over.wait(PATIENCE_SECONDS) and [])
+    try:
+        for _ in range(6):
+            assert "no answer within" in post("http://hooks.internal/", {}, b"{}", 0.05, ["hooks.internal"]).error
+        assert sum(thread.name == "webhook-lookup" for thread in threading.enumerate()) <= 4
+    finally:
+        over.set()
+    for thread in threading.enumerate():
+        if thread.name == "webhook-lookup":
+            thread.join(PATIENCE_SECONDS)
+
+
 def test_it_says_the_same_when_the_sockets_own_timeout_is_first(
     connection: psycopg.Connection, pool: Database, receive: Receive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,8 +278,6 @@ def test_a_private_address_that_is_not_allowed_is_refused_without_a_connection(
 def test_every_address_of_a_name_is_looked_at_and_the_one_looked_at_is_used(
     monkeypatch: pytest.MonkeyPatch, receive: Receive
 ) -> None:
-    import socket
-
     there = receive(200)
     port = int(there.url.split(":")[2].split("/")[0])
     asked = []

@@ -69,6 +69,7 @@ CONTRACT: list[tuple[str, str, Any, str, Any]] = [
     ("OUTBOX_CONSOLE_HOST", "console.host", "127.0.0.1", "::1", "::1"),
     ("OUTBOX_CONSOLE_PORT", "console.port", 8090, "8091", 8091),
     ("OUTBOX_CONSOLE_TOKENS_FILE", "console.tokens_file", None, "/etc/tokens", Path("/etc/tokens")),
+    ("OUTBOX_CONSOLE_TRUSTED_PROXIES", "console.trusted_proxies", (), "::1,10.0.0.0/8", ("::1", "10.0.0.0/8")),
     ("OUTBOX_REDACT_FIELDS", "redact_fields", (), "email,phone", ("email", "phone")),
     ("OUTBOX_LOG_LEVEL", "log.level", "info", "DEBUG", "debug"),
     ("OUTBOX_ES_HOME", "embedded.es_home", None, "/opt/es", Path("/opt/es")),

@@ -145,6 +145,11 @@ def test_the_console_needs_tokens_where_others_can_reach_it(
             settings.check_console()
 
 
+def test_behind_a_proxy_the_console_needs_tokens_on_loopback_too() -> None:
+    with pytest.raises(ConfigurationError, match="OUTBOX_CONSOLE_TRUSTED_PROXIES"):
+        load(OUTBOX_CONSOLE_TRUSTED_PROXIES="127.0.0.1").check_console()
+
+
 def test_a_tokens_file_that_is_missing_stops_only_the_console(tmp_path: Path) -> None:
     settings = load(OUTBOX_CONSOLE_TOKENS_FILE=str(tmp_path / "missing"))
     with pytest.raises(ConfigurationError, match="names no file"):

@@ -6,7 +6,9 @@ from uuid import uuid4
 import pytest
 
 from outbox import facts
+from outbox.app.chores import chores
 from outbox.config import load_settings
+from outbox.store.pool import Database
 from outbox.telemetry.beats import Beats, loop_limits
 from outbox.telemetry.health import Health, ReadyRules
 
@@ -217,6 +219,18 @@ def test_a_loop_that_stops_beating_is_not_alive() -> None:
     assert [name for name, loop in daemon.health.beats.report().items() if not loop["ok"]] == ["lane-0"]
 
 
+def test_a_chore_that_hangs_restarts_no_daemon_and_is_named() -> None:
+    """All that stand beside the lanes: a webhook receiver that drips must not end a projector that projects."""
+    settings = load_settings({"DATABASE_URL": "postgresql://h/db"})
+    beside = chores(settings, Database("postgresql://h/db", size=1), facts.Announcer(), lambda: 0.0)
+    daemon = Daemon().told(*(facts.Beat(name) for name in beside), facts.Beat("lane-0"))
+    daemon.told(facts.Beat("lane-0"), every=3600)
+    assert daemon.health.alive()
+    report = daemon.health.beats.report()
+    assert {name for name, loop in report.items() if not loop["ok"]} == {"replays", "webhooks", "pruner"} == set(beside)
+    assert {name for name, loop in report.items() if loop["needed"]} == {"lane-0"}
+
+
 def test_neither_server_has_a_say_in_being_alive() -> None:
     daemon = Daemon().started().told(*[LOST] * 9, *[UNANSWERED] * 9, facts.Beat("lane-0"))
     assert daemon.health.alive()
@@ -232,10 +246,10 @@ def test_a_draining_daemon_is_alive_until_well_after_its_grace() -> None:
 
 def test_a_loop_that_was_promised_and_never_came_shows() -> None:
     daemon = Daemon()
-    daemon.health.beats.expect("sampler")
+    daemon.health.beats.expect("lane-0")
     daemon.now += 61
     assert not daemon.health.alive()
-    daemon.health.beats.forget("sampler")
+    daemon.health.beats.forget("lane-0")
     assert daemon.health.alive()
 
 

@@ -26,12 +26,12 @@ select a.id, a.at, a.action, a.actor, a.role, a.source, a.reason, a.batch_id, a.
 select count(*) from (select from search_outbox_audit a where a.id <= %(max_id)s /* and filter */ limit %(most)s) found
 
 -- name: export
--- Looks: all that match, oldest first, for a cursor on the server.
+-- Looks: the next of all that match, oldest first, from above an id.
 select a.id, a.at, a.action, a.actor, a.role, a.source, a.reason, a.batch_id, a.event_id, a.entity_type, a.entity_id,
        a.trace_id, a.detail, a.prev_hash, a.hash
   from search_outbox_audit a
- where a.id <= %(max_id)s /* and filter */
- order by a.id
+ where a.id > %(after)s and a.id <= %(max_id)s /* and filter */
+ order by a.id limit %(limit)s
 
 -- name: head
 -- Looks: where the chain ends.

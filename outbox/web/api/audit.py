@@ -65,7 +65,7 @@ def export(asked: Annotated[ExportQuery, Query()], at: At, who: Who, request: Re
 def stream(request: Request, at: Services, asked: AuditFilter, form: str, by: Actor) -> Response:
     request.app.state.gate.hold(request, EXPORT, by.name)
     name = f"outbox-audit-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.{form}"
-    pieces = _gathered(at.audit.export(asked, form, by))
+    pieces = _gathered(at.exports.export(asked, form, by))
     headers = {"content-disposition": f'attachment; filename="{name}"'}
     return StreamingResponse(pieces, headers=headers, media_type=MEDIA_TYPES[form])
 

@@ -9,14 +9,21 @@ import math
 
 from starlette.requests import Request
 
+from outbox.web.auth import peer
 from outbox.web.auth.origin import SAFE_METHODS, cross_site, loopback_host
-from outbox.web.auth.pace import ACT, Allowance, Pace
+from outbox.web.auth.pace import ACT, GUESS, Allowance, Pace
 from outbox.web.auth.roles import Person, Role
 from outbox.web.auth.session import COOKIE, Sessions
-from outbox.web.auth.tokens import TokenFile, person
+from outbox.web.auth.tokens import Entry, TokenFile, hashed, person
 from outbox.web.problems import Refused
 
 LOCAL_NAME = "local"
+_MOST_RIGHT = 10_000
+
+
+def _too_often(wait: float) -> Refused:
+    told = f"Too many requests; try again in {math.ceil(wait)} s."
+    return Refused(429, told, headers={"retry-after": str(math.ceil(wait))})
 
 
 class LoginNeeded(Refused):
@@ -33,11 +40,13 @@ class Gate:
         self.tokens = tokens
         self.sessions = Sessions(tokens) if tokens else None
         self.pace = pace or Pace()
+        self._right: set[tuple[str, str]] = set()  # who has shown which token's hash
 
-    def admit(self, request: Request, needed: Role, *, form: bool) -> Person | None:
-        """Who asks, or Refused. None only where anyone may."""
+    def admit(self, request: Request, needed: Role, *, form: bool, acts: bool = False) -> Person | None:
+        """Who asks, or Refused. None only where anyone may. `acts`: this door leaves a trace, whatever its method."""
         self._check_host(request)
-        if request.method not in SAFE_METHODS and cross_site(request.headers, form=form):
+        acts = acts or request.method not in SAFE_METHODS
+        if acts and cross_site(request.headers, form=form):
             raise Refused(
                 403, "This request came from another site's page; nothing was done. Send it from the console."
             )
@@ -46,16 +55,30 @@ class Gate:
         found = self._who(request)
         if not found.role.allows(needed):
             raise Refused(403, f"This needs the role {needed}; {found.name} has the role {found.role}.")
-        if request.method not in SAFE_METHODS:
+        if acts:
             self.hold(request, ACT, found.name)
         return found
 
+    def holder(self, request: Request, token: str) -> Entry | None:
+        """Whose token this is. Wrong ones are slowed down by address, before they are compared; one that was right here
+        before is not, or a neighbour's guesses would lock out all who share the address."""
+        if self.tokens is None:
+            return None
+        client = peer.of(request.scope)
+        known = (client, hashed(token)) in self._right
+        if not known and (wait := self.pace.take(GUESS, client)):
+            raise _too_often(wait)
+        entry = self.tokens.holder(token)
+        if entry is not None and not known:
+            self.pace.give_back(GUESS, client)
+            if len(self._right) < _MOST_RIGHT:
+                self._right.add((client, entry.hash))
+        return entry
+
     def hold(self, request: Request, allowance: Allowance, name: str = "") -> None:
         """429 for whoever does this too often."""
-        address = request.client.host if request.client else "-"
-        if wait := self.pace.take(allowance, f"{address} {name}"):
-            headers = {"retry-after": str(math.ceil(wait))}
-            raise Refused(429, f"Too many requests; try again in {math.ceil(wait)} s.", headers=headers)
+        if wait := self.pace.take(allowance, f"{peer.of(request.scope)} {name}"):
+            raise _too_often(wait)
 
     def _check_host(self, request: Request) -> None:
         """Without tokens the address is the only lock: a name that is not loopback may be a rebound one."""
@@ -67,7 +90,7 @@ class Gate:
             return Person(LOCAL_NAME, Role.ADMIN, by_token=False)
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme:
-            entry = self.tokens.holder(token.strip()) if scheme.lower() == "bearer" else None
+            entry = self.holder(request, token.strip()) if scheme.lower() == "bearer" else None
             if entry is None:
                 raise LoginNeeded("This token is not known. Ask an administrator for one.")
             return person(entry)

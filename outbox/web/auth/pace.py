@@ -18,7 +18,7 @@ class Allowance:
     burst: int
 
 
-LOGIN = Allowance(10)
+GUESS = Allowance(10)  # wrong tokens, at the login and as bearer alike
 ACT = Allowance(120)
 EXPORT = Allowance(20)
 
@@ -40,3 +40,9 @@ class Pace:
             while len(self._left) > _MOST_KEYS:
                 self._left.popitem(last=False)
         return wait
+
+    def give_back(self, allowance: Allowance, key: str) -> None:
+        """For what counts only where it turns out to be wrong: taken first, so that many at once count too."""
+        with self._lock:
+            if found := self._left.get((allowance, key)):
+                self._left[(allowance, key)] = (found[0] + 1, found[1])

@@ -45,7 +45,7 @@ def _page(request: Request, pruned: AuditPruned | None = None, days: str = "30")
 
 
 def export(request: Request) -> Response:
-    """The rows of the filter in the address, as a file."""
+    """The rows of the filter in the address, as a file. A POST: who exports is written to the audit."""
     form = request.query_params.get("format", "csv")
     if form not in api.MEDIA_TYPES:
         raise Refused(422, f"The format must be one of {', '.join(api.MEDIA_TYPES)}.")

@@ -6,7 +6,6 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from outbox.web.auth.gate import Gate
-from outbox.web.auth.pace import LOGIN
 from outbox.web.auth.session import drop_cookie, put_cookie
 from outbox.web.pages import asking
 from outbox.web.templating import render
@@ -23,8 +22,7 @@ def login_page(request: Request) -> Response:
 
 def login(request: Request, form: asking.Sent) -> Response:
     gate: Gate = request.app.state.gate
-    gate.hold(request, LOGIN)
-    entry = gate.tokens.holder(str(form.get("token") or "").strip()) if gate.tokens else None
+    entry = gate.holder(request, str(form.get("token") or "").strip())
     wanted = _inside(str(form.get("next") or ""))
     if entry is None or gate.sessions is None:
         return render(request, "login.html", status_code=401, wrong=True, next=wanted)

@@ -8,6 +8,7 @@ import pytest
 from outbox.errors import ConfigurationError
 from outbox.web.auth.origin import cross_site, loopback_host
 from outbox.web.auth.pace import Allowance, Pace
+from outbox.web.auth.peer import peer
 from outbox.web.auth.roles import Person, Role
 from outbox.web.auth.session import LIFETIME_SECONDS, Sessions
 from outbox.web.auth.tokens import TokenFile, hashed, line_for, new_token, parse
@@ -156,6 +157,32 @@ def test_a_token_that_acts_for_someone_stays_in_front() -> None:
     assert Person("bot", Role.OPERATOR).acting("alice") == "bot for alice"
     assert Person("bot", Role.OPERATOR).acting("") == "bot"
     assert Person("local", Role.ADMIN, by_token=False).acting("alice") == "alice"
+
+
+@pytest.mark.parametrize(
+    ("address", "key"),
+    [
+        ("203.0.113.9", "203.0.113.9"),
+        ("::ffff:203.0.113.9", "203.0.113.9"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::1", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", "-"),
+        (None, "-"),
+        ("a name", "-"),
+    ],
+)
+def test_a_client_is_its_address_or_the_network_that_it_has_to_itself(address: str | None, key: str) -> None:
+    assert peer(address) == key
+
+
+def test_what_was_right_does_not_count() -> None:
+    pace, twice = Pace(lambda: 0.0), Allowance(2)
+    pace.give_back(twice, "a")  # nothing was taken
+    for _ in range(5):
+        assert pace.take(twice, "a") == 0
+        pace.give_back(twice, "a")
+    assert [bool(pace.take(twice, "a")) for _ in range(3)] == [False, False, True]
 
 
 def test_whoever_is_too_quick_waits() -> None:

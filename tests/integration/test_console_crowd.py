@@ -1,0 +1,139 @@
+"""Nobody switches the console off for others: unread exports, silent connections, heads that never end, a flood."""
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+
+import httpx
+import psycopg
+import pytest
+
+from outbox.web import connections, crowd
+from tests.fixtures.console import ACT, Served, post
+from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
+
+WHOLE = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+EXPORT = "/api/v1/audit/export?format=ndjson"
+Open = Callable[..., socket.socket]
+
+
+@pytest.fixture
+def open_socket(console: Served) -> Iterator[Open]:
+    """`open_socket(text, source)`: a connection that has sent this text, and nothing more."""
+    port = int(console.url.rpartition(":")[2])
+    with ExitStack() as stack:
+
+        def start(text: str = "", source: str = "127.0.0.1") -> socket.socket:
+            made = stack.enter_context(socket.socket())
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # what it does not read stays with the server
+            made.settimeout(PATIENCE_SECONDS)
+            made.bind((source, 0))
+            made.connect(("127.0.0.1", port))
+            made.sendall(text.encode())
+            return made
+
+        yield start
+
+
+@pytest.fixture
+def long_audit(connection: psycopg.Connection) -> None:
+    """16 MB: more than the buffers between a server and a client that does not read."""
+    connection.execute(
+        "insert into search_outbox_audit (action, actor, source, detail)"
+        " select 'PAUSED', 'alice', 'cli', to_json(repeat('x', 160000)) from generate_series(1, 100)"
+    )
+
+
+def unread(open_socket: Open) -> socket.socket:
+    made = open_socket(f"GET {EXPORT} HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    assert made.recv(15) == b"HTTP/1.1 200 OK"
+    return made
+
+
+def ended(made: socket.socket) -> bool:
+    """Reads until the server hangs up."""
+    try:
+        while made.recv(65_536):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+@pytest.mark.usefixtures("long_audit")
+def test_unread_exports_leave_acts_and_other_exports_alone(
+    console: Served, open_socket: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crowd, "MOST_EXPORTS_OF_A_PEER", 6, raising=False)
+    for _ in range(5):
+        unread(open_socket)
+    assert post(console.client, "/pause", ACT).status_code == 200
+    assert console.client.get(f"{EXPORT}&actor=nobody").status_code == 200
+
+
+@pytest.mark.usefixtures("long_audit")
+@pytest.mark.parametrize("ends", ["the client leaves", "the client never reads"])
+def test_an_export_that_nobody_reads_ends(
+    console: Served, open_socket: Open, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    if ends == "the client never reads":
+        monkeypatch.setattr(connections, "WRITE_SECONDS", 0.5)
+    made = [unread(open_socket) for _ in range(crowd.MOST_EXPORTS_OF_A_PEER)]
+    client = console.client
+    if ends == "the client leaves":
+        assert client.get(f"{EXPORT}&actor=nobody").status_code == 429
+        for each in made:
+            each.close()
+    eventually(lambda: client.get(f"{EXPORT}&actor=nobody").status_code == 200, what="room for an export")
+
+
+@pytest.mark.parametrize("peers", [1, 6])
+@pytest.mark.parametrize("text", ["", "GET /healthz HTTP/1.1\r\nx: "])
+def test_silent_connections_keep_nobody_out(console: Served, open_socket: Open, peers: int, text: str) -> None:
+    for number in range(205):
+        open_socket(text, f"127.0.0.{number % peers + 1}")
+    client = console.client
+    for path in ("/healthz", "/api/v1/ops", "/ops/queue"):
+        assert client.get(path).status_code == 200
+
+
+def test_a_peer_that_is_busy_everywhere_gets_no_more_connections(
+    console: Served, open_socket: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request under way is never cut for a newer one. Each of these waits for the rest of its body."""
+    monkeypatch.setattr(connections, "MOST_OF_A_PEER", 3)
+    head = "POST /api/v1/pause HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n"
+    busy = [open_socket(f"{head}expect: 100-continue\r\n\r\n") for _ in range(3)]
+    for each in busy:
+        assert each.recv(1024).startswith(b"HTTP/1.1 100")
+    with pytest.raises(httpx.TransportError):
+        console.client.get("/healthz")
+    for each in busy:
+        each.sendall(b'{"by": 1}')
+        assert each.recv(12) == b"HTTP/1.1 422"
+
+
+@pytest.mark.parametrize(("first", "text"), [("", ""), ("", "GET /hea"), (WHOLE, "GET /hea")])
+def test_a_head_has_a_deadline(open_socket: Open, monkeypatch: pytest.MonkeyPatch, first: str, text: str) -> None:
+    """The first of a connection and any after it."""
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.3)
+    made = open_socket(first)
+    if first:
+        assert made.recv(15) == b"HTTP/1.1 200 OK"
+    with suppress(OSError):  # on a busy machine it may have ended by now
+        made.sendall(text.encode())
+    assert ended(made)
+
+
+@pytest.mark.parametrize(("limit", "status"), [("MOST_REQUESTS", 503), ("MOST_OF_A_PEER", 429)])
+def test_a_crowd_is_told_to_come_back_and_health_is_answered(
+    console: Served, monkeypatch: pytest.MonkeyPatch, limit: str, status: int
+) -> None:
+    monkeypatch.setattr(crowd, limit, 0)
+    client = console.client
+    refused = client.get("/api/v1/ops")
+    assert refused.status_code == status
+    assert refused.headers["content-type"] == "application/problem+json"
+    assert int(refused.headers["retry-after"]) > 0
+    assert client.get("/ops/queue").status_code == status
+    assert client.get("/healthz").status_code == 200
