@@ -15,7 +15,7 @@ from outbox.embedded.errors import FolderNotOurs
 
 
 def new_file(path: Path) -> int:
-    """An empty file that only the caller can read, open for appending; a link that had its name goes, not its target."""
+    """An empty file that only the caller can read, open for appending; a link of its name goes, not its target."""
     path.unlink(missing_ok=True)
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
