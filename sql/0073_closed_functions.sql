@@ -4,6 +4,7 @@
 --       trigger: it is asked for when a trigger is made. So PUBLIC loses it, for every function of ours with the owner's
 --       rights, and such a trigger function refuses to run for another table than its own (here the discards', in the
 --       next file the audit's).
+--       A restore without privileges gives it back to PUBLIC: search_outbox_grant_roles() takes it away again.
 --       0062_seq_of_open_rows had set the guard's search_path to that of whoever migrated: closed again, as 0050_roles
 --       had it.
 -- Undo (what nobody needs stays away: the right to execute, and the open search_path):
@@ -24,6 +25,8 @@
 --   begin
 --       execute format('alter function search_outbox_discards() set search_path = pg_catalog, %I, pg_temp',
 --           current_schema());
+--       execute regexp_replace(pg_get_functiondef('search_outbox_grant_roles'::regproc),
+--           E'        select \'\', format.\'revoke execute on function.*?union all\n', '');
 --   end $undo$;
 --   delete from search_outbox_migrations where name = '0073_closed_functions';
 
@@ -49,6 +52,12 @@ $fn$;
 do $do$
 declare
     ours record;
+    granting text;
+    anchor constant text := E'        -- The user\'s own view, where it is there already under its usual name.\n';
+    anew constant text := $n$        select '', format('revoke execute on function %s from public', p.oid::regprocedure) from pg_proc p
+         where p.prosecdef and p.pronamespace = home::regnamespace and p.proname like 'search\_outbox\_%'
+        union all
+$n$;
 begin
     for ours in
         select p.oid::regprocedure as named, p.prosecdef from pg_proc p join pg_namespace n on n.oid = p.pronamespace
@@ -63,5 +72,13 @@ begin
             execute format('revoke execute on function %s from public', ours.named);
         end if;
     end loop;
+    -- The function of 0050_roles, which may be called again at any time, with what is new here.
+    granting := pg_get_functiondef('search_outbox_grant_roles'::regproc);
+    if position(anew in granting) = 0 then
+        if position(anchor in granting) = 0 then
+            raise exception 'search_outbox_grant_roles() is not the one of 0050_roles: it lacks %', anchor;
+        end if;
+        execute replace(granting, anchor, anew || anchor);
+    end if;
 end
 $do$;

@@ -89,10 +89,24 @@ def test_finished_rows_that_are_old_enough_go_with_their_attempts(
     assert left(connection) == kept
     assert connection.execute("select count(*) from search_outbox_attempts").fetchone() == (3,)
     assert connection.execute("select count(*) from search_outbox_discards").fetchone() == (0,)
-    detail = connection.execute("select action, actor, detail from search_outbox_audit").fetchone()
-    assert detail is not None
-    assert detail[:2] == ("EVENTS_PRUNE_SUMMARY", "alice")
-    assert detail[2]["removed"] == 6
+    rows = connection.execute("select action, actor, detail from search_outbox_audit").fetchall()
+    assert {row[:2] for row in rows} == {("EVENTS_PRUNE_SUMMARY", "alice")}
+    assert [row[2]["removed"] for row in rows] == [2, 2, 2], "a step each"
+
+
+def test_a_person_who_is_killed_between_two_steps_has_written_down_what_went(
+    connection: psycopg.Connection, pool: Database
+) -> None:
+    def killed(_: float) -> None:
+        raise KeyboardInterrupt
+
+    for n in range(5):
+        event(connection, f"d{n}", 1)
+    store = PostgresPruning(pool, has_view=lambda: True)
+    with pytest.raises(KeyboardInterrupt):
+        PruneDesk(store, PostgresAudit(pool), rows_a_step=2, pause=killed).prune(5, ALICE)
+    assert len(left(connection)) == 3
+    assert connection.execute("select detail->>'removed' from search_outbox_audit").fetchall() == [("2",)]
 
 
 @pytest.mark.parametrize("status", ["pending", "processing", "failed", "discarded"])

@@ -411,7 +411,15 @@ def test_every_function_with_the_owners_rights_looks_for_temporary_tables_last(w
     ]
 
 
-def test_no_function_with_the_owners_rights_is_for_everybody(whole: psycopg.Connection[Any]) -> None:
+def test_no_function_with_the_owners_rights_is_for_everybody(whole: psycopg.Connection[Any], roles: Roles) -> None:
+    """Nor after a restore without privileges, once they are granted anew."""
+    judge_definers(whole)
+    whole.execute("grant execute on all functions in schema public to public")
+    assert whole.execute("select search_outbox_grant_roles()").fetchall() == []
+    judge_definers(whole)
+
+
+def judge_definers(whole: psycopg.Connection[Any]) -> None:
     rows = whole.execute(
         f"select d.proname, has_function_privilege('public', d.oid, 'EXECUTE') from ({DEFINERS}) d".encode()
     ).fetchall()
