@@ -7,7 +7,7 @@
 --       A restore without privileges gives it back to PUBLIC: search_outbox_grant_roles() takes it away again.
 --       0062_seq_of_open_rows had set the guard's search_path to that of whoever migrated: closed again, as 0050_roles
 --       had it.
--- Undo (what nobody needs stays away: the right to execute, and the open search_path):
+-- Undo (PUBLIC does not get back the right to execute, nor the guard its open search_path):
 --   create or replace function search_outbox_discards() returns trigger
 --   language plpgsql security definer set search_path from current as $fn$
 --   begin

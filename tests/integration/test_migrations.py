@@ -22,6 +22,7 @@ from outbox.store.migrations import (
     sql,
     status,
 )
+from tests.fixtures.addresses import with_words
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -180,7 +181,7 @@ def test_the_owner_of_the_database_can_migrate_without_being_superuser(empty_dat
 def test_the_tables_may_live_in_a_schema_of_their_own(empty_database: str) -> None:
     with psycopg.connect(empty_database, autocommit=True) as conn:
         conn.execute("create schema app")
-    migrate(f"{empty_database}?options=-csearch_path%3Dapp", by_type=True)
+    migrate(with_words(empty_database, "options=-csearch_path%3Dapp"), by_type=True)
     with psycopg.connect(empty_database, autocommit=True) as conn:
         assert tables(conn) == set()
         conn.execute("select app.outbox_enqueue('article', '1', 'upsert')")
