@@ -92,7 +92,7 @@ def _theirs(archive: Archive, report: Report) -> BinaryIO | None:
     theirs = archive.zip_in(_users_repository())
     if not os.access(theirs, os.R_OK):  # not there, or in a home that is closed to us
         return None
-    if theirs.stat().st_uid not in (0, os.geteuid()):  # who could change it between the look and the unpacking
+    if theirs.stat().st_uid not in (0, os.geteuid()):  # who could change it between the check and the unpacking
         report(f"{theirs} belongs to another account; it is not used")
         return None
     opened = _known(archive, theirs)

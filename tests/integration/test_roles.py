@@ -431,7 +431,7 @@ STATE = (
     "select (select array_agg(h) from search_outbox_audit_head h)::text,"
     " (select array_agg(d) from search_outbox_discards d)::text, (select array_agg(a) from search_outbox_audit a)::text"
 )
-# What the trigger functions look at; the id is that of a discarded event.
+# The columns that the trigger functions read; the id is that of a discarded event.
 BAIT = (
     "create temporary table bait (id uuid, status text, entity_type text, entity_id text, event_version bigint,"
     " seq bigint, hash bytea)"
