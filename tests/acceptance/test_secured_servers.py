@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import psycopg
 import pytest
@@ -350,7 +350,7 @@ def test_the_daemon_works_over_verified_tls_to_both_servers(
 ) -> None:
     key_file.write_text(the_documented_key(secured_elastic, target)["encoded"])
     with fresh_database(secured_postgres.url) as plain:
-        name = plain.rpartition("/")[2]
+        name = urlsplit(plain).path.lstrip("/")
         url = verified(secured_postgres, authority.certificate, database=name)
         migrate(url)
         with psycopg.connect(url, autocommit=True) as connection:
