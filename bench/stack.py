@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 import psycopg
@@ -55,7 +56,7 @@ class Stack:
         name = f"bench_{uuid.uuid4().hex[:10]}"
         with psycopg.connect(self.admin_url, autocommit=True) as connection:
             connection.execute(f'create database "{name}"')
-        url = f"{self.admin_url.rsplit('/', 1)[0]}/{name}"
+        url = urlsplit(self.admin_url)._replace(path=f"/{name}").geturl()
         try:
             migrate(url, **parts)
             prose.install(url)

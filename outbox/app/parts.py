@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outbox.embedded.account import Account
+from outbox.embedded.folders import make_folder
 from outbox.embedded.process import Command, SupervisedProcess, tail
 from outbox.errors import OutboxError
 
@@ -28,8 +29,7 @@ class Part:
     process: SupervisedProcess | None = None
 
     def start(self, env: Mapping[str, str]) -> None:
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        self.log.unlink(missing_ok=True)
+        make_folder(self.log.parent)
         argv = [sys.executable, "-m", "outbox", *self.command]
         account = Account(os.geteuid(), os.getegid())
         self.process = SupervisedProcess(Command(argv, Path.cwd(), dict(env), signal.SIGTERM), account, self.log)

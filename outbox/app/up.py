@@ -16,6 +16,7 @@ from outbox.app.examining import open_index_desk
 from outbox.app.parts import Part
 from outbox.config import Settings, load_settings, redact_dsn
 from outbox.embedded import EmbeddedStack
+from outbox.embedded.private import new_file
 from outbox.embedded.process import await_free, claim_port, free_port
 from outbox.embedded.sample import Sample
 from outbox.ops.status import Status
@@ -155,9 +156,8 @@ class Up:
     def _where(self, ports: Mapping[str, int], sample: bool) -> Where:
         settings = self.settings
         file = self._folder / f"database-url-{_name_of(ports)}"
-        file.unlink(missing_ok=True)
-        file.touch(mode=0o600)
-        file.write_text(settings.database.dsn + "\n", encoding="utf-8")
+        with os.fdopen(new_file(file), "w", encoding="utf-8") as writing:
+            writing.write(settings.database.dsn + "\n")
         self._open.callback(file.unlink, missing_ok=True)
         return Where(
             database_url=redact_dsn(settings.database.dsn),

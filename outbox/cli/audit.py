@@ -15,7 +15,7 @@ import typer
 from outbox.cli import output, session
 from outbox.cli.output import Json, Yes
 from outbox.errors import OutboxError, UsageError
-from outbox.policy.audit import Source
+from outbox.policy.audit import LEAST_DAYS, Source
 
 if TYPE_CHECKING:
     from outbox.ops.export import AuditRow
@@ -121,7 +121,9 @@ def export(
 
 @audit.command()
 def prune(
-    older_than_days: Annotated[float, typer.Option("--older-than-days", help="0 is everything.", min=0)],
+    older_than_days: Annotated[
+        float, typer.Option("--older-than-days", help="The last seven days always stay.", min=LEAST_DAYS)
+    ],
     by: By,
     archive: Annotated[
         Path | None, typer.Option("--archive", help="Write the rows to this file (NDJSON) first.", metavar="FILE")
@@ -138,7 +140,7 @@ def prune(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Remove old rows in small steps. Their hashes stay, so `outbox audit verify` goes on working.
+    """Remove old rows in steps. Their hashes stay, so `outbox audit verify` goes on working.
 
     Examples:
       outbox audit prune --older-than-days 90 --by alice --dry-run

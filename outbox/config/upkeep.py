@@ -24,7 +24,7 @@ class RetentionSettings(Section):
         30.0,
         ge=0,
         meaning="Remove audit rows after this many days; 0 keeps them.",
-        tradeoff="Their hashes stay, so `outbox audit verify` goes on working.",
+        tradeoff="Less than 7 counts as 7. Their hashes stay, so `outbox audit verify` goes on working.",
     )
     prune_interval_seconds: float = setting(
         "OUTBOX_PRUNE_INTERVAL_SECONDS",

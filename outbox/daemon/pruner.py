@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from outbox.errors import OutboxError
 from outbox.facts import Announce, Beat, DatabaseLost, Pruned, PrunePassed, Warned
-from outbox.policy.audit import Action, Actor, Entry, Source
+from outbox.policy.audit import Action, Actor, Entry, PruneOrder, Source
 from outbox.policy.filter import AuditFilter
 from outbox.policy.pruning import Place, PruneStep, next_rows
 from outbox.ports import Clock
@@ -16,6 +16,7 @@ from outbox.ports import Clock
 PAUSE_SECONDS: Final = 0.05
 BEAT_SECONDS: Final = 10.0
 SUMMARY_SECONDS: Final = 3600.0  # a row a minute would bury what people did
+AUDIT_ROWS_A_STEP: Final = 5_000  # each step adds a row that says what went
 EVERYTHING: Final = AuditFilter()
 # A pass that begins at the oldest row walks over all that must stay. Where these are many, it goes on behind the last
 # pass instead, and begins at the oldest once an hour, for those that nobody needs any more.
@@ -31,15 +32,13 @@ class AuditStep(Protocol):
     @property
     def removed(self) -> int: ...
     @property
-    def acts(self) -> int: ...
-    @property
     def last(self) -> int: ...
 
 
 class Audit(Protocol):
     def cutoff(self, seconds: float) -> datetime: ...
     def head_id(self) -> int: ...
-    def prune_step(self, asked: AuditFilter, before: datetime, after: int, max_id: int, limit: int) -> AuditStep: ...
+    def prune_step(self, asked: AuditFilter, order: PruneOrder, after: int, limit: int) -> AuditStep: ...
     def write(self, entries: Sequence[Entry]) -> None: ...
 
 
@@ -57,9 +56,8 @@ class Keep:
 
 @dataclass(slots=True)
 class Summary:
-    """What passes have removed and no audit row has said yet. The first is said at once, then one an hour."""
+    """Events that passes have removed and no audit row has said yet. The first is said at once, then one an hour."""
 
-    action: Action
     removed: int = 0
     said_at: float | None = None
 
@@ -77,8 +75,8 @@ class Pruner:
     clock: Clock
     worker: str
     others: dict[str, tuple[timedelta, Forget]] = field(default_factory=dict)  # table -> (age, how to forget)
-    _events: Summary = field(default_factory=lambda: Summary(Action.EVENTS_PRUNE_SUMMARY))
-    _audit: Summary = field(default_factory=lambda: Summary(Action.AUDIT_PRUNE_SUMMARY))
+    _events: Summary = field(default_factory=Summary)
+    _audit_pruned_at: float | None = None
     _warned: bool = False
     _place: Place = field(default_factory=Place)
     _kept: int = 0
@@ -143,18 +141,25 @@ class Pruner:
         self._warned = self._warned or skipped > 0
 
     def _prune_audit(self, ends: float, stop: threading.Event) -> bool:
-        began = self.clock()
-        before, head = self.audit.cutoff(self.keep.audit_days * 86_400), self.audit.head_id()
-        removed = acts = after = 0
+        """Once an hour: the database writes a row for every step that removes something."""
+        began, last = self.clock(), self._audit_pruned_at
+        if last is not None and began - last < SUMMARY_SECONDS:
+            return True
+        before = self.audit.cutoff(self.keep.audit_days * 86_400)
+        order = PruneOrder(before, self.audit.head_id(), self._actor)
+        removed = after = 0
         nothing_left = False
         while not nothing_left and self._goes_on(ends, stop, began):
-            step = self.audit.prune_step(EVERYTHING, before, after, head, self.keep.rows_a_step)
-            removed, acts, after = removed + step.removed, acts + step.acts, step.last
-            nothing_left = step.removed < self.keep.rows_a_step
-        # A pass that only removed its own summaries says nothing, or it would never end.
-        self._audit.removed += removed if acts else 0
+            step = self.audit.prune_step(EVERYTHING, order, after, AUDIT_ROWS_A_STEP)
+            removed, after = removed + step.removed, step.last
+            nothing_left = step.removed < AUDIT_ROWS_A_STEP
+        self._audit_pruned_at = began if nothing_left else None
         self.announce(Pruned("search_outbox_audit", removed, nothing_left, self.clock() - began))
         return nothing_left
+
+    @property
+    def _actor(self) -> Actor:
+        return Actor(self.worker[:120], Source.DAEMON)
 
     def _forget(self, table: str, age: timedelta, forget: Forget, ends: float, stop: threading.Event) -> bool:
         began, removed, last = self.clock(), 0, self.keep.rows_a_step
@@ -171,15 +176,13 @@ class Pruner:
         return not stop.wait(PAUSE_SECONDS) and (self.clock() < ends or self.clock() - began < 2 * PAUSE_SECONDS)
 
     def _say(self, *, force: bool = False) -> None:
-        now = self.clock()
-        due = [s for s in (self._events, self._audit) if s.due(now) or (force and s.removed)]
-        if not due:
+        now, summary = self.clock(), self._events
+        if not summary.due(now) and not (force and summary.removed):
             return
-        actor = Actor(self.worker[:120], Source.DAEMON)
         try:
-            self.audit.write([Entry(summary.action, actor, detail={"removed": summary.removed}) for summary in due])
+            detail = {"removed": summary.removed}
+            self.audit.write([Entry(Action.EVENTS_PRUNE_SUMMARY, self._actor, detail=detail)])
         except OutboxError as error:
             self.announce(DatabaseLost("pruner", error.detail))
             return
-        for summary in due:
-            summary.removed, summary.said_at = 0, now
+        summary.removed, summary.said_at = 0, now

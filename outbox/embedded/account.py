@@ -1,12 +1,17 @@
 """Owns as whom the servers run: as the caller, or as an unprivileged account when the caller is root.
 
-PostgreSQL and Elasticsearch both refuse to run as root. It changes no account of the system.
+PostgreSQL and Elasticsearch both refuse to run as root. It changes no account of the system: where an administrator has
+made one for these servers alone, that is taken, else `nobody`, whom other programs of the machine may use too.
+
+What root writes for a server lies in a folder of root's that the account may read; in the folders that are the
+account's own root makes new files under new names only, so that no link in them is ever followed.
 """
 
 from __future__ import annotations
 
 import os
 import pwd
+import secrets
 import stat
 import subprocess
 from dataclasses import dataclass
@@ -14,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from outbox.embedded.errors import FolderUnreachable
+from outbox.embedded.private import opened_folder
 
+OWN_NAME = "outbox-embedded"
 UNPRIVILEGED = "nobody"
 
 
@@ -29,7 +36,10 @@ class Account:
     def for_servers(cls) -> Account:
         if os.geteuid() != 0:
             return cls(os.geteuid(), os.getegid())
-        entry = pwd.getpwnam(UNPRIVILEGED)
+        try:
+            entry = pwd.getpwnam(OWN_NAME)
+        except KeyError:
+            entry = pwd.getpwnam(UNPRIVILEGED)
         return cls(entry.pw_uid, entry.pw_gid)
 
     @property
@@ -54,22 +64,41 @@ class Account:
         shift = 6 if about.st_uid == self.uid else 3 if about.st_gid == self.gid else 0
         return bool((about.st_mode >> shift) & bit)
 
+    def share_folder(self, path: Path) -> Path:
+        """Make `path` a folder of the caller's that this account may enter and read; fail when it cannot get there."""
+        return self._folder(path, os.geteuid(), 0o700 if self.is_caller else 0o750)
+
     def give_folder(self, path: Path) -> Path:
-        """Make `path` a private folder of this account; fail when it could not get there."""
+        """Make `path`, in a folder of the caller's, a private folder of this account."""
+        return self._folder(path, self.uid, 0o700)
+
+    def _folder(self, path: Path, owner: int, mode: int) -> Path:
         path.mkdir(parents=True, exist_ok=True)
-        if not self.is_caller:
-            os.chown(path, self.uid, self.gid)
-            if not self.can_reach(path):
-                raise FolderUnreachable(str(path))
-        path.chmod(0o700)
+        folder = opened_folder(path, os.geteuid(), self.uid)
+        try:
+            if not self.is_caller:
+                os.fchown(folder, owner, self.gid)
+            os.fchmod(folder, mode)
+        finally:
+            os.close(folder)
+        if not self.can_reach(path):
+            raise FolderUnreachable(str(path))
         return path
 
     def give_file(self, path: Path, text: str) -> Path:
-        """Write a file that only this account can read."""
-        path.touch(mode=0o600)
-        path.write_text(text, encoding="utf-8")
-        if not self.is_caller:
-            os.chown(path, self.uid, self.gid)
+        """Write a file that the caller owns and only this account can read: a new one, which then takes the name."""
+        folder = opened_folder(path.parent, os.geteuid(), self.uid)
+        new = f"{path.name}.{secrets.token_hex(8)}"
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(new, flags, 0o600, dir_fd=folder), "w", encoding="utf-8") as file:
+                if not self.is_caller:
+                    os.fchown(file.fileno(), os.geteuid(), self.gid)
+                    os.fchmod(file.fileno(), 0o640)
+                file.write(text)
+            os.rename(new, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        finally:
+            os.close(folder)
         return path
 
 

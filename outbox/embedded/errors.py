@@ -91,6 +91,13 @@ class FolderUnreachable(OutboxError):
     exit_code = 78
 
 
+class FolderNotOurs(OutboxError):
+    """This is a link, or somebody else's: who made it could have us read or write what they like. Set OUTBOX_DATA_DIR
+    to a folder of your own, in one where not everybody may write; or remove what is named."""
+
+    exit_code = 78
+
+
 class ProgramsUnusable(DependencyDown):
     """The server programs of the Python environment do not run for the account of the servers, nor does a copy of
     them. Set OUTBOX_DATA_DIR to a folder on a disk that is not mounted noexec; or remove .venv to install it anew."""

@@ -12,12 +12,14 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from outbox.embedded.account import open_to_all
 from outbox.embedded.archives import Archive
 from outbox.embedded.errors import ArchiveDamaged, DistributionUnusable
 from outbox.embedded.folders import FolderLock
 from outbox.embedded.maven import find_maven, get_archive, user_home
+from outbox.embedded.private import check_place
 from outbox.embedded.progress import Report
 from outbox.embedded.room import FOR_SERVERS, check_room, explained
 
@@ -27,6 +29,7 @@ FOR_MAVEN = 20
 
 def fetched(archive: Archive, home: Path, report: Report) -> Path:
     """`home` with the archive's folder in it; fetched under a lock: two starts at once fetch it once."""
+    check_place(home)
     if home.exists():
         return home
     workplace = home.parent / "fetch"
@@ -58,9 +61,10 @@ def _clear(workplace: Path) -> None:
 
 
 def _fetch(archive: Archive, workplace: Path, home: Path, report: Report) -> None:
-    if _is_theirs(archive, report):
-        check_room(workplace, archive.unpacked_megabytes + FOR_SERVERS, f"{archive.title}, unpacked")
-        _unpack(archive, archive.zip_in(_users_repository()), workplace, home)
+    if (theirs := _theirs(archive, report)) is not None:
+        with theirs:
+            check_room(workplace, archive.unpacked_megabytes + FOR_SERVERS, f"{archive.title}, unpacked")
+            _unpack(archive, theirs, workplace, home)
         return
     find_maven()
     needed = archive.megabytes + archive.unpacked_megabytes + FOR_MAVEN + FOR_SERVERS
@@ -69,10 +73,11 @@ def _fetch(archive: Archive, workplace: Path, home: Path, report: Report) -> Non
     # Half a download, also of a process that was killed, is not resumed: it goes. Maven's own plugins stay.
     shutil.rmtree(archive.zip_in(repository).parent, ignore_errors=True)
     try:
-        got = get_archive(archive, repository, report)
-        if not is_whole(archive, got):
+        got = _known(archive, get_archive(archive, repository, report))
+        if got is None:
             raise ArchiveDamaged(archive.coordinates)
-        _unpack(archive, got, workplace, home)
+        with got:
+            _unpack(archive, got, workplace, home)
     finally:
         shutil.rmtree(archive.zip_in(repository).parent, ignore_errors=True)
     report(f"{archive.title} is ready")
@@ -82,24 +87,30 @@ def _users_repository() -> Path:
     return user_home() / ".m2" / "repository"
 
 
-def _is_theirs(archive: Archive, report: Report) -> bool:
-    """Whether a person has fetched it into their own repository: it is used and left there, if it is whole."""
+def _theirs(archive: Archive, report: Report) -> BinaryIO | None:
+    """What the caller has fetched into their own repository: it is used and left there, if it is whole."""
     theirs = archive.zip_in(_users_repository())
     if not os.access(theirs, os.R_OK):  # not there, or in a home that is closed to us
-        return False
-    if is_whole(archive, theirs):
-        return True
-    report(f"{theirs} is damaged; it is left as it is and not used")
-    return False
+        return None
+    if theirs.stat().st_uid not in (0, os.geteuid()):  # who could change it between the check and the unpacking
+        report(f"{theirs} belongs to another account; it is not used")
+        return None
+    opened = _known(archive, theirs)
+    if opened is None:
+        report(f"{theirs} is damaged; it is left as it is and not used")
+    return opened
 
 
-def is_whole(archive: Archive, file: Path) -> bool:
-    """By the digest of its bytes: 1.2 s for 759 MB."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest() == archive.sha256
+def _known(archive: Archive, file: Path) -> BinaryIO | None:
+    """The file, open, if its digest is the one in the code: what is unpacked is what was checked. 1.2 s for 759 MB."""
+    opened = file.open("rb")
+    if hashlib.file_digest(opened, "sha256").hexdigest() == archive.sha256:
+        return opened
+    opened.close()
+    return None
 
 
-def _unpack(archive: Archive, file: Path, workplace: Path, home: Path) -> None:
+def _unpack(archive: Archive, file: BinaryIO, workplace: Path, home: Path) -> None:
     """Only the folder that is wanted, to a temporary name first: one with the final name is always whole."""
     partial = workplace / f"unpacking-{uuid.uuid4().hex}"
     try:
@@ -109,7 +120,7 @@ def _unpack(archive: Archive, file: Path, workplace: Path, home: Path) -> None:
                     _extract(opened, member, partial)
         unpacked = next(partial.glob(f"*/{archive.folder}"), None)
         if unpacked is None:
-            raise DistributionUnusable(f"{file.name} holds no folder {archive.folder}")
+            raise DistributionUnusable(f"{archive.coordinates} holds no folder {archive.folder}")
         open_to_all(unpacked)
         unpacked.rename(home)
     finally:

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import IO
 
 from outbox.config import service
-from outbox.embedded.errors import FolderInUse
+from outbox.embedded.errors import FolderInUse, FolderNotOurs
+from outbox.embedded.private import check_place, own_file
 
 TEMPORARY = "temporary-"
 _TRIES = 20
@@ -32,12 +33,14 @@ def default_data_dir() -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and its parents so that an unprivileged server can pass through, whatever the umask."""
+    """Make a folder and its parents, closed to others; root's so that its unprivileged servers can pass through."""
+    check_place(folder)
     if not folder.exists():
         make_folder(folder.parent)
-        with suppress(FileExistsError):  # `exist_ok` raises it too, when the other one is removed in that moment
-            folder.mkdir()
-        folder.chmod(0o755)
+        with suppress(FileExistsError):  # another start was faster; `exist_ok` raises it too, if that one removes it
+            folder.mkdir(mode=0o700)
+            if os.geteuid() == 0:
+                folder.chmod(0o755)  # whatever the umask
 
 
 class FolderLock:
@@ -52,7 +55,7 @@ class FolderLock:
         if self._file is not None:
             return True
         make_folder(self.folder)
-        file = (self.folder / "lock").open("a+")
+        file = os.fdopen(own_file(self.folder / "lock"), "r+")
         if not _try_lock(file):
             if not wait:
                 file.close()
@@ -137,7 +140,8 @@ def abandoned_folders(data_dir: Path) -> Iterator[Path]:
     """Temporary folders whose owner is gone; each is locked while it is yielded, and removed afterwards."""
     for folder in (data_dir / "stacks").glob(f"{TEMPORARY}*"):
         lock = FolderLock(folder)
-        if _taken(lock):
-            yield folder
-            shutil.rmtree(folder, ignore_errors=True)
-            lock.release()
+        with suppress(FolderNotOurs):  # another's, who removes it
+            if _taken(lock):
+                yield folder
+                shutil.rmtree(folder, ignore_errors=True)
+                lock.release()

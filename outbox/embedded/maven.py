@@ -15,6 +15,7 @@ from outbox.embedded.archives import Archive
 from outbox.embedded.errors import FetchFailed, MavenHasNoJava, MavenMissing, NoRoom
 from outbox.embedded.folders import make_folder
 from outbox.embedded.java import wheel_java
+from outbox.embedded.private import new_file
 from outbox.embedded.progress import Meter, Report
 from outbox.embedded.proxy import maven_settings
 from outbox.embedded.supervisor import follow_parent
@@ -60,7 +61,7 @@ def get_archive(archive: Archive, repository: Path, report: Report) -> Path:
 
 def _run(argv: list[str], archive: Archive, repository: Path, report: Report) -> None:
     log = repository / "maven.log"
-    with log.open("w") as output:
+    with os.fdopen(new_file(log), "w") as output:
         process = subprocess.Popen(
             argv,
             stdout=output,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import signal
 import subprocess
@@ -9,17 +10,22 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import quote
 
 import psycopg
 
 from outbox.embedded.copies import Programs, reachable_programs
 from outbox.embedded.errors import EmbeddedServerFailed, PostgresMissing
 from outbox.embedded.folders import default_data_dir
+from outbox.embedded.private import read_text
 from outbox.embedded.process import Command
 from outbox.embedded.server import EmbeddedServer
 
 # The wheel's folders by major version.
 WHEEL_FOLDERS = {18: "pginstall18", 16: "pginstall"}
+# No other login is answered: whoever took the port of a server that died would ask for the password in clear. Clients
+# know the word since libpq 16.
+ONLY_SCRAM = "?require_auth=scram-sha-256" if psycopg.pq.version() >= 160000 else ""
 SETTINGS = {"max_connections": "200", "shared_buffers": "256MB", "max_wal_size": "2GB"}
 
 
@@ -54,14 +60,14 @@ class EmbeddedPostgres(EmbeddedServer):
         return self.database_url("postgres")
 
     def database_url(self, name: str) -> str:
-        return f"postgresql://outbox:{self._password()}@127.0.0.1:{self.port}/{name}"
+        return f"postgresql://outbox:{quote(self._password(), safe='')}@127.0.0.1:{self.port}/{name}{ONLY_SCRAM}"
 
     @property
     def _data(self) -> Path:
         return self.folder / "data"
 
     def _password(self) -> str:
-        return (self.folder / "password").read_text().strip()
+        return read_text(self.folder / "password", os.geteuid(), self._account.uid).strip()
 
     def _program(self, name: str) -> str:
         if self._bin_dir is None:
@@ -82,6 +88,7 @@ class EmbeddedPostgres(EmbeddedServer):
         return reachable_programs(programs, self._account, self._shared / "programs" / name) / folder
 
     def _prepare(self) -> None:
+        self._account.give_folder(self._data)
         if not (self._data / "PG_VERSION").exists():
             self._init()
         # Its writer is gone: we hold the folder's lock and ended what served here. The pid may be another's now.
@@ -89,7 +96,6 @@ class EmbeddedPostgres(EmbeddedServer):
 
     def _init(self) -> None:
         self._account.give_file(self.folder / "password", secrets.token_urlsafe(18))
-        self._account.give_folder(self._data)
         command = [
             self._program("initdb"),
             "-D",

@@ -18,6 +18,7 @@ import psutil
 
 from outbox.embedded import supervisor
 from outbox.embedded.account import Account
+from outbox.embedded.private import new_file
 
 STOP_SECONDS = 30.0
 # Stands in the arguments of every JVM of ours, followed by its folder.
@@ -49,7 +50,7 @@ class SupervisedProcess:
             "stop_signal": command.stop_signal,
             "stop_seconds": STOP_SECONDS,
         }
-        with log.open("ab") as output:
+        with os.fdopen(new_file(log), "ab") as output:
             self._popen = subprocess.Popen(
                 [sys.executable, "-I", "-S", supervisor.__file__],
                 stdin=subprocess.PIPE,

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from outbox.embedded.errors import ProxyUnusable
+from outbox.embedded.private import new_file
 
 NAMESPACE = "http://maven.apache.org/SETTINGS/1.0.0"
 
@@ -54,9 +55,8 @@ def maven_settings(user_settings: Path, target: Path) -> list[str]:
     proxies = next((element for element in root if _is(element, "proxies")), None)
     _fill(ET.SubElement(root, _name("proxies", root)) if proxies is None else proxies, proxy)
     ET.register_namespace("", NAMESPACE)
-    target.unlink(missing_ok=True)
-    target.touch(mode=0o600)
-    tree.write(target, encoding="utf-8", xml_declaration=True)
+    with os.fdopen(new_file(target), "wb") as writing:
+        tree.write(writing, encoding="utf-8", xml_declaration=True)
     return ["-s", str(target)]
 
 

@@ -9,7 +9,7 @@ import signal
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -80,7 +80,7 @@ class EmbeddedServer(ABC):
         if not self._lock.acquire():
             raise FolderInUse(str(self.folder))
         try:
-            self._account.give_folder(self.folder)
+            self._account.share_folder(self.folder)
             end_servers_in(self.folder)
             self._run()
         except BaseException:
@@ -91,7 +91,7 @@ class EmbeddedServer(ABC):
         self._port = self._fixed_port or free_port()
         if self._fixed_port and not await_free(self._port, 10.0 if self._served else 0.0):
             raise PortTaken(f"{self.title}, port {self._port}")
-        if self.log.exists():
+        with suppress(FileNotFoundError):
             self.log.replace(self.log.with_suffix(".log.1"))
         self._prepare()
         self._process = SupervisedProcess(self._command(), self._account, self.log)

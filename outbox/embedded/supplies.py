@@ -10,6 +10,7 @@ from outbox.embedded.distribution import Distribution, existing_distribution, fe
 from outbox.embedded.errors import JavaMissing
 from outbox.embedded.fetching import fetched
 from outbox.embedded.java import Java, JavaNeeds, find_java
+from outbox.embedded.private import check_place
 from outbox.embedded.progress import Report
 
 FETCHED_MAJOR = 21
@@ -19,6 +20,7 @@ def find_supplies(
     shared: Path, version: str, home: Path | None, account: Account, report: Report
 ) -> tuple[Distribution, Java]:
     """Java first: whether one fits is known at once, and the fetch of Elasticsearch takes minutes."""
+    check_place(shared)  # a Java in it is run
     if home is not None:
         given = existing_distribution(home)
         return given, _java(given.java_needs, account, shared, report, given.home)

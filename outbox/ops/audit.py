@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from outbox.ops import request
 from outbox.ops.export import FORMATS, WRITERS, AuditRow, audit_row, ndjson
-from outbox.policy.audit import Action, Actor, Entry, Finding, Link, follow_chain
+from outbox.policy.audit import LEAST_DAYS, Action, Actor, Entry, Finding, Link, PruneOrder, follow_chain
 from outbox.policy.filter import AuditFilter, given
 
 MOST_FINDINGS: Final = 100
@@ -43,7 +43,7 @@ class Audit(Protocol):
     def head_id(self) -> int: ...
     def cutoff(self, seconds: float) -> datetime: ...
     def prune_preview(self, asked: AuditFilter, before: datetime, max_id: int) -> Preview: ...
-    def prune_step(self, asked: AuditFilter, before: datetime, after: int, max_id: int, limit: int) -> Pruned: ...
+    def prune_step(self, asked: AuditFilter, order: PruneOrder, after: int, limit: int) -> Pruned: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Verified:
 @dataclass(frozen=True, slots=True)
 class AuditDesk:
     store: Audit
-    rows_a_step: int = 500
+    rows_a_step: int = 5_000  # each step adds a row that says what went
     pause: Callable[[float], None] = time.sleep
 
     def page(self, asked: AuditFilter, cursor: int | None = None, limit: int = 50) -> AuditPage:
@@ -101,13 +101,15 @@ class AuditDesk:
         asked: AuditFilter,
         older_than_days: float,
         actor: Actor,
+        reason: str | None = None,
         *,
         dry_run: bool = False,
         archive: Callable[[Iterable[str]], None] | None = None,
     ) -> AuditPruned:
-        """Removes rows in small steps; their hashes stay. `archive` gets them as NDJSON before the first one goes."""
-        if not isinstance(older_than_days, (int, float)) or not 0 <= older_than_days <= 36_500:
-            raise request.BadRequest([("older_than_days", "must be from 0 to 36,500")])
+        """Removes rows in steps; their hashes stay. `archive` gets them as NDJSON before the first one goes."""
+        if not isinstance(older_than_days, (int, float)) or not LEAST_DAYS <= older_than_days <= 36_500:
+            raise request.BadRequest([("older_than_days", f"must be from {LEAST_DAYS:g} to 36,500")])
+        reason = None if reason is None else request.reason(reason)
         before, head = self.store.cutoff(older_than_days * 86_400), self.store.head_id()
         due = self.store.prune_preview(asked, before, head)
         if dry_run or not due.rows:
@@ -115,15 +117,13 @@ class AuditDesk:
         if archive is not None:
             rows = (row for row in self.store.rows(asked, head) if row["at"] < before)
             archive(ndjson(map(audit_row, rows)))
-        removed = self._remove(asked, before, head)
-        detail = {"removed": removed, "before": before.isoformat(), "filter": given(asked), "archived": bool(archive)}
-        self.store.write([Entry(Action.AUDIT_PRUNE_SUMMARY, actor, detail=detail)])
+        removed = self._remove(asked, PruneOrder(before, head, actor, reason, archived=archive is not None))
         return AuditPruned(removed, before, due.oldest, due.newest, False)
 
-    def _remove(self, asked: AuditFilter, before: datetime, head: int) -> int:
+    def _remove(self, asked: AuditFilter, order: PruneOrder) -> int:
         removed = after = 0
         while True:
-            step = self.store.prune_step(asked, before, after, head, self.rows_a_step)
+            step = self.store.prune_step(asked, order, after, self.rows_a_step)
             removed, after = removed + step.removed, step.last
             if step.removed < self.rows_a_step:
                 return removed

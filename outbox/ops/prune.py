@@ -1,16 +1,16 @@
-"""Removes finished events by age when a person asks: the same steps as the daemon's, and one summary in the audit."""
+"""Removes finished events by age when a person asks: the same steps as the daemon's, each with its row in the audit."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
 
 from outbox.errors import Conflict
 from outbox.ops import request
-from outbox.policy.audit import Action, Actor, Entry
+from outbox.policy.audit import Actor
 from outbox.policy.pruning import Place, PruneStep, next_rows
 
 PAUSE_SECONDS: Final = 0.02
@@ -18,13 +18,12 @@ MOST_PREVIEWED: Final = 1_000_000
 
 
 class Pruning(Protocol):
-    def step(self, before: datetime, place: Place, rows: int) -> PruneStep | None: ...
+    def step(self, before: datetime, place: Place, rows: int, by: Actor | None = None) -> PruneStep | None: ...
     def preview(self, before: datetime, most: int) -> tuple[int, datetime | None, datetime | None]: ...
 
 
 class Audit(Protocol):
     def cutoff(self, seconds: float) -> datetime: ...
-    def write(self, entries: Sequence[Entry]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +65,15 @@ class PruneDesk:
         due, oldest, newest = self.store.preview(before, MOST_PREVIEWED)
         if dry_run or not due:
             return EventsPruned(before, due, 0, 0, 0, oldest, newest, dry_run)
-        looked_at, removed, undecided = self._remove(before, tell)
-        detail = {"removed": removed, "kept": looked_at - removed, "before": before.isoformat()}
-        self.audit.write([Entry(Action.EVENTS_PRUNE_SUMMARY, actor, detail=detail)])
+        looked_at, removed, undecided = self._remove(before, actor, tell)
         return EventsPruned(before, looked_at, removed, looked_at - removed, undecided, oldest, newest, False)
 
-    def _remove(self, before: datetime, tell: Callable[[int], None]) -> tuple[int, int, int]:
+    def _remove(self, before: datetime, actor: Actor, tell: Callable[[int], None]) -> tuple[int, int, int]:
         place, rows = Place(), self.rows_a_step
         looked_at = removed = undecided = 0
         while True:
             started = self.clock()
-            step = self.store.step(before, place, rows)
+            step = self.store.step(before, place, rows, actor)
             if step is None:
                 raise Conflict(f"another process prunes now; {removed:,} events were removed before")
             looked_at, removed = looked_at + step.looked_at, removed + step.removed

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
@@ -46,6 +47,20 @@ class Actor:
     name: str
     source: Source
     role: str | None = None
+
+
+# What no prune touches, whoever asks: the database's own function holds the number too (0074_audit_trail).
+LEAST_DAYS: Final = 7.0
+
+
+class PruneOrder(NamedTuple):
+    """Which rows may go, up to an id, and who says so; each step of it is written down by the database."""
+
+    before: datetime
+    max_id: int
+    actor: Actor
+    reason: str | None = None
+    archived: bool | None = None
 
 
 class Entry(NamedTuple):

@@ -1,4 +1,4 @@
-"""Writes, reads and prunes the audit. Decides nothing; the chain of hashes is PostgreSQL's own work (0020)."""
+"""Writes, reads and prunes the audit. Decides nothing; the chain of hashes is PostgreSQL's own work (0074)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ import orjson
 from psycopg import Connection, Cursor
 from psycopg.rows import dict_row
 
-from outbox.policy.audit import Entry, Link
+from outbox.policy.audit import Entry, Link, PruneOrder
 from outbox.policy.filter import AuditFilter
 from outbox.store.filters import audit_where
 from outbox.store.pool import Database
@@ -23,10 +23,7 @@ Row = Mapping[str, Any]
 
 
 class PruneStep(NamedTuple):
-    """`acts`: of the removed rows, those that were more than an earlier prune's own summary."""
-
     removed: int
-    acts: int
     last: int
 
 
@@ -122,11 +119,13 @@ class PostgresAudit:
             row = connection.execute(where.into(self._sql["prune_preview"]), named).fetchone()
             return PrunePreview(*row) if row else PrunePreview(0, None, None)
 
-    def prune_step(self, asked: AuditFilter, before: datetime, after: int, max_id: int, limit: int) -> PruneStep:
+    def prune_step(self, asked: AuditFilter, order: PruneOrder, after: int, limit: int) -> PruneStep:
+        """One transaction: the rows and the one that says who removed them go in together."""
+        before = order.before
         named = {
             "before": before if asked.until is None else min(before, asked.until),
             "after": after,
-            "max_id": max_id,
+            "max_id": order.max_id,
             "limit": limit,
             "entity_type": asked.entity_type,
             "entity_id": asked.entity_id,
@@ -135,11 +134,16 @@ class PostgresAudit:
             "actor": asked.actor,
             "batch_id": asked.batch_id,
             "since": asked.since,
+            "by": order.actor.name,
+            "role": order.actor.role,
+            "source": order.actor.source,
+            "reason": order.reason,
+            "archived": order.archived,
         }
         with self._database.transaction() as connection:
             row = connection.execute(self._sql["prune_step"], named).fetchone()
-        removed, acts, _, last = row or (0, 0, None, None)
-        return PruneStep(removed, acts, last if last is not None else after)
+        removed, last = row or (0, None)
+        return PruneStep(removed, last if last is not None else after)
 
     def _head(self, connection: Connection[Any]) -> Link:
         row = connection.execute(self._sql["head"]).fetchone()

@@ -9,7 +9,9 @@ from uuid import UUID
 import psycopg
 from psycopg import Connection
 
+from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.pruning import Place, PruneStep
+from outbox.store import audit
 from outbox.store.pool import Database
 from outbox.store.queries import queries
 from outbox.store.schema_state import has_by_entity
@@ -30,8 +32,8 @@ class PostgresPruning:
         self._sql = queries("pruning")
         self._not_before: dict[str, float] = {}
 
-    def step(self, before: datetime, place: Place, rows: int) -> PruneStep | None:
-        """One step, in one transaction; None when another process prunes."""
+    def step(self, before: datetime, place: Place, rows: int, by: Actor | None = None) -> PruneStep | None:
+        """One step, in one transaction, written down in it for a person; None when another process prunes."""
         has_view = self._has_view()
         with self._database.transaction() as connection:
             locked = connection.execute(self._sql["lock"], {"key": PRUNE_KEY}).fetchone()
@@ -45,6 +47,9 @@ class PostgresPruning:
             gone = [row[0] for row in found if row[0] not in kept]
             attempts = connection.execute(self._sql["remove_attempts"], {"ids": gone}).rowcount
             removed = connection.execute(self._sql["remove"], {"ids": gone}).rowcount
+            if by is not None and removed:
+                detail = {"removed": removed, "kept": len(found) - removed, "before": before.isoformat()}
+                audit.write(connection, [Entry(Action.EVENTS_PRUNE_SUMMARY, by, detail=detail)])
             return PruneStep(len(found), removed, attempts, Place(found[-1][1], found[-1][0]), skipped)
 
     def preview(self, before: datetime, most: int) -> tuple[int, datetime | None, datetime | None]:

@@ -11,6 +11,7 @@ import pytest
 from elasticsearch import Elasticsearch
 from playwright.sync_api import Browser, Page, expect
 
+from tests.fixtures.audits import age_audit
 from tests.fixtures.browser import open_page, overflow, serious_findings, shot, violations
 from tests.fixtures.failures import audit_counts, events
 from tests.fixtures.processes import RunningProcess, StartProcess, find_free_port
@@ -149,8 +150,9 @@ def test_a_person_finds_a_group_replays_three_and_accounts_for_it(
         text = Path(download.value.path()).read_text()
         assert text.count("REPLAY_BATCH_ITEM") == 3
         assert download.value.suggested_filename.endswith(form.lower())
+    age_audit(connection)
     page.locator("summary", has_text="Prune old rows").click()
-    page.get_by_label("Older than days").fill("0")
+    page.get_by_label("Older than days").fill("7")
     page.get_by_role("button", name="Dry run").click()
     expect(page.locator("#prune .note")).to_contain_text("4 rows")
     assert audit_counts(connection)["REPLAY_BATCH_ITEM"] == 3

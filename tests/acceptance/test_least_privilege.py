@@ -9,6 +9,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.web import routes
+from tests.fixtures.audits import age_audit
 from tests.fixtures.commands import Outbox
 from tests.fixtures.console import NAMES, TOKENS, StartConsole, post
 from tests.fixtures.failures import audit_counts, events, statuses
@@ -148,7 +149,7 @@ ACTS = [
     ("operator", "/events/{id}/discard", {"by": "x", "reason": "y"}),
     ("operator", "/failed/replay", {"by": "x", "reason": "y"}),
     ("operator", "/pause", {"by": "x", "reason": "y"}),
-    ("admin", "/audit/prune", {"older_than_days": 0, "by": "x", "reason": "y"}),
+    ("admin", "/audit/prune", {"older_than_days": 7, "by": "x", "reason": "y"}),
 ]
 
 
@@ -164,6 +165,7 @@ def test_a_button_of_a_console_as_reader_is_refused_by_the_database(
 ) -> None:
     (failed,) = events(connection)
     connection.execute("insert into search_outbox_audit (action, actor, source) values ('RESUMED', 'a', 'cli')")
+    age_audit(connection)
     console = start_console(DATABASE_URL=roles.url("reader"), OUTBOX_CONSOLE_TOKENS_FILE=tokens)
     answer = post(console.as_(person), path.format(id=failed), body)
     assert answer.status_code == 403, answer.text
@@ -178,5 +180,6 @@ def test_the_same_buttons_work_as_operator(
     console = start_console(DATABASE_URL=roles.url("operator"), OUTBOX_CONSOLE_TOKENS_FILE=tokens)
     for person, path, body in ACTS:
         (failed,) = events(connection, prefix=path)
+        age_audit(connection)
         answer = post(console.as_(person), path.format(id=failed), body)
         assert answer.status_code in (200, 202), (path, answer.text)

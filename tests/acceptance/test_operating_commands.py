@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from outbox.policy.webhook import headers, verify
+from tests.fixtures.audits import age_audit
 from tests.fixtures.commands import Called, Outbox
 from tests.fixtures.failures import audit_counts, events, statuses
 from tests.fixtures.processes import StartProcess
@@ -76,8 +77,10 @@ def test_the_audit_is_listed_exported_pruned_and_verified(
     refused(outbox("audit", "list", "--action", "NONSENSE"), 2, "action")
     refused(outbox("audit", "list", "--since", "yesterday"), 2, "ISO 8601")
 
+    age_audit(connection)
     assert outbox("audit", "verify").code == 0
-    prune = ("audit", "prune", "--older-than-days", "0", "--by", "bob", "--action", "REPLAY_BATCH_ITEM")
+    refused(outbox("audit", "prune", "--older-than-days", "6.9", "--by", "bob"), 2, "--older-than-days")
+    prune = ("audit", "prune", "--older-than-days", "7", "--by", "bob", "--action", "REPLAY_BATCH_ITEM")
     assert outbox(*prune, "--dry-run", "--json").json["removed"] == 3
     refused(outbox(*prune), 2, "--yes")
     archive = tmp_path / "old.ndjson"
@@ -98,7 +101,8 @@ def test_the_audit_is_listed_exported_pruned_and_verified(
 
 def test_an_archive_that_cannot_be_written_keeps_the_audit(connection: psycopg.Connection, outbox: Outbox) -> None:
     connection.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'a', 'cli')")
-    prune = ("audit", "prune", "--older-than-days", "0", "--by", "bob", "--yes", "--archive", "/nowhere/x")
+    age_audit(connection)
+    prune = ("audit", "prune", "--older-than-days", "7", "--by", "bob", "--yes", "--archive", "/nowhere/x")
     refused(outbox(*prune), 2, "--archive", "cannot be written")
     assert audit_counts(connection) == {"PAUSED": 1}
 
@@ -160,6 +164,7 @@ def test_a_daemon_tells_of_failures_and_prunes_what_is_old(
     there = receive(200)
     events(connection, 6, status="done", age="10 days")
     connection.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'a', 'cli')")
+    age_audit(connection)
     events(connection, 3, status="pending", prefix="bad", op="not-a-real-op")
     daemon = start_daemon(
         OUTBOX_WEBHOOK_URL=there.url,

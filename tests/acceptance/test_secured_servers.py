@@ -5,13 +5,14 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import psycopg
 import pytest
 
 from outbox.embedded import EmbeddedPostgres
 from outbox.store.migrations import migrate
+from tests.fixtures.addresses import with_words
 from tests.fixtures.commands import call
 from tests.fixtures.failures import statuses
 from tests.fixtures.postgres import fresh_database
@@ -336,7 +337,7 @@ def test_the_documented_administrator_key_creates_and_rebuilds(
 
 def verified(server: EmbeddedPostgres, authority: Path, host: str = "127.0.0.1", database: str = "postgres") -> str:
     url = server.database_url(database).replace("@127.0.0.1:", f"@{host}:")
-    return f"{url}?sslmode=verify-full&sslrootcert={quote(str(authority))}"
+    return with_words(url, f"sslmode=verify-full&sslrootcert={quote(str(authority))}")
 
 
 def test_the_daemon_works_over_verified_tls_to_both_servers(
@@ -349,7 +350,7 @@ def test_the_daemon_works_over_verified_tls_to_both_servers(
 ) -> None:
     key_file.write_text(the_documented_key(secured_elastic, target)["encoded"])
     with fresh_database(secured_postgres.url) as plain:
-        name = plain.rpartition("/")[2]
+        name = urlsplit(plain).path.lstrip("/")
         url = verified(secured_postgres, authority.certificate, database=name)
         migrate(url)
         with psycopg.connect(url, autocommit=True) as connection:
@@ -394,7 +395,7 @@ def test_a_certificate_for_another_name_is_refused(authority: Authority) -> None
 
 
 def test_a_postgres_without_tls_is_refused_where_tls_is_asked_for(postgres_url: str, authority: Authority) -> None:
-    url = f"{postgres_url}?sslmode=verify-full&sslrootcert={quote(str(authority.certificate))}"
+    url = with_words(postgres_url, f"sslmode=verify-full&sslrootcert={quote(str(authority.certificate))}")
     called = call("status", env={"DATABASE_URL": url})
     assert called.code == 75
     assert "server does not support SSL" in called.err

@@ -9,6 +9,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from tests.fixtures.audits import age_audit
 from tests.fixtures.console import ACT, Served, StartConsole, post
 from tests.fixtures.failures import audit_counts, events
 from tests.fixtures.waiting import eventually
@@ -281,7 +282,8 @@ def test_the_audit_is_exported_as_csv_json_and_ndjson(console: Served, connectio
 def test_the_audit_is_pruned_after_a_dry_run(console: Served, connection: psycopg.Connection) -> None:
     for id in events(connection, 3):
         post(console.client, f"/events/{id}/discard", ACT)
-    body = {**ACT, "older_than_days": 0, "action": "EVENT_DISCARDED"}
+    age_audit(connection)
+    body = {**ACT, "older_than_days": 7, "action": "EVENT_DISCARDED"}
     assert post(console.client, "/audit/prune", {**body, "dry_run": True}).json()["removed"] == 3
     assert audit_counts(connection) == {"EVENT_DISCARDED": 3}
     assert post(console.client, "/audit/prune", body).json()["removed"] == 3

@@ -19,6 +19,7 @@ from outbox.policy.filter import AuditFilter
 from outbox.store import audit as store
 from outbox.store.audit import PostgresAudit
 from outbox.store.pool import Database
+from tests.fixtures.audits import age_audit, tamper
 from tests.fixtures.failures import ALICE, BOB, audit_counts, open_database
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
@@ -56,17 +57,6 @@ def fill(pool: Database, n: int, actor: Actor = ALICE, **about: object) -> None:
     PostgresAudit(pool).write(entries)
 
 
-def tamper(connection: psycopg.Connection, statement: str) -> None:
-    """As the owner of the table could: the triggers out of the way."""
-    with connection.transaction():
-        connection.execute("alter table search_outbox_audit disable trigger all")
-        connection.execute(statement.encode())
-        connection.execute("alter table search_outbox_audit enable always trigger search_outbox_audit_begin")
-        connection.execute("alter table search_outbox_audit enable always trigger search_outbox_audit_chain")
-        connection.execute("alter table search_outbox_audit enable always trigger search_outbox_audit_end")
-        connection.execute("alter table search_outbox_audit enable always trigger search_outbox_audit_refuse")
-
-
 @pytest.mark.parametrize(
     "statement",
     [
@@ -101,6 +91,23 @@ def test_an_insert_cannot_choose_its_id_its_time_or_its_place_in_the_chain(
     )
     assert row.fetchone() == (3, True)
     assert desk.verify().ok
+
+
+def test_no_setting_of_the_session_chooses_an_id_or_the_hash_before(
+    connection: psycopg.Connection, pool: Database, desk: AuditDesk
+) -> None:
+    """A row's own expression is evaluated between the trigger of the statement and that of the row."""
+    fill(pool, 2)
+    chosen = f"999:{'00' * 32}"
+    connection.execute(
+        "insert into search_outbox_audit (action, actor, source, reason)"
+        " select 'PAUSED', 'mallory', 'cli', set_config('search_outbox.chain', %s, true) from generate_series(1, 3)",
+        [chosen],
+    )
+    ids = connection.execute("select array_agg(id order by id) from search_outbox_audit").fetchone()
+    assert ids == ([1, 2, 3, 4, 5],)
+    found = desk.verify()
+    assert (found.ok, found.head) == (True, 5)
 
 
 def test_a_thousand_rows_of_one_statement_take_the_lock_once_and_chain_in_order(
@@ -170,10 +177,11 @@ def test_verify_holds_across_filtered_prunes_and_still_finds_what_is_wrong(
 ) -> None:
     fill(pool, 20)
     fill(pool, 20, BOB)
-    pruned = desk.prune(AuditFilter(actor="alice"), 0, BOB)
+    age_audit(connection)
+    pruned = desk.prune(AuditFilter(actor="alice"), 7, BOB)
     assert pruned.removed == 20
-    assert audit_counts(connection) == {"REPLAY_BATCH_ITEM": 20, "AUDIT_PRUNE_SUMMARY": 1}
-    desk.prune(AuditFilter(entity_id="7"), 0, BOB)
+    assert audit_counts(connection) == {"REPLAY_BATCH_ITEM": 20, "AUDIT_PRUNE_SUMMARY": 3}
+    desk.prune(AuditFilter(entity_id="7"), 7, BOB)
     assert desk.verify().ok
     tamper(connection, "delete from search_outbox_audit where id = 30")
     assert desk.verify().findings[0][0] == 30
@@ -181,7 +189,8 @@ def test_verify_holds_across_filtered_prunes_and_still_finds_what_is_wrong(
 
 def test_a_row_in_a_pruned_place_is_found(connection: psycopg.Connection, pool: Database, desk: AuditDesk) -> None:
     fill(pool, 5)
-    desk.prune(AuditFilter(), 0, ALICE)
+    age_audit(connection)
+    desk.prune(AuditFilter(), 7, ALICE)
     tamper(
         connection,
         "insert into search_outbox_audit (id, action, actor, source, prev_hash, hash)"
@@ -195,18 +204,46 @@ def test_pruning_by_age_goes_in_steps_and_says_what_it_did(
     connection: psycopg.Connection, pool: Database, desk: AuditDesk
 ) -> None:
     fill(pool, 30)
-    assert desk.prune(AuditFilter(), 1, ALICE).removed == 0
-    preview = desk.prune(AuditFilter(), 0, ALICE, dry_run=True)
+    age_audit(connection)
+    assert desk.prune(AuditFilter(), 9, ALICE).removed == 0
+    preview = desk.prune(AuditFilter(), 7, ALICE, dry_run=True)
     assert (preview.removed, preview.dry_run) == (30, True)
     assert audit_counts(connection) == {"REPLAY_BATCH_ITEM": 30}
-    assert desk.prune(AuditFilter(), 0, ALICE).removed == 30
-    summary = connection.execute("select actor, detail from search_outbox_audit").fetchone()
-    assert summary is not None
-    assert (summary[0], summary[1]["removed"]) == ("alice", 30)
+    assert desk.prune(AuditFilter(entity_type="block"), 7, BOB, "the year is over").removed == 30
+    rows = connection.execute("select actor, role, source, reason, detail from search_outbox_audit order by id")
+    steps = [(tuple(about), detail) for *about, detail in rows]
+    assert {about for about, _ in steps} == {("bob", "operator", "api", "the year is over")}
+    assert [detail["removed"] for _, detail in steps] == [7, 7, 7, 7, 2]
+    assert [(detail["first"], detail["last"]) for _, detail in steps][:2] == [(1, 7), (8, 14)]
+    assert all(detail["filter"] == {"entity_type": "block"} and not detail["archived"] for _, detail in steps)
     assert connection.execute("select count(*) from search_outbox_audit_pruned").fetchone() == (30,)
+    assert desk.verify().ok
 
 
-@pytest.mark.parametrize("days", [-1, 36_501, float("nan")])
+def test_a_kill_between_two_steps_leaves_every_removal_written_down(
+    database: str, connection: psycopg.Connection, pool: Database
+) -> None:
+    """And one within a step leaves the step undone: removal and summary are one transaction of the database's own."""
+    fill(pool, 30)
+    age_audit(connection)
+
+    def killed(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        AuditDesk(PostgresAudit(pool), rows_a_step=7, pause=killed).prune(AuditFilter(), 7, ALICE)
+    assert audit_counts(connection) == {"REPLAY_BATCH_ITEM": 23, "AUDIT_PRUNE_SUMMARY": 1}
+    with psycopg.connect(database) as other:
+        assert other.execute("select removed from search_outbox_audit_prune(now(), 0, 99, 99)").fetchone() == (23,)
+        connection.execute("select pg_terminate_backend(%s)", [other.info.backend_pid])
+        with pytest.raises(psycopg.OperationalError):
+            other.execute("select 1")
+        other.close()
+    assert audit_counts(connection) == {"REPLAY_BATCH_ITEM": 23, "AUDIT_PRUNE_SUMMARY": 1}
+    assert AuditDesk(PostgresAudit(pool)).verify().ok
+
+
+@pytest.mark.parametrize("days", [-1, 0, 6.9, 36_501, float("nan")])
 def test_an_age_that_cannot_be_meant_is_refused(desk: AuditDesk, days: float) -> None:
     with pytest.raises(BadRequest):
         desk.prune(AuditFilter(), days, ALICE)
@@ -216,26 +253,30 @@ def test_an_archive_holds_every_row_before_the_first_one_goes(
     pool: Database, desk: AuditDesk, tmp_path: Path, connection: psycopg.Connection
 ) -> None:
     fill(pool, 12)
+    age_audit(connection)
     file = tmp_path / "audit.ndjson"
 
     def archive(pieces: object) -> None:
         file.write_text("".join(pieces))  # type: ignore[arg-type]
         assert connection.execute("select count(*) from search_outbox_audit").fetchone() == (12,)
 
-    desk.prune(AuditFilter(), 0, ALICE, archive=archive)
+    desk.prune(AuditFilter(), 7, ALICE, archive=archive)
     kept = [json.loads(line) for line in file.read_text().splitlines()]
     assert [row["entity_id"] for row in kept] == [str(n) for n in range(12)]
     assert all(len(row["hash"]) == 64 for row in kept)
 
 
-def test_an_archive_that_cannot_be_written_keeps_every_row(pool: Database, desk: AuditDesk) -> None:
+def test_an_archive_that_cannot_be_written_keeps_every_row(
+    connection: psycopg.Connection, pool: Database, desk: AuditDesk
+) -> None:
     fill(pool, 3)
+    age_audit(connection)
 
     def fails(_: object) -> None:
         raise OSError("no space")
 
     with pytest.raises(OSError, match="no space"):
-        desk.prune(AuditFilter(), 0, ALICE, archive=fails)
+        desk.prune(AuditFilter(), 7, ALICE, archive=fails)
     assert len(desk.page(AuditFilter()).rows) == 3
 
 

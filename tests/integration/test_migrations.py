@@ -22,6 +22,7 @@ from outbox.store.migrations import (
     sql,
     status,
 )
+from tests.fixtures.addresses import with_words
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -180,7 +181,7 @@ def test_the_owner_of_the_database_can_migrate_without_being_superuser(empty_dat
 def test_the_tables_may_live_in_a_schema_of_their_own(empty_database: str) -> None:
     with psycopg.connect(empty_database, autocommit=True) as conn:
         conn.execute("create schema app")
-    migrate(f"{empty_database}?options=-csearch_path%3Dapp", by_type=True)
+    migrate(with_words(empty_database, "options=-csearch_path%3Dapp"), by_type=True)
     with psycopg.connect(empty_database, autocommit=True) as conn:
         assert tables(conn) == set()
         conn.execute("select app.outbox_enqueue('article', '1', 'upsert')")
@@ -271,7 +272,8 @@ def test_plan_says_what_would_be_done_and_why_and_does_nothing(empty_database: s
 def test_the_printed_script_makes_the_same_schema(empty_database: str, tmp_path: Path) -> None:
     script = tmp_path / "schema.sql"
     script.write_text(sql(by_type=True, by_entity=True, notify=True))
-    command = ["psql", empty_database, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", str(script)]
+    address = urlsplit(empty_database)._replace(query="").geturl()  # psql 15 does not know require_auth
+    command = ["psql", address, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", str(script)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     assert (done.returncode, done.stderr) == (0, "")
     with psycopg.connect(empty_database, autocommit=True) as conn:

@@ -19,6 +19,7 @@ from outbox.store.audit import PostgresAudit
 from outbox.store.migrations import migrate
 from outbox.store.pool import Database
 from outbox.store.pruning import PRUNE_KEY, PostgresPruning
+from tests.fixtures.audits import age_audit
 from tests.fixtures.failures import ALICE, audit_counts, open_database, replay_desk, statuses
 
 OLD = "10 days"
@@ -88,10 +89,24 @@ def test_finished_rows_that_are_old_enough_go_with_their_attempts(
     assert left(connection) == kept
     assert connection.execute("select count(*) from search_outbox_attempts").fetchone() == (3,)
     assert connection.execute("select count(*) from search_outbox_discards").fetchone() == (0,)
-    detail = connection.execute("select action, actor, detail from search_outbox_audit").fetchone()
-    assert detail is not None
-    assert detail[:2] == ("EVENTS_PRUNE_SUMMARY", "alice")
-    assert detail[2]["removed"] == 6
+    rows = connection.execute("select action, actor, detail from search_outbox_audit").fetchall()
+    assert {row[:2] for row in rows} == {("EVENTS_PRUNE_SUMMARY", "alice")}
+    assert (sum(row[2]["removed"] for row in rows), len(rows) > 1) == (6, True), "each step says its own"
+
+
+def test_a_person_who_is_killed_between_two_steps_has_written_down_what_went(
+    connection: psycopg.Connection, pool: Database
+) -> None:
+    def killed(_: float) -> None:
+        raise KeyboardInterrupt
+
+    for n in range(5):
+        event(connection, f"d{n}", 1)
+    store = PostgresPruning(pool, has_view=lambda: True)
+    with pytest.raises(KeyboardInterrupt):
+        PruneDesk(store, PostgresAudit(pool), rows_a_step=2, pause=killed).prune(5, ALICE)
+    assert len(left(connection)) == 3
+    assert connection.execute("select detail->>'removed' from search_outbox_audit").fetchall() == [("2",)]
 
 
 @pytest.mark.parametrize("status", ["pending", "processing", "failed", "discarded"])
@@ -254,19 +269,24 @@ def test_a_daemon_prunes_events_by_age_and_writes_a_summary_at_once_then_one_an_
     assert [(row[0], row[1], row[2]["removed"]) for row in rows] == [("w1", "daemon", 5), ("w1", "daemon", 1)]
 
 
-def test_a_daemon_prunes_the_audit_by_its_ttl_and_does_not_feed_on_its_own_summaries(
+def test_a_daemon_prunes_the_audit_by_its_ttl_and_the_database_writes_down_what_went(
     connection: psycopg.Connection, pool: Database
 ) -> None:
-    passes = Passes(pool, events_days=0, audit_days=1e-9, rows_a_step=3)
+    passes = Passes(pool, events_days=0, audit_days=1e-9)
     for _ in range(8):
         connection.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'a', 'cli')")
-    (fact,) = passes.run()
-    assert (fact.table, fact.count) == ("search_outbox_audit", 8)
+    assert [fact.count for fact in passes.run()] == [0], "younger than seven days"
+    age_audit(connection)
+    assert passes.run(60) == [], "once an hour"
+    (fact,) = passes.run(3_601)
+    assert (fact.table, fact.count, fact.nothing_left) == ("search_outbox_audit", 8, True)
     assert audit_counts(connection) == {"AUDIT_PRUNE_SUMMARY": 1}
-    passes.run(3_601)
-    assert audit_counts(connection) == {}
-    passes.run(3_601)
-    assert audit_counts(connection) == {}
+    row = connection.execute("select actor, source, detail from search_outbox_audit").fetchone()
+    assert row is not None
+    assert (row[0], row[1], row[2]["removed"]) == ("w1", "daemon", 8)
+    age_audit(connection)
+    assert [fact.count for fact in passes.run(3_601)] == [1]
+    assert audit_counts(connection) == {"AUDIT_PRUNE_SUMMARY": 1}, "nothing goes without a row that says so"
 
 
 def test_nothing_is_pruned_where_everything_is_kept(connection: psycopg.Connection, pool: Database) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ from outbox.ports import Level
 from outbox.store.migrations import migrate
 from outbox.store.pool import Database
 from outbox.store.queries import queries, topics
+from tests.fixtures.audits import age_audit
 from tests.fixtures.desks import Examine
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.roles import ROLES, Roles, made_roles
@@ -279,6 +280,7 @@ REFUSED = [
     ("reader", "update search_outbox_events set status = 'done'", "writes"),
     ("reader", "select from search_outbox_events for update", "holds rows"),
     ("reader", "insert into search_outbox_audit (action, actor, source) values ('x', 'y', 'cli')", "writes"),
+    ("reader", "select search_outbox_audit_prune(now(), 0, 10, 10)", "removes traces"),
     ("reader", "select nextval('search_outbox_version')", "draws versions"),
     ("reader", "select setval('search_outbox_version', 1)", "sets versions back"),
     ("operator", "select setval('search_outbox_version', 1)", "sets versions back"),
@@ -356,6 +358,7 @@ def test_a_temporary_table_never_runs_its_trigger_with_the_owners_rights(
 ) -> None:
     connection.execute(INSERTED)
     connection.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'x', 'cli')")
+    age_audit(connection)
     with roles.connect("operator") as attacker:
         attacker.execute(f"create temporary table {table} {columns}".encode())
         if table == "search_outbox_audit_head":  # a row that the functions can go on from
@@ -374,15 +377,127 @@ def test_a_temporary_table_never_runs_its_trigger_with_the_owners_rights(
         assert attacker.execute("select who from pg_temp.caught").fetchall() == []
 
 
-def test_every_function_with_the_owners_rights_looks_for_temporary_tables_last(owner: psycopg.Connection[Any]) -> None:
-    rows = owner.execute(
-        "select proname from pg_proc where pronamespace = 'public'::regnamespace and prosecdef"
-        " and (proconfig is null or not proconfig @> array['search_path=pg_catalog, public, pg_temp'])"
+# Functions with the owner's rights: what each may be called by, where not only by those who need it
+
+FOR_EVERYBODY: dict[str, str] = {}  # name -> why PUBLIC may execute it
+DEFINERS = (
+    "select oid::regprocedure::text as function, proname, oid from pg_proc"
+    " where pronamespace = 'public'::regnamespace and prosecdef"
+)
+
+
+@pytest.fixture
+def whole(database: str, connection: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
+    """Everything of ours: the optional parts, and an attached table."""
+    from outbox.store.producers import attach
+
+    migrate(database, by_type=True, by_entity=True, notify=True)
+    connection.execute("create table articles (id bigint primary key, title text)")
+    attach(connection, "articles", entity_type="article", id_column="id", payload=True)
+    return connection
+
+
+def test_every_function_with_the_owners_rights_looks_for_temporary_tables_last(whole: psycopg.Connection[Any]) -> None:
+    """And so does every other one of ours that names a path at all."""
+    rows = whole.execute(
+        "select proname from pg_proc, lateral (select string_agg(c, ';') as path from unnest(proconfig) as c"
+        " where c like 'search_path=%') as its where pronamespace = 'public'::regnamespace"
+        " and case when prosecdef then its.path is distinct from 'search_path=pg_catalog, public, pg_temp'"
+        "          else its.path not like '%, pg_temp' end"
     ).fetchall()
     assert rows == []
-    assert owner.execute(
-        "select count(*) from pg_proc where prosecdef and proname like 'search_outbox%'"
-    ).fetchone() != (0,)
+    assert whole.execute("select proconfig from pg_proc where proname = 'search_outbox_guard'").fetchall() == [
+        (["search_path=pg_catalog, public, pg_temp"],)
+    ]
+
+
+def test_no_function_with_the_owners_rights_is_for_everybody(whole: psycopg.Connection[Any], roles: Roles) -> None:
+    """Nor after a restore without privileges, once they are granted anew."""
+    judge_definers(whole)
+    whole.execute("grant execute on all functions in schema public to public")
+    assert whole.execute("select search_outbox_grant_roles()").fetchall() == []
+    judge_definers(whole)
+
+
+def judge_definers(whole: psycopg.Connection[Any]) -> None:
+    rows = whole.execute(
+        f"select d.proname, has_function_privilege('public', d.oid, 'EXECUTE') from ({DEFINERS}) d".encode()
+    ).fetchall()
+    assert {name for name, everybody in rows if everybody} == set(FOR_EVERYBODY)
+    assert len(rows) >= 7, "begin, chain, end, refuse, prune, discards, raise_version"
+
+
+STATE = (
+    "select (select array_agg(h) from search_outbox_audit_head h)::text,"
+    " (select array_agg(d) from search_outbox_discards d)::text, (select array_agg(a) from search_outbox_audit a)::text"
+)
+# The columns that the trigger functions read; the id is that of a discarded event.
+BAIT = (
+    "create temporary table bait (id uuid, status text, entity_type text, entity_id text, event_version bigint,"
+    " seq bigint, hash bytea)"
+)
+
+
+@pytest.fixture
+def stranger(whole: psycopg.Connection[Any]) -> Iterator[str]:
+    """A login that is a member of nothing; its address."""
+    name = sql.Identifier(f"{whole.info.dbname}_stranger")
+    whole.execute(sql.SQL("create role {} login password 'stranger'").format(name))
+    host = f"{whole.info.host}:{whole.info.port}"
+    try:
+        yield f"postgresql://{whole.info.dbname}_stranger:stranger@{host}/{whole.info.dbname}"
+    finally:
+        whole.execute(sql.SQL("drop owned by {} cascade").format(name))
+        whole.execute(sql.SQL("drop role {}").format(name))
+
+
+def test_no_trigger_function_with_the_owners_rights_can_be_attached_elsewhere(
+    whole: psycopg.Connection[Any], stranger: str
+) -> None:
+    whole.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'x', 'cli')")
+    (event,) = whole.execute(f"{INSERTED} returning id".encode()).fetchone() or ()
+    whole.execute("update search_outbox_events set status = 'discarded'")
+    before = whole.execute(STATE).fetchone()
+    functions = whole.execute(f"{DEFINERS} and prorettype = 'trigger'::regtype".encode()).fetchall()
+    assert len(functions) >= 5
+
+    def tried(who: psycopg.Connection[Any], function: str, level: str) -> None:
+        """Everything that a trigger fires on, so that whatever the function does would be done."""
+        with who.transaction():
+            who.execute(BAIT)
+            who.execute("insert into bait (id, status) values (%s, 'discarded')", [event])
+            who.execute(
+                f"create trigger hook before insert or update or delete on bait for each {level}"
+                f" execute function {function}".encode()
+            )
+            who.execute("select set_config('search_outbox.chain', '7:00', true)")
+            who.execute("update bait set status = 'pending'")
+
+    with psycopg.connect(stranger, autocommit=True) as attacker:
+        for function, level in product([row[0] for row in functions], ("row", "statement")):
+            with pytest.raises(InsufficientPrivilege, match="permission denied for function"):
+                tried(attacker, function, level)
+            # Who may execute it, the owner, is refused by the function itself.
+            with pytest.raises(InsufficientPrivilege, match="is not for table"):
+                tried(whole, function, level)
+    assert whole.execute(STATE).fetchone() == before
+
+
+def test_an_operator_cannot_erase_the_trail(roles: Roles, connection: psycopg.Connection[Any]) -> None:
+    def rows() -> list[tuple[Any, ...]]:
+        return connection.execute("select action, actor, detail from search_outbox_audit order by id").fetchall()
+
+    everything = "select removed from search_outbox_audit_prune('infinity', 0, 9223372036854775807, 100000)"
+    connection.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'mallory', 'cli')")
+    with roles.connect("operator") as operator:
+        assert operator.execute(everything).fetchone() == (0,), "the last seven days stay"
+        assert [row[0] for row in rows()] == ["PAUSED"]
+        age_audit(connection)
+        assert operator.execute(everything).fetchone() == (1,)
+        ((action, actor, detail),) = rows()
+        assert (action, actor, detail["login"]) == ("AUDIT_PRUNE_SUMMARY", *[roles.name("operator")] * 2)
+        assert (detail["removed"], detail["first"], detail["last"]) == (1, 1, 1)
+        assert operator.execute(everything).fetchone() == (0,), "nor does the row that says so go"
 
 
 # Limits, and an installation that may not make roles

@@ -23,6 +23,7 @@ from labs.ledger import Entry, Ledger, digest
 from labs.producing import CANARY, time_ordered_id
 from labs.worker import ROOT, environment
 from outbox.embedded.process import free_port
+from tests.fixtures.addresses import with_words
 from tests.fixtures.waiting import eventually
 from tests.nemesis.collect import collect
 from tests.nemesis.crash_hooks import MARK
@@ -151,7 +152,7 @@ class Campaign:
             "OUTBOX_BATCH_SIZE": "10",
             "OUTBOX_CONCURRENCY": "1",
             "OUTBOX_PREPARE": "false",  # one message a statement, so that a cut falls where it is meant to
-            "DATABASE_URL": f"{self.database_url}?options={options}",
+            "DATABASE_URL": with_words(self.database_url, f"options={options}"),
             "ELASTIC_URL": self.elastic_url,
             "ELASTIC_INDEX": self.index,
             "OUTBOX_WORKER_ID": who,

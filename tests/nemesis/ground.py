@@ -25,6 +25,7 @@ from outbox.embedded.folders import default_data_dir, temporary_folder
 from outbox.embedded.process import await_end
 from outbox.embedded.server import remove_abandoned
 from outbox.store.migrations import migrate
+from tests.fixtures.addresses import with_words
 from tests.nemesis.wire import Wire
 
 SCHEMA = Path(__file__).with_name("schema.sql")
@@ -110,7 +111,7 @@ class Ground:
         options = urllib.parse.quote(f"-c nemesis.who={who}")
         database = self.database_link.url(self.database_url)
         return {
-            "DATABASE_URL": f"{database}?options={options}",
+            "DATABASE_URL": with_words(database, f"options={options}"),
             "ELASTIC_URL": self.elastic_link.url(self.elasticsearch.url),
             "ELASTIC_INDEX": INDEX,
         }

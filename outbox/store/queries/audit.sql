@@ -53,10 +53,11 @@ select count(*), min(a.at), max(a.at) from search_outbox_audit a
  where a.at < %(before)s and a.id <= %(max_id)s /* and filter */
 
 -- name: prune_step
--- Removes one step of rows; their hashes stay.
-select removed, acts, first, last
+-- Removes one step of rows, none younger than seven days, and adds one that says so; their hashes stay.
+select removed, last
   from search_outbox_audit_prune(%(before)s, %(after)s, %(max_id)s, %(limit)s, %(entity_type)s, %(entity_id)s,
-                                 %(trace_id)s, %(action)s, %(actor)s, %(batch_id)s, %(since)s)
+                                 %(trace_id)s, %(action)s, %(actor)s, %(batch_id)s, %(since)s, %(by)s, %(role)s,
+                                 %(source)s, %(reason)s, %(archived)s)
 
 -- name: cutoff
 -- The database's clock decides what is old.

@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from outbox.ops import request as read
 from outbox.ops.audit import AuditPage
-from outbox.policy.audit import Actor, Source
+from outbox.policy.audit import LEAST_DAYS, Actor, Source
 from outbox.policy.filter import AuditFilter
 from outbox.web.api.answering import answer
 from outbox.web.api.asking import Act, At, AuditQuery, Who, actor, audit_filter, capped
@@ -36,7 +36,7 @@ class ExportQuery(AuditQuery):
 class PruneBody(Act, AuditQuery):
     """Which rows go, who and why."""
 
-    older_than_days: float = Field(ge=0, le=36_500, description="Rows older than this; 0 is every row.")
+    older_than_days: float = Field(ge=LEAST_DAYS, le=36_500, description="Rows older than this.")
     dry_run: bool = Field(False, description="Only say how many.")
 
 
@@ -84,6 +84,6 @@ def _gathered(pieces: Iterator[str], least: int = 65_536) -> Iterator[str]:
 
 
 def prune(body: PruneBody, at: At, who: Who) -> Response:
-    """Remove old rows in small steps; their hashes stay, so that the chain can still be verified."""
+    """Remove old rows in steps; their hashes stay, so that the chain can still be verified."""
     acting = actor(who, body)
     return answer(at.audit.prune(audit_filter(body), body.older_than_days, acting, dry_run=body.dry_run))
