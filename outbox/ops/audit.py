@@ -101,6 +101,7 @@ class AuditDesk:
         asked: AuditFilter,
         older_than_days: float,
         actor: Actor,
+        reason: str | None = None,
         *,
         dry_run: bool = False,
         archive: Callable[[Iterable[str]], None] | None = None,
@@ -108,6 +109,7 @@ class AuditDesk:
         """Removes rows in small steps; their hashes stay. `archive` gets them as NDJSON before the first one goes."""
         if not isinstance(older_than_days, (int, float)) or not 0 <= older_than_days <= 36_500:
             raise request.BadRequest([("older_than_days", "must be from 0 to 36,500")])
+        reason = None if reason is None else request.reason(reason)
         before, head = self.store.cutoff(older_than_days * 86_400), self.store.head_id()
         due = self.store.prune_preview(asked, before, head)
         if dry_run or not due.rows:
@@ -117,7 +119,7 @@ class AuditDesk:
             archive(ndjson(map(audit_row, rows)))
         removed = self._remove(asked, before, head)
         detail = {"removed": removed, "before": before.isoformat(), "filter": given(asked), "archived": bool(archive)}
-        self.store.write([Entry(Action.AUDIT_PRUNE_SUMMARY, actor, detail=detail)])
+        self.store.write([Entry(Action.AUDIT_PRUNE_SUMMARY, actor, reason, detail=detail)])
         return AuditPruned(removed, before, due.oldest, due.newest, False)
 
     def _remove(self, asked: AuditFilter, before: datetime, head: int) -> int:
