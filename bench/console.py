@@ -25,8 +25,8 @@ LOG = Path("build/bench/console.log")
 LIMIT_SECONDS, START_SECONDS = 10.0, 60.0
 # What people ask these doors for, beside the door as it is. A door that is not here is asked as it is.
 ASKED: dict[str, tuple[dict[str, str], ...]] = {
-    "/ops/queue/failures/list": ({}, {"fingerprint": FINGERPRINTS[0]}, {"type": "article"}),
-    "/ops/queue/events": ({}, {"status": "done"}, {"type": "article", "status": "failed"}),
+    "/ops/queue/failures/list": ({}, {"fingerprint": FINGERPRINTS[0]}, {"entity_type": "article"}),
+    "/ops/queue/events": ({}, {"status": "done"}, {"entity_type": "article", "status": "failed"}),
     "/ops/queue/replay": ({}, {"fingerprint": FINGERPRINTS[0]}),
     "/api/v1/events": ({}, {"status": "done", "limit": "500"}, {"entity_type": "article"}),
     "/api/v1/failed": ({}, {"fingerprint": FINGERPRINTS[0]}, {"limit": "500"}),

@@ -264,9 +264,23 @@ class ReplaySettled:
 
 @dataclass(frozen=True, slots=True)
 class EventDiscarded:
+    """Told by one daemon, whoever did it. `by` is empty where no act of ours did it. `batch`: it was flushed with
+    others."""
+
     event_id: UUID
     entity_type: str
     entity_id: str
+    by: str
+    reason: str
+    batch: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventsFlushed:
+    """Events of one flush, as far as one look has seen them."""
+
+    batch: UUID
+    count: int
     by: str
     reason: str
 
@@ -354,6 +368,7 @@ Fact = (
     | EventsReplayed
     | ReplaySettled
     | EventDiscarded
+    | EventsFlushed
     | Pruned
     | PrunePassed
     | WebhookTried

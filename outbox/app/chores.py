@@ -13,6 +13,7 @@ from outbox.daemon.webhooks import Notices, WebhookSender
 from outbox.facts import Announcer
 from outbox.ports import Clock
 from outbox.store.audit import PostgresAudit
+from outbox.store.discards import PostgresDiscards
 from outbox.store.pool import Database
 from outbox.store.replay_steps import ReplaySteps
 from outbox.store.replays import PostgresReplays
@@ -31,6 +32,7 @@ def chores(
     limits = settings.replay
     replays = ReplayChore(
         ReplaySteps(database, owner=settings.worker.id, notices=notices(settings)),
+        PostgresDiscards(database),
         ReplayLimits(
             limits.max_claim, limits.max_start_per_batch, limits.max_poll, limits.max_settle, limits.max_polls
         ),

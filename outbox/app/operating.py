@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from outbox.config import Settings
-from outbox.facts import Announce
 from outbox.ops.audit import AuditDesk
 from outbox.ops.discard import DiscardDesk
 from outbox.ops.dispatch import Dispatcher
 from outbox.ops.groups import FailureDesk
 from outbox.ops.plan import Planner, Versions
-from outbox.ops.prune import PruneDesk
+from outbox.ops.prune import PruneDesk, PrunePass
 from outbox.ops.replay import ReplayDesk
 from outbox.ops.stats import StatsDesk
 from outbox.ops.webhook import WebhookDesk
@@ -50,7 +49,7 @@ class Operations:
     discards: DiscardDesk
     audit: AuditDesk
     stats: StatsDesk
-    prune: PruneDesk
+    prune: PrunePass
     webhooks: WebhookDesk
 
 
@@ -68,13 +67,13 @@ def open_operations(settings: Settings, *, application: str = "outbox cli") -> I
         database.close()
 
 
-def operations(
-    settings: Settings, database: Database, elastic: Elastic | None = None, announce: Announce = lambda _: None
-) -> Operations:
+def operations(settings: Settings, database: Database, elastic: Elastic | None = None) -> Operations:
     """The same over a pool and a client that someone else owns."""
     owner = f"{socket.gethostname()}-{os.getpid()}"
     told = notices(settings)
     audit, failures = PostgresAudit(database), PostgresFailures(database)
+    rows = settings.retention.prune_batch_size
+    audit_desk = AuditDesk(audit, rows)
     dispatcher = Dispatcher(
         ReplaySteps(database, owner=owner, notices=told),
         settings.replay.max_polls,
@@ -85,10 +84,10 @@ def operations(
         replays=ReplayDesk(replays, dispatcher, settings.webhook.allowed_hosts),
         planner=Planner(failures, None if elastic is None else held_versions(settings, elastic)),
         failures=FailureDesk(failures),
-        discards=DiscardDesk(PostgresDiscards(database), announce),
-        audit=AuditDesk(audit, settings.retention.prune_batch_size),
+        discards=DiscardDesk(PostgresDiscards(database)),
+        audit=audit_desk,
         stats=StatsDesk(PostgresStatistics(database)),
-        prune=PruneDesk(pruning(settings, database), audit, settings.retention.prune_batch_size),
+        prune=PrunePass(PruneDesk(pruning(settings, database), audit, rows), audit_desk),
         webhooks=WebhookDesk(PostgresWebhooks(database), poster(settings), settings.webhook.url, secret(settings)),
     )
 

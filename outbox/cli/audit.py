@@ -128,6 +128,7 @@ def prune(
     archive: Annotated[
         Path | None, typer.Option("--archive", help="Write the rows to this file (NDJSON) first.", metavar="FILE")
     ] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why; written down.", metavar="TEXT")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many.")] = False,
     entity_type: EntityType = None,
     entity_id: EntityId = None,
@@ -155,7 +156,7 @@ def prune(
         if not dry_run and due.removed:
             output.confirm(f"Remove {due.removed:,} audit rows from before {output.shown(due.before)}?", yes=yes)
             into = None if archive is None else lambda pieces: _write(archive, pieces, "--archive")
-            due = desk.audit.prune(asked, older_than_days, who, archive=into)
+            due = desk.audit.prune(asked, older_than_days, who, reason, archive=into)
     if json:
         output.as_json(due)
     else:

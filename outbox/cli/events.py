@@ -82,7 +82,8 @@ def list_(
 
 
 def _record(event: StoredEvent) -> dict[str, Any]:
-    return {**asdict(event), "read": event.read or None, "trace_id": event.trace_id}
+    about = {name: value for name, value in asdict(event).items() if name != "error_detail"}
+    return {**about, "read": event.read or None, "trace_id": event.trace_id}
 
 
 def _row(event: StoredEvent) -> tuple[object, ...]:

@@ -94,7 +94,7 @@ ENTRIES = (
         "prune",
         "prune",
         "Act",
-        "Remove done and discarded events that ended long ago, in small steps. Failed events are never removed.",
+        "Remove what is old: done and discarded events, and audit rows by OUTBOX_AUDIT_TTL_DAYS, in small steps.",
     ),
     Entry(
         "pauses",

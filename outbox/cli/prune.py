@@ -1,9 +1,10 @@
-"""The command `prune`: finished events that are old enough are removed. It asks and prints."""
+"""The command `prune`: finished events and audit rows that are old enough are removed. It asks and prints."""
 
 from __future__ import annotations
 
 import getpass
-from typing import Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +12,9 @@ from outbox.cli import output, session
 from outbox.cli.output import Json, Yes
 from outbox.errors import PartlyDone, UsageError
 from outbox.policy.audit import Source
+
+if TYPE_CHECKING:
+    from outbox.ops.prune import Passed
 
 commands = typer.Typer()
 
@@ -29,16 +33,18 @@ def prune(
     ],
     older_than_days: Annotated[
         float | None,
-        typer.Option("--older-than-days", help="0 is all that are finished; OUTBOX_RETENTION_DAYS if not said.", min=0),
+        typer.Option(
+            "--older-than-days", help="Events: 0 is all that are finished; OUTBOX_RETENTION_DAYS if not said.", min=0
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many are old enough.")] = False,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Remove done and discarded events that ended long ago, in small steps. Failed events are never removed.
+    """Remove what is old: done and discarded events, and audit rows by OUTBOX_AUDIT_TTL_DAYS, in small steps.
 
-    Deletes that an older event may still need stay; without the view OUTBOX_DOCUMENTS, so does each entity's newest
-    event. Exit 3 where it could not be told in time (`outbox migrate --by-entity` helps).
+    Failed events are never removed. Deletes that an older event may still need stay; without the view OUTBOX_DOCUMENTS,
+    so does each entity's newest event. Exit 3 where it could not be told in time (`outbox migrate --by-entity` helps).
 
     Examples:
       outbox prune --older-than-days 30 --by alice --dry-run
@@ -47,19 +53,40 @@ def prune(
     from outbox.ops import request  # noqa: PLC0415
 
     settings, who = session.settings(), request.actor(by, Source.CLI)
-    days = settings.retention.days if older_than_days is None else older_than_days
-    if older_than_days is None and not days:
-        raise UsageError("say --older-than-days: OUTBOX_RETENTION_DAYS is 0, which keeps everything")
+    days = older_than_days if older_than_days is not None else (settings.retention.days or None)
+    audit_days = settings.retention.audit_ttl_days or None
+    if days is None and audit_days is None:
+        raise UsageError("say --older-than-days: OUTBOX_RETENTION_DAYS and OUTBOX_AUDIT_TTL_DAYS keep everything")
     with session.operations(settings) as desk:
-        found = desk.prune.prune(days, who, dry_run=True)
+        found = desk.prune.run(days, audit_days, who, dry_run=True)
         if not dry_run and found.due:
-            output.confirm(f"Remove up to {found.due:,} events from before {output.shown(found.before)}?", yes=yes)
-            found = desk.prune.prune(days, who)
+            output.confirm(f"Remove {_old(found)}?", yes=yes)
+            found = desk.prune.run(days, audit_days, who)
+    _print(found, json=json)
+    if found.events and found.events.undecided:
+        told = f"for {found.events.undecided:,} events it could not be told in time: `outbox migrate --by-entity`"
+        raise PartlyDone(told)
+
+
+def _old(found: Passed) -> str:
+    told = []
+    if found.events:
+        told.append(f"up to {found.events.due:,} events from before {output.shown(found.events.before)}")
+    if found.audit:
+        told.append(f"{found.audit.removed:,} audit rows from before {output.shown(found.audit.before)}")
+    return " and ".join(told)
+
+
+def _print(found: Passed, *, json: bool) -> None:
+    events, audit = found.events, found.audit
     if json:
-        output.as_json(found)
-    elif found.dry_run:
-        output.line(f"{found.due:,} events are old enough; some may have to stay")
+        output.as_json({**(asdict(events) if events else {"due": 0, "removed": 0}), "audit": audit})
+        return
+    if events is None:
+        output.note("finished events are kept: OUTBOX_RETENTION_DAYS is 0")
+    elif events.dry_run:
+        output.line(f"{events.due:,} events are old enough; some may have to stay")
     else:
-        output.line(f"removed {found.removed:,} of {found.due:,}; {found.kept:,} stay because versions need them")
-    if found.undecided:
-        raise PartlyDone(f"for {found.undecided:,} events it could not be told in time: `outbox migrate --by-entity`")
+        output.line(f"removed {events.removed:,} of {events.due:,}; {events.kept:,} stay because versions need them")
+    if audit is not None:
+        output.line(f"{audit.removed:,} audit rows {'are old enough' if audit.dry_run else 'removed'}")

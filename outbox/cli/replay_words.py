@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from outbox.cli import output
 from outbox.policy.replay import ReplayBatch
-from outbox.policy.webhook import url_key
 
 if TYPE_CHECKING:
     from outbox.ops.plan import Plan
@@ -19,7 +18,7 @@ _COUNTED = 10_000
 def batch_record(batch: ReplayBatch) -> dict[str, Any]:
     """Everything; of the webhook's address only its host, because its path is often a secret."""
     record = asdict(batch) | {"discarded": batch.discarded, "left": batch.left}
-    return record | {"webhook_url": url_key(batch.webhook_url) if batch.webhook_url else None}
+    return record | {"webhook_url": record.pop("webhook_to")}
 
 
 def told(batch: ReplayBatch) -> str:

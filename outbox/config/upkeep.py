@@ -6,7 +6,7 @@ from pathlib import Path
 
 from outbox.config.redaction import redact_address
 from outbox.config.setting import Section, setting
-from outbox.config.values import CommaList, HttpAddress, OneLineSecret
+from outbox.config.values import CommaList, HttpAddress, SigningSecret
 
 
 class RetentionSettings(Section):
@@ -76,11 +76,11 @@ class WebhookSettings(Section):
         accepts="`https://host/path` without credentials",
         show=redact_address,
     )
-    secret: OneLineSecret | None = setting(
+    secret: SigningSecret | None = setting(
         "OUTBOX_WEBHOOK_SECRET",
         meaning="Key of the HMAC-SHA256 signature (Standard Webhooks).",
         tradeoff="Without it receivers cannot tell that a message is ours.",
-        accepts="the secret on one line",
+        accepts="the secret on one line; after `whsec_` the key in base64",
         secret=True,
     )
     timeout_seconds: float = setting(

@@ -167,6 +167,14 @@ def _one_line(secret: SecretStr) -> SecretStr:
     return secret
 
 
+def _signing(secret: SecretStr) -> SecretStr:
+    """Late import: few settings hold one, and the health pages answer before anything else is loaded."""
+    from outbox.policy.webhook import key_of  # noqa: PLC0415
+
+    key_of(secret.get_secret_value())
+    return secret
+
+
 CommaList = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 NetworkList = Annotated[tuple[Annotated[str, AfterValidator(network)], ...], BeforeValidator(_listed)]
 IndexName = Annotated[str, AfterValidator(index_name)]
@@ -187,3 +195,4 @@ HttpAddress = Annotated[str, AfterValidator(http_address)]
 ServerAddress = Annotated[str, AfterValidator(server_address)]
 Dsn = Annotated[SecretStr, BeforeValidator(_dsn)]
 OneLineSecret = Annotated[SecretStr, AfterValidator(_one_line)]
+SigningSecret = Annotated[OneLineSecret, AfterValidator(_signing)]

@@ -1,4 +1,5 @@
-"""What daemons do for people's replays: go on where the creator is gone, follow all, settle them. Creates none."""
+"""What daemons do for people's acts: go on with replays whose creator is gone, follow all, settle them, and tell of
+discards. Creates none."""
 
 import threading
 from collections.abc import Sequence
@@ -7,13 +8,23 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from outbox.errors import OutboxError
-from outbox.facts import Announce, Beat, DatabaseLost, EventsReplayed, ReplaySettled, Warned
+from outbox.facts import (
+    Announce,
+    Beat,
+    DatabaseLost,
+    EventDiscarded,
+    EventsFlushed,
+    EventsReplayed,
+    ReplaySettled,
+    Warned,
+)
 from outbox.policy.redact import cut
 from outbox.policy.replay import DEFAULT_RATE, Dispatched, Lease, Pace, ReplayBatch
 from outbox.ports import Clock
 
 INTERVAL_SECONDS: Final = 1.0
 MOST_TOLD: Final = 50
+MOST_DISCARDS_TOLD: Final = 5_000  # a flush is one line, so these are no flood
 
 
 class Replays(Protocol):
@@ -30,6 +41,10 @@ class Replays(Protocol):
     def take_settles(self, limit: int, id: UUID | None = None) -> Sequence[Lease]: ...
     def settle(self, lease: Lease) -> ReplayBatch | None: ...
     def tell(self, limit: int) -> Sequence[tuple[ReplayBatch, int, int]]: ...
+
+
+class Discards(Protocol):
+    def tell(self, limit: int) -> Sequence[EventDiscarded]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +70,7 @@ class Held:
 @dataclass(slots=True)
 class ReplayChore:
     store: Replays
+    discards: Discards
     limits: ReplayLimits
     announce: Announce
     clock: Clock
@@ -75,6 +91,7 @@ class ReplayChore:
             self._look()
             self._settle()
             self._tell()
+            self._tell_discards()
         except OutboxError as error:
             self.announce(DatabaseLost("replays", error.detail))
 
@@ -141,6 +158,17 @@ class ReplayChore:
                 self.announce(EventsReplayed(batch.id, batch.source, replayed, skipped, batch.requested_by))
             if batch.is_over:
                 self._over(batch)
+
+    def _tell_discards(self) -> None:
+        """A line an event; of a flush, which may be of many thousands, one line."""
+        flushed: dict[UUID, list[EventDiscarded]] = {}
+        for each in self.discards.tell(MOST_DISCARDS_TOLD):
+            if each.batch is None:
+                self.announce(each)
+            else:
+                flushed.setdefault(each.batch, []).append(each)
+        for batch, events in flushed.items():
+            self.announce(EventsFlushed(batch, len(events), events[0].by, events[0].reason))
 
     def _over(self, batch: ReplayBatch) -> None:
         took = ((batch.settled_at or batch.updated_at) - batch.created_at).total_seconds()

@@ -16,9 +16,9 @@ Everything takes an `Actor(name, source, role)` where something is written, retu
 | `GET replays`, `GET replays/{id}`, cancel | `ReplayDesk.page(cursor, limit, live)`, `.show(id)`, `.cancel(id, actor, reason)` |
 | 001's library | `ReplayDesk.replay_one(id, actor, reason)`, `.replay_many(ids, ...)`, `stats.StatsDesk.failed()` |
 | `POST events/{id}/discard`, `POST failed/flush` | `discard.DiscardDesk.discard(id, actor, reason)`, `.flush(filter, expect, actor, reason, approved_by)` |
-| `GET audit`, export, prune, verify | `audit.AuditDesk.page(filter, cursor, limit)`, `.export(filter, format, actor)`, `.prune(filter, older_than_days, actor, dry_run, archive)`, `.verify()` |
+| `GET audit`, export, prune, verify | `audit.AuditDesk.page(filter, cursor, limit)`, `.export(filter, format, actor)`, `.prune(filter, older_than_days, actor, reason, dry_run, archive)`, `.verify()` |
 | `GET stats` | `stats.StatsDesk.look(hours)`, `.finished()` (done by type, from the roll-up) |
-| `outbox prune` | `prune.PruneDesk.prune(older_than_days, actor, dry_run)` |
+| `outbox prune` | `prune.PrunePass.run(events_days, audit_days, actor, dry_run)` |
 | `POST pause`, `POST resume` | `pauses.Pauses.pause(...)`, `.resume(...)`, `.let_fail(...)` |
 | `GET webhooks/deliveries`, redeliver, test, verify | `webhook.WebhookDesk.page(cursor, limit)`, `.redeliver(id, actor)`, `.test()`, `webhook.check_signature(...)` |
 """  # noqa: E501 - a table

@@ -1,4 +1,5 @@
-"""Removes finished events by age when a person asks: the same steps as the daemon's, each with its row in the audit."""
+"""Removes finished events and audit rows by age when a person or a timer asks: the same steps as the daemon's, each with
+its row in the audit."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from typing import Final, Protocol
 
 from outbox.errors import Conflict
 from outbox.ops import request
+from outbox.ops.audit import AuditDesk, AuditPruned
 from outbox.policy.audit import Actor
+from outbox.policy.filter import AuditFilter
 from outbox.policy.pruning import Place, PruneStep, next_rows
 
 PAUSE_SECONDS: Final = 0.02
@@ -83,3 +86,31 @@ class PruneDesk:
                 return looked_at, removed, undecided
             place, rows = step.place, next_rows(rows, self.clock() - started)
             self.pause(PAUSE_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """None: nothing of it was to be removed, because its time is not limited."""
+
+    events: EventsPruned | None
+    audit: AuditPruned | None
+
+    @property
+    def due(self) -> bool:
+        return bool((self.events and self.events.due) or (self.audit and self.audit.removed))
+
+
+@dataclass(frozen=True, slots=True)
+class PrunePass:
+    """`outbox prune`: both kinds at one go, each by its own age."""
+
+    events: PruneDesk
+    audit: AuditDesk
+
+    def run(
+        self, events_days: float | None, audit_days: float | None, actor: Actor, *, dry_run: bool = False
+    ) -> Passed:
+        """None keeps for ever. The audit comes last: it then holds what was done with the events."""
+        events = None if events_days is None else self.events.prune(events_days, actor, dry_run=dry_run)
+        audit = None if audit_days is None else self.audit.prune(AuditFilter(), audit_days, actor, dry_run=dry_run)
+        return Passed(events, audit)

@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any, Final, Self
 from uuid import UUID
 
+import orjson
+
 from outbox.policy.event import REFRESH
 from outbox.policy.outcome import FAILURE_TYPE_OF, Reason
 
@@ -16,7 +18,9 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ErrorInfo:
-    """Why an event failed, or last failed. `detail` is Elasticsearch's cause chain, redacted."""
+    """Why an event failed, or last failed, and when. `detail` of a failed event: the cause chain of Elasticsearch's
+    reply (`{"status", "rule", "why", "error": {"type", "reason", "caused_by"}}`), or our own finding in the same form;
+    redacted."""
 
     reason: str
     code: str | None
@@ -24,6 +28,8 @@ class ErrorInfo:
     fingerprint: str | None
     dead_reason: str | None
     failure_type: str
+    failed_at: datetime | None = None
+    detail: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +69,12 @@ class StoredEvent:
     updated_at: datetime
     read_version: int | None = None  # of a refresh that is done: the version under which it was written
     read_found: bool | None = None  # and whether the view had the entity then
+    error_detail: bytes | None = None  # JSON; only of failed events and of one that is shown alone
 
     @classmethod
     def of(cls, row: Row) -> Self:
-        """From a row with at least these columns."""
-        return cls(**{field.name: row[field.name] for field in fields(cls)})
+        """From a row with at least the columns that have no default here."""
+        return cls(**{name: row[name] for name in _FIELDS if name in row})
 
     @property
     def is_failed(self) -> bool:
@@ -103,7 +110,21 @@ class StoredEvent:
             fingerprint=self.error_fingerprint,
             dead_reason=self.dead_reason,
             failure_type=failure_type(self.error_reason),
+            failed_at=self.failed_at,
+            detail=_read(self.error_detail),
         )
+
+
+_FIELDS: Final = tuple(field.name for field in fields(StoredEvent))
+
+
+def _read(detail: bytes | None) -> Mapping[str, Any] | None:
+    """What someone else wrote there before the table was adopted need not be in our form."""
+    try:
+        found = orjson.loads(detail) if detail else None
+    except orjson.JSONDecodeError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def failure_type(reason: str) -> str:

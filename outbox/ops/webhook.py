@@ -21,7 +21,7 @@ Row = Mapping[str, Any]
 
 class Deliveries(Protocol):
     def page(self, before: datetime, before_id: UUID, limit: int) -> Sequence[Row]: ...
-    def redeliver(self, id: UUID, actor: Actor) -> Row | None: ...
+    def redeliver(self, id: UUID, actor: Actor, reason: str | None) -> Row | None: ...
 
 
 class Answer(Protocol):
@@ -86,9 +86,10 @@ class WebhookDesk:
         more = request.cursor(found[limit - 1].created_at, found[limit - 1].id) if len(found) > limit else None
         return DeliveryPage(found[:limit], more)
 
-    def redeliver(self, id: UUID, actor: Actor) -> None:
+    def redeliver(self, id: UUID, actor: Actor, reason: str | None = None) -> None:
         """Sent again by the next daemon that looks, also where the address is disabled; success enables it again."""
-        if self.store.redeliver(id, request.actor(actor.name, actor.source, actor.role)) is None:
+        actor = request.actor(actor.name, actor.source, actor.role)
+        if self.store.redeliver(id, actor, None if reason is None else request.reason(reason)) is None:
             raise NotFound(f"delivery {id}")
 
     def test(self) -> Tried:
@@ -112,4 +113,4 @@ def check_signature(secret: str, given: Mapping[str, str], body: bytes) -> str |
 
 def _row(row: Row) -> DeliveryRow:
     names = [name for name in DeliveryRow.__slots__ if name != "to"]
-    return DeliveryRow(to=url_key(row["url"]), **{name: row[name] for name in names})
+    return DeliveryRow(to=row["sent_to"], **{name: row[name] for name in names})

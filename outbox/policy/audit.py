@@ -1,5 +1,6 @@
 """The acts that the audit knows, and how its chain of hashes is judged. PostgreSQL writes the chain, not this."""
 
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -47,6 +48,16 @@ class Actor:
     name: str
     source: Source
     role: str | None = None
+
+
+FOR: Final = " for "  # `bot for alice`: the token `bot` acts, and says that alice asked it to
+
+
+def people(name: str) -> frozenset[str]:
+    """Whom a name names: who acts and for whom. Without case, width, blanks and what is invisible, so that no spelling
+    makes one person two."""
+    plain = "".join(c for c in unicodedata.normalize("NFKC", name).casefold() if unicodedata.category(c) != "Cf")
+    return frozenset(filter(None, (" ".join(part.split()) for part in [plain, *f" {plain} ".split(FOR)])))
 
 
 # What no prune touches, whoever asks: the database's own function holds the number too (0074_audit_trail).

@@ -16,17 +16,17 @@ class _Number(str):
 def masked(payload: bytes, fields: Collection[str]) -> bytes:
     """The payload with the values of these fields, at any depth, replaced; names are compared without case.
 
-    Only shape and white space may change. Where nothing is to be masked the very bytes are returned; what is no JSON
-    is masked as a whole, because nobody can say what it holds.
+    Only shape and white space may change. Where nothing is to be masked the very bytes are returned. What is no JSON,
+    or nested some hundred levels deep, is masked as a whole: nobody can say what it holds.
     """
     if not fields:
         return payload
     hidden = frozenset(field.casefold() for field in fields)
     try:
         parsed = json.loads(payload, parse_int=_Number, parse_float=_Number, object_pairs_hook=_Pairs)
+        return _written(parsed, hidden).encode("utf-8", "replace")
     except (ValueError, RecursionError):
         return json.dumps(MASK).encode()
-    return _written(parsed, hidden).encode("utf-8", "replace")
 
 
 class _Pairs(list[tuple[str, Any]]):

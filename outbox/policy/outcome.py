@@ -107,6 +107,17 @@ class Failure:
     def failure_class(self) -> FailureClass:
         return CLASS_OF[self.reason]
 
+    @property
+    def told(self) -> Mapping[str, Any]:
+        """For `error_detail`: what the reply said, or, where none was asked for or came, the same form with our own
+        finding, so that every failed row has one."""
+        return self.detail or told_without_reply(self.reason, self.error)
+
+
+def told_without_reply(reason: Reason, error: str) -> Mapping[str, Any]:
+    why = "judged before anything was sent, or no reply came"
+    return {"rule": "none", "why": why, "error": {"type": str(reason), "reason": error}}
+
 
 Accepted = Written | Missing | Stale
 Outcome = Accepted | Failure

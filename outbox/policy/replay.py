@@ -1,6 +1,6 @@
 """A replay's states, when it is looked at, and when it is over. Pure: times and counts are handed in."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -40,7 +40,7 @@ class ReplayBatch:
     source: str
     filter: dict[str, object] | None
     rate: float | None
-    webhook_url: str | None
+    webhook_to: str | None  # its own webhook, as `url_key` names it
     total: int
     replayed: int
     skipped: int
@@ -58,6 +58,7 @@ class ReplayBatch:
     cancelled_by: str | None
     failure_type: str | None
     reason: str | None
+    webhook_url: str | None = field(default=None, repr=False)  # only where it is about to be told: a secret
 
     @property
     def is_over(self) -> bool:

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import ipaddress
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -83,13 +84,15 @@ def retry_delay_seconds(attempts: int, quick: int) -> float | None:
 
 
 def key_of(secret: str) -> bytes:
-    """The bytes behind a secret: base64 after `whsec_`, as the standard has it; any other text is taken as it is."""
+    """The bytes behind a secret: base64 after `whsec_`, as the standard has it; any other text is taken as it is.
+    Raises ValueError where there are none: anyone could sign with an empty key."""
+    key = secret.encode()
     if secret.startswith(_SECRET_PREFIX):
-        try:
-            return base64.b64decode(secret.removeprefix(_SECRET_PREFIX), validate=True)
-        except binascii.Error:
-            return secret.encode()
-    return secret.encode()
+        with suppress(binascii.Error):
+            key = base64.b64decode(secret.removeprefix(_SECRET_PREFIX), validate=True)
+    if not key.strip():
+        raise ValueError("holds no key: anyone could sign with it")
+    return key
 
 
 def sign(secret: str, id: str, timestamp: int, body: bytes) -> str:

@@ -1,11 +1,12 @@
 """Discards events, one or all that match, with their audit rows in the same transaction. Deletes no row."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from psycopg.rows import dict_row
 
+from outbox.facts import EventDiscarded
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.filter import EventFilter, given
 from outbox.store import audit
@@ -31,6 +32,15 @@ class PostgresDiscards:
                 return row
             found = cursor.execute(self._sql["status"], {"id": id}).fetchone()
             return None if found is None else str(found["status"])
+
+    def tell(self, limit: int) -> Sequence[EventDiscarded]:
+        """What has been discarded since some daemon last told; each event to one caller alone."""
+        with self._database.connection() as connection:
+            rows = connection.execute(self._sql["tell"], {"limit": limit}).fetchall()
+            return [
+                EventDiscarded(id, kind, entity, by or "", why or "", batch)
+                for id, kind, entity, by, why, batch in rows
+            ]
 
     def flush(
         self, batch_id: UUID, asked: EventFilter, expect: int, actor: Actor, reason: str, approved_by: str

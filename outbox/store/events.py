@@ -232,11 +232,15 @@ def _verdict(id: UUID, settlement: Settlement) -> dict[str, Any]:
         case RetryLater():
             failure = settlement.failure
             own = not failure.whole
-            return {"id": id, "verdict": "retry", "delay": settlement.delay_seconds, "own": own, **_columns(failure)}
+            # An attempt is written down only where the event itself was to blame; an outage would bring this a row.
+            told = {"detail": failure.told if own else None}
+            delay = settlement.delay_seconds
+            return {"id": id, "verdict": "retry", "delay": delay, "own": own, **_columns(failure), **told}
         case Failed():
             failure = settlement.failure
             dead, own = settlement.dead_reason, not failure.whole
-            return {"id": id, "verdict": "failed", "dead_reason": dead, "own": own, **_columns(failure)}
+            told = {"detail": failure.told}
+            return {"id": id, "verdict": "failed", "dead_reason": dead, "own": own, **_columns(failure), **told}
         case Released():
             columns = _columns(settlement.failure) if settlement.failure else {}
             return {"id": id, "verdict": "release", "delay": settlement.delay_seconds, **columns}
@@ -248,5 +252,4 @@ def _columns(failure: Failure) -> dict[str, Any]:
         "code": failure.code,
         "error": failure.error,
         "fingerprint": failure.fingerprint,
-        "detail": failure.detail,
     }

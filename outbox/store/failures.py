@@ -35,6 +35,9 @@ class PostgresFailures:
     def count(self, asked: EventFilter, most: int) -> int:
         return int(self._filtered("count", asked, most=most)[0]["count"])
 
+    def by_type(self, asked: EventFilter) -> Mapping[str, int]:
+        return {row["entity_type"]: row["n"] for row in self._filtered("by_type", asked, most=MOST_GROUPED)}
+
     def groups(self, asked: EventFilter, limit: int) -> Sequence[Row]:
         return self._filtered("groups", asked, limit=limit, most=MOST_GROUPED)
 

@@ -152,7 +152,7 @@ def fetch_batch(connection: Connection[Any], query: str, named: Mapping[str, Any
 def batch_of(row: Row) -> ReplayBatch:
     filter_text = row["filter"]
     parsed = {"status": ReplayStatus(row["status"]), "filter": orjson.loads(filter_text) if filter_text else None}
-    return ReplayBatch(**{name: row[name] for name in _NAMES} | parsed)
+    return ReplayBatch(**{name: row[name] for name in _NAMES if name in row} | parsed)
 
 
 def ended_since(connection: Connection[Any], id: UUID) -> dict[str, int]:

@@ -10,7 +10,7 @@ from psycopg import Connection
 from psycopg.rows import dict_row
 
 from outbox.policy.audit import Action, Actor, Entry
-from outbox.policy.webhook import Delivery, Notice, url_key
+from outbox.policy.webhook import Delivery, Notice
 from outbox.store import audit
 from outbox.store.pool import Database
 from outbox.store.queries import queries
@@ -53,7 +53,7 @@ class PostgresWebhooks:
         """A receiver that takes a message is no longer disabled."""
         with self._database.transaction() as connection:
             connection.execute(self._sql["delivered"], _named(delivery, response))
-            connection.execute(self._sql["enable"], {"url": delivery.url})
+            connection.execute(self._sql["enable"], {"id": delivery.id})
 
     def put_off(self, delivery: Delivery, delay_seconds: float, response: int | None, error: str) -> None:
         named = {**_named(delivery, response), "error": error, "delay": timedelta(seconds=delay_seconds)}
@@ -67,15 +67,15 @@ class PostgresWebhooks:
         """This delivery ends; with a 410 of the receiver's own, its address is disabled too."""
         if response is not None:
             with self._database.connection() as connection:
-                connection.execute(self._sql["disable"], {"url": delivery.url})
+                connection.execute(self._sql["disable"], {"id": delivery.id})
         self._close(delivery, "disabled", response, error)
 
-    def redeliver(self, id: UUID, actor: Actor) -> Row | None:
+    def redeliver(self, id: UUID, actor: Actor, reason: str | None) -> Row | None:
         with self._database.transaction() as connection, connection.cursor(row_factory=dict_row) as cursor:
             row = cursor.execute(self._sql["redeliver"], {"id": id, "by": actor.name}).fetchone()
             if row is not None:
-                detail = {"delivery": id, "type": row["type"], "to": url_key(row["url"])}
-                entry = Entry(Action.WEBHOOK_REDELIVERED, actor, batch_id=row["replay_id"], detail=detail)
+                detail = {"delivery": id, "type": row["type"], "to": row["sent_to"]}
+                entry = Entry(Action.WEBHOOK_REDELIVERED, actor, reason, row["replay_id"], detail=detail)
                 audit.write(connection, [entry])
             return row
 

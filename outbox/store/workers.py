@@ -5,10 +5,11 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import orjson
 import psycopg
 
 from outbox.errors import DatabaseDown
-from outbox.policy.outcome import Reason
+from outbox.policy.outcome import Reason, told_without_reply
 from outbox.policy.redact import fingerprint
 from outbox.ports import Reclaim
 from outbox.store.events import entity_id_type, typed
@@ -117,6 +118,7 @@ class Reclaims:
             "most": MOST_ABANDONED,
             "suspect_error": SUSPECT_ERROR,
             "suspect_fingerprint": fingerprint(Reason.CRASH_SUSPECT, SUSPECT_ERROR),
+            "suspect_detail": orjson.dumps(told_without_reply(Reason.CRASH_SUSPECT, SUSPECT_ERROR)).decode(),
         }
         row = connection.execute(self._sql["reclaim"], parameters).fetchone()
         connection.execute(self._sql["close_lease"], {"token": token})

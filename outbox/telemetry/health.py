@@ -140,7 +140,9 @@ class Health:
             facts.SinkProbed: self._probed,
             facts.SinkPaused: self._sink_paused,
             facts.SinkResumed: self._sink_resumed,
-            facts.OperatorPaused: lambda f: self._pause(f"operator {f.scope}", f"paused by {f.by}: {f.reason}"),
+            facts.OperatorPaused: lambda f: self._pause(
+                f"operator {f.scope}", "by a person; `outbox status` says who and why"
+            ),
             facts.OperatorResumed: lambda f: self._resume(f"operator {f.scope}"),
             facts.BacklogSampled: self._sampled,
             facts.SampleMissed: lambda _: self._database.good(),

@@ -80,6 +80,7 @@ class LogSubscriber:
             facts.EventsReplayed: self._replayed,
             facts.ReplaySettled: self._replay_settled,
             facts.EventDiscarded: self._discarded,
+            facts.EventsFlushed: self._flushed,
             facts.Pruned: self._pruned,
             facts.WebhookTried: self._webhook,
             facts.Verified: self._verified,
@@ -236,9 +237,13 @@ class LogSubscriber:
             event_id=fact.event_id,
             entity_type=fact.entity_type,
             entity_id=fact.entity_id,
-            by=fact.by,
-            reason=fact.reason,
+            by=fact.by or None,
+            reason=fact.reason or None,
         )
+
+    def _flushed(self, fact: facts.EventsFlushed) -> None:
+        counts = {"discarded": fact.count}
+        self._log.info("event.discarded", batch=fact.batch, by=fact.by, reason=fact.reason, counts=counts)
 
     def _pruned(self, fact: facts.Pruned) -> None:
         if fact.count:

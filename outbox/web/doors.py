@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
+from outbox.ops.request import BadRequest
 from outbox.web import body, headers, idempotency, refusals
 from outbox.web.auth.gate import Gate
 from outbox.web.auth.origin import SAFE_METHODS
@@ -23,14 +24,19 @@ from outbox.web.problems import Refused
 
 ROLE: Final = "x-role"
 ACTS: Final = "x-leaves-a-trace"
+TAKES: Final = "x-takes"
+SHOWS: Final = "x-shows"
+ON_EVERY_PAGE: Final = ("said",)  # what the act before has done, in a word of a closed list
+MOST_NAMED: Final = 20
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 log = logging.getLogger("outbox.web")
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """One route: who may, and what happens. `more` goes to the framework (response model, summary ...). `acts`: it
-    writes something although it is a GET, so it is guarded as a POST is."""
+    """One route: who may, and what happens. `acts`: it writes something although it is a GET, so it is guarded as a
+    POST is. `takes`: what a page's query string may say. `shows`: its answer holds what is audited each time it is
+    shown, so an Idempotency-Key keeps none. `more` goes to the framework."""
 
     method: str
     path: str
@@ -38,6 +44,8 @@ class Door:
     role: Role
     more: dict[str, Any] = field(default_factory=dict)
     acts: bool = False
+    takes: Collection[str] = ()
+    shows: bool = False
 
 
 class GuardedRoute(APIRoute):
@@ -46,6 +54,20 @@ class GuardedRoute(APIRoute):
     @property
     def role(self) -> Role:
         return Role((self.openapi_extra or {})[ROLE])
+
+    @property
+    def keeps(self) -> bool:
+        return not (self.openapi_extra or {}).get(SHOWS)
+
+    def check_query(self, request: Request) -> None:
+        """A name that this address does not know is refused: whoever wrote it means something by it, and a filter that
+        is passed over matches everything. The framework does so itself where a door has parameters of its own."""
+        if self.role is Role.ANYONE or self.dependant.query_params:
+            return
+        takes = (*(self.openapi_extra or {}).get(TAKES, ()), *(() if self.include_in_schema else ON_EVERY_PAGE))
+        unknown = [name for name in request.query_params if name not in takes][:MOST_NAMED]
+        if unknown:
+            raise BadRequest([(name[:80], "is no parameter of this address") for name in unknown])
 
     def get_route_handler(self) -> Handler:
         inner, role, acts = super().get_route_handler(), self.role, ACTS in (self.openapi_extra or {})
@@ -60,17 +82,17 @@ class GuardedRoute(APIRoute):
 
         return handle
 
-    @staticmethod
-    async def _pass(request: Request, inner: Handler, role: Role, accepted: str, acts: bool) -> Response:
+    async def _pass(self, request: Request, inner: Handler, role: Role, accepted: str, acts: bool) -> Response:
         gate: Gate = request.app.state.gate
         person = request.state.person = gate.admit(request, role, form=accepted == body.FORM, acts=acts)
         if acts and headers.asked_by_head(request.scope):
             raise Refused(405, "HEAD would leave the trace of a GET; send that.", headers={"allow": "GET"})
+        self.check_query(request)
         if request.method in SAFE_METHODS:
             return await inner(request)
         sent = await body.read(request, accepted)
         key = request.headers.get(idempotency.HEADER)
-        if key is None or person is None:
+        if key is None or person is None or not self.keeps:
             return await inner(request)
         kept: idempotency.Kept = request.app.state.kept
 
@@ -93,8 +115,10 @@ def _refused(error: Exception) -> Refused:
 def hang(app: FastAPI, doors: Iterable[Door], *, prefix: str = "", api: bool = False) -> None:
     """Add the doors to the app. Pages stay out of the OpenAPI document."""
     for door in doors:
-        extra = {ROLE: str(door.role)} | ({ACTS: True} if door.acts else {})
-        more = {"openapi_extra": extra, "include_in_schema": api, **door.more}
+        about: dict[str, Any] = {ROLE: str(door.role)} | ({ACTS: True} if door.acts else {})
+        about |= {SHOWS: True} if door.shows else {}
+        about |= {} if api else {TAKES: tuple(door.takes)}
+        more = {"openapi_extra": about, "include_in_schema": api, **door.more}
         app.router.add_api_route(
             prefix + door.path, door.endpoint, methods=[door.method], route_class_override=GuardedRoute, **more
         )

@@ -10,8 +10,8 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from outbox.web.api import answers, audit, events, failed, ops, pauses, replays, webhooks
 from outbox.web.auth.roles import Role
 from outbox.web.doors import Door
+from outbox.web.pages import asking, docs, event, failures, login, overview, system, verify
 from outbox.web.pages import audit as audit_pages
-from outbox.web.pages import docs, event, failures, login, overview, system, verify
 from outbox.web.pages import events as event_lists
 from outbox.web.pages import pauses as pause_forms
 from outbox.web.pages import replay as replay_pages
@@ -32,33 +32,37 @@ async def healthz(request: Request) -> Response:
     return PlainTextResponse("ok\n")
 
 
+FILTER: Final = asking.EVENT_FIELDS
+LISTED: Final = (*FILTER, "cursor")
+AUDIT: Final = asking.AUDIT_FIELDS
+
 PAGES: Final = (
     Door("GET", "/", home, ANYONE),
     Door("GET", "/healthz", healthz, ANYONE),
     Door("GET", f"{HOME}/login", login.login_page, ANYONE),
     Door("POST", f"{HOME}/login", login.login, ANYONE),
     Door("POST", f"{HOME}/logout", login.logout, ANYONE),
-    Door("GET", HOME, overview.overview, VIEWER),
+    Door("GET", HOME, overview.overview, VIEWER, takes=FILTER),
     Door("POST", f"{HOME}/pause", pause_forms.pause, OPERATOR),
     Door("POST", f"{HOME}/resume", pause_forms.resume, OPERATOR),
-    Door("GET", f"{HOME}/failures", failures.failures_page, VIEWER),
-    Door("GET", f"{HOME}/failures/list", event_lists.failed_list, VIEWER),
-    Door("GET", f"{HOME}/events", event_lists.events_page, VIEWER),
-    Door("GET", f"{HOME}/events/{{id}}", event.event_page, VIEWER),
+    Door("GET", f"{HOME}/failures", failures.failures_page, VIEWER, takes=FILTER),
+    Door("GET", f"{HOME}/failures/list", event_lists.failed_list, VIEWER, takes=LISTED),
+    Door("GET", f"{HOME}/events", event_lists.events_page, VIEWER, takes=(*LISTED, "status")),
+    Door("GET", f"{HOME}/events/{{id}}", event.event_page, VIEWER, takes=("same",)),
     Door("POST", f"{HOME}/events/{{id}}/replay", replay_lists.replay_event, OPERATOR),
     Door("POST", f"{HOME}/events/{{id}}/discard", replay_lists.discard_event, OPERATOR),
-    Door("POST", f"{HOME}/events/{{id}}/unmask", event.unmask, ADMIN),
-    Door("GET", f"{HOME}/replay", replay_pages.preview_page, VIEWER),
+    Door("POST", f"{HOME}/events/{{id}}/unmask", event.unmask, ADMIN, shows=True),
+    Door("GET", f"{HOME}/replay", replay_pages.preview_page, VIEWER, takes=(*FILTER, "page")),
     Door("POST", f"{HOME}/replay/plan", replay_pages.plan_page, OPERATOR),
     Door("POST", f"{HOME}/replay/run", replay_pages.run, OPERATOR),
-    Door("GET", f"{HOME}/replays", replay_lists.replays_page, VIEWER),
+    Door("GET", f"{HOME}/replays", replay_lists.replays_page, VIEWER, takes=("cursor",)),
     Door("GET", f"{HOME}/replays/{{id}}", replay_lists.replay_page, VIEWER),
     Door("POST", f"{HOME}/replays/{{id}}/cancel", replay_lists.cancel, OPERATOR),
-    Door("GET", f"{HOME}/audit", audit_pages.audit_page, VIEWER),
-    Door("POST", f"{HOME}/audit/export", audit_pages.export, VIEWER),
-    Door("POST", f"{HOME}/audit/prune", audit_pages.prune, ADMIN),
+    Door("GET", f"{HOME}/audit", audit_pages.audit_page, VIEWER, takes=(*AUDIT, "cursor")),
+    Door("POST", f"{HOME}/audit/export", audit_pages.export, VIEWER, takes=(*AUDIT, "format"), shows=True),
+    Door("POST", f"{HOME}/audit/prune", audit_pages.prune, ADMIN, takes=AUDIT),
     Door("GET", "/ops/verify", verify.verify_page, VIEWER),
-    Door("GET", f"{HOME}/webhooks", webhook_pages.webhooks_page, VIEWER),
+    Door("GET", f"{HOME}/webhooks", webhook_pages.webhooks_page, VIEWER, takes=("cursor",)),
     Door("POST", f"{HOME}/webhooks/{{id}}/redeliver", webhook_pages.redeliver, OPERATOR),
     Door("GET", f"{HOME}/system", system.system_page, VIEWER),
     Door("GET", f"{HOME}/runbook", system.runbook_page, VIEWER),

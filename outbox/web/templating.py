@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from outbox import __version__
+from outbox.policy.outcome import Code
 from outbox.web.show import words
 
 HERE: Final = Path(__file__).parent
@@ -94,7 +95,14 @@ def _environment() -> Environment:
         visible=words.visible,
         coded=coded,
     )
-    made.globals.update(query_with=query, link=link, plural=words.plural, version=__version__, static=_static_version())
+    made.globals.update(
+        query_with=query,
+        link=link,
+        plural=words.plural,
+        version=__version__,
+        static=_static_version(),
+        error_codes=[str(code) for code in Code],
+    )
     return made
 
 

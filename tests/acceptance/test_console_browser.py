@@ -153,6 +153,7 @@ def test_a_person_finds_a_group_replays_three_and_accounts_for_it(
     age_audit(connection)
     page.locator("summary", has_text="Prune old rows").click()
     page.get_by_label("Older than days").fill("7")
+    page.locator("#prune-reason").fill("done with")
     page.get_by_role("button", name="Dry run").click()
     expect(page.locator("#prune .note")).to_contain_text("4 rows")
     assert audit_counts(connection)["REPLAY_BATCH_ITEM"] == 3

@@ -112,13 +112,18 @@ def test_finished_events_are_pruned_by_age(connection: psycopg.Connection, outbo
                        " '{}'::json as document, null::bigint as version")  # fmt: skip
     events(connection, 5, status="done", age="10 days")
     events(connection, 2, status="done", prefix="new")
-    refused(outbox("prune", "--by", "alice", "--yes"), 2, "--older-than-days")
+    connection.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'a', 'cli')")
+    refused(outbox("prune", "--by", "alice", "--yes", OUTBOX_AUDIT_TTL_DAYS="0"), 2, "--older-than-days")
     refused(outbox("prune", "--by", "alice", "--older-than-days", "5"), 2, "--yes")
     assert outbox("prune", "--by", "alice", "--older-than-days", "5", "--dry-run", "--json").json["due"] == 5
     called = outbox("prune", "--by", "alice", "--yes", "--json", OUTBOX_RETENTION_DAYS="5")
     assert (called.code, called.json["removed"], called.json["kept"]) == (0, 5, 0)
     assert statuses(connection) == {"done": 2}
-    assert audit_counts(connection) == {"EVENTS_PRUNE_SUMMARY": 1}
+    assert audit_counts(connection) == {"PAUSED": 1, "EVENTS_PRUNE_SUMMARY": 1}
+    # As its timer runs it, where events are kept for ever: a millisecond is old enough here.
+    called = outbox("prune", "--by", "outbox-prune.timer", "--yes", "--json", OUTBOX_AUDIT_TTL_DAYS="0.00000001")
+    assert (called.code, called.json["removed"], called.json["audit"]["removed"]) == (0, 0, 2)
+    assert audit_counts(connection) == {"AUDIT_PRUNE_SUMMARY": 1}
 
 
 def test_stats_and_groups_are_printed_and_as_json(connection: psycopg.Connection, outbox: Outbox) -> None:

@@ -8,9 +8,12 @@ import pytest
 
 from outbox.daemon.chores import ReplayChore, ReplayLimits
 from outbox.errors import DatabaseDown
-from outbox.facts import DatabaseLost, EventsReplayed, Fact, ReplaySettled
+from outbox.facts import DatabaseLost, EventDiscarded, EventsFlushed, EventsReplayed, Fact, ReplaySettled
+from outbox.ops.discard import DiscardDesk
 from outbox.ops.replay import ReplayRequest
+from outbox.policy.filter import EventFilter
 from outbox.policy.replay import ReplayStatus
+from outbox.store.discards import PostgresDiscards
 from outbox.store.pool import Database
 from outbox.store.replay_steps import ReplaySteps
 from tests.fixtures.failures import ALICE, audit_counts, events, open_database, replay_desk, statuses
@@ -29,7 +32,8 @@ class Daemon:
         self.now = 1_000.0
         self.facts: list[Fact] = []
         self.store = ReplaySteps(pool, owner=name, notices=lambda _: ())
-        self.chore = ReplayChore(self.store, ReplayLimits(**limits), self.facts.append, lambda: self.now)
+        limited = ReplayLimits(**limits)
+        self.chore = ReplayChore(self.store, PostgresDiscards(pool), limited, self.facts.append, lambda: self.now)
 
     def passes(self, n: int = 1) -> None:
         for _ in range(n):
@@ -198,3 +202,21 @@ def test_an_error_that_waiting_does_not_cure_fails_the_batch(connection: psycopg
     assert "no_more" in (found.reason or "")
     assert [fact.status for fact in daemon.facts if isinstance(fact, ReplaySettled)] == ["failed"]
     assert audit_counts(connection) == {"REPLAY_BATCH_SUMMARY": 1}
+
+
+def test_one_daemon_tells_of_every_discard_whoever_did_it(connection: psycopg.Connection, pool: Database) -> None:
+    one, by_hand = events(connection, 2)
+    events(connection, 30, entity_type="junk", prefix="j")
+    desk = DiscardDesk(PostgresDiscards(pool))
+    desk.discard(one, ALICE, "test data")
+    flushed = desk.flush(EventFilter(entity_type="junk"), 30, ALICE, "junk", "bob")
+    connection.execute("update search_outbox_events set status = 'discarded' where id = %s", [by_hand])
+    daemons = [Daemon(pool, name) for name in ("one", "two")]
+    for daemon in daemons * 2:
+        daemon.passes()
+    told = [fact for daemon in daemons for fact in daemon.facts if isinstance(fact, EventDiscarded | EventsFlushed)]
+    assert sorted(told, key=str) == [
+        EventDiscarded(one, "block", "e1", "alice", "test data"),
+        EventDiscarded(by_hand, "block", "e2", "", ""),
+        EventsFlushed(flushed.id, 30, "alice", "junk"),
+    ]

@@ -4,6 +4,8 @@ import http.client
 import json
 import socket
 from collections.abc import Callable, Iterator
+from typing import get_args, get_type_hints
+from uuid import uuid4
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -62,6 +64,27 @@ def test_metrics_are_served_in_the_text_format(daemon: Daemon) -> None:
     assert answer.status == 200
     assert answer.headers["Content-Type"].startswith("text/plain; version=")
     assert b'outbox_lag_events{projection="proj"} 3.0' in answer.read()
+
+
+ABOUT_PEOPLE = [kind for kind in get_args(facts.Fact) if "by" in kind.__dataclass_fields__]
+
+
+def about_people(kind: type) -> facts.Fact:
+    """A fact of this kind by someone, for a reason."""
+    known = {"by": "canary-person", "reason": "canary-reason"}
+    plain = {"str": "x", "UUID": uuid4(), "UUID | None": None, "int": 1, "float": 1.0}
+    hints = {name: getattr(hint, "__name__", str(hint)) for name, hint in get_type_hints(kind).items()}
+    hints = {name: hint.replace("uuid.", "") for name, hint in hints.items()}
+    made: facts.Fact = kind(**{name: known.get(name) or plain[hint] for name, hint in hints.items()})
+    return made
+
+
+@pytest.mark.parametrize("kind", ABOUT_PEOPLE, ids=lambda kind: str(kind.__name__))
+def test_no_page_of_the_daemon_tells_who_did_something_or_why(daemon: Daemon, kind: type) -> None:
+    """They have no login. `outbox status` says it to people."""
+    daemon.tell(facts.SchemaChecked(True, "10"), sampled(), about_people(kind))
+    for path in ("/metrics", "/healthz", "/readyz"):
+        assert b"canary" not in daemon.ask(path).read(), path
 
 
 def test_metrics_are_served_as_openmetrics_to_who_asks(daemon: Daemon) -> None:

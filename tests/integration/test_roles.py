@@ -140,6 +140,7 @@ _FOLLOWING = (
 )
 PROJECTOR = {
     "audit": "write head prune_step cutoff",
+    "discards": "tell",
     "documents": "*",
     "events": "*",
     "inspection": "*",
@@ -157,7 +158,7 @@ OPERATOR = {
     "backfills": "*",
     "browsing": "*",
     "controls": "*",
-    "discards": "*",
+    "discards": "discard status hold_matching discard_held",
     "documents": "*",
     "events": "entity_id_type payloads last_version raise_version",
     "examination": "*",
@@ -276,6 +277,9 @@ REFUSED = [
     ("operator", "delete from search_outbox_replays", "removes a replay"),
     ("reader", "select payload from search_outbox_events", "reads documents"),
     ("reader", "select * from search_outbox_events", "reads documents"),
+    ("reader", "select url from search_outbox_webhook_deliveries", "reads where webhooks go, often a secret"),
+    ("reader", "select * from search_outbox_webhook_deliveries", "reads where webhooks go"),
+    ("reader", "select webhook_url from search_outbox_replays", "reads where a replay's webhook goes"),
     ("reader", INSERTED, "writes"),
     ("reader", "update search_outbox_events set status = 'done'", "writes"),
     ("reader", "select from search_outbox_events for update", "holds rows"),

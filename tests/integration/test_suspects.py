@@ -51,6 +51,7 @@ def test_one_poisonous_row_among_five_hundred_is_found_in_six_deaths_and_the_oth
     assert (row.abandoned_count, row.attempts, row.next_retry_at) == (6, 6, None)
     assert "claimed alone" in row.error
     assert row.error_fingerprint
+    assert row.error_detail["error"] == {"type": "crash_suspect", "reason": row.error}
 
 
 def test_its_last_three_deaths_are_alone(queue: Queue) -> None:

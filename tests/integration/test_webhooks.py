@@ -14,7 +14,7 @@ from outbox.daemon.webhooks import Notices, WebhookSender
 from outbox.facts import Fact, WebhookTried
 from outbox.ops.replay import ReplayRequest
 from outbox.ops.webhook import WebhookDesk
-from outbox.policy.webhook import HookType, Notice, message, replay_notices, verify
+from outbox.policy.webhook import HookType, Notice, message, replay_notices, url_key, verify
 from outbox.sink.webhook import Posted, post
 from outbox.store.pool import Database
 from outbox.store.webhooks import PostgresWebhooks
@@ -253,6 +253,8 @@ def test_410_disables_the_address_until_a_redelivery_succeeds(
     page = desk.page()
     assert [(each.status, each.disabled) for each in page.deliveries] == [("disabled", True)] * 2
     assert there.url not in str(page)
+    (scope,) = connection.execute("select scope from search_outbox_controls").fetchone() or ("",)
+    assert scope == f"webhook:{url_key(there.url)}", "whoever may read the controls learns no address"
     desk.redeliver(page.deliveries[0].id, ALICE)
     assert audit_counts(connection) == {"WEBHOOK_REDELIVERED": 1}
     assert sending.results() == ["delivered"]

@@ -207,6 +207,14 @@ def test_a_secret_file_that_cannot_be_used_is_named(content: bytes | None, said:
     assert str(file) in problem.what
 
 
+@pytest.mark.parametrize("secret", ["whsec_", "whsec_ICAg"])
+def test_a_webhook_secret_without_a_key_is_refused(secret: str) -> None:
+    (problem,) = problems(OUTBOX_WEBHOOK_SECRET=secret)
+    assert problem.variable == "OUTBOX_WEBHOOK_SECRET"
+    assert "no key" in problem.what
+    assert secret not in problem.what
+
+
 def test_a_database_file_that_is_missing_is_one_problem(tmp_path: Path) -> None:
     (problem,) = problems(database=False, DATABASE_URL_FILE=str(tmp_path / "missing"))
     assert problem.variable == "DATABASE_URL_FILE"

@@ -111,6 +111,7 @@ LINES: list[tuple[facts.Fact, str, dict[str, Any]]] = [
         },
     ),
     (facts.EventDiscarded(EVENT.id, "article", "42", "alice", "spam"), "event.discarded", {"by": "alice"}),
+    (facts.EventsFlushed(TOKEN, 30, "alice", "junk"), "event.discarded", {"counts": {"discarded": 30}, "by": "alice"}),
     (
         facts.NoProgress(1, "lease_short", "0.8 s of its lease of 3 s were left", 3, 4.04),
         "batch.no_progress",

@@ -123,7 +123,7 @@ select * from (
 
 -- name: list_failed
 -- Looks: a page of failed events, the newest failure first.
-select
+select e.error_detail,
 -- include: _listed
   from search_outbox_events e
  where e.failed_at is not null and (e.failed_at, e.id) < (%(before_at)s::timestamptz, %(before_id)s::uuid) /* and filter */

@@ -13,6 +13,21 @@ returning e.id, e.entity_type, e.entity_id::text as entity_id, e.op, e.event_ver
 -- Looks: the state of one event.
 select status from search_outbox_events where id = %(id)s
 
+-- name: tell
+-- Discarded events that no daemon has told of yet, each to one daemon alone, with who did it and why.
+with untold as (
+    select event_id from search_outbox_discards where not told order by at limit %(limit)s
+       for no key update skip locked
+), told as (
+    update search_outbox_discards d set told = true from untold u
+     where d.event_id = u.event_id
+    returning d.event_id, d.entity_type, d.entity_id
+)
+select t.event_id, t.entity_type, t.entity_id, a.actor, a.reason, a.batch_id
+  from told t
+  left join lateral (select actor, reason, batch_id from search_outbox_audit
+                      where event_id = t.event_id and action = 'EVENT_DISCARDED' order by id desc limit 1) a on true
+
 -- name: hold_matching
 -- Locks failed events that match, in id order, one more than expected at most.
 select e.id from search_outbox_events e

@@ -16,6 +16,14 @@ select count(*) from (
      where e.failed_at is not null and e.status = 'failed' /* and filter */
      limit %(most)s) found
 
+-- name: by_type
+-- Looks: failed events that match by entity type, up to a limit of rows.
+select f.entity_type, count(*) as n
+  from (select e.entity_type from search_outbox_events e
+         where e.failed_at is not null and e.status = 'failed' /* and filter */
+         limit %(most)s) f
+ group by f.entity_type
+
 -- name: groups
 -- Looks: failed events by fingerprint, from the index alone where vacuum has been, up to a limit of rows. First by all
 -- that is listed, then by fingerprint: a distinct list over all rows would sort them.

@@ -2,7 +2,7 @@
 -- (`lease_token`); the database's clock alone decides about leases and looks.
 
 -- name: _batch
-r.id, r.client_id, r.status, r.requested_by, r.requested_reason, r.role, r.source, r.filter, r.rate, r.webhook_url,
+r.id, r.client_id, r.status, r.requested_by, r.requested_reason, r.role, r.source, r.filter, r.rate, r.webhook_to,
 r.total, r.replayed, r.skipped, r.done, r.failed_again, r.still_open, r.created_at, r.dispatched_at, r.settled_at,
 r.updated_at, r.owner, r.poll_count, r.last_poll_at, r.next_poll_at, r.cancelled_by, r.failure_type, r.reason
 
@@ -193,6 +193,7 @@ update search_outbox_replays r
  where r.id = %(id)s
 returning
 -- include: _batch
+, r.webhook_url
 
 -- name: take_settles
 -- Takes the lease of followed batches that have nothing open any more.
@@ -215,6 +216,7 @@ update search_outbox_replays r
  where r.id = %(id)s and r.status = 'following' and r.lease_token = %(token)s
 returning
 -- include: _batch
+, r.webhook_url
 
 -- name: fail
 -- queued | dispatching -> failed: an error that waiting does not cure.
@@ -224,6 +226,7 @@ update search_outbox_replays r
  where r.id = %(id)s and r.status in ('queued', 'dispatching') and r.lease_token = %(token)s
 returning
 -- include: _batch
+, r.webhook_url
 
 -- name: hold_live
 -- Locks a batch that is not over, whoever has its lease.
@@ -243,6 +246,7 @@ update search_outbox_replays r
  where r.id = %(id)s
 returning
 -- include: _batch
+, r.webhook_url
 
 -- name: get
 -- Looks: one batch.

@@ -20,7 +20,7 @@ update search_outbox_webhook_deliveries d
 returning d.id, d.type, d.url, d.body, d.attempts,
           (d.redelivered_by is null and exists (
                 select from search_outbox_controls c
-                 where c.scope = 'webhook:' || d.url and c.kind = 'webhook_disabled'))
+                 where c.scope = 'webhook:' || d.sent_to and c.kind = 'webhook_disabled'))
 
 -- name: delivered
 -- pending -> delivered.
@@ -43,14 +43,17 @@ update search_outbox_webhook_deliveries
  where id = %(id)s and attempts = %(attempts)s and status = 'pending'
 
 -- name: disable
--- The receiver has said 410: it wants no more. Lasts until a redelivery succeeds.
+-- The receiver has said 410: it wants no more. Lasts until a redelivery succeeds. Named without the address's path.
 insert into search_outbox_controls (scope, kind, paused_by, reason)
-values ('webhook:' || %(url)s, 'webhook_disabled', 'receiver', 'answered 410 Gone')
+select 'webhook:' || sent_to, 'webhook_disabled', 'receiver', 'answered 410 Gone'
+  from search_outbox_webhook_deliveries where id = %(id)s
     on conflict (scope) do nothing
 
 -- name: enable
--- A receiver that takes a message again is no longer disabled.
-delete from search_outbox_controls where scope = 'webhook:' || %(url)s and kind = 'webhook_disabled'
+-- A receiver that takes a message again is no longer disabled. The second name is what a release before gave it.
+delete from search_outbox_controls c
+ using search_outbox_webhook_deliveries d
+ where d.id = %(id)s and c.scope in ('webhook:' || d.sent_to, 'webhook:' || d.url) and c.kind = 'webhook_disabled'
 
 -- name: redeliver
 -- any -> pending: a person asks for it once more, also where the address is disabled.
@@ -58,14 +61,14 @@ update search_outbox_webhook_deliveries
    set status = 'pending', attempts = 0, next_attempt_at = clock_timestamp(), redelivered_by = %(by)s,
        delivered_at = null, error = null
  where id = %(id)s
-returning id, type, url, replay_id
+returning id, type, sent_to, replay_id
 
 -- name: page
 -- Looks: deliveries, newest first, from below a time and id.
-select d.id, d.type, d.url, d.status, d.attempts, d.created_at, d.last_attempt_at, d.next_attempt_at, d.delivered_at,
+select d.id, d.type, d.sent_to, d.status, d.attempts, d.created_at, d.last_attempt_at, d.next_attempt_at, d.delivered_at,
        d.response_status, d.error, d.replay_id, d.redelivered_by, d.body,
        exists (select from search_outbox_controls c
-                where c.scope = 'webhook:' || d.url and c.kind = 'webhook_disabled') as disabled
+                where c.scope = 'webhook:' || d.sent_to and c.kind = 'webhook_disabled') as disabled
   from search_outbox_webhook_deliveries d
  where (d.created_at, d.id) < (%(before)s, %(before_id)s)
  order by d.created_at desc, d.id desc limit %(limit)s

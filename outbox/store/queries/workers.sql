@@ -79,6 +79,7 @@ with part as materialized (
            error = case when e.abandoned_count + %(abandoned)s >= %(most)s then %(suspect_error)s else e.error end,
            error_fingerprint = case when e.abandoned_count + %(abandoned)s >= %(most)s then %(suspect_fingerprint)s
                                     else e.error_fingerprint end,
+           error_detail = case when e.abandoned_count + %(abandoned)s >= %(most)s then %(suspect_detail)s::json end,
            dead_reason = case when e.abandoned_count + %(abandoned)s >= %(most)s then 'crash_suspect' end,
            owner = null, lease_until = null, processing_started_at = null, updated_at = clock_timestamp()
      where e.id = any (array(select id from stuck))

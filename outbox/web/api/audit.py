@@ -85,5 +85,5 @@ def _gathered(pieces: Iterator[str], least: int = 65_536) -> Iterator[str]:
 
 def prune(body: PruneBody, at: At, who: Who) -> Response:
     """Remove old rows in steps; their hashes stay, so that the chain can still be verified."""
-    acting = actor(who, body)
-    return answer(at.audit.prune(audit_filter(body), body.older_than_days, acting, dry_run=body.dry_run))
+    asked, acting = audit_filter(body), actor(who, body)
+    return answer(at.audit.prune(asked, body.older_than_days, acting, body.reason, dry_run=body.dry_run))

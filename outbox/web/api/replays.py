@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 from uuid import UUID
 
 from fastapi import Query
@@ -25,9 +24,10 @@ class ListQuery(Strict):
 def resource(batch: ReplayBatch) -> dict[str, Any]:
     """As people may see it: of a webhook's address only the host, and nothing of who holds its lease."""
     told = asdict(batch)
-    url = told.pop("webhook_url")
-    told.pop("client_id")
-    return {**told, "webhook_host": urlsplit(url).hostname if url else None}
+    for hidden in ("webhook_url", "client_id"):
+        told.pop(hidden)
+    to = told.pop("webhook_to")
+    return {**told, "webhook_host": to.rpartition("#")[0] if to else None}
 
 
 def list_replays(asked: Annotated[ListQuery, Query()], at: At) -> Response:

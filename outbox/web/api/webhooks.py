@@ -22,7 +22,7 @@ class RedeliverBody(Act):
     """Who asks; a reason is welcome."""
 
     reason: str | None = Field(  # type: ignore[assignment]
-        None, min_length=1, max_length=1000, pattern=ONE_LINE, description="Why; one line."
+        None, min_length=1, max_length=1000, pattern=ONE_LINE, description="Why; one line, kept in the audit."
     )
 
 
@@ -34,5 +34,5 @@ def list_deliveries(asked: Annotated[ListQuery, Query()], at: At) -> Response:
 
 def redeliver(id: UUID, body: RedeliverBody, at: At, who: Who) -> Response:
     """Send one again, also where its address is disabled; success enables it again. The next daemon sends it."""
-    at.webhooks.redeliver(id, actor(who, body))
+    at.webhooks.redeliver(id, actor(who, body), body.reason)
     return answer({"id": id, "queued": True}, 202)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from outbox.policy.audit import FOR
+
 
 class Role(StrEnum):
     """Each may what the ones before it may. ANYONE marks doors that show nothing: login, static files, health."""
@@ -35,4 +37,4 @@ class Person:
         said = (said or "").strip()
         if not self.by_token:
             return said or self.name
-        return self.name if said in ("", self.name) else f"{self.name} for {said}"
+        return self.name if said in ("", self.name) else f"{self.name}{FOR}{said}"

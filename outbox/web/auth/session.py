@@ -1,14 +1,14 @@
-"""Owns the login cookie: signed with a key of this process, so a restart asks everyone to log in again."""
+"""Owns the sessions behind the login cookie. They live in this process: a restart asks everyone to log in again."""
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import hmac
-import json
 import secrets
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
+from typing import NamedTuple
 
 from starlette.responses import Response
 
@@ -17,31 +17,49 @@ from outbox.web.auth.tokens import Entry, TokenFile, person
 
 COOKIE = "outbox_session"
 LIFETIME_SECONDS = 12 * 3600
+MOST_SESSIONS = 10_000  # whoever logs in more often ends the oldest
+
+
+class _Session(NamedTuple):
+    name: str
+    token_hash: str
+    until: float
 
 
 class Sessions:
-    """The key is in memory only: whoever reads the token file's hashes can still make no cookie."""
+    """A cookie is 256 random bits and says nothing by itself; what is kept here is its hash. So logging out ends the
+    session for every copy of the cookie, and who reads the token file can make none."""
 
     def __init__(self, tokens: TokenFile, clock: Callable[[], float] = time.time) -> None:
         self._tokens = tokens
         self._clock = clock
-        self._key = secrets.token_bytes(32)
+        self._lock = threading.Lock()
+        self._open: OrderedDict[bytes, _Session] = OrderedDict()  # the oldest first; all last equally long
 
     def issue(self, entry: Entry) -> str:
-        said = json.dumps([entry.name, entry.hash, int(self._clock()) + LIFETIME_SECONDS]).encode()
-        body = base64.urlsafe_b64encode(said).decode()
-        return f"{body}.{self._sign(body)}"
+        cookie, now = secrets.token_urlsafe(32), self._clock()
+        with self._lock:
+            while self._open and (len(self._open) >= MOST_SESSIONS or next(iter(self._open.values())).until <= now):
+                self._open.popitem(last=False)
+            self._open[_hashed(cookie)] = _Session(entry.name, entry.hash, now + LIFETIME_SECONDS)
+        return cookie
 
     def person(self, cookie: str) -> Person | None:
-        body, _, signature = cookie.partition(".")
-        if not hmac.compare_digest(self._sign(body).encode(), signature.encode("utf-8", "replace")):
+        with self._lock:
+            found = self._open.get(_hashed(cookie))
+        if found is None or found.until <= self._clock():
             return None
-        name, digest, until = json.loads(base64.urlsafe_b64decode(body))
-        entry = self._tokens.named(name, digest) if until > self._clock() else None
+        entry = self._tokens.named(found.name, found.token_hash)
         return person(entry) if entry else None
 
-    def _sign(self, body: str) -> str:
-        return hmac.new(self._key, body.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+    def end(self, cookie: str) -> None:
+        with self._lock:
+            self._open.pop(_hashed(cookie), None)
+
+
+def _hashed(cookie: str) -> bytes:
+    """Looked up by its hash: the time that a lookup takes tells nothing about a cookie."""
+    return hashlib.sha256(cookie.encode("utf-8", "replace")).digest()
 
 
 def put_cookie(response: Response, value: str, *, secure: bool) -> None:

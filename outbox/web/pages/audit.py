@@ -24,7 +24,7 @@ def audit_page(request: Request) -> Response:
     return _page(request)
 
 
-def _page(request: Request, pruned: AuditPruned | None = None, days: str = "30") -> Response:
+def _page(request: Request, pruned: AuditPruned | None = None, days: str = "30", why: str = "") -> Response:
     asked = asking.audit_filter(request.query_params)
     found = api.page(asking.services(request), asked, PAGE_ROWS, request.query_params.get("cursor"))
     who = asking.person(request)
@@ -39,6 +39,7 @@ def _page(request: Request, pruned: AuditPruned | None = None, days: str = "30")
         actions=[str(action) for action in Action],
         pruned=pruned,
         days=days,
+        why=why,
         may_prune=who.role.allows(Role.ADMIN),
         said_by=asking.said_by(request),
     )
@@ -55,14 +56,14 @@ def export(request: Request) -> Response:
 
 
 def prune(request: Request, form: asking.Sent) -> Response:
-    """A dry run says how many; only the second button removes."""
-    by, days = str(form.get("by") or ""), str(form.get("older_than_days") or "")
+    """A dry run says how many; only the second button removes, and needs a reason."""
+    by, days, why = (str(form.get(name) or "") for name in ("by", "older_than_days", "reason"))
     acting = asking.actor(request, by)
     dry = form.get("run") != "really"
     asked = asking.audit_filter(request.query_params)
-    done = asking.services(request).audit.prune(asked, _days(days), acting, dry_run=dry)
+    done = asking.services(request).audit.prune(asked, _days(days), acting, None if dry else why, dry_run=dry)
     if dry:
-        return _page(request, done, days)
+        return _page(request, done, days, why)
     words = asking.raw_filter(request.query_params, asking.AUDIT_FIELDS)
     return asking.go(request, link("/ops/queue/audit", **words), "pruned", by)
 

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from outbox.web.auth.gate import Gate
-from outbox.web.auth.session import drop_cookie, put_cookie
+from outbox.web.auth.session import COOKIE, drop_cookie, put_cookie
 from outbox.web.pages import asking
 from outbox.web.templating import render
 
@@ -34,6 +34,9 @@ def login(request: Request, form: asking.Sent) -> Response:
 
 
 def logout(request: Request) -> Response:
+    gate: Gate = request.app.state.gate
+    if gate.sessions is not None:
+        gate.sessions.end(request.cookies.get(COOKIE, ""))
     answer = RedirectResponse(f"{HOME}/login", 303)
     drop_cookie(answer)
     return answer

@@ -1,7 +1,9 @@
-"""The first page: one sentence, what needs attention, what waits where, who works. Reads one shared look."""
+"""The first page: one sentence, what needs attention, what waits where, who works. Reads one shared look; under a
+filter, also the failed events and the acts that fit it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -9,15 +11,21 @@ from starlette.responses import Response
 
 from outbox.ops.export import AuditRow
 from outbox.ops.pulse import Pulse
-from outbox.ops.status import Status, TypeCounts
+from outbox.ops.status import Status as QueueStatus
+from outbox.ops.status import TypeCounts
+from outbox.ops.stored import StoredEvent
+from outbox.policy.event import Status
+from outbox.policy.filter import AuditFilter, EventFilter, given
 from outbox.web.auth.roles import Role
 from outbox.web.pages import asking
+from outbox.web.services import Services
 from outbox.web.show import charts, words
-from outbox.web.snapshot import Snapshot
+from outbox.web.snapshot import RECENT, Snapshot
 from outbox.web.templating import render
 
 FRESH_AGE_SECONDS = 30.0
 SHOWN = 6
+BOTH_FILTERS = tuple(name for name in EventFilter.__dataclass_fields__ if name in AuditFilter.__dataclass_fields__)
 
 
 class Attention(NamedTuple):
@@ -32,8 +40,12 @@ class Attention(NamedTuple):
 
 def overview(request: Request) -> Response:
     at, who = asking.services(request), asking.person(request)
+    asked = asking.event_filter(request.query_params)
     reading = at.status()
     seen, status = reading.value, reading.value.status
+    shown = Shown(type_rows(seen), seen.recent_failures, seen.recent_audit.rows)
+    if not asked.is_empty:
+        shown = fitting(at, asked, shown)
     return render(
         request,
         "overview.html",
@@ -43,9 +55,12 @@ def overview(request: Request) -> Response:
         attention=attention(status),
         headline=f"{status.sentence}.",
         subline=subline(status),
-        types=type_rows(seen),
-        recent=seen.recent_failures[:SHOWN],
-        acts=acts(seen)[:SHOWN],
+        filter_words={name: request.query_params[name] for name in given(asked) if name in request.query_params},
+        reasons=sorted(reason for reason in status.failed_by_reason if reason),
+        known_types=sorted(row.entity_type for row in status.by_entity_type),
+        types=shown.types,
+        recent=shown.failures[:SHOWN],
+        acts=acts(shown.acts)[:SHOWN],
         workers_alive=sum(worker.alive for worker in status.workers),
         paused_all=any(row["kind"] == "pause" and row["scope"] == "*" for row in status.pauses),
         may_act=who.role.allows(Role.OPERATOR),
@@ -65,18 +80,45 @@ class TypeRow(NamedTuple):
     drained_in: float | None
     spark: str
     done_last_hour: int
+    discarded: int
+
+
+class Shown(NamedTuple):
+    """What the filter of this page narrows down. The sentence and the figures above are always of the whole queue."""
+
+    types: Sequence[TypeRow]
+    failures: Sequence[StoredEvent]
+    acts: Sequence[AuditRow]
+
+
+def fitting(at: Services, asked: EventFilter, everything: Shown) -> Shown:
+    """Types that have failed events of this filter, with their number, and the type that it names; the failures; and
+    the acts, by what both filters know."""
+    failed = at.failures.by_type(asked)
+    names = failed.keys() | ({asked.entity_type} if asked.entity_type else set())
+    known = {row.name: row for row in everything.types}
+    rows = [known.get(name) or _type_row(name, TypeCounts(name), Pulse([0] * 60), 0) for name in sorted(names)]
+    about = AuditFilter(**{name: getattr(asked, name) for name in BOTH_FILTERS})
+    return Shown(
+        types=[row._replace(failed=failed.get(row.name, 0)) for row in rows],
+        failures=at.browse.page(asked, (Status.FAILED,), SHOWN).events,
+        acts=at.audit.page(about, None, RECENT).rows,
+    )
 
 
 def type_rows(seen: Snapshot) -> list[TypeRow]:
-    """Types with something open or failed first, then those that only finished something in the last hour."""
+    """Types with something open or failed first, then those that only finished something in the last hour, then those
+    that only have discarded events."""
     counts = {row.entity_type: row for row in seen.status.by_entity_type}
-    names = [*counts, *(name for name in seen.pulse if name not in counts)]
+    names = dict.fromkeys([*counts, *seen.pulse, *seen.discarded])
+    still = Pulse([0] * 60)
     return [
-        _type_row(name, counts.get(name, TypeCounts(name)), seen.pulse.get(name, Pulse([0] * 60))) for name in names
+        _type_row(name, counts.get(name, TypeCounts(name)), seen.pulse.get(name, still), seen.discarded.get(name, 0))
+        for name in names
     ]
 
 
-def _type_row(name: str, counts: TypeCounts, pulse: Pulse) -> TypeRow:
+def _type_row(name: str, counts: TypeCounts, pulse: Pulse, discarded: int) -> TypeRow:
     waiting = counts.pending + counts.processing
     return TypeRow(
         name,
@@ -89,6 +131,7 @@ def _type_row(name: str, counts: TypeCounts, pulse: Pulse) -> TypeRow:
         # The minute that still runs would look like a fall.
         charts.spark(pulse.minutes[:-1]),
         pulse.last_hour,
+        discarded,
     )
 
 
@@ -99,16 +142,16 @@ class Acts(NamedTuple):
     times: int
 
 
-def acts(seen: Snapshot) -> list[Acts]:
+def acts(rows: Sequence[AuditRow]) -> list[Acts]:
     """A replay of a hundred events is one line here; the audit has them all."""
     found: dict[object, Acts] = {}
-    for row in seen.recent_audit.rows:
+    for row in rows:
         key = (row.action, row.batch_id) if row.batch_id else row.id
         found[key] = Acts(found[key].row, found[key].times + 1) if key in found else Acts(row, 1)
     return list(found.values())
 
 
-def subline(status: Status) -> str:
+def subline(status: QueueStatus) -> str:
     """What stands under the sentence: who works, and what waits for a person."""
     alive = sum(worker.alive for worker in status.workers)
     told = [f"{words.plural(alive, 'projector')} running", f"{words.rate(status.queue.rate)} finished"]
@@ -117,7 +160,7 @@ def subline(status: Status) -> str:
     return " · ".join(told)
 
 
-def tone(status: Status) -> str:
+def tone(status: QueueStatus) -> str:
     queue = status.queue
     if any(row["kind"] == "pause" and row["scope"] == "*" for row in status.pauses):
         return "idle"
@@ -128,7 +171,7 @@ def tone(status: Status) -> str:
     return "ok"
 
 
-def attention(status: Status) -> list[Attention]:
+def attention(status: QueueStatus) -> list[Attention]:
     found: list[Attention] = []
     queue = status.queue
     if queue.lag and not any(worker.alive for worker in status.workers):

@@ -31,6 +31,6 @@ def webhooks_page(request: Request) -> Response:
 
 
 def redeliver(request: Request, id: str, form: asking.Sent) -> Response:
-    by = str(form.get("by") or "")
-    asking.services(request).webhooks.redeliver(asking.event_id(id), asking.actor(request, by))
+    by, reason = str(form.get("by") or ""), str(form.get("reason") or "") or None
+    asking.services(request).webhooks.redeliver(asking.event_id(id), asking.actor(request, by), reason)
     return asking.go(request, "/ops/queue/webhooks", "redelivered", by)

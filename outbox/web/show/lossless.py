@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 INDENT: Final = "  "
+DEEPEST: Final = 100  # Elasticsearch takes 20 unless told otherwise; what shows a value goes down level by level
 
 
 class Number(str):
@@ -32,9 +34,20 @@ class Unreadable(ValueError):
 def read(text: str | bytes) -> Any:
     """Members, lists, strings, Numbers, True, False, None. Raises Unreadable."""
     try:
-        return json.loads(text, parse_int=Number, parse_float=Number, parse_constant=Number, object_pairs_hook=Members)
+        value = json.loads(text, parse_int=Number, parse_float=Number, parse_constant=Number, object_pairs_hook=Members)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"not readable as JSON: {type(error).__name__}") from None
+    if _is_deep(value):
+        raise Unreadable(f"nested more than {DEEPEST} levels deep")
+    return value
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value] if isinstance(value, Members | list) else []
+    for _ in range(DEEPEST):
+        inside = ([member for _, member in each] if isinstance(each, Members) else each for each in level)
+        level = [inner for inner in chain.from_iterable(inside) if isinstance(inner, Members | list)]
+    return bool(level)
 
 
 def scalar(value: Any) -> str:

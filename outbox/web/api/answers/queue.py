@@ -28,8 +28,8 @@ class TypeCounts(BaseModel):
     pending: int
     processing: int
     failed: int
-    done: int = Field(description="Finished in the last 24 hours.")
-    discarded: int = Field(description="Discarded in the last 24 hours.")
+    done: int = Field(description="Finished, as far back as the roll-up remembers (90 days).")
+    discarded: int = Field(description="Discarded now.")
     oldest_age_seconds: float
 
 
