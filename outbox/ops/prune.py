@@ -1,5 +1,5 @@
-"""Removes finished events and audit rows by age when a person or a timer asks: the same steps as the daemon's, each with
-its row in the audit."""
+"""Removes finished events and audit rows by age when a person or a timer asks: the same steps as the daemon's, each
+with its row in the audit."""
 
 from __future__ import annotations
 

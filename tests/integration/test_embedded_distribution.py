@@ -246,9 +246,7 @@ def in_their_repository(tmp_path: Path) -> Path:
     return theirs
 
 
-def test_what_is_unpacked_is_what_was_checked(
-    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_unpacked_is_what_was_checked(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another file takes its name between the two."""
     install_maven(programs, SERVER)
     theirs, digest = in_their_repository(tmp_path), hashlib.file_digest
