@@ -204,7 +204,7 @@ def test_a_view_that_is_gone_after_the_start_releases_its_rows_and_holds_up_nobo
 
 def test_a_view_that_is_forbidden_is_unavailable_too(articles: Articles, database: str) -> None:
     conn = articles.queue.connection
-    role = "outbox_test_" + database[-8:]
+    role = f"outbox_{conn.info.dbname}"
     conn.execute(f"create role {role} login password 'x'".encode())
     conn.execute(f"grant usage on schema public to {role}".encode())
     try:
