@@ -80,7 +80,6 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_an_idle_poll_is_one_statement_and_a_batch_is_two(queue: Queue, statements: list[str]) -> None:
     worker = InProcess(Parts(queue.store(), MemorySink()))
-    worker.clock.passes(60)  # past the first half minute, in which everything is checked against deletes
     statements.clear()
     assert worker.claimer.take(1).claimed is None
     assert len(statements) == 1, statements
