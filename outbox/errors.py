@@ -78,6 +78,14 @@ class PooledAddress(OutboxError):
     exit_code = 78
 
 
+class NoEncoding(OutboxError):
+    """The database's encoding is SQL_ASCII: in it text is bytes of which nobody knows what they mean, and documents are
+    UTF-8. Make a database with `create database NAME encoding 'UTF8' template template0` and load the data into it,
+    saying its true encoding (PGCLIENTENCODING). Nothing was changed."""
+
+    exit_code = 78
+
+
 class WrongProduct(OutboxError):
     """The server at ELASTIC_URL is not Elasticsearch. Point ELASTIC_URL at Elasticsearch 8 or 9; nothing was
     written and no attempt was spent."""

@@ -1,4 +1,4 @@
-"""Owns the connections to PostgreSQL: pools, keepalives, raw json, the translation of errors. Knows no query."""
+"""Owns the connections to PostgreSQL: pools, encoding, keepalives, raw json, the translation of errors. Knows no query."""
 
 import time
 from collections.abc import Iterator
@@ -18,8 +18,11 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from outbox.errors import DatabaseDown, NotPermitted, SchemaMismatch
 from outbox.store.pooler import keeps_prepared
 
-# A half-open socket is found in 5 + 3 x 2 s; without these, libpq waits for the kernel's two hours.
-KEEPALIVES: dict[str, Any] = {
+# Of every connection. Payloads go to Elasticsearch as the bytes that come, so they must come as UTF-8, whatever the
+# database's encoding and the environment say. A half-open socket is found in 5 + 3 x 2 s; without keepalives, libpq waits
+# for the kernel's two hours.
+OPTIONS: dict[str, Any] = {
+    "client_encoding": "UTF8",
     "keepalives": 1,
     "keepalives_idle": 5,
     "keepalives_interval": 2,
@@ -69,7 +72,7 @@ def connect(url: str, *, application: str = "outbox", **more: Any) -> Connection
     """One connection of one's own, in autocommit, for what a pool cannot serve: LISTEN, a first look.
 
     It prepares nothing: few statements run here more than once, and not every pooler would keep them ours."""
-    options = {"prepare_threshold": None, **KEEPALIVES, **more}
+    options = {"prepare_threshold": None, **OPTIONS, **more}
     with translated():
         return psycopg.connect(plain_dsn(url), autocommit=True, application_name=application, **options)
 
@@ -97,7 +100,7 @@ class Database:
                 "autocommit": True,
                 "application_name": application,
                 "prepare_threshold": 0 if prepare else None,
-                **KEEPALIVES,
+                **OPTIONS,
             },
             min_size=1,
             max_size=size,
