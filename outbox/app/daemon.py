@@ -73,8 +73,7 @@ class Pools:
     @classmethod
     def of(cls, settings: Settings) -> "Pools":
         def pool(name: str, size: int) -> Database:
-            prepare = settings.database.prepare
-            return Database(settings.database.dsn, size=size, application=f"outbox-{name}", prepare=prepare)
+            return Database(settings.database.dsn, size=size, application=f"outbox-{name}")
 
         return cls(pool("lanes", settings.worker.concurrency + 1), pool("heartbeat", 2), pool("chores", 4))
 

@@ -95,11 +95,8 @@ class PostgresEvents:
             "suspects_most": SUSPECTS_MOST.get(order.suspects, 0),
         }
         with connection.cursor(binary=True, row_factory=_event_row) as cursor:
-            cursor.execute(self._sql[name], parameters, prepare=False if order.rested else None)
-            claimed = Claimed(order.token, cursor.fetchall(), order)
-        if order.rested and claimed.events:
-            self._database.plan_anew()
-        return claimed
+            cursor.execute(self._sql[name], parameters)
+            return Claimed(order.token, cursor.fetchall(), order)
 
     def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]], drawn: int | None = None) -> Settled:
         """Every verdict of a batch in one statement, fenced by the token: what is no longer ours stays as it is."""

@@ -1,6 +1,5 @@
 """What a batch may cost, without a clock: statements, copies of its bytes, HOT updates by the daemon's own claim."""
 
-import math
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,10 +29,7 @@ class Statements:
 
 @contextmanager
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Statements]:
-    """Every statement of every connection of this process, but for the look for a pooler, once a connection.
-
-    No statement counts as slow here: after one of 50 ms, as on a busy machine, the pool discards its plans, which is a
-    statement too."""
+    """Every statement of every connection of this process, but for the look for a pooler, once a connection."""
     found = Statements()
     plain = psycopg.Cursor.execute
 
@@ -44,7 +40,6 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Statements]:
 
     with monkeypatch.context() as patched:
         patched.setattr(psycopg.Cursor, "execute", execute)
-        patched.setattr("outbox.store.pool.SLOW_SECONDS", math.inf)
         yield found
 
 
