@@ -116,6 +116,11 @@ class DatabaseDown(DependencyDown):
     """PostgreSQL does not answer. Start it, or correct DATABASE_URL (`outbox config print` shows it)."""
 
 
+class NothingSent(DatabaseDown):
+    """PostgreSQL does not say whether an index is being rebuilt, so nothing was sent. It goes on by itself when
+    PostgreSQL answers in time."""
+
+
 class ElasticsearchDown(DependencyDown):
     """Elasticsearch does not answer. Start it, or correct ELASTIC_URL (`outbox config print` shows it)."""
 

@@ -17,7 +17,7 @@ from outbox.daemon.judge import Judge
 from outbox.daemon.landing import insist, land
 from outbox.daemon.lease import Holding, HoldUp, Leases
 from outbox.daemon.order import IN_ORDER_SECONDS, Standing
-from outbox.errors import DocumentsUnavailable
+from outbox.errors import DocumentsUnavailable, NothingSent
 from outbox.facts import Announce, LeaseLost, VersionAhead, VersionRaised
 from outbox.policy.coalesce import Stack, coalesce
 from outbox.policy.document import Addressing
@@ -175,7 +175,11 @@ class Projector:
                     return report
                 deadline = min(self.request_deadline_seconds, batch.holding.remaining() - SETTLE_SECONDS)
                 sent = self.judge.not_paused(portion) if report.systemic else portion
-                written = self._send(sent, batch, deadline, again)
+                try:
+                    written = self._send(sent, batch, deadline, again)
+                except NothingSent as error:
+                    report.hold_up = HoldUp("database", error.message)
+                    return report
                 report.learn(written, self.judge.pause_targets(sent, written))
                 if report.unreachable is not None:
                     return report
