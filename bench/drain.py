@@ -43,9 +43,7 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, **shape: int) -> 
     return result
 
 
-def measure(
-    stack: Stack, shape: Shape, result: Result, *, rounds: int, warm: bool, prefix: str = ""
-) -> None:
+def measure(stack: Stack, shape: Shape, result: Result, *, rounds: int, warm: bool, prefix: str = "") -> None:
     """Raw, ours and raw again, each into a fresh index; what ours cost goes into the account."""
     with stack.database() as url, stack.index() as index, stack.index() as raw_index:
         if warm:

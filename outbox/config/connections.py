@@ -47,8 +47,8 @@ class DatabaseSettings(Section):
         "OUTBOX_PREPARE",
         True,
         meaning="Without effect: nothing is prepared, whatever it says.",
-        tradeoff="Still accepted, so that old settings stay valid. Statements work behind every pooler, and no plan grows"
-        " old.",
+        tradeoff="Still accepted, so that old settings stay valid. Statements work behind every pooler, and no plan"
+        " grows old.",
     )
     url_file: Path | None = None
     direct_url_file: Path | None = None

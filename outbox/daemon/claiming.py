@@ -11,7 +11,6 @@ from outbox.facts import Announce, BatchClaimed
 from outbox.ports import Claimed, ClaimOrder, Clock
 
 
-
 class Claims(Protocol):
     def claim(self, order: ClaimOrder) -> Claimed: ...
     def claim_within_quota(self, order: ClaimOrder) -> Claimed: ...

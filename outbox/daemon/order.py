@@ -13,8 +13,8 @@ from outbox.ports import Claimed, ClaimOrder, Clock
 
 SUSPECT_BATCH: Final = {1: 50, 2: 5, 3: 1}  # abandoned that often -> claimed so many at a time
 SUSPECT_PAUSE_SECONDS: Final = 1.0
-# Half of what Elasticsearch remembers a delete for by default (`index.gc_deletes`, 60 s); the other half is for requests
-# on their way and for producers' clocks.
+# Half of what Elasticsearch remembers a delete for by default (`index.gc_deletes`, 60 s); the other half is for
+# requests on their way and for producers' clocks.
 IN_ORDER_SECONDS: Final = 30.0
 
 _ATTEMPTS, _RETRIED, _REPLAYED, _ABANDONED, _AGE = (

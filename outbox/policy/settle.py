@@ -83,11 +83,13 @@ def settle(event: Event, outcome: Outcome, retry: RetryPolicy, random: Callable[
             return Released(outcome.reason)
         case Failure(failure_class=FailureClass.DETERMINISTIC):
             return Failed(outcome, DeadReason.NON_RETRYABLE)
-        case Failure(whole=True, shard=True) if not retry.outage_spends_attempts:
-            return Released(outcome.reason, SHARD_PAUSE_SECONDS * (1 + random()), outcome)
         case Failure(whole=True) if not retry.outage_spends_attempts:
-            return Released(outcome.reason)
+            return _waiting(outcome, random) if outcome.shard else Released(outcome.reason)
         case Failure(second=False) if event.attempts >= retry.limit(event):
             return Failed(outcome, DeadReason.MAX_ATTEMPTS_EXCEEDED)
         case _:
             return RetryLater(retry.backoff.delay(event.attempts, random()), outcome)
+
+
+def _waiting(failure: Failure, random: Callable[[], float]) -> Released:
+    return Released(failure.reason, SHARD_PAUSE_SECONDS * (1 + random()), failure)

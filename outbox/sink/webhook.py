@@ -6,11 +6,12 @@ import ssl
 import threading
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from outbox.policy.redact import cut
-from outbox.policy.webhook import bad_url, is_allowed, is_public
+from outbox.policy.webhook import bad_url, is_allowed, is_public, retry_after_seconds
 
 _USER_AGENT: Final = "outbox-projector"
 
@@ -21,6 +22,7 @@ class Posted(NamedTuple):
     status: int | None
     error: str = ""
     refused: bool = False
+    retry_after_seconds: float = 0.0  # what the receiver asks for
 
 
 class _NotAllowed(Exception):
@@ -60,7 +62,9 @@ def _exchange(
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         named = {"host": parts.netloc, "user-agent": _USER_AGENT, "connection": "close", **headers}
         connection.request("POST", target, body, named)
-        return Posted(connection.getresponse().status)
+        reply = connection.getresponse()
+        wait = retry_after_seconds(reply.headers.get("retry-after"), datetime.now(UTC))
+        return Posted(reply.status, retry_after_seconds=wait)
     except (OSError, http.client.HTTPException) as error:
         if late.is_set() or isinstance(error, TimeoutError):  # the socket's own may be first
             raise TimeoutError(f"no answer within {seconds:g} s") from error

@@ -1,4 +1,4 @@
-"""Owns the connections to PostgreSQL: pools, encoding, keepalives, raw json, the translation of errors. Knows no query."""
+"""Owns the connections to PostgreSQL: pools, encoding, raw json, the translation of errors. Knows no query."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,8 +16,8 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from outbox.errors import DatabaseDown, NotPermitted, SchemaMismatch
 
 # Of every connection. Payloads go to Elasticsearch as the bytes that come, so they must come as UTF-8, whatever the
-# database's encoding and the environment say. A half-open socket is found in 5 + 3 x 2 s; without keepalives, libpq waits
-# for the kernel's two hours.
+# database's encoding and the environment say. A half-open socket is found in 5 + 3 x 2 s; without keepalives, libpq
+# waits for the kernel's two hours.
 OPTIONS: dict[str, Any] = {
     "client_encoding": "UTF8",
     "keepalives": 1,
@@ -29,10 +29,11 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-# Nothing is prepared. A kept plan is of the day it was made: of an empty table (a claim of 260 ms instead of 5, measured),
-# or of columns that have another type since ("cached plan must not change result type", until a restart); and behind
-# pgbouncer before 1.21 a name is anybody's. To plan claim and settle anew costs 1.7 us of CPU an event in batches of 500
-# (median of five rounds, by turns in one run; -3 to +4 on a busy machine), of the 148 us that `drain` takes: 1.2 %.
+# Nothing is prepared. A kept plan is of the day it was made: of an empty table (a claim of 260 ms instead of 5,
+# measured), or of columns that have another type since ("cached plan must not change result type", until a restart);
+# and behind pgbouncer before 1.21 a name is anybody's. To plan claim and settle anew costs 1.7 us of CPU an event in
+# batches of 500 (median of five rounds, by turns in one run; -3 to +4 on a busy machine), of the 148 us that `drain`
+# takes: 1.2 %.
 UNPREPARED: Final = None
 
 
