@@ -185,7 +185,7 @@ def test_a_row_in_a_pruned_place_is_found(connection: psycopg.Connection, pool: 
     tamper(
         connection,
         "insert into search_outbox_audit (id, action, actor, source, prev_hash, hash)"
-        " select 3, 'PAUSED', 'mallory', 'cli', 'x', hash from search_outbox_audit_pruned where id = 3",
+        " select 3, 'PAUSED', 'mallory', 'cli', 'x', hash from search_outbox_audit_pruned",
     )
     (finding,) = desk.verify().findings
     assert (finding.id, finding.what[:8]) == (3, "inserted")
@@ -203,7 +203,28 @@ def test_pruning_by_age_goes_in_steps_and_says_what_it_did(
     summary = connection.execute("select actor, detail from search_outbox_audit").fetchone()
     assert summary is not None
     assert (summary[0], summary[1]["removed"]) == ("alice", 30)
-    assert connection.execute("select count(*) from search_outbox_audit_pruned").fetchone() == (30,)
+    assert pruned_runs(connection) == [(1, 30)]
+
+
+def pruned_runs(connection: psycopg.Connection) -> list[tuple[int, int]]:
+    return connection.execute("select coalesce(since, id), id from search_outbox_audit_pruned order by 1").fetchall()
+
+
+def test_what_prunes_leave_behind_is_bounded_by_what_is_there(
+    connection: psycopg.Connection, pool: Database, desk: AuditDesk
+) -> None:
+    """A hash for each row that was ever pruned grew for ever: of a run the last one is enough."""
+    fill(pool, 5)
+    fill(pool, 5, BOB)
+    fill(pool, 5)
+    desk.prune(AuditFilter(actor="alice"), 0, BOB)
+    assert pruned_runs(connection) == [(1, 5), (11, 15)]
+    assert desk.verify().ok
+    desk.prune(AuditFilter(), 0, BOB)
+    assert pruned_runs(connection) == [(1, 16)], "the summary of the first prune is pruned too"
+    assert desk.verify().ok
+    tamper(connection, "update search_outbox_audit_pruned set since = 2")
+    assert [finding.id for finding in desk.verify().findings] == [1]
 
 
 @pytest.mark.parametrize("days", [-1, 36_501, float("nan")])
