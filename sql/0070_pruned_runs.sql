@@ -2,7 +2,8 @@
 --       each other only the last hash is needed: the next row was made from it. So a prune leaves one place for each run,
 --       which says where it begins, and the table has at most one row more than the audit itself.
 --       One session at a time: two that join the same place would lose it.
--- Undo: (`outbox audit verify` of an older program then calls what was joined removed)
+--       `outbox audit verify` of the previous release, and after an undo, calls what was joined removed.
+-- Undo:
 --   drop trigger if exists search_outbox_audit_runs on search_outbox_audit;
 --   drop function if exists search_outbox_audit_runs(), search_outbox_audit_join();
 --   alter table search_outbox_audit_pruned drop column if exists since;
