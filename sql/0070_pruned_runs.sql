@@ -13,7 +13,7 @@ alter table search_outbox_audit_pruned add column since bigint;
 
 -- The owner's alone: it runs by the trigger below.
 create or replace function search_outbox_audit_join() returns void
-language plpgsql set search_path from current as $fn$
+language plpgsql as $fn$
 begin
     perform pg_advisory_xact_lock(7306240312);
     with places as materialized (
@@ -33,7 +33,7 @@ end
 $fn$;
 
 create or replace function search_outbox_audit_runs() returns trigger
-language plpgsql security definer set search_path from current as $fn$
+language plpgsql security definer as $fn$
 begin
     if tg_relid = 'search_outbox_audit'::regclass then
         perform search_outbox_audit_join();
@@ -41,6 +41,16 @@ begin
     return null;
 end
 $fn$;
+-- As every function of ours: a caller's temporary table must not take the place of a table.
+do $path$
+declare
+    ours regprocedure;
+begin
+    foreach ours in array array['search_outbox_audit_join()', 'search_outbox_audit_runs()']::regprocedure[] loop
+        execute format('alter function %s set search_path = pg_catalog, %I, pg_temp', ours, current_schema());
+    end loop;
+end
+$path$;
 revoke execute on function search_outbox_audit_join(), search_outbox_audit_runs() from public;
 
 create or replace trigger search_outbox_audit_runs after delete on search_outbox_audit
