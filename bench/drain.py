@@ -1,6 +1,5 @@
 """drain: events a second from all pending to all done, full semantics on, against raw `_bulk` of the same documents."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -14,7 +13,6 @@ from bench.worker import Daemons, daemons
 BAR = Bar("drain rate / raw _bulk", 0.50, 0.70)
 # A fresh JVM does half its speed: its compilers are busy for the first half million documents on two cores.
 WARM_DOCUMENTS, WARM_PASSES = 100_000, 8
-SETTLED_IN_SECONDS = 31  # in its first half minute a daemon checks every upsert against newer deletes
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +38,12 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, **shape: int) -> 
     chosen = Shape(**{"events": 2_000, **shape} if smoke else shape)  # type: ignore[arg-type]
     result = Result("drain", smoke)
     result.settings = asdict(chosen)
-    measure(stack, chosen, result, rounds=1 if smoke else rounds, warm=not smoke, settle=not smoke)
+    measure(stack, chosen, result, rounds=1 if smoke else rounds, warm=not smoke)
     result.judge(BAR, result.median("ratio"))
     return result
 
 
-def measure(
-    stack: Stack, shape: Shape, result: Result, *, rounds: int, warm: bool, settle: bool, prefix: str = ""
-) -> None:
+def measure(stack: Stack, shape: Shape, result: Result, *, rounds: int, warm: bool, prefix: str = "") -> None:
     """Raw, ours and raw again, each into a fresh index; what ours cost goes into the account."""
     with stack.database() as url, stack.index() as index, stack.index() as raw_index:
         if warm:
@@ -57,8 +53,6 @@ def measure(
             make_view(url, shape.events, shape.size, prose=shape.prose)
         with daemons(url, stack.elastic_url, index, count=shape.processes, settings=shape.settings) as running:
             running.pause()
-            if settle:
-                time.sleep(SETTLED_IN_SECONDS)
             if warm:
                 progress(f"{prefix}a round that is not measured")
                 _round(stack, url, index, raw_index, running, shape, Result("warm", True), prefix)

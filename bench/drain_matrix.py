@@ -31,9 +31,9 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 2, events: int = 100
         size = int(turned.get("size", USUAL))
         most = 200 if smoke else min(events, BYTES_A_ROUND // size)
         shape = Shape(events=most, **turned)  # type: ignore[arg-type]
-        warm = not smoke and not number  # the JVM once; every new daemon has its first half minute
+        warm = not smoke and not number  # the JVM once
         times = 1 if smoke else rounds
-        measure(stack, shape, result, rounds=times, warm=warm, settle=not smoke, prefix=f"{name}: ")
+        measure(stack, shape, result, rounds=times, warm=warm, prefix=f"{name}: ")
     judge(result)
     return result
 

@@ -4,7 +4,7 @@ import time
 
 import psycopg
 
-from bench.drain import SETTLED_IN_SECONDS, warm_up
+from bench.drain import warm_up
 from bench.load import document_sql, fill, rest
 from bench.result import Bar, Result, progress
 from bench.stack import Stack
@@ -59,8 +59,6 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, articles: int = 1
             connection.execute("vacuum analyze articles, authors")
             with daemons(url, stack.elastic_url, index) as running:
                 running.pause()
-                if not smoke:
-                    time.sleep(SETTLED_IN_SECONDS)
                 for number in range(rounds):
                     progress(f"round {number + 1} of {rounds}")
                     _documents(stack, url, index, connection, running, articles, result)

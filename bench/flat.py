@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import psycopg
 
 from bench.account import Account
-from bench.drain import SETTLED_IN_SECONDS, warm_up
+from bench.drain import warm_up
 from bench.load import document_sql, fill, rest
 from bench.percentiles import percentile
 from bench.result import Bar, Result, progress
@@ -50,7 +50,6 @@ def run(
         for each in running.values():
             each.pause()
         if not smoke:
-            time.sleep(SETTLED_IN_SECONDS)
             progress("a round that is not measured")
             fill(urls["small"], part, size)
             small = running["small"]

@@ -11,7 +11,7 @@ import psutil
 import psycopg
 
 from bench.arrivals import Arrivals
-from bench.drain import SETTLED_IN_SECONDS, warm_up
+from bench.drain import warm_up
 from bench.load import document_sql
 from bench.percentiles import percentile
 from bench.pgsync import HOME, VERSION, PgSync, install, postgres_programs, redis, redis_program
@@ -110,8 +110,6 @@ class _Bench:
         ):
             self._ready(url, "outbox", index)
             running.pause()
-            if not self.result.smoke:
-                time.sleep(SETTLED_IN_SECONDS)
             self._fill(url, "outbox")
             self._rate("outbox", index, running.processes, running.resume)
             self._latency("outbox", url, "outbox", index)

@@ -3,11 +3,9 @@
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
-from bench.drain import SETTLED_IN_SECONDS
 from bench.load import fill
 from bench.result import CannotRun, Result, progress
 from bench.stack import Stack
@@ -28,8 +26,6 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 1, events: int = 400
         with daemons(url, stack.elastic_url, index) as running:
             running.pause()
             fill(url, events, size)
-            if not smoke:
-                time.sleep(SETTLED_IN_SECONDS)
             running.resume()
             progress("sampling")
             stacks = _record(program, running.processes[0].pid, 2 if smoke else MOST_SECONDS)

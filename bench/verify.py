@@ -11,7 +11,6 @@ from pathlib import Path
 import psutil
 import psycopg
 
-from bench.drain import SETTLED_IN_SECONDS
 from bench.load import bulk_bodies, document_sql, fill
 from bench.raw import send
 from bench.result import Bar, Result, progress
@@ -34,8 +33,6 @@ def run(
         stack.fresh_index(index)
         _prepare(stack, url, index, documents)
         with daemons(url, stack.elastic_url, index) as running:
-            if not smoke:
-                time.sleep(SETTLED_IN_SECONDS)
             for side in ("without", "beside") * rounds:
                 running.pause()
                 _add(url, events)

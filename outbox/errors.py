@@ -78,6 +78,14 @@ class PooledAddress(OutboxError):
     exit_code = 78
 
 
+class NoEncoding(OutboxError):
+    """The database's encoding is SQL_ASCII: in it text is bytes of which nobody knows what they mean, and documents are
+    UTF-8. Make a database with `create database NAME encoding 'UTF8' template template0` and load the data into it,
+    saying its true encoding (PGCLIENTENCODING). Nothing was changed."""
+
+    exit_code = 78
+
+
 class WrongProduct(OutboxError):
     """The server at ELASTIC_URL is not Elasticsearch. Point ELASTIC_URL at Elasticsearch 8 or 9; nothing was
     written and no attempt was spent."""
@@ -106,6 +114,11 @@ class DependencyDown(OutboxError):
 
 class DatabaseDown(DependencyDown):
     """PostgreSQL does not answer. Start it, or correct DATABASE_URL (`outbox config print` shows it)."""
+
+
+class NothingSent(DatabaseDown):
+    """PostgreSQL does not say whether an index is being rebuilt, so nothing was sent. It goes on by itself when
+    PostgreSQL answers in time."""
 
 
 class ElasticsearchDown(DependencyDown):

@@ -21,7 +21,6 @@ class ClaimOrder:
     floor: int = 0
     entity_type: str | None = None
     suspects: int = 0
-    rested: bool = False  # this lane had nothing to do for a while: the table may have another size than it had
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +200,6 @@ class Pooled(NamedTuple):
     """What stands between us and PostgreSQL. `direct_is_shared` is None where the direct address does not answer."""
 
     between: bool
-    prepares: bool
     direct_is_shared: bool | None
 
 

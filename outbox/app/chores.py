@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
+from uuid import UUID
 
 from outbox.app.operating import notices, poster, pruning, secret
 from outbox.config import Settings
@@ -19,9 +20,11 @@ from outbox.store.replay_steps import ReplaySteps
 from outbox.store.replays import PostgresReplays
 from outbox.store.statistics import PostgresStatistics
 from outbox.store.webhooks import PostgresWebhooks
+from outbox.store.workers import Workers
 
 MINUTES_KEPT: Final = timedelta(days=2)
 HOURS_KEPT: Final = timedelta(days=90)
+WORKERS_KEPT: Final = timedelta(days=1)  # that stopped, or fell silent
 ENDED_KEPT: Final = timedelta(days=30)  # replays and deliveries, where the audit itself is kept for ever
 
 
@@ -54,17 +57,19 @@ def chores(
         announce,
         clock,
         settings.worker.id,
-        _forgotten(settings, database),
+        forgotten(settings, database),
     )
     return {"replays": replays.run, "webhooks": sender.run, "pruner": pruner.run}
 
 
-def _forgotten(settings: Settings, database: Database) -> dict[str, tuple[timedelta, Forget]]:
+def forgotten(settings: Settings, database: Database) -> dict[str, tuple[timedelta, Forget]]:
     days = settings.retention.audit_ttl_days
     ended = timedelta(days=days) if days else ENDED_KEPT
     rollup = PostgresStatistics(database)
     replays = PostgresReplays(database, owner=settings.worker.id, notices=notices(settings))
+    workers = Workers(database, worker_id=settings.worker.id, start_id=UUID(int=0))  # it only forgets others
     return {
+        "search_outbox_workers": (WORKERS_KEPT, workers.forget),
         "search_outbox_replays": (ended, replays.forget),
         "search_outbox_webhook_deliveries": (ended, PostgresWebhooks(database).forget),
         "search_outbox_rollup": (

@@ -49,14 +49,15 @@ READ_MS: Final = 3_000
 ACT_MS: Final = 30_000  # pinning 100,000 rows takes seconds
 DOCTOR_SECONDS: Final = 30.0
 DAY_SECONDS: Final = 5.0
+OPTIONS: Final[dict[str, Any]] = {"application": "outbox console", "timeout_seconds": WAIT_SECONDS}
 
 
 @contextmanager
 def open_console(settings: Settings) -> Iterator[FastAPI]:
     """The application, its pool closed at the end. A database that is away is a page's problem, not the start's."""
-    reading = Bounded(settings.database.dsn, size=READERS, statement_timeout_ms=READ_MS, **_options(settings))
-    acting = Acting(settings.database.dsn, size=ACTORS, statement_timeout_ms=ACT_MS, **_options(settings))
-    exporting = Database(settings.database.dsn, size=EXPORTERS, statement_timeout_ms=ACT_MS, **_options(settings))
+    reading = Bounded(settings.database.dsn, size=READERS, statement_timeout_ms=READ_MS, **OPTIONS)
+    acting = Acting(settings.database.dsn, size=ACTORS, statement_timeout_ms=ACT_MS, **OPTIONS)
+    exporting = Database(settings.database.dsn, size=EXPORTERS, statement_timeout_ms=ACT_MS, **OPTIONS)
     backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
     elastic = connect_elastic(settings.elastic)
     for pool in (reading, acting, exporting):
@@ -92,11 +93,6 @@ class Acting(Database):
     def connection(self) -> Iterator[Connection[Any]]:
         with self.transaction(timeout_ms=READ_MS) as connection:
             yield connection
-
-
-def _options(settings: Settings) -> dict[str, Any]:
-    prepare = settings.database.prepare
-    return {"application": "outbox console", "prepare": prepare, "timeout_seconds": WAIT_SECONDS}
 
 
 def services(

@@ -21,7 +21,7 @@ from outbox.daemon.lease import Leases
 from outbox.daemon.limits import Limits
 from outbox.daemon.listen import Listener
 from outbox.daemon.notify import Notifier, Watchdog
-from outbox.daemon.order import Horizon, Orders
+from outbox.daemon.order import Orders
 from outbox.daemon.projector import Projector, dice
 from outbox.daemon.reclaimer import Reclaimer
 from outbox.daemon.second_target import SecondTarget
@@ -73,8 +73,7 @@ class Pools:
     @classmethod
     def of(cls, settings: Settings) -> "Pools":
         def pool(name: str, size: int) -> Database:
-            prepare = settings.database.prepare
-            return Database(settings.database.dsn, size=size, application=f"outbox-{name}", prepare=prepare)
+            return Database(settings.database.dsn, size=size, application=f"outbox-{name}")
 
         return cls(pool("lanes", settings.worker.concurrency + 1), pool("heartbeat", 2), pool("chores", 4))
 
@@ -202,7 +201,6 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         leases=leases,
         addressing=Addressing("{entity_type}" in settings.document_id, settings.elastic.index_for),
         judge=judge,
-        horizon=Horizon(boottime),
         announce=announce,
         portion_bytes=settings.batch.bytes,
         request_deadline_seconds=settings.request_deadline_seconds,

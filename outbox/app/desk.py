@@ -34,7 +34,7 @@ class Desk:
 def open_desk(settings: Settings, *, application: str = "outbox cli") -> Iterator[Desk]:
     """The desk, closed at the end. Raises DatabaseDown at once where nobody answers, with the server's own words."""
     connect(settings.database.dsn, application=application).close()
-    database = Database(settings.database.dsn, size=2, application=application, prepare=settings.database.prepare)
+    database = Database(settings.database.dsn, size=2, application=application)
     backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
     database.open()
     try:

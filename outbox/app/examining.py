@@ -38,7 +38,7 @@ def open_index_desk(settings: Settings) -> Iterator[IndexDesk]:
 def open_doctor(settings: Settings) -> Iterator[Doctor]:
     """Opens nothing by itself: a server that is away is a finding, not an error."""
     elastic = connect_elastic(settings.elastic)
-    database = Database(settings.database.dsn, size=2, application="outbox doctor", prepare=settings.database.prepare)
+    database = Database(settings.database.dsn, size=2, application="outbox doctor")
     backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
     try:
         yield _doctor(settings, database, backlog, elastic)

@@ -57,7 +57,7 @@ class Operations:
 def open_operations(settings: Settings, *, application: str = "outbox cli") -> Iterator[Operations]:
     """For one command. Raises DatabaseDown at once where nobody answers, with the server's own words."""
     connect(settings.database.dsn, application=application).close()
-    database = Database(settings.database.dsn, size=2, application=application, prepare=settings.database.prepare)
+    database = Database(settings.database.dsn, size=2, application=application)
     elastic = connect_elastic(settings.elastic, lanes=1)
     database.open()
     try:

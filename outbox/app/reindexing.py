@@ -52,7 +52,7 @@ class Reindexing:
 def open_reindexing(settings: Settings, *, application: str = "outbox verify") -> Iterator[Reindexing]:
     """Closed at the end. Raises DatabaseDown at once where nobody answers."""
     connect(settings.database.dsn, application=application).close()
-    database = Database(settings.database.dsn, size=3, application=application, prepare=settings.database.prepare)
+    database = Database(settings.database.dsn, size=3, application=application)
     elastic = connect_elastic(settings.elastic)
     database.open()
     try:

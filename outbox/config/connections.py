@@ -46,9 +46,9 @@ class DatabaseSettings(Section):
     prepare: bool = setting(
         "OUTBOX_PREPARE",
         True,
-        meaning="Use prepared statements.",
-        tradeoff="Left out by itself behind a pooler that would mix them up (pgbouncer before 1.21); each claim then"
-        " plans anew.",
+        meaning="Without effect: nothing is prepared, whatever it says.",
+        tradeoff="Still accepted, so that old settings stay valid. Statements work behind every pooler, and no plan"
+        " grows old.",
     )
     url_file: Path | None = None
     direct_url_file: Path | None = None

@@ -3,14 +3,12 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Protocol
 
 from outbox.daemon.gate import EVERYTHING, Gate
 from outbox.daemon.order import Orders
 from outbox.facts import Announce, BatchClaimed
 from outbox.ports import Claimed, ClaimOrder, Clock
-
-RESTED_SECONDS: Final = 2.0  # without a batch: several polls of an idle lane
 
 
 class Claims(Protocol):
@@ -65,15 +63,10 @@ class Claimer:
     limit: Callable[[], int]  # what AIMD allows now
     boot_clock: Clock  # dates a claim; the leases count from that date by the same clock
     _turn: dict[int, int] = field(default_factory=dict)
-    _worked: dict[int, float] = field(default_factory=dict)  # by lane: when it was last seen at work
-    _busy: set[int] = field(default_factory=set)  # lanes that have been given a batch
     _fresh_next: set[str | None] = field(default_factory=set)  # types whose last batch was one of suspects
 
     def take(self, lane: int) -> Taken:
         """The cases: stopped by an operator; a probe is due; everything is paused; or claim."""
-        if lane in self._busy:  # until now, however long its batch took
-            self._busy.remove(lane)
-            self._worked[lane] = time.monotonic()
         if self.gate.stopped_by_operator():
             return Taken(None, wait_seconds=0.5)
         target = self.gate.due_probe()
@@ -151,14 +144,11 @@ class Claimer:
 
     def _ask(self, lane: int, order: ClaimOrder, *, quota: bool = False) -> Claimed | None:
         started, asked_at = time.monotonic(), self.boot_clock()
-        if started - self._worked.get(lane, float("-inf")) > RESTED_SECONDS:
-            order = replace(order, rested=True)
         claimed = self.store.claim_within_quota(order) if quota else self.store.claim(order)
         took = time.monotonic() - started
         self.orders.came_back(claimed, took)
         if not claimed.events:
             return None
-        self._busy.add(lane)
         traces = [event.traceparent for event in claimed.events if event.traceparent]
         self.announce(BatchClaimed(order.token, lane, len(claimed.events), took, bool(order.suspects), traces))
         return replace(claimed, asked_at=asked_at)

@@ -112,8 +112,10 @@ class Lane:
         return report
 
     def _end_trial(self, target: str, report: Report) -> None:
-        """Any answer ends an outage of everything; a target is open again only when nothing systemic was met."""
-        if report.unreachable is None and (target == EVERYTHING or not report.systemic):
+        """Any answer ends an outage of everything; a target is open again only when nothing systemic was met. What held
+        the trial up before it was sent says nothing."""
+        held_up = report.hold_up is not None and not report.sent
+        if report.unreachable is None and not held_up and (target == EVERYTHING or not report.systemic):
             self.gate.resume(target)
         else:
             self.gate.give_up_probe(target)

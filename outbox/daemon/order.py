@@ -1,10 +1,9 @@
-"""Decides what a lane's next claim asks for: how many, from which floor, which type. Touches no database."""
+"""Decides what a lane's next claim asks for, and whether what came is out of order. Touches no database."""
 
 import threading
-from bisect import bisect_right
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from operator import itemgetter
 from typing import Final
 from uuid import uuid4
@@ -14,10 +13,13 @@ from outbox.ports import Claimed, ClaimOrder, Clock
 
 SUSPECT_BATCH: Final = {1: 50, 2: 5, 3: 1}  # abandoned that often -> claimed so many at a time
 SUSPECT_PAUSE_SECONDS: Final = 1.0
-IN_ORDER_AFTER_SECONDS: Final = 30.0
+# Half of what Elasticsearch remembers a delete for by default (`index.gc_deletes`, 60 s); the other half is for
+# requests on their way and for producers' clocks.
+IN_ORDER_SECONDS: Final = 30.0
 
-_SEQ, _ATTEMPTS, _RETRIED, _REPLAYED, _ABANDONED = (
-    itemgetter(Event._fields.index(name)) for name in ("seq", "attempts", "retried", "replay_count", "abandoned_count")
+_ATTEMPTS, _RETRIED, _REPLAYED, _ABANDONED, _AGE = (
+    itemgetter(Event._fields.index(name))
+    for name in ("attempts", "retried", "replay_count", "abandoned_count", "age_seconds")
 )
 
 
@@ -47,65 +49,39 @@ class Floor:
             self.interval = min(10.0, self.interval * 2) if slow else 2.0
 
 
-def lowest_of_new(events: Sequence[Event]) -> int | None:
-    """The lowest seq of a batch; None = someone in it was claimed before. Five looks in C, 0.15 us an event."""
-    if (
-        max(map(_ATTEMPTS, events)) > 1
-        or any(map(_RETRIED, events))
-        or any(map(_REPLAYED, events))
-        or any(map(_ABANDONED, events))
-    ):
-        return None
-    lowest: int = min(map(_SEQ, events))
-    return lowest
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Whether a batch may come out of claim order: then its upserts must be checked against newer deletes, which
+    Elasticsearch may have forgotten. Known from the rows alone, so every process knows it, however idle it was.
 
+    Whoever was claimed before is always checked, before it is sent and after. A row that is only old is checked before
+    it is sent: what is deleted after that look is younger than the batch, which `overdue` judges. One look costs
+    5 us of CPU an event (median of five rounds, by turns in one run; 3.4 % of `drain`), and only a backlog pays it.
+    """
 
-class Horizon:
-    """Knows which upserts come out of claim order, and so must be checked against newer deletes.
+    tried: bool  # someone in it was claimed before
+    age_seconds: float  # of the oldest, at the claim
 
-    Its clock is the boot clock: while this machine sleeps others work, and Elasticsearch forgets."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._started = clock()
-        self._samples: deque[tuple[float, int]] = deque()
-        self._settled = 0  # the highest seq that this process had claimed 30 s ago
-        self._lock = threading.Lock()
-
-    def saw(self, events: Sequence[Event], asked_at: float | None = None) -> None:
-        """A batch, at the time of its claim's asking: the reply may have waited, and others gone on. One sample a
-        second, by time; a batch that joins one counts as claimed a little earlier, never later."""
-        at = self._clock() if asked_at is None else asked_at
-        highest = max(map(_SEQ, events))
-        with self._lock:
-            place = bisect_right(self._samples, at, key=itemgetter(0))
-            if place and at - self._samples[place - 1][0] < 1.0:
-                since, seq = self._samples[place - 1]
-                self._samples[place - 1] = (since, max(seq, highest))
-            else:
-                self._samples.insert(place, (at, highest))
-
-    def look(self) -> None:
-        """Time has passed, also for a batch in flight: one that was claimed over 30 s ago is out of order by itself."""
-        now = self._clock()
-        with self._lock:
-            while self._samples and self._samples[0][0] <= now - IN_ORDER_AFTER_SECONDS:
-                self._settled = max(self._settled, self._samples.popleft()[1])
-
-    def none_late(self, lowest: int | None) -> bool:
-        """`is_late` of a whole batch, by its `lowest_of_new`: nearly always true."""
-        return lowest is not None and lowest > self._settled and self._clock() - self._started >= IN_ORDER_AFTER_SECONDS
-
-    def is_late(self, event: Event) -> bool:
-        """Out of claim order; in the first half minute of a process everything may be."""
-        return (
-            event.seq <= self._settled
-            or event.attempts > 1
-            or event.retried
-            or event.replay_count > 0
-            or event.abandoned_count > 0
-            or self._clock() - self._started < IN_ORDER_AFTER_SECONDS
+    @classmethod
+    def of(cls, events: Sequence[Event]) -> "Standing":
+        """Six looks in C, 0.2 us an event."""
+        tried = (
+            max(map(_ATTEMPTS, events)) > 1
+            or any(map(_RETRIED, events))
+            or any(map(_REPLAYED, events))
+            or any(map(_ABANDONED, events))
         )
+        # Before its own creation: a producer's clock, or infinity. That says nothing about its age.
+        known = min(map(_AGE, events)) >= 0
+        return cls(tried, max(map(_AGE, events)) if known else inf)
+
+    def in_order(self, waited_seconds: float) -> bool:
+        """Of a batch that was claimed `waited_seconds` ago: nearly always true."""
+        return not self.tried and self.age_seconds + waited_seconds <= IN_ORDER_SECONDS
+
+    def overdue(self, waited_seconds: float) -> bool:
+        """Whether what was looked up at the claim is too old by now to be relied on."""
+        return self.tried or waited_seconds > IN_ORDER_SECONDS
 
 
 class Orders:

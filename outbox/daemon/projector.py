@@ -16,8 +16,8 @@ from outbox.daemon.bodies import Bodies, Delivery, Plain, Portion
 from outbox.daemon.judge import Judge
 from outbox.daemon.landing import insist, land
 from outbox.daemon.lease import Holding, HoldUp, Leases
-from outbox.daemon.order import IN_ORDER_AFTER_SECONDS, Horizon, lowest_of_new
-from outbox.errors import DocumentsUnavailable
+from outbox.daemon.order import IN_ORDER_SECONDS, Standing
+from outbox.errors import DocumentsUnavailable, NothingSent
 from outbox.facts import Announce, LeaseLost, VersionAhead, VersionRaised
 from outbox.policy.coalesce import Stack, coalesce
 from outbox.policy.document import Addressing
@@ -64,7 +64,7 @@ class Batch:
     holding: Holding
     bodies: Bodies
     verdicts: Verdicts
-    lowest: int | None  # `lowest_of_new`
+    standing: Standing
     overtaken: list[Stack] = field(default_factory=list)  # looked up too long before they were written
 
 
@@ -76,7 +76,6 @@ class Projector:
     leases: Leases
     addressing: Addressing
     judge: Judge
-    horizon: Horizon
     announce: Announce
     portion_bytes: int
     request_deadline_seconds: float
@@ -85,10 +84,9 @@ class Projector:
     def project(self, claimed: Claimed, lane: int) -> Report:
         """One batch, from its claim to its settlement. Every event gets exactly one verdict."""
         started = time.monotonic()
-        self.horizon.saw(claimed.events, claimed.asked_at)
         with self.leases.holding(claimed) as holding:
             bodies = Bodies(self.store, self.documents, self.portion_bytes, holding.clock)
-            batch = Batch(claimed, holding, bodies, Verdicts(claimed.events), lowest_of_new(claimed.events))
+            batch = Batch(claimed, holding, bodies, Verdicts(claimed.events), Standing.of(claimed.events))
             report = self._deliver(self._prepare(batch), batch)
             self._refresh_overtaken(batch)
             unsent = not report.sent and (batch.verdicts.none_moved if report.hold_up else batch.verdicts.none_given)
@@ -109,8 +107,10 @@ class Projector:
         sendable, refused = self.addressing.sort_out(batch.claimed.events)
         for event, failure in refused:
             self.judge.refuse(event, failure, batch.verdicts)
-        plain = batch.bodies.plain(sendable) if self._none_late(batch) else None
-        return plain or self._deliveries(coalesce(sendable.addressed()), batch)
+        plain = None if batch.standing.tried else batch.bodies.plain(sendable)
+        if plain is not None and (self._in_order(batch) or not self._newer_deletes(batch)):
+            return plain
+        return self._deliveries(coalesce(sendable.addressed()), batch)
 
     def _deliveries(self, stacks: Sequence[Stack], batch: Batch) -> list[Delivery]:
         if not stacks:
@@ -137,7 +137,7 @@ class Projector:
     def _guard_deletes(self, deliveries: list[Delivery], batch: Batch) -> list[Delivery]:
         """An upsert out of claim order must not bring back what a newer delete removed: Elasticsearch forgets deletes
         after gc_deletes, PostgreSQL does not. The delete goes out again instead, in case an earlier try was late."""
-        late = self._late_upserts(deliveries, batch)
+        late = [] if self._in_order(batch) else _own_upserts(deliveries)
         found = self._newer_deletes(batch) if late else {}
         for delivery in late:
             delivery.replace_by(found.get(delivery.stack.head.id))
@@ -156,16 +156,11 @@ class Projector:
             if _version_of(events[id]._replace(event_version=delete.event_version)) not in refused
         }
 
-    def _late_upserts(self, deliveries: Sequence[Delivery], batch: Batch) -> list[Delivery]:
-        if self._none_late(batch):
-            return []
-        return [
-            d for d in deliveries if not d.drawn and d.stack.head.op != DELETE and self.horizon.is_late(d.stack.head)
-        ]
+    def _in_order(self, batch: Batch) -> bool:
+        return batch.standing.in_order(batch.holding.age())
 
-    def _none_late(self, batch: Batch) -> bool:
-        self.horizon.look()
-        return self.horizon.none_late(batch.lowest)
+    def _overdue(self, batch: Batch) -> bool:
+        return batch.standing.overdue(batch.holding.age())
 
     # write
 
@@ -180,7 +175,11 @@ class Projector:
                     return report
                 deadline = min(self.request_deadline_seconds, batch.holding.remaining() - SETTLE_SECONDS)
                 sent = self.judge.not_paused(portion) if report.systemic else portion
-                written = self._send(sent, batch, deadline, again)
+                try:
+                    written = self._send(sent, batch, deadline, again)
+                except NothingSent as error:
+                    report.hold_up = HoldUp("database", error.message)
+                    return report
                 report.learn(written, self.judge.pause_targets(sent, written))
                 if report.unreachable is not None:
                     return report
@@ -192,7 +191,7 @@ class Projector:
             self._fill(portion, batch, again)
         report = self._write(portion, deadline)
         self.report_write(report)
-        if isinstance(portion, Plain) and all_written(report.outcomes) and self._none_late(batch):
+        if isinstance(portion, Plain) and all_written(report.outcomes) and not self._overdue(batch):
             batch.verdicts.done(portion.events)
         else:
             self._judge(list(portion), report.outcomes, batch, deadline, again)
@@ -242,7 +241,7 @@ class Projector:
     def _outlived(self, portion: Sequence[Delivery], batch: Batch) -> bool:
         """Whether so much time has gone by since the read that a newer delete may be forgotten by Elasticsearch: then
         what was written late may have brought back what is gone."""
-        return any(d.drawn for d in portion) and batch.bodies.age() > IN_ORDER_AFTER_SECONDS
+        return any(d.drawn for d in portion) and batch.bodies.age() > IN_ORDER_SECONDS
 
     def _refresh_overtaken(self, batch: Batch) -> None:
         """Drawn, read and written once more, lease or not: the rows may be someone else's by now, and done, so nobody
@@ -308,8 +307,7 @@ class Projector:
     ) -> Sequence[Outcome]:
         """The second look at newer deletes: one that was settled while our upsert was on its way is sent again.
         The rows may be someone else's by now, and done: nobody but us would look, so a dead connection is no end."""
-        late = [d for d in self._late_upserts(portion, batch) if d.tombstone is None]
-        if not late:
+        if not self._overdue(batch) or all(d.tombstone is not None for d in _own_upserts(portion)):
             return outcomes
         found = insist(lambda: self._newer_deletes(batch))
         overtaken = [
@@ -337,6 +335,11 @@ class Projector:
         if settled.lost:
             self.announce(LeaseLost(token, len(settled.lost), "settle"))
         self.announce(verdicts.summary(token, lane, settled.lost, took, settling))
+
+
+def _own_upserts(deliveries: Sequence[Delivery]) -> list[Delivery]:
+    """Those under their events' own versions: what was drawn is right whatever was deleted before."""
+    return [d for d in deliveries if not d.drawn and d.stack.head.op != DELETE]
 
 
 def _without_drawn(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from outbox.errors import OutboxError
+from outbox.errors import NothingSent, OutboxError
 from outbox.facts import Announce, Warned
 from outbox.policy.outcome import Failure, FailureClass, Outcome, Reason
 from outbox.ports import Action, Clock, Mirroring, Refusal, Sink, WriteReport
@@ -49,8 +49,8 @@ class SecondTarget:
 
     def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
         started = self.clock()
-        if started - self._known_at > STALE_SECONDS and (unknown := self._catch_up()):
-            return WriteReport([unknown] * len(actions), unreachable=unknown)
+        if started - self._known_at > STALE_SECONDS:
+            self._catch_up()
         mirroring = self._mirroring
         report = self.sink.write(actions, deadline_seconds)
         if mirroring is None:
@@ -77,13 +77,12 @@ class SecondTarget:
                 self._confirmed = revision
                 self._failing_since = None
 
-    def _catch_up(self) -> Failure | None:
+    def _catch_up(self) -> None:
+        """Raises NothingSent: a fault of PostgreSQL, or a pool that is busy, is none of Elasticsearch's."""
         try:
             self.refresh()
         except OutboxError as error:
-            told = f"nothing was sent: PostgreSQL does not say whether an index is being rebuilt: {error.detail}"
-            return Failure(Reason.CONNECT, told, whole=True)
-        return None
+            raise NothingSent(error.detail) from error
 
     # The second write
 

@@ -9,12 +9,14 @@ from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import Control, Gate
 from outbox.daemon.judge import Judge
 from outbox.errors import OutboxError
-from outbox.facts import Announce, Beat, BulkSent, DatabaseLost, Fact, SinkProbed, VersionAhead
+from outbox.facts import Announce, Beat, BulkSent, DatabaseLost, Fact, SinkProbed, VersionAhead, Warned
+from outbox.policy.event import Event
 from outbox.policy.outcome import Failure
 from outbox.ports import Clock
 
 INTERVAL_SECONDS: Final = 1.0  # "obeyed within two seconds"
 AHEAD_TIMEOUT_MS: Final = 500
+UNTOLD_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 10.0  # an idle daemon still knows whether Elasticsearch answers
 
 
@@ -33,8 +35,7 @@ class Desk(Protocol):
     """The store's side of it."""
 
     def controls(self) -> Sequence[ControlRow]: ...
-    def version_known(self, entity_type: str, entity_id: str, version: int, timeout_ms: int) -> bool: ...
-    def forget_old(self) -> int: ...
+    def version_known(self, entity_type: str, entity_id: str, version: int, timeout_ms: int) -> bool | None: ...
 
 
 @dataclass(slots=True)
@@ -51,6 +52,7 @@ class Upkeep:
     warn_of_targets: Callable[[], bool]  # says once what is unsafe about an index; False = nobody answered yet
     tend: Callable[[], None] = lambda: None  # a rebuild's second target, the last verification
     _last_bulk: float = float("-inf")
+    _untold_at: float = float("-inf")
     _warned: bool = False
 
     def handle(self, fact: Fact) -> None:
@@ -89,9 +91,23 @@ class Upkeep:
             event, current = self.judge.ahead.popleft()
         except IndexError:
             return
-        if not self.desk.version_known(event.entity_type, event.entity_id, current, AHEAD_TIMEOUT_MS):
+        known = self.desk.version_known(event.entity_type, event.entity_id, current, AHEAD_TIMEOUT_MS)
+        if known is None:
+            self._could_not_tell(event, current)
+        elif not known:
             fact = VersionAhead(event.id, event.entity_type, event.entity_id, event.event_version, current)
             self.announce(fact)
+
+    def _could_not_tell(self, event: Event, current: int) -> None:
+        """The database is there: only this look took too long. Said once a minute at most."""
+        now = self.clock()
+        if now - self._untold_at >= UNTOLD_SECONDS:
+            self._untold_at = now
+            told = (
+                f"could not tell in {AHEAD_TIMEOUT_MS} ms whether an event gave the document its version {current}: "
+                "`outbox migrate --by-entity` adds an index for it, `outbox verify` compares"
+            )
+            self.announce(Warned("version.unknown", told, {"event_id": str(event.id)}))
 
     def _look_at_sink(self) -> None:
         now = self.clock()

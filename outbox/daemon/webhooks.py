@@ -2,10 +2,12 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
+from uuid import uuid4
 
 from outbox.errors import OutboxError
 from outbox.facts import Announce, AttemptFailed, Beat, DatabaseLost, Fact, SinkPaused, SinkResumed, WebhookTried
@@ -16,6 +18,7 @@ IDLE_SECONDS: Final = 0.5
 MOST_GROUPS: Final = 500
 MOST_SAMPLES: Final = 10
 MOST_WAITING: Final = 1_000
+MOST_FLAPS: Final = 10  # pauses of one target that are told in a minute; then the last of them, in the next
 
 
 class Answer(Protocol):
@@ -25,6 +28,8 @@ class Answer(Protocol):
     def error(self) -> str: ...
     @property
     def refused(self) -> bool: ...
+    @property
+    def retry_after_seconds(self) -> float: ...
 
 
 Post = Callable[[str, Mapping[str, str], bytes], Answer]
@@ -70,6 +75,9 @@ class _Group:
         }
 
 
+Pausing = tuple[datetime, SinkPaused | SinkResumed]
+
+
 class Notices:
     """Subscribe `handle`: it only takes notes. `flush` makes deliveries of them, at most one a minute a fingerprint."""
 
@@ -79,7 +87,9 @@ class Notices:
         self._projection = projection
         self._lock = threading.Lock()
         self._groups: dict[str, _Group] = {}
-        self._pauses: list[tuple[datetime, SinkPaused | SinkResumed]] = []
+        self._pauses: list[Pausing] = []
+        self._minute = ""
+        self._flaps: Counter[tuple[HookType, str]] = Counter()  # told in this minute
 
     def handle(self, fact: Fact) -> None:
         if self._url is None:
@@ -96,22 +106,43 @@ class Notices:
         if fingerprint in self._groups or len(self._groups) < MOST_GROUPS:
             self._groups.setdefault(fingerprint, _Group(fact)).add(fact)
 
-    def flush(self) -> None:
-        """Groups whose minute is taken already, by us or another daemon, wait for the next one."""
+    def flush(self, *, last: bool = False) -> None:
+        """Groups whose minute is taken already, by us or another daemon, wait for the next one; `last`: there is no
+        next one, and all is written."""
         with self._lock:
             groups, self._groups = self._groups, {}
             pauses, self._pauses = self._pauses, []
         if not groups and not pauses:
             return
+        minute = uuid4().hex if last else datetime.now(UTC).strftime("%Y-%m-%dT%H:%M")
+        flaps, held = self._numbered(pauses, minute)
         try:
-            told = self._store.enqueue([self._failed(name, group) for name, group in groups.items()])
-            self._store.enqueue([self._paused(at, fact) for at, fact in pauses])
+            told = self._store.enqueue([self._failed(name, group, minute) for name, group in groups.items()])
+            self._store.enqueue(flaps)
         except OutboxError:
             self._keep(groups, pauses)
             raise
-        self._keep({name: group for (name, group), new in zip(groups.items(), told, strict=True) if not new}, [])
+        self._keep({name: group for (name, group), new in zip(groups.items(), told, strict=True) if not new}, held)
 
-    def _keep(self, groups: dict[str, _Group], pauses: list[tuple[datetime, SinkPaused | SinkResumed]]) -> None:
+    def _numbered(self, pauses: Sequence[Pausing], minute: str) -> tuple[list[Notice], list[Pausing]]:
+        """What is told now, and what waits for the next minute: of each target the last word. Daemons that meet the
+        same pauses count them alike, so that each is told once; a target that flaps within a minute loses none."""
+        if minute != self._minute:
+            self._minute = minute
+            self._flaps.clear()
+        told: list[Notice] = []
+        held: dict[str, Pausing] = {}
+        for at, fact in pauses:
+            kind = HookType.SINK_PAUSED if isinstance(fact, SinkPaused) else HookType.SINK_RESUMED
+            number = self._flaps[kind, fact.target]
+            if number < MOST_FLAPS:
+                self._flaps[kind, fact.target] += 1
+                told.append(self._paused(kind, at, fact, f"{minute}.{number}" if number else minute))
+            else:
+                held[fact.target] = (at, fact)
+        return told, list(held.values())
+
+    def _keep(self, groups: dict[str, _Group], pauses: Sequence[Pausing]) -> None:
         with self._lock:
             for name, group in groups.items():
                 newer = self._groups.get(name)
@@ -120,21 +151,22 @@ class Notices:
                 self._groups[name] = group
             self._pauses = [*pauses, *self._pauses]
 
-    def _failed(self, fingerprint: str, group: _Group) -> Notice:
-        now = datetime.now(UTC)
-        return self._notice(HookType.EVENTS_FAILED, now, group.data(fingerprint), fingerprint)
+    def _failed(self, fingerprint: str, group: _Group, when: str) -> Notice:
+        return self._notice(HookType.EVENTS_FAILED, datetime.now(UTC), group.data(fingerprint), fingerprint, when)
 
-    def _paused(self, at: datetime, fact: SinkPaused | SinkResumed) -> Notice:
+    def _paused(self, kind: HookType, at: datetime, fact: SinkPaused | SinkResumed, when: str) -> Notice:
         data: dict[str, Any] = {"target": fact.target, "cause": fact.cause}
         if isinstance(fact, SinkPaused):
-            return self._notice(HookType.SINK_PAUSED, at, {**data, "detail": fact.detail}, fact.target)
-        return self._notice(HookType.SINK_RESUMED, at, {**data, "paused_seconds": fact.paused_seconds}, fact.target)
+            data["detail"] = fact.detail
+        else:
+            data["paused_seconds"] = fact.paused_seconds
+        return self._notice(kind, at, data, fact.target, when)
 
-    def _notice(self, kind: HookType, at: datetime, data: Mapping[str, Any], name: str) -> Notice:
+    def _notice(self, kind: HookType, at: datetime, data: Mapping[str, Any], name: str, when: str) -> Notice:
+        """`when`: what is told of one name under it is told once, whichever daemons have met it."""
         assert self._url is not None
         body = message(kind, at, {"projection": self._projection, **data})
-        minute = at.strftime("%Y-%m-%dT%H:%M")
-        return Notice(kind, self._url, body, f"{kind}:{name}:{minute}:{url_key(self._url)}")
+        return Notice(kind, self._url, body, f"{kind}:{name}:{when}:{url_key(self._url)}")
 
 
 @dataclass(slots=True)
@@ -150,6 +182,14 @@ class WebhookSender:
     def run(self, stop: threading.Event) -> None:
         while not stop.wait(IDLE_SECONDS):
             self.pass_once(stop)
+        self._write_all()
+
+    def _write_all(self) -> None:
+        """What is written, other daemons send."""
+        try:
+            self.notices.flush(last=True)
+        except OutboxError as error:
+            self.announce(DatabaseLost("webhooks", error.detail))
 
     def pass_once(self, stop: threading.Event | None = None) -> None:
         """All that is due, one after the other; a receiver that hangs costs the next one its timeout, nobody else."""
@@ -184,6 +224,6 @@ class WebhookSender:
         elif answer.refused or delay is None:
             self.store.give_up(delivery, answer.status, error)
         else:
-            self.store.put_off(delivery, delay, answer.status, error)
+            self.store.put_off(delivery, max(delay, answer.retry_after_seconds), answer.status, error)
             return "failed"
         return "given_up"

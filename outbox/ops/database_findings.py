@@ -82,8 +82,6 @@ _DIRECT: Final = "Set OUTBOX_DIRECT_DATABASE_URL to PostgreSQL itself, past the 
 def _pooler(found: Pooled, wanted: Wanted) -> Finding:
     """`migrate`, LISTEN and `attach` need a session that stays theirs; all else works behind any pooler."""
     told = "a pooler stands before the database" if found.between else "no pooler stands before the database"
-    if found.between and not found.prepares:
-        told += "; statements are planned anew each time (it keeps no prepared ones, or OUTBOX_PREPARE is false)"
     if found.direct_is_shared:
         level = Level.BAD if wanted.notify else Level.WARN
         deaf = ", and OUTBOX_LISTEN would hear nothing" if wanted.notify else ""

@@ -89,12 +89,18 @@ class Entry(NamedTuple):
 
 
 class Link(NamedTuple):
-    """One place of the chain: a row with what its hash covers, or, where `text` is None, a pruned row's hash."""
+    """One place of the chain: a row with what its hash covers, or, where `text` is None, a run of pruned rows with the
+    last one's hash."""
 
     id: int
     hash: bytes
     prev_hash: bytes | None = None
     text: str | None = None
+    since: int | None = None  # the run's first id; None: it is one row
+
+    @property
+    def first(self) -> int:
+        return self.id if self.since is None else self.since
 
 
 class Finding(NamedTuple):
@@ -109,11 +115,11 @@ def follow_chain(links: Iterator[Link]) -> Iterator[Finding]:
     """Every place where the chain does not hold. The head comes first, then the links by id, pruned before present."""
     head, last = next(links), Link(0, GENESIS)
     for link in links:
-        if link.id == last.id:
+        if link.first <= last.id:
             yield Finding(link.id, "inserted: its place belongs to a pruned row")
             continue
-        if link.id > last.id + 1:
-            yield Finding(last.id + 1, f"removed: {link.id - last.id - 1} rows are missing and were not pruned")
+        if link.first > last.id + 1:
+            yield Finding(last.id + 1, f"removed: {link.first - last.id - 1} rows are missing and were not pruned")
         yield from _judge(link, last)
         last = link
     if last.id > head.id:

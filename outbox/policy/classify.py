@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -89,7 +89,8 @@ def _explain_item(op: str, status: object, error: object, report: Report | None)
     rule = find(status, error)
     if rule is UNKNOWN and report is not None:
         report(status, _type(error) or "none")
-    return Explanation(rule.name, _failure(rule, status, error, whole=rule.away), rule.why)
+    failure = replace(_failure(rule, status, error, whole=rule.away), shard=rule.away)
+    return Explanation(rule.name, failure, rule.why)
 
 
 def find(status: int, error: object) -> Rule:

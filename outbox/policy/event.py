@@ -38,7 +38,7 @@ class Event(NamedTuple):
     abandoned_count: int
     replay_count: int
     retried: bool  # someone in its claim had been claimed before: a due retry, or a row that was given back
-    age_seconds: float  # by the database's clock, when it was claimed
+    age_seconds: float  # by the database's clock, when it was claimed; below 0: its creation lies ahead, or nowhere
     traceparent: str | None
 
     @property

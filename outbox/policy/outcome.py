@@ -101,6 +101,7 @@ class Failure:
     fingerprint: str | None = None
     detail: Mapping[str, Any] | None = None
     whole: bool = False  # the whole request met it, not this document
+    shard: bool = False  # its shard or node is away, or the master: others of its request may have been taken
     second: bool = False  # only a rebuild's second index met it: the target itself has accepted
 
     @property

@@ -48,6 +48,7 @@ Settlement = Done | RetryLater | Released | Failed
 DONE: Final = Done()
 SUPERSEDED: Final = Done(why="superseded")
 MISSING_DONE: Final = Done(why="missing")
+SHARD_PAUSE_SECONDS: Final = 5.0  # to twice that
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ def settle(event: Event, outcome: Outcome, retry: RetryPolicy, random: Callable[
     accepted            the index says what this event wanted, or something newer: done
     systemic            a person must act: released unchanged, the target pauses
     deterministic       repeating a refused document cannot help: failed
+    transient, shard    under `pause` it costs no attempt; it waits, or it would be claimed again before its neighbours
     transient, outage   under `pause` an outage of the whole sink costs no attempt
     transient           again later, until the attempts are used up; what only a second index met has no such end,
                         because the rebuild is given up first
@@ -82,8 +84,12 @@ def settle(event: Event, outcome: Outcome, retry: RetryPolicy, random: Callable[
         case Failure(failure_class=FailureClass.DETERMINISTIC):
             return Failed(outcome, DeadReason.NON_RETRYABLE)
         case Failure(whole=True) if not retry.outage_spends_attempts:
-            return Released(outcome.reason)
+            return _waiting(outcome, random) if outcome.shard else Released(outcome.reason)
         case Failure(second=False) if event.attempts >= retry.limit(event):
             return Failed(outcome, DeadReason.MAX_ATTEMPTS_EXCEEDED)
         case _:
             return RetryLater(retry.backoff.delay(event.attempts, random()), outcome)
+
+
+def _waiting(failure: Failure, random: Callable[[], float]) -> Released:
+    return Released(failure.reason, SHARD_PAUSE_SECONDS * (1 + random()), failure)

@@ -17,10 +17,16 @@ _LINE_BREAKS: Final = bytes.maketrans(b"\n\r", b"  ")
 _OPEN, _MIDDLE, _CLOSE = b'{"index":{"_id":"', b'","version":', b',"version_type":"external_gte"}}'
 
 
-def address(index: str, *, require_alias: bool, wait_seconds: float) -> str:
+# For a missing primary, and for the master's word on a new field. One red shard holds up every request with a document
+# for it by so long.
+SHARD_WAIT_SECONDS: Final = 3.0
+
+
+def address(index: str, *, require_alias: bool, deadline_seconds: float) -> str:
     """The request's target. Elasticsearch gives up waiting for a shard before we give up waiting for it."""
     alias = "&require_alias=true" if require_alias else ""
-    return f"/{quote(index, safe='')}/_bulk?filter_path={_FILTER}&timeout={max(1, int(wait_seconds * 800))}ms{alias}"
+    wait = max(1, int(min(SHARD_WAIT_SECONDS, 0.8 * deadline_seconds) * 1000))
+    return f"/{quote(index, safe='')}/_bulk?filter_path={_FILTER}&timeout={wait}ms{alias}"
 
 
 class Encoded:

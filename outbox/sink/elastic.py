@@ -125,7 +125,7 @@ class _Write:
 
     def _send(self, start: int, stop: int) -> Answer:
         body = self._encoded.body(start, stop)
-        path = address(self._index, require_alias=self._target.alias, wait_seconds=self._seconds)
+        path = address(self._index, require_alias=self._target.alias, deadline_seconds=self._seconds)
         began = self._sink.clock()
         seconds = min(self._seconds, max(self._until - began, 0.1))
         reply = self._sink.elastic.call("PUT", path, body, seconds=seconds)

@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from outbox.policy.redact import cut
-from outbox.policy.webhook import bad_url, is_allowed, is_public
+from outbox.policy.webhook import bad_url, is_allowed, is_public, retry_after_seconds
 
 _USER_AGENT: Final = "outbox-projector"
 # Threads that a dead resolver may hold: glibc gives a lookup up after about 30 s, a plugin of its may never.
@@ -25,6 +26,7 @@ class Posted(NamedTuple):
     status: int | None
     error: str = ""
     refused: bool = False
+    retry_after_seconds: float = 0.0  # what the receiver asks for
 
 
 class _NotAllowed(Exception):
@@ -97,7 +99,9 @@ def _exchange(
             target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
             named = {"host": parts.netloc, "user-agent": _USER_AGENT, "connection": "close", **headers}
             connection.request("POST", target, body, named)
-            return Posted(connection.getresponse().status)
+            reply = connection.getresponse()
+            wait = retry_after_seconds(reply.headers.get("retry-after"), datetime.now(UTC))
+            return Posted(reply.status, retry_after_seconds=wait)
     finally:
         connection.close()
         sock.close()

@@ -99,7 +99,7 @@ class PostgresAudit:
             cursor.execute(self._sql["chain"])
             while rows := cursor.fetchmany(_ROWS_A_FETCH):
                 for row in rows:
-                    yield Link(row["id"], row["hash"] or b"", row["prev_hash"], row["text"])
+                    yield Link(row["id"], row["hash"] or b"", row["prev_hash"], row["text"], row["first"])
 
     def head_id(self) -> int:
         with self._database.connection() as connection:

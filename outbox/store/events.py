@@ -1,5 +1,6 @@
 """Claims events and lets them out again: one worker's door into and out of `processing`. Decides nothing."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -23,6 +24,7 @@ from outbox.store.queries import queries
 
 # `Event._make` without its frame in Python: 0.1 us a row instead of 0.35.
 _EVENT: Final = cast("RowMaker[Event]", partial(tuple.__new__, Event))
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 SUSPECTS_MOST = {1: 1, 2: 2, 3: 2_147_483_647}  # the third level holds all that died three times and more
 
 
@@ -93,11 +95,8 @@ class PostgresEvents:
             "suspects_most": SUSPECTS_MOST.get(order.suspects, 0),
         }
         with connection.cursor(binary=True, row_factory=_event_row) as cursor:
-            cursor.execute(self._sql[name], parameters, prepare=False if order.rested else None)
-            claimed = Claimed(order.token, cursor.fetchall(), order)
-        if order.rested and claimed.events:
-            self._database.plan_anew()
-        return claimed
+            cursor.execute(self._sql[name], parameters)
+            return Claimed(order.token, cursor.fetchall(), order)
 
     def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]], drawn: int | None = None) -> Settled:
         """Every verdict of a batch in one statement, fenced by the token: what is no longer ours stays as it is."""
@@ -124,7 +123,7 @@ class PostgresEvents:
     ) -> tuple[int, list[UUID] | None]:
         parameters: dict[str, Any] = {"token": token, "expected": expected, "drawn": drawn}
         if verdicts:
-            parameters |= {"owner": self._owner, "verdicts": orjson.dumps(verdicts).decode()}
+            parameters |= {"owner": self._owner, "verdicts": _storable(orjson.dumps(verdicts).decode(), connection)}
         row = connection.execute(self._sql["settle" if verdicts else "settle_done"], parameters).fetchone()
         assert row is not None
         return row[0], row[1]
@@ -214,6 +213,14 @@ def _event_row(cursor: Any) -> RowMaker[Event]:
 
 def _narrowed(order: ClaimOrder, allowed: int) -> ClaimOrder:
     return replace(order, limit=allowed, retry_limit=max(1, allowed // 2))
+
+
+def _storable(json: str, connection: Connection[Any]) -> str:
+    """An error may quote what a database of another encoding cannot hold, from an escape in the payload or in the
+    server's own words. There it is written as that escape: a verdict must land."""
+    if connection.info.parameter_status("server_encoding") in ("UTF8", None):
+        return json
+    return _NOT_ASCII.sub(lambda found: f"\\\\u{ord(found[0]):04x}", json)
 
 
 def _is_plain(settlement: Settlement) -> bool:

@@ -75,8 +75,7 @@ class PostgresExamination:
     def pooler(self) -> Pooled:
         with self._database.connection() as connection:
             between = is_between(connection)
-            prepares = connection.prepare_threshold is not None
-        return Pooled(between, prepares, self._direct_is_shared())
+        return Pooled(between, self._direct_is_shared())
 
     def _direct_is_shared(self) -> bool | None:
         """None where it does not answer."""

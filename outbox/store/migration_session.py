@@ -49,7 +49,7 @@ def connect(database_url: str) -> psycopg.Connection:
 def _reach(database_url: str) -> psycopg.Connection:
     url = database_url.replace("postgresql+psycopg://", "postgresql://", 1)
     try:
-        conninfo = make_conninfo(url, application_name="outbox migrate")
+        conninfo = make_conninfo(url, application_name="outbox migrate", client_encoding="UTF8")
         return psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
     except psycopg.OperationalError as down:
         raise DatabaseDown(str(down).splitlines()[0]) from down

@@ -1,11 +1,9 @@
-"""Owns the connections to PostgreSQL: pools, keepalives, raw json, the translation of errors. Knows no query."""
+"""Owns the connections to PostgreSQL: pools, encoding, raw json, the translation of errors. Knows no query."""
 
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
-from weakref import WeakKeyDictionary
+from typing import Any, Final
 
 import psycopg
 from psycopg import Connection, DataError
@@ -16,10 +14,12 @@ from psycopg.types.string import ByteaBinaryLoader
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from outbox.errors import DatabaseDown, NotPermitted, SchemaMismatch
-from outbox.store.pooler import keeps_prepared
 
-# A half-open socket is found in 5 + 3 x 2 s; without these, libpq waits for the kernel's two hours.
-KEEPALIVES: dict[str, Any] = {
+# Of every connection. Payloads go to Elasticsearch as the bytes that come, so they must come as UTF-8, whatever the
+# database's encoding and the environment say. A half-open socket is found in 5 + 3 x 2 s; without keepalives, libpq
+# waits for the kernel's two hours.
+OPTIONS: dict[str, Any] = {
+    "client_encoding": "UTF8",
     "keepalives": 1,
     "keepalives_idle": 5,
     "keepalives_interval": 2,
@@ -29,12 +29,12 @@ KEEPALIVES: dict[str, Any] = {
 }
 
 
-# A prepared statement keeps the plan of the day it was made. On a table that was empty then and holds 100,000 rows now,
-# before anyone analysed it, a claim took 260 ms and a settle 220 instead of 5 and 5 (measured): both read all of it.
-# So whatever is slow is planned again, by the table's size of today; a plan is made in less than a millisecond. And the
-# first batch after a rest does not even use the old ones (`ClaimOrder.rested`): not for its claim, and not for what
-# follows, on whichever connection the pool hands out.
-SLOW_SECONDS = 0.05
+# Nothing is prepared. A kept plan is of the day it was made: of an empty table (a claim of 260 ms instead of 5,
+# measured), or of columns that have another type since ("cached plan must not change result type", until a restart);
+# and behind pgbouncer before 1.21 a name is anybody's. To plan claim and settle anew costs 1.7 us of CPU an event in
+# batches of 500 (median of five rounds, by turns in one run; -3 to +4 on a busy machine), of the 148 us that `drain`
+# takes: 1.2 %.
+UNPREPARED: Final = None
 
 
 class RawJson(Loader):
@@ -66,10 +66,8 @@ def plain_dsn(url: str) -> str:
 
 
 def connect(url: str, *, application: str = "outbox", **more: Any) -> Connection[Any]:
-    """One connection of one's own, in autocommit, for what a pool cannot serve: LISTEN, a first look.
-
-    It prepares nothing: few statements run here more than once, and not every pooler would keep them ours."""
-    options = {"prepare_threshold": None, **KEEPALIVES, **more}
+    """One connection of one's own, in autocommit, for what a pool cannot serve: LISTEN, a first look."""
+    options = {"prepare_threshold": UNPREPARED, **OPTIONS, **more}
     with translated():
         return psycopg.connect(plain_dsn(url), autocommit=True, application_name=application, **options)
 
@@ -83,53 +81,32 @@ class Database:
         *,
         size: int,
         application: str = "outbox",
-        prepare: bool = True,
         timeout_seconds: float = 5.0,
         statement_timeout_ms: int | None = None,
     ) -> None:
-        self.prepare = prepare
         self._statement_timeout_ms = statement_timeout_ms
-        self._plans = 0  # counts up when all plans made so far are too old
-        self._plans_of: WeakKeyDictionary[Connection[Any], int] = WeakKeyDictionary()
         self._pool = ConnectionPool(
             plain_dsn(url),
             kwargs={
                 "autocommit": True,
                 "application_name": application,
-                "prepare_threshold": 0 if prepare else None,
-                **KEEPALIVES,
+                "prepare_threshold": UNPREPARED,
+                **OPTIONS,
             },
             min_size=1,
             max_size=size,
             open=False,
             timeout=timeout_seconds,
-            configure=self._configure,
+            configure=_configure,
             reconnect_timeout=10,
             name=application,
         )
-
-    def _configure(self, connection: Connection[Any]) -> None:
-        """Once a connection. Behind a pooler that mixes up prepared statements, this one does without them."""
-        for name in ("json", "jsonb"):
-            connection.adapters.register_loader(name, RawJson)
-        connection.adapters.register_loader("timestamptz", BoundedTime)
-        # Its binary form is the same text: psycopg's loader of bytea gives it as bytes, in C.
-        connection.adapters.register_loader("json", ByteaBinaryLoader)
-        self._plans_of[connection] = self._plans
-        if self.prepare and not keeps_prepared(connection):
-            connection.prepare_threshold = None
 
     def open(self) -> None:
         self._pool.open(wait=False)
 
     def close(self) -> None:
         self._pool.close(timeout=2)
-
-    def plan_anew(self) -> None:
-        """The table may have another size than it had: each connection forgets its plans before its next statement.
-        Behind a pooler that keeps prepared statements that reaches the session it happens to get; any other forgets
-        its own at its first slow statement."""
-        self._plans += 1
 
     @contextmanager
     def connection(self) -> Iterator[Connection[Any]]:
@@ -147,13 +124,7 @@ class Database:
         """A connection whose errors speak our language. After a break, the pool's other dead ones are weeded out."""
         try:
             with translated(), self._pool.connection() as connection:
-                if self._plans_of.get(connection) != self._plans:
-                    self._plans_of[connection] = self._plans
-                    _discard_plans(connection)
-                started = time.monotonic()
                 yield connection
-                if time.monotonic() - started > SLOW_SECONDS:
-                    _discard_plans(connection)
         except DatabaseDown:
             if not self._pool.closed:
                 self._pool.check()
@@ -178,11 +149,13 @@ class Database:
             yield connection
 
 
-def _discard_plans(connection: Connection[Any]) -> None:
-    """Outside of any transaction. Should the connection break here, the next one who uses it is told."""
-    if connection.prepare_threshold is not None:
-        with suppress(psycopg.Error):
-            connection.execute("discard plans", prepare=False)
+def _configure(connection: Connection[Any]) -> None:
+    """Once a connection."""
+    for name in ("json", "jsonb"):
+        connection.adapters.register_loader(name, RawJson)
+    connection.adapters.register_loader("timestamptz", BoundedTime)
+    # Its binary form is the same text: psycopg's loader of bytea gives it as bytes, in C.
+    connection.adapters.register_loader("json", ByteaBinaryLoader)
 
 
 # Class 08 connection, 53 resources, 57P admin shutdown, 40 rollback, 55P03 lock timeout, 25006 a standby.

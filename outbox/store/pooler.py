@@ -1,14 +1,13 @@
-"""Owns telling whether a pooler stands before PostgreSQL and what it keeps for us; it opens no connection by itself.
+"""Owns telling whether a pooler stands before PostgreSQL; it opens no connection by itself.
 
 A pooler in transaction mode gives each transaction any session. What a session keeps (LISTEN, its own settings, locks)
-is then someone else's, and a statement prepared as `_pg3_0` may be another client's: it would run with our values.
+is then someone else's. Statements are no such thing of ours: nothing is prepared (`pool`).
 """
 
 from collections.abc import Callable
 from typing import Any, Final
 
-import psycopg
-from psycopg import Connection, sql
+from psycopg import Connection
 
 from outbox.errors import PooledAddress
 
@@ -44,28 +43,3 @@ def shares_sessions(connection: Connection[Any], another: Connecting) -> bool:
 def require_own_session(connection: Connection[Any], another: Connecting) -> None:
     if shares_sessions(connection, another):
         raise PooledAddress
-
-
-def keeps_prepared(connection: Connection[Any]) -> bool:
-    """Whether a prepared statement is ours alone: there is no pooler, or one that gives statements its own names."""
-    if not is_between(connection):
-        return True
-    try:
-        with connection.transaction():
-            return not _passed_on(connection)
-    except (psycopg.errors.DuplicatePreparedStatement, psycopg.errors.InvalidSqlStatementName):
-        return False
-
-
-def _passed_on(connection: Connection[Any]) -> bool:
-    """In one transaction, so that the session in which it is looked for is the one in which it was prepared."""
-    connection.execute("select 'outbox looks for a pooler'", prepare=True)
-    # psycopg's own names; pgbouncer from 1.21 on shows PGBOUNCER_n here.
-    names = connection.execute(
-        "select name from pg_prepared_statements where name like '\\_pg3\\_%%'"
-        " and statement = 'select ''outbox looks for a pooler'''",
-        prepare=False,
-    ).fetchall()
-    for (name,) in names:
-        connection.execute(sql.SQL("deallocate {}").format(sql.Identifier(name)), prepare=False)
-    return bool(names)

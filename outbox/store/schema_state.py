@@ -8,6 +8,7 @@ from typing import Literal
 
 import psycopg
 
+from outbox.errors import NoEncoding
 from outbox.store import migration_files, slow_indexes
 from outbox.store.migration_files import PARTS, Migration
 
@@ -75,7 +76,9 @@ class SchemaStatus:
 
 
 def check_schema(conn: psycopg.Connection) -> SchemaState:
-    """Whether this program fits the schema that `conn` sees. Cheap: one small table."""
+    """Whether this program fits the schema that `conn` sees. Cheap: one small table. Raises NoEncoding."""
+    if conn.info.parameter_status("server_encoding") == "SQL_ASCII":
+        raise NoEncoding
     known = {migration.name: migration for migration in migration_files.numbered()}
     rows = applied(conn)
     have = {row.name: row.checksum for row in rows if row.number is not None}

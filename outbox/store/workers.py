@@ -68,21 +68,28 @@ class Workers:
         with self._database.connection() as connection:
             connection.execute(self._sql["leave"], self._me)
 
-    def forget_old(self) -> int:
+    def forget(self, age: timedelta, limit: int) -> int:
+        """Workers that stopped or fell silent so long ago."""
         with self._database.connection() as connection:
-            return connection.execute(self._sql["forget_workers"]).rowcount
+            return connection.execute(self._sql["forget_workers"], {"age": age, "limit": limit}).rowcount
 
     def controls(self) -> list[ControlRow]:
         with self._database.connection() as connection:
             return [ControlRow(*row) for row in connection.execute(self._sql["controls"]).fetchall()]
 
-    def version_known(self, entity_type: str, entity_id: str, version: int, timeout_ms: int) -> bool:
-        """Apart from the lanes and with a time limit: without an entity index this may look at many rows."""
-        with self._database.transaction(read_only=True, timeout_ms=timeout_ms) as connection:
-            sql = typed(self._sql["version_known"], entity_id_type(connection))
-            parameters = {"entity_type": entity_type, "entity_id": entity_id, "version": version}
-            row = connection.execute(sql, parameters).fetchone()
-            return bool(row and row[0])
+    def version_known(self, entity_type: str, entity_id: str, version: int, timeout_ms: int) -> bool | None:
+        """Apart from the lanes and with a time limit: without an entity index this may look at many rows. None: it
+        could not tell in that time."""
+        parameters = {"entity_type": entity_type, "entity_id": entity_id, "version": version}
+        try:
+            with self._database.transaction(read_only=True, timeout_ms=timeout_ms) as connection:
+                sql = typed(self._sql["version_known"], entity_id_type(connection))
+                row = connection.execute(sql, parameters).fetchone()
+                return bool(row and row[0])
+        except DatabaseDown as error:
+            if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
+                return None
+            raise
 
 
 class Reclaims:

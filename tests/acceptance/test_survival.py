@@ -205,8 +205,8 @@ def test_what_was_deleted_stays_away_when_tombstones_are_forgotten(
         " 'processing', 'dead', 1, now() - interval '1 minute', now() - interval '2 minutes', gen_random_uuid())"
     )
     connection.execute(
-        "insert into search_outbox_events (entity_type, entity_id, op, payload, event_version, status, failed_at)"
-        " values ('block', 'lost', 'upsert', '{\"n\": 1}', 3, 'failed', now())"
+        "insert into search_outbox_events (entity_type, entity_id, op, payload, event_version, status, failed_at,"
+        " created_at) values ('block', 'lost', 'upsert', '{\"n\": 1}', 3, 'failed', now(), now() - interval '1 minute')"
     )
     connection.execute(
         "insert into search_outbox_leases (token, owner, start_id, lease_until, ids)"

@@ -194,7 +194,7 @@ def test_a_row_in_a_pruned_place_is_found(connection: psycopg.Connection, pool: 
     tamper(
         connection,
         "insert into search_outbox_audit (id, action, actor, source, prev_hash, hash)"
-        " select 3, 'PAUSED', 'mallory', 'cli', 'x', hash from search_outbox_audit_pruned where id = 3",
+        " select 3, 'PAUSED', 'mallory', 'cli', 'x', hash from search_outbox_audit_pruned",
     )
     (finding,) = desk.verify().findings
     assert (finding.id, finding.what[:8]) == (3, "inserted")
@@ -216,8 +216,31 @@ def test_pruning_by_age_goes_in_steps_and_says_what_it_did(
     assert [detail["removed"] for _, detail in steps] == [7, 7, 7, 7, 2]
     assert [(detail["first"], detail["last"]) for _, detail in steps][:2] == [(1, 7), (8, 14)]
     assert all(detail["filter"] == {"entity_type": "block"} and not detail["archived"] for _, detail in steps)
-    assert connection.execute("select count(*) from search_outbox_audit_pruned").fetchone() == (30,)
+    assert pruned_runs(connection) == [(1, 30)]
     assert desk.verify().ok
+
+
+def pruned_runs(connection: psycopg.Connection) -> list[tuple[int, int]]:
+    return connection.execute("select coalesce(since, id), id from search_outbox_audit_pruned order by 1").fetchall()
+
+
+def test_what_prunes_leave_behind_is_bounded_by_what_is_there(
+    connection: psycopg.Connection, pool: Database, desk: AuditDesk
+) -> None:
+    """A hash for each row that was ever pruned grew for ever: of a run the last one is enough."""
+    fill(pool, 5)
+    fill(pool, 5, BOB)
+    fill(pool, 5)
+    age_audit(connection)
+    desk.prune(AuditFilter(actor="alice"), 7, BOB)
+    assert pruned_runs(connection) == [(1, 5), (11, 15)]
+    assert desk.verify().ok
+    age_audit(connection)
+    desk.prune(AuditFilter(), 7, BOB)
+    assert pruned_runs(connection) == [(1, 17)], "the summaries of the first prune are pruned too"
+    assert desk.verify().ok
+    tamper(connection, "update search_outbox_audit_pruned set since = 2")
+    assert [finding.id for finding in desk.verify().findings] == [1]
 
 
 def test_a_kill_between_two_steps_leaves_every_removal_written_down(

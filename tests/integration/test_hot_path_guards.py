@@ -1,6 +1,5 @@
 """What a batch may cost, without a clock: statements, copies of its bytes, HOT updates by the daemon's own claim."""
 
-import math
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +18,6 @@ from tests.fixtures.sinks import MemorySink, elastic_sink
 from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.busy
-PAST_THE_FIRST_LOOKS = 60.0  # in its first half minute a worker compares every upsert with newer deletes
 MOST_HOT = 0.9
 POOLER_LOOK = "select pg_backend_pid()"
 
@@ -31,10 +29,7 @@ class Statements:
 
 @contextmanager
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Statements]:
-    """Every statement of every connection of this process, but for the look for a pooler, once a connection.
-
-    No statement counts as slow here: after one of 50 ms, as on a busy machine, the pool discards its plans, which is a
-    statement too."""
+    """Every statement of every connection of this process, but for the look for a pooler, once a connection."""
     found = Statements()
     plain = psycopg.Cursor.execute
 
@@ -45,14 +40,11 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Statements]:
 
     with monkeypatch.context() as patched:
         patched.setattr(psycopg.Cursor, "execute", execute)
-        patched.setattr("outbox.store.pool.SLOW_SECONDS", math.inf)
         yield found
 
 
-def settled_in(queue: Queue, **parts: Any) -> InProcess:
-    worker = InProcess(Parts(queue.store(), parts.pop("sink", MemorySink()), **parts))
-    worker.clock.now += PAST_THE_FIRST_LOOKS
-    return worker
+def a_worker(queue: Queue, **parts: Any) -> InProcess:
+    return InProcess(Parts(queue.store(), parts.pop("sink", MemorySink()), **parts))
 
 
 @pytest.mark.parametrize("events", [1, 50, 500])
@@ -60,7 +52,7 @@ def test_a_batch_is_one_claim_and_one_settle_however_large(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, events: int
 ) -> None:
     queue.produce_many(events)
-    worker = settled_in(queue)
+    worker = a_worker(queue)
     with counted(monkeypatch) as statements:
         worker.run(events)
     assert worker.last.done == events
@@ -75,7 +67,7 @@ def test_documents_of_the_view_are_one_query_a_batch(queue: Queue, monkeypatch: 
         " null::bigint as version, json_build_object('title', title) as document from articles"
     )
     queue.produce_many(200, payload=None)
-    worker = settled_in(queue, documents=ViewDocuments(queue.pool(), "search_documents", batch_bytes=BATCH_BYTES))
+    worker = a_worker(queue, documents=ViewDocuments(queue.pool(), "search_documents", batch_bytes=BATCH_BYTES))
     worker.run(1)  # it has asked for the view's shape
     with counted(monkeypatch) as statements:
         worker.run(200)
@@ -96,7 +88,7 @@ class Keeping(MemorySink):
 def test_a_payload_reaches_the_sink_as_the_object_that_was_claimed(queue: Queue) -> None:
     queue.produce_many(20)
     sink = Keeping()
-    worker = settled_in(queue, sink=sink)
+    worker = a_worker(queue, sink=sink)
     claimed = worker.claim(20)
     worker.projector.project(claimed, 0)
     assert len(sink.given) == 20
@@ -114,7 +106,7 @@ def test_a_batch_is_held_twice_and_not_three_times(queue: Queue, elastic_url: st
     size, events = 20_000, 200
     queue.produce_many(events, payload='{"title": "%s"}' % ("x" * size))
     with elastic_sink(elastic_url) as sink:
-        worker = settled_in(queue, sink=sink, index_of=lambda _: index)
+        worker = a_worker(queue, sink=sink, index_of=lambda _: index)
         worker.run(1)  # connections and caches are there
         tracemalloc.start()
         try:

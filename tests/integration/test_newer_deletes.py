@@ -41,14 +41,12 @@ def a_worker(queue: Queue, sink: MemorySink, name: str = "w1", clock: Time | Non
     return InProcess(Parts(queue.store(name), sink, clock=clock or Time()))
 
 
-def long_running(queue: Queue, sink: MemorySink, name: str = "w1") -> InProcess:
-    """A process past its first half minute, in which it would check every upsert."""
-    worker = a_worker(queue, sink, name)
-    worker.clock.passes(100)
-    return worker
-
-
-def delete_is_done_and_forgotten(queue: Queue, sink: MemorySink, **values: object) -> None:
+def delete_is_done_and_forgotten(
+    queue: Queue, sink: MemorySink, meanwhile: InProcess | None = None, **values: object
+) -> None:
+    """It takes a minute to be forgotten; by the clock of whoever has an upsert on its way meanwhile."""
+    if meanwhile is not None:
+        meanwhile.clock.passes(61)
     other = a_worker(queue, sink, "other")
     queue.produce("a", "delete", **values)
     other.run()
@@ -71,7 +69,7 @@ def test_an_upsert_that_was_reclaimed_does_not_bring_back_what_a_newer_delete_re
     delete_is_done_and_forgotten(queue, sink)
     queue.expire(held.token)
     queue.reclaims().step(dead)
-    worker = long_running(queue, sink)
+    worker = a_worker(queue, sink)
     worker.run(suspects=1)
     assert sink.documents == {}
     assert queue.row(upsert).status == "done"
@@ -82,32 +80,43 @@ def test_a_replayed_upsert_does_not_bring_it_back_either(queue: Queue, sink: Mea
     upsert = queue.produce("a", status="failed")
     delete_is_done_and_forgotten(queue, sink)
     replay(queue, upsert)
-    worker = long_running(queue, sink)
+    worker = a_worker(queue, sink)
     worker.run()
     assert (sink.documents, queue.row(upsert).status) == ({}, "done")
 
 
-def test_nor_does_one_that_was_released_and_is_far_behind(queue: Queue, sink: Meanwhile) -> None:
-    """Its attempts are 1, as if it were fresh; only its seq tells."""
-    upsert = queue.produce("a")
-    worker = a_worker(queue, sink)
-    held = worker.claim()
-    delete_is_done_and_forgotten(queue, sink)
-    for _ in range(4):
-        queue.produce("b")
-        worker.run()
-        worker.clock.passes(15)
-    assert worker.store.release(held.token) == 1
-    worker.run()
-    assert (KEY in sink.documents, queue.row(upsert).status) == (False, "done")
+@pytest.mark.parametrize("created", ["-31 seconds", "2 hours", "infinity", "-infinity"])
+def test_nor_does_a_late_commit_that_meets_an_idle_process(queue: Queue, sink: Meanwhile, created: str) -> None:
+    """Never claimed before, above all that this process has seen: only its age tells, or that it tells nothing."""
+    at = created if created.endswith("infinity") else queue.value("select now() + %s::interval", created)
+    idle = a_worker(queue, sink, "idle")
+    idle.clock.passes(100)
+    delete_is_done_and_forgotten(queue, sink, event_version=100)
+    late = queue.produce("a", event_version=50, created_at=at)
+    idle.run()
+    status = queue.value("select status from search_outbox_events where id = %s", late)
+    assert (sink.documents, status) == ({}, "done")
+    assert idle.last.superseded == 1
+
+
+def test_nor_does_one_of_a_type_that_was_claimed_apart(queue: Queue, sink: Meanwhile) -> None:
+    """Another type's claims say nothing about this one's order."""
+    delete_is_done_and_forgotten(queue, sink, event_version=100)
+    queue.produce("a", event_version=50, created_at=queue.value("select now() - interval '1 minute'"))
+    queue.produce("b", entity_type="block")
+    busy = a_worker(queue, sink)
+    busy.clock.passes(100)
+    busy.run(entity_type="block")
+    busy.run(entity_type="article")
+    assert list(sink.documents) == [("articles", "block:b")]
 
 
 def test_nor_does_one_that_was_given_back_and_meets_a_process_that_has_claimed_nothing_yet(
     queue: Queue, sink: Meanwhile
 ) -> None:
-    """Its attempt was returned and its seq is above all that this process knows: only its last token tells."""
+    """Its attempt was returned and it is young: only its last token tells."""
     upsert = queue.produce("a")
-    idle = long_running(queue, sink, "idle")
+    idle = a_worker(queue, sink, "idle")
     store = queue.store()
     held = queue.claim(store)
     delete_is_done_and_forgotten(queue, sink)
@@ -119,7 +128,7 @@ def test_nor_does_one_that_was_given_back_and_meets_a_process_that_has_claimed_n
 def test_a_delete_that_was_settled_while_the_upsert_was_on_its_way_is_sent_again(queue: Queue, sink: Meanwhile) -> None:
     queue.produce("a")
     worker = a_worker(queue, sink)
-    sink.then = lambda: delete_is_done_and_forgotten(queue, sink)
+    sink.then = lambda: delete_is_done_and_forgotten(queue, sink, worker)
     worker.run(1)
     assert sink.documents == {}
     assert queue.counts() == {"done": 2}
@@ -136,6 +145,7 @@ def test_a_delete_that_was_applied_and_waits_for_its_settle_is_sent_again(queue:
         queue.produce("a", "delete")
         (delete,) = other.claim().events
         MemorySink.write(sink, [Action(*KEY, delete.event_version, None, None)], 1.0)
+        worker.clock.passes(61)
         sink.forget_deletes()
 
     sink.then = applied_and_forgotten
@@ -150,13 +160,9 @@ def test_a_batch_that_took_over_half_a_minute_looks_again_although_it_was_claime
 ) -> None:
     """A machine that slept: the process is old, the row was fresh, and the tombstone is gone meanwhile."""
     queue.produce("a")
-    worker = long_running(queue, sink)
+    worker = a_worker(queue, sink)
 
-    def sleep() -> None:
-        delete_is_done_and_forgotten(queue, sink)
-        worker.clock.passes(61)
-
-    sink.then = sleep
+    sink.then = lambda: delete_is_done_and_forgotten(queue, sink, worker)
     worker.run(1)
     assert sink.documents == {}
 
@@ -169,7 +175,7 @@ def test_a_worker_that_lost_its_lease_still_undoes_what_it_wrote_too_late(queue:
     def stopped() -> None:
         queue.expire()
         queue.reclaims().step(alive)
-        delete_is_done_and_forgotten(queue, sink)
+        delete_is_done_and_forgotten(queue, sink, zombie)
 
     sink.then = stopped
     zombie.run(1)
@@ -185,7 +191,7 @@ def test_a_zombie_whose_lease_was_taken_away_in_part_does_so_too(queue: Queue, s
     def stopped() -> None:
         queue.expire()
         queue.reclaims(rows_a_step=1).step(alive)
-        delete_is_done_and_forgotten(queue, sink)
+        delete_is_done_and_forgotten(queue, sink, zombie)
 
     sink.then = stopped
     zombie.run(2)
@@ -227,8 +233,8 @@ def test_a_newer_delete_of_the_same_version_is_newer_by_its_seq(queue: Queue, si
     assert sink.documents == {}
 
 
-def test_fresh_upserts_of_an_old_process_cost_no_look_at_all(queue: Queue, sink: Meanwhile) -> None:
-    worker = long_running(queue, sink)
+def test_fresh_upserts_cost_no_look_at_all(queue: Queue, sink: Meanwhile) -> None:
+    worker = a_worker(queue, sink)
     queue.produce_many(3)
     queue.connection.execute("drop index search_outbox_events_delete_idx")
     worker.store.newer_deletes = None  # type: ignore[assignment]

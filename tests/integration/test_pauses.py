@@ -7,7 +7,8 @@ import pytest
 
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.upkeep import Upkeep
-from outbox.facts import BrakeOff, OperatorPaused, OperatorResumed, SinkProbed, VersionAhead
+from outbox.facts import BrakeOff, DatabaseLost, OperatorPaused, OperatorResumed, SinkProbed, VersionAhead, Warned
+from tests.fixtures.events import an_event
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import Queue
 from tests.fixtures.sinks import MemorySink
@@ -138,6 +139,25 @@ def test_a_version_that_nobody_knows_is_said_once_and_one_that_the_table_knows_i
     (ahead,) = daemon.worker.of(VersionAhead)
     assert (ahead.entity_id, ahead.current) == ("hand", 10**9)
     assert queue.counts() == {"done": 3}
+
+
+def test_a_look_for_a_version_that_takes_too_long_is_no_lost_database(queue: Queue) -> None:
+    """It could not tell. To call that a lost database would let the reclaimer take dead workers for living ones."""
+    daemon = Daemon(queue)
+    daemon.sink.documents[("articles", "article:hand")] = (10**9, b"{}")
+    queue.produce("hand")
+    daemon.worker.run()
+    assert daemon.worker.judge.ahead
+    queue.connection.execute("begin")
+    queue.connection.execute("lock table search_outbox_events")
+    daemon.upkeep.pass_once()
+    daemon.worker.judge.ahead.append((an_event(2), 10**9))
+    daemon.upkeep.pass_once()
+    queue.connection.execute("rollback")
+    told = [fact.event for fact in daemon.worker.of(Warned)]
+    assert told == ["version.unknown"], "once a minute"
+    assert daemon.worker.of(DatabaseLost) == []
+    assert daemon.worker.of(VersionAhead) == []
 
 
 def test_a_version_that_the_sequence_has_handed_out_is_not_ahead(queue: Queue) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from outbox.app.chores import forgotten
+from outbox.config import load_settings
 from outbox.daemon.pruner import Keep, Pruner
 from outbox.errors import Conflict
 from outbox.facts import Fact, Pruned, Warned
@@ -363,3 +365,22 @@ def test_old_replays_and_deliveries_are_forgotten(connection: psycopg.Connection
     connection.execute("update search_outbox_replays set settled_at = now() - interval '1 hour', status = 'settled'")
     assert store.forget(timedelta(minutes=1), 10) == 1  # type: ignore[attr-defined]
     assert connection.execute("select count(*) from search_outbox_replay_items").fetchone() == (0,)
+
+
+def test_workers_that_are_long_gone_are_forgotten_by_the_daemon(connection: psycopg.Connection, pool: Database) -> None:
+    """Pods have new names at every start: the table grew for ever. One whose lease is still there is judged first."""
+    connection.execute(
+        "insert into search_outbox_workers (worker_id, start_id, heartbeat_at)"
+        " select name, gen_random_uuid(), now() - age::interval from (values"
+        " ('beats', '1 second'), ('silent', '23 hours'), ('gone', '25 hours'), ('holds', '25 hours')) w (name, age)"
+    )
+    connection.execute(
+        "insert into search_outbox_leases (token, owner, start_id, lease_until, ids)"
+        " select gen_random_uuid(), worker_id, start_id, now(), '{}' from search_outbox_workers"
+        " where worker_id = 'holds'"
+    )
+    settings = load_settings({"DATABASE_URL": "postgresql://127.0.0.1/x"})
+    age, forget = forgotten(settings, pool)["search_outbox_workers"]
+    assert forget(age, 10) == 1
+    rows = connection.execute("select worker_id from search_outbox_workers order by 1").fetchall()
+    assert rows == [("beats",), ("holds",), ("silent",)]

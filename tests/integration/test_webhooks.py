@@ -19,7 +19,7 @@ from outbox.sink.webhook import Posted, post
 from outbox.store.pool import Database
 from outbox.store.webhooks import PostgresWebhooks
 from tests.fixtures.failures import ALICE, audit_counts, events, open_database, replay_desk
-from tests.fixtures.receivers import Receiver, receive
+from tests.fixtures.receivers import RETRY_AFTER_SECONDS, Receiver, receive
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
 __all__ = ["receive"]
@@ -236,6 +236,15 @@ def test_after_the_quick_tries_it_waits_minutes_then_hours_then_gives_up(
     assert sending.results() == ["given_up"]
     assert row(connection)[:3] == ("given_up", 9, 500)
     assert sending.results() == []
+
+
+def test_a_receiver_that_asks_for_time_gets_it(
+    connection: psycopg.Connection, pool: Database, receive: Receive
+) -> None:
+    sending = Sending(pool)
+    sending.send(receive("busy").url)
+    assert sending.results() == ["failed"]
+    assert RETRY_AFTER_SECONDS - 30 < row(connection)[4] <= RETRY_AFTER_SECONDS
 
 
 def test_410_disables_the_address_until_a_redelivery_succeeds(

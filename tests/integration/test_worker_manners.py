@@ -5,12 +5,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
 
-from outbox.policy.settle import DONE
+from outbox.daemon.second_target import SecondTarget
+from outbox.facts import Fact, NoProgress
+from outbox.policy.backoff import Backoff
+from outbox.policy.settle import DONE, RetryPolicy
 from outbox.ports import Action, WriteReport
+from outbox.store.pool import Database
+from outbox.store.rebuilds import PostgresMirrors
+from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.processes import ROOT, clean_environment
 from tests.fixtures.queue import Queue, alive
@@ -70,7 +77,7 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     execute = psycopg.Cursor.execute
 
     def counted(self: Any, query: Any, *args: Any, **options: Any) -> Any:
-        if query not in ("select pg_backend_pid()", "discard plans"):
+        if query != "select pg_backend_pid()":
             sent.append(str(query)[:80])
         return execute(self, query, *args, **options)
 
@@ -80,7 +87,6 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_an_idle_poll_is_one_statement_and_a_batch_is_two(queue: Queue, statements: list[str]) -> None:
     worker = InProcess(Parts(queue.store(), MemorySink()))
-    worker.clock.passes(60)  # past the first half minute, in which everything is checked against deletes
     statements.clear()
     assert worker.claimer.take(1).claimed is None
     assert len(statements) == 1, statements
@@ -148,3 +154,29 @@ def test_the_shifted_clock_is_shifted_in_the_child() -> None:
     real = float(subprocess.run(["date", "+%s"], check=True, capture_output=True, text=True).stdout)
     for shifted in map(float, said.stdout.split()):
         assert 7000 < shifted - real < 7400
+
+
+# A rebuild
+
+
+@pytest.mark.parametrize("policy", ["count", "pause"])
+def test_a_busy_pool_while_mirroring_is_no_failure_of_elasticsearch(queue: Queue, policy: str) -> None:
+    """Nobody could say whether an index is rebuilt, so nothing was sent: no attempt, no error, no pause of the sink."""
+    id = queue.produce()
+    pool = Database(queue.url, size=1, timeout_seconds=0.05)
+    pool.open()
+    clock = Time()
+    sink = MemorySink()
+    facts: list[Fact] = []
+    second = SecondTarget(sink, PostgresMirrors(pool, worker_id="w1", start_id=uuid4()), facts.append, clock)
+    retry = RetryPolicy(10, Backoff(1.0, 300.0), outage_spends_attempts=policy == "count")
+    worker = InProcess(Parts(queue.store(), second, clock=clock, retry=retry))
+    with pool.connection():
+        worker.lane.step()
+    row = queue.row(id)
+    assert (row.status, row.attempts, row.error_reason, row.next_retry_at) == ("pending", 0, None, None)
+    assert (sink.documents, worker.gate.paused_targets(), queue.leases()) == ({}, frozenset(), 0)
+    assert [fact.reason for fact in worker.of(NoProgress)] == ["database"]
+    worker.lane.step()
+    pool.close()
+    assert queue.row(id).status == "done"

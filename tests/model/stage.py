@@ -304,7 +304,7 @@ class Worker:
 
 TIMES = {
     "search_outbox_leases": ("lease_until", "started_at"),
-    "search_outbox_events": ("lease_until", "next_retry_at", "processing_started_at"),
+    "search_outbox_events": ("lease_until", "next_retry_at", "processing_started_at", "created_at"),
     "search_outbox_workers": ("heartbeat_at",),
 }
 

@@ -97,11 +97,11 @@ def test_an_id_that_is_no_text_is_still_encoded() -> None:
 
 
 def test_the_address_quotes_the_index_and_waits_for_shards_less_than_we_wait() -> None:
-    told = address("a/b?c", require_alias=True, wait_seconds=30)
+    told = address("a/b?c", require_alias=True, deadline_seconds=30)
     assert told.startswith("/a%2Fb%3Fc/_bulk?")
-    assert "timeout=24000ms" in told
+    assert "timeout=3000ms" in told
     assert "require_alias=true" in told
-    assert "require_alias" not in address("a", require_alias=False, wait_seconds=0.0001)
+    assert "require_alias" not in address("a", require_alias=False, deadline_seconds=0.0001)
 
 
 BATCH = [Action("things", "a", 1, None, b"{}"), Action("things", "b", 1, None, None)]

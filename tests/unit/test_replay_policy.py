@@ -92,6 +92,10 @@ def test_a_whole_chain_holds_and_any_single_change_is_found(texts: list[str], da
     changed = [link._replace(text=link.text + "x") if n == place else link for n, link in enumerate(links)]  # type: ignore[operator]
     assert found(head, changed)
     assert found(head, links[:place] + links[place + 1 :]) == [place + 1]
+    first = data.draw(st.integers(0, place))
+    run = links[place]._replace(text=None, prev_hash=None, since=first + 1)
+    assert found(head, [*links[:first], run, *links[place + 1 :]]) == []
+    assert found(head, [*links[:first], run, *links[first:]]) == list(range(first + 1, place + 2))
     assert found(head, [*links, Link(len(links) + 1, b"x", links[-1].hash, "forged")])
 
 

@@ -1,6 +1,7 @@
 """What a webhook says, how it is signed, when it is tried again and where it may go; nothing is sent here."""
 
 import json
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.daemon.webhooks import Notices
+from outbox.daemon.webhooks import MOST_FLAPS, Notices, WebhookSender
 from outbox.facts import AttemptFailed, SinkPaused, SinkResumed
 from outbox.policy.event import Event
 from outbox.policy.outcome import DeadReason, Failure, Reason
@@ -24,6 +25,7 @@ from outbox.policy.webhook import (
     is_public,
     message,
     replay_notices,
+    retry_after_seconds,
     retry_delay_seconds,
     sign,
     verify,
@@ -204,6 +206,10 @@ def test_failures_are_grouped_by_fingerprint_and_what_a_minute_holds_back_comes_
         assert kept.notices[0].body["data"]["count"] == 2
 
 
+PAUSED = SinkPaused("articles", "es_auth", "401")
+RESUMED = SinkResumed("articles", "es_auth", 3.5)
+
+
 def test_retries_are_not_told_and_pauses_are() -> None:
     kept = Kept()
     notices = Notices(kept, "https://example.com/x", "p")  # type: ignore[arg-type]
@@ -214,6 +220,71 @@ def test_retries_are_not_told_and_pauses_are() -> None:
     assert [notice.type for notice in kept.notices] == [HookType.SINK_PAUSED, HookType.SINK_RESUMED]
     for notice in kept.notices:
         valid(notice.body)
+
+
+class OneMinute(datetime):
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:
+        return NOW
+
+
+def test_a_target_that_flaps_within_a_minute_leaves_its_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pause, resume, pause: the receiver must not believe that it goes on. Other daemons tell nothing twice."""
+    monkeypatch.setattr("outbox.daemon.webhooks.datetime", OneMinute)
+    kept = Kept()
+    ours, others = (Notices(kept, "https://example.com/x", "p") for _ in range(2))  # type: ignore[arg-type]
+    for notices in (ours, others):
+        for fact in (PAUSED, RESUMED, PAUSED):
+            notices.handle(fact)
+            notices.flush()
+    told = [notice.type for notice in kept.notices]
+    assert told == [HookType.SINK_PAUSED, HookType.SINK_RESUMED, HookType.SINK_PAUSED]
+
+
+def test_what_flaps_all_the_time_is_told_ten_times_a_minute_and_then_its_last_word() -> None:
+    kept = Kept()
+    notices = Notices(kept, "https://example.com/x", "p")  # type: ignore[arg-type]
+    for _ in range(50):
+        notices.handle(PAUSED)
+        notices.handle(RESUMED)
+    notices.handle(PAUSED)
+    notices.flush()
+    assert len(kept.notices) == 2 * MOST_FLAPS
+    notices.flush(last=True)
+    assert [notice.type for notice in kept.notices[2 * MOST_FLAPS :]] == [HookType.SINK_PAUSED]
+
+
+def test_what_waits_for_the_next_minute_is_written_when_there_is_none() -> None:
+    """A SIGTERM: another daemon sends what is written."""
+    kept = Kept()
+    notices = Notices(kept, "https://example.com/x", "p")  # type: ignore[arg-type]
+    for count in (1, 2):
+        for _ in range(count):
+            notices.handle(failed())
+        notices.flush()
+    sender = WebhookSender(kept, notices, None, None, 1.0, 3, lambda _: None)  # type: ignore[arg-type]
+    stop = threading.Event()
+    stop.set()
+    sender.run(stop)
+    assert sum(notice.body["data"]["count"] for notice in kept.notices) == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (None, 0.0),
+        ("120", 120.0),
+        ("0", 0.0),
+        ("-5", 0.0),
+        ("99999999999", 43200.0),
+        ("Mon, 16 Nov 2026 12:02:00 GMT", 120.0),
+        ("Mon, 16 Nov 2026 11:00:00 GMT", 0.0),
+        ("Mon, 16 Nov 2026 12:02:00", 0.0),
+        ("soon", 0.0),
+    ],
+)
+def test_how_long_a_receiver_asks_to_be_left_alone(value: str | None, seconds: float) -> None:
+    assert retry_after_seconds(value, datetime(2026, 11, 16, 12, tzinfo=UTC)) == seconds
 
 
 def test_without_an_address_nothing_is_noted() -> None:

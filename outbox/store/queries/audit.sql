@@ -38,14 +38,15 @@ select a.id, a.at, a.action, a.actor, a.role, a.source, a.reason, a.batch_id, a.
 select id, hash from search_outbox_audit_head
 
 -- name: chain
--- Looks: the head, then every place of the chain in order, a pruned one before a row that claims the same id.
-select c.id, c.hash, c.prev_hash, c.text
-  from (select id, hash, null::bytea as prev_hash, null::text as text, 0 as rank from search_outbox_audit_head
+-- Looks: the head, then every place of the chain in order, pruned ones before a row that claims an id of theirs.
+select c.id, c.hash, c.prev_hash, c.text, c.first
+  from (select id, hash, null::bytea as prev_hash, null::text as text, id as first, 0 as rank
+          from search_outbox_audit_head
         union all
-        select id, hash, null, null, 1 from search_outbox_audit_pruned
+        select id, hash, null, null, coalesce(since, id), 1 from search_outbox_audit_pruned
         union all
-        select a.id, a.hash, a.prev_hash, search_outbox_audit_text(a), 2 from search_outbox_audit a) c
- order by c.rank > 0, c.id, c.rank
+        select a.id, a.hash, a.prev_hash, search_outbox_audit_text(a), a.id, 2 from search_outbox_audit a) c
+ order by c.rank > 0, c.first, c.rank
 
 -- name: prune_preview
 -- Looks: what a prune would remove.

@@ -35,7 +35,7 @@ returning e.id, e.seq, e.entity_type, e.entity_id::text as entity_id, e.op, e.ev
           e.routing, e.attempts, e.max_attempts, e.abandoned_count, e.replay_count,
           (select bool_or(retried) from picked) as retried,
           case when isfinite(e.created_at) then date_part('epoch', (select clock_timestamp()) - e.created_at)
-               else 0 end as age_seconds,
+               else -1 end as age_seconds,
           e.traceparent
 
 -- name: claim

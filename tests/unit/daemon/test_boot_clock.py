@@ -8,7 +8,6 @@ import pytest
 from outbox.daemon.boot_clock import best_clock, boottime
 from outbox.daemon.claiming import Claimer
 from outbox.daemon.lease import Holding, Leases
-from outbox.daemon.order import Horizon
 from outbox.daemon.second_target import SecondTarget
 
 
@@ -29,7 +28,7 @@ def test_it_is_the_clock_of_this_system() -> None:
     assert before <= boottime() <= time.clock_gettime(best_clock(vars(time)))
 
 
-@pytest.mark.parametrize("part", [Holding, Leases, Horizon, SecondTarget, Claimer], ids=lambda part: part.__name__)
+@pytest.mark.parametrize("part", [Holding, Leases, SecondTarget, Claimer], ids=lambda part: part.__name__)
 def test_who_counts_leases_has_no_clock_unless_it_is_given_one(part: type) -> None:
     """A default would let two parts run by two clocks: then every lease looks expired where one of them is ahead."""
     clocks = [p for name, p in inspect.signature(part).parameters.items() if name in ("clock", "boot_clock")]

@@ -116,34 +116,6 @@ def test_an_operators_pause_of_everything_claims_nothing() -> None:
     assert taken(worker) is None
 
 
-def test_a_lane_that_had_nothing_to_do_for_a_while_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store then trusts no plan of the day before the flood."""
-    worker, events = a_worker()
-    now = [100.0]
-    monkeypatch.setattr("outbox.daemon.claiming.time.monotonic", lambda: now[0])
-
-    def rested(lane: int, waited: float) -> bool:
-        events.queue.produce("x")
-        now[0] += waited
-        claimed = worker.claimer.take(lane).claimed
-        assert claimed is not None
-        return claimed.order.rested
-
-    def found_nothing(lane: int, waited: float) -> None:
-        now[0] += waited
-        assert worker.claimer.take(lane).claimed is None
-
-    assert rested(0, 0.0)
-    assert not rested(0, 1.0)
-    assert not rested(0, 60.0), "its batch took a minute: that is work"
-    assert rested(1, 0.5), "another lane's work is not this one's"
-    found_nothing(0, 0.5)
-    assert not rested(0, 1.0)
-    found_nothing(0, 0.5)
-    found_nothing(0, 1.5)
-    assert rested(0, 1.0), "a poll that found nothing is no work"
-
-
 def test_nothing_is_sent_when_the_machine_slept_between_the_claim_and_its_reply() -> None:
     """The lease ran meanwhile, others have the rows: to believe in a whole lease would bring deleted documents back."""
     worker, events = a_worker()

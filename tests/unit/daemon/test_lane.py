@@ -337,7 +337,7 @@ def test_a_lane_that_makes_no_progress_rests_longer_each_time_and_says_why(
     cause: Callable[[Memory], None], reason: str, detail: str
 ) -> None:
     memory = Memory()
-    memory.produce(3)
+    memory.produce(3, age_seconds=60)  # so that newer deletes are looked for
     cause(memory)
     rests = []
     for _ in range(6):

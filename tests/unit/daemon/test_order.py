@@ -1,14 +1,10 @@
 """What a claim asks for: the floor, the share of retries, suspects; and which upserts are out of order."""
 
-import time
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.daemon.boot_clock import boottime
-from outbox.daemon.order import IN_ORDER_AFTER_SECONDS, Floor, Horizon, Orders, lowest_of_new
+from outbox.daemon.order import IN_ORDER_SECONDS, Floor, Orders, Standing
 from outbox.ports import Claimed, ClaimOrder
 from tests.fixtures.events import Time, an_event
 
@@ -113,94 +109,23 @@ def test_a_process_looks_for_suspects_once_a_second_until_it_finds_some() -> Non
 # Out of order
 
 
-def test_everything_is_out_of_order_in_the_first_half_minute_of_a_process() -> None:
-    clock = Time()
-    horizon = Horizon(clock)
-    assert horizon.is_late(an_event(10))
-    clock.passes(IN_ORDER_AFTER_SECONDS)
-    assert not horizon.is_late(an_event(10))
-
-
-def test_later_only_what_was_tried_before_or_lies_far_behind_is() -> None:
-    clock = Time()
-    horizon = Horizon(clock)
-    clock.passes(100)
-    horizon.saw([an_event(50)])
+def test_what_was_tried_before_is_out_of_order_however_young() -> None:
     for values in ({"attempts": 2}, {"retried": True}, {"replay_count": 1}, {"abandoned_count": 1}):
-        assert horizon.is_late(an_event(60, **values))
-    assert not horizon.is_late(an_event(40))
-    clock.passes(29)
-    horizon.saw([an_event(70)])
-    horizon.look()
-    assert not horizon.is_late(an_event(40))
-    clock.passes(1.5)
-    horizon.look()
-    assert horizon.is_late(an_event(40))
-    assert horizon.is_late(an_event(50)), "its own batch has been on its way for half a minute"
-    assert not horizon.is_late(an_event(60))
+        standing = Standing.of([an_event(1), an_event(2, **values), an_event(3)])
+        assert not standing.in_order(0.0)
+        assert standing.overdue(0.0), "and is looked at again when it is settled"
 
 
-def test_time_passes_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CLOCK_MONOTONIC stands still then; what was on its way must not look fresh after ten minutes."""
-    now = {time.CLOCK_BOOTTIME: 100.0, time.CLOCK_MONOTONIC: 100.0}
-    monkeypatch.setattr(time, "clock_gettime", now.__getitem__)
-    monkeypatch.setattr(time, "monotonic", lambda: now[time.CLOCK_MONOTONIC])
-    horizon = Horizon(boottime)
-    for clock in now:
-        now[clock] += 100
-    horizon.saw([an_event(50)])
-    horizon.look()
-    assert horizon.none_late(50)
-    now[time.CLOCK_BOOTTIME] += 600
-    horizon.look()
-    assert not horizon.none_late(50)
-
-
-def test_a_claim_whose_reply_waited_counts_from_its_asking() -> None:
-    """The machine slept between the claim and its reply; another lane had claimed anew before this one went on."""
-    clock = Time()
-    horizon = Horizon(clock)
-    clock.passes(100)
-    asked_at = clock.now
-    clock.passes(600)
-    horizon.saw([an_event(90)])
-    horizon.saw([an_event(50)], asked_at)
-    horizon.look()
-    assert not horizon.none_late(50)
-    assert horizon.none_late(51)
-
-
-@given(st.lists(st.tuples(st.floats(0, 10), st.integers(1, 1_000), st.floats(0, 40)), max_size=60))
-def test_whatever_this_process_claimed_half_a_minute_ago_and_all_below_it_is_out_of_order(
-    steps: list[tuple[float, int, float]],
+@given(st.lists(st.floats(0, 60), min_size=1, max_size=5), st.floats(0, 60))
+def test_so_is_what_is_older_than_half_of_what_elasticsearch_remembers_by_default(
+    ages: list[float], waited: float
 ) -> None:
-    clock = Time()
-    horizon = Horizon(clock)
-    clock.passes(100)
-    claimed: list[tuple[float, int]] = []
-    for pause, seq, waited in steps:
-        clock.passes(pause)
-        horizon.saw([an_event(seq)], clock.now - waited)
-        claimed.append((clock.now - waited, seq))
-        horizon.look()
-        old = [s for at, s in claimed if at <= clock.now - IN_ORDER_AFTER_SECONDS]
-        if old:
-            assert horizon.is_late(an_event(max(old)))
-        recent = [s for at, s in claimed if at > clock.now - IN_ORDER_AFTER_SECONDS + 1]
-        if recent and max(recent) > max([s for at, s in claimed if at <= clock.now - 29] or [0]):
-            assert not horizon.is_late(an_event(max(recent)))
+    standing = Standing.of([an_event(seq, age_seconds=age) for seq, age in enumerate(ages, 1)])
+    assert standing.in_order(waited) == (max(ages) + waited <= IN_ORDER_SECONDS)
+    assert standing.overdue(waited) == (waited > IN_ORDER_SECONDS)
 
 
-@pytest.mark.parametrize(
-    "values", [{}, {"attempts": 2}, {"retried": True}, {"replay_count": 1}, {"abandoned_count": 1}]
-)
-@pytest.mark.parametrize("seq", [40, 50, 51, 90])
-@pytest.mark.parametrize("seconds", [1, 100])
-def test_a_batch_is_in_order_when_each_of_its_events_is(values: dict[str, Any], seq: int, seconds: float) -> None:
-    clock = Time()
-    horizon = Horizon(clock)
-    horizon.saw([an_event(50)])
-    clock.passes(seconds)
-    horizon.look()
-    batch = [an_event(80), an_event(seq, **values), an_event(81)]
-    assert horizon.none_late(lowest_of_new(batch)) == (not any(map(horizon.is_late, batch)))
+@pytest.mark.parametrize("age", [-1.0, -7_200.0])
+def test_a_creation_that_lies_ahead_says_nothing_about_the_age(age: float) -> None:
+    """A producer whose clock is ahead, or in another time zone; infinity comes as -1."""
+    assert not Standing.of([an_event(1), an_event(2, age_seconds=age)]).in_order(0.0)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -69,12 +70,13 @@ class Memory:
         self.sink.refuse = lambda action: failure if action.version in versions else None
 
 
-@pytest.fixture(params=["young", "old"])
+@pytest.fixture(params=["fresh", "replayed"])
 def memory(request: pytest.FixtureRequest) -> Memory:
-    """An old process trusts the order of what it claims: it sends a plain batch as it came."""
+    """A plain batch is sent as it came; one that may be out of order is checked for newer deletes, delivery by
+    delivery."""
     made = Memory()
-    if request.param == "old":
-        made.worker.clock.passes(60)
+    if request.param == "replayed":
+        made.produce = partial(made.queue.produce, replay_count=1)  # type: ignore[method-assign]
     return made
 
 
@@ -189,8 +191,8 @@ def test_a_body_larger_than_a_portion_goes_alone(memory: Memory) -> None:
 
 
 def test_nothing_is_sent_with_less_than_a_second_and_a_half_of_lease_left() -> None:
-    memory = Memory()  # young: it asks for newer deletes before it sends
-    id = memory.produce()
+    memory = Memory()
+    id = memory.produce(age_seconds=60)  # so it asks for newer deletes before it sends
     claimed = memory.worker.claim()
     prepare = memory.worker.projector.store.newer_deletes
 
@@ -371,7 +373,6 @@ def test_a_plain_batch_fares_as_one_that_is_looked_at_event_by_event(
 def test_a_plain_batch_makes_no_delivery_and_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it is for: 2 us an event less in the daemon (15.8 to 13.8, by turns with the code before)."""
     memory = Memory()
-    memory.worker.clock.passes(60)
     ids = [memory.produce(str(entity)) for entity in range(20)]
     monkeypatch.setattr(bodies, "Delivery", None)
     memory.run()
@@ -382,7 +383,6 @@ def test_a_plain_batch_makes_no_delivery_and_reads_nothing(monkeypatch: pytest.M
 def test_a_plain_batch_that_grew_late_on_its_way_is_checked_for_newer_deletes() -> None:
     """Half a minute between the claim and the answer: a newer delete may have been done, and forgotten, meanwhile."""
     memory = Memory()
-    memory.worker.clock.passes(60)
     memory.produce("1")
     asked: list[object] = []
     memory.sink.before = lambda: memory.worker.clock.passes(31)
@@ -395,7 +395,6 @@ def test_the_second_look_at_newer_deletes_outlives_dead_connections() -> None:
     """The machine slept with the request on its way and finds its connections dead: the rows are others' by now, so
     nobody else would look."""
     memory = Memory()
-    memory.worker.clock.passes(60)
     id = memory.produce("1")
     memory.sink.before = lambda: memory.worker.clock.passes(31)
     answers: list[Any] = [DatabaseDown("dead"), DatabaseDown("dead"), {id: NewerDelete(9, None)}]
@@ -416,7 +415,6 @@ def test_the_second_look_at_newer_deletes_outlives_dead_connections() -> None:
 def test_a_batch_whose_claim_waited_half_a_minute_for_its_reply_is_checked_for_newer_deletes() -> None:
     memory = Memory()
     clock = memory.worker.clock
-    clock.passes(60)
     id = memory.produce("1")
     claimed = replace(memory.worker.claim(), asked_at=clock.now)
     clock.passes(31)

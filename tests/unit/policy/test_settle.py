@@ -82,6 +82,17 @@ def test_an_outage_of_the_whole_sink_costs_an_attempt_under_count_and_none_under
     assert settle(an_event(attempts=10), failure, PAUSE, half) == Released(reason)
 
 
+@given(st.floats(0, 1))
+def test_a_shard_that_is_away_costs_no_attempt_under_pause_but_a_wait(random: float) -> None:
+    """Released at once it would be claimed again before all others, which would never come."""
+    failure = Failure(Reason.ES_5XX, "x", whole=True, shard=True)
+    verdict = settle(an_event(attempts=10), failure, PAUSE, lambda: random)
+    assert isinstance(verdict, Released)
+    assert verdict.delay_seconds is not None
+    assert 5 <= verdict.delay_seconds <= 10
+    assert settle(an_event(attempts=1), failure, COUNT, half) == RetryLater(0.75, failure)
+
+
 @given(st.integers(1, 50), st.integers(1, 50), st.integers(1, 50))
 def test_a_rows_own_limit_wins_over_the_setting(attempts: int, own: int, setting: int) -> None:
     retry = RetryPolicy(setting, Backoff(1.0, 300.0))

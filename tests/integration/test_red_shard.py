@@ -1,0 +1,46 @@
+"""One shard of the real Elasticsearch is away: what belongs to it waits, everything else goes on."""
+
+import pytest
+from elasticsearch import Elasticsearch
+
+from outbox.policy.backoff import Backoff
+from outbox.policy.settle import RetryPolicy
+from tests.fixtures.elasticsearch import INDEX_SETTINGS
+from tests.fixtures.inprocess import InProcess, Parts
+from tests.fixtures.queue import Queue
+from tests.fixtures.sinks import elastic_sink
+
+BATCH = 10
+
+
+@pytest.fixture
+def half_red_index(es: Elasticsearch, absent_index: str) -> str:
+    """Two shards, of which this one node may hold one."""
+    settings = {**INDEX_SETTINGS, "number_of_shards": 2, "routing.allocation.total_shards_per_node": 1}
+    es.options(request_timeout=60).indices.create(index=absent_index, settings=settings, wait_for_active_shards="1")
+    return absent_index
+
+
+def routing_of(es: Elasticsearch, index: str, *, red: bool) -> str:
+    """A routing value whose shard is away, or there."""
+    places = ((str(n), es.search_shards(index=index, routing=str(n))["shards"][0]) for n in range(100))
+    return next(value for value, copies in places if red != any(copy["state"] == "STARTED" for copy in copies))
+
+
+def test_events_of_a_shard_that_is_away_let_those_behind_them_pass_under_pause(
+    queue: Queue, es: Elasticsearch, elastic_url: str, half_red_index: str
+) -> None:
+    away, there = (routing_of(es, half_red_index, red=red) for red in (True, False))
+    queue.produce_many(BATCH, routing=away)
+    queue.produce_many(2 * BATCH, "block", routing=there)
+    retry = RetryPolicy(10, Backoff(1.0, 300.0), outage_spends_attempts=False)
+    with elastic_sink(elastic_url) as sink:
+        worker = InProcess(Parts(queue.store(), sink, index_of=lambda _: half_red_index, retry=retry))
+        for _ in range(8):  # three on a machine that has time; what waits is due again after five seconds
+            worker.run(BATCH, retry_limit=BATCH // 2)
+            if queue.counts().get("done") == 2 * BATCH:
+                break
+    assert queue.counts() == {"pending": BATCH, "done": 2 * BATCH}
+    waiting = queue.rows("status = 'pending'")
+    assert {(row.attempts, row.error_reason) for row in waiting} == {(0, "es_5xx")}
+    assert all(row.next_retry_at is not None for row in waiting)
