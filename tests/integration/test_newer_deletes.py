@@ -97,7 +97,7 @@ def test_nor_does_one_that_was_released_and_is_far_behind(queue: Queue, sink: Me
         queue.produce("b")
         worker.run()
         worker.clock.passes(15)
-    assert worker.store.release(held.token) == 1
+    assert worker.store.release(held.token).rows == 1
     worker.run()
     assert (KEY in sink.documents, queue.row(upsert).status) == (False, "done")
 
@@ -230,7 +230,7 @@ def test_a_newer_delete_of_the_same_version_is_newer_by_its_seq(queue: Queue, si
 def test_fresh_upserts_of_an_old_process_cost_no_look_at_all(queue: Queue, sink: Meanwhile) -> None:
     worker = long_running(queue, sink)
     queue.produce_many(3)
-    queue.connection.execute("drop index search_outbox_events_delete_idx")
+    queue.connection.execute("drop index search_outbox_events_delete_hash_idx")
     worker.store.newer_deletes = None  # type: ignore[assignment]
     worker.run()
     assert queue.counts() == {"done": 3}
