@@ -15,6 +15,7 @@ from outbox.ports import Claimed, ClaimOrder, Clock
 SUSPECT_BATCH: Final = {1: 50, 2: 5, 3: 1}  # abandoned that often -> claimed so many at a time
 SUSPECT_PAUSE_SECONDS: Final = 1.0
 IN_ORDER_AFTER_SECONDS: Final = 30.0
+FARTHEST_STEP: Final = 1_000_000  # of the floor by one claim; when others have taken more than that, the timer follows
 
 _SEQ, _ATTEMPTS, _RETRIED, _REPLAYED, _ABANDONED = (
     itemgetter(Event._fields.index(name)) for name in ("seq", "attempts", "retried", "replay_count", "abandoned_count")
@@ -38,13 +39,26 @@ class Floor:
         self.next_reset = now + self.interval
         return 0
 
-    def advance(self, asked: int, highest: int | None, full: bool, took_seconds: float) -> None:
-        """A full claim from 0 may have met rows far below: then the floor goes down to them."""
-        if highest is not None:
-            self.value = highest if asked == 0 and full else max(self.value, highest)
+    def advance(self, asked: int, seqs: Sequence[int], took_seconds: float) -> None:
+        """A claim from 0 may have met rows far below: then the floor goes down to them."""
+        if seqs:
+            highest = max(seqs)
+            if highest - self.value > FARTHEST_STEP:
+                highest = _within_reach(min(seqs) if asked == 0 else self.value, seqs)
+            self.value = highest if asked == 0 else max(self.value, highest)
         if asked == 0 and self.value > 0:
             slow = took_seconds > 0.05
             self.interval = min(10.0, self.interval * 2) if slow else 2.0
+
+
+def _within_reach(last: int, seqs: Sequence[int]) -> int:
+    """The highest seq that others lead up to. One that a producer wrote itself may be anything: from there, all others
+    would be found by the timer only."""
+    for seq in sorted(seqs):
+        if seq - last > FARTHEST_STEP:
+            break
+        last = max(last, seq)
+    return last
 
 
 def lowest_of_new(events: Sequence[Event]) -> int | None:
@@ -152,9 +166,8 @@ class Orders:
                     self._next_suspects[order.entity_type] = 0.0
                 return
             events = claimed.events
-            full = len(events) >= order.limit
             # A due row that was held back counts as fresh here: should it lift the floor too high, the timer mends it.
             fresh = [event.seq for event in events if event.attempts == 1]
             floor = self._floors.setdefault(order.entity_type, Floor())
-            floor.advance(order.floor, max(fresh, default=None), full, took_seconds)
-            self._short[order.entity_type] = not full
+            floor.advance(order.floor, fresh, took_seconds)
+            self._short[order.entity_type] = len(events) < order.limit
