@@ -25,6 +25,7 @@ class Link:
         self._lose_next = False
         self._fresh_request = True
         self._broken = False
+        self._sending = {client: threading.Lock(), server: threading.Lock()}
         for side in (client, server):
             side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -76,8 +77,8 @@ class Link:
             rules.counts["bytes_up"] += len(data)
             if rules.tap is not None:
                 rules.tap(id(self), data)
-            self._server.sendall(data)
-        self._finish(self._server)
+            self._send(self._server, data)
+        self._finish(self._client, self._server)
 
     def _replies(self) -> None:
         rules = self._rules
@@ -89,11 +90,23 @@ class Link:
                 return
             self._pace(rules.fault, len(data))
             rules.counts["bytes_down"] += len(data)
-            self._client.sendall(data)
-        self._finish(self._client)
+            self._send(self._client, data)
+        self._finish(self._server, self._client)
 
-    def _finish(self, other: socket.socket) -> None:
-        if not self._broken:
+    def _send(self, side: socket.socket, data: bytes) -> None:
+        """The kernel reports a reset once, to the first that asks: the pump that reads from this side meets a plain end
+        then, so it is broken before that pump may judge it."""
+        with self._sending[side]:
+            try:
+                side.sendall(data)
+            except OSError:
+                self.reset()
+                raise
+
+    def _finish(self, ended: socket.socket, other: socket.socket) -> None:
+        with self._sending[ended]:
+            whole = not self._broken
+        if whole:
             other.shutdown(socket.SHUT_WR)
 
     def _pace(self, fault: Fault, size: int) -> None:

@@ -38,11 +38,15 @@ ended() {
   return "$code"
 }
 
-check_source() {
+check_quickly() {
   step "style" .venv/bin/ruff check .
   step "format" .venv/bin/ruff format --check .
-  step "types" .venv/bin/mypy
   step "direction of imports" .venv/bin/lint-imports --no-logo
+}
+
+check_source() {
+  check_quickly
+  step "types" .venv/bin/mypy
 }
 
 # How all tests are run: processes that share the servers, a file in one of them. One that dies is replaced, four times

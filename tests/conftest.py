@@ -27,7 +27,7 @@ from tests.fixtures.processes import free_port, start_daemon, start_process
 from tests.fixtures.queue import queue
 from tests.fixtures.roles import roles
 from tests.fixtures.secured import authority, secured_elastic, secured_postgres
-from tests.fixtures.servers import choose_servers
+from tests.fixtures.shared import await_shared_servers, shared_servers
 
 __all__ = [
     "absent_index",
@@ -83,6 +83,7 @@ LIMITS = {"long": 2400, "slow": 1200}
 LONGEST = [
     "test_seeded_bugs.py",
     "test_labs.py",
+    "test_up.py",
     "test_console_browser.py",
     "test_rebuild.py",
     "test_hostile_doors.py",
@@ -101,11 +102,9 @@ LONGEST = [
     "test_labs_guide.py",
     "test_crash_points.py",
     "test_embedded_postgres.py",
-    "test_up.py",
     "test_runbooks.py",
     "test_console_process.py",
     "test_bad_start.py",
-    "test_embedded_bare.py",
 ]
 
 
@@ -160,9 +159,13 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     """With `-n`, one PostgreSQL and one Elasticsearch serve all processes; each has its own databases and indexes."""
     stack = ExitStack()
     config.add_cleanup(stack.close)
-    servers = choose_servers()
-    os.environ["OUTBOX_TEST_DATABASE_URL"] = stack.enter_context(servers.postgres())
-    os.environ["OUTBOX_TEST_ELASTIC_URL"] = stack.enter_context(servers.elasticsearch())
+    os.environ.update(stack.enter_context(shared_servers()))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if layer_of(item) != "unit":
+        await_shared_servers()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

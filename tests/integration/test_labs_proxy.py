@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from labs.link import RESET
+from labs.link import RESET, Link
 from labs.proxy import Proxy
+from labs.traffic import Rules
 from tests.fixtures.waiting import eventually
 
 
@@ -165,3 +166,33 @@ def test_a_reset_by_the_server_reaches_a_client_that_waits_for_an_answer() -> No
         inside.close()  # with what it was sent unread: RST
         with pytest.raises(ConnectionResetError):
             client.recv(100)
+
+
+class Racing(socket.socket):
+    """A server that resets, where the pump that sends is told and the pump that reads meets a plain end before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sends, self._ended = threading.Event(), threading.Event()
+
+    def sendall(self, data: object, flags: int = 0) -> None:
+        self._sends.set()
+        self._ended.wait(5)
+        time.sleep(0.05)  # for the pump that has read the end, to pass it on if it does
+        raise ConnectionResetError
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        self._sends.wait(5)
+        self._ended.set()
+        return b""
+
+
+def test_a_reset_that_only_the_sending_pump_is_told_of_is_passed_on_as_a_reset() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as client:
+        inside, _ = listener.accept()
+        pumping = threading.Thread(target=Link(Rules(0), inside, Racing()).run)
+        pumping.start()
+        client.sendall(b"hello")
+        with pytest.raises(ConnectionResetError):
+            client.recv(100)
+        pumping.join()

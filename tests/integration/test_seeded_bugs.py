@@ -27,12 +27,13 @@ class Ran(NamedTuple):
 
 
 def copy_of_the_code(folder: Path) -> Path:
+    """With its bytecode, which holds for a file of the same age and size: what a patch writes is compiled anew."""
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__", "vendor", "*.pyc"))
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("vendor"))
         else:
-            shutil.copy(source, folder / name)
+            shutil.copy2(source, folder / name)
     return folder
 
 
