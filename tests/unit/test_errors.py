@@ -17,6 +17,7 @@ EXIT_CODES = {
     "PartlyDone": 3,
     "DependencyDown": 75,
     "DatabaseDown": 75,
+    "LockHeld": 75,
     "DocumentsUnavailable": 75,
     "ElasticsearchDown": 75,
     "ConfigurationError": 78,
