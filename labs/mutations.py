@@ -55,25 +55,13 @@ MUTATIONS = (
         [
             Change(
                 "outbox/store/queries/events.sql",
-                "where id = any (array(select unnest(ids) from closed)) and lease_token = %(token)s"
-                " and status = 'processing'",
-                "where id = any (array(select unnest(ids) from closed) || %(ids)s::uuid[]) and status = 'processing'",
+                "unnest(coalesce(%(only)s::uuid[], ids)) from held))\n       and lease_token = %(token)s and status",
+                "unnest(ids) from held) || %(only)s::uuid[])\n       and status",
             ),
             Change(
                 "outbox/store/events.py",
-                "self._settle(connection, token, verdicts, len(settlements), drawn)",
-                "self._settle(connection, token, verdicts, [id for id, _ in settlements], drawn)",
-            ),
-            Change("outbox/store/events.py", "expected: int,\n", "ids: list[UUID],\n"),
-            Change(
-                "outbox/store/events.py",
-                '{"token": token, "expected": expected, "drawn": drawn}',
-                '{"token": token, "expected": len(ids), "drawn": drawn, "ids": ids}',
-            ),
-            Change(
-                "outbox/store/events.py",
-                'self._sql["release_token"], {"token": token}',
-                'self._sql["release_token"], {"token": token, "ids": []}',
+                "self._settle(connection, token, settlements, drawn)",
+                "self._settle(connection, token, settlements, drawn, [id for id, _ in settlements])",
             ),
         ],
     ),

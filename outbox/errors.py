@@ -121,6 +121,11 @@ class NothingSent(DatabaseDown):
     PostgreSQL answers in time."""
 
 
+class LockHeld(DatabaseDown):
+    """Another session holds a lock that this needs. Find it in pg_stat_activity (often `idle in transaction`) and let
+    it end; nothing was changed."""
+
+
 class ElasticsearchDown(DependencyDown):
     """Elasticsearch does not answer. Start it, or correct ELASTIC_URL (`outbox config print` shows it)."""
 

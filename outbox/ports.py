@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
@@ -32,16 +33,35 @@ class Claimed:
 
 
 class Settled(NamedTuple):
-    """`kept` rows changed; `lost` rows were no longer ours."""
+    """`kept` rows changed; `lost` rows were no longer ours. Still leased: `busy` rows, which another session has
+    locked, and `refused` ones, whose verdict the database would not take, each with its words."""
 
     kept: int
     lost: Sequence[UUID]
+    busy: Sequence[UUID] = ()
+    refused: Mapping[UUID, str] = MappingProxyType({})
+
+
+class GivenBack(NamedTuple):
+    """`busy`: rows that another session has locked; they stay in their lease until it ends."""
+
+    rows: int
+    busy: int
 
 
 class Reclaim(NamedTuple):
     rows: int
     abandoned: int
     failed: int
+    refused: int = 0  # the database would not change them
+
+
+class Sweep(NamedTuple):
+    """`finished`: all open rows were looked at. `limited`: the time limit ended a statement of it."""
+
+    rows: int
+    finished: bool
+    limited: bool = False
 
 
 class Action(NamedTuple):
@@ -71,16 +91,20 @@ class NewerDelete(NamedTuple):
 
 
 class EventStore(Protocol):
-    """The claim and every door out of it. One statement a call, autocommit."""
+    """The claim and every door out of it. One statement a call, autocommit. None waits for a row that someone holds."""
 
     def claim(self, order: ClaimOrder) -> Claimed: ...
     def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]], drawn: int | None = None) -> Settled:
         """`drawn`: the version under which looked-up documents were written, for people; a verdict may name another."""
         ...
 
+    def abandon(self, token: UUID, ids: Sequence[UUID], error: str) -> Reclaim:
+        """Give rows back as if their worker had died: they are claimed apart, down to the one to blame."""
+        ...
+
     def claim_within_quota(self, order: ClaimOrder) -> Claimed: ...
     def renew(self, token: UUID) -> bool: ...
-    def release(self, token: UUID) -> int: ...
+    def release(self, token: UUID) -> GivenBack: ...
     def payloads(self, ids: Sequence[UUID]) -> Mapping[UUID, bytes]: ...
     def deleted(self, events: Sequence[Event]) -> set[UUID]:
         """Those whose entity has a delete event of whatever state."""

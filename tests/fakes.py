@@ -8,7 +8,7 @@ from uuid import UUID
 from outbox.policy.event import Event
 from outbox.policy.memory import BATCH_BYTES, inline_bytes
 from outbox.policy.settle import Done, Failed, Released, RetryLater, Settlement
-from outbox.ports import Claimed, ClaimOrder, NewerDelete, Settled
+from outbox.ports import Claimed, ClaimOrder, GivenBack, NewerDelete, Reclaim, Settled
 from tests.fixtures.events import BODY, an_event
 
 MOST_ABANDONED = 6
@@ -146,11 +146,15 @@ class MemoryEvents:
     def renew(self, token: UUID) -> bool:
         return token in self.queue.leases
 
-    def release(self, token: UUID) -> int:
+    def abandon(self, token: UUID, ids: Sequence[UUID], error: str) -> Reclaim:
+        taken = self.queue.take_back(token, dead=True)
+        return Reclaim(taken, taken, 0)
+
+    def release(self, token: UUID) -> GivenBack:
         held = [self.queue.rows[id] for id in self.queue.leases.pop(token, []) if self.queue._held(id, token)]
         for row in held:
             row.status, row.event = "pending", row.event._replace(attempts=max(row.event.attempts - 1, 0))
-        return len(held)
+        return GivenBack(len(held), 0)
 
     def payloads(self, ids: Sequence[UUID]) -> Mapping[UUID, bytes]:
         found = {id: self.queue.rows[id].payload for id in ids if id in self.queue.rows}

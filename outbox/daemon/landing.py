@@ -1,16 +1,26 @@
 """Makes a settle land, and the second look at newer deletes: giving up early would mean sending it all again, or a
-document that came back for good. Retries nothing else."""
+document that came back for good. Waits a moment for rows that someone has locked. Retries nothing else."""
 
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    retry_if_result,
+    stop_after_delay,
+    wait_random_exponential,
+)
 from tenacity.stop import stop_base
 
 from outbox.daemon.lease import Holding
 from outbox.errors import DatabaseDown
 
 T = TypeVar("T")
+# For rows that someone has locked: an UPDATE by hand is over by then. Who holds one for longer is idle in a
+# transaction, and the lane has others to see to; the row is sent again when its lease has run out.
+BUSY_SECONDS: Final = 2.0
 INSIST_SECONDS: Final = 60.0  # a machine that wakes up finds its connections dead, and the network a while later
 
 
@@ -27,6 +37,16 @@ class _LeaseOver(stop_base):
 def land(step: Callable[[], T], holding: Holding) -> T:
     """Repeat `step` while the database is away and the lease lives; the token makes a repetition harmless."""
     return _repeat(step, _LeaseOver(holding))
+
+
+def until_free(step: Callable[[], bool], holding: Holding) -> None:
+    """Repeat `step` until it says that nothing is locked any more, for a moment."""
+    Retrying(
+        retry=retry_if_result(lambda free: not free),
+        wait=wait_random_exponential(multiplier=0.02, max=0.3),
+        stop=stop_after_delay(BUSY_SECONDS) | _LeaseOver(holding),
+        retry_error_callback=lambda _: None,
+    )(step)
 
 
 def insist(step: Callable[[], T]) -> T:

@@ -10,11 +10,11 @@ from outbox.daemon.claiming import Claimer, Taken
 from outbox.daemon.gate import EVERYTHING, Gate
 from outbox.daemon.lease import HoldUp
 from outbox.daemon.projector import Projector, Report
-from outbox.errors import OutboxError
-from outbox.facts import Announce, Beat, DatabaseBack, DatabaseLost, NoProgress, Warned
+from outbox.errors import DatabaseDown, LockHeld, OutboxError
+from outbox.facts import Announce, Beat, DatabaseBack, DatabaseLost, NoProgress, Reclaimed, Warned
 from outbox.policy.breaker import Pace
 from outbox.policy.outcome import Failure
-from outbox.ports import Clock
+from outbox.ports import Claimed, Clock
 
 FIRST_IDLE_SECONDS: Final = 0.01  # doubles up to the poll interval: the latency of the first event after a busy spell
 
@@ -62,6 +62,8 @@ class Lane:
         self._idling, self._has_batch = True, False
         try:
             delay = self._advance()
+        except LockHeld as error:  # the database is there: someone is in the way
+            return self._stuck(HoldUp("database", error.detail))
         except OutboxError as error:
             self._idling = False
             delay = self._lost(error)
@@ -103,13 +105,34 @@ class Lane:
         assert taken.claimed is not None
         try:
             report = self.projector.project(taken.claimed, self.number)
-        except Exception:
+        except Exception as error:
             if taken.trial is not None:
                 self.gate.give_up_probe(taken.trial)
+            self._give_back(taken.claimed, error)
             raise
         if taken.trial is not None:
             self._end_trial(taken.trial, report)
         return report
+
+    def _give_back(self, claimed: Claimed, error: Exception) -> None:
+        """A batch that ended in an error goes back at once, not when its lease ends. The cases:
+
+        the database is away    it cannot be told; the lease ends by itself, and nothing counts
+        an error that we know   a person must act: nobody's row is to blame
+        any other               it counts as a death of the worker, so that the row to blame is claimed apart, and found
+        """
+        if isinstance(error, DatabaseDown):
+            return
+        try:
+            if isinstance(error, OutboxError):
+                self.projector.store.release(claimed.token)
+            else:
+                told = f"{type(error).__name__} while it was worked on"
+                taken = self.projector.store.abandon(claimed.token, [event.id for event in claimed.events], told)
+                self.announce(Reclaimed(taken.rows, taken.abandoned, taken.failed))
+        except Exception as second:
+            told = f"the batch waits for the end of its lease: {type(second).__name__}: {second}"[:500]
+            self.announce(Warned("lane.error", told, {"lane": self.number}))
 
     def _end_trial(self, target: str, report: Report) -> None:
         """Any answer ends an outage of everything; a target is open again only when nothing systemic was met. What held

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from outbox.errors import OutboxError
-from outbox.facts import Announce, Beat, DatabaseLost
+from outbox.errors import LockHeld, OutboxError
+from outbox.facts import Announce, Beat, DatabaseLost, Warned
 from outbox.ports import Claimed, Clock
 
 
@@ -121,6 +121,9 @@ class Leases:
         asked_at = self._clock()
         try:
             alive = self._renewer.renew(holding.token)
+        except LockHeld as error:
+            self._announce(Warned("heartbeat.locked", error.message))
+            return
         except OutboxError as error:
             self._announce(DatabaseLost("heartbeat", error.detail))
             return

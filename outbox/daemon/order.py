@@ -16,6 +16,7 @@ SUSPECT_PAUSE_SECONDS: Final = 1.0
 # Half of what Elasticsearch remembers a delete for by default (`index.gc_deletes`, 60 s); the other half is for
 # requests on their way and for producers' clocks.
 IN_ORDER_SECONDS: Final = 30.0
+FARTHEST_STEP: Final = 1_000_000  # of the floor by one claim; when others have taken more than that, the timer follows
 
 _ATTEMPTS, _RETRIED, _REPLAYED, _ABANDONED, _AGE = (
     itemgetter(Event._fields.index(name))
@@ -40,13 +41,26 @@ class Floor:
         self.next_reset = now + self.interval
         return 0
 
-    def advance(self, asked: int, highest: int | None, full: bool, took_seconds: float) -> None:
-        """A full claim from 0 may have met rows far below: then the floor goes down to them."""
-        if highest is not None:
-            self.value = highest if asked == 0 and full else max(self.value, highest)
+    def advance(self, asked: int, seqs: Sequence[int], took_seconds: float) -> None:
+        """A claim from 0 may have met rows far below: then the floor goes down to them."""
+        if seqs:
+            highest = max(seqs)
+            if highest - self.value > FARTHEST_STEP:
+                highest = _within_reach(min(seqs) if asked == 0 else self.value, seqs)
+            self.value = highest if asked == 0 else max(self.value, highest)
         if asked == 0 and self.value > 0:
             slow = took_seconds > 0.05
             self.interval = min(10.0, self.interval * 2) if slow else 2.0
+
+
+def _within_reach(last: int, seqs: Sequence[int]) -> int:
+    """The highest seq that others lead up to. One that a producer wrote itself may be anything: from there, all others
+    would be found by the timer only."""
+    for seq in sorted(seqs):
+        if seq - last > FARTHEST_STEP:
+            break
+        last = max(last, seq)
+    return last
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +142,8 @@ class Orders:
                     self._next_suspects[order.entity_type] = 0.0
                 return
             events = claimed.events
-            full = len(events) >= order.limit
             # A due row that was held back counts as fresh here: should it lift the floor too high, the timer mends it.
             fresh = [event.seq for event in events if event.attempts == 1]
             floor = self._floors.setdefault(order.entity_type, Floor())
-            floor.advance(order.floor, max(fresh, default=None), full, took_seconds)
-            self._short[order.entity_type] = not full
+            floor.advance(order.floor, fresh, took_seconds)
+            self._short[order.entity_type] = len(events) < order.limit

@@ -14,11 +14,11 @@ from uuid import UUID
 from outbox.daemon.batch import Verdicts
 from outbox.daemon.bodies import Bodies, Delivery, Plain, Portion
 from outbox.daemon.judge import Judge
-from outbox.daemon.landing import insist, land
+from outbox.daemon.landing import insist, land, until_free
 from outbox.daemon.lease import Holding, HoldUp, Leases
 from outbox.daemon.order import IN_ORDER_SECONDS, Standing
 from outbox.errors import DocumentsUnavailable, NothingSent
-from outbox.facts import Announce, LeaseLost, VersionAhead, VersionRaised
+from outbox.facts import Announce, LeaseLost, Reclaimed, VersionAhead, VersionRaised, Warned
 from outbox.policy.coalesce import Stack, coalesce
 from outbox.policy.document import Addressing
 from outbox.policy.event import DELETE, HIGHEST_FOLLOWED, Event
@@ -92,8 +92,7 @@ class Projector:
             unsent = not report.sent and (batch.verdicts.none_moved if report.hold_up else batch.verdicts.none_given)
             batch.verdicts.release_rest("not_sent")
             settling = time.monotonic()
-            settlements, drawn = batch.verdicts.settlements(), bodies.first_drawn
-            settled = land(lambda: self.store.settle(claimed.token, settlements, drawn), holding)
+            settled = self._settle(batch)
         if unsent or (settled.lost and not settled.kept):
             report.no_progress = report.hold_up or (UNSENT if unsent else ALL_LOST)
         ended = time.monotonic()
@@ -326,15 +325,51 @@ class Projector:
             after[place] = outcome
         return after
 
+    # settle
+
+    def _settle(self, batch: Batch) -> Settled:
+        """All in one statement, as nearly always. Rows that someone has locked get a moment; they and those whose
+        verdict cannot be written hold up nobody else."""
+        token, holding, drawn = batch.claimed.token, batch.holding, batch.bodies.first_drawn
+        settlements = batch.verdicts.settlements()
+        settled = land(lambda: self.store.settle(token, settlements, drawn), holding)
+        if settled.busy:
+            settled = self._settle_busy(batch, settled)
+        for id, error in settled.refused.items():
+            taken = land(partial(self.store.abandon, token, [id], error), holding)
+            self.announce(Warned("settle.refused", error, {"event_id": str(id)}))
+            self.announce(Reclaimed(taken.rows, taken.abandoned, taken.failed))
+        return settled
+
+    def _settle_busy(self, batch: Batch, settled: Settled) -> Settled:
+        token, holding, drawn = batch.claimed.token, batch.holding, batch.bodies.first_drawn
+        verdicts = dict(batch.verdicts.settlements())
+
+        def again() -> bool:
+            nonlocal settled
+            waiting = [(id, verdicts[id]) for id in settled.busy]
+            now = land(lambda: self.store.settle(token, waiting, drawn), holding)
+            settled = Settled(
+                settled.kept + now.kept, [*settled.lost, *now.lost], now.busy, {**settled.refused, **now.refused}
+            )
+            return not now.busy
+
+        until_free(again, holding)
+        if settled.busy:
+            told = f"another session has locked {len(settled.busy)} events; they are sent again after their lease"
+            self.announce(Warned("settle.locked", told, {"event_id": str(settled.busy[0])}))
+        return settled
+
     # announce
 
     def _announce_all(self, batch: Batch, lane: int, settled: Settled, took: float, settling: float) -> None:
         token, verdicts = batch.claimed.token, batch.verdicts
-        for fact in verdicts.failed_attempts(settled.lost):
+        unsettled = [*settled.lost, *settled.busy, *settled.refused]
+        for fact in verdicts.failed_attempts(unsettled):
             self.announce(fact)
         if settled.lost:
             self.announce(LeaseLost(token, len(settled.lost), "settle"))
-        self.announce(verdicts.summary(token, lane, settled.lost, took, settling))
+        self.announce(verdicts.summary(token, lane, unsettled, took, settling))
 
 
 def _own_upserts(deliveries: Sequence[Delivery]) -> list[Delivery]:

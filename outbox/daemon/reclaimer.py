@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from outbox.errors import OutboxError
-from outbox.facts import Announce, Beat, DatabaseLost, Fact, Reclaimed
-from outbox.ports import Clock, Reclaim
+from outbox.facts import Announce, Beat, DatabaseLost, Fact, Reclaimed, Warned
+from outbox.ports import Clock, Reclaim, Sweep
 
 SWEEP_SECONDS: Final = 600.0
 
 
 class Reclaiming(Protocol):
     def step(self, is_dead: Callable[[tuple[Any, ...]], bool]) -> Reclaim: ...
-    def sweep(self) -> int: ...
+    def sweep(self) -> Sweep: ...
 
 
 @dataclass(slots=True)
@@ -54,6 +54,9 @@ class Reclaimer:
         rows = abandoned = failed = 0
         for _ in range(200):
             step = self.store.step(self.is_dead)
+            if step.refused:
+                told = f"the database refused to take back {step.refused} events; they are tried again in ten minutes"
+                self.announce(Warned("reclaim.refused", told))
             if not step.rows:
                 break
             rows, abandoned, failed = rows + step.rows, abandoned + step.abandoned, failed + step.failed
@@ -64,8 +67,14 @@ class Reclaimer:
         if self.clock() < self._next_sweep:
             return
         self._next_sweep = self.clock() + SWEEP_SECONDS
-        if stray := self.store.sweep():
-            self.announce(Reclaimed(stray, 0, 0))
+        swept = self.store.sweep()
+        if not swept.finished:
+            self._next_sweep = 0.0  # it goes on at the next pass
+        if swept.limited:
+            told = "the sweep for events without a lease met its time limit: it goes on in smaller pages"
+            self.announce(Warned("sweep.limited", told))
+        if swept.rows:
+            self.announce(Reclaimed(swept.rows, 0, 0))
 
     def is_dead(self, lease: tuple[Any, ...]) -> bool:
         """Was the process that took this lease killed, rather than cut off? The evidence, from sure to likely:

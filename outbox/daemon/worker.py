@@ -13,13 +13,14 @@ from outbox.daemon.lease import Leases
 from outbox.daemon.shutdown import Stop
 from outbox.errors import OutboxError
 from outbox.facts import Announce, DatabaseLost, LeaseLost, Warned, WorkerDraining, WorkerStarted, WorkerStopped
+from outbox.ports import GivenBack
 
 Loop = Callable[[threading.Event], None]
 RELEASE_SECONDS = 3.0  # of the grace, kept for giving back what the lanes could not finish
 
 
 class Releasing(Protocol):
-    def release(self, token: UUID) -> int: ...
+    def release(self, token: UUID) -> GivenBack: ...
 
 
 @dataclass(slots=True)
@@ -111,7 +112,11 @@ class Worker:
         released, clean = 0, True
         for holding in self.leases.held():
             try:
-                released += self.store.release(holding.token)
+                given = self.store.release(holding.token)
+                released += given.rows
+                if given.busy:
+                    clean = False
+                    self.announce(LeaseLost(holding.token, given.busy, "release"))
             except OutboxError as error:
                 clean = False
                 self.announce(DatabaseLost("release", error.detail))

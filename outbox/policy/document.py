@@ -11,6 +11,10 @@ from outbox.policy.outcome import Code, Failure, Reason
 from outbox.policy.redact import fingerprint
 
 MAX_ID_BYTES: Final = 512  # Elasticsearch refuses the whole request for one longer id
+MAX_TYPE_BYTES: Final = 512  # also where it is no part of the document's id: a name, and in indexes
+MAX_ROUTING_BYTES: Final = 2048  # Elasticsearch has no limit of its own; a claim cuts what is far longer
+LARGEST_CHARACTER: Final = 4  # bytes
+CUT_AT: Final = 2400  # characters, by the claim: it may have been longer
 _WHITE: Final = b" \t\r\n"
 
 
@@ -78,7 +82,7 @@ class Addressing:
         _, _, kinds, ids, ops, versions, payloads, sizes, routings, *_ = zip(*events, strict=True)
         indexes, prefixes = self._homes(frozenset(kinds))
         names = list(map(add, map(prefixes.__getitem__, kinds), ids))
-        if self._none_refused(frozenset(kinds), ids, ops, versions, payloads, sizes, names):
+        if self._none_refused(frozenset(kinds), ids, ops, versions, payloads, sizes, names, routings):
             return Sendable(events, list(map(indexes.__getitem__, kinds)), names, routings), []
         asked = [(event, self.refusal(event)) for event in events]
         good = [event for event, failure in asked if failure is None]
@@ -100,6 +104,7 @@ class Addressing:
         payloads: Sequence[bytes | None],
         payload_sizes: Sequence[int | None],
         names: Sequence[str],
+        routings: Sequence[str | None],
     ) -> bool:
         """True: `refusal` has nothing against any of them. False says only that one must be looked at by itself."""
         return (
@@ -108,17 +113,19 @@ class Addressing:
             and "" not in ids
             and not (self.composed and any(":" in kind for kind in entity_types))
             and max(map(len, map(str.encode, names))) <= MAX_ID_BYTES
+            and max(map(len, entity_types)) <= MAX_TYPE_BYTES // LARGEST_CHARACTER
+            and max(map(len, filter(None, routings)), default=0) <= MAX_ROUTING_BYTES // LARGEST_CHARACTER
             and False not in [payload is None or payload.startswith(b"{") for payload in payloads]
             and (REFRESH not in ops or not any(map(_is_refresh_with_payload, ops, payload_sizes)))
         )
 
     def refusal(self, event: Event) -> Failure | None:
-        """Why this event can never be sent, or None. The cases: op, version, id, payload."""
+        """Why this event can never be sent, or None. The cases: op, version, names, payload."""
         if event.op not in OPS:
             return refused(f"ValueError: Unknown outbox op: {event.op[:80]!r}", Code.PAYLOAD_UNSUPPORTED)
         if event.event_version < 0:
             return refused("event_version is below 0; versions start at 0", Code.PRECONDITION_FAILED)
-        return self._bad_id(event) or _bad_payload(event)
+        return self._bad_id(event) or _bad_names(event) or _bad_payload(event)
 
     def _bad_id(self, event: Event) -> Failure | None:
         if not event.entity_id:
@@ -130,10 +137,20 @@ class Addressing:
             )
         size = len(event.entity_id.encode()) + (len(event.entity_type.encode()) + 1 if self.composed else 0)
         if size > MAX_ID_BYTES:
+            or_more = " or more" if size >= CUT_AT else ""
             return refused(
-                f"the document id is {size} bytes; Elasticsearch takes {MAX_ID_BYTES}", Code.PRECONDITION_FAILED
+                f"the document id is {size} bytes{or_more}; Elasticsearch takes {MAX_ID_BYTES}",
+                Code.PRECONDITION_FAILED,
             )
         return None
+
+
+def _bad_names(event: Event) -> Failure | None:
+    if len(event.entity_type.encode()) > MAX_TYPE_BYTES:
+        return refused(f"entity_type has over {MAX_TYPE_BYTES} bytes", Code.PRECONDITION_FAILED)
+    if event.routing is not None and len(event.routing.encode()) > MAX_ROUTING_BYTES:
+        return refused(f"routing has over {MAX_ROUTING_BYTES} bytes", Code.PRECONDITION_FAILED)
+    return None
 
 
 def _is_refresh_with_payload(op: str, payload_bytes: int | None) -> bool:

@@ -19,6 +19,7 @@ REFRESH: Final = "refresh"
 OPS: Final = frozenset({UPSERT, DELETE, REFRESH})
 # A version above it was written by hand, or by a hostile writer: the sequence would soon run out if it followed.
 HIGHEST_FOLLOWED: Final = 2**62
+MOST_ABANDONED: Final = 6  # three times in company, three times alone
 
 
 class Event(NamedTuple):

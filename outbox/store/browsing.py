@@ -11,7 +11,7 @@ from psycopg.rows import dict_row
 from outbox.errors import NotPermitted
 from outbox.policy.filter import EventFilter
 from outbox.store.events import entity_id_type, typed
-from outbox.store.filters import TimeColumn, event_where
+from outbox.store.filters import TimeColumn, event_where, text_of_id
 from outbox.store.looking import BY_INDEX, looking
 from outbox.store.pool import Database
 from outbox.store.queries import queries
@@ -74,8 +74,10 @@ class PostgresBrowsing:
 
     def _page(self, query: str, asked: EventFilter, time: TimeColumn, named: Mapping[str, object]) -> Sequence[Row]:
         with looking(self._database, plans=BY_INDEX) as connection:
-            where = event_where(asked, time, entity_id_type(connection))
-            return _fetch(connection, where.into(self._sql[query]), {**named, **where.parameters})
+            id_type = entity_id_type(connection)
+            where = event_where(asked, time, id_type)
+            id_text = None if asked.entity_id is None else text_of_id(asked.entity_id, id_type)
+            return _fetch(connection, where.into(self._sql[query]), {**named, **where.parameters, "id_text": id_text})
 
     def _rows(self, query: str, **named: object) -> Sequence[Row]:
         with looking(self._database) as connection:

@@ -9,15 +9,18 @@ from typing import Any, Final, LiteralString, cast
 from uuid import UUID
 
 import orjson
+import psycopg
 from psycopg import Connection
 from psycopg.rows import RowMaker, tuple_row
 
+from outbox.errors import DatabaseDown, LockHeld, SchemaMismatch
 from outbox.policy.audit import Action, Actor, Entry, Source
-from outbox.policy.event import Event
+from outbox.policy.event import MOST_ABANDONED, Event
 from outbox.policy.memory import inline_bytes
-from outbox.policy.outcome import Failure
+from outbox.policy.outcome import Failure, Reason, told_without_reply
+from outbox.policy.redact import LONGEST_ERROR_BYTES, cut, fingerprint, redact
 from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, Settlement
-from outbox.ports import Claimed, ClaimOrder, NewerDelete, Settled
+from outbox.ports import Claimed, ClaimOrder, GivenBack, NewerDelete, Reclaim, Settled
 from outbox.store import audit
 from outbox.store.pool import Database
 from outbox.store.queries import queries
@@ -25,6 +28,10 @@ from outbox.store.queries import queries
 # `Event._make` without its frame in Python: 0.1 us a row instead of 0.35.
 _EVENT: Final = cast("RowMaker[Event]", partial(tuple.__new__, Event))
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
+REFUSALS: Final = (psycopg.Error, SchemaMismatch)  # an error that is no outage: some row, or all, cannot be written so
+MOST_REFUSED: Final = 20  # of a batch: more are hardly the rows' own fault, and each costs a dozen statements
+REFUSED_SECONDS: Final = 600.0  # before a row that can neither be settled nor failed is tried again
+LOWEST_SEQ: Final = -(2**63)  # what a producer may write; a floor of 0 is none
 SUSPECTS_MOST = {1: 1, 2: 2, 3: 2_147_483_647}  # the third level holds all that died three times and more
 
 
@@ -55,19 +62,25 @@ class PostgresEvents:
         """A claim of a limited type: the lock comes first and in a statement of its own, because only the next
         statement's snapshot sees what the previous holder of the lock has taken."""
         assert order.entity_type is not None
+        try:
+            with self._database.connection() as connection, connection.transaction():
+                return self._claim_limited(connection, order)
+        except LockHeld:  # by a person: other types do not wait for it
+            return Claimed(order.token, (), order)
+
+    def _claim_limited(self, connection: Connection[Any], order: ClaimOrder) -> Claimed:
         named = {"entity_type": order.entity_type}
-        with self._database.connection() as connection, connection.transaction():
-            quota = connection.execute(self._sql["lock_quota"], named).fetchone()
-            if quota is None:
-                return self._claim(connection, order)
-            allowed = self._allowance(connection, order, quota)
-            if allowed < 1:
-                return Claimed(order.token, (), order)
-            claimed = self._claim(connection, _narrowed(order, allowed))
-            if quota[1] is not None and claimed.events:
-                spent = {**named, "tokens": quota[2], "n": len(claimed.events)}
-                connection.execute(self._sql["spend_quota"], spent)
-            return claimed
+        quota = connection.execute(self._sql["lock_quota"], named).fetchone()
+        if quota is None:
+            return self._claim(connection, order)
+        allowed = self._allowance(connection, order, quota)
+        if allowed < 1:
+            return Claimed(order.token, (), order)
+        claimed = self._claim(connection, _narrowed(order, allowed))
+        if quota[1] is not None and claimed.events:
+            spent = {**named, "tokens": quota[2], "n": len(claimed.events)}
+            connection.execute(self._sql["spend_quota"], spent)
+        return claimed
 
     def _allowance(self, connection: Connection[Any], order: ClaimOrder, quota: tuple[Any, ...]) -> int:
         most_in_flight, rate, tokens = quota
@@ -88,7 +101,7 @@ class PostgresEvents:
             "lease": self._lease,
             "limit": order.limit,
             "retry_limit": min(order.retry_limit, order.limit),
-            "floor": order.floor,
+            "floor": order.floor or LOWEST_SEQ,
             "inline_bytes": inline_bytes(self._batch_bytes, order.limit),
             "entity_type": order.entity_type,
             "suspects": order.suspects,
@@ -99,46 +112,118 @@ class PostgresEvents:
             return Claimed(order.token, cursor.fetchall(), order)
 
     def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]], drawn: int | None = None) -> Settled:
-        """Every verdict of a batch in one statement, fenced by the token: what is no longer ours stays as it is."""
-        verdicts = [
-            _verdict(id, settlement)
-            for id, settlement in settlements
-            if settlement is not DONE and not _is_plain(settlement)
-        ]
-        with self._database.connection() as connection:
-            kept, which = self._settle(connection, token, verdicts, len(settlements), drawn)
+        """Every verdict of a batch in one statement, fenced by the token: what is no longer ours stays as it is. Where
+        the database refuses that, it is written in halves, down to the rows to blame."""
+        refused: dict[UUID, str] = {}
+        settled: set[UUID] = set()
+        try:
+            with self._database.connection() as connection:
+                kept, which = self._settle(connection, token, settlements, drawn)
             if kept == len(settlements):
                 return Settled(kept, ())
-            others = [id for id, _ in settlements if id not in set(which or ())]
-            rows = connection.execute(self._sql["lost"], {"token": token, "ids": others}).fetchall()
-            return Settled(len(settlements) - len(rows), [row[0] for row in rows])
+            settled.update(which or ())
+        except DatabaseDown:
+            raise
+        except REFUSALS as error:
+            self._settle_halves(token, settlements, drawn, error, refused)
+            if isinstance(error, SchemaMismatch) and len(refused) == len(settlements):
+                raise  # none of it can be written: a person must act, and no row is to blame
+        return self._unsettled(token, [id for id, _ in settlements if id not in settled], len(settlements), refused)
+
+    def _settle_halves(
+        self,
+        token: UUID,
+        settlements: Sequence[tuple[UUID, Settlement]],
+        drawn: int | None,
+        error: Exception,
+        refused: dict[UUID, str],
+    ) -> None:
+        if len(settlements) == 1:
+            refused[settlements[0][0]] = _words(error)
+            if len(refused) > MOST_REFUSED:
+                raise error
+            return
+        half = len(settlements) // 2
+        for part in (settlements[:half], settlements[half:]):
+            try:
+                with self._database.connection() as connection:
+                    self._settle(connection, token, part, drawn, only=[id for id, _ in part])
+            except DatabaseDown:
+                raise
+            except REFUSALS as again:
+                self._settle_halves(token, part, drawn, again, refused)
 
     def _settle(
         self,
         connection: Connection[Any],
         token: UUID,
-        verdicts: list[dict[str, Any]],
-        expected: int,
+        settlements: Sequence[tuple[UUID, Settlement]],
         drawn: int | None,
+        only: list[UUID] | None = None,
     ) -> tuple[int, list[UUID] | None]:
-        parameters: dict[str, Any] = {"token": token, "expected": expected, "drawn": drawn}
+        verdicts = [
+            _verdict(id, settlement)
+            for id, settlement in settlements
+            if settlement is not DONE and not _is_plain(settlement)
+        ]
+        parameters: dict[str, Any] = {"token": token, "expected": len(settlements), "drawn": drawn, "only": only}
         if verdicts:
             parameters |= {"owner": self._owner, "verdicts": _storable(orjson.dumps(verdicts).decode(), connection)}
         row = connection.execute(self._sql["settle" if verdicts else "settle_done"], parameters).fetchone()
         assert row is not None
         return row[0], row[1]
 
-    def renew(self, token: UUID) -> bool:
-        """False when the lease is gone: someone else has taken the rows."""
+    def _unsettled(self, token: UUID, ids: Sequence[UUID], expected: int, refused: Mapping[UUID, str]) -> Settled:
         with self._database.connection() as connection:
+            rows = connection.execute(self._sql["unsettled"], {"token": token, "ids": list(ids)}).fetchall()
+        lost = [id for id, busy in rows if not busy]
+        held = {id for id, busy in rows if busy}
+        still = {id: error for id, error in refused.items() if id in held}
+        return Settled(expected - len(rows), lost, [id for id in held if id not in still], still)
+
+    def abandon(self, token: UUID, ids: Sequence[UUID], error: str) -> Reclaim:
+        try:
+            return self._abandon(token, ids, error, MOST_ABANDONED - 1, None)
+        except DatabaseDown:
+            raise
+        except REFUSALS:
+            if len(ids) > 1:
+                each = [self.abandon(token, [id], error) for id in ids]
+                return Reclaim(*map(sum, zip(*each, strict=True)))
+            return self._abandon(token, ids, error, None, REFUSED_SECONDS)
+
+    def _abandon(
+        self, token: UUID, ids: Sequence[UUID], error: str, last: int | None, delay_seconds: float | None
+    ) -> Reclaim:
+        told = cut(f"crash_suspect: {error}", LONGEST_ERROR_BYTES)
+        named = {
+            "token": token,
+            "only": list(ids),
+            "last": last,
+            "delay": delay_seconds,
+            "error": told,
+            "fingerprint": fingerprint(Reason.CRASH_SUSPECT, told),
+            "detail": orjson.dumps(told_without_reply(Reason.CRASH_SUSPECT, told)).decode(),
+        }
+        with self._database.connection() as connection:
+            row = connection.execute(self._sql["abandon"], named).fetchone()
+            assert row is not None
+            return Reclaim(row[0], row[0], row[1])
+
+    def renew(self, token: UUID) -> bool:
+        """False when the lease is gone: someone else has taken the rows. One heartbeat serves all lanes, so it waits
+        for no lock for long, be it of a row or of a table."""
+        with self._database.transaction() as connection:
+            connection.execute(self._sql["no_long_waits"])
             row = connection.execute(self._sql["renew"], {"token": token, "lease": self._lease}).fetchone()
             return bool(row and row[0])
 
-    def release(self, token: UUID) -> int:
-        """Give back all that a lease still holds, with its attempt."""
-        with self._database.connection() as connection:
-            row = connection.execute(self._sql["release_token"], {"token": token}).fetchone()
-            return int(row[0]) if row else 0
+    def release(self, token: UUID) -> GivenBack:
+        """Give back all that a lease still holds, with its attempt. A shutdown waits for it, so it waits for nobody."""
+        with self._database.transaction() as connection:
+            connection.execute(self._sql["no_long_waits"])
+            row = connection.execute(self._sql["release_token"], {"token": token, "only": None}).fetchone()
+            return GivenBack(*row) if row else GivenBack(0, 0)
 
     def payloads(self, ids: Sequence[UUID]) -> Mapping[UUID, bytes]:
         with self._database.connection() as connection, connection.cursor(binary=True) as cursor:
@@ -260,3 +345,9 @@ def _columns(failure: Failure) -> dict[str, Any]:
         "error": failure.error,
         "fingerprint": failure.fingerprint,
     }
+
+
+def _words(error: Exception) -> str:
+    """The database's own words, without values: a trigger of the user's may say anything."""
+    said = error.diag.message_primary if isinstance(error, psycopg.Error) else str(error)
+    return f"the database refused to write its verdict: {redact(said or type(error).__name__)}"

@@ -112,6 +112,15 @@ def _entity_id(value: str, id_type: str) -> LiteralString:
     return "e.entity_id = %(f_entity_id)s::uuid"
 
 
+def text_of_id(value: str, id_type: str) -> str:
+    """The id as PostgreSQL itself writes it, for an index over that text; the comparison of values stands beside it."""
+    write = {"uuid": UUID, "bigint": int, "integer": int}.get(id_type, str)
+    try:
+        return str(write(value))
+    except ValueError:
+        return value
+
+
 def _joined(parts: list[LiteralString], values: dict[str, Any]) -> Where:
     none: LiteralString = ""
     together: LiteralString = " and ".join(parts)

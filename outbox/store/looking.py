@@ -20,6 +20,12 @@ class LookTooLong(DatabaseDown):
     time (`--since`)."""
 
 
+def plan_with(connection: Connection[Any], plans: Mapping[str, str]) -> None:
+    """Planner settings until the end of the transaction."""
+    for name, value in plans.items():
+        connection.execute("select set_config(%s, %s, true)", [name, value])
+
+
 @contextmanager
 def looking(
     database: Database, *, time_limit_ms: int = TIME_LIMIT_MS, plans: Mapping[str, str] | None = None
@@ -27,8 +33,7 @@ def looking(
     """`plans`: planner settings that end with the look."""
     try:
         with database.transaction(read_only=True, timeout_ms=time_limit_ms) as connection:
-            for name, value in (plans or {}).items():
-                connection.execute("select set_config(%s, %s, true)", [name, value])
+            plan_with(connection, plans or {})
             yield connection
     except DatabaseDown as error:
         if isinstance(error.__cause__, psycopg.errors.QueryCanceled):

@@ -13,7 +13,7 @@ from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.string import ByteaBinaryLoader
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from outbox.errors import DatabaseDown, NotPermitted, SchemaMismatch
+from outbox.errors import DatabaseDown, LockHeld, NotPermitted, SchemaMismatch
 
 # Of every connection. Payloads go to Elasticsearch as the bytes that come, so they must come as UTF-8, whatever the
 # database's encoding and the environment say. A half-open socket is found in 5 + 3 x 2 s; without keepalives, libpq
@@ -162,6 +162,11 @@ def _configure(connection: Connection[Any]) -> None:
 _PASSING = ("08", "53", "57P", "57014", "40", "55P03", "25006", "58")
 
 
+def is_refusal(error: psycopg.Error) -> bool:
+    """The server would not have it, and will not the next time: no outage, no lock."""
+    return bool(error.sqlstate) and not (error.sqlstate or "").startswith(_PASSING)
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     """psycopg's errors as ours: away (try again later) or not the schema that we know (a person must act)."""
@@ -173,6 +178,8 @@ def translated() -> Iterator[None]:
         state = error.sqlstate or ""
         if state == "42501":
             raise NotPermitted(_short(error)) from error
+        if state == "55P03":
+            raise LockHeld(_short(error)) from error
         if state.startswith("42"):
             raise SchemaMismatch(_short(error)) from error
         if not state and not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):

@@ -1,5 +1,6 @@
 """Registers workers, takes back what dead ones held, and reads what operators have said. Moves no healthy lease."""
 
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -9,20 +10,26 @@ import orjson
 import psycopg
 
 from outbox.errors import DatabaseDown
+from outbox.policy.event import MOST_ABANDONED
 from outbox.policy.outcome import Reason, told_without_reply
 from outbox.policy.redact import fingerprint
-from outbox.ports import Reclaim
+from outbox.ports import Reclaim, Sweep
 from outbox.store.events import entity_id_type, typed
-from outbox.store.pool import Database
+from outbox.store.looking import BY_INDEX, plan_with
+from outbox.store.pool import Database, is_refusal
 from outbox.store.queries import queries
 
 RECLAIM_KEY = 7_306_240_311  # one number for the whole product: only one process reclaims at a time
-MOST_ABANDONED = 6  # three times in company, three times alone
 SUSPECT_ERROR = (
     "crash_suspect: its worker died three times while it was claimed alone. "
     "Look at the payload and at the worker's last log lines before a replay"
 )
-SWEEP_TIMEOUT_MS = 5_000
+SWEEP_TIMEOUT_MS = 5_000  # a page; 10,000 rows that are not in memory take a second
+SWEEP_SECONDS = 1.0  # then the reclaimer has other things to do, and the sweep goes on at its next pass
+ROWS_A_PAGE = 10_000
+LEAST_PAGE = 100
+SWEEPS = ("sweep_fresh", "sweep_due", "sweep_suspects")
+START: dict[str, Any] = {"seq": -(2**63), "at": "-infinity", "abandoned": 0, "id": UUID(int=0)}
 
 
 class Holder(NamedTuple):
@@ -100,6 +107,7 @@ class Reclaims:
         self._max_processing = timedelta(seconds=max_processing_seconds)
         self._rows = rows_a_step
         self._sql = queries("workers")
+        self._scan, self._place, self._rows_a_page = 0, START, ROWS_A_PAGE
 
     def step(self, is_dead: Callable[[tuple[Any, ...]], bool]) -> Reclaim:
         """At most so many rows, in one short transaction. Nothing found, or another process at it: zeros."""
@@ -108,14 +116,44 @@ class Reclaims:
             if not locked or not locked[0]:
                 return Reclaim(0, 0, 0)
             parameters = {"max_processing": self._max_processing, "limit": 20}
-            rows = abandoned = failed = 0
+            rows = abandoned = failed = refused = 0
             for lease in connection.execute(self._sql["expired_leases"], parameters).fetchall():
                 dead = is_dead(lease[1:])
-                n, gone = self._take_back(connection, lease[0], dead, self._rows - rows)
+                n, gone, stuck = self._of_lease(connection, lease, dead, self._rows - rows)
                 rows, failed, abandoned = rows + n, failed + gone, abandoned + (n if dead else 0)
+                refused += stuck
                 if rows >= self._rows:
                     break
-            return Reclaim(rows, abandoned, failed)
+            return Reclaim(rows, abandoned, failed, refused)
+
+    def _of_lease(
+        self, connection: psycopg.Connection[Any], lease: tuple[Any, ...], dead: bool, limit: int
+    ) -> tuple[int, int, int]:
+        """(rows, failed, refused). Where the database refuses the whole, row by row: what it will not have at all is
+        put off with its lease, and holds up no other."""
+        token, _, size = lease[:3]
+        taken = self._try(connection, token, dead, limit)
+        if taken is not None:
+            return *taken, 0
+        rows = failed = refused = 0
+        for _ in range(min(size, limit)):
+            one = self._try(connection, token, dead, 1)
+            if one is None:
+                connection.execute(self._sql["put_last"], {"token": token})
+                refused += 1
+            else:
+                rows, failed = rows + one[0], failed + one[1]
+        connection.execute(self._sql["put_off"], {"token": token})
+        return rows, failed, refused
+
+    def _try(self, connection: psycopg.Connection[Any], token: UUID, dead: bool, limit: int) -> tuple[int, int] | None:
+        try:
+            with connection.transaction():
+                return self._take_back(connection, token, dead, limit)
+        except psycopg.Error as error:
+            if not is_refusal(error):
+                raise
+            return None
 
     def _take_back(self, connection: psycopg.Connection[Any], token: UUID, dead: bool, limit: int) -> tuple[int, int]:
         parameters = {
@@ -131,13 +169,35 @@ class Reclaims:
         connection.execute(self._sql["close_lease"], {"token": token})
         return (int(row[0]), int(row[1])) if row else (0, 0)
 
-    def sweep(self) -> int:
-        """Rows set to `processing` by hand have no lease. Reads all open rows: seldom, and with a time limit."""
-        try:
-            with self._database.transaction(timeout_ms=SWEEP_TIMEOUT_MS) as connection:
-                row = connection.execute(self._sql["sweep"], {"limit": self._rows}).fetchone()
-                return int(row[0]) if row else 0
-        except DatabaseDown as error:
-            if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
-                return 0
-            raise
+    def sweep(self) -> Sweep:
+        """Rows set to `processing` by hand have no lease. Walks through all open rows by their indexes, page by page,
+        and goes on where the last call stopped: millions of them hold up nobody, and none is left out."""
+        rows, ends = 0, time.monotonic() + SWEEP_SECONDS
+        while time.monotonic() < ends:
+            try:
+                found = self._page()
+            except DatabaseDown as error:
+                if not isinstance(error.__cause__, psycopg.errors.QueryCanceled):
+                    raise
+                self._rows_a_page = max(LEAST_PAGE, self._rows_a_page // 4)
+                return Sweep(rows, finished=False, limited=True)
+            if found is not None:
+                rows += found
+            elif not self._next_scan():
+                return Sweep(rows, finished=True)
+        return Sweep(rows, finished=False)
+
+    def _page(self) -> int | None:
+        """None: there is nothing behind this place."""
+        with self._database.transaction(timeout_ms=SWEEP_TIMEOUT_MS) as connection:
+            plan_with(connection, BY_INDEX)
+            named = {**self._place, "page": self._rows_a_page}
+            row = connection.execute(self._sql[SWEEPS[self._scan]], named).fetchone()
+        if row is None:
+            return None
+        self._place = dict(zip(START, row[1:], strict=True))
+        return int(row[0])
+
+    def _next_scan(self) -> bool:
+        self._place, self._scan = START, (self._scan + 1) % len(SWEEPS)
+        return self._scan > 0

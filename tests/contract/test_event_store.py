@@ -197,7 +197,7 @@ def test_a_former_owner_changes_nothing_and_learns_what_it_lost(table: Table) ->
     assert table.take_back(late.token, dead=False) == 1
     mine = claim(table.other)
     assert settle(table.store, late, Failed(BAD, DeadReason.NON_RETRYABLE)) == [id]
-    assert table.store.release(late.token) == 0
+    assert table.store.release(late.token).rows == 0
     assert not table.store.renew(late.token)
     assert table.look(id).status == "processing"
     assert settle(table.other, mine, DONE) == []
@@ -239,8 +239,8 @@ def test_a_lease_is_renewed_until_it_is_settled(table: Table) -> None:
 def test_a_release_gives_all_back_with_its_attempt_and_only_once(table: Table) -> None:
     ids = [table.produce(str(n)) for n in range(3)]
     claimed = claim(table.store)
-    assert table.store.release(claimed.token) == 3
-    assert table.store.release(claimed.token) == 0
+    assert table.store.release(claimed.token).rows == 3
+    assert table.store.release(claimed.token).rows == 0
     assert {(table.look(id).status, table.look(id).attempts) for id in ids} == {("pending", 0)}
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from outbox.policy.memory import INLINE_BYTES
 from outbox.store.queries import queries
+from outbox.store.workers import START, SWEEPS
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.queue import Queue
 
@@ -105,6 +106,7 @@ def explain(queue: Queue, name: str, generic: bool, topic: str = "events", **val
         "token": uuid4(),
         "lease": "60 s",
         "inline_bytes": INLINE_BYTES,
+        "only": None,
         **values,
     }
     names: list[str] = []
@@ -141,6 +143,12 @@ TYPES = {
     "drawn": "bigint",
     "ids": "uuid[]",
     "max_processing": "interval",
+    "only": "uuid[]",
+    "seq": "bigint",
+    "at": "text",
+    "abandoned": "int",
+    "id": "uuid",
+    "page": "int",
 }
 
 
@@ -223,8 +231,16 @@ def test_the_look_at_newer_deletes_uses_their_index_a_row_at_a_time(big: Queue, 
         big.store().release(claimed.token)
     for found in (plan, apart):
         assert found.kinds <= {"Index Scan", "Bitmap Heap Scan"}, found.kinds
-        assert "delete_idx" in found.indexes
+        assert "delete_hash_idx" in found.indexes
         assert found.blocks < SOME_BLOCKS + BLOCKS_A_ROW * 500, found.blocks
+
+
+@BOTH
+@pytest.mark.parametrize("scan", SWEEPS)
+def test_a_page_of_a_sweep_goes_by_the_index_of_open_rows(big: Queue, scan: str, generic: bool) -> None:
+    plan = explain(big, scan, generic, "workers", **START, page=500)
+    assert plan.kinds <= {"Index Scan", "Bitmap Heap Scan"}, plan.kinds
+    assert plan.blocks < SOME_BLOCKS + BLOCKS_A_ROW * 500, plan.blocks
 
 
 @BOTH

@@ -236,7 +236,7 @@ def test_a_newer_delete_of_the_same_version_is_newer_by_its_seq(queue: Queue, si
 def test_fresh_upserts_cost_no_look_at_all(queue: Queue, sink: Meanwhile) -> None:
     worker = a_worker(queue, sink)
     queue.produce_many(3)
-    queue.connection.execute("drop index search_outbox_events_delete_idx")
+    queue.connection.execute("drop index search_outbox_events_delete_hash_idx")
     worker.store.newer_deletes = None  # type: ignore[assignment]
     worker.run()
     assert queue.counts() == {"done": 3}

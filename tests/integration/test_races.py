@@ -62,7 +62,7 @@ def test_settle_heartbeat_release_and_reclaim_never_deadlock_and_each_row_has_on
         )
         assert not [result for result in results if isinstance(result, Exception)]
         settled, _, reclaimed, released = results
-        assert settled.kept + reclaimed.rows + released >= ROWS
+        assert settled.kept + reclaimed.rows + released.rows >= ROWS
         queue.connection.execute("delete from search_outbox_events")
         queue.connection.execute("delete from search_outbox_leases")
     assert deadlocks(queue) == 0

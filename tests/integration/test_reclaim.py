@@ -3,7 +3,6 @@
 import os
 import socket
 import subprocess
-import threading
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -13,11 +12,10 @@ import pytest
 from outbox.daemon.reclaimer import Reclaimer
 from outbox.facts import DatabaseLost, Fact, Reclaimed
 from outbox.policy.settle import DONE
-from outbox.ports import Claimed
+from outbox.ports import Claimed, Sweep
 from outbox.store.workers import RECLAIM_KEY
 from tests.fixtures.events import Time
 from tests.fixtures.queue import Queue, alive, dead
-from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 HERE = socket.gethostname()
 
@@ -196,7 +194,7 @@ def test_rows_set_to_processing_by_hand_are_swept_up(queue: Queue) -> None:
     queue.connection.execute("update search_outbox_events set status = 'processing'")
     queue.produce()
     leased = queue.claim().events[0].id
-    assert queue.reclaims().sweep() == 1
+    assert queue.reclaims().sweep() == Sweep(1, finished=True)
     assert (queue.row(stray).status, queue.row(leased).status) == ("pending", "processing")
 
 
@@ -205,7 +203,7 @@ def test_a_stray_row_whose_lease_still_has_time_is_waited_for(queue: Queue) -> N
     queue.connection.execute(
         "update search_outbox_events set status = 'processing', lease_until = now() + interval '1 minute'"
     )
-    assert queue.reclaims().sweep() == 0
+    assert queue.reclaims().sweep() == Sweep(0, finished=True)
 
 
 def test_a_million_pending_rows_cost_a_reclaim_nothing(queue: Queue) -> None:
@@ -242,16 +240,10 @@ def test_a_crash_while_reclaiming_leaves_everything_as_it_was(queue: Queue) -> N
     assert Watch(queue).reclaimed()[0] == 3
 
 
-def test_reclaim_against_a_settle_that_waits_for_its_commit_lets_the_settle_win(queue: Queue, database: str) -> None:
+def test_reclaim_against_a_settle_that_waits_for_its_commit_lets_the_settle_win(queue: Queue) -> None:
     claimed = a_batch(queue)
     queue.expire(claimed.token)
-    with psycopg.connect(database) as person:
-        person.execute("select from search_outbox_events where id = %s for update", [claimed.events[0].id])
-        settling = threading.Thread(
-            target=lambda: queue.store().settle(claimed.token, [(event.id, DONE) for event in claimed.events])
-        )
-        settling.start()
-        eventually(lambda: queue.value("select count(*) from pg_locks where not granted"), what="the settle to wait")
+    with queue.pool().transaction() as settling:
+        queue.store()._settle(settling, claimed.token, [(event.id, DONE) for event in claimed.events], None)
         assert queue.reclaims().step(dead).rows == 0
-    settling.join(PATIENCE_SECONDS)
     assert queue.counts() == {"done": 3}

@@ -35,7 +35,7 @@ def test_a_worker_that_claims_its_row_again_is_not_settled_by_its_earlier_self(q
     later = queue.claim(store)
     assert [event.id for event in later.events] == [id]
     assert list(store.settle(earlier.token, [(id, DONE)]).lost) == [id]
-    assert store.release(earlier.token) == 0
+    assert store.release(earlier.token).rows == 0
     assert not store.renew(earlier.token)
     assert queue.row(id).status == "processing"
     assert list(store.settle(later.token, [(id, DONE)]).lost) == []

@@ -18,6 +18,7 @@ EXIT_CODES = {
     "DependencyDown": 75,
     "DatabaseDown": 75,
     "NothingSent": 75,
+    "LockHeld": 75,
     "DocumentsUnavailable": 75,
     "ElasticsearchDown": 75,
     "ConfigurationError": 78,

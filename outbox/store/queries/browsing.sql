@@ -74,6 +74,7 @@ with open_rows as (
 -- include: _relation
        from search_outbox_events e
       where e.op = 'delete' and e.processed_at is not null
+        and hashtextextended(e.entity_id::text, 0) = hashtextextended((%(entity_id)s::{entity_id_type})::text, 0)
         and e.entity_type = %(entity_type)s and e.entity_id = %(entity_id)s::{entity_id_type}
       order by e.event_version desc limit %(most)s)
 )
@@ -153,5 +154,6 @@ select
 -- include: _listed
   from search_outbox_events e
  where e.op = 'delete' and e.processed_at is not null and e.status = 'done'
+   and hashtextextended(e.entity_id::text, 0) = hashtextextended(%(id_text)s::text, 0)
    and (e.processed_at, e.id) < (%(before_at)s::timestamptz, %(before_id)s::uuid) /* and filter */
  order by e.processed_at desc, e.id desc limit %(limit)s

@@ -104,7 +104,7 @@ with next as materialized (
            error_reason = null, error_code = null, error = null, error_fingerprint = null, error_detail = null,
            dead_reason = null, owner = null, lease_until = null, processing_started_at = null,
            seq = coalesce(e.seq, nextval('search_outbox_seq')),
-           replay_count = e.replay_count + 1, last_replayed_at = clock_timestamp(), last_replayed_by = %(by)s,
+           replay_count = least(greatest(e.replay_count, 0), 2147483646) + 1, last_replayed_at = clock_timestamp(), last_replayed_by = %(by)s,
            last_replayed_reason = %(reason)s, updated_at = clock_timestamp()
      where e.id = any (array(select id from held
                               where status = 'failed' or (%(explicit)s and status = 'discarded')))

@@ -72,18 +72,18 @@ with part as materialized (
        for no key update skip locked
 ), back as (
     update search_outbox_events e
-       set status = case when e.abandoned_count + %(abandoned)s >= %(most)s then 'failed' else 'pending' end,
-           failed_at = case when e.abandoned_count + %(abandoned)s >= %(most)s then clock_timestamp() end,
-           abandoned_count = e.abandoned_count + %(abandoned)s,
-           error_reason = case when e.abandoned_count + %(abandoned)s >= %(most)s then 'crash_suspect'
+       set status = case when least(e.abandoned_count, 1000000) + %(abandoned)s >= %(most)s then 'failed' else 'pending' end,
+           failed_at = case when least(e.abandoned_count, 1000000) + %(abandoned)s >= %(most)s then clock_timestamp() end,
+           abandoned_count = least(e.abandoned_count, 1000000) + %(abandoned)s,
+           error_reason = case when least(e.abandoned_count, 1000000) + %(abandoned)s >= %(most)s then 'crash_suspect'
                                else e.error_reason end,
-           error_code = case when e.abandoned_count + %(abandoned)s >= %(most)s then 'OUTBOX_PRECONDITION_FAILED'
+           error_code = case when least(e.abandoned_count, 1000000) + %(abandoned)s >= %(most)s then 'OUTBOX_PRECONDITION_FAILED'
                              else e.error_code end,
-           error = case when e.abandoned_count + %(abandoned)s >= %(most)s then %(suspect_error)s else e.error end,
-           error_fingerprint = case when e.abandoned_count + %(abandoned)s >= %(most)s then %(suspect_fingerprint)s
+           error = case when least(e.abandoned_count, 1000000) + %(abandoned)s >= %(most)s then %(suspect_error)s else e.error end,
+           error_fingerprint = case when least(e.abandoned_count, 1000000) + %(abandoned)s >= %(most)s then %(suspect_fingerprint)s
                                     else e.error_fingerprint end,
-           error_detail = case when e.abandoned_count + %(abandoned)s >= %(most)s then %(suspect_detail)s::json end,
-           dead_reason = case when e.abandoned_count + %(abandoned)s >= %(most)s then 'crash_suspect' end,
+           error_detail = case when least(e.abandoned_count, 1000000) + %(abandoned)s >= %(most)s then %(suspect_detail)s::json end,
+           dead_reason = case when least(e.abandoned_count, 1000000) + %(abandoned)s >= %(most)s then 'crash_suspect' end,
            owner = null, lease_until = null, processing_started_at = null, updated_at = clock_timestamp()
      where e.id = any (array(select id from stuck))
     returning e.id, e.status
@@ -103,14 +103,25 @@ select (select count(*) from back), (select count(*) from back where status = 'f
 -- A lease that holds nothing any more.
 delete from search_outbox_leases where token = %(token)s and cardinality(ids) = 0
 
--- name: sweep
--- processing -> pending for rows without a lease: set so by hand, or left by a crash of the server.
-with stray as materialized (
+-- name: put_last
+-- The first row of a lease becomes its last: its turn comes after the others.
+update search_outbox_leases set ids = ids[2:] || ids[1:1] where token = %(token)s
+
+-- name: put_off
+-- A lease with rows that the database will not let go is looked at again later, after all others.
+update search_outbox_leases set lease_until = clock_timestamp() + interval '10 minutes', started_at = clock_timestamp()
+ where token = %(token)s
+
+-- name: _strays
+-- Of a page of open rows those that nobody works on. A lease that ends in more than a day was written by hand: nobody
+-- renews it, and the row would wait for ever. A worker from before the adoption knows only lease_until, and keeps its own.
+stray as materialized (
     select e.id from search_outbox_events e
-     where e.processed_at is null and e.failed_at is null and e.status = 'processing'
-       and (e.lease_until is null or e.lease_until < (select clock_timestamp()))
+     where e.id = any (array(select p.id from page p where p.status = 'processing'))
+       and e.status = 'processing'
+       and (e.lease_until is null or e.lease_until < (select clock_timestamp())
+            or e.lease_until > (select clock_timestamp()) + interval '1 day')
        and not exists (select from search_outbox_leases l where l.token = e.lease_token)
-     limit %(limit)s
        for no key update skip locked
 ), back as (
     update search_outbox_events e
@@ -119,7 +130,42 @@ with stray as materialized (
      where e.id = any (array(select id from stray))
     returning 1
 )
-select count(*) from back
+
+-- name: sweep_fresh
+-- processing -> pending for rows without a lease: set so by hand, or left by a crash of the server. A page of open rows,
+-- by the claim's own index: no index may know the status. Without a row there are none behind this place.
+with page as materialized (
+    select id, status, seq from search_outbox_events
+     where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
+       and seq >= %(seq)s and (seq, id) > (%(seq)s, %(id)s)
+     order by seq, id limit %(page)s
+),
+-- include: _strays
+select (select count(*) from back), seq, '-infinity', 0, id from page order by seq desc, id desc limit 1
+
+-- name: sweep_due
+-- processing -> pending for rows without a lease, among those with a retry time.
+with page as materialized (
+    select id, status, next_retry_at from search_outbox_events
+     where processed_at is null and failed_at is null and next_retry_at is not null and abandoned_count = 0
+       and next_retry_at >= %(at)s::timestamptz and (next_retry_at, id) > (%(at)s::timestamptz, %(id)s)
+     order by next_retry_at, id limit %(page)s
+),
+-- include: _strays
+select (select count(*) from back), 0, next_retry_at::text, 0, id from page order by next_retry_at desc, id desc limit 1
+
+-- name: sweep_suspects
+-- processing -> pending for rows without a lease, among those whose worker died.
+with page as materialized (
+    select id, status, abandoned_count, seq from search_outbox_events
+     where processed_at is null and failed_at is null and abandoned_count > 0
+       and (abandoned_count, seq) >= (%(abandoned)s, %(seq)s)
+       and (abandoned_count, seq, id) > (%(abandoned)s, %(seq)s, %(id)s)
+     order by abandoned_count, seq, id limit %(page)s
+),
+-- include: _strays
+select (select count(*) from back), seq, '-infinity', abandoned_count, id from page
+ order by abandoned_count desc, seq desc, id desc limit 1
 
 -- name: controls
 -- What operators have said and not taken back.

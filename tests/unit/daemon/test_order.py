@@ -41,19 +41,39 @@ def test_a_full_claim_from_nothing_lowers_the_floor_to_rows_that_were_committed_
 def test_the_look_from_nothing_comes_less_often_while_it_is_slow() -> None:
     floor = Floor(value=100)
     for _ in range(5):
-        floor.advance(0, 100, False, 0.06)
+        floor.advance(0, [100], 0.06)
     assert floor.interval == 10.0
-    floor.advance(0, 100, False, 0.01)
+    floor.advance(0, [100], 0.01)
     assert floor.interval == 2.0
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(1, 1_000), st.booleans()), max_size=50))
-def test_the_floor_is_never_above_the_highest_row_that_was_claimed(steps: list[tuple[bool, int, bool]]) -> None:
+@given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(1, 2**63 - 1), min_size=1)), max_size=50))
+def test_the_floor_is_never_above_the_highest_row_that_was_claimed(steps: list[tuple[bool, list[int]]]) -> None:
     floor, highest = Floor(), 0
-    for from_nothing, seq, full in steps:
-        highest = max(highest, seq)
-        floor.advance(0 if from_nothing else floor.value, seq, full, 0.0)
+    for from_nothing, seqs in steps:
+        highest = max(highest, *seqs)
+        floor.advance(0 if from_nothing else floor.value, seqs, 0.0)
         assert floor.value <= highest
+
+
+def test_a_seq_that_a_producer_wrote_itself_does_not_lift_the_floor_over_all_others() -> None:
+    clock = Time()
+    orders = Orders(clock, 3)
+    answer(orders, orders.fresh(3), 5_000_000_000, 5_000_000_001, 2**63 - 1)
+    assert orders.fresh(3).floor == 5_000_000_001
+    answer(orders, orders.fresh(3), 2**62)
+    assert orders.fresh(3).floor == 5_000_000_001
+    answer(orders, orders.fresh(3), 5_000_000_009)
+    assert orders.fresh(3).floor == 5_000_000_009
+
+
+def test_a_floor_that_is_too_high_comes_down_by_the_timer() -> None:
+    clock = Time()
+    orders = Orders(clock, 3)
+    answer(orders, orders.fresh(3), 900_000)
+    clock.passes(3)
+    answer(orders, orders.fresh(3), 7)
+    assert orders.fresh(3).floor == 7
 
 
 def test_each_type_has_a_floor_of_its_own() -> None:

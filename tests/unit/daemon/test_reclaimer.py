@@ -12,7 +12,7 @@ import pytest
 from outbox.daemon.reclaimer import SWEEP_SECONDS, Reclaimer
 from outbox.errors import DatabaseDown
 from outbox.facts import DatabaseLost, Fact, Reclaimed
-from outbox.ports import Reclaim
+from outbox.ports import Reclaim, Sweep
 from tests.fixtures.events import Time
 
 HERE = socket.gethostname()
@@ -33,10 +33,10 @@ class Store:
             raise step
         return step
 
-    def sweep(self) -> int:
+    def sweep(self) -> Sweep:
         self.sweeps += 1
         stray, self.stray = self.stray, 0
-        return stray
+        return Sweep(stray, finished=True)
 
 
 def a_reclaimer(store: Store | None = None) -> tuple[Reclaimer, list[Fact], Time]:

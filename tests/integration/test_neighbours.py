@@ -1,0 +1,332 @@
+"""One row must never stop another: any value in any column, verdicts that cannot be written, errors, locks."""
+
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from outbox.daemon.landing import BUSY_SECONDS
+from outbox.daemon.reclaimer import Reclaimer
+from outbox.errors import LockHeld
+from outbox.facts import BatchClaimed, DatabaseLost, Fact, Reclaimed, Warned
+from outbox.ops.discard import DiscardDesk
+from outbox.policy.brake import Brake
+from outbox.policy.filter import EventFilter
+from outbox.policy.outcome import Failure, Reason
+from outbox.ports import Action, GivenBack, Reclaim, Sweep, WriteReport
+from outbox.store.browsing import PostgresBrowsing
+from outbox.store.discards import PostgresDiscards
+from outbox.store.failures import PostgresFailures
+from outbox.store.overview import PostgresOverview
+from tests.fixtures.events import Time
+from tests.fixtures.failures import ALICE, replay_desk
+from tests.fixtures.inprocess import InProcess, Parts
+from tests.fixtures.queue import Queue, alive, dead, order
+from tests.fixtures.sinks import MemorySink, elastic_sink
+
+NEIGHBOURS = 60
+# Hexadecimal of random bytes: pglz and lz4 halve it, so 12 KB of it fit into no page of a btree.
+TEXTS = ("", "a:b", "\x01\x7f", "é" * 300, secrets.token_hex(6_000), secrets.token_hex(60_000))
+TIMES = ("-infinity", "infinity", "4713-01-01 00:00:00+00 BC", "294276-12-31 23:59:59+00", "1970-01-01", "now")
+UUIDS = (UUID(int=0), UUID(int=2**128 - 1))
+JSONS = ("null", "[]", "{}", "1e400", '"x"', "[" * 500 + "]" * 500, '{"a": "\\u0000"}', '{"a": "\\ud800"}', '{"": 1}')
+VALUES: dict[str, Sequence[Any]] = {
+    "text": TEXTS,
+    "integer": (-(2**31), -1, 0, 1, 2**31 - 2, 2**31 - 1),
+    "bigint": (-(2**63), -1, 0, 2**62 + 1, 2**63 - 2, 2**63 - 1),
+    "timestamp with time zone": TIMES,
+    "uuid": UUIDS,
+    "json": JSONS,
+    "boolean": (True, False),
+}
+REFUSED_AT_INSERT = (
+    psycopg.errors.ProgramLimitExceeded,
+    psycopg.errors.CheckViolation,
+    psycopg.errors.UniqueViolation,
+)
+STATUSES = ("pending", "processing", "done", "failed", "discarded", "unheard of")
+
+
+def poison(queue: Queue) -> dict[UUID, str]:
+    """One row for each extreme value of each column; what PostgreSQL refuses is the producer's to see, at once."""
+    columns = queue.connection.execute(
+        "select attname, format_type(atttypid, null) from pg_attribute"
+        " where attrelid = 'search_outbox_events'::regclass and attnum > 0 and not attisdropped order by attnum"
+    ).fetchall()
+    made: dict[UUID, str] = {}
+    for column, type_name in columns:
+        for value in STATUSES if column == "status" else VALUES[type_name]:
+            for more in ({}, {"op": "delete", "payload": None}, {"status": "failed"}):
+                row: dict[str, Any] = {"entity_type": "poison", "op": "upsert", "payload": "{}", **more, column: value}
+                entity_id = row.pop("entity_id", f"p{len(made)}")
+                with suppress(*REFUSED_AT_INSERT):
+                    made[queue.produce(entity_id, **row)] = f"{column} = {str(value)[:40]!r} of {more}"
+    return made
+
+
+def run_out(worker: InProcess, most: int = 400) -> None:
+    """Lane steps until nothing is claimed any more; the clock moves on, so that suspects are looked for."""
+    idle = 0
+    for _ in range(most):
+        before = len(worker.facts)
+        worker.lane.step()
+        worker.clock.passes(1.1)
+        idle = idle + 1 if not any(isinstance(fact, BatchClaimed) for fact in worker.facts[before:]) else 0
+        if idle > 3:
+            return
+    raise AssertionError("there was always something to claim")
+
+
+def statuses(queue: Queue, entity_type: str) -> dict[str, int]:
+    rows = queue.connection.execute(
+        "select status, count(*) from search_outbox_events where entity_type = %s group by 1", [entity_type]
+    ).fetchall()
+    return dict(rows)
+
+
+def people_look(queue: Queue) -> None:
+    """Lists and counts, as pages and the sampler ask for them."""
+    pool, last = queue.pool(), (datetime.max.replace(tzinfo=UTC), UUID(int=2**128 - 1))
+    browsing = PostgresBrowsing(pool)
+    assert browsing.open_page(EventFilter(), ["pending", "processing"], 2**63 - 1, 1_000)
+    assert browsing.failed_page(EventFilter(), last, 1_000)
+    assert browsing.done_page(EventFilter(), last, 1_000)
+    assert PostgresFailures(pool).groups(EventFilter(), 100)
+    assert PostgresOverview(pool).open_by_type()
+
+
+def ids(queue: Queue, where: str) -> list[UUID]:
+    """Without their times, some of which Python does not know."""
+    query = f"select id from search_outbox_events where {where}"
+    return [id for (id,) in queue.connection.execute(query.encode())]
+
+
+def test_any_value_in_any_column_leaves_its_neighbours_alone(queue: Queue, elastic_url: str, index: str) -> None:
+    """Through claim, bulk and settle; through death and reclaim, sweep, replay and discard."""
+    queue.produce_many(NEIGHBOURS // 2, "first")
+    made = poison(queue)
+    queue.produce_many(NEIGHBOURS // 2, "second")
+    with elastic_sink(elastic_url) as sink:
+        worker = InProcess(Parts(queue.store(), sink, index_of=lambda _: index))
+        worker.judge.brake = Brake(len(made))
+        people_look(queue)
+        for which in ({}, {"suspects": 3}):
+            held = queue.claim(queue.store("dies"), limit=500, **which)
+            queue.expire(held.token)
+            assert queue.reclaims().step(dead).rows == len(held.events) > 0
+        queue.reclaims().sweep()
+        run_out(worker)
+        people_look(queue)
+    assert (statuses(queue, "first"), statuses(queue, "second")) == ({"done": 30}, {"done": 30})
+    assert [fact.message for fact in worker.of(Warned)] == []
+    later = "next_retry_at > now() + interval '1 hour'"  # as its producer wished
+    assert [made[id] for id in ids(queue, f"status in ('pending', 'processing') and ({later}) is not true")] == []
+    failed = ids(queue, "status = 'failed'")
+    assert len(replay_desk(queue.pool()).replay_many(failed, ALICE, "again").replayed) == len(failed)
+    queue.connection.execute("update search_outbox_events set status = 'failed' where status = 'pending'")
+    n = queue.counts()["failed"]
+    assert DiscardDesk(PostgresDiscards(queue.pool())).flush(EventFilter(), n, ALICE, "enough", "bob").count == n
+
+
+class Locked:
+    """Someone idle in a transaction, who has locked what the query finds."""
+
+    def __init__(self, queue: Queue, query: str, *values: Any) -> None:
+        self.connection = queue.stack.enter_context(psycopg.connect(queue.url))
+        self.connection.execute(query.encode(), values)
+
+    def leave(self) -> None:
+        self.connection.rollback()
+
+
+ROW = "select from search_outbox_events where id = %s for update"
+LEASE = "select from search_outbox_leases where token = %s for update"
+
+
+def test_a_locked_row_holds_up_neither_its_batch_nor_the_heartbeat_nor_a_shutdown(queue: Queue) -> None:
+    queue.produce_many(20)
+    worker = InProcess(Parts(queue.store(), MemorySink()))
+    claimed, other = worker.claim(10), worker.claim(10)
+    locked = claimed.events[3].id
+    someone = Locked(queue, ROW, locked)
+    started = time.monotonic()
+    worker.projector.project(claimed, 0)
+    assert queue.counts() == {"done": 9, "processing": 11}
+    assert worker.last.done == 9
+    assert [fact.event for fact in worker.of(Warned)] == ["settle.locked"]
+    assert queue.value("select ids from search_outbox_leases where token = %s", claimed.token) == [locked]
+    assert worker.store.renew(other.token)
+    assert worker.store.renew(claimed.token)
+    assert worker.store.release(claimed.token) == GivenBack(0, 1)
+    assert time.monotonic() - started < BUSY_SECONDS + 5
+    someone.leave()
+    queue.expire(claimed.token)
+    assert queue.reclaims().step(alive).rows == 1
+    assert queue.row(locked).abandoned_count == 0
+
+
+def test_a_row_that_is_locked_for_a_moment_is_settled_when_it_is_free(queue: Queue) -> None:
+    queue.produce_many(5)
+    worker = InProcess(Parts(queue.store(), MemorySink()))
+    claimed = worker.claim()
+    someone = Locked(queue, ROW, claimed.events[0].id)
+    soon = threading.Timer(0.3, someone.leave)
+    soon.start()
+    worker.projector.project(claimed, 0)
+    soon.join()
+    assert (queue.counts(), queue.leases(), worker.last.done) == ({"done": 5}, 0, 5)
+
+
+def test_a_locked_lease_is_said_and_waited_for_no_longer_than_a_moment(queue: Queue) -> None:
+    queue.produce_many(2)
+    worker = InProcess(Parts(queue.store(), MemorySink()))
+    claimed = worker.claim()
+    someone = Locked(queue, LEASE, claimed.token)
+    for wait in (worker.store.renew, worker.store.release):
+        with pytest.raises(LockHeld):
+            wait(claimed.token)
+    with worker.leases.holding(claimed):
+        worker.clock.passes(30)
+        worker.leases.beat()
+    assert [fact.event for fact in worker.of(Warned)] == ["heartbeat.locked"]
+    assert worker.of(DatabaseLost) == []
+    someone.leave()
+    worker.projector.project(claimed, 0)
+    assert queue.counts() == {"done": 2}
+
+
+def refuse(queue: Queue, entity_id: str, *statuses: str) -> None:
+    """A trigger of the user's that will not have one entity's event in these states."""
+    query = """
+        create function refuse() returns trigger language plpgsql as $$
+        begin raise exception 'not this one'; end $$;
+        create trigger refuse before update on search_outbox_events for each row
+            when (new.entity_id = {} and new.status in ({})) execute function refuse()"""
+    states = sql.SQL(", ").join(map(sql.Literal, statuses))
+    queue.connection.execute(sql.SQL(query).format(sql.Literal(entity_id), states))
+
+
+def test_a_verdict_that_cannot_be_written_is_isolated_and_fails_in_the_end(queue: Queue) -> None:
+    queue.produce_many(100)
+    refuse(queue, "57", "done")
+    worker = InProcess(Parts(queue.store(), MemorySink()))
+    worker.lane.step()
+    assert queue.counts() == {"done": 99, "pending": 1}, "its neighbours are done with the very same batch"
+    run_out(worker)
+    (row,) = queue.rows("entity_id = '57'")
+    assert (row.status, row.abandoned_count, row.dead_reason) == ("failed", 6, "crash_suspect")
+    assert "not this one" in row.error
+    assert sum(fact.failed for fact in worker.of(Reclaimed)) == 1
+    assert queue.leases() == 0
+
+
+def test_a_row_that_can_neither_be_done_nor_fail_is_tried_again_later_and_alone(queue: Queue) -> None:
+    queue.produce_many(10)
+    refuse(queue, "7", "done", "failed")
+    worker = InProcess(Parts(queue.store(), MemorySink()))
+    run_out(worker)
+    (row,) = queue.rows("status <> 'done'")
+    assert (row.entity_id, row.status, row.abandoned_count) == ("7", "pending", 6)
+    assert row.next_retry_at is not None
+    assert queue.leases() == 0
+
+
+class Falls(MemorySink):
+    """Our own bug: it meets one document, and raises."""
+
+    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+        if any(action.id.endswith(":57") for action in actions):
+            raise ZeroDivisionError("a bug")
+        return super().write(actions, deadline_seconds)
+
+
+def test_an_error_that_nobody_foresaw_gives_the_batch_back_at_once_and_finds_the_row_to_blame(queue: Queue) -> None:
+    queue.produce_many(100)
+    worker = InProcess(Parts(queue.store(), Falls()))
+    worker.lane.step()
+    assert queue.counts() == {"pending": 100}
+    assert queue.leases() == 0
+    run_out(worker)
+    (row,) = queue.rows("status <> 'done'")
+    assert (row.entity_id, row.status, row.dead_reason, row.abandoned_count) == ("57", "failed", "crash_suspect", 6)
+    assert "ZeroDivisionError" in row.error
+
+
+def test_an_error_that_a_person_must_mend_is_no_rows_fault(queue: Queue) -> None:
+    queue.produce_many(3)
+    worker = InProcess(Parts(queue.store(), MemorySink()))
+    queue.connection.execute("alter table search_outbox_attempts rename to elsewhere")
+    worker.projector.sink.refuse = lambda _: Failure(Reason.ES_REJECTED_DOCUMENT, "no")  # type: ignore[attr-defined]
+    worker.lane.step()
+    assert queue.counts() == {"pending": 3}
+    assert {row.attempts for row in queue.rows()} == {0}
+
+
+def test_long_names_come_cut_with_the_claim(queue: Queue) -> None:
+    """A gigabyte would be held by every batch that it is in."""
+    long = secrets.token_hex(200_000)
+    queue.produce(long, entity_type=long, op=long, routing=long, traceparent=long)
+    (event,) = queue.claim().events
+    assert {len(each or "") for each in (event.entity_id, event.entity_type, event.op, event.routing)} == {2_400}
+    assert len(event.traceparent or "") == 2_400
+
+
+def test_a_row_that_cannot_be_taken_back_holds_up_no_other(queue: Queue) -> None:
+    queue.produce_many(10)
+    held, other = queue.claim(limit=5), queue.claim(limit=5)
+    refuse(queue, held.events[2].entity_id, "pending")
+    queue.expire()
+    reclaims = queue.reclaims()
+    assert reclaims.step(alive) == Reclaim(9, 0, 0, refused=1)
+    assert reclaims.step(alive) == Reclaim(0, 0, 0)
+    assert queue.counts() == {"pending": 9, "processing": 1}
+    assert queue.value("select ids from search_outbox_leases") == [held.events[2].id]
+    assert other.events
+
+
+def test_a_sweep_goes_through_all_open_rows_page_by_page(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fresh rows, retries, suspects: whatever a person, or the table's last owner, left in `processing`."""
+    monkeypatch.setattr("outbox.store.workers.ROWS_A_PAGE", 7)
+    for more in ({}, {"next_retry_at": "2030-01-01"}, {"next_retry_at": "infinity"}, {"abandoned_count": 2}):
+        queue.produce_many(20, **more)
+    queue.connection.execute("update search_outbox_events set status = 'processing' where entity_id = '15'")
+    queue.produce("far", status="processing", lease_until="infinity", seq=-(2**63))
+    queue.produce("theirs", status="processing", lease_until=datetime.now(UTC) + timedelta(minutes=5))
+    reclaims = queue.reclaims()
+    assert reclaims.sweep() == Sweep(5, finished=True)
+    assert reclaims.sweep() == Sweep(0, finished=True)
+    assert [row.entity_id for row in queue.rows("status = 'processing'")] == ["theirs"]
+
+
+def test_a_sweep_that_meets_its_time_limit_says_so_and_goes_on_in_smaller_pages(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.produce("stray", status="processing")
+    reclaims, facts = queue.reclaims(), list[Fact]()
+    reclaimer = Reclaimer(reclaims, facts.append, Time(), interval_seconds=5.0, heartbeat_seconds=20.0)
+    with monkeypatch.context() as limited:
+        limited.setattr("outbox.store.workers.SWEEP_TIMEOUT_MS", 100)
+        someone = Locked(queue, "lock table search_outbox_events in access exclusive mode")
+        reclaimer.pass_once()
+        someone.leave()
+    assert [fact.event for fact in facts if isinstance(fact, Warned)] == ["sweep.limited"]
+    reclaimer.pass_once()
+    assert queue.counts() == {"pending": 1}
+
+
+def test_a_quota_that_someone_has_locked_stops_no_other_type(queue: Queue) -> None:
+    queue.produce_many(2, "limited")
+    store = queue.store()
+    store.put_quota("limited", 5, None)
+    someone = Locked(queue, "select from search_outbox_quotas for update")
+    assert store.claim_within_quota(order(entity_type="limited")).events == ()
+    someone.leave()
+    assert len(store.claim_within_quota(order(entity_type="limited")).events) == 2
