@@ -76,7 +76,7 @@ def test_portions_hold_every_action_once_and_in_order(actions: list[Action], mos
 @given(TEXT, st.booleans(), st.floats(0, 1e6))
 def test_no_name_of_an_index_leaves_its_place_in_the_address(index: str, alias: bool, seconds: float) -> None:
     try:
-        made = address(index, require_alias=alias, wait_seconds=seconds)
+        made = address(index, require_alias=alias, deadline_seconds=seconds)
     except UnicodeEncodeError:
         return  # a lone surrogate: settings refuse such a name
     path, _, query = made.partition("?")
