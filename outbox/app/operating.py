@@ -73,7 +73,7 @@ def operations(settings: Settings, database: Database, elastic: Elastic | None =
     told = notices(settings)
     audit, failures = PostgresAudit(database), PostgresFailures(database)
     rows = settings.retention.prune_batch_size
-    audit_desk = AuditDesk(audit, rows)
+    audit_desk = AuditDesk(audit)
     dispatcher = Dispatcher(
         ReplaySteps(database, owner=owner, notices=told),
         settings.replay.max_polls,

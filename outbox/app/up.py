@@ -16,6 +16,7 @@ from outbox.app.examining import open_index_desk
 from outbox.app.parts import Part
 from outbox.config import Settings, load_settings, redact_dsn
 from outbox.embedded import EmbeddedStack
+from outbox.embedded.postgres import for_people
 from outbox.embedded.private import new_file
 from outbox.embedded.process import await_free, claim_port, free_port
 from outbox.embedded.sample import Sample
@@ -157,10 +158,10 @@ class Up:
         settings = self.settings
         file = self._folder / f"database-url-{_name_of(ports)}"
         with os.fdopen(new_file(file), "w", encoding="utf-8") as writing:
-            writing.write(settings.database.dsn + "\n")
+            writing.write(for_people(settings.database.dsn) + "\n")
         self._open.callback(file.unlink, missing_ok=True)
         return Where(
-            database_url=redact_dsn(settings.database.dsn),
+            database_url=redact_dsn(for_people(settings.database.dsn)),
             database_url_file=str(file),
             elastic_url=settings.elastic.url,
             index=settings.elastic.index,

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from outbox.embedded.account import Account
 from outbox.embedded.folders import default_data_dir
+from outbox.embedded.postgres import for_people
 from outbox.embedded.progress import to_stderr
 from outbox.embedded.stack import EmbeddedStack
 from outbox.embedded.supplies import fetch_java, find_supplies
@@ -66,7 +67,7 @@ def serve(heap: str = "1g") -> None:
     ends = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     with EmbeddedStack(es_version=_version(), es_home=_home(), es_heap=heap, temporary=True) as stack:
-        sys.stdout.write(f"export OUTBOX_TEST_DATABASE_URL={stack.database_url}\n")
+        sys.stdout.write(f"export OUTBOX_TEST_DATABASE_URL={for_people(stack.database_url)}\n")
         sys.stdout.write(f"export OUTBOX_TEST_ELASTIC_URL={stack.elastic_url}\n")
         sys.stdout.flush()
         signal.sigwait(ends)

@@ -24,9 +24,14 @@ from outbox.embedded.server import EmbeddedServer
 # The wheel's folders by major version.
 WHEEL_FOLDERS = {18: "pginstall18", 16: "pginstall"}
 # No other login is answered: whoever took the port of a server that died would ask for the password in clear. Clients
-# know the word since libpq 16.
+# know the word since libpq 16; what is written for people has it not (`for_people`).
 ONLY_SCRAM = "?require_auth=scram-sha-256" if psycopg.pq.version() >= 160000 else ""
 SETTINGS = {"max_connections": "200", "shared_buffers": "256MB", "max_wal_size": "2GB"}
+
+
+def for_people(url: str) -> str:
+    """The address as every client understands it: psql 15 refuses the word above, and so do other drivers."""
+    return url.removesuffix(ONLY_SCRAM)
 
 
 class EmbeddedPostgres(EmbeddedServer):

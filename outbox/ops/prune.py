@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from outbox.errors import Conflict
 from outbox.ops import request
 from outbox.ops.audit import AuditDesk, AuditPruned
-from outbox.policy.audit import Actor
+from outbox.policy.audit import LEAST_DAYS, Actor
 from outbox.policy.filter import AuditFilter
 from outbox.policy.pruning import Place, PruneStep, next_rows
 
@@ -110,7 +110,10 @@ class PrunePass:
     def run(
         self, events_days: float | None, audit_days: float | None, actor: Actor, *, dry_run: bool = False
     ) -> Passed:
-        """None keeps for ever. The audit comes last: it then holds what was done with the events."""
+        """None keeps for ever. The audit's least age counts where less is set, as for the daemon. It is pruned first:
+        another process that prunes events keeps nobody from it."""
+        audit = None
+        if audit_days is not None:
+            audit = self.audit.prune(AuditFilter(), max(audit_days, LEAST_DAYS), actor, dry_run=dry_run)
         events = None if events_days is None else self.events.prune(events_days, actor, dry_run=dry_run)
-        audit = None if audit_days is None else self.audit.prune(AuditFilter(), audit_days, actor, dry_run=dry_run)
         return Passed(events, audit)

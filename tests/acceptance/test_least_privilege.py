@@ -90,7 +90,7 @@ COMMANDS = [
     ("audit", "export", "--by", "alice"),
     ("audit", "verify"),
     ("prune", "--by", "alice", "--older-than-days", "5", "--yes"),
-    ("audit", "prune", "--older-than-days", "0", "--by", "alice", "--yes"),
+    ("audit", "prune", "--older-than-days", "7", "--by", "alice", "--yes"),
     ("audit", "verify"),
     ("verify", "--json"),
 ]
@@ -103,6 +103,8 @@ def test_every_command_of_people_works_as_operator(
     connection.execute("select search_outbox_grant_roles()")
     failed, other, _ = map(str, events(connection, 3))
     events(connection, 2, status="done", prefix="old", age="10 days")
+    connection.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'old', 'cli')")
+    age_audit(connection)
     monkeypatch.setenv("DATABASE_URL", roles.url("operator"))
     for command in COMMANDS:
         argv = [part.format(failed=failed, other=other) for part in command]
@@ -111,6 +113,7 @@ def test_every_command_of_people_works_as_operator(
         assert called.code in allowed, (argv, called)
         assert "permission denied" not in called.out + called.err, argv
     assert statuses(connection)["discarded"] == 2
+    assert audit_counts(connection)["AUDIT_PRUNE_SUMMARY"] == 1
 
 
 @pytest.fixture

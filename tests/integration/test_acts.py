@@ -13,6 +13,7 @@ from outbox.policy.filter import EventFilter
 from outbox.web import routes
 from outbox.web.auth.roles import Role
 from outbox.web.console import doors_only
+from tests.fixtures.audits import age_audit
 from tests.fixtures.console import ACT, TOKENS, Served, StartConsole, post
 from tests.fixtures.failures import audit_counts, events
 from tests.fixtures.waiting import eventually
@@ -140,6 +141,7 @@ def acts(connection: psycopg.Connection) -> dict[str, tuple[str, dict[str, Any]]
     events(connection, 2, entity_type="order", prefix="o")
     events(connection, 1, entity_type="junk", prefix="j")
     connection.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'old', 'cli')")
+    age_audit(connection)
     replay, delivery = uuid4(), uuid4()
     connection.execute(
         "insert into search_outbox_replays (id, requested_by, requested_reason) values (%s, 'eve', 'x')", [replay]
@@ -158,7 +160,7 @@ def acts(connection: psycopg.Connection) -> dict[str, tuple[str, dict[str, Any]]
         "/replays/{id}/cancel": (f"/replays/{replay}/cancel", {}),
         "/pause": ("/pause", {}),
         "/resume": ("/resume", {}),
-        "/audit/prune": ("/audit/prune", {"older_than_days": 0, "actor": "old"}),
+        "/audit/prune": ("/audit/prune", {"older_than_days": 7, "actor": "old"}),
         "/webhooks/deliveries/{id}/redeliver": (f"/webhooks/deliveries/{delivery}/redeliver", {}),
     }
 
@@ -192,7 +194,7 @@ def test_the_forms_of_prune_and_redeliver_keep_their_reason_too(
 ) -> None:
     delivery = acts(connection)["/webhooks/deliveries/{id}/redeliver"][0].split("/")[3]
     client = console.client
-    prune = {"by": "alice", "older_than_days": "0", "run": "really"}
+    prune = {"by": "alice", "older_than_days": "7", "run": "really"}
     assert client.post("/ops/queue/audit/prune", data=prune, headers=SAME).status_code == 422, "a reason is required"
     dry = client.post("/ops/queue/audit/prune", data={**prune, "run": "dry", "reason": "too old"}, headers=SAME)
     assert 'value="too old"' in dry.text, "the second button sends the reason of the dry run"

@@ -40,7 +40,7 @@ class Gate:
         self.tokens = tokens
         self.sessions = Sessions(tokens) if tokens else None
         self.pace = pace or Pace()
-        self._right: set[tuple[str, str]] = set()  # who has shown which token's hash
+        self._right: dict[tuple[str, str], None] = {}  # who has shown which token's hash; the oldest first
 
     def admit(self, request: Request, needed: Role, *, form: bool, acts: bool = False) -> Person | None:
         """Who asks, or Refused. None only where anyone may. `acts`: this door leaves a trace, whatever its method."""
@@ -71,8 +71,9 @@ class Gate:
         entry = self.tokens.holder(token)
         if entry is not None and not known:
             self.pace.give_back(GUESS, client)
-            if len(self._right) < _MOST_RIGHT:
-                self._right.add((client, entry.hash))
+            if len(self._right) >= _MOST_RIGHT:
+                del self._right[next(iter(self._right))]
+            self._right[client, entry.hash] = None
         return entry
 
     def hold(self, request: Request, allowance: Allowance, name: str = "") -> None:

@@ -17,7 +17,8 @@ from outbox.web.auth.tokens import Entry, TokenFile, person
 
 COOKIE = "outbox_session"
 LIFETIME_SECONDS = 12 * 3600
-MOST_SESSIONS = 10_000  # whoever logs in more often ends the oldest
+MOST_SESSIONS = 10_000
+MOST_OF_ONE = 100  # whoever logs in more often ends their own oldest, and nobody else's
 
 
 class _Session(NamedTuple):
@@ -41,6 +42,9 @@ class Sessions:
         with self._lock:
             while self._open and (len(self._open) >= MOST_SESSIONS or next(iter(self._open.values())).until <= now):
                 self._open.popitem(last=False)
+            own = [key for key, session in self._open.items() if session.name == entry.name]
+            for key in own[: max(0, len(own) - MOST_OF_ONE + 1)]:
+                del self._open[key]
             self._open[_hashed(cookie)] = _Session(entry.name, entry.hash, now + LIFETIME_SECONDS)
         return cookie
 

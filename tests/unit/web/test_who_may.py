@@ -10,7 +10,7 @@ from outbox.web.auth.origin import cross_site, loopback_host
 from outbox.web.auth.pace import Allowance, Pace
 from outbox.web.auth.peer import peer
 from outbox.web.auth.roles import Person, Role
-from outbox.web.auth.session import LIFETIME_SECONDS, Sessions
+from outbox.web.auth.session import LIFETIME_SECONDS, MOST_OF_ONE, Sessions
 from outbox.web.auth.tokens import TokenFile, hashed, line_for, new_token, parse
 
 
@@ -91,6 +91,17 @@ def test_a_cookie_holds_for_a_while_and_only_while_its_token_does(file: Path) ->
 @pytest.mark.parametrize("forged", ["", ".", "x.y", "W10.0", "é.é"])
 def test_a_forged_cookie_is_nobody(file: Path, forged: str) -> None:
     assert Sessions(TokenFile(file)).person(forged) is None
+
+
+def test_who_logs_in_very_often_ends_their_own_sessions_and_nobody_elses(file: Path) -> None:
+    change(file, f"alice:operator:{hashed('obx_alice')}\nbob:viewer:{hashed('obx_bob')}\n")
+    tokens = TokenFile(file)
+    sessions, alice, bob = Sessions(tokens), tokens.holder("obx_alice"), tokens.holder("obx_bob")
+    assert alice is not None
+    assert bob is not None
+    hers, first = sessions.issue(alice), sessions.issue(bob)
+    last = [sessions.issue(bob) for _ in range(MOST_OF_ONE)][-1]
+    assert [sessions.person(cookie) is not None for cookie in (hers, first, last)] == [True, False, True]
 
 
 def test_a_cookie_of_another_process_is_nobody(file: Path) -> None:
