@@ -94,8 +94,16 @@ class EventStore(Protocol):
     """The claim and every door out of it. One statement a call, autocommit. None waits for a row that someone holds."""
 
     def claim(self, order: ClaimOrder) -> Claimed: ...
-    def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]], drawn: int | None = None) -> Settled:
-        """`drawn`: the version under which looked-up documents were written, for people; a verdict may name another."""
+    def settle(
+        self,
+        token: UUID,
+        settlements: Sequence[tuple[UUID, Settlement]],
+        drawn: int | None = None,
+        *,
+        part: bool = False,
+    ) -> Settled:
+        """`drawn`: the version under which looked-up documents were written, for people; a verdict may name another.
+        `part`: the lease may hold more than these. Without it, a row of the lease that is not among them is done."""
         ...
 
     def abandon(self, token: UUID, ids: Sequence[UUID], error: str) -> Reclaim:

@@ -15,7 +15,7 @@ alter table search_outbox_audit_pruned add column since bigint;
 create or replace function search_outbox_audit_join() returns void
 language plpgsql as $fn$
 begin
-    perform pg_advisory_xact_lock(7306240312);
+    perform pg_advisory_xact_lock(7306240313);
     with places as materialized (
         select p.id, coalesce(p.since, p.id) as first,
                coalesce(lag(p.id) over (order by p.id) < coalesce(p.since, p.id) - 1, true) as begins

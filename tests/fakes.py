@@ -110,8 +110,17 @@ class MemoryEvents:
         row.status, row.due_in, row.token = "processing", None, order.token
         return row.event
 
-    def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]], drawn: int | None = None) -> Settled:
+    def settle(
+        self,
+        token: UUID,
+        settlements: Sequence[tuple[UUID, Settlement]],
+        drawn: int | None = None,
+        *,
+        part: bool = False,
+    ) -> Settled:
         mine = set(self.queue.leases.pop(token, ()))
+        if part and (rest := mine - {id for id, _ in settlements}):
+            self.queue.leases[token] = list(rest)
         kept = {id for id, _ in settlements if id in mine and self.queue._held(id, token)}
         for id, settlement in settlements:
             if id in kept:

@@ -100,7 +100,7 @@ class Verdicts:
             lost=len(lost),
             duration_seconds=took_seconds,
             settle_seconds=settle_seconds,
-            first_ages_seconds=[event.age_seconds + took_seconds for event in first],
+            first_ages_seconds=[max(event.age_seconds, 0.0) + took_seconds for event in first],
             by_type=by_type,
         )
 

@@ -94,8 +94,9 @@ class Standing:
         return not self.tried and self.age_seconds + waited_seconds <= IN_ORDER_SECONDS
 
     def overdue(self, waited_seconds: float) -> bool:
-        """Whether what was looked up at the claim is too old by now to be relied on."""
-        return self.tried or waited_seconds > IN_ORDER_SECONDS
+        """Whether what was looked up at the claim is too old by now to be relied on: half a minute at the claim and a
+        quarter since leave Elasticsearch a quarter of what it remembers."""
+        return self.tried or waited_seconds > IN_ORDER_SECONDS / 2
 
 
 class Orders:

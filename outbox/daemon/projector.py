@@ -348,7 +348,7 @@ class Projector:
         def again() -> bool:
             nonlocal settled
             waiting = [(id, verdicts[id]) for id in settled.busy]
-            now = land(lambda: self.store.settle(token, waiting, drawn), holding)
+            now = land(lambda: self.store.settle(token, waiting, drawn, part=True), holding)
             settled = Settled(
                 settled.kept + now.kept, [*settled.lost, *now.lost], now.busy, {**settled.refused, **now.refused}
             )

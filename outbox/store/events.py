@@ -29,7 +29,8 @@ from outbox.store.queries import queries
 _EVENT: Final = cast("RowMaker[Event]", partial(tuple.__new__, Event))
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 REFUSALS: Final = (psycopg.Error, SchemaMismatch)  # an error that is no outage: some row, or all, cannot be written so
-MOST_REFUSED: Final = 20  # of a batch: more are hardly the rows' own fault, and each costs a dozen statements
+# Of a batch: more are hardly the rows' own fault, and each costs a dozen statements. A person must act then.
+MOST_REFUSED: Final = 20
 REFUSED_SECONDS: Final = 600.0  # before a row that can neither be settled nor failed is tried again
 LOWEST_SEQ: Final = -(2**63)  # what a producer may write; a floor of 0 is none
 SUSPECTS_MOST = {1: 1, 2: 2, 3: 2_147_483_647}  # the third level holds all that died three times and more
@@ -111,21 +112,29 @@ class PostgresEvents:
             cursor.execute(self._sql[name], parameters)
             return Claimed(order.token, cursor.fetchall(), order)
 
-    def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]], drawn: int | None = None) -> Settled:
+    def settle(
+        self,
+        token: UUID,
+        settlements: Sequence[tuple[UUID, Settlement]],
+        drawn: int | None = None,
+        *,
+        part: bool = False,
+    ) -> Settled:
         """Every verdict of a batch in one statement, fenced by the token: what is no longer ours stays as it is. Where
         the database refuses that, it is written in halves, down to the rows to blame."""
         refused: dict[UUID, str] = {}
         settled: set[UUID] = set()
         try:
             with self._database.connection() as connection:
-                kept, which = self._settle(connection, token, settlements, drawn)
+                only = [id for id, _ in settlements] if part else None
+                kept, which = self._settle(connection, token, settlements, drawn, only)
             if kept == len(settlements):
                 return Settled(kept, ())
             settled.update(which or ())
         except DatabaseDown:
             raise
         except REFUSALS as error:
-            self._settle_halves(token, settlements, drawn, error, refused)
+            self._settle_halves(token, settlements, drawn, error, refused, settled)
             if isinstance(error, SchemaMismatch) and len(refused) == len(settlements):
                 raise  # none of it can be written: a person must act, and no row is to blame
         return self._unsettled(token, [id for id, _ in settlements if id not in settled], len(settlements), refused)
@@ -137,21 +146,24 @@ class PostgresEvents:
         drawn: int | None,
         error: Exception,
         refused: dict[UUID, str],
+        settled: set[UUID],
     ) -> None:
         if len(settlements) == 1:
             refused[settlements[0][0]] = _words(error)
             if len(refused) > MOST_REFUSED:
-                raise error
+                raise SchemaMismatch(_words(error)) from error
             return
         half = len(settlements) // 2
         for part in (settlements[:half], settlements[half:]):
+            ids = [id for id, _ in part]
             try:
                 with self._database.connection() as connection:
-                    self._settle(connection, token, part, drawn, only=[id for id, _ in part])
+                    kept, which = self._settle(connection, token, part, drawn, only=ids)
+                settled.update(ids if kept == len(ids) else which or ())
             except DatabaseDown:
                 raise
             except REFUSALS as again:
-                self._settle_halves(token, part, drawn, again, refused)
+                self._settle_halves(token, part, drawn, again, refused, settled)
 
     def _settle(
         self,
@@ -188,9 +200,18 @@ class PostgresEvents:
             raise
         except REFUSALS:
             if len(ids) > 1:
-                each = [self.abandon(token, [id], error) for id in ids]
+                each = [self._abandon_alone(token, id, error) for id in ids]
                 return Reclaim(*map(sum, zip(*each, strict=True)))
             return self._abandon(token, ids, error, None, REFUSED_SECONDS)
+
+    def _abandon_alone(self, token: UUID, id: UUID, error: str) -> Reclaim:
+        """One that the database will not have in any state waits for the end of its lease, and for nobody else."""
+        try:
+            return self.abandon(token, [id], error)
+        except DatabaseDown:
+            raise
+        except REFUSALS:
+            return Reclaim(0, 0, 0, refused=1)
 
     def _abandon(
         self, token: UUID, ids: Sequence[UUID], error: str, last: int | None, delay_seconds: float | None
@@ -212,7 +233,11 @@ class PostgresEvents:
 
     def renew(self, token: UUID) -> bool:
         """False when the lease is gone: someone else has taken the rows. One heartbeat serves all lanes, so it waits
-        for no lock for long, be it of a row or of a table."""
+        for no lock for long, be it of a row or of a table. A settle of a part takes the lease away and puts it back:
+        who waited for it then sees it gone, so none is believed at once."""
+        return self._renew(token) or self._renew(token)
+
+    def _renew(self, token: UUID) -> bool:
         with self._database.transaction() as connection:
             connection.execute(self._sql["no_long_waits"])
             row = connection.execute(self._sql["renew"], {"token": token, "lease": self._lease}).fetchone()

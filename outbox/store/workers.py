@@ -143,7 +143,7 @@ class Reclaims:
                 refused += 1
             else:
                 rows, failed = rows + one[0], failed + one[1]
-        connection.execute(self._sql["put_off"], {"token": token})
+        connection.execute(self._sql["put_off"], {"token": token, "refused": refused})
         return rows, failed, refused
 
     def _try(self, connection: psycopg.Connection[Any], token: UUID, dead: bool, limit: int) -> tuple[int, int] | None:

@@ -163,6 +163,8 @@ def test_a_locked_row_holds_up_neither_its_batch_nor_the_heartbeat_nor_a_shutdow
     assert worker.last.done == 9
     assert [fact.event for fact in worker.of(Warned)] == ["settle.locked"]
     assert queue.value("select ids from search_outbox_leases where token = %s", claimed.token) == [locked]
+    counts = queue.value("select counts from search_outbox_leases where token = %s", claimed.token)
+    assert list(counts.values()) == [1], "the limit of its type counts what is left"
     assert worker.store.renew(other.token)
     assert worker.store.renew(claimed.token)
     assert worker.store.release(claimed.token) == GivenBack(0, 1)
@@ -226,6 +228,40 @@ def test_a_verdict_that_cannot_be_written_is_isolated_and_fails_in_the_end(queue
     assert "not this one" in row.error
     assert sum(fact.failed for fact in worker.of(Reclaimed)) == 1
     assert queue.leases() == 0
+
+
+def test_a_refused_verdict_beside_a_locked_row_is_never_taken_for_done(queue: Queue) -> None:
+    """Both stay in the lease: what is settled when the lock is free must be that row alone."""
+    queue.produce_many(10)
+    refuse(queue, "7", "failed")
+    worker = InProcess(Parts(queue.store(), MemorySink()))
+    worker.projector.sink.refuse = (  # type: ignore[attr-defined]
+        lambda action: Failure(Reason.ES_REJECTED_DOCUMENT, "no") if action.id.endswith(":7") else None
+    )
+    claimed = worker.claim()
+    someone = Locked(queue, ROW, claimed.events[0].id)
+    soon = threading.Timer(0.3, someone.leave)
+    soon.start()
+    worker.projector.project(claimed, 0)
+    soon.join()
+    (row,) = queue.rows("status <> 'done'")
+    assert (row.entity_id, row.status, row.abandoned_count) == ("7", "pending", 1)
+    assert worker.last.done == 9
+
+
+def test_a_database_that_refuses_every_verdict_is_no_rows_fault(queue: Queue) -> None:
+    queue.produce_many(60)
+    queue.connection.execute(
+        "create function refuse_all() returns trigger language plpgsql as $$ begin raise exception 'none'; end $$;"
+        "create trigger refuse_all before update on search_outbox_events for each row"
+        " when (new.status in ('done', 'failed')) execute function refuse_all()"
+    )
+    worker = InProcess(Parts(queue.store(), MemorySink()))
+    for _ in range(3):
+        worker.lane.step()
+        worker.clock.passes(60)
+    assert queue.counts() == {"pending": 60}
+    assert {(row.attempts, row.abandoned_count) for row in queue.rows()} == {(0, 0)}
 
 
 def test_a_row_that_can_neither_be_done_nor_fail_is_tried_again_later_and_alone(queue: Queue) -> None:

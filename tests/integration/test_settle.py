@@ -120,8 +120,8 @@ class LosesReplies:
         self._real = queue.store()
         self.replies = replies
 
-    def settle(self, token: object, settlements: object, drawn: int | None = None) -> object:
-        answer = self._real.settle(token, settlements, drawn)  # type: ignore[arg-type]
+    def settle(self, token: object, settlements: object, drawn: int | None = None, *, part: bool = False) -> object:
+        answer = self._real.settle(token, settlements, drawn, part=part)  # type: ignore[arg-type]
         if self.replies:
             self.replies -= 1
             raise DatabaseDown("the connection broke")

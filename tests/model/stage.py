@@ -187,11 +187,18 @@ class StepStore:
     def __init__(self, real: PostgresEvents) -> None:
         self._real = real
 
-    def settle(self, token: UUID, settlements: Sequence[tuple[UUID, Settlement]], drawn: int | None = None) -> Settled:
+    def settle(
+        self,
+        token: UUID,
+        settlements: Sequence[tuple[UUID, Settlement]],
+        drawn: int | None = None,
+        *,
+        part: bool = False,
+    ) -> Settled:
         order = this_run().park("settle", settlements)
         if order == "away":
             raise DatabaseDown("nobody there")
-        settled = self._real.settle(token, settlements, drawn)
+        settled = self._real.settle(token, settlements, drawn, part=part)
         if order == "lose the reply":
             raise DatabaseDown("the connection broke after the commit")
         this_run().worker.settled.append(settled)

@@ -124,13 +124,15 @@ held as (
      order by id
        for no key update skip locked
 ), remaining as materialized (
-    select id from search_outbox_events
+    select id, entity_type from search_outbox_events
      where (select count(*) from mine) < (select cardinality(ids) from held)
        and id = any (array(select unnest(ids) from held)) and lease_token = %(token)s and status = 'processing'
        and id <> all (array(select id from mine))
 ), kept_lease as (
     insert into search_outbox_leases (token, owner, start_id, lease_until, started_at, ids, counts)
-    select token, owner, start_id, lease_until, started_at, array(select id from remaining), counts from held
+    select token, owner, start_id, lease_until, started_at, array(select id from remaining),
+           (select jsonb_object_agg(left(entity_type, 600), n)
+              from (select entity_type, count(*) as n from remaining group by entity_type) by_type) from held
      where exists (select from remaining)
 )
 
