@@ -35,9 +35,11 @@ $fn$;
 create or replace function search_outbox_audit_runs() returns trigger
 language plpgsql security definer as $fn$
 begin
-    if tg_relid = 'search_outbox_audit'::regclass then
-        perform search_outbox_audit_join();
+    if tg_relid <> 'search_outbox_audit'::regclass then
+        raise exception '% is not for table %', 'search_outbox_audit_runs()', tg_relid::regclass
+            using errcode = 'insufficient_privilege';
     end if;
+    perform search_outbox_audit_join();
     return null;
 end
 $fn$;
