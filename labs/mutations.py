@@ -60,7 +60,7 @@ MUTATIONS = (
             ),
             Change(
                 "outbox/store/events.py",
-                "self._settle(connection, token, settlements, drawn)",
+                "self._settle(connection, token, settlements, drawn, only)",
                 "self._settle(connection, token, settlements, drawn, [id for id, _ in settlements])",
             ),
         ],

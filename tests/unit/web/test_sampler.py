@@ -45,7 +45,7 @@ def test_while_someone_watches_it_is_read_again_without_being_asked() -> None:
         return len(looks)
 
     shared = Shared(look, 0.01)
-    assert shared().value == 1
+    assert shared().value >= 1  # the watcher may have read again before this thread goes on
     eventually(lambda: len(looks) >= 3, what="looks of the watcher")
 
 
