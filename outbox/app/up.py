@@ -156,12 +156,14 @@ class Up:
 
     def _where(self, ports: Mapping[str, int], sample: bool) -> Where:
         settings = self.settings
+        given = settings.database.dsn
+        address = for_people(given) if "DATABASE_URL" in self._started else given
         file = self._folder / f"database-url-{_name_of(ports)}"
         with os.fdopen(new_file(file), "w", encoding="utf-8") as writing:
-            writing.write(for_people(settings.database.dsn) + "\n")
+            writing.write(address + "\n")
         self._open.callback(file.unlink, missing_ok=True)
         return Where(
-            database_url=redact_dsn(for_people(settings.database.dsn)),
+            database_url=redact_dsn(address),
             database_url_file=str(file),
             elastic_url=settings.elastic.url,
             index=settings.elastic.index,

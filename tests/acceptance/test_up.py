@@ -203,6 +203,7 @@ def test_on_a_bare_machine_it_brings_its_own_servers_and_leaves_none(
     assert search(where)["hits"]["total"]["value"] > 0
     assert "***" in where["database_url"]
     assert where["database_url"] != Path(where["database_url_file"]).read_text().strip()
+    assert "require_auth" not in Path(where["database_url_file"]).read_text(), "psql before 16 refuses it"
     assert http_get(where["metrics_url"] + "/healthz")[0] == 200
     running = processes_of(up, cache)
     assert {"java", "postgres", "python"} <= {process.name().rstrip("0123456789.") for process in running}
