@@ -16,7 +16,6 @@ from outbox.ports import Clock
 from outbox.store.audit import PostgresAudit
 from outbox.store.discards import PostgresDiscards
 from outbox.store.pool import Database
-from outbox.store.replay_steps import ReplaySteps
 from outbox.store.replays import PostgresReplays
 from outbox.store.statistics import PostgresStatistics
 from outbox.store.webhooks import PostgresWebhooks
@@ -34,7 +33,7 @@ def chores(
     """What a daemon does beside its lanes, by the name of the loop."""
     limits = settings.replay
     replays = ReplayChore(
-        ReplaySteps(database, owner=settings.worker.id, notices=notices(settings)),
+        PostgresReplays(database, owner=settings.worker.id, notices=notices(settings)),
         PostgresDiscards(database),
         ReplayLimits(
             limits.max_claim, limits.max_start_per_batch, limits.max_poll, limits.max_settle, limits.max_polls

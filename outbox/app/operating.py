@@ -13,11 +13,10 @@ from typing import Any
 from outbox.config import Settings
 from outbox.ops.audit import AuditDesk
 from outbox.ops.discard import DiscardDesk
-from outbox.ops.dispatch import Dispatcher
 from outbox.ops.groups import FailureDesk
-from outbox.ops.plan import Planner, Versions
 from outbox.ops.prune import PruneDesk, PrunePass
-from outbox.ops.replay import ReplayDesk
+from outbox.ops.replay.desk import ReplayDesk
+from outbox.ops.replay.plan import Planner, Versions
 from outbox.ops.stats import StatsDesk
 from outbox.ops.webhook import WebhookDesk
 from outbox.policy.document import Address
@@ -33,7 +32,6 @@ from outbox.store.documents import ViewDocuments
 from outbox.store.failures import PostgresFailures
 from outbox.store.pool import Database, connect
 from outbox.store.pruning import PostgresPruning
-from outbox.store.replay_steps import ReplaySteps
 from outbox.store.replays import PostgresReplays
 from outbox.store.statistics import PostgresStatistics
 from outbox.store.webhooks import PostgresWebhooks
@@ -70,18 +68,13 @@ def open_operations(settings: Settings, *, application: str = "outbox cli") -> I
 def operations(settings: Settings, database: Database, elastic: Elastic | None = None) -> Operations:
     """The same over a pool and a client that someone else owns."""
     owner = f"{socket.gethostname()}-{os.getpid()}"
-    told = notices(settings)
     audit, failures = PostgresAudit(database), PostgresFailures(database)
     rows = settings.retention.prune_batch_size
     audit_desk = AuditDesk(audit)
-    dispatcher = Dispatcher(
-        ReplaySteps(database, owner=owner, notices=told),
-        settings.replay.max_polls,
-        settings.replay.max_start_per_batch,
-    )
-    replays = PostgresReplays(database, owner=owner, notices=told)
+    replays = PostgresReplays(database, owner=owner, notices=notices(settings))
+    limits = settings.replay
     return Operations(
-        replays=ReplayDesk(replays, dispatcher, settings.webhook.allowed_hosts),
+        replays=ReplayDesk(replays, settings.webhook.allowed_hosts, limits.max_polls, limits.max_start_per_batch),
         planner=Planner(failures, None if elastic is None else held_versions(settings, elastic)),
         failures=FailureDesk(failures),
         discards=DiscardDesk(PostgresDiscards(database)),

@@ -107,11 +107,11 @@ def export(
     Examples:
       outbox audit export --by alice --format csv -o audit.csv --since 30d
     """
-    from outbox.ops import request  # noqa: PLC0415
+    from outbox.ops import inputs  # noqa: PLC0415
 
     asked = _filter(entity_type, entity_id, trace_id, action, actor, batch_id, since, until)
     with session.operations() as desk:
-        pieces = desk.audit.export(asked, form, request.actor(by, Source.CLI))
+        pieces = desk.audit.export(asked, form, inputs.actor(by, Source.CLI))
         if file is None:
             sys.stdout.writelines(pieces)
             sys.stdout.flush()
@@ -147,10 +147,10 @@ def prune(
       outbox audit prune --older-than-days 90 --by alice --dry-run
       outbox audit prune --older-than-days 90 --by alice --archive audit-2026.ndjson --yes
     """
-    from outbox.ops import request  # noqa: PLC0415
+    from outbox.ops import inputs  # noqa: PLC0415
 
     asked = _filter(entity_type, entity_id, trace_id, action, actor, batch_id, since, until)
-    who = request.actor(by, Source.CLI)
+    who = inputs.actor(by, Source.CLI)
     with session.operations() as desk:
         due = desk.audit.prune(asked, older_than_days, who, dry_run=True)
         if not dry_run and due.removed:
@@ -184,10 +184,10 @@ def verify(json: Json = False) -> None:
 
 
 def _filter(*values: str | None) -> AuditFilter:
-    from outbox.ops import request  # noqa: PLC0415
+    from outbox.ops import inputs  # noqa: PLC0415
 
     names = ("entity_type", "entity_id", "trace_id", "action", "actor", "batch_id", "since", "until")
-    return request.audit_filter(dict(zip(names, values, strict=True)))
+    return inputs.audit_filter(dict(zip(names, values, strict=True)))
 
 
 def _write(file: Path, pieces: Iterable[str], flag: str) -> None:

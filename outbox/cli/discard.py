@@ -30,9 +30,9 @@ def discard(
     Examples:
       outbox discard 0199c0de-0000-7000-8000-000000000001 --by alice --reason "test data" --yes
     """
-    from outbox.ops import request  # noqa: PLC0415
+    from outbox.ops import inputs  # noqa: PLC0415
 
-    event_id, who = request.uuid("id", id), request.actor(by, Source.CLI)
+    event_id, who = inputs.uuid("id", id), inputs.actor(by, Source.CLI)
     output.confirm(f"Discard event {event_id}?", yes=yes)
     with session.operations() as desk:
         done = desk.discards.discard(event_id, who, reason)
@@ -68,7 +68,7 @@ def flush(
       outbox list --status failed --fingerprint 5d4ed31ca13675e1
       outbox flush --fingerprint 5d4ed31ca13675e1 --expect 37 --by alice --approved-by bob --reason "junk" --yes
     """
-    from outbox.ops import request  # noqa: PLC0415
+    from outbox.ops import inputs  # noqa: PLC0415
 
     asked = filters.event_filter(
         entity_type=entity_type,
@@ -83,7 +83,7 @@ def flush(
         since=since,
         until=until,
     )
-    who = request.actor(by, Source.CLI)
+    who = inputs.actor(by, Source.CLI)
     output.confirm(f"Discard {expect:,} failed events ({described(asked)})?", yes=yes)
     with session.operations() as desk:
         done = desk.discards.flush(asked, expect, who, reason, approved_by)

@@ -50,9 +50,9 @@ def prune(
       outbox prune --older-than-days 30 --by alice --dry-run
       outbox prune --older-than-days 30 --by alice --yes
     """
-    from outbox.ops import request  # noqa: PLC0415
+    from outbox.ops import inputs  # noqa: PLC0415
 
-    settings, who = session.settings(), request.actor(by, Source.CLI)
+    settings, who = session.settings(), inputs.actor(by, Source.CLI)
     days = older_than_days if older_than_days is not None else (settings.retention.days or None)
     audit_days = settings.retention.audit_ttl_days or None
     if days is None and audit_days is None:

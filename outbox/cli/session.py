@@ -130,7 +130,7 @@ def person() -> str:
 
 def actor(by: str) -> Actor:
     """Who acts, at this door."""
-    from outbox.ops.request import actor
+    from outbox.ops.inputs import actor
     from outbox.policy.audit import Source
 
     return actor(by, Source.CLI)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from outbox.ops import request
+from outbox.ops import inputs
 from outbox.ops.export import FORMATS, WRITERS, AuditRow, audit_row, ndjson
 from outbox.policy.audit import LEAST_DAYS, Action, Actor, Entry, Finding, Link, PruneOrder, follow_chain
 from outbox.policy.filter import AuditFilter, given
@@ -81,16 +81,16 @@ class AuditDesk:
 
     def page(self, asked: AuditFilter, cursor: int | None = None, limit: int = 50) -> AuditPage:
         """Newest first. The cursor is the id of the last row of the page before."""
-        limit = request.whole("limit", limit, 1, 500)
-        before = 2**63 - 1 if cursor is None else request.whole("cursor", cursor, 1, 2**63 - 1)
+        limit = inputs.whole("limit", limit, 1, 500)
+        before = 2**63 - 1 if cursor is None else inputs.whole("cursor", cursor, 1, 2**63 - 1)
         found = [audit_row(row) for row in self.store.page(asked, before, limit + 1)]
         more = found[limit - 1].id if len(found) > limit else None
-        return AuditPage(found[:limit], more, self.store.count(asked, request.MOST_COUNTED + 1))
+        return AuditPage(found[:limit], more, self.store.count(asked, inputs.MOST_COUNTED + 1))
 
     def export(self, asked: AuditFilter, form: str, actor: Actor) -> Iterator[str]:
         """The rows up to now as text, piece by piece; that they were exported is written down first."""
         if form not in FORMATS:
-            raise request.BadRequest([("format", f"must be one of {', '.join(FORMATS)}")])
+            raise inputs.BadRequest([("format", f"must be one of {', '.join(FORMATS)}")])
         head = self.store.head_id()
         detail = {"format": form, "filter": given(asked), "up_to": head}
         self.store.write([Entry(Action.AUDIT_EXPORTED, actor, detail=detail)])
@@ -108,8 +108,8 @@ class AuditDesk:
     ) -> AuditPruned:
         """Removes rows in steps; their hashes stay. `archive` gets them as NDJSON before the first one goes."""
         if not isinstance(older_than_days, (int, float)) or not LEAST_DAYS <= older_than_days <= 36_500:
-            raise request.BadRequest([("older_than_days", f"must be from {LEAST_DAYS:g} to 36,500")])
-        reason = None if reason is None else request.reason(reason)
+            raise inputs.BadRequest([("older_than_days", f"must be from {LEAST_DAYS:g} to 36,500")])
+        reason = None if reason is None else inputs.reason(reason)
         before, head = self.store.cutoff(older_than_days * 86_400), self.store.head_id()
         due = self.store.prune_preview(asked, before, head)
         if dry_run or not due.rows:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from outbox.errors import Conflict, DependencyDown, OutboxError
-from outbox.ops import request as read
+from outbox.ops import inputs as read
 from outbox.ops.backfill import Backfill
 from outbox.ops.crew import dead_owner
 from outbox.policy.audit import Action, Actor, Entry

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from outbox.ops import request
+from outbox.ops import inputs
 from outbox.ops.stored import failure_type
 from outbox.policy.filter import NONE, EventFilter
 
@@ -90,10 +90,10 @@ class FailureDesk:
 
     def preview(self, asked: EventFilter, page: int = 1, page_size: int = 50) -> Preview:
         """No side effect. Pages count from 1; 500 rows a page at most."""
-        size = request.whole("page_size", page_size, 1, 500)
-        number = request.whole("page", page, 1, 1_000_000 // size + 1)
+        size = inputs.whole("page_size", page_size, 1, 500)
+        number = inputs.whole("page", page, 1, 1_000_000 // size + 1)
         rows = [PreviewRow(**row) for row in self.store.preview(asked, size, (number - 1) * size)]
-        return Preview(number, size, self.store.count(asked, request.MOST_COUNTED + 1), rows)
+        return Preview(number, size, self.store.count(asked, inputs.MOST_COUNTED + 1), rows)
 
     def by_type(self, asked: EventFilter) -> Mapping[str, int]:
         """How many failed events of each entity type match."""
@@ -101,7 +101,7 @@ class FailureDesk:
 
     def groups(self, asked: EventFilter, limit: int = 100) -> Sequence[FailureGroup]:
         """The largest first."""
-        found = self.store.groups(asked, request.whole("limit", limit, 1, MOST_GROUPS))
+        found = self.store.groups(asked, inputs.whole("limit", limit, 1, MOST_GROUPS))
         names = [row["fingerprint"] for row in found if row["fingerprint"] is not None]
         samples = self.store.group_samples(names) if names else {}
         sparks = _sparks(self.store.group_hours(names, timedelta(hours=SPARK_HOURS)) if names else ())

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from outbox.errors import Conflict
-from outbox.ops import request
+from outbox.ops import inputs
 from outbox.ops.audit import AuditDesk, AuditPruned
 from outbox.policy.audit import LEAST_DAYS, Actor
 from outbox.policy.filter import AuditFilter
@@ -62,8 +62,8 @@ class PruneDesk:
     ) -> EventsPruned:
         """Done and discarded events that ended that long ago. A dry run counts up to a million and removes none."""
         if not isinstance(older_than_days, (int, float)) or not 0 <= older_than_days <= 36_500:
-            raise request.BadRequest([("older_than_days", "must be from 0 to 36,500")])
-        actor = request.actor(actor.name, actor.source, actor.role)
+            raise inputs.BadRequest([("older_than_days", "must be from 0 to 36,500")])
+        actor = inputs.actor(actor.name, actor.source, actor.role)
         before = self.audit.cutoff(older_than_days * 86_400)
         due, oldest, newest = self.store.preview(before, MOST_PREVIEWED)
         if dry_run or not due:

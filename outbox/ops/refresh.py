@@ -8,10 +8,10 @@ from typing import Any, Final, Protocol
 from uuid import UUID, uuid4
 
 from outbox.errors import Conflict, UsageError
-from outbox.ops import request as read
+from outbox.ops import inputs as read
 from outbox.ops.first_load import NotInView
+from outbox.ops.inputs import BadRequest
 from outbox.ops.pace import Pace
-from outbox.ops.request import BadRequest
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.drift import Key
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, Protocol
 
-from outbox.ops import request
+from outbox.ops import inputs
 from outbox.ops.stored import failure_type
 from outbox.policy.filter import NONE
 
@@ -81,7 +81,7 @@ class StatsDesk:
 
     def look(self, hours: int = 48) -> Stats:
         """The last hours are of the roll-up and of the charts; the rest is as it is now."""
-        window = timedelta(hours=request.whole("hours", hours, 1, MOST_HOURS))
+        window = timedelta(hours=inputs.whole("hours", hours, 1, MOST_HOURS))
         rows = self.store.failed()
         by_hour = self.store.failed_hours(max(window, timedelta(hours=48)))
         last_day, day_before = _days(by_hour)

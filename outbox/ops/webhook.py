@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 from outbox.errors import ConfigurationError, NotFound, Problem
-from outbox.ops import request
+from outbox.ops import inputs
 from outbox.policy.audit import Actor
 from outbox.policy.webhook import HookType, headers, message, url_key, verify
 
@@ -81,15 +81,15 @@ class WebhookDesk:
 
     def page(self, cursor: str | None = None, limit: int = 50) -> DeliveryPage:
         """Newest first."""
-        limit = request.whole("limit", limit, 1, 500)
-        found = [_row(row) for row in self.store.page(*request.read_cursor(cursor), limit + 1)]
-        more = request.cursor(found[limit - 1].created_at, found[limit - 1].id) if len(found) > limit else None
+        limit = inputs.whole("limit", limit, 1, 500)
+        found = [_row(row) for row in self.store.page(*inputs.read_cursor(cursor), limit + 1)]
+        more = inputs.cursor(found[limit - 1].created_at, found[limit - 1].id) if len(found) > limit else None
         return DeliveryPage(found[:limit], more)
 
     def redeliver(self, id: UUID, actor: Actor, reason: str | None = None) -> None:
         """Sent again by the next daemon that looks, also where the address is disabled; success enables it again."""
-        actor = request.actor(actor.name, actor.source, actor.role)
-        if self.store.redeliver(id, actor, None if reason is None else request.reason(reason)) is None:
+        actor = inputs.actor(actor.name, actor.source, actor.role)
+        if self.store.redeliver(id, actor, None if reason is None else inputs.reason(reason)) is None:
             raise NotFound(f"delivery {id}")
 
     def test(self) -> Tried:

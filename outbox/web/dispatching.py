@@ -12,7 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from outbox.errors import OutboxError
-from outbox.ops.replay import Created, ReplayDesk
+from outbox.ops.replay.desk import Created, ReplayDesk
 
 AT_ONCE: Final = 3  # a fourth waits; its lease may run out meanwhile, and a daemon takes it
 LOOK_SECONDS: Final = 0.5
@@ -66,7 +66,7 @@ class Dispatching:
     def _look(self, id: UUID) -> None:
         """One look, if it is due. A look that fails is never a failed batch."""
         try:
-            if self._replays.dispatcher.follow(id).is_over:
+            if self._replays.follow(id).is_over:
                 self._followed.discard(id)
         except OutboxError as error:
             log.warning("replay %s could not be looked at: %s", id, error.detail or error.message)

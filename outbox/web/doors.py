@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
-from outbox.ops.request import BadRequest
+from outbox.ops.inputs import BadRequest
 from outbox.web import body, headers, idempotency, refusals
 from outbox.web.auth.gate import Gate
 from outbox.web.auth.origin import SAFE_METHODS

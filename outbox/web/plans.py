@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from outbox.ops.plan import Plan
+from outbox.ops.replay.plan import Plan
 from outbox.policy.filter import EventFilter
 from outbox.web.problems import Refused
 

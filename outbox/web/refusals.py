@@ -20,7 +20,7 @@ from outbox.errors import (
     SchemaMismatch,
     UsageError,
 )
-from outbox.ops.request import BadRequest
+from outbox.ops.inputs import BadRequest
 from outbox.policy.filter import BadFilter
 from outbox.web import problems
 from outbox.web.auth.gate import LoginNeeded

@@ -11,9 +11,9 @@ from outbox.ops.discard import DiscardDesk
 from outbox.ops.groups import FailureDesk, FailureGroup
 from outbox.ops.pauses import Pauses
 from outbox.ops.payloads import Payloads
-from outbox.ops.plan import Planner
 from outbox.ops.projection import ProjectionDesk
-from outbox.ops.replay import ReplayDesk
+from outbox.ops.replay.desk import ReplayDesk
+from outbox.ops.replay.plan import Planner
 from outbox.ops.stats import Stats, StatsDesk
 from outbox.ops.verify import Verify
 from outbox.ops.webhook import WebhookDesk

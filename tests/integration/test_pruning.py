@@ -13,8 +13,8 @@ from outbox.config import load_settings
 from outbox.daemon.pruner import Keep, Pruner
 from outbox.errors import Conflict
 from outbox.facts import Fact, Pruned, Warned
+from outbox.ops.inputs import BadRequest
 from outbox.ops.prune import PruneDesk
-from outbox.ops.request import BadRequest
 from outbox.policy.pruning import Place, next_rows
 from outbox.store import pruning
 from outbox.store.audit import PostgresAudit

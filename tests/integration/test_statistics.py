@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from outbox.ops.groups import FailureDesk
-from outbox.ops.request import BadRequest
+from outbox.ops.inputs import BadRequest
 from outbox.ops.stats import StatsDesk
 from outbox.policy.filter import EventFilter
 from outbox.store.failures import PostgresFailures

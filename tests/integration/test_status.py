@@ -8,8 +8,8 @@ import pytest
 
 from outbox.app.desk import Desk
 from outbox.errors import DatabaseDown, SchemaMismatch
+from outbox.ops.inputs import BadRequest
 from outbox.ops.pauses import NeedsByType
-from outbox.ops.request import BadRequest
 from outbox.ops.waiting import wait_until_caught_up
 from outbox.policy.audit import Actor, Source
 from outbox.store.migrations import migrate

@@ -10,7 +10,7 @@ from fastapi import Depends
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
-from outbox.ops import request as read
+from outbox.ops import inputs as read
 from outbox.policy.audit import Action, Actor, Source
 from outbox.policy.filter import FAILURE_TYPES, MOST_IDS, AuditFilter, EventFilter
 from outbox.policy.outcome import Code, DeadReason

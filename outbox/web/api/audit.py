@@ -11,7 +11,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from outbox.ops import request as read
+from outbox.ops import inputs as read
 from outbox.ops.audit import AuditPage
 from outbox.policy.audit import LEAST_DAYS, Actor, Source
 from outbox.policy.filter import AuditFilter

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from outbox.errors import Conflict, UsageError
 from outbox.ops.browse import EventPage
-from outbox.ops.replay import ReplayRequest
+from outbox.ops.replay.desk import ReplayRequest
 from outbox.policy.event import Status
 from outbox.policy.filter import EventFilter
 from outbox.web.api.answering import answer, event

@@ -10,8 +10,8 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outbox.ops.plan import Plan
-from outbox.ops.replay import ReplayRequest
+from outbox.ops.replay.desk import ReplayRequest
+from outbox.ops.replay.plan import Plan
 from outbox.policy.filter import MOST_IDS
 from outbox.policy.replay import MOST_ROWS
 from outbox.web.api import events

@@ -12,7 +12,7 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from outbox.ops import request as read
+from outbox.ops import inputs as read
 from outbox.policy.audit import Actor, Source
 from outbox.policy.filter import AuditFilter, EventFilter
 from outbox.web.auth.roles import Person

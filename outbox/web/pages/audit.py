@@ -7,7 +7,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outbox.ops import request as read
+from outbox.ops import inputs as read
 from outbox.ops.audit import AuditPruned
 from outbox.policy.audit import Action, Source
 from outbox.policy.filter import described, given

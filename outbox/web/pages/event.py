@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outbox.errors import OutboxError
-from outbox.ops import request as read
+from outbox.ops import inputs as read
 from outbox.ops.browse import EventDetail
 from outbox.ops.explain import Verdict, explain_stored
 from outbox.ops.payloads import Current

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outbox.ops import request as read
+from outbox.ops import inputs as read
 from outbox.web.pages import asking
 
 

@@ -9,8 +9,8 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outbox.ops import request as read
-from outbox.ops.replay import ReplayRequest
+from outbox.ops import inputs as read
+from outbox.ops.replay.desk import ReplayRequest
 from outbox.policy.filter import MOST_IDS, EventFilter, described, given
 from outbox.policy.replay import DEFAULT_RATE
 from outbox.web.pages import asking

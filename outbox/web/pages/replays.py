@@ -7,7 +7,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outbox.ops.replay import ReplayRequest
+from outbox.ops.replay.desk import ReplayRequest
 from outbox.policy.filter import EventFilter
 from outbox.web.auth.roles import Role
 from outbox.web.pages import asking

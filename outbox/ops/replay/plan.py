@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol
 from uuid import UUID, uuid4
 
 from outbox.errors import UsageError
-from outbox.ops import request
-from outbox.ops.replay import limit_of
+from outbox.ops import inputs
+from outbox.ops.replay.desk import limit_of
 from outbox.policy.event import REFRESH
 from outbox.policy.filter import NONE, EventFilter, given
 from outbox.policy.replay import MOST_ROWS
@@ -71,7 +71,7 @@ class Planner:
         return self._plan(
             asked,
             rows,
-            matched=self.failures.count(asked, request.MOST_COUNTED + 1),
+            matched=self.failures.count(asked, inputs.MOST_COUNTED + 1),
             total=len(ids) if pin else whole["n"] if whole else 0,
             by_entity_type=_by(counts, 3, "entity_type"),
             by_error_reason=_by(counts, 5, "error_reason"),
@@ -151,7 +151,7 @@ def read(text: str) -> tuple[str, EventFilter, tuple[UUID, ...]]:
         if about["format"] != FORMAT:
             raise UsageError(f"the plan's format is not {FORMAT}")
         ids = tuple(dict.fromkeys(UUID(id) for id in about["ids"]))
-        found = str(UUID(about["id"])), request.event_filter(about["filter"]), ids
+        found = str(UUID(about["id"])), inputs.event_filter(about["filter"]), ids
     except (ValueError, KeyError, TypeError) as wrong:
         raise UsageError(f"that is no plan of `--plan-out`: {type(wrong).__name__} {wrong}") from None
     if not 1 <= len(ids) <= MOST_ROWS:
