@@ -13,8 +13,8 @@ from outbox.app.desk import Desk, open_desk
 from outbox.app.operating import Operations, open_operations
 from outbox.config import Settings, load_settings
 from outbox.errors import UsageError
+from outbox.ops.failures import FailedStats
 from outbox.ops.replay.desk import ReplayResult
-from outbox.ops.stats import FailedStats
 from outbox.ops.stored import StoredEvent
 from outbox.policy.audit import Actor, Source
 from outbox.policy.event import Status

@@ -1,5 +1,6 @@
 """What the daemon and the operations need from the outside, as protocols. Real ones live in store/ and sink/."""
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -273,6 +274,116 @@ class Indices(Protocol):
 
 class IndexCheck(Protocol):
     def check(self, name: str) -> list[Finding]: ...
+
+
+class SchemaVerdict(Protocol):
+    """Whether this program fits the schema; as text, in words."""
+
+    @property
+    def ok(self) -> bool: ...
+    @property
+    def remedy(self) -> str: ...
+
+
+class OpenCounts(NamedTuple):
+    """What waits. `waiting`: retries that are not due yet. `capped`: there is more than was counted."""
+
+    lag: int
+    oldest_age_seconds: float
+    inflight: int
+    stuck: int
+    waiting: int
+    capped: bool
+
+    @property
+    def due(self) -> int:
+        return max(self.lag - self.inflight - self.waiting, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """One way in which changes of a table become events. One of `id_column` and `via` says whose."""
+
+    table: str
+    entity_type: str
+    id_column: str | None = None
+    via: str | None = None
+    routing_column: str | None = None
+    payload: bool = False
+    columns: tuple[str, ...] = ()
+    per_row: bool = False
+    older: bool = False
+    """Installed by an earlier release: `upsert` and `delete` without a payload instead of `refresh`."""
+
+    @property
+    def way(self) -> tuple[str, str | None, str | None]:
+        """Attaching the same way again renews it."""
+        return self.entity_type, self.id_column, self.via
+
+    @property
+    def shown(self) -> str:
+        return f"{self.entity_type} {f'by {self.id_column}' if self.via is None else f'via {self.via}'}"
+
+    def command(self, table: str) -> str:
+        """The command that installs it; `table` as SQL writes its name."""
+        words = ["outbox", "attach", table, "--type", self.entity_type]
+        words += ["--id", self.id_column] if self.id_column is not None else ["--via", self.via or ""]
+        words += ["--routing", self.routing_column] if self.routing_column else []
+        words += ["--columns", joined_columns(self.columns)] if self.columns else []
+        words += ["--payload"] if self.payload else []
+        words += ["--per-row"] if self.per_row and not (self.payload or self.older) else []
+        return shlex.join(words)
+
+
+def joined_columns(columns: Iterable[str]) -> str:
+    """As `--columns` takes them: a name with a comma, a quote or a blank at its end stands in double quotes."""
+    plain = ("".join(['"', name.replace('"', '""'), '"']) if _odd(name) else name for name in columns)
+    return ",".join(plain)
+
+
+def _odd(name: str) -> bool:
+    return "," in name or '"' in name or name != name.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentFacts:
+    """`command` installs it anew. What could not be looked at is empty or None."""
+
+    table: str
+    entity_type: str
+    shown: str
+    command: str
+    older: bool
+    missing_triggers: tuple[str, ...]
+    disabled_triggers: tuple[str, ...]
+    replica_blind_triggers: tuple[str, ...]  # fire in ordinary sessions only
+    misses_rows: bool  # statement triggers where only row triggers fire for everything
+    missing_columns: tuple[str, ...]
+    shared_id: bool  # a payload's id that is not unique by itself
+    truncatable: tuple[str, ...]
+    via_error: str
+    via_scans: str
+    has_documents: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowCount:
+    rows: int
+    exact: bool
+
+    def __str__(self) -> str:
+        return f"{'' if self.exact else 'about '}{self.rows:,} row{'' if self.rows == 1 else 's'}"
+
+
+@dataclass(frozen=True, slots=True)
+class AttachResult:
+    """An attachment as it was installed, what is worth knowing about it, and the rows that are there already."""
+
+    attachment: Attachment
+    notes: tuple[str, ...]
+    there: RowCount
+    enqueue: str
+    """With payloads, SQL that sends the rows. It locks them, so each version belongs to the row that is sent."""
 
 
 Clock = Callable[[], float]  # monotonic seconds

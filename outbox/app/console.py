@@ -16,9 +16,9 @@ from outbox.config import Settings
 from outbox.daemon.shutdown import Stop
 from outbox.errors import DatabaseDown
 from outbox.ops.audit import AuditDesk
-from outbox.ops.payloads import Payloads
-from outbox.ops.projection import ProjectionDesk
-from outbox.ops.pulse import PulseDesk
+from outbox.ops.events import Payloads
+from outbox.ops.reprojection import ProjectionDesk
+from outbox.ops.status import PulseDesk
 from outbox.policy.filter import EventFilter
 from outbox.ports import Finding
 from outbox.sink.client import Elastic

@@ -5,11 +5,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from outbox.config import Settings
-from outbox.ops.browse import Browse
+from outbox.ops.events import Browse
 from outbox.ops.pauses import Pauses
 from outbox.ops.producers import ProducerDesk
-from outbox.ops.status import StatusDesk
-from outbox.ops.waiting import OpenEvents
+from outbox.ops.status import OpenEvents, StatusDesk
 from outbox.store.attachments import PostgresAttachments
 from outbox.store.browsing import PostgresBrowsing
 from outbox.store.controls import PostgresControls

@@ -6,9 +6,8 @@ from contextlib import contextmanager, suppress
 from outbox.app import desk
 from outbox.config import Settings
 from outbox.errors import DatabaseDown
-from outbox.ops.database_findings import Wanted
-from outbox.ops.doctor import Doctor
-from outbox.ops.index import IndexDesk
+from outbox.ops.doctor.database import DoctorSettings
+from outbox.ops.doctor.doctor import Doctor, IndexDesk
 from outbox.sink.check import IndexCheck
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
@@ -65,7 +64,7 @@ def _doctor(settings: Settings, database: Database, backlog: PostgresBacklog, el
         index=examination,
         targets=settings.elastic.targets,
         index_of=settings.elastic.index_for,
-        wanted=Wanted(settings.claims_by_type, settings.worker.listen, settings.documents),
+        wanted=DoctorSettings(settings.claims_by_type, settings.worker.listen, settings.documents),
     )
 
 

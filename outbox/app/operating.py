@@ -13,11 +13,10 @@ from typing import Any
 from outbox.config import Settings
 from outbox.ops.audit import AuditDesk
 from outbox.ops.discard import DiscardDesk
-from outbox.ops.groups import FailureDesk
-from outbox.ops.prune import PruneDesk, PrunePass
+from outbox.ops.failures import FailureDesk, StatsDesk
 from outbox.ops.replay.desk import ReplayDesk
 from outbox.ops.replay.plan import Planner, Versions
-from outbox.ops.stats import StatsDesk
+from outbox.ops.retention import EventRetention, Retention
 from outbox.ops.webhook import WebhookDesk
 from outbox.policy.document import Address
 from outbox.policy.replay import ReplayBatch
@@ -31,8 +30,8 @@ from outbox.store.discards import PostgresDiscards
 from outbox.store.documents import ViewDocuments
 from outbox.store.failures import PostgresFailures
 from outbox.store.pool import Database, connect
-from outbox.store.pruning import PostgresPruning
 from outbox.store.replays import PostgresReplays
+from outbox.store.retention import PostgresRetention
 from outbox.store.statistics import PostgresStatistics
 from outbox.store.webhooks import PostgresWebhooks
 
@@ -47,7 +46,7 @@ class Operations:
     discards: DiscardDesk
     audit: AuditDesk
     stats: StatsDesk
-    prune: PrunePass
+    prune: Retention
     webhooks: WebhookDesk
 
 
@@ -80,7 +79,7 @@ def operations(settings: Settings, database: Database, elastic: Elastic | None =
         discards=DiscardDesk(PostgresDiscards(database)),
         audit=audit_desk,
         stats=StatsDesk(PostgresStatistics(database)),
-        prune=PrunePass(PruneDesk(pruning(settings, database), audit, rows), audit_desk),
+        prune=Retention(EventRetention(pruning(settings, database), audit, rows), audit_desk),
         webhooks=WebhookDesk(PostgresWebhooks(database), poster(settings), settings.webhook.url, secret(settings)),
     )
 
@@ -95,8 +94,8 @@ def poster(settings: Settings) -> Callable[[str, Mapping[str, str], bytes], Post
     return lambda url, headers, body: post(url, headers, body, hook.timeout_seconds, hook.allowed_hosts)
 
 
-def pruning(settings: Settings, database: Database) -> PostgresPruning:
-    return PostgresPruning(
+def pruning(settings: Settings, database: Database) -> PostgresRetention:
+    return PostgresRetention(
         database, has_view=ViewDocuments(database, settings.documents, batch_bytes=settings.batch.bytes).exists
     )
 

@@ -8,17 +8,15 @@ from threading import Event
 from outbox.config import Settings
 from outbox.daemon.boot_clock import boottime
 from outbox.errors import NotPermitted
-from outbox.ops.backfill import IN_FLIGHT, OLD_SECONDS, PAGE, Backfill
-from outbox.ops.crew import Crew, new_owner
-from outbox.ops.first_load import BUSY_RATE, BackfillDesk, IndexLost
-from outbox.ops.pace import Pace
-from outbox.ops.rebuild import RebuildDesk
-from outbox.ops.rebuild_errors import OutOfSight
-from outbox.ops.rebuild_steps import RebuildSteps
-from outbox.ops.refresh import RefreshDesk
-from outbox.ops.repair import Repair
-from outbox.ops.sides import Sides
-from outbox.ops.verify import Verify
+from outbox.ops.reindex.backfill import BUSY_RATE, BackfillDesk, IndexLost
+from outbox.ops.reindex.comparison import DocumentPairs
+from outbox.ops.reindex.copier import IN_FLIGHT, OLD_SECONDS, PAGE, Copier
+from outbox.ops.reindex.pacing import JobPace
+from outbox.ops.reindex.rebuild import RebuildDesk
+from outbox.ops.reindex.rebuild_steps import OutOfSight, RebuildSteps, WorkerBarrier, new_owner
+from outbox.ops.reindex.refresh import RefreshDesk
+from outbox.ops.reindex.repair import Repair
+from outbox.ops.reindex.verify import Verify
 from outbox.policy.audit import Actor, Source
 from outbox.policy.naming import Naming
 from outbox.policy.rebuild import Rebuild
@@ -66,10 +64,10 @@ def open_reindexing(settings: Settings, *, application: str = "outbox verify") -
 def join(settings: Settings, database: Database, elastic: Elastic) -> Reindexing:
     """The same over a pool and a client that someone else owns."""
 
-    def sides() -> tuple[Sides, PostgresTruth]:
+    def sides() -> tuple[DocumentPairs, PostgresTruth]:
         # A comparison learns the view's types and ids once, so each run has a reader of its own.
         truth = PostgresTruth(database, settings.documents)
-        return Sides(truth, ElasticScan(elastic), naming_of(settings)), truth
+        return DocumentPairs(truth, ElasticScan(elastic), naming_of(settings)), truth
 
     verify = Verify(lambda: sides()[0], PostgresVerifications(database), settings.elastic.targets)
     repair = Repair(verify, sides, ElasticTombstones(elastic), PostgresRepairs(database))
@@ -78,7 +76,7 @@ def join(settings: Settings, database: Database, elastic: Elastic) -> Reindexing
     steps = RebuildSteps(
         rebuilds=rebuilds,
         indices=ElasticNewIndex(elastic),
-        crew=Crew(rebuilds, _reclaim(settings, database)),
+        crew=WorkerBarrier(rebuilds, _reclaim(settings, database)),
         verify=verify,
         make_backfill=_copies_of_rebuilds(settings, database, elastic),
     )
@@ -114,10 +112,10 @@ def _reclaim(settings: Settings, database: Database) -> Callable[[], object]:
 
 def _copies_of_rebuilds(
     settings: Settings, database: Database, elastic: Elastic
-) -> Callable[[Rebuild, float], tuple[Backfill, Sequence[str]]]:
+) -> Callable[[Rebuild, float], tuple[Copier, Sequence[str]]]:
     copier = _Copier(settings, database, elastic)
 
-    def make(rebuild: Rebuild, rate: float) -> tuple[Backfill, Sequence[str]]:
+    def make(rebuild: Rebuild, rate: float) -> tuple[Copier, Sequence[str]]:
         truth = PostgresTruth(database, settings.documents)
         index_of = naming_of(settings).index_of
         types = [kind for kind in truth.types() if index_of(kind) == rebuild.target]
@@ -132,10 +130,10 @@ def _copies_of_rebuilds(
 
 def _copies(
     settings: Settings, database: Database, elastic: Elastic
-) -> Callable[[Sequence[str], float, Actor], Backfill]:
+) -> Callable[[Sequence[str], float, Actor], Copier]:
     copier = _Copier(settings, database, elastic)
 
-    def make(types: Sequence[str], rate: float, actor: Actor) -> Backfill:
+    def make(types: Sequence[str], rate: float, actor: Actor) -> Copier:
         truth = PostgresTruth(database, settings.documents)
         backfill = copier.make(truth, sorted({copier.naming.index_of(kind) for kind in types}), rate, actor)
         backfill.lost, backfill.old_seconds, backfill.clock = IndexLost, OLD_SECONDS, boottime
@@ -155,15 +153,15 @@ class _Copier:
         self._scan = ElasticScan(elastic)
         self._sink = ElasticSink(elastic, settings.batch.bytes, lambda: PAGE)
 
-    def make(self, truth: PostgresTruth, indexes: Sequence[str], rate: float, actor: Actor) -> Backfill:
+    def make(self, truth: PostgresTruth, indexes: Sequence[str], rate: float, actor: Actor) -> Copier:
         """Raises OutOfSight where documents have a routing that nobody can tell."""
         routed = not truth.routed_by_view() and any(map(self._scan.is_routed, indexes))
         if routed and not truth.by_entity:
             raise OutOfSight("documents of this index have a routing, which only events know")
         pages = PostgresPages(self._database, truth, self._settings.documents, actor)
         ending = Event()
-        pace = Pace(rate, truth.backlog_waits, rest=ending.wait)
-        return Backfill(pages, self._sink, self.naming, self.naming.index_of, routed, pace, ending=ending)
+        pace = JobPace(rate, truth.backlog_waits, rest=ending.wait)
+        return Copier(pages, self._sink, self.naming, self.naming.index_of, routed, pace, ending=ending)
 
 
 def naming_of(settings: Settings) -> Naming:

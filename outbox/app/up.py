@@ -20,7 +20,7 @@ from outbox.embedded.postgres import for_people
 from outbox.embedded.private import new_file
 from outbox.embedded.process import await_free, claim_port, free_port
 from outbox.embedded.sample import Sample
-from outbox.ops.status import Status
+from outbox.ops.status import QueueStatus
 from outbox.sink.client import Reply
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.index import IndexExists
@@ -81,7 +81,7 @@ class Up:
             sample.start(self.rate)
         return where
 
-    def look(self) -> Status:
+    def look(self) -> QueueStatus:
         """How it is now. Raises PartEnded when a part has ended by itself."""
         for part in self._parts:
             part.check()

@@ -18,7 +18,7 @@ from outbox.errors import OutboxError, UsageError
 from outbox.policy.audit import LEAST_DAYS, Source
 
 if TYPE_CHECKING:
-    from outbox.ops.export import AuditRow
+    from outbox.ops.audit import AuditRow
     from outbox.policy.filter import AuditFilter
 
 commands = typer.Typer()

@@ -14,7 +14,7 @@ from outbox.errors import UsageError
 from outbox.policy.event import Status
 
 if TYPE_CHECKING:
-    from outbox.ops.browse import EventDetail
+    from outbox.ops.events import EventDetail
     from outbox.ops.stored import StoredEvent
 
 commands = typer.Typer()

@@ -14,7 +14,7 @@ from outbox.errors import PartlyDone, UsageError
 from outbox.policy.audit import Source
 
 if TYPE_CHECKING:
-    from outbox.ops.prune import Passed
+    from outbox.ops.retention import RetentionPass
 
 commands = typer.Typer()
 
@@ -68,7 +68,7 @@ def prune(
         raise PartlyDone(told)
 
 
-def _old(found: Passed) -> str:
+def _old(found: RetentionPass) -> str:
     told = []
     if found.events:
         told.append(f"up to {found.events.due:,} events from before {output.shown(found.events.before)}")
@@ -77,7 +77,7 @@ def _old(found: Passed) -> str:
     return " and ".join(told)
 
 
-def _print(found: Passed, *, json: bool) -> None:
+def _print(found: RetentionPass, *, json: bool) -> None:
     events, audit = found.events, found.audit
     if json:
         output.as_json({**(asdict(events) if events else {"due": 0, "removed": 0}), "audit": audit})

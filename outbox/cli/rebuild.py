@@ -19,7 +19,7 @@ from outbox.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
     from outbox.app.reindexing import Reindexing
-    from outbox.ops.rebuild import RebuildDesk
+    from outbox.ops.reindex.rebuild import RebuildDesk
     from outbox.policy.audit import Actor
     from outbox.policy.rebuild import Rebuild
 
@@ -163,7 +163,7 @@ def _someone() -> bool:
 @contextmanager
 def _told(desk: Reindexing, rate: float, max_refused: int, accept_drift: int) -> Iterator[Meter]:
     """Progress on stderr while it works."""
-    from outbox.ops.rebuild_steps import Choices  # noqa: PLC0415
+    from outbox.ops.reindex.rebuild_steps import Choices  # noqa: PLC0415
 
     if rate < 0 or max_refused < 0 or accept_drift < 0:
         raise UsageError("--rate, --max-refused and --accept-drift must be 0 or more")

@@ -14,7 +14,7 @@ from outbox.cli.verify import Target, Type, print_verification
 from outbox.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
-    from outbox.ops.repair import Plan, Repaired
+    from outbox.ops.reindex.repair import Repaired, RepairPlan
 
 commands = typer.Typer()
 
@@ -48,12 +48,12 @@ def repair(
       outbox repair --yes && outbox wait --caught-up && outbox verify
       outbox repair --type article --limit 100 --by alice --reason "edited by hand" --yes
     """
-    from outbox.ops.verify import Wish  # noqa: PLC0415
+    from outbox.ops.reindex.verify import VerifyOptions  # noqa: PLC0415
 
     if not (dry_run or yes or (sys.stdin.isatty() and sys.stderr.isatty())):
         raise UsageError("say --dry-run to look or --yes to write: nobody is here to ask")
     person = by or session.person()
-    wish = Wish(entity_type, None, compare_rate, target, by=person)
+    wish = VerifyOptions(entity_type, None, compare_rate, target, by=person)
     with session.reindexing() as desk, meter() as show:
         plan = desk.repair.plan(wish, limit, lambda p: show(p.phase, p.done, p.estimate, f"{p.drift:,} found"))
         show.close()
@@ -76,7 +76,7 @@ def repair(
         raise PartlyDone(f"the limit of {limit:,} events was reached; there is more")
 
 
-def _print_plan(plan: Plan, *, json: bool) -> None:
+def _print_plan(plan: RepairPlan, *, json: bool) -> None:
     if json:
         output.as_json({"dry_run": True, **_about(plan)})
         return
@@ -85,7 +85,7 @@ def _print_plan(plan: Plan, *, json: bool) -> None:
     output.line(f"{len(plan.findings):,} events would be written{more}: {_kinds(plan.by_kind)}.")
 
 
-def _print_result(plan: Plan, repaired: Repaired, *, json: bool) -> None:
+def _print_result(plan: RepairPlan, repaired: Repaired, *, json: bool) -> None:
     if json:
         told = {"batch": repaired.batch, "written": repaired.written, "mended": repaired.by_kind, "left": repaired.left}
         output.as_json({"dry_run": False, **_about(plan), **told, "right_by_now": repaired.right_by_now})
@@ -101,7 +101,7 @@ def _print_result(plan: Plan, repaired: Repaired, *, json: bool) -> None:
         output.note(f"{plan.failed:,} documents have a failed event: mend the cause and `outbox replay`")
 
 
-def _about(plan: Plan) -> dict[str, object]:
+def _about(plan: RepairPlan) -> dict[str, object]:
     planned = {"planned": len(plan.findings), "by_kind": plan.by_kind, "failed_events": plan.failed, "cut": plan.cut}
     return {**planned, "verification": plan.verification.as_json()}
 

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from outbox.app.reindexing import Reindexing
     from outbox.app.up import Up
     from outbox.config import Settings
-    from outbox.ops.doctor import Doctor
-    from outbox.ops.index import IndexDesk
+    from outbox.ops.doctor.doctor import Doctor, IndexDesk
     from outbox.policy.audit import Actor
 
 

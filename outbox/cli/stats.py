@@ -12,8 +12,7 @@ from outbox.cli import filters, output, session
 from outbox.cli.output import Json
 
 if TYPE_CHECKING:
-    from outbox.ops.groups import FailureGroup
-    from outbox.ops.stats import Stats
+    from outbox.ops.failures import FailureGroup, Stats
 
 commands = typer.Typer()
 

@@ -12,8 +12,7 @@ import typer
 from outbox.cli import output, session
 from outbox.cli.output import Json
 from outbox.errors import DependencyDown, PartlyDone, UsageError
-from outbox.ops.status import Status, age
-from outbox.ops.waiting import wait_until_caught_up
+from outbox.ops.status import QueueStatus, age, wait_until_caught_up
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -45,7 +44,7 @@ def status(
             _print(desk.status.look())
 
 
-def _watch(look: Callable[[], Status], *, json: bool) -> None:
+def _watch(look: Callable[[], QueueStatus], *, json: bool) -> None:
     """On a terminal one picture that is drawn again; elsewhere a line a look."""
     if json or not sys.stdout.isatty():
         while True:
@@ -62,7 +61,7 @@ def _watch(look: Callable[[], Status], *, json: bool) -> None:
                 live.update(f"{away.message}\n", refresh=True)
 
 
-def _line(look: Callable[[], Status], *, json: bool) -> None:
+def _line(look: Callable[[], QueueStatus], *, json: bool) -> None:
     try:
         seen = look()
     except DependencyDown as away:
@@ -75,7 +74,7 @@ def _line(look: Callable[[], Status], *, json: bool) -> None:
         sys.stdout.flush()
 
 
-def one_line(seen: Status) -> str:
+def one_line(seen: QueueStatus) -> str:
     """What a log or a narrow terminal shows."""
     queue = seen.queue
     alive = sum(worker.alive for worker in seen.workers)
@@ -85,11 +84,11 @@ def one_line(seen: Status) -> str:
     )
 
 
-def _print(seen: Status) -> None:
+def _print(seen: QueueStatus) -> None:
     output.show(_picture(seen))
 
 
-def _picture(seen: Status) -> RenderableType:
+def _picture(seen: QueueStatus) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from outbox.app.up import Up, Where
-    from outbox.ops.status import Status
+    from outbox.ops.status import QueueStatus
 
 commands = typer.Typer()
 QUERY = "title:coffee"
@@ -174,7 +174,7 @@ def _plain(text: str) -> Text:
     return Text(text)
 
 
-def _look(running: Up) -> Status | str:
+def _look(running: Up) -> QueueStatus | str:
     try:
         return running.look()
     except DependencyDown as away:

@@ -11,8 +11,8 @@ from outbox.cli.output import Json
 from outbox.cli.progress import meter
 
 if TYPE_CHECKING:
-    from outbox.ops.verify import Verification
-    from outbox.policy.drift import Finding
+    from outbox.ops.reindex.verify import Verification
+    from outbox.policy.drift import DriftFinding
 
 commands = typer.Typer()
 
@@ -50,9 +50,9 @@ def verify(
       outbox verify --sample 1000
       outbox verify --type article --json | jq .first.missing
     """
-    from outbox.ops.verify import Wish  # noqa: PLC0415
+    from outbox.ops.reindex.verify import VerifyOptions  # noqa: PLC0415
 
-    wish = Wish(entity_type, sample, rate, target, index, by=session.person())
+    wish = VerifyOptions(entity_type, sample, rate, target, index, by=session.person())
     with session.reindexing() as desk, meter() as show:
         found = desk.verify.run(wish, lambda p: show(p.phase, p.done, p.estimate, f"{p.drift:,} found"))
     if json:
@@ -72,7 +72,7 @@ def print_verification(found: Verification) -> None:
     output.line(found.sentence)
 
 
-def _row(finding: Finding) -> tuple[object, ...]:
+def _row(finding: DriftFinding) -> tuple[object, ...]:
     remark = finding.why or ", ".join(finding.fields)
     if finding.failed:
         remark = f"{remark} (its newest event failed)".strip()

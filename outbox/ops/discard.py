@@ -21,7 +21,7 @@ MOST_FLUSHED: Final = 100_000  # one transaction; more are flushed in portions o
 Row = Mapping[str, Any]
 
 
-class Discards(Protocol):
+class DiscardStore(Protocol):
     def discard(self, id: UUID, actor: Actor, reason: str) -> Row | str | None: ...
     def flush(
         self, batch_id: UUID, asked: EventFilter, expect: int, actor: Actor, reason: str, approved_by: str
@@ -45,7 +45,7 @@ class Flushed:
 
 @dataclass(frozen=True, slots=True)
 class DiscardDesk:
-    store: Discards
+    store: DiscardStore
 
     def discard(self, id: UUID, actor: Actor, reason: str) -> Discarded:
         """Only pending and failed events; any other state is a conflict that names it."""

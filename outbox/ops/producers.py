@@ -7,45 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from outbox.ports import Attachment, AttachResult
+
 MOST_REFRESHED: Final = 10_000
 """Rows for which refresh events are the quicker way; for more, `outbox backfill` reads the view page by page."""
-
-
-class Attachment(Protocol):
-    @property
-    def table(self) -> str: ...
-    @property
-    def entity_type(self) -> str: ...
-    @property
-    def id_column(self) -> str | None: ...
-    @property
-    def via(self) -> str | None: ...
-    @property
-    def routing_column(self) -> str | None: ...
-    @property
-    def payload(self) -> bool: ...
-    @property
-    def columns(self) -> tuple[str, ...]: ...
-    @property
-    def per_row(self) -> bool: ...
-
-
-class RowCount(Protocol):
-    @property
-    def rows(self) -> int: ...
-    @property
-    def exact(self) -> bool: ...
-
-
-class Done(Protocol):
-    @property
-    def attachment(self) -> Attachment: ...
-    @property
-    def notes(self) -> tuple[str, ...]: ...
-    @property
-    def there(self) -> RowCount: ...
-    @property
-    def enqueue(self) -> str: ...
 
 
 class Attachments(Protocol):
@@ -60,7 +25,7 @@ class Attachments(Protocol):
         payload: bool,
         columns: tuple[str, ...],
         per_row: bool,
-    ) -> Done: ...
+    ) -> AttachResult: ...
     def detach(self, table: str, *, entity_type: str | None) -> Sequence[Attachment]: ...
     def all(self) -> Sequence[Attachment]: ...
 
@@ -137,7 +102,7 @@ class ProducerDesk:
         return (f"there is no view {self._view} yet: {until}",)
 
 
-def _next_command(done: Done) -> str:
+def _next_command(done: AttachResult) -> str:
     """Their documents are not in the index yet. With payloads there may be no view to read them from."""
     if not done.there.rows:
         return ""

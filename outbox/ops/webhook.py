@@ -19,19 +19,19 @@ from outbox.policy.webhook import HookType, headers, message, url_key, verify
 Row = Mapping[str, Any]
 
 
-class Deliveries(Protocol):
+class DeliveryLog(Protocol):
     def page(self, before: datetime, before_id: UUID, limit: int) -> Sequence[Row]: ...
     def redeliver(self, id: UUID, actor: Actor, reason: str | None) -> Row | None: ...
 
 
-class Answer(Protocol):
+class WebhookReply(Protocol):
     @property
     def status(self) -> int | None: ...
     @property
     def error(self) -> str: ...
 
 
-Post = Callable[[str, Mapping[str, str], bytes], Answer]
+Post = Callable[[str, Mapping[str, str], bytes], WebhookReply]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class WebhookDesk:
-    store: Deliveries
+    store: DeliveryLog
     post: Post
     url: str | None = None
     secret: str | None = None

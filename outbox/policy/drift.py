@@ -59,7 +59,7 @@ NO_SOURCE: Final = _NoSource()
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DriftFinding:
     """One document that is not as it should be. `failed`: an event that failed is the reason, and a replay the cure."""
 
     kind: Kind
@@ -138,12 +138,12 @@ def _read(text: str) -> Any:
 
 
 @dataclass(slots=True)
-class Report:
+class DriftReport:
     """Counts, and the first hundred of each kind: bounded, whatever is found."""
 
     compared: int = 0
     counts: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
-    first: dict[Kind, list[Finding]] = field(default_factory=lambda: {kind: [] for kind in Kind})
+    first: dict[Kind, list[DriftFinding]] = field(default_factory=lambda: {kind: [] for kind in Kind})
     failed: int = 0
     unreadable: int = 0
     first_unreadable: list[dict[str, str]] = field(default_factory=list)
@@ -153,7 +153,7 @@ class Report:
     fields: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def found(self, finding: Finding) -> None:
+    def found(self, finding: DriftFinding) -> None:
         self.counts[finding.kind] += 1
         self.failed += finding.failed
         if len(self.first[finding.kind]) < SHOWN:
@@ -180,7 +180,7 @@ class Report:
         """False: something could not be judged, so that no drift is not yet a clean bill."""
         return not (self.unreadable or self.in_flux or self.counts[Kind.UNKNOWN])
 
-    def shown(self) -> Iterator[Finding]:
+    def shown(self) -> Iterator[DriftFinding]:
         for kind in Kind:
             yield from self.first[kind]
 
@@ -197,5 +197,5 @@ class Report:
         }
 
 
-def totals(report: Report) -> Mapping[str, int]:
+def totals(report: DriftReport) -> Mapping[str, int]:
     return {kind.value: count for kind, count in report.counts.items()}

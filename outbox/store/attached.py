@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -13,46 +12,12 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
+from outbox.ports import Attachment
 from outbox.store.queries import queries
 
 PREFIX = "search_outbox_capture"
 STATEMENT_TRIGGERS = ("insert", "update", "delete")
 ROW_TRIGGERS = ("row",)
-
-
-@dataclass(frozen=True, slots=True)
-class Attachment:
-    """One way in which changes of a table become events. One of `id_column` and `via` says whose."""
-
-    table: str
-    entity_type: str
-    id_column: str | None = None
-    via: str | None = None
-    routing_column: str | None = None
-    payload: bool = False
-    columns: tuple[str, ...] = ()
-    per_row: bool = False
-    older: bool = False
-    """Installed by an earlier release: `upsert` and `delete` without a payload instead of `refresh`."""
-
-    @property
-    def way(self) -> tuple[str, str | None, str | None]:
-        """Attaching the same way again renews it."""
-        return self.entity_type, self.id_column, self.via
-
-    @property
-    def shown(self) -> str:
-        return f"{self.entity_type} {f'by {self.id_column}' if self.via is None else f'via {self.via}'}"
-
-    def command(self, table: str) -> str:
-        """The command that installs it; `table` as SQL writes its name."""
-        words = ["outbox", "attach", table, "--type", self.entity_type]
-        words += ["--id", self.id_column] if self.id_column is not None else ["--via", self.via or ""]
-        words += ["--routing", self.routing_column] if self.routing_column else []
-        words += ["--columns", joined_columns(self.columns)] if self.columns else []
-        words += ["--payload"] if self.payload else []
-        words += ["--per-row"] if self.per_row and not (self.payload or self.older) else []
-        return shlex.join(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +79,6 @@ def about(attachment: Attachment) -> str:
         "per_row": attachment.per_row,
     }
     return json.dumps({name: value for name, value in told.items() if value})
-
-
-def joined_columns(columns: Iterable[str]) -> str:
-    """As `--columns` takes them: a name with a comma, a quote or a blank at its end stands in double quotes."""
-    plain = ("".join(['"', name.replace('"', '""'), '"']) if _odd(name) else name for name in columns)
-    return ",".join(plain)
-
-
-def _odd(name: str) -> bool:
-    return "," in name or '"' in name or name != name.strip()
 
 
 def _installed(rows: list[Mapping[str, Any]]) -> Installed:

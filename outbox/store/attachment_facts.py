@@ -4,39 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
+from outbox.ports import AttachmentFacts
 from outbox.store import attached, producer_via
 from outbox.store.attached import Installed
 from outbox.store.producer_columns import read_columns
 from outbox.store.queries import queries
 
 _UNREADABLE = (psycopg.ProgrammingError, psycopg.DataError, psycopg.errors.QueryCanceled)
-
-
-@dataclass(frozen=True, slots=True)
-class AttachmentFacts:
-    """`command` installs it anew. What could not be looked at is empty or None."""
-
-    table: str
-    entity_type: str
-    shown: str
-    command: str
-    older: bool
-    missing_triggers: tuple[str, ...]
-    disabled_triggers: tuple[str, ...]
-    replica_blind_triggers: tuple[str, ...]  # fire in ordinary sessions only
-    misses_rows: bool  # statement triggers where only row triggers fire for everything
-    missing_columns: tuple[str, ...]
-    shared_id: bool  # a payload's id that is not unique by itself
-    truncatable: tuple[str, ...]
-    via_error: str
-    via_scans: str
-    has_documents: bool | None
 
 
 def read(conn: psycopg.Connection[Any], view: str) -> list[AttachmentFacts]:

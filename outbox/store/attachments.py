@@ -7,10 +7,10 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
-from outbox.store import producers
+from outbox.ports import Attachment, AttachResult
+from outbox.store import attached, producers
 from outbox.store.pool import connect, translated
 from outbox.store.producer_tables import CannotAttach
-from outbox.store.producers import Attachment, Done
 
 
 class PostgresAttachments:
@@ -29,7 +29,7 @@ class PostgresAttachments:
         payload: bool,
         columns: tuple[str, ...],
         per_row: bool,
-    ) -> Done:
+    ) -> AttachResult:
         with self._acting() as connection:
             return producers.attach(
                 connection,
@@ -50,7 +50,7 @@ class PostgresAttachments:
 
     def all(self) -> list[Attachment]:
         with self._acting() as connection:
-            return producers.attachments(connection)
+            return attached.attachments(connection)
 
     @contextmanager
     def _acting(self) -> Iterator[Connection[Any]]:

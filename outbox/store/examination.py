@@ -11,9 +11,8 @@ from psycopg import Connection, sql
 from psycopg.rows import dict_row
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable
-from outbox.ports import Pooled
+from outbox.ports import AttachmentFacts, Pooled
 from outbox.store import attachment_facts
-from outbox.store.attachment_facts import AttachmentFacts
 from outbox.store.documents import asking_for
 from outbox.store.events import entity_id_type, typed
 from outbox.store.looking import looking

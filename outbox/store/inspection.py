@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import psycopg
 from psycopg import Connection
 
 from outbox.errors import DatabaseDown
 from outbox.facts import Lane
+from outbox.ports import OpenCounts
 from outbox.store.pool import connect, translated
 from outbox.store.queries import queries
 
@@ -32,19 +33,6 @@ SETTINGS: Final = {
 
 class TookTooLong(DatabaseDown):
     """PostgreSQL did not finish the sample in time. The gauges keep their last values; see `outbox doctor`."""
-
-
-class OpenCounts(NamedTuple):
-    lag: int
-    oldest_age_seconds: float
-    inflight: int
-    stuck: int
-    waiting: int  # retries that are not due yet
-    capped: bool
-
-    @property
-    def due(self) -> int:
-        return max(self.lag - self.inflight - self.waiting, 0)
 
 
 class PostgresBacklog:

@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from outbox.ports import Attachment
 from outbox.store import producer_tables, producer_via
-from outbox.store.attached import Attachment
 from outbox.store.producer_columns import Column, Fit, always_stored, fit, read_columns
 from outbox.store.producer_tables import CannotAttach, SourceTable
 from outbox.store.producer_via import Via

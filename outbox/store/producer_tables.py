@@ -10,6 +10,7 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from outbox.errors import OutboxError, SchemaMismatch
+from outbox.ports import RowCount
 from outbox.store.producer_columns import Column, read_columns
 from outbox.store.queries import queries
 
@@ -69,15 +70,6 @@ class SourceTable:
     @property
     def events(self) -> sql.Identifier:
         return sql.Identifier(self.outbox_schema, "search_outbox_events")
-
-
-@dataclass(frozen=True, slots=True)
-class RowCount:
-    rows: int
-    exact: bool
-
-    def __str__(self) -> str:
-        return f"{'' if self.exact else 'about '}{self.rows:,} row{'' if self.rows == 1 else 's'}"
 
 
 def find(conn: psycopg.Connection[Any], table: str) -> SourceTable:

@@ -10,8 +10,9 @@ import psycopg
 from psycopg import sql
 
 from outbox.policy.event import DELETE, REFRESH
+from outbox.ports import Attachment
 from outbox.store import attached, migration_files, producer_via
-from outbox.store.attached import PREFIX, ROW_TRIGGERS, STATEMENT_TRIGGERS, Attachment
+from outbox.store.attached import PREFIX, ROW_TRIGGERS, STATEMENT_TRIGGERS
 from outbox.store.producer_tables import SourceTable
 
 Session = psycopg.Connection[Any]

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
 from outbox.errors import Conflict, NotFound
+from outbox.ports import Attachment, AttachResult
 from outbox.store import attached, producer_checks, producer_tables, producer_triggers
-from outbox.store.attached import Attachment, Installed, attachments
+from outbox.store.attached import Installed
 from outbox.store.patience import in_transaction
 from outbox.store.producer_checks import Checked
-from outbox.store.producer_tables import RowCount, SourceTable
+from outbox.store.producer_tables import SourceTable
 from outbox.store.producer_triggers import NO_TRUNCATE, drop_function, drop_trigger
 from outbox.store.queries import queries
-
-__all__ = ["AttachedOtherwise", "Attachment", "Done", "NotAttached", "attach", "attachments", "detach", "install"]
 
 
 class AttachedOtherwise(Conflict):
@@ -27,17 +26,6 @@ class AttachedOtherwise(Conflict):
 
 class NotAttached(NotFound):
     """The table is not attached to the outbox in this way. `outbox attach --help` shows how to do so."""
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """An attachment as it was installed, what is worth knowing about it, and the rows that are there already."""
-
-    attachment: Attachment
-    notes: tuple[str, ...]
-    there: RowCount
-    enqueue: str
-    """With payloads, SQL that sends the rows. It locks them, so each version belongs to the row that is sent."""
 
 
 def attach(
@@ -52,7 +40,7 @@ def attach(
     columns: tuple[str, ...] = (),
     per_row: bool = False,
     view: str | None = None,
-) -> Done:
+) -> AttachResult:
     """Install the triggers, or renew them. From the commit on, every change of a row writes its events."""
     source = producer_tables.find(conn, table)
     wanted = Attachment(
@@ -63,7 +51,7 @@ def attach(
     by_row = per_row or payload or producer_tables.row_trigger_reason(source, columns) != ""
     wanted = replace(wanted, per_row=by_row)
     install(conn, source, wanted, checked)
-    return Done(wanted, checked.notes, producer_tables.count_rows(conn, source), _enqueue(conn, source, wanted))
+    return AttachResult(wanted, checked.notes, producer_tables.count_rows(conn, source), _enqueue(conn, source, wanted))
 
 
 def _enqueue(conn: psycopg.Connection[Any], source: SourceTable, wanted: Attachment) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from outbox.policy.audit import Entry
-from outbox.policy.requesting import Request
+from outbox.policy.reprojection import Reprojection
 from outbox.store import audit
 from outbox.store.events import entity_id_type, typed
 from outbox.store.pool import Database
@@ -16,7 +16,7 @@ class PostgresRequests:
         self._database = database
         self._sql = queries("requests")
 
-    def ask(self, asked: Request, entry: Callable[[UUID, int], Entry]) -> tuple[UUID, int]:
+    def ask(self, asked: Reprojection, entry: Callable[[UUID, int], Entry]) -> tuple[UUID, int]:
         """The id and the version of the new event."""
         named = {
             "entity_type": asked.entity_type,

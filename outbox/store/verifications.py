@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import orjson
 from psycopg.rows import dict_row
 
-from outbox.policy.drift import Report, totals
+from outbox.policy.drift import DriftReport, totals
 from outbox.store.pool import Database
 from outbox.store.queries import queries
 
@@ -34,7 +34,7 @@ class PostgresVerifications:
             assert row is not None
             return int(row[0])
 
-    def counts(self, id: int, report: Report, status: str = "running", error: str | None = None) -> None:
+    def counts(self, id: int, report: DriftReport, status: str = "running", error: str | None = None) -> None:
         over = status != "running"
         named = {
             "id": id,

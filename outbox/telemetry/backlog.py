@@ -17,7 +17,8 @@ from outbox.facts import (
     SchemaChecked,
     Warned,
 )
-from outbox.store.inspection import OpenCounts, TookTooLong
+from outbox.ports import OpenCounts
+from outbox.store.inspection import TookTooLong
 
 INTERVAL_SECONDS: Final = 2.0
 # A look that takes 100 ms rests 2 s: with a million open rows the sampler takes a twentieth of a core, not more.

@@ -6,16 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from outbox.ops.audit import AuditDesk
-from outbox.ops.browse import Browse
 from outbox.ops.discard import DiscardDesk
-from outbox.ops.groups import FailureDesk, FailureGroup
+from outbox.ops.events import Browse, Payloads
+from outbox.ops.failures import FailureDesk, FailureGroup, Stats, StatsDesk
 from outbox.ops.pauses import Pauses
-from outbox.ops.payloads import Payloads
-from outbox.ops.projection import ProjectionDesk
+from outbox.ops.reindex.verify import Verify
 from outbox.ops.replay.desk import ReplayDesk
 from outbox.ops.replay.plan import Planner
-from outbox.ops.stats import Stats, StatsDesk
-from outbox.ops.verify import Verify
+from outbox.ops.reprojection import ProjectionDesk
 from outbox.ops.webhook import WebhookDesk
 from outbox.policy.rebuild import Rebuild
 from outbox.ports import Finding

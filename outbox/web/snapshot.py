@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from outbox.ops.audit import AuditDesk, AuditPage
-from outbox.ops.browse import Browse
-from outbox.ops.pulse import Pulse, PulseDesk
-from outbox.ops.stats import StatsDesk
-from outbox.ops.status import Status, StatusDesk
+from outbox.ops.events import Browse
+from outbox.ops.failures import StatsDesk
+from outbox.ops.status import Pulse, PulseDesk, QueueStatus, StatusDesk
 from outbox.ops.stored import StoredEvent
 from outbox.policy.filter import AuditFilter, EventFilter
 
@@ -21,7 +20,7 @@ RECENT: Final = 20
 class Snapshot:
     """`finished` goes as far back as the roll-up remembers; `pulse` is the last hour, minute by minute."""
 
-    status: Status
+    status: QueueStatus
     pulse: Mapping[str, Pulse]
     finished: Mapping[str, int]
     discarded: Mapping[str, int]

@@ -11,13 +11,14 @@ from psycopg import sql
 from outbox.app.desk import Desk
 from outbox.embedded import EmbeddedPostgres
 from outbox.errors import SchemaMismatch
-from outbox.ops import attachment_findings
-from outbox.ports import Level
+from outbox.ops.doctor import attachments as attachment_findings
+from outbox.ports import Attachment, Level
 from outbox.store import attachment_facts
+from outbox.store.attached import attachments
 from outbox.store.attachment_facts import AttachmentFacts
 from outbox.store.migrations import migrate
 from outbox.store.producer_tables import CannotAttach
-from outbox.store.producers import AttachedOtherwise, Attachment, NotAttached, attach, attachments, detach
+from outbox.store.producers import AttachedOtherwise, NotAttached, attach, detach
 from tests.fixtures.postgres import admin, fresh_database, with_database
 from tests.fixtures.roles import Roles
 from tests.fixtures.servers import POSTGRES_SETTINGS

@@ -8,7 +8,7 @@ import pytest
 
 from outbox.app.desk import Desk
 from outbox.errors import NotFound
-from outbox.ops.browse import EventPage
+from outbox.ops.events import EventPage
 from outbox.policy.event import Status
 from outbox.policy.filter import EventFilter, read_event_filter
 from outbox.store.migrations import migrate

@@ -7,9 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from outbox.ops.groups import FailureDesk
+from outbox.ops.failures import FailureDesk, StatsDesk
 from outbox.ops.inputs import BadRequest
-from outbox.ops.stats import StatsDesk
 from outbox.policy.filter import EventFilter
 from outbox.store.failures import PostgresFailures
 from outbox.store.pool import Database

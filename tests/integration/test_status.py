@@ -10,7 +10,7 @@ from outbox.app.desk import Desk
 from outbox.errors import DatabaseDown, SchemaMismatch
 from outbox.ops.inputs import BadRequest
 from outbox.ops.pauses import NeedsByType
-from outbox.ops.waiting import wait_until_caught_up
+from outbox.ops.status import wait_until_caught_up
 from outbox.policy.audit import Actor, Source
 from outbox.store.migrations import migrate
 from tests.fixtures.desks import desk_on

@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 from outbox.errors import UsageError
 from outbox.ops import inputs
+from outbox.ops.failures import Failures
 from outbox.ops.replay.desk import limit_of
 from outbox.policy.event import REFRESH
 from outbox.policy.filter import NONE, EventFilter, given
@@ -24,13 +25,6 @@ MOST_VERSIONS: Final = 10_000  # ten requests of a thousand: a second
 Row = Mapping[str, Any]
 Versions = Callable[[Sequence[Row]], Sequence[int | None] | None]
 """The version of each row's document in Elasticsearch, in order; None when it does not answer."""
-
-
-class Failures(Protocol):
-    def count(self, asked: EventFilter, most: int) -> int: ...
-    def plan(self, asked: EventFilter, limit: int, rows: int) -> tuple[Sequence[Row], Sequence[Row]]: ...
-    def plan_ids(self, asked: EventFilter, limit: int) -> Sequence[UUID]: ...
-    def chosen(self, asked: EventFilter, ids: Sequence[UUID]) -> Sequence[Row]: ...
 
 
 @dataclass(frozen=True, slots=True)

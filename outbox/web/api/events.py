@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outbox.errors import Conflict, UsageError
-from outbox.ops.browse import EventPage
+from outbox.ops.events import EventPage
 from outbox.ops.replay.desk import ReplayRequest
 from outbox.policy.event import Status
 from outbox.policy.filter import EventFilter

@@ -12,9 +12,8 @@ from starlette.responses import Response
 
 from outbox.errors import OutboxError
 from outbox.ops import inputs as read
-from outbox.ops.browse import EventDetail
+from outbox.ops.events import Current, EventDetail
 from outbox.ops.explain import Verdict, explain_stored
-from outbox.ops.payloads import Current
 from outbox.policy.redact import causes
 from outbox.web.auth.roles import Role
 from outbox.web.pages import asking

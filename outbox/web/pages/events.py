@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outbox.errors import UsageError
-from outbox.ops.browse import EventPage
+from outbox.ops.events import EventPage
 from outbox.policy.event import Status
 from outbox.policy.filter import given
 from outbox.web.pages import asking

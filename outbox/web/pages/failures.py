@@ -8,7 +8,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outbox.ops.stats import Stats
+from outbox.ops.failures import Stats
 from outbox.policy.filter import FAILURE_TYPES, given
 from outbox.web.auth.roles import Role
 from outbox.web.pages import asking

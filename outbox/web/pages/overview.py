@@ -9,10 +9,8 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outbox.ops.export import AuditRow
-from outbox.ops.pulse import Pulse
-from outbox.ops.status import Status as QueueStatus
-from outbox.ops.status import TypeCounts
+from outbox.ops.audit import AuditRow
+from outbox.ops.status import Pulse, QueueStatus, TypeCounts
 from outbox.ops.stored import StoredEvent
 from outbox.policy.event import Status
 from outbox.policy.filter import AuditFilter, EventFilter, given

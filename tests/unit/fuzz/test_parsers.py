@@ -15,8 +15,8 @@ from outbox.config import load_settings
 from outbox.config.settings import VARIABLES
 from outbox.errors import ConfigurationError, UsageError
 from outbox.ops import inputs
+from outbox.ops.events import ListPlace, Shelf, places, read_place
 from outbox.ops.inputs import BadRequest
-from outbox.ops.pages import Place, Shelf, places, read_place
 from outbox.policy.event import Status
 from outbox.policy.filter import BadFilter, read_audit_filter, read_event_filter
 from outbox.policy.filter import given as told
@@ -104,7 +104,7 @@ def test_a_place_is_ours_or_refused(text: str, statuses: list[str]) -> None:
 @given(st.integers(0, 2**63 - 1), st.datetimes(timezones=st.just(UTC)), st.uuids())
 def test_a_place_that_we_wrote_reads_back(seq: int, at: datetime, id: Any) -> None:
     wanted = places([str(s) for s in Status], everything=True)
-    for place in (Place(Shelf.OPEN, before_seq=seq), Place(Shelf.FAILED, before=(at, id))):
+    for place in (ListPlace(Shelf.OPEN, before_seq=seq), ListPlace(Shelf.FAILED, before=(at, id))):
         read = read_place(str(place), wanted)
         assert (read.before_seq, read.before) == (place.before_seq, place.before)
 

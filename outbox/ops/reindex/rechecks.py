@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from outbox.policy.drift import Finding, Key
+from outbox.policy.drift import DriftFinding, Key
 from outbox.ports import Clock
 
 WAITS_SECONDS: Final = (1.0, 1.0, 2.0, 3.0, 5.0, 5.0, 5.0)  # before each further look; after the last it is in flux
@@ -18,7 +18,7 @@ A_LOOK: Final = 500
 
 
 @dataclass(slots=True)
-class Doubt:
+class Mismatch:
     """One document of one index, as it was seen last."""
 
     index: str
@@ -32,24 +32,24 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Recheck:
     """A later look. No finding: it is as it should be. `open`: an event of it is on its way."""
 
     seen: tuple[object, ...]
-    finding: Finding | None
+    finding: DriftFinding | None
     open: bool = False
 
 
 @dataclass(slots=True)
-class Doubts:
-    look: Callable[[Sequence[Doubt]], Sequence[Look]]
-    certain: Callable[[Finding], None]
-    in_flux: Callable[[Doubt], None]
+class Mismatches:
+    look: Callable[[Sequence[Mismatch]], Sequence[Recheck]]
+    certain: Callable[[DriftFinding], None]
+    in_flux: Callable[[Mismatch], None]
     clock: Clock = time.monotonic
     rest: Callable[[float], None] = time.sleep
-    _kept: list[Doubt] = field(default_factory=list)
+    _kept: list[Mismatch] = field(default_factory=list)
 
-    def add(self, doubt: Doubt) -> None:
+    def add(self, doubt: Mismatch) -> None:
         self._kept.append(doubt)
 
     def advance(self) -> None:
@@ -69,7 +69,7 @@ class Doubts:
         due = min(self._due_at(doubt) for doubt in self._kept)
         self.rest(max(0.02, due - self.clock()))
 
-    def _due_at(self, doubt: Doubt) -> float:
+    def _due_at(self, doubt: Mismatch) -> float:
         return doubt.at + WAITS_SECONDS[doubt.looks - 1]
 
     def _pass(self) -> None:
@@ -83,7 +83,7 @@ class Doubts:
             for doubt, look in zip(portion, self.look(portion), strict=True):
                 self._judge(doubt, look)
 
-    def _judge(self, doubt: Doubt, look: Look) -> None:
+    def _judge(self, doubt: Mismatch, look: Recheck) -> None:
         if look.finding is None and not look.open:
             return
         if look.finding is not None and not look.open and look.seen == doubt.seen:

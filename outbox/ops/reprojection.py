@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,10 +10,11 @@ from uuid import UUID
 
 from outbox.errors import Conflict, DependencyDown, DocumentsUnavailable, NotFound
 from outbox.ops import inputs as read
+from outbox.ops.reindex.comparison import TruthSource
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.document import Address
-from outbox.policy.drift import Key, Truth
-from outbox.policy.requesting import Request, request
+from outbox.policy.drift import Key
+from outbox.policy.reprojection import Reprojection, reprojection
 
 LONGEST_TYPE = 200
 LONGEST_ID = 512
@@ -22,17 +23,8 @@ Held = Callable[[Sequence[Address]], Sequence[int | None] | None]
 """The versions that Elasticsearch holds; None when it does not answer."""
 
 
-class Source(Protocol):
-    def in_view(self, entity_type: str) -> bool: ...
-    @property
-    def by_entity(self) -> bool: ...
-    def refreshed(self, entity_type: str) -> bool: ...
-    def load(self, keys: Sequence[Key], *, whole: bool = False, by_scan: bool = False) -> Sequence[Truth]: ...
-    def newest_versions(self, keys: Sequence[Key]) -> Mapping[Key, tuple[int, str | None]]: ...
-
-
-class Requests(Protocol):
-    def ask(self, asked: Request, entry: Callable[[UUID, int], Entry]) -> tuple[UUID, int]: ...
+class EventRequests(Protocol):
+    def ask(self, asked: Reprojection, entry: Callable[[UUID, int], Entry]) -> tuple[UUID, int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +38,7 @@ class Requested:
     event_version: int
 
 
-class LookTooLong(DependencyDown):
+class ScanTooLong(DependencyDown):
     """Without the entity index an entity's newest event is found by reading all events, and that took too long. Run
     `outbox migrate --by-entity`, or let the producer write an event; nothing was changed."""
 
@@ -58,10 +50,10 @@ class Unknown(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class ProjectionDesk:
-    source: Callable[[], Source]
+    source: Callable[[], TruthSource]
     held: Held
     address: Callable[[str, str], tuple[str, str]]
-    store: Requests
+    store: EventRequests
 
     def ask(self, entity_type: str, entity_id: str, actor: Actor, reason: str) -> Requested:
         """Raises NotFound where neither the view, nor an event, nor Elasticsearch knows the entity."""
@@ -79,7 +71,7 @@ class ProjectionDesk:
         id, version = self.store.ask(asked, entry)
         return Requested(id, key.entity_type, key.entity_id, asked.op, version)
 
-    def _request(self, key: Key) -> Request | None:
+    def _request(self, key: Key) -> Reprojection | None:
         source = self.source()
         with _patience(source):
             (truth,) = source.load([key], whole=True, by_scan=True)
@@ -90,7 +82,7 @@ class ProjectionDesk:
         if truth.foreign is not None and (known or (held and held[0] is not None)):
             raise Unknown(f"{key.entity_type} {key.entity_id}")
         looked_up, refreshed = source.in_view(key.entity_type), source.refreshed(key.entity_type)
-        return request(truth, known, held[0] if held else None, looked_up=looked_up, refreshed=refreshed)
+        return reprojection(truth, known, held[0] if held else None, looked_up=looked_up, refreshed=refreshed)
 
     def _address(self, key: Key, routing: str | None) -> Address:
         index, id = self.address(*key)
@@ -98,11 +90,11 @@ class ProjectionDesk:
 
 
 @contextmanager
-def _patience(source: Source) -> Iterator[None]:
+def _patience(source: TruthSource) -> Iterator[None]:
     """Without the index it is the events that were too many, not the view that is gone."""
     try:
         yield
     except DocumentsUnavailable as error:
         if source.by_entity:
             raise
-        raise LookTooLong from error
+        raise ScanTooLong from error

@@ -11,22 +11,18 @@ from typing import Final, Protocol
 
 from outbox.errors import Conflict
 from outbox.ops import inputs
-from outbox.ops.audit import AuditDesk, AuditPruned
+from outbox.ops.audit import AuditDesk, AuditPruned, AuditStore
 from outbox.policy.audit import LEAST_DAYS, Actor
 from outbox.policy.filter import AuditFilter
-from outbox.policy.pruning import Place, PruneStep, next_rows
+from outbox.policy.retention import PrunePlace, PruneStep, next_rows
 
 PAUSE_SECONDS: Final = 0.02
-MOST_PREVIEWED: Final = 1_000_000
+MOST_PREVIEWED_EVENTS: Final = 1_000_000
 
 
-class Pruning(Protocol):
-    def step(self, before: datetime, place: Place, rows: int, by: Actor | None = None) -> PruneStep | None: ...
+class RetentionStore(Protocol):
+    def step(self, before: datetime, place: PrunePlace, rows: int, by: Actor | None = None) -> PruneStep | None: ...
     def preview(self, before: datetime, most: int) -> tuple[int, datetime | None, datetime | None]: ...
-
-
-class Audit(Protocol):
-    def cutoff(self, seconds: float) -> datetime: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +41,9 @@ class EventsPruned:
 
 
 @dataclass(frozen=True, slots=True)
-class PruneDesk:
-    store: Pruning
-    audit: Audit
+class EventRetention:
+    store: RetentionStore
+    audit: AuditStore
     rows_a_step: int = 500
     pause: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
@@ -65,14 +61,14 @@ class PruneDesk:
             raise inputs.BadRequest([("older_than_days", "must be from 0 to 36,500")])
         actor = inputs.actor(actor.name, actor.source, actor.role)
         before = self.audit.cutoff(older_than_days * 86_400)
-        due, oldest, newest = self.store.preview(before, MOST_PREVIEWED)
+        due, oldest, newest = self.store.preview(before, MOST_PREVIEWED_EVENTS)
         if dry_run or not due:
             return EventsPruned(before, due, 0, 0, 0, oldest, newest, dry_run)
         looked_at, removed, undecided = self._remove(before, actor, tell)
         return EventsPruned(before, looked_at, removed, looked_at - removed, undecided, oldest, newest, False)
 
     def _remove(self, before: datetime, actor: Actor, tell: Callable[[int], None]) -> tuple[int, int, int]:
-        place, rows = Place(), self.rows_a_step
+        place, rows = PrunePlace(), self.rows_a_step
         looked_at = removed = undecided = 0
         while True:
             started = self.clock()
@@ -89,7 +85,7 @@ class PruneDesk:
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class RetentionPass:
     """None: nothing of it was to be removed, because its time is not limited."""
 
     events: EventsPruned | None
@@ -101,19 +97,19 @@ class Passed:
 
 
 @dataclass(frozen=True, slots=True)
-class PrunePass:
+class Retention:
     """`outbox prune`: both kinds at one go, each by its own age."""
 
-    events: PruneDesk
+    events: EventRetention
     audit: AuditDesk
 
     def run(
         self, events_days: float | None, audit_days: float | None, actor: Actor, *, dry_run: bool = False
-    ) -> Passed:
+    ) -> RetentionPass:
         """None keeps for ever. The audit's least age counts where less is set, as for the daemon. It is pruned first:
         another process that prunes events keeps nobody from it."""
         audit = None
         if audit_days is not None:
             audit = self.audit.prune(AuditFilter(), max(audit_days, LEAST_DAYS), actor, dry_run=dry_run)
         events = None if events_days is None else self.events.prune(events_days, actor, dry_run=dry_run)
-        return Passed(events, audit)
+        return RetentionPass(events, audit)

@@ -8,12 +8,11 @@ from typing import Any, Final, Protocol
 from uuid import UUID, uuid4
 
 from outbox.errors import Conflict, UsageError
-from outbox.ops.comparing import Progress
-from outbox.ops.pace import Pace
-from outbox.ops.sides import Sides
-from outbox.ops.verify import Enough, Verification, Verify, Wish
+from outbox.ops.reindex.comparison import DocumentPairs, Progress, TruthSource
+from outbox.ops.reindex.pacing import JobPace
+from outbox.ops.reindex.verify import Enough, Verification, Verify, VerifyOptions
 from outbox.policy.audit import Action, Actor, Entry
-from outbox.policy.drift import DRIFT, Finding, Held, Key, Kind, Truth
+from outbox.policy.drift import DRIFT, DriftFinding, Held, Key, Kind, Truth
 from outbox.policy.mending import Mend, mend, needs_refresh, refresh, too_many_deletes, without_needless_text
 
 DEFAULT_LIMIT: Final = 10_000
@@ -31,22 +30,16 @@ class Tombstones(Protocol):
     def versions(self, index: str, ids: Sequence[tuple[str, str | None]]) -> Sequence[int | None]: ...
 
 
-class Versions(Protocol):
-    def newest_versions(self, keys: Sequence[Key]) -> Mapping[Key, tuple[int, str | None]]: ...
-    def in_view(self, entity_type: str) -> bool: ...
-    def refreshed(self, entity_type: str) -> bool: ...
-
-
-class Events(Protocol):
+class RepairEvents(Protocol):
     def write(self, batch: UUID, first: int, mends: Sequence[Mend], entry: Entry) -> int: ...
 
 
 @dataclass(slots=True)
-class Plan:
+class RepairPlan:
     """What would be mended. `cut`: there is more than the limit."""
 
     verification: Verification
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[DriftFinding] = field(default_factory=list)
     failed: int = 0
     cut: bool = False
 
@@ -73,23 +66,25 @@ class Repair:
     def __init__(
         self,
         verify: Verify,
-        sides: Callable[[], tuple[Sides, Versions]],
+        sides: Callable[[], tuple[DocumentPairs, TruthSource]],
         tombstones: Tombstones,
-        events: Events,
+        events: RepairEvents,
     ) -> None:
         self._verify = verify
         self._sides = sides
         self._tombstones = tombstones
         self._events = events
 
-    def plan(self, wish: Wish, limit: int, on_progress: Callable[[Progress], None] = lambda _: None) -> Plan:
+    def plan(
+        self, wish: VerifyOptions, limit: int, on_progress: Callable[[Progress], None] = lambda _: None
+    ) -> RepairPlan:
         """Compares until the limit is reached. A document whose newest event failed is left to a replay."""
         if not 1 <= limit <= MOST:
             raise UsageError(f"--limit must be from 1 to {MOST:,}")
-        findings: list[Finding] = []
+        findings: list[DriftFinding] = []
         failed = 0
 
-        def keep(finding: Finding) -> None:
+        def keep(finding: DriftFinding) -> None:
             nonlocal failed
             if finding.kind not in DRIFT:
                 return
@@ -100,11 +95,11 @@ class Repair:
                 findings.append(finding)
 
         verification = self._verify.run(wish, on_progress, keep)
-        return Plan(verification, findings, failed, cut=verification.cut)
+        return RepairPlan(verification, findings, failed, cut=verification.cut)
 
     def write(
         self,
-        plan: Plan,
+        plan: RepairPlan,
         actor: Actor,
         reason: str,
         *,
@@ -115,7 +110,7 @@ class Repair:
         """Each step is one transaction with its audit row; both sides are read once more right before it."""
         if too_many_deletes(plan.findings, plan.verification.report.compared, expect_deletes):
             raise ManyDeletes(f"{plan.by_kind[Kind.ORPHANED]:,} of {plan.verification.report.compared:,} compared")
-        repaired, pace = Repaired(uuid4()), Pace(rate)
+        repaired, pace = Repaired(uuid4()), JobPace(rate)
         sides, versions = self._sides()
         for done, step in enumerate(_steps(plan.findings), 1):
             found = list(self._mends(step[0].index, step, sides, versions))
@@ -130,7 +125,9 @@ class Repair:
             on_progress(min(done * A_STEP, len(plan.findings)), len(plan.findings))
         return repaired
 
-    def _mends(self, index: str, step: Sequence[Finding], sides: Sides, versions: Versions) -> Iterator[Mend | None]:
+    def _mends(
+        self, index: str, step: Sequence[DriftFinding], sides: DocumentPairs, versions: TruthSource
+    ) -> Iterator[Mend | None]:
         """The events to be written. None: one that no event can mend."""
         if index not in sides.routed:
             sides.prepare(index)
@@ -149,7 +146,7 @@ class Repair:
                 yield without_needless_text(made, one, looked_up=versions.in_view(key.entity_type))
 
     def _routings(
-        self, now: Mapping[Key, tuple[Truth, Sequence[Held]]], versions: Versions
+        self, now: Mapping[Key, tuple[Truth, Sequence[Held]]], versions: TruthSource
     ) -> Mapping[Key, str | None]:
         """Of missing documents whose view does not say it: their last event's."""
         asking = [key for key, (truth, held) in now.items() if truth.text and not held and not truth.routed]
@@ -160,8 +157,8 @@ class Repair:
         index: str,
         now: Mapping[Key, tuple[Truth, Sequence[Held]]],
         routings: Mapping[Key, str | None],
-        sides: Sides,
-        versions: Versions,
+        sides: DocumentPairs,
+        versions: TruthSource,
     ) -> Mapping[Key, int]:
         """What Elasticsearch remembers of missing documents; a version that is drawn is above it anyway."""
         missing = [
@@ -176,14 +173,14 @@ class Repair:
         return {truth.key: version for truth, version in zip(missing, found, strict=True) if version is not None}
 
 
-def _one_of(truth: Truth, found: Sequence[Held], finding: Finding | None) -> tuple[Truth, Held | None]:
+def _one_of(truth: Truth, found: Sequence[Held], finding: DriftFinding | None) -> tuple[Truth, Held | None]:
     """A second document under the same id is the one that goes; the entity itself stays."""
     if finding is not None and truth.text is not None:
         return Truth(truth.key), next((held for held in found[1:] if held.routing == finding.routing), None)
     return truth, found[0] if found else None
 
 
-def _steps(findings: Sequence[Finding]) -> Iterator[Sequence[Finding]]:
+def _steps(findings: Sequence[DriftFinding]) -> Iterator[Sequence[DriftFinding]]:
     """Findings of one index at a time."""
     for index in dict.fromkeys(finding.index for finding in findings):
         own = [finding for finding in findings if finding.index == index]

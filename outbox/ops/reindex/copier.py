@@ -13,9 +13,8 @@ from threading import Event
 from typing import Any, Final, NamedTuple, Protocol
 
 from outbox.errors import ElasticsearchDown, OutboxError
-from outbox.ops.pace import Pace
-from outbox.ops.read_ahead import read_ahead
-from outbox.policy.drift import Finding, Key, Kind
+from outbox.ops.reindex.pacing import JobPace, read_ahead
+from outbox.policy.drift import DriftFinding, Key, Kind
 from outbox.policy.event import HIGHEST_FOLLOWED
 from outbox.policy.naming import Naming
 from outbox.policy.outcome import Failure, FailureClass, Outcome, Stale, all_written
@@ -36,7 +35,7 @@ class SecondIndexLost(OutboxError):
     the cause and begin again with `outbox rebuild --resume`, or give it up with `--cancel`."""
 
 
-class Source(Protocol):
+class PageSource(Protocol):
     def page(self, entity_type: str, after: str | None, limit: int) -> Sequence[tuple[str, Document]]: ...
     def documents(self, entity_type: str, ids: Sequence[str], *, whole: bool = False) -> Sequence[Document]: ...
     def routings(self, entity_type: str, ids: Sequence[str]) -> Mapping[str, str | None]: ...
@@ -45,7 +44,7 @@ class Source(Protocol):
     def raise_version(self, seen: int) -> None: ...
 
 
-class Page(NamedTuple):
+class DocumentPage(NamedTuple):
     """Entities of one type with their documents, and the version for those that have none of their own."""
 
     entity_type: str
@@ -59,27 +58,27 @@ class Page(NamedTuple):
 
 
 @dataclass(slots=True)
-class Written:
+class Copied:
     """What became of documents. `newer`: the index had a later version already."""
 
     count: int = 0
     newer: int = 0
     refusals: list[Refusal] = field(default_factory=list)
 
-    def add(self, other: "Written") -> None:
+    def add(self, other: "Copied") -> None:
         self.count += other.count
         self.newer += other.newer
         self.refusals += other.refusals
 
 
 @dataclass(slots=True)
-class Backfill:
-    source: Source
+class Copier:
+    source: PageSource
     sink: Sink
     naming: Naming
     index_of: Callable[[str], str]
     routed: bool  # documents have a routing that only events know
-    pace: Pace
+    pace: JobPace
     lost: type[OutboxError] = SecondIndexLost
     old_seconds: float = math.inf  # a rebuild's index remembers deletes for days
     alive: Callable[[], None] = lambda: None  # called while waiting, so that a lease is kept
@@ -92,17 +91,17 @@ class Backfill:
 
     def pages(
         self, types: Sequence[str], cursor: Mapping[str, Any] | None
-    ) -> Generator[tuple[dict[str, Any], Written], None, None]:
+    ) -> Generator[tuple[dict[str, Any], Copied], None, None]:
         """Every page from the cursor on, each with the cursor that comes after it, in key order: all before it is
         written. Some are with Elasticsearch at a time, in any order; the next one is read meanwhile."""
         return read_ahead(self._read_all(types, cursor), self._copy, IN_FLIGHT, self.ending)
 
-    def _copy(self, page: Page) -> tuple[dict[str, Any], Written]:
+    def _copy(self, page: DocumentPage) -> tuple[dict[str, Any], Copied]:
         return page.cursor, self.write(page)
 
-    def mend(self, findings: Sequence[Finding]) -> Written:
+    def mend(self, findings: Sequence[DriftFinding]) -> Copied:
         """What a comparison of the new index found: written again, and what is too much removed."""
-        written = Written()
+        written = Copied()
         keys = [f.key for f in findings if f.key is not None and f.kind is not Kind.ORPHANED]
         for entity_type in sorted({key.entity_type for key in keys}):
             page = self._read(entity_type, [key.entity_id for key in keys if key.entity_type == entity_type])
@@ -113,7 +112,7 @@ class Backfill:
 
     # Reading
 
-    def _read_all(self, types: Sequence[str], cursor: Mapping[str, Any] | None) -> Iterator[Page]:
+    def _read_all(self, types: Sequence[str], cursor: Mapping[str, Any] | None) -> Iterator[DocumentPage]:
         begin_type, begin_after = (cursor["type"], cursor["after"]) if cursor else ("", None)
         for entity_type in (each for each in types if each >= begin_type):
             after = begin_after if entity_type == begin_type else None
@@ -122,30 +121,32 @@ class Backfill:
                 yield page
                 self.pace.took(len(page.found))  # before the next read, so that what was read does not grow old
 
-    def _read_next(self, entity_type: str, after: str | None) -> Page:
+    def _read_next(self, entity_type: str, after: str | None) -> DocumentPage:
         """The version first, then the read: what is written under it holds all that was committed before the draw."""
         drawn_at, drawn = self.clock(), self.source.draw()
-        return Page(entity_type, self.source.page(entity_type, after, PAGE), drawn, drawn_at)
+        return DocumentPage(entity_type, self.source.page(entity_type, after, PAGE), drawn, drawn_at)
 
-    def _read(self, entity_type: str, ids: Sequence[str]) -> Page:
+    def _read(self, entity_type: str, ids: Sequence[str]) -> DocumentPage:
         drawn_at, drawn = self.clock(), self.source.draw()
-        return Page(entity_type, list(zip(ids, self.source.documents(entity_type, ids), strict=True)), drawn, drawn_at)
+        return DocumentPage(
+            entity_type, list(zip(ids, self.source.documents(entity_type, ids), strict=True)), drawn, drawn_at
+        )
 
-    def _read_again(self, page: Page) -> Page:
+    def _read_again(self, page: DocumentPage) -> DocumentPage:
         """What is gone meanwhile is deleted where it was written: its own delete may be forgotten by now."""
         again = self._read(page.entity_type, [id for id, _ in page.found])
         pairs = zip(page.found, again.found, strict=True)
         return again._replace(found=[(id, _delete_of(was) if _is_gone(now) else now) for (id, was), (_, now) in pairs])
 
-    def _is_old(self, page: Page) -> bool:
+    def _is_old(self, page: DocumentPage) -> bool:
         return self.clock() - page.drawn_at > self.old_seconds
 
     # Writing
 
-    def write(self, page: Page) -> Written:
+    def write(self, page: DocumentPage) -> Copied:
         """Until each document is accepted or refused. What was read too long ago is drawn and read once more; so is
         what met a higher version under a drawn one, which may be a colleague's or from before a restore."""
-        total = Written()
+        total = Copied()
         for rounds_left in reversed(range(MOST_ROUNDS)):
             if self._is_old(page):
                 page = self._read_again(page)
@@ -161,9 +162,9 @@ class Backfill:
         total.newer += len(met)
         return total
 
-    def _write(self, page: Page) -> tuple[Written, int, list[tuple[str, Document]]]:
+    def _write(self, page: DocumentPage) -> tuple[Copied, int, list[tuple[str, Document]]]:
         """Beside what was written: the highest version that a drawn one met, and who met one."""
-        written, highest, met = Written(), 0, list[tuple[str, Document]]()
+        written, highest, met = Copied(), 0, list[tuple[str, Document]]()
         routings = self._routings(page)
         for portion in self._portions(page, written):
             actions = [self._action(page, id, document, routings) for id, document in portion]
@@ -181,7 +182,7 @@ class Backfill:
                     met.append((id, document))
         return written, highest, met
 
-    def _portions(self, page: Page, written: Written) -> Iterator[Sequence[tuple[str, Document]]]:
+    def _portions(self, page: DocumentPage, written: Copied) -> Iterator[Sequence[tuple[str, Document]]]:
         """Large documents one by one, each read when it is its turn; then all the others."""
         small = list[tuple[str, Document]]()
         for id, document in page.found:
@@ -198,13 +199,13 @@ class Backfill:
                 small.append((id, document))
         yield small
 
-    def _action(self, page: Page, id: str, document: Document, routings: Mapping[str, str | None]) -> Action:
+    def _action(self, page: DocumentPage, id: str, document: Document, routings: Mapping[str, str | None]) -> Action:
         version = page.drawn if document.version is None else document.version
         routing = document.routing if document.routed else routings.get(id)
         name = self.naming.id_of(Key(page.entity_type, id))
         return Action(self.index_of(page.entity_type), name, version, routing, document.body)
 
-    def _routings(self, page: Page) -> Mapping[str, str | None]:
+    def _routings(self, page: DocumentPage) -> Mapping[str, str | None]:
         unknown = [id for id, document in page.found if not document.routed] if self.routed else []
         return self.source.routings(page.entity_type, unknown) if unknown else {}
 

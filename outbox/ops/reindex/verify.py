@@ -1,4 +1,4 @@
-"""`outbox verify`: compares, keeps the result and says it in a sentence. What differs is found in `comparing`."""
+"""`outbox verify`: compares, keeps the result and says it in a sentence. What differs is found in `comparison`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from outbox.errors import OutboxError, UsageError
-from outbox.ops.comparing import Comparing, Progress, Target
-from outbox.ops.pace import Pace
-from outbox.ops.sides import Sides
-from outbox.policy.drift import DRIFT, Finding, Kind, Report, totals
+from outbox.ops.reindex.comparison import ComparedTarget, Comparison, DocumentPairs, Progress
+from outbox.ops.reindex.pacing import JobPace
+from outbox.policy.drift import DRIFT, DriftFinding, DriftReport, Kind, totals
 
 DEFAULT_RATE: Final = 2_000.0
 MOST_SAMPLE: Final = 10_000
@@ -23,14 +22,14 @@ class Enough(Exception):
     """Raised by whoever takes findings and wants no more."""
 
 
-class Log(Protocol):
+class VerificationLog(Protocol):
     def begin(self, **about: object) -> int: ...
-    def counts(self, id: int, report: Report, status: str = "running", error: str | None = None) -> None: ...
+    def counts(self, id: int, report: DriftReport, status: str = "running", error: str | None = None) -> None: ...
     def lately(self, limit: int, *, reports: bool = False, rebuilds: bool = False) -> Sequence[Row]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class VerifyOptions:
     """What is to be compared. `index` takes the place of the one target; `rebuild` marks a rebuild's own look."""
 
     entity_type: str | None = None
@@ -45,8 +44,8 @@ class Wish:
 @dataclass(frozen=True, slots=True)
 class Verification:
     id: int
-    report: Report
-    targets: Sequence[Target]
+    report: DriftReport
+    targets: Sequence[ComparedTarget]
     seconds: float
     cut: bool = False  # it ended before everything was compared, because enough was found
 
@@ -68,7 +67,7 @@ class Verification:
 
 
 class Verify:
-    def __init__(self, sides: Callable[[], Sides], log: Log, targets: Sequence[str]) -> None:
+    def __init__(self, sides: Callable[[], DocumentPairs], log: VerificationLog, targets: Sequence[str]) -> None:
         self._sides = sides
         self._log = log
         self._targets = targets
@@ -79,16 +78,16 @@ class Verify:
 
     def run(
         self,
-        wish: Wish,
+        wish: VerifyOptions,
         on_progress: Callable[[Progress], None] = lambda _: None,
-        on_finding: Callable[[Finding], None] = lambda _: None,
+        on_finding: Callable[[DriftFinding], None] = lambda _: None,
     ) -> Verification:
         """Compares; keeps the result whatever happens. Raises the house's errors where a side cannot be read."""
-        _check(wish, self._targets)
+        _check_options(wish, self._targets)
         started = time.monotonic()
-        report = Report()
+        report = DriftReport()
         sides = self._sides()
-        comparing = Comparing(sides, Pace(wish.rate, sides.source.backlog_waits), report, on_finding=on_finding)
+        comparing = Comparison(sides, JobPace(wish.rate, sides.source.backlog_waits), report, on_finding=on_finding)
         names = [wish.target] if wish.target else list(self._targets)
         targets = [comparing.target(name, wish.index or name, wish.entity_type) for name in names]
         for kind in comparing.sides.source.types_out_of_sight():
@@ -107,7 +106,7 @@ class Verify:
         cut = self._walk(comparing, targets, wish, id)
         return Verification(id, report, targets, time.monotonic() - started, cut)
 
-    def _walk(self, comparing: Comparing, targets: Sequence[Target], wish: Wish, id: int) -> bool:
+    def _walk(self, comparing: Comparison, targets: Sequence[ComparedTarget], wish: VerifyOptions, id: int) -> bool:
         """True: whoever takes the findings wanted no more."""
         try:
             for target in targets:
@@ -132,9 +131,9 @@ class Verify:
 class _Keeping:
     """Passes progress on, and keeps it every two seconds for whoever looks from elsewhere."""
 
-    log: Log
+    log: VerificationLog
     id: int
-    report: Report
+    report: DriftReport
     on_progress: Callable[[Progress], None]
     _next: float = 0.0
 
@@ -145,7 +144,7 @@ class _Keeping:
             self.log.counts(self.id, self.report)
 
 
-def _check(wish: Wish, targets: Sequence[str]) -> None:
+def _check_options(wish: VerifyOptions, targets: Sequence[str]) -> None:
     if wish.sample is not None and not 1 <= wish.sample <= MOST_SAMPLE:
         raise UsageError(f"--sample must be from 1 to {MOST_SAMPLE:,}; leave it out to compare everything")
     if wish.rate < 0:
@@ -156,7 +155,7 @@ def _check(wish: Wish, targets: Sequence[str]) -> None:
         raise UsageError("with several targets --index needs --target, whose entity types are compared")
 
 
-def sentence(report: Report, targets: Sequence[Target], seconds: float) -> str:
+def sentence(report: DriftReport, targets: Sequence[ComparedTarget], seconds: float) -> str:
     """What a person reads first: the verdict, and what most likely lies behind it."""
     names = ", ".join(target.index for target in targets)
     found = ", ".join(f"{report.counts[kind]:,} {kind}" for kind in DRIFT if report.counts[kind])
@@ -169,7 +168,7 @@ def sentence(report: Report, targets: Sequence[Target], seconds: float) -> str:
     return " ".join(part if part.endswith("?") else f"{part}." for part in parts)
 
 
-def _remarks(report: Report, targets: Sequence[Target]) -> list[str]:
+def _remarks(report: DriftReport, targets: Sequence[ComparedTarget]) -> list[str]:
     suspicion = _suspicion(report, sum(target.estimate for target in targets))
     counted = (
         (report.counts[Kind.UNKNOWN], "documents are unknown to PostgreSQL and are left alone"),
@@ -182,7 +181,7 @@ def _remarks(report: Report, targets: Sequence[Target]) -> list[str]:
     return [*suspicion, *(f"{n:,} {text}" for n, text in counted if n), *report.notes]
 
 
-def _suspicion(report: Report, held: int) -> list[str]:
+def _suspicion(report: DriftReport, held: int) -> list[str]:
     """A mistake about the index shows as drift everywhere: then say the mistake."""
     if report.compared and report.counts[Kind.MISSING] == report.compared and held:
         return ["None of the entities is in this index, which holds other documents: is it the right one?"]

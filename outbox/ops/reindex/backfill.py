@@ -9,8 +9,9 @@ from typing import Any, Final, Protocol
 
 from outbox.errors import Conflict, DependencyDown, OutboxError
 from outbox.ops import inputs as read
-from outbox.ops.backfill import Backfill
-from outbox.ops.crew import dead_owner
+from outbox.ops.reindex.comparison import TruthSource
+from outbox.ops.reindex.copier import Copier
+from outbox.ops.reindex.rebuild_steps import dead_owner
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.backfill import BackfillRun
 from outbox.ports import Refusal
@@ -48,17 +49,12 @@ class Backfills(Protocol):
     def end(self, id: int, status: str, error: str | None = None, entries: Sequence[Entry] = ()) -> None: ...
 
 
-class View(Protocol):
-    @property
-    def view_types(self) -> frozenset[str]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class BackfillDesk:
     backfills: Backfills
-    view: Callable[[], View]
+    view: Callable[[], TruthSource]
     estimate: Callable[[Sequence[str]], int]
-    make: Callable[[Sequence[str], float, Actor], Backfill]
+    make: Callable[[Sequence[str], float, Actor], Copier]
 
     def start(self, types: Sequence[str], actor: Actor, reason: str) -> BackfillRun:
         """Whatever is wrong with the wish is said here, before anything starts. No types: all of the view."""

@@ -7,11 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from outbox.errors import UsageError
-from outbox.ops.crew import dead_owner
-from outbox.ops.rebuild_errors import Broken, HeldByAnother, InTheWay, NotNow, NoWayBack
-from outbox.ops.rebuild_steps import RebuildSteps
+from outbox.ops.reindex.rebuild_steps import (
+    Broken,
+    HeldByAnother,
+    InTheWay,
+    NotNow,
+    NoWayBack,
+    RebuildSteps,
+    dead_owner,
+)
 from outbox.policy.audit import Action, Actor, Entry
-from outbox.policy.rebuild import Rebuild, Status, Step, next_index
+from outbox.policy.rebuild import Rebuild, RebuildStatus, RebuildStep, next_index
 
 
 @dataclass(slots=True)
@@ -64,7 +70,7 @@ class RebuildDesk:
 
     def carry_on(self, rebuild: Rebuild) -> Rebuild:
         """From wherever it is until it waits for a person, or is over."""
-        if rebuild.status == Status.BROKEN:
+        if rebuild.status == RebuildStatus.BROKEN:
             rebuild = self.steps.begin_again(rebuild)
         while (moved := self.steps.act(rebuild)) is not None:
             rebuild = moved
@@ -74,9 +80,9 @@ class RebuildDesk:
         """Both indexes are written to by name before the alias moves, so that neither misses a write in between."""
         steps, old, new = self.steps, rebuild.old_index, rebuild.new_index
         steps.not_broken(rebuild)
-        if rebuild.step == Step.READY:
-            rebuild = steps.advance(rebuild, Step.SWAPPING, mirrors=[new, old])
-        if rebuild.step != Step.SWAPPING:
+        if rebuild.step == RebuildStep.READY:
+            rebuild = steps.advance(rebuild, RebuildStep.SWAPPING, mirrors=[new, old])
+        if rebuild.step != RebuildStep.SWAPPING:
             raise NotNow(f"{rebuild.sentence}. It is swapped once it is ready")
         steps.crew.wait(rebuild)
         steps.not_broken(steps.again(rebuild))
@@ -84,14 +90,16 @@ class RebuildDesk:
         steps.indices.refresh(new)
         steps.indices.swap(rebuild.target, old, new)
         try:
-            return self._record(rebuild, Step.SWAPPED, Status.SWAPPED, [old], self._entry(rebuild, actor, reason, new))
+            return self._record(
+                rebuild, RebuildStep.SWAPPED, RebuildStatus.SWAPPED, [old], self._entry(rebuild, actor, reason, new)
+            )
         except Broken:
             steps.indices.swap(rebuild.target, new, old)
             raise
 
     def rollback(self, rebuild: Rebuild, actor: Actor, reason: str) -> Rebuild:
         """The old index has had every write since the swap: going back is the alias's one move."""
-        if rebuild.status != Status.SWAPPED or rebuild.step != Step.SWAPPED:
+        if rebuild.status != RebuildStatus.SWAPPED or rebuild.step != RebuildStep.SWAPPED:
             raise NotNow(f"{rebuild.sentence}. Only what is swapped and not finished can be rolled back")
         if rebuild.broken is not None:
             raise NoWayBack(rebuild.broken)
@@ -100,32 +108,34 @@ class RebuildDesk:
         steps.indices.refresh(old)
         steps.indices.swap(rebuild.target, rebuild.new_index, old)
         entry = self._entry(rebuild, actor, reason, old)
-        return self._record(rebuild, Step.ROLLED_BACK, Status.ROLLED_BACK, [], entry)
+        return self._record(rebuild, RebuildStep.ROLLED_BACK, RebuildStatus.ROLLED_BACK, [], entry)
 
     def finish(self, rebuild: Rebuild) -> Rebuild:
         """The index that the alias does not use goes, after the workers have let go of it."""
         steps = self.steps
-        if rebuild.step in (Step.SWAPPED, Step.ROLLED_BACK):
-            expected = rebuild.new_index if rebuild.step == Step.SWAPPED else rebuild.old_index
+        if rebuild.step in (RebuildStep.SWAPPED, RebuildStep.ROLLED_BACK):
+            expected = rebuild.new_index if rebuild.step == RebuildStep.SWAPPED else rebuild.old_index
             if (now := steps.indices.alias(rebuild.target).index) != expected:
                 raise NotNow(f"{rebuild.target} stands for {now}, not for {expected}: nothing was removed")
-            rebuild = steps.advance(rebuild, Step.FINISHING, mirrors=[])
-        if rebuild.step != Step.FINISHING:
+            rebuild = steps.advance(rebuild, RebuildStep.FINISHING, mirrors=[])
+        if rebuild.step != RebuildStep.FINISHING:
             raise NotNow(f"{rebuild.sentence}. Only what is swapped or rolled back can be finished")
         return self.carry_on(rebuild)
 
     def cancel(self, rebuild: Rebuild) -> Rebuild:
         """Before the swap: the workers let go of the new index, and it is removed."""
         steps = self.steps
-        if rebuild.status not in (Status.RUNNING, Status.BROKEN):
+        if rebuild.status not in (RebuildStatus.RUNNING, RebuildStatus.BROKEN):
             raise NotNow(f"{rebuild.sentence}. It is too late to cancel; see --rollback")
         if steps.indices.alias(rebuild.target).index == rebuild.new_index:
             raise NotNow(f"{rebuild.target} stands for {rebuild.new_index} already: --resume, then --rollback")
-        if rebuild.step != Step.CANCELLING:
-            rebuild = steps.advance(rebuild, Step.CANCELLING, Status.RUNNING, mirrors=[])
+        if rebuild.step != RebuildStep.CANCELLING:
+            rebuild = steps.advance(rebuild, RebuildStep.CANCELLING, RebuildStatus.RUNNING, mirrors=[])
         return self.carry_on(rebuild)
 
-    def _record(self, rebuild: Rebuild, step: Step, status: Status, mirrors: list[str], entry: Entry) -> Rebuild:
+    def _record(
+        self, rebuild: Rebuild, step: RebuildStep, status: RebuildStatus, mirrors: list[str], entry: Entry
+    ) -> Rebuild:
         return self.steps.advance(rebuild, step, status, mirrors=mirrors, entries=[entry])
 
     def _entry(self, rebuild: Rebuild, actor: Actor, reason: str, now: str) -> Entry:

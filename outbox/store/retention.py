@@ -10,7 +10,7 @@ import psycopg
 from psycopg import Connection
 
 from outbox.policy.audit import Action, Actor, Entry
-from outbox.policy.pruning import Place, PruneStep
+from outbox.policy.retention import PrunePlace, PruneStep
 from outbox.store import audit
 from outbox.store.pool import Database
 from outbox.store.queries import queries
@@ -23,7 +23,7 @@ QUESTION_LIMIT_MS: Final = 1_000
 ASK_AGAIN_SECONDS: Final = 600.0  # a question that took too long is not asked at every step: the drain would notice
 
 
-class PostgresPruning:
+class PostgresRetention:
     """`has_view`: documents come from the view; without it each entity's newest done event stays."""
 
     def __init__(self, database: Database, *, has_view: Callable[[], bool]) -> None:
@@ -32,7 +32,7 @@ class PostgresPruning:
         self._sql = queries("pruning")
         self._not_before: dict[str, float] = {}
 
-    def step(self, before: datetime, place: Place, rows: int, by: Actor | None = None) -> PruneStep | None:
+    def step(self, before: datetime, place: PrunePlace, rows: int, by: Actor | None = None) -> PruneStep | None:
         """One step, in one transaction, written down in it for a person; None when another process prunes."""
         has_view = self._has_view()
         with self._database.transaction() as connection:
@@ -50,7 +50,7 @@ class PostgresPruning:
             if by is not None and removed:
                 detail = {"removed": removed, "kept": len(found) - removed, "before": before.isoformat()}
                 audit.write(connection, [Entry(Action.EVENTS_PRUNE_SUMMARY, by, detail=detail)])
-            return PruneStep(len(found), removed, attempts, Place(found[-1][1], found[-1][0]), skipped)
+            return PruneStep(len(found), removed, attempts, PrunePlace(found[-1][1], found[-1][0]), skipped)
 
     def preview(self, before: datetime, most: int) -> tuple[int, datetime | None, datetime | None]:
         with self._database.transaction(read_only=True) as connection:

@@ -9,7 +9,7 @@ QUICK_SECONDS: Final = 0.1
 FIRST: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
-class Place(NamedTuple):
+class PrunePlace(NamedTuple):
     """The last row that a pass has looked at."""
 
     at: datetime = FIRST
@@ -23,7 +23,7 @@ class PruneStep(NamedTuple):
     looked_at: int
     removed: int
     attempts: int
-    place: Place
+    place: PrunePlace
     skipped: int = 0
 
 

@@ -1,4 +1,4 @@
-"""What `outbox doctor` says about PostgreSQL: server, limits, schema, rights. It judges what the store has seen."""
+"""What `outbox doctor` says about PostgreSQL (server, limits, schema, rights) and workers, failures and pauses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from outbox.ports import Finding, Level, Pooled
+from outbox.ops.status import QueueStatus, age
+from outbox.ports import Finding, Level, Pooled, SchemaVerdict
 
 OLDEST_SUPPORTED: Final = 150_000
 MOST_APART_SECONDS: Final = 2.0
@@ -25,7 +26,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DoctorSettings:
     """What the settings ask of the database."""
 
     by_type: bool
@@ -33,38 +34,31 @@ class Wanted:
     view: str
 
 
-class SlowIndex(Protocol):
+class SlowIndexSeen(Protocol):
     @property
     def name(self) -> str: ...
     @property
     def kept(self) -> bool: ...
 
 
-class Schema(Protocol):
+class SchemaReport(Protocol):
     @property
-    def ok(self) -> bool: ...
-    @property
-    def remedy(self) -> str: ...
-
-
-class SchemaStatus(Protocol):
-    @property
-    def schema(self) -> Schema: ...
+    def schema(self) -> SchemaVerdict: ...
     @property
     def parts(self) -> Mapping[str, bool]: ...
     @property
-    def slow_indexes(self) -> Sequence[SlowIndex]: ...
+    def slow_indexes(self) -> Sequence[SlowIndexSeen]: ...
 
 
 class DatabaseExam(Protocol):
     def server(self) -> Row: ...
     def pooler(self) -> Pooled: ...
-    def schema(self) -> SchemaStatus: ...
+    def schema(self) -> SchemaReport: ...
     def lacking_privileges(self) -> Sequence[Row]: ...
     def missing_roles(self) -> Sequence[str]: ...
 
 
-def server(store: DatabaseExam, wanted: Wanted) -> Iterator[Finding]:
+def server(store: DatabaseExam, wanted: DoctorSettings) -> Iterator[Finding]:
     before = time.time()
     about = store.server()
     after = time.time()
@@ -79,7 +73,7 @@ def server(store: DatabaseExam, wanted: Wanted) -> Iterator[Finding]:
 _DIRECT: Final = "Set OUTBOX_DIRECT_DATABASE_URL to PostgreSQL itself, past the pooler."
 
 
-def _pooler(found: Pooled, wanted: Wanted) -> Finding:
+def _pooler(found: Pooled, wanted: DoctorSettings) -> Finding:
     """`migrate`, LISTEN and `attach` need a session that stays theirs; all else works behind any pooler."""
     told = "a pooler stands before the database" if found.between else "no pooler stands before the database"
     if found.direct_is_shared:
@@ -128,7 +122,7 @@ def _limit(milliseconds: int) -> str:
     return f"{milliseconds / 1000:g} s" if milliseconds else "none"
 
 
-def schema(store: DatabaseExam, wanted: Wanted) -> Iterator[Finding]:
+def schema(store: DatabaseExam, wanted: DoctorSettings) -> Iterator[Finding]:
     status = store.schema()
     if not status.schema.ok:
         yield Finding("schema", Level.BAD, str(status.schema).removesuffix(status.schema.remedy), status.schema.remedy)
@@ -142,7 +136,7 @@ def schema(store: DatabaseExam, wanted: Wanted) -> Iterator[Finding]:
     yield from _parts(status.parts, wanted)
 
 
-def _parts(parts: Mapping[str, bool], wanted: Wanted) -> Iterator[Finding]:
+def _parts(parts: Mapping[str, bool], wanted: DoctorSettings) -> Iterator[Finding]:
     if wanted.by_type and not parts.get("by_type"):
         detail = "the settings claim by entity type, and the indexes for that are missing"
         yield Finding("by_type", Level.BAD, detail, "Run `outbox migrate --by-type`.")
@@ -173,3 +167,34 @@ def roles(store: DatabaseExam) -> Iterator[Finding]:
         yield Finding("roles", Level.WARN, f"not made: {', '.join(missing)}", remedy)
     else:
         yield Finding("roles", Level.OK, "producer, projector, operator and reader are there")
+
+
+class QueueExam(Protocol):
+    def look(self) -> QueueStatus: ...
+
+
+def work(desk: QueueExam) -> Iterator[Finding]:
+    status = desk.look()
+    yield _projectors(status)
+    if status.queue.failed:
+        reasons = ", ".join(f"{n} {reason or 'without a reason'}" for reason, n in status.failed_by_reason.items())
+        remedy = "See `outbox list --status failed`; mend the cause, then `outbox-replay --by NAME --reason WHY`."
+        yield Finding("failed", Level.WARN, f"failed events: {reasons}", remedy)
+    if status.queue.stuck:
+        remedy = "A running projector takes them back by itself; without one start `outbox run`."
+        yield Finding("stuck", Level.WARN, f"held by workers that are gone: {status.queue.stuck}", remedy)
+    for pause in status.pauses:
+        if pause["kind"] == "pause":
+            what = "everything" if pause["scope"] == "*" else pause["scope"].removeprefix("type:")
+            remedy = "Run `outbox resume --by NAME --reason WHY` when it is time."
+            yield Finding("paused", Level.WARN, f"{what} is paused by {pause['by']}: {pause['reason']}", remedy)
+
+
+def _projectors(status: QueueStatus) -> Finding:
+    alive = [worker for worker in status.workers if worker.alive]
+    if alive:
+        return Finding("workers", Level.OK, f"{len(alive)} alive: {', '.join(w.worker for w in alive[:5])}")
+    if status.queue.lag:
+        waits = f"{status.queue.lag} open, the oldest {age(status.queue.oldest_age_seconds)} old"
+        return Finding("workers", Level.BAD, f"no projector runs: {waits}", "Start `outbox run`.")
+    return Finding("workers", Level.WARN, "no projector runs; nothing waits", "Start `outbox run`.")

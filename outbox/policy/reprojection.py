@@ -8,7 +8,7 @@ from outbox.policy.mending import needs_refresh
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class Reprojection:
     """Without a text the projector looks the document up, or finds that the entity is gone."""
 
     entity_type: str
@@ -19,9 +19,9 @@ class Request:
     routing: str | None
 
 
-def request(
+def reprojection(
     truth: Truth, known: tuple[int, str | None] | None, held: int | None, *, looked_up: bool, refreshed: bool
-) -> Request | None:
+) -> Reprojection | None:
     """`known`: the entity's highest event version, and its routing. `held`: Elasticsearch's version. None: unknown.
 
     Where the view names no version it is a refresh. Else the version is the entity's newest (the source's, else its
@@ -34,11 +34,11 @@ def request(
         return None
     key = truth.key
     if needs_refresh(truth, refreshed=refreshed):
-        return Request(key.entity_type, key.entity_id, REFRESH, None, None, event_routing)
+        return Reprojection(key.entity_type, key.entity_id, REFRESH, None, None, event_routing)
     version = max(own or 0, held or 0)
     routing = truth.routing or event_routing
     if truth.text is None and not looked_up:
-        return Request(key.entity_type, key.entity_id, DELETE, version, None, routing)
+        return Reprojection(key.entity_type, key.entity_id, DELETE, version, None, routing)
     ahead = truth.version is not None and version > truth.version
     text = truth.text if ahead or not looked_up else None
-    return Request(key.entity_type, key.entity_id, UPSERT, version, text, routing)
+    return Reprojection(key.entity_type, key.entity_id, UPSERT, version, text, routing)

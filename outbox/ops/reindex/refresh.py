@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 from uuid import UUID, uuid4
 
 from outbox.errors import Conflict, UsageError
 from outbox.ops import inputs as read
-from outbox.ops.first_load import NotInView
 from outbox.ops.inputs import BadRequest
-from outbox.ops.pace import Pace
+from outbox.ops.reindex.backfill import NotInView
+from outbox.ops.reindex.comparison import TruthSource
+from outbox.ops.reindex.pacing import JobPace
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.drift import Key
 
@@ -32,32 +33,19 @@ class RoutingUnknown(Conflict):
     exit_code = 78
 
 
-class View(Protocol):
+class KeySource(Protocol):
     def check(self, condition: str) -> None: ...
     def keys(self, entity_type: str, after: str | None, limit: int, condition: str = ...) -> Sequence[str]: ...
     def count(self, entity_type: str, condition: str = ...) -> int: ...
     def no_ids(self, ids: Sequence[str]) -> Sequence[str]: ...
 
 
-class Truth(Protocol):
-    @property
-    def view_types(self) -> frozenset[str]: ...
-    @property
-    def by_entity(self) -> bool: ...
-    def in_view(self, entity_type: str) -> bool: ...
-    def refreshed(self, entity_type: str) -> bool: ...
-    def routed_by_view(self) -> bool: ...
-    def routed_by_events(self) -> bool: ...
-    def newest_versions(self, keys: Sequence[Key]) -> Mapping[Key, tuple[int, str | None]]: ...
-    def backlog_waits(self) -> bool: ...
-
-
-class Events(Protocol):
+class RefreshEvents(Protocol):
     def refresh(self, entity_type: str, ids: Sequence[str], routings: Sequence[str | None], entry: Entry) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RefreshOptions:
     """Which entities: by id, by a condition, or all. `after`: go on behind this id of the first type."""
 
     types: Sequence[str]
@@ -79,9 +67,9 @@ class Refreshed:
 
 @dataclass(frozen=True, slots=True)
 class RefreshDesk:
-    view: View
-    truth: Callable[[], Truth]
-    events: Events
+    view: KeySource
+    truth: Callable[[], TruthSource]
+    events: RefreshEvents
 
     def types(self, wanted: Sequence[str]) -> list[str]:
         """Those that are meant. None: all of the view that are kept by refreshes."""
@@ -95,7 +83,7 @@ class RefreshDesk:
                 raise HasVersions(each)
         return sorted(set(wanted))
 
-    def count(self, wish: Wish) -> dict[str, int]:
+    def count(self, wish: RefreshOptions) -> dict[str, int]:
         """How many entities of each type there are, `after` left out of account."""
         self._check(wish)
         if wish.ids:
@@ -108,7 +96,7 @@ class RefreshDesk:
 
     def write(
         self,
-        wish: Wish,
+        wish: RefreshOptions,
         actor: Actor,
         reason: str,
         done: Refreshed,
@@ -120,7 +108,7 @@ class RefreshDesk:
         self._check(wish)
         reason, truth = read.reason(reason), self.truth()
         self._check_routing(wish, truth)
-        pace = Pace(rate, truth.backlog_waits)
+        pace = JobPace(rate, truth.backlog_waits)
         for entity_type, ids in self._steps(wish):
             entry = _entry(done.batch, actor, reason, wish, entity_type, ids)
             written = self.events.refresh(entity_type, ids, _routings(wish, truth, entity_type, ids), entry)
@@ -130,7 +118,7 @@ class RefreshDesk:
             on_step(done.written)
             pace.took(len(ids))
 
-    def _steps(self, wish: Wish) -> Iterator[tuple[str, Sequence[str]]]:
+    def _steps(self, wish: RefreshOptions) -> Iterator[tuple[str, Sequence[str]]]:
         if wish.ids:
             for start in range(0, len(wish.ids), A_STEP):
                 yield wish.types[0], wish.ids[start : start + A_STEP]
@@ -143,7 +131,7 @@ class RefreshDesk:
                 after = ids[-1]
             after = None
 
-    def _check(self, wish: Wish) -> None:
+    def _check(self, wish: RefreshOptions) -> None:
         if strange := self.view.no_ids([*wish.ids, *([wish.after] if wish.after else [])]):
             raise BadRequest([("id", f"{strange[0][:80]!r} is no id of the view")])
         if wish.condition is None:
@@ -152,14 +140,14 @@ class RefreshDesk:
             raise UsageError(f"--where must be one SQL condition of at most {LONGEST_CONDITION:,} characters")
         self.view.check(wish.condition)
 
-    def _check_routing(self, wish: Wish, truth: Truth) -> None:
+    def _check_routing(self, wish: RefreshOptions, truth: TruthSource) -> None:
         """Written without its routing, a document would stand twice in the index."""
         known = truth.by_entity or wish.routing is not None or truth.routed_by_view()
         if not known and truth.routed_by_events():
             raise RoutingUnknown(", ".join(wish.types))
 
 
-def _routings(wish: Wish, truth: Truth, entity_type: str, ids: Sequence[str]) -> Sequence[str | None]:
+def _routings(wish: RefreshOptions, truth: TruthSource, entity_type: str, ids: Sequence[str]) -> Sequence[str | None]:
     """Where each document is by now, as far as events know."""
     if wish.routing is not None or not truth.by_entity:
         return [wish.routing] * len(ids)
@@ -167,7 +155,7 @@ def _routings(wish: Wish, truth: Truth, entity_type: str, ids: Sequence[str]) ->
     return [known.get(Key(entity_type, id), (0, None))[1] for id in ids]
 
 
-def _entry(batch: UUID, actor: Actor, reason: str, wish: Wish, entity_type: str, ids: Sequence[str]) -> Entry:
+def _entry(batch: UUID, actor: Actor, reason: str, wish: RefreshOptions, entity_type: str, ids: Sequence[str]) -> Entry:
     detail: dict[str, Any] = {"events": len(ids), "first": ids[0], "last": ids[-1]}
     if wish.condition is not None:
         detail["where"] = wish.condition
