@@ -15,9 +15,9 @@ from outbox.facts import Announcer
 from outbox.ports import Clock
 from outbox.store.audit import PostgresAudit
 from outbox.store.discards import PostgresDiscards
+from outbox.store.failures import PostgresStatistics
 from outbox.store.pool import Database
 from outbox.store.replays import PostgresReplays
-from outbox.store.statistics import PostgresStatistics
 from outbox.store.webhooks import PostgresWebhooks
 from outbox.store.workers import Workers
 

@@ -26,12 +26,12 @@ from outbox.sink.client import connect as connect_elastic
 from outbox.sink.reading import DocumentReader
 from outbox.sink.versions import versions
 from outbox.store.audit import PostgresAudit
+from outbox.store.backlog import PostgresBacklog
 from outbox.store.browsing import PostgresBrowsing
-from outbox.store.inspection import PostgresBacklog
+from outbox.store.event_writer import PostgresEventWriter
 from outbox.store.pool import Database
-from outbox.store.pulse import PostgresPulse
-from outbox.store.rebuilds import PostgresRebuilds
-from outbox.store.requests import PostgresRequests
+from outbox.store.reindex import PostgresRebuilds
+from outbox.store.rollup import PostgresPulse
 from outbox.store.truth import PostgresTruth
 from outbox.telemetry.logger import configure
 from outbox.web import console
@@ -139,7 +139,7 @@ def _projection(settings: Settings, reading: Database, acting: Database, elastic
         source=lambda: PostgresTruth(reading, settings.documents),
         held=lambda asked: versions(elastic, asked, seconds=WAIT_SECONDS),
         address=address,
-        store=PostgresRequests(acting),
+        store=PostgresEventWriter(acting),
     )
 
 

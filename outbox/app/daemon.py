@@ -39,15 +39,14 @@ from outbox.policy.settle import RetryPolicy
 from outbox.sink.check import IndexCheck
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
+from outbox.store.backlog import PostgresBacklog
 from outbox.store.documents import ViewDocuments
 from outbox.store.events import PostgresEvents
-from outbox.store.inspection import PostgresBacklog
-from outbox.store.listening import ear
 from outbox.store.pool import Database, connect
-from outbox.store.rebuilds import PostgresMirrors
+from outbox.store.reindex import PostgresMirrors, PostgresVerifications
 from outbox.store.rollup import PostgresRollup
-from outbox.store.schema_state import SchemaState, check_schema, has_by_type
-from outbox.store.verifications import PostgresVerifications
+from outbox.store.schema.state import SchemaState, check_schema, has_by_type
+from outbox.store.sessions import ear
 from outbox.store.workers import Reclaims, Workers
 from outbox.telemetry import tracing
 from outbox.telemetry.backlog import BacklogSampler

@@ -14,8 +14,8 @@ from outbox.sink.client import connect as connect_elastic
 from outbox.sink.examination import ElasticExamination
 from outbox.sink.index import Indices
 from outbox.sink.target import Targets
-from outbox.store.examination import PostgresExamination
-from outbox.store.inspection import PostgresBacklog
+from outbox.store.backlog import PostgresBacklog
+from outbox.store.doctor import PostgresDoctor
 from outbox.store.pool import Database, connect
 
 
@@ -57,7 +57,7 @@ def _doctor(settings: Settings, database: Database, backlog: PostgresBacklog, el
 
     return Doctor(
         connect=reach,
-        store=PostgresExamination(database, settings.documents, settings.database.direct_dsn),
+        store=PostgresDoctor(database, settings.documents, settings.database.direct_dsn),
         queue=desk.join(settings, database, backlog).status,
         elasticsearch=examination.server,
         index_check=_checks(settings, elastic),

@@ -28,11 +28,10 @@ from outbox.sink.webhook import Posted, post
 from outbox.store.audit import PostgresAudit
 from outbox.store.discards import PostgresDiscards
 from outbox.store.documents import ViewDocuments
-from outbox.store.failures import PostgresFailures
+from outbox.store.failures import PostgresFailures, PostgresStatistics
 from outbox.store.pool import Database, connect
 from outbox.store.replays import PostgresReplays
 from outbox.store.retention import PostgresRetention
-from outbox.store.statistics import PostgresStatistics
 from outbox.store.webhooks import PostgresWebhooks
 
 

@@ -26,14 +26,10 @@ from outbox.sink.elastic import ElasticSink
 from outbox.sink.new_index import ElasticNewIndex
 from outbox.sink.scan import ElasticScan
 from outbox.sink.tombstones import ElasticTombstones
-from outbox.store.backfills import PostgresBackfills
-from outbox.store.pages import PostgresPages
+from outbox.store.event_writer import PostgresEventWriter, PostgresRepairs
 from outbox.store.pool import Database, connect
-from outbox.store.rebuilds import PostgresRebuilds
-from outbox.store.repairs import PostgresRepairs
-from outbox.store.requests import PostgresRequests
-from outbox.store.truth import PostgresTruth
-from outbox.store.verifications import PostgresVerifications
+from outbox.store.reindex import PostgresBackfills, PostgresRebuilds, PostgresVerifications
+from outbox.store.truth import PostgresPages, PostgresTruth
 from outbox.store.view_keys import ViewKeys
 from outbox.store.workers import Reclaims
 
@@ -91,7 +87,7 @@ def join(settings: Settings, database: Database, elastic: Elastic) -> Reindexing
             keys.estimate,
             _copies(settings, database, elastic),
         ),
-        RefreshDesk(keys, lambda: PostgresTruth(database, settings.documents), PostgresRequests(database)),
+        RefreshDesk(keys, lambda: PostgresTruth(database, settings.documents), PostgresEventWriter(database)),
     )
 
 

@@ -24,7 +24,7 @@ from outbox.ops.status import QueueStatus
 from outbox.sink.client import Reply
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.index import IndexExists
-from outbox.store import migrations
+from outbox.store.schema import migrate
 
 METRICS: Final = "OUTBOX_METRICS_PORT"
 CONSOLE: Final = "OUTBOX_CONSOLE_PORT"
@@ -68,7 +68,7 @@ class Up:
     def start(self) -> Where:
         self._start_servers()
         self.say("migrating the database")
-        migrations.migrate(self.settings.database.direct_dsn)
+        migrate.migrate(self.settings.database.direct_dsn)
         self._create_indexes()
         self._desk = self._open.enter_context(open_desk(self.settings, application="outbox up"))
         sample = self._prepare_sample()

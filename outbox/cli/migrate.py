@@ -119,4 +119,4 @@ def sql(by_type: ByType = False, by_entity: ByEntity = False, notify: Notify = F
     if back_to is not None:
         output.line(session.migrations().back(back_to))
     else:
-        output.line(session.migrations().sql(by_type=by_type, by_entity=by_entity, notify=notify))
+        output.line(session.migrations().script(by_type=by_type, by_entity=by_entity, notify=notify))

@@ -105,9 +105,9 @@ def console_token(name: str, role: str) -> tuple[str, str]:
 
 
 def migrations() -> ModuleType:
-    from outbox.store import migrations
+    from outbox.store.schema import migrate
 
-    return migrations
+    return migrate
 
 
 def reindexing(chosen: Settings | None = None) -> AbstractContextManager[Reindexing]:

@@ -18,7 +18,7 @@ from outbox.facts import (
     Warned,
 )
 from outbox.ports import OpenCounts
-from outbox.store.inspection import TookTooLong
+from outbox.store.backlog import TookTooLong
 
 INTERVAL_SECONDS: Final = 2.0
 # A look that takes 100 ms rests 2 s: with a million open rows the sampler takes a twentieth of a core, not more.

@@ -13,12 +13,11 @@ from outbox.embedded import EmbeddedPostgres
 from outbox.errors import SchemaMismatch
 from outbox.ops.doctor import attachments as attachment_findings
 from outbox.ports import Attachment, Level
-from outbox.store import attachment_facts
-from outbox.store.attached import attachments
-from outbox.store.attachment_facts import AttachmentFacts
-from outbox.store.migrations import migrate
-from outbox.store.producer_tables import CannotAttach
-from outbox.store.producers import AttachedOtherwise, NotAttached, attach, detach
+from outbox.store.attach import installed
+from outbox.store.attach.attach import AttachedOtherwise, NotAttached, attach, detach
+from outbox.store.attach.installed import AttachmentFacts, attachments
+from outbox.store.attach.tables import CannotAttach
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.postgres import admin, fresh_database, with_database
 from tests.fixtures.roles import Roles
 from tests.fixtures.servers import POSTGRES_SETTINGS
@@ -649,7 +648,7 @@ class Seen:
     def attachments(self) -> list[AttachmentFacts]:
         with self.conn.transaction():
             self.conn.execute("set transaction read only")
-            return attachment_facts.read(self.conn, "search_documents")
+            return installed.read_facts(self.conn, "search_documents")
 
     def found(self) -> list[tuple[Level, str, str]]:
         return [(each.level, each.detail, each.remedy) for each in attachment_findings.attached(self)]

@@ -11,7 +11,7 @@ from outbox.errors import NotFound
 from outbox.ops.events import EventPage
 from outbox.policy.event import Status
 from outbox.policy.filter import EventFilter, read_event_filter
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.desks import desk_on
 from tests.fixtures.queue import Queue
 

@@ -11,7 +11,7 @@ from outbox.ops.reindex import backfill, copier, rechecks, refresh
 from outbox.ops.reindex.backfill import AtWork, IndexLost, NothingToResume, NotInView
 from outbox.ops.reindex.pacing import LONGEST_DEBT_SECONDS
 from outbox.ops.reindex.refresh import HasVersions, Refreshed, RefreshOptions, RoutingUnknown
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 from outbox.store.view_keys import BadCondition
 from tests.fixtures.joined import ALICE, ROUTED_VIEW, JoinedWorld
 from tests.fixtures.queue import Queue

@@ -17,10 +17,9 @@ from outbox.ops.reindex.verify import VerifyOptions
 from outbox.policy.drift import Key
 from outbox.policy.memory import BATCH_BYTES
 from outbox.store.documents import ViewDocuments
-from outbox.store.id_types import names_an_id
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 from outbox.store.truth import PostgresTruth, Wanted
-from outbox.store.view_shape import UnsupportedIds
+from outbox.store.view_shape import UnsupportedIds, names_an_id
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.queue import Queue, fresh_queue
 from tests.fixtures.rebuilding import RebuildWorld

@@ -9,10 +9,10 @@ import pytest
 from psycopg import sql
 
 from outbox.ports import Attachment, AttachResult
-from outbox.store.attached import attachments
-from outbox.store.migrations import migrate
-from outbox.store.producer_tables import CannotAttach
-from outbox.store.producers import attach, detach
+from outbox.store.attach.attach import attach, detach
+from outbox.store.attach.installed import attachments
+from outbox.store.attach.tables import CannotAttach
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.guide_table import create_guide_table
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 

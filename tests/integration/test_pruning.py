@@ -18,9 +18,9 @@ from outbox.ops.retention import EventRetention
 from outbox.policy.retention import PrunePlace, next_rows
 from outbox.store import retention
 from outbox.store.audit import PostgresAudit
-from outbox.store.migrations import migrate
 from outbox.store.pool import Database
 from outbox.store.retention import PRUNE_KEY, PostgresRetention
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.audits import age_audit
 from tests.fixtures.failures import ALICE, audit_counts, open_database, replay_desk, statuses
 

@@ -10,8 +10,8 @@ from outbox.ops.reindex import rechecks
 from outbox.ops.reindex.verify import Verification, VerifyOptions
 from outbox.policy.drift import Key, Kind
 from outbox.sink.scan import IndexNotThere
+from outbox.store.reindex import PostgresVerifications
 from outbox.store.truth import NeedsEntityIndex, PostgresTruth
-from outbox.store.verifications import PostgresVerifications
 from tests.fixtures.queue import Queue
 from tests.fixtures.world import World
 
@@ -247,7 +247,7 @@ def test_one_type_alone_is_compared_and_other_documents_left_out(
 
 
 def test_types_that_the_view_lacks_are_read_from_events_where_the_index_is(with_view: World) -> None:
-    from outbox.store.migrations import migrate
+    from outbox.store.schema.migrate import migrate
 
     world = with_view
     world.fill(2)

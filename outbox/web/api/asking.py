@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
 from outbox.ops import inputs as read
-from outbox.policy.audit import Action, Actor, Source
+from outbox.policy.audit import Actor, AuditAction, Source
 from outbox.policy.filter import FAILURE_TYPES, MOST_IDS, AuditFilter, EventFilter
 from outbox.policy.outcome import Code, DeadReason
 from outbox.web.auth.roles import Person
@@ -67,7 +67,7 @@ class AuditQuery(Strict):
     entity_type: str | None = Field(None, max_length=LONGEST_VALUE, description="Acts on this entity type.")
     entity_id: str | None = Field(None, max_length=LONGEST_VALUE, description="Acts on this entity.")
     trace_id: str | None = Field(None, pattern=r"^[0-9a-f]{32}$", description="Acts on events of this trace.")
-    action: Action | None = Field(None, description="What was done.")
+    action: AuditAction | None = Field(None, description="What was done.")
     actor: str | None = Field(None, max_length=LONGEST_VALUE, description="Who did it.")
     batch_id: UUID | None = Field(None, description="The replay, flush or prune it belongs to.")
     since: str | None = Field(None, max_length=64, pattern=_TIME, description=_AGE)

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from outbox.ops import inputs as read
 from outbox.ops.audit import AuditPruned
-from outbox.policy.audit import Action, Source
+from outbox.policy.audit import AuditAction, Source
 from outbox.policy.filter import described, given
 from outbox.web.api import audit as api
 from outbox.web.auth.roles import Role
@@ -36,7 +36,7 @@ def _page(request: Request, pruned: AuditPruned | None = None, days: str = "30",
         capped=found.total > read.MOST_COUNTED,
         filter_words={name: request.query_params[name] for name in given(asked) if name in request.query_params},
         about=described(asked),
-        actions=[str(action) for action in Action],
+        actions=[str(action) for action in AuditAction],
         pruned=pruned,
         days=days,
         why=why,

@@ -12,16 +12,14 @@ from psycopg.rows import dict_row
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable
 from outbox.ports import AttachmentFacts, Pooled
-from outbox.store import attachment_facts
+from outbox.store.attach import installed
 from outbox.store.documents import asking_for
 from outbox.store.events import entity_id_type, typed
-from outbox.store.looking import looking
-from outbox.store.pool import Database, connect, translated
-from outbox.store.pooler import is_between, shares_sessions
+from outbox.store.pool import Database, connect, looking, translated
 from outbox.store.queries import queries
-from outbox.store.schema_state import SchemaStatus, read_status
-from outbox.store.view_shape import NEEDED as NEEDED_COLUMNS
-from outbox.store.view_shape import ViewShape, read_shape
+from outbox.store.schema.state import SchemaStatus, read_status
+from outbox.store.sessions import is_between, shares_sessions
+from outbox.store.view_shape import NEEDED_COLUMNS, ViewShape, read_shape
 
 TIME_LIMIT_MS: Final = 5_000
 MOST_SHOWN_BYTES: Final = 1_048_576
@@ -29,7 +27,7 @@ SAMPLE_ROWS: Final = 1_000
 SAMPLE_LOOKUPS: Final = 50
 
 # What each kind of work does with the tables; enough to tell them apart (sql/0050_roles.sql has all of it).
-NEEDED: Final[Mapping[str, Mapping[str, str]]] = {
+NEEDED_RIGHTS: Final[Mapping[str, Mapping[str, str]]] = {
     "projector": {
         "search_outbox_events": "SELECT UPDATE DELETE",
         "search_outbox_attempts": "INSERT",
@@ -55,7 +53,7 @@ NEEDED: Final[Mapping[str, Mapping[str, str]]] = {
 Row = Mapping[str, Any]
 
 
-class PostgresExamination:
+class PostgresDoctor:
     def __init__(self, database: Database, view: str, direct_url: str) -> None:
         self._database = database
         self._view = view
@@ -91,7 +89,7 @@ class PostgresExamination:
 
     def lacking_privileges(self) -> Sequence[Row]:
         wanted = [("projector", self._view, "SELECT")]
-        for work, tables in NEEDED.items():
+        for work, tables in NEEDED_RIGHTS.items():
             wanted += [(work, table, right) for table, rights in tables.items() for right in rights.split()]
         works, relations, privileges = (list(column) for column in zip(*wanted, strict=True))
         return self._rows("lacking_privileges", works=works, relations=relations, privileges=privileges)
@@ -112,7 +110,7 @@ class PostgresExamination:
 
     def attachments(self) -> Sequence[AttachmentFacts]:
         with self._looking() as connection:
-            return attachment_facts.read(connection, self._view)
+            return installed.read_facts(connection, self._view)
 
     def needs_the_view(self) -> bool:
         """Whether one of the first open events has no payload of its own."""

@@ -1,22 +1,25 @@
-"""Owns the triggers that turn changes of a user's table into events; it does not write events itself."""
+"""Attaches and detaches users' tables over a connection of its own, past any pooler: installs and drops triggers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import psycopg
-from psycopg import sql
+from psycopg import Connection, sql
 
 from outbox.errors import Conflict, NotFound
 from outbox.ports import Attachment, AttachResult
-from outbox.store import attached, producer_checks, producer_tables, producer_triggers
-from outbox.store.attached import Installed
-from outbox.store.patience import in_transaction
-from outbox.store.producer_checks import Checked
-from outbox.store.producer_tables import SourceTable
-from outbox.store.producer_triggers import NO_TRUNCATE, drop_function, drop_trigger
+from outbox.store.attach import checks, installed, tables, triggers
+from outbox.store.attach.checks import Checked
+from outbox.store.attach.installed import Installed
+from outbox.store.attach.tables import CannotAttach, SourceTable
+from outbox.store.attach.triggers import NO_TRUNCATE, drop_function, drop_trigger
+from outbox.store.pool import connect, translated
 from outbox.store.queries import queries
+from outbox.store.schema.patience import in_transaction
 
 
 class AttachedOtherwise(Conflict):
@@ -42,16 +45,16 @@ def attach(
     view: str | None = None,
 ) -> AttachResult:
     """Install the triggers, or renew them. From the commit on, every change of a row writes its events."""
-    source = producer_tables.find(conn, table)
+    source = tables.find(conn, table)
     wanted = Attachment(
         source.shown, entity_type, id_column, via.strip() if via is not None else None, routing_column, payload, columns
     )
     wanted = replace(wanted, per_row=per_row)
-    checked = producer_checks.check(conn, source, wanted, view)
-    by_row = per_row or payload or producer_tables.row_trigger_reason(source, columns) != ""
+    checked = checks.check(conn, source, wanted, view)
+    by_row = per_row or payload or tables.row_trigger_reason(source, columns) != ""
     wanted = replace(wanted, per_row=by_row)
     install(conn, source, wanted, checked)
-    return AttachResult(wanted, checked.notes, producer_tables.count_rows(conn, source), _enqueue(conn, source, wanted))
+    return AttachResult(wanted, checked.notes, tables.count_rows(conn, source), _enqueue(conn, source, wanted))
 
 
 def _enqueue(conn: psycopg.Connection[Any], source: SourceTable, wanted: Attachment) -> str:
@@ -73,13 +76,13 @@ def _enqueue(conn: psycopg.Connection[Any], source: SourceTable, wanted: Attachm
 
 def install(conn: psycopg.Connection[Any], source: SourceTable, wanted: Attachment, checked: Checked) -> None:
     """In one transaction: no change of the table is without its event meanwhile."""
-    there = attached.installed(conn)
+    there = installed.installed(conn)
     _refuse_conflicts(wanted, there)
     same = [each for each in there if each.oid == source.oid and each.attachment.way == wanted.way]
     path = [name for (name,) in conn.execute(queries("producers")["search_path"], {}).fetchall()]
-    function = producer_triggers.function_name(source, wanted)
-    put = producer_triggers.statements(conn, source, wanted, function, path, checked.watched)
-    kept = set(producer_triggers.trigger_names(wanted).values())
+    function = triggers.function_name(source, wanted)
+    put = triggers.statements(conn, source, wanted, function, path, checked.watched)
+    kept = set(triggers.trigger_names(wanted).values())
     drops = [drop for each in same for drop in _drops(source, each, kept, function)]
     in_transaction(conn, lambda: [conn.execute(statement) for statement in (*put, *drops)])
 
@@ -92,8 +95,8 @@ def _drops(source: SourceTable, old: Installed, kept: set[str], function: sql.Id
 
 def detach(conn: psycopg.Connection[Any], table: str, *, entity_type: str | None = None) -> list[Attachment]:
     """Remove the triggers and their functions, of all types or of one; events that were written stay."""
-    source = producer_tables.find(conn, table)
-    there = [each for each in attached.installed(conn) if each.oid == source.oid]
+    source = tables.find(conn, table)
+    there = [each for each in installed.installed(conn) if each.oid == source.oid]
     chosen = [each for each in there if entity_type in (None, each.attachment.entity_type)]
     if not chosen:
         raise NotAttached(f"{source.shown}{f' as {entity_type}' if entity_type is not None else ''}")
@@ -117,3 +120,58 @@ def _refuse_conflicts(wanted: Attachment, there: list[Installed]) -> None:
         if same_table or (other.payload != wanted.payload and not other.older):
             how = "with its payload" if other.payload else "by refreshes"
             raise AttachedOtherwise(f"{other.table} is attached as {other.shown}, {how}")
+
+
+class PostgresAttachments:
+    def __init__(self, direct_url: str, view: str) -> None:
+        self._url = direct_url
+        self._view = view
+
+    def attach(
+        self,
+        table: str,
+        *,
+        entity_type: str,
+        id_column: str | None,
+        via: str | None,
+        routing_column: str | None,
+        payload: bool,
+        columns: tuple[str, ...],
+        per_row: bool,
+    ) -> AttachResult:
+        with self._acting() as connection:
+            return attach(
+                connection,
+                table,
+                entity_type=entity_type,
+                id_column=id_column,
+                via=via,
+                routing_column=routing_column,
+                payload=payload,
+                columns=columns,
+                per_row=per_row,
+                view=self._view,
+            )
+
+    def detach(self, table: str, *, entity_type: str | None) -> list[Attachment]:
+        with self._acting() as connection:
+            return detach(connection, table, entity_type=entity_type)
+
+    def all(self) -> list[Attachment]:
+        with self._acting() as connection:
+            return installed.attachments(connection)
+
+    @contextmanager
+    def _acting(self) -> Iterator[Connection[Any]]:
+        with connect(self._url, application="outbox attach") as connection, translated(), _permitted():
+            yield connection
+
+
+@contextmanager
+def _permitted() -> Iterator[None]:
+    """Triggers are made by the table's owner; PostgreSQL's own words name the table."""
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        said = error.diag.message_primary or "permission denied"
+        raise CannotAttach([f"{said}. Run this as the table's owner, who may also write to the outbox."]) from error

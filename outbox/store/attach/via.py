@@ -14,8 +14,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from outbox.store.producer_columns import Column, read_columns
-from outbox.store.producer_tables import SourceTable
+from outbox.store.attach.tables import Column, SourceTable, read_columns
 from outbox.store.queries import queries
 
 LARGE_ROWS = 10_000

@@ -1,8 +1,8 @@
-"""Keeps rebuilds: what daemons mirror to and confirm, and the one row that moves from step to step. Decides nothing."""
+"""Keeps rebuilds, backfills and verifications: who works on one, how far it is, what was found. Decides nothing."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -10,6 +10,8 @@ from psycopg import Connection
 from psycopg.rows import dict_row
 
 from outbox.policy.audit import Entry
+from outbox.policy.backfill import BackfillRun
+from outbox.policy.drift import DriftReport, totals
 from outbox.policy.rebuild import Rebuild
 from outbox.ports import Mirroring, Refusal
 from outbox.store import audit
@@ -168,3 +170,112 @@ def _rebuild(row: dict[str, Any]) -> Rebuild:
 
 
 _JSON: Final = ("mapping", "cursor", "refusals", "options")
+
+
+class PostgresBackfills:
+    """`owner` names this process; its lease keeps others away."""
+
+    def __init__(self, database: Database, *, owner: str) -> None:
+        self._database = database
+        self._me = {"owner": owner, "lease": LEASE}
+        self._sql = queries("backfills")
+
+    def begin(self, dead_owner: str | None, **about: object) -> BackfillRun | None:
+        """None: another one is at work."""
+        return self._one("begin", {**about, "dead_owner": dead_owner})
+
+    def newest(self) -> BackfillRun | None:
+        return self._one("newest", {})
+
+    def take(self, id: int, dead_owner: str | None) -> BackfillRun | None:
+        """None: a living process works on it."""
+        return self._one("take", {"id": id, "dead_owner": dead_owner})
+
+    def wrote_page(
+        self, id: int, cursor: Mapping[str, Any] | None, written: int, newer: int, refusals: Sequence[Refusal]
+    ) -> bool:
+        """False: someone else has taken it over."""
+        named: dict[str, object] = {**self._me, "id": id, "written": written, "newer": newer, "refused": len(refusals)}
+        named["cursor"] = None if cursor is None else orjson.dumps(cursor).decode()
+        named["refusals"] = orjson.dumps([refusal._asdict() for refusal in refusals[:100]]).decode()
+        with self._database.connection() as connection:
+            return connection.execute(self._sql["wrote_page"], named).fetchone() is not None
+
+    def end(self, id: int, status: str, error: str | None = None, entries: Sequence[Entry] = ()) -> None:
+        with self._database.transaction() as connection:
+            connection.execute(self._sql["end"], {**self._me, "id": id, "status": status, "error": error})
+            audit.write(connection, entries)
+
+    def _one(self, query: str, named: Mapping[str, object]) -> BackfillRun | None:
+        with self._database.transaction() as connection, connection.cursor(row_factory=dict_row) as cursor:
+            row = cursor.execute(self._sql[query], {**self._me, **named}).fetchone()
+        if row is None:
+            return None
+        parsed = {name: None if row[name] is None else orjson.loads(row[name]) for name in ("cursor", "refusals")}
+        return BackfillRun(**{**row, **parsed, "entity_types": tuple(row["entity_types"])})
+
+
+Row = Mapping[str, Any]
+
+
+class LastVerification(NamedTuple):
+    """The newest result, as a daemon announces it."""
+
+    id: int
+    compared: int
+    drift: Mapping[str, int]
+    finished_at: float
+    duration_seconds: float
+
+
+class PostgresVerifications:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sql = queries("verifications")
+
+    def begin(self, **about: object) -> int:
+        with self._database.transaction() as connection:
+            row = connection.execute(self._sql["begin"], about).fetchone()
+            assert row is not None
+            return int(row[0])
+
+    def counts(self, id: int, report: DriftReport, status: str = "running", error: str | None = None) -> None:
+        over = status != "running"
+        named = {
+            "id": id,
+            "status": status,
+            "compared": report.compared,
+            "unreadable": report.unreadable,
+            "in_flux": report.in_flux,
+            "report": orjson.dumps(report.as_json()).decode() if over else None,
+            "error": error,
+            **totals(report),
+        }
+        with self._database.transaction() as connection:
+            connection.execute(self._sql["counts"], named)
+
+    def lately(self, limit: int, *, reports: bool = False, rebuilds: bool = False) -> Sequence[Row]:
+        named = {"limit": limit, "reports": reports, "rebuilds": rebuilds}
+        with self._database.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
+            return [_parsed(row) for row in cursor.execute(self._sql["lately"], named).fetchall()]
+
+    def last_finished(self, targets: Sequence[str]) -> LastVerification | None:
+        """Of a comparison of just these targets, whole or by sample."""
+        with self._database.connection() as connection:
+            row = connection.execute(self._sql["last_finished"], {"target": ", ".join(targets)}).fetchone()
+        if row is None:
+            return None
+        id, compared, missing, stale, orphaned, different, unknown, finished_at, took = row
+        drift = {
+            "missing": missing,
+            "stale": stale,
+            "orphaned": orphaned,
+            "different": different,
+            "unknown": unknown,
+        }
+        return LastVerification(id, compared, drift, finished_at, took)
+
+
+def _parsed(row: dict[str, Any]) -> Row:
+    report = row["report"]
+    return {**row, "report": None if report is None else orjson.loads(report)}

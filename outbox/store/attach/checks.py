@@ -12,10 +12,10 @@ import psycopg
 from psycopg import sql
 
 from outbox.ports import Attachment
-from outbox.store import producer_tables, producer_via
-from outbox.store.producer_columns import Column, Fit, always_stored, fit, read_columns
-from outbox.store.producer_tables import CannotAttach, SourceTable
-from outbox.store.producer_via import Via
+from outbox.store.attach import tables
+from outbox.store.attach import via as vias
+from outbox.store.attach.tables import CannotAttach, Column, SourceTable, TypeFit, always_stored, fit, read_columns
+from outbox.store.attach.via import Via
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class Checked:
 
 def check(conn: psycopg.Connection[Any], source: SourceTable, wanted: Attachment, view: str | None) -> Checked:
     """Raise CannotAttach with everything that stands in the way."""
-    first = [*_word_problems(wanted), *producer_tables.table_problems(conn, source), *_column_problems(source, wanted)]
+    first = [*_word_problems(wanted), *tables.table_problems(conn, source), *_column_problems(source, wanted)]
     if first:
         raise CannotAttach(first)
-    via = producer_via.check(conn, source, wanted.via) if wanted.via is not None else Via(())
+    via = vias.check(conn, source, wanted.via) if wanted.via is not None else Via(())
     id = via.id if wanted.via is not None else source.columns[wanted.id_column or ""]
     shape = _view_columns(conn, view)
     problems = [
@@ -134,7 +134,7 @@ def _view_problems(wanted: Attachment, id: Column, shape: dict[str, Column], vie
             f"--routing needs the column `routing` of {view or 'the view'}: it says where a document is now, and the "
             "event where it was. Add it to the view first, or leave out --routing."
         )
-    if "entity_id" in shape and fit(id, shape["entity_id"]) is Fit.NO:
+    if "entity_id" in shape and fit(id, shape["entity_id"]) is TypeFit.NO:
         what = f"column {id.name} is" if wanted.via is None else "--via returns"
         yield (
             f"{what} {id.shown}, and ids of {view} are {shape['entity_id'].shown}: no event would find its document. "
@@ -161,7 +161,7 @@ def _watched(wanted: Attachment, via: Via) -> tuple[str, ...]:
 def _notes(
     conn: psycopg.Connection[Any], source: SourceTable, wanted: Attachment, id: Column | None, shape: dict[str, Column]
 ) -> Iterator[str]:
-    reason = producer_tables.row_trigger_reason(source, wanted.columns)
+    reason = tables.row_trigger_reason(source, wanted.columns)
     if reason and not (wanted.payload or wanted.per_row):
         yield f"triggers fire for each row: {reason}"
     if wanted.payload and source.unique.get(wanted.id_column or ""):
@@ -169,7 +169,7 @@ def _notes(
             f"PostgreSQL keeps {wanted.id_column} unique only together with the partition key: two rows with one "
             f"{wanted.id_column} in two partitions would be one document"
         )
-    if not wanted.payload and id is not None and "entity_id" in shape and fit(id, shape["entity_id"]) is Fit.MAYBE:
+    if not wanted.payload and id is not None and "entity_id" in shape and fit(id, shape["entity_id"]) is TypeFit.MAYBE:
         yield f"ids are {id.shown} here and {shape['entity_id'].shown} in the view: events whose id is none there fail"
-    if wanted.via is not None and (scans := producer_via.scans(conn, source.name, wanted.via)):
+    if wanted.via is not None and (scans := vias.scans(conn, source.name, wanted.via)):
         yield f"each change runs --via, which reads a large table as a whole: {scans}. Add an index"

@@ -11,9 +11,10 @@ from psycopg import sql
 
 from outbox.policy.event import DELETE, REFRESH
 from outbox.ports import Attachment
-from outbox.store import attached, migration_files, producer_via
-from outbox.store.attached import PREFIX, ROW_TRIGGERS, STATEMENT_TRIGGERS
-from outbox.store.producer_tables import SourceTable
+from outbox.store.attach import installed, via
+from outbox.store.attach.installed import PREFIX, ROW_TRIGGERS, STATEMENT_TRIGGERS
+from outbox.store.attach.tables import SourceTable
+from outbox.store.schema import files
 
 Session = psycopg.Connection[Any]
 
@@ -55,7 +56,7 @@ def statements(
     triggers = {kind: sql.Identifier(name) for kind, name in trigger_names(wanted).items()}
     made = _template("function").format(function=function, path=schemas, body=_quoted(conn, body))
     put = _template("each_row" if wanted.per_row else "each_statement").format(
-        table=source.name, function=function, about=sql.Literal(attached.about(wanted)), **triggers
+        table=source.name, function=function, about=sql.Literal(installed.about(wanted)), **triggers
     )
     return [made, put, *(_refuse_truncate(source, part) for part in source.partitions)]
 
@@ -167,7 +168,7 @@ def _events(source: SourceTable, wanted: Attachment, changed: sql.Composable, op
         id_type=_id_type(source),
         id=by_id if wanted.via is None else sql.Identifier("via", "id"),
         routing=_text("changed", wanted.routing_column),
-        changed=changed if wanted.via is None else producer_via.joined(changed, wanted.via),
+        changed=changed if wanted.via is None else via.joined(changed, wanted.via),
     )
 
 
@@ -228,4 +229,4 @@ def _cut(readable: str, rest: int) -> str:
 
 
 def _template(name: LiteralString) -> sql.SQL:
-    return sql.SQL(migration_files.producer(name))
+    return sql.SQL(files.producer(name))

@@ -85,7 +85,7 @@ class Migration:
 
 def _folder() -> Path:
     """`outbox/sql` in a wheel, `sql` beside the package in a checkout."""
-    package = Path(__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parents[2]
     shipped = package / "sql"
     return shipped if shipped.is_dir() else package.parent / "sql"
 
