@@ -34,12 +34,9 @@ from outbox.store.reindex import PostgresRebuilds
 from outbox.store.rollup import PostgresPulse
 from outbox.store.truth import PostgresTruth
 from outbox.telemetry.logger import configure
-from outbox.web import console
-from outbox.web.dispatching import Dispatching
-from outbox.web.sampler import Shared
-from outbox.web.serve import Console, address, listen
-from outbox.web.services import Services
-from outbox.web.snapshot import looker
+from outbox.web import application
+from outbox.web.console_server import Console, address, listen
+from outbox.web.services import ReplayDispatching, Services, Shared, looker
 
 READERS: Final = 4  # pages wait here, never in front of a projector
 ACTORS: Final = 4  # replays under way take nothing from those who look
@@ -64,7 +61,7 @@ def open_console(settings: Settings) -> Iterator[FastAPI]:
         pool.open()
     made = services(settings, reading, acting, exporting, backlog, elastic)
     try:
-        yield console.build(settings, made)
+        yield application.build(settings, made)
     finally:
         made.dispatching.close()
         elastic.close()
@@ -118,7 +115,7 @@ def services(
         planner=does.planner,
         projection=_projection(settings, reading, acting, elastic),
         replays=does.replays,
-        dispatching=Dispatching(does.replays),
+        dispatching=ReplayDispatching(does.replays),
         discards=does.discards,
         pauses=desk.pauses,
         stats=sees.stats,

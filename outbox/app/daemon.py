@@ -56,7 +56,7 @@ from outbox.telemetry.logger import configure
 from outbox.telemetry.logs import LogSubscriber
 from outbox.telemetry.metrics import Metrics, new_registry
 from outbox.telemetry.rollup import Rollup
-from outbox.web.health import Shown
+from outbox.web.health import HealthState
 
 clock = time.monotonic
 
@@ -119,7 +119,7 @@ class Watching:
         return cls(announce, metrics, health, registry)
 
 
-def project(settings: Settings, shown: Shown, stop: Stop, *, once: bool, patient: bool) -> bool:
+def project(settings: Settings, shown: HealthState, stop: Stop, *, once: bool, patient: bool) -> bool:
     """Everything after the health pages listen (see launch): True when it drained cleanly."""
     watching = Watching.of(settings, shown.beats)
     shown.complete(watching.registry, watching.health)

@@ -34,7 +34,7 @@ _INDEX_SETTINGS = {"number_of_shards": 1, "number_of_replicas": 0}
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class Addresses:
     """What people need to know to look around. The database's password stands in `database_url_file` only."""
 
     database_url: str
@@ -65,7 +65,7 @@ class Up:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def start(self) -> Where:
+    def start(self) -> Addresses:
         self._start_servers()
         self.say("migrating the database")
         migrate.migrate(self.settings.database.direct_dsn)
@@ -154,7 +154,7 @@ class Up:
     def _folder(self) -> Path:
         return self.settings.embedded.data_dir.expanduser() / "up"
 
-    def _where(self, ports: Mapping[str, int], sample: bool) -> Where:
+    def _where(self, ports: Mapping[str, int], sample: bool) -> Addresses:
         settings = self.settings
         given = settings.database.dsn
         address = for_people(given) if "DATABASE_URL" in self._started else given
@@ -162,7 +162,7 @@ class Up:
         with os.fdopen(new_file(file), "w", encoding="utf-8") as writing:
             writing.write(address + "\n")
         self._open.callback(file.unlink, missing_ok=True)
-        return Where(
+        return Addresses(
             database_url=redact_dsn(address),
             database_url_file=str(file),
             elastic_url=settings.elastic.url,

@@ -94,8 +94,7 @@ def run_console(chosen: Settings, tell: Callable[[str], None]) -> None:
 
 def console_token(name: str, role: str) -> tuple[str, str]:
     """A new token, and its line for the file."""
-    from outbox.web.auth.roles import Role
-    from outbox.web.auth.tokens import line_for, new_token
+    from outbox.web.auth.accounts import Role, line_for, new_token
 
     token = new_token()
     try:

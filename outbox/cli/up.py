@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.status import Status as Spinner
     from rich.text import Text
 
-    from outbox.app.up import Up, Where
+    from outbox.app.up import Addresses, Up
     from outbox.ops.status import QueueStatus
 
 commands = typer.Typer()
@@ -82,7 +82,7 @@ def _stop_on_signals() -> threading.Event:
     return stop
 
 
-def _await_first_signs(running: Up, where: Where, stop: threading.Event) -> None:
+def _await_first_signs(running: Up, where: Addresses, stop: threading.Event) -> None:
     """So that the pages that are printed answer and the search finds something. Raises when a part ends before."""
     deadline = time.monotonic() + FIRST_SIGNS_SECONDS
 
@@ -95,7 +95,7 @@ def _await_first_signs(running: Up, where: Where, stop: threading.Event) -> None
         stop.wait(0.2)
 
 
-def search(where: Where) -> str:
+def search(where: Addresses) -> str:
     shown = "filter_path=hits.total.value,hits.hits._source.title"
     from urllib.request import getproxies_environment  # noqa: PLC0415
 
@@ -104,7 +104,7 @@ def search(where: Where) -> str:
     return f"curl -s{direct} '{where.elastic_url}/{where.index}/_search?q={QUERY}&size=3&{shown}'"
 
 
-def _tell(where: Where) -> None:
+def _tell(where: Addresses) -> None:
     rows = {
         "console": where.console_url or "not installed: pip install 'outbox-projector[console]'",
         "PostgreSQL": where.database_url,
@@ -126,7 +126,7 @@ def _tell(where: Where) -> None:
     sys.stdout.flush()
 
 
-def look_around(where: Where) -> list[str]:
+def look_around(where: Addresses) -> list[str]:
     """Commands that work as they are in a fresh terminal, from any folder."""
     return [
         *on_the_path(),

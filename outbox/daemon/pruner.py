@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from outbox.errors import OutboxError
 from outbox.facts import Announce, Beat, DatabaseLost, Pruned, PrunePassed, Warned
-from outbox.policy.audit import Actor, AuditAction, Entry, PruneOrder, Source
+from outbox.policy.audit import Action, Actor, Entry, PruneOrder, Source
 from outbox.policy.filter import AuditFilter
 from outbox.policy.retention import PrunePlace, PruneStep, next_rows
 from outbox.ports import Clock
@@ -181,7 +181,7 @@ class Pruner:
             return
         try:
             detail = {"removed": summary.removed}
-            self.audit.write([Entry(AuditAction.EVENTS_PRUNE_SUMMARY, self._actor, detail=detail)])
+            self.audit.write([Entry(Action.EVENTS_PRUNE_SUMMARY, self._actor, detail=detail)])
         except OutboxError as error:
             self.announce(DatabaseLost("pruner", error.detail))
             return

@@ -16,8 +16,8 @@ import orjson
 from outbox.ops import inputs
 from outbox.policy.audit import (
     LEAST_DAYS,
+    Action,
     Actor,
-    AuditAction,
     AuditPrunePreview,
     AuditPruneStep,
     ChainFinding,
@@ -178,7 +178,7 @@ class AuditDesk:
             raise inputs.BadRequest([("format", f"must be one of {', '.join(FORMATS)}")])
         head = self.store.head_id()
         detail = {"format": form, "filter": given(asked), "up_to": head}
-        self.store.write([Entry(AuditAction.AUDIT_EXPORTED, actor, detail=detail)])
+        self.store.write([Entry(Action.AUDIT_EXPORTED, actor, detail=detail)])
         return WRITERS[form](map(audit_row, self.store.rows(asked, head)))
 
     def prune(

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from outbox.errors import NotFound, OutboxError, UsageError
 from outbox.ops.stored import StoredEvent
-from outbox.policy.audit import Actor, AuditAction, Entry
+from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.event import Status
 from outbox.policy.filter import EventFilter
 from outbox.policy.masking import masked
@@ -281,7 +281,7 @@ class Payloads:
         self._audit.write(
             [
                 Entry(
-                    AuditAction.PAYLOAD_UNMASKED,
+                    Action.PAYLOAD_UNMASKED,
                     actor,
                     reason,
                     event_id=id,

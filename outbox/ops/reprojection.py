@@ -11,7 +11,7 @@ from uuid import UUID
 from outbox.errors import Conflict, DependencyDown, DocumentsUnavailable, NotFound
 from outbox.ops import inputs as read
 from outbox.ops.reindex.comparison import TruthSource
-from outbox.policy.audit import Actor, AuditAction, Entry
+from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.document import Address
 from outbox.policy.drift import Key
 from outbox.policy.reprojection import Reprojection, reprojection
@@ -65,7 +65,7 @@ class ProjectionDesk:
 
         def entry(id: UUID, version: int) -> Entry:
             detail = {"op": asked.op, "version": version}
-            entry = Entry(AuditAction.EVENT_REQUESTED, actor, reason, event_id=id, detail=detail)
+            entry = Entry(Action.EVENT_REQUESTED, actor, reason, event_id=id, detail=detail)
             return entry._replace(entity_type=key.entity_type, entity_id=key.entity_id)
 
         id, version = self.store.ask(asked, entry)

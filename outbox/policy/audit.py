@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 
-class AuditAction(StrEnum):
+class Action(StrEnum):
     REPLAY_BATCH_ITEM = "REPLAY_BATCH_ITEM"
     REPLAY_BATCH_SKIPPED = "REPLAY_BATCH_SKIPPED"
     REPLAY_BATCH_SUMMARY = "REPLAY_BATCH_SUMMARY"
@@ -88,7 +88,7 @@ class AuditPrunePreview(NamedTuple):
 class Entry(NamedTuple):
     """One row of the audit before PostgreSQL gives it its time, its id and its place in the chain."""
 
-    action: AuditAction
+    action: Action
     actor: Actor
     reason: str | None = None
     batch_id: UUID | None = None

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from outbox.policy.audit import AuditAction
+from outbox.policy.audit import Action
 from outbox.policy.outcome import FAILURE_TYPE_OF, Code, DeadReason
 
 MOST_IDS: Final = 500
@@ -193,7 +193,7 @@ _AUDIT_FIELDS: Final[Mapping[str, _Reader]] = {
     "entity_type": _text,
     "entity_id": _text,
     "trace_id": _trace,
-    "action": _one_of(AuditAction),
+    "action": _one_of(Action),
     "actor": _text,
     "batch_id": _timeless(_uuid),
     "since": read_time,

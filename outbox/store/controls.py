@@ -6,7 +6,7 @@ from typing import Any
 
 from psycopg.rows import dict_row
 
-from outbox.policy.audit import Actor, AuditAction, Entry
+from outbox.policy.audit import Action, Actor, Entry
 from outbox.store import audit
 from outbox.store.pool import Database
 from outbox.store.queries import queries
@@ -27,13 +27,13 @@ class PostgresControls:
 
     def put(self, scope: str, kind: str, actor: Actor, reason: str, lasts: timedelta | None = None) -> Row:
         named = {"scope": scope, "kind": kind, "by": actor.name, "reason": reason, "lasts": lasts}
-        action = AuditAction.PAUSED if kind == "pause" else AuditAction.RESUMED
+        action = Action.PAUSED if kind == "pause" else Action.RESUMED
         row = self._act("put_control", named, Entry(action, actor, reason, detail={"scope": scope, "kind": kind}))
         assert row is not None
         return row
 
     def take_back(self, scope: str, actor: Actor, reason: str) -> Row | None:
-        entry = Entry(AuditAction.RESUMED, actor, reason, detail={"scope": scope, "kind": "pause"})
+        entry = Entry(Action.RESUMED, actor, reason, detail={"scope": scope, "kind": "pause"})
         return self._act("take_control_back", {"scope": scope}, entry)
 
     def _act(self, query: str, named: Mapping[str, object], entry: Entry) -> Row | None:

@@ -7,7 +7,7 @@ from uuid import UUID
 from psycopg.rows import dict_row
 
 from outbox.facts import EventDiscarded
-from outbox.policy.audit import Actor, AuditAction, Entry
+from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.filter import EventFilter, given
 from outbox.store import audit
 from outbox.store.events import entity_id_type
@@ -54,7 +54,7 @@ class PostgresDiscards:
                 return len(ids)
             rows = cursor.execute(self._sql["discard_held"], {"ids": ids}).fetchall()
             detail = {"discarded": len(rows), "filter": given(asked), "approved_by": approved_by}
-            summary = Entry(AuditAction.FLUSH_SUMMARY, actor, reason, batch_id, detail=detail)
+            summary = Entry(Action.FLUSH_SUMMARY, actor, reason, batch_id, detail=detail)
             audit.write(connection, [*(_entry(row, actor, reason, batch_id) for row in rows), summary])
             return len(rows)
 
@@ -62,4 +62,4 @@ class PostgresDiscards:
 def _entry(row: Row, actor: Actor, reason: str, batch_id: UUID | None) -> Entry:
     about = (row["id"], row["entity_type"], row["entity_id"], row["trace_id"])
     detail = {"error_reason": row["error_reason"]} if row["error_reason"] else None
-    return Entry(AuditAction.EVENT_DISCARDED, actor, reason, batch_id, *about, detail)
+    return Entry(Action.EVENT_DISCARDED, actor, reason, batch_id, *about, detail)

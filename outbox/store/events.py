@@ -14,7 +14,7 @@ from psycopg import Connection
 from psycopg.rows import RowMaker, tuple_row
 
 from outbox.errors import DatabaseDown, LockHeld, SchemaMismatch
-from outbox.policy.audit import Actor, AuditAction, Entry, Source
+from outbox.policy.audit import Action, Actor, Entry, Source
 from outbox.policy.event import MOST_ABANDONED, Event
 from outbox.policy.memory import inline_bytes
 from outbox.policy.outcome import Failure, Reason, told_without_reply
@@ -300,9 +300,7 @@ def raise_version(database: Database, seen: int, actor: Actor) -> int | None:
         was = None if row is None else int(row[0])
         if was is not None:
             reason = "an index holds a version that this database never gave out"
-            audit.write(
-                connection, [Entry(AuditAction.VERSION_RAISED, actor, reason, detail={"was": was, "now": seen})]
-            )
+            audit.write(connection, [Entry(Action.VERSION_RAISED, actor, reason, detail={"was": was, "now": seen})])
         return was
 
 

@@ -13,7 +13,7 @@ import orjson
 from psycopg import Connection
 from psycopg.rows import dict_row
 
-from outbox.policy.audit import Actor, AuditAction, Entry, Source
+from outbox.policy.audit import Action, Actor, Entry, Source
 from outbox.policy.filter import EventFilter, given
 from outbox.policy.replay import (
     LEASE_SECONDS,
@@ -99,7 +99,7 @@ class PostgresReplays:
             named = {"id": id, "by": actor.name, "reason": reason, **ended_since(connection, id)}
             batch = fetch_batch(connection, "cancel", named)
             assert batch is not None
-            close(connection, batch, self._notices(batch), Entry(AuditAction.REPLAY_CANCELLED, actor, reason, id))
+            close(connection, batch, self._notices(batch), Entry(Action.REPLAY_CANCELLED, actor, reason, id))
             return batch
 
     def get(self, id: UUID) -> ReplayBatch | None:
@@ -246,7 +246,7 @@ def close(connection: Connection[Any], batch: ReplayBatch, notices: Sequence[Not
     webhooks.enqueue(connection, notices)
     counts = {name: getattr(batch, name) for name in _COUNTS}
     detail = {"status": batch.status, **counts, "why": batch.reason}
-    summary = Entry(AuditAction.REPLAY_BATCH_SUMMARY, _actor(batch), batch.requested_reason, batch.id, detail=detail)
+    summary = Entry(Action.REPLAY_BATCH_SUMMARY, _actor(batch), batch.requested_reason, batch.id, detail=detail)
     audit.write(connection, [*first, summary])
 
 
@@ -256,7 +256,7 @@ _COUNTS: Final = ("total", "replayed", "skipped", "done", "failed_again", "still
 def _item(batch: ReplayBatch, row: Row) -> Entry:
     skip = row["skip_reason"]
     return Entry(
-        AuditAction.REPLAY_BATCH_ITEM if skip is None else AuditAction.REPLAY_BATCH_SKIPPED,
+        Action.REPLAY_BATCH_ITEM if skip is None else Action.REPLAY_BATCH_SKIPPED,
         _actor(batch),
         batch.requested_reason,
         batch.id,

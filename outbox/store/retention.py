@@ -9,7 +9,7 @@ from uuid import UUID
 import psycopg
 from psycopg import Connection
 
-from outbox.policy.audit import Actor, AuditAction, Entry
+from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.retention import PrunePlace, PruneStep
 from outbox.store import audit
 from outbox.store.pool import Database
@@ -49,7 +49,7 @@ class PostgresRetention:
             removed = connection.execute(self._sql["remove"], {"ids": gone}).rowcount
             if by is not None and removed:
                 detail = {"removed": removed, "kept": len(found) - removed, "before": before.isoformat()}
-                audit.write(connection, [Entry(AuditAction.EVENTS_PRUNE_SUMMARY, by, detail=detail)])
+                audit.write(connection, [Entry(Action.EVENTS_PRUNE_SUMMARY, by, detail=detail)])
             return PruneStep(len(found), removed, attempts, PrunePlace(found[-1][1], found[-1][0]), skipped)
 
     def preview(self, before: datetime, most: int) -> tuple[int, datetime | None, datetime | None]:

@@ -9,7 +9,7 @@ import orjson
 from psycopg import Connection
 from psycopg.rows import dict_row
 
-from outbox.policy.audit import Actor, AuditAction, Entry
+from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.webhook import Delivery, Notice
 from outbox.store import audit
 from outbox.store.pool import Database
@@ -75,7 +75,7 @@ class PostgresWebhooks:
             row = cursor.execute(self._sql["redeliver"], {"id": id, "by": actor.name}).fetchone()
             if row is not None:
                 detail = {"delivery": id, "type": row["type"], "to": row["sent_to"]}
-                entry = Entry(AuditAction.WEBHOOK_REDELIVERED, actor, reason, row["replay_id"], detail=detail)
+                entry = Entry(Action.WEBHOOK_REDELIVERED, actor, reason, row["replay_id"], detail=detail)
                 audit.write(connection, [entry])
             return row
 

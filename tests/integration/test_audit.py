@@ -14,7 +14,7 @@ import pytest
 
 from outbox.ops.audit import AuditDesk
 from outbox.ops.inputs import BadRequest
-from outbox.policy.audit import Actor, AuditAction, Entry, Source
+from outbox.policy.audit import Action, Actor, Entry, Source
 from outbox.policy.filter import AuditFilter
 from outbox.store import audit as store
 from outbox.store.audit import PostgresAudit
@@ -51,7 +51,7 @@ def desk(pool: Database) -> AuditDesk:
 
 def fill(pool: Database, n: int, actor: Actor = ALICE, **about: object) -> None:
     entries = [
-        Entry(AuditAction.REPLAY_BATCH_ITEM, actor, "why", entity_type="block", entity_id=str(i), **about)  # type: ignore[arg-type]
+        Entry(Action.REPLAY_BATCH_ITEM, actor, "why", entity_type="block", entity_id=str(i), **about)  # type: ignore[arg-type]
         for i in range(n)
     ]
     PostgresAudit(pool).write(entries)
@@ -137,9 +137,9 @@ def test_writers_at_once_make_one_chain_without_gaps(pool: Database, desk: Audit
 def test_an_act_that_is_rolled_back_leaves_no_row_and_no_gap(pool: Database, desk: AuditDesk) -> None:
     fill(pool, 2)
     with pool.transaction() as connection:
-        store.write(connection, [Entry(AuditAction.PAUSED, ALICE)])
+        store.write(connection, [Entry(Action.PAUSED, ALICE)])
         connection.execute("savepoint before_more")
-        store.write(connection, [Entry(AuditAction.RESUMED, ALICE)])
+        store.write(connection, [Entry(Action.RESUMED, ALICE)])
         connection.execute("rollback to savepoint before_more")
     fill(pool, 1)
     found = desk.verify()
@@ -305,7 +305,7 @@ def test_an_archive_that_cannot_be_written_keeps_every_row(
 
 def test_csv_neutralises_formulas_and_json_stays_lossless(pool: Database, desk: AuditDesk) -> None:
     detail = {"big": 12345678901234567890, "text": "line\nbreak"}
-    PostgresAudit(pool).write([Entry(AuditAction.EVENT_DISCARDED, ALICE, text, detail=detail) for text in NASTY])
+    PostgresAudit(pool).write([Entry(Action.EVENT_DISCARDED, ALICE, text, detail=detail) for text in NASTY])
     rows = list(csv.DictReader(io.StringIO("".join(desk.export(AuditFilter(), "csv", ALICE)))))
     assert [row["reason"] for row in rows] == [
         "'=cmd()", "'+1", "'-1", "'@SUM(A1)", "'\uff1dx", "plain", "with,comma", 'with "quotes"'

@@ -12,7 +12,7 @@ from outbox.ops import inputs as read
 from outbox.ops.reindex.comparison import TruthSource
 from outbox.ops.reindex.copier import Copier
 from outbox.ops.reindex.rebuild_steps import dead_owner
-from outbox.policy.audit import Actor, AuditAction, Entry
+from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.backfill import BackfillRun
 from outbox.ports import Refusal
 
@@ -124,4 +124,4 @@ def _entry(run: BackfillRun, actor: Actor) -> Entry:
         "newer": run.newer,
         "refused": run.refused,
     }
-    return Entry(AuditAction.BACKFILL_SUMMARY, actor, run.reason, detail=detail)
+    return Entry(Action.BACKFILL_SUMMARY, actor, run.reason, detail=detail)

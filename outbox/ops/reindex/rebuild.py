@@ -16,7 +16,7 @@ from outbox.ops.reindex.rebuild_steps import (
     RebuildSteps,
     dead_owner,
 )
-from outbox.policy.audit import Actor, AuditAction, Entry
+from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.rebuild import Rebuild, RebuildStatus, RebuildStep, next_index
 
 
@@ -141,4 +141,4 @@ class RebuildDesk:
     def _entry(self, rebuild: Rebuild, actor: Actor, reason: str, now: str) -> Entry:
         was = rebuild.old_index if now == rebuild.new_index else rebuild.new_index
         detail = {"rebuild": rebuild.id, "target": rebuild.target, "from": was, "to": now, "refused": rebuild.refused}
-        return Entry(AuditAction.REBUILD_SWAPPED, actor, reason, detail=detail)
+        return Entry(Action.REBUILD_SWAPPED, actor, reason, detail=detail)

@@ -13,7 +13,7 @@ from outbox.ops.inputs import BadRequest
 from outbox.ops.reindex.backfill import NotInView
 from outbox.ops.reindex.comparison import TruthSource
 from outbox.ops.reindex.pacing import JobPace
-from outbox.policy.audit import Actor, AuditAction, Entry
+from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.drift import Key
 
 A_STEP: Final = 500
@@ -159,4 +159,4 @@ def _entry(batch: UUID, actor: Actor, reason: str, wish: RefreshOptions, entity_
     detail: dict[str, Any] = {"events": len(ids), "first": ids[0], "last": ids[-1]}
     if wish.condition is not None:
         detail["where"] = wish.condition
-    return Entry(AuditAction.REFRESH_SUMMARY, actor, reason, batch_id=batch, entity_type=entity_type, detail=detail)
+    return Entry(Action.REFRESH_SUMMARY, actor, reason, batch_id=batch, entity_type=entity_type, detail=detail)

@@ -11,7 +11,7 @@ from outbox.errors import Conflict, UsageError
 from outbox.ops.reindex.comparison import DocumentPairs, Progress, TruthSource
 from outbox.ops.reindex.pacing import JobPace
 from outbox.ops.reindex.verify import Enough, Verification, Verify, VerifyOptions
-from outbox.policy.audit import Actor, AuditAction, Entry
+from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.drift import DRIFT, DriftFinding, Held, Key, Kind, Truth
 from outbox.policy.mending import Mend, mend, needs_refresh, refresh, too_many_deletes, without_needless_text
 
@@ -195,4 +195,4 @@ def _entry(batch: UUID, actor: Actor, reason: str, index: str, mends: Sequence[M
         "by_kind": {kind.value: n for kind in DRIFT if (n := sum(m.kind is kind for m in mends))},
         "first": [f"{m.key.entity_type}:{m.key.entity_id}" for m in mends[:20]],
     }
-    return Entry(AuditAction.REPAIR_SUMMARY, actor, reason, batch_id=batch, detail=detail)
+    return Entry(Action.REPAIR_SUMMARY, actor, reason, batch_id=batch, detail=detail)

@@ -83,4 +83,4 @@ def test_a_projector_imports_no_console_no_embedded_servers_and_no_client_that_i
         [sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, text=True, check=True
     )
     found = set(json.loads(done.stdout))
-    assert found & (NEVER | {"typer", "outbox.web.console", "outbox.embedded"}) == set()
+    assert found & (NEVER | {"typer", "outbox.web.application", "outbox.embedded"}) == set()

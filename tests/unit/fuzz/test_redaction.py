@@ -13,7 +13,7 @@ from outbox.policy.canonical import Unreadable, differing, read, same
 from outbox.policy.masking import masked
 from outbox.policy.redact import cut, detail, fingerprint, redact, summary
 from outbox.telemetry.redaction import escape, escape_for_json, redactor, shorten
-from outbox.web.show import lossless
+from outbox.web import lossless
 from tests.unit.fuzz.texts import ERRORS, JSON, RICH, TEXT, laid_out
 from tests.unit.test_redact import TEXTS
 

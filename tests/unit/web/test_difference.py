@@ -3,8 +3,8 @@
 import pytest
 
 from outbox.policy.masking import masked
-from outbox.web.show.difference import compare, is_offending, offending_fields
-from outbox.web.show.lossless import Unreadable, compact, lines, read, same
+from outbox.web.difference import compare, is_offending, offending_fields
+from outbox.web.lossless import Unreadable, compact, lines, read, same
 
 
 def changes(ours: str, theirs: str, **more: tuple[str, ...]) -> dict[str, str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from outbox.web.show.lossless import Members, compact, joined, same
+from outbox.web.lossless import Members, compact, joined, same
 
 MOST_ROWS: Final = 500
 LONGEST_VALUE: Final = 400

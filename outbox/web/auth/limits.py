@@ -1,12 +1,15 @@
-"""Owns how often one client may do costly things: a token bucket a key, in memory. It knows no HTTP."""
+"""Owns how often one client may do costly things, and what counts as one client. Token buckets in memory."""
 
 from __future__ import annotations
 
+import ipaddress
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from starlette.types import Scope
 
 _MOST_KEYS = 10_000  # a flood of addresses forgets the oldest instead of growing
 
@@ -23,7 +26,7 @@ ACT = Allowance(120)
 EXPORT = Allowance(20)
 
 
-class Pace:
+class RateLimits:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
@@ -46,3 +49,32 @@ class Pace:
         with self._lock:
             if found := self._left.get((allowance, key)):
                 self._left[(allowance, key)] = (found[0] + 1, found[1])
+
+
+UNKNOWN = "-"
+
+
+def plain_address(address: str) -> str:
+    """An IPv4 address as it is written where a socket for both families says `::ffff:10.0.0.1`."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return str(mapped or found)
+
+
+def peer(address: str | None) -> str:
+    """The key of a client's limits. A client with IPv6 may choose any of the 2**64 addresses of its network."""
+    try:
+        found = ipaddress.ip_address(plain_address(address or ""))
+    except ValueError:
+        return UNKNOWN
+    if isinstance(found, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((found, 64), strict=False))
+    return str(found)
+
+
+def peer_of(scope: Scope) -> str:
+    client = scope.get("client")
+    return peer(client[0] if client else None)

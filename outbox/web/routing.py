@@ -1,7 +1,8 @@
-"""Owns how a door (route) is hung: each names the role that it needs, and the gate comes before anything is read."""
+"""Owns how an endpoint becomes a route: it names its role, access comes first, then the body within its limits."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
@@ -11,17 +12,68 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match
 
 from outbox.ops.inputs import BadRequest
-from outbox.web import body, headers, idempotency, refusals
-from outbox.web.auth.gate import Gate
-from outbox.web.auth.origin import SAFE_METHODS
-from outbox.web.auth.roles import Role
+from outbox.web import idempotency, middleware, problems
+from outbox.web.auth.accounts import Role
+from outbox.web.auth.gate import SAFE_METHODS, AccessGate
 from outbox.web.problems import Refused
 
+MOST_BYTES: Final = 262_144  # 500 ids with a filter are 20 KB
+MOST_DROPPED: Final = 8_388_608
+MOST_SECONDS: Final = 10.0
+JSON: Final = "application/json"
+FORM: Final = "application/x-www-form-urlencoded"
+
+
+async def read_body(request: Request, accepted: str) -> bytes:
+    """The body, kept in the request so that the framework reads it from there."""
+    try:
+        body = await asyncio.wait_for(_collect(request), MOST_SECONDS)
+    except TimeoutError:
+        raise Refused(408, f"The body did not arrive within {MOST_SECONDS:.0f} s.") from None
+    except ClientDisconnect:
+        raise Refused(400, "The client went away before its body was read.") from None
+    if body:
+        _check_type(request, accepted)
+    request._body = body
+    return body
+
+
+async def _collect(request: Request) -> bytes:
+    """What is too large is read to its end and dropped, within reason: a client that still sends hears no answer."""
+    told = request.headers.get("content-length", "")
+    if told.isdecimal() and (len(told) > 12 or int(told) > MOST_DROPPED):
+        raise _too_large()
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size <= MOST_BYTES:
+            parts.append(part)
+        elif size > MOST_DROPPED:
+            raise _too_large()
+    if size > MOST_BYTES:
+        raise _too_large()
+    return b"".join(parts)
+
+
+def _check_type(request: Request, accepted: str) -> None:
+    said = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if said != accepted:
+        raise Refused(415, f"Send {accepted}, not {said[:80] or 'a body without a content type'}.")
+
+
+def _too_large() -> Refused:
+    return Refused(413, f"The body is larger than {MOST_BYTES // 1024} KB.", headers={"connection": "close"})
+
+
+API_PREFIX: Final = "/api/v1"
+HOME: Final = "/ops/queue"
+ANYONE, VIEWER, OPERATOR, ADMIN = Role.ANYONE, Role.VIEWER, Role.OPERATOR, Role.ADMIN
 ROLE: Final = "x-role"
 ACTS: Final = "x-leaves-a-trace"
 TAKES: Final = "x-takes"
@@ -33,7 +85,7 @@ log = logging.getLogger("outbox.web")
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class Endpoint:
     """One route: who may, and what happens. `acts`: it writes something although it is a GET, so it is guarded as a
     POST is. `takes`: what a page's query string may say. `shows`: its answer holds what is audited each time it is
     shown, so an Idempotency-Key keeps none. `more` goes to the framework."""
@@ -46,6 +98,11 @@ class Door:
     acts: bool = False
     takes: Collection[str] = ()
     shows: bool = False
+
+
+def gives(model: type, status: int = 200, told: str = "") -> dict[str, Any]:
+    """The answer's shape, for the document alone: answers are written by us, byte for byte."""
+    return {"responses": {status: {"model": model, "description": told or "It is."}}, "status_code": status}
 
 
 class GuardedRoute(APIRoute):
@@ -72,25 +129,25 @@ class GuardedRoute(APIRoute):
     def get_route_handler(self) -> Handler:
         inner, role, acts = super().get_route_handler(), self.role, ACTS in (self.openapi_extra or {})
         page = not self.include_in_schema
-        accepted = body.FORM if page else body.JSON
+        accepted = FORM if page else JSON
 
         async def handle(request: Request) -> Response:
             try:
                 return await self._pass(request, inner, role, accepted, acts)
             except Exception as error:
-                return refusals.answer(request, _refused(error))
+                return problems.error_response(request, _refusal_of(error))
 
         return handle
 
     async def _pass(self, request: Request, inner: Handler, role: Role, accepted: str, acts: bool) -> Response:
-        gate: Gate = request.app.state.gate
-        person = request.state.person = gate.admit(request, role, form=accepted == body.FORM, acts=acts)
-        if acts and headers.asked_by_head(request.scope):
+        gate: AccessGate = request.app.state.gate
+        person = request.state.person = gate.admit(request, role, form=accepted == FORM, acts=acts)
+        if acts and middleware.asked_by_head(request.scope):
             raise Refused(405, "HEAD would leave the trace of a GET; send that.", headers={"allow": "GET"})
         self.check_query(request)
         if request.method in SAFE_METHODS:
             return await inner(request)
-        sent = await body.read(request, accepted)
+        sent = await read_body(request, accepted)
         key = request.headers.get(idempotency.HEADER)
         if key is None or person is None or not self.keeps:
             return await inner(request)
@@ -100,19 +157,19 @@ class GuardedRoute(APIRoute):
             try:
                 return await inner(request)
             except Exception as error:
-                return refusals.answer(request, _refused(error))
+                return problems.error_response(request, _refusal_of(error))
 
         return await kept.once(person.name, request.url.path, key, sent, act)
 
 
-def _refused(error: Exception) -> Refused:
-    refused = refusals.of(error)
+def _refusal_of(error: Exception) -> Refused:
+    refused = problems.refused_by(error)
     if refused.status == 500:
         log.error("a request failed: %s", type(error).__name__, exc_info=error)
     return refused
 
 
-def hang(app: FastAPI, doors: Iterable[Door], *, prefix: str = "", api: bool = False) -> None:
+def add_endpoints(app: FastAPI, doors: Iterable[Endpoint], *, prefix: str = "", api: bool = False) -> None:
     """Add the doors to the app. Pages stay out of the OpenAPI document."""
     for door in doors:
         about: dict[str, Any] = {ROLE: str(door.role)} | ({ACTS: True} if door.acts else {})
@@ -135,10 +192,10 @@ def catch_the_rest(app: FastAPI) -> None:
     """What no door handles: unknown paths, wrong methods, and the framework's own words."""
 
     async def handle(request: Request, error: Exception) -> Response:
-        refused = _refused(error)
+        refused = _refusal_of(error)
         if refused.status == 405:
             refused.headers["allow"] = ", ".join(_methods(request))
-        return refusals.answer(request, refused)
+        return problems.error_response(request, refused)
 
     for kind in (HTTPException, RequestValidationError, Refused, Exception):
         app.add_exception_handler(kind, handle)
