@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, Self
 from uuid import UUID
 
 from outbox.app.desk import Desk, open_desk
-from outbox.app.operating import Operations, open_operations
+from outbox.app.operations import Operations, open_operations
 from outbox.config import Settings, load_settings
 from outbox.errors import UsageError
 from outbox.ops.failures import FailedStats

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
-from outbox.app.operating import notices, poster, pruning, secret
+from outbox.app.operations import notices, poster, pruning, secret
 from outbox.config import Settings
 from outbox.daemon.chores import ReplayChore, ReplayLimits
 from outbox.daemon.pruner import Forget, Keep, Pruner

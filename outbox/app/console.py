@@ -9,9 +9,9 @@ from fastapi import FastAPI
 from psycopg import Connection
 
 from outbox.app.desk import join
-from outbox.app.examining import open_doctor
-from outbox.app.operating import operations
-from outbox.app.reindexing import join as reindexing
+from outbox.app.doctor import open_doctor
+from outbox.app.operations import operations
+from outbox.app.reindex import join as reindexing
 from outbox.config import Settings
 from outbox.daemon.shutdown import Stop
 from outbox.errors import DatabaseDown

@@ -1,8 +1,10 @@
-"""Joins everything that `outbox up` runs on one machine: servers, schema, index, sample, projector, console."""
+"""Joins everything that `outbox up` runs on one machine: servers, schema, index, sample; projector, console."""
 
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -12,19 +14,51 @@ from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 from outbox.app.desk import Desk, open_desk
-from outbox.app.examining import open_index_desk
-from outbox.app.parts import Part
+from outbox.app.doctor import open_index_desk
 from outbox.config import Settings, load_settings, redact_dsn
 from outbox.embedded import EmbeddedStack
+from outbox.embedded.account import Account
+from outbox.embedded.folders import make_folder
 from outbox.embedded.postgres import for_people
 from outbox.embedded.private import new_file
-from outbox.embedded.process import await_free, claim_port, free_port
+from outbox.embedded.process import Command, SupervisedProcess, await_free, claim_port, free_port, tail
 from outbox.embedded.sample import Sample
+from outbox.errors import OutboxError
 from outbox.ops.status import QueueStatus
 from outbox.sink.client import Reply
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.index import IndexExists
 from outbox.store.schema import migrate
+
+
+class PartEnded(OutboxError):
+    """A part of `outbox up` ended by itself, and the rest was stopped. The end of its log says why."""
+
+
+@dataclass(slots=True)
+class Part:
+    """`outbox COMMAND` as a process of its own. It ends when this process does, kill -9 included."""
+
+    name: str
+    command: list[str]
+    log: Path
+    process: SupervisedProcess | None = None
+
+    def start(self, env: Mapping[str, str]) -> None:
+        make_folder(self.log.parent)
+        argv = [sys.executable, "-m", "outbox", *self.command]
+        account = Account(os.geteuid(), os.getegid())
+        self.process = SupervisedProcess(Command(argv, Path.cwd(), dict(env), signal.SIGTERM), account, self.log)
+
+    def check(self) -> None:
+        if self.process is not None and not self.process.running:
+            raise PartEnded(f"{self.name}, log {self.log}\n{tail(self.log)}")
+
+    def stop(self) -> None:
+        """SIGTERM, and wait: the projector drains within its grace."""
+        if self.process is not None:
+            self.process.stop()
+
 
 METRICS: Final = "OUTBOX_METRICS_PORT"
 CONSOLE: Final = "OUTBOX_CONSOLE_PORT"

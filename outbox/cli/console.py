@@ -17,7 +17,7 @@ console = typer.Typer()
 commands.add_typer(console, name="console", rich_help_panel="Run")
 
 
-class Role(StrEnum):
+class TokenRole(StrEnum):
     """Each may what the ones before it may."""
 
     VIEWER = "viewer"
@@ -55,7 +55,7 @@ def _tell(address: str) -> None:
 @console.command()
 def token(
     name: Annotated[str, typer.Argument(help="Whose token it is; shown in the audit.", metavar="NAME")],
-    role: Annotated[Role, typer.Option("--role", help="What it may do.")],
+    role: Annotated[TokenRole, typer.Option("--role", help="What it may do.")],
     add: Annotated[
         bool, typer.Option("--add", help="Also write its line into OUTBOX_CONSOLE_TOKENS_FILE.", show_default=False)
     ] = False,

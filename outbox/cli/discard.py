@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from outbox.cli import filters, output, session
+from outbox.cli import options, output, session
 from outbox.cli.output import Json, Yes
 from outbox.policy.audit import Source
 from outbox.policy.filter import described
@@ -48,17 +48,17 @@ def flush(
     by: By,
     reason: Reason,
     approved_by: Annotated[str, typer.Option("--approved-by", help="Who agrees; not you.", metavar="NAME")],
-    entity_type: filters.EntityType = None,
-    entity_id: filters.EntityId = None,
-    error_reason: filters.ErrorReason = None,
-    error_code: filters.ErrorCode = None,
-    dead_reason: filters.DeadReason = None,
-    failure_type: filters.FailureType = None,
-    fingerprint: filters.Fingerprint = None,
-    trace_id: filters.TraceId = None,
-    id: filters.Ids = None,
-    since: filters.Since = None,
-    until: filters.Until = None,
+    entity_type: options.EntityType = None,
+    entity_id: options.EntityId = None,
+    error_reason: options.ErrorReason = None,
+    error_code: options.ErrorCode = None,
+    dead_reason: options.DeadReason = None,
+    failure_type: options.FailureType = None,
+    fingerprint: options.Fingerprint = None,
+    trace_id: options.TraceId = None,
+    id: options.Ids = None,
+    since: options.Since = None,
+    until: options.Until = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -70,7 +70,7 @@ def flush(
     """
     from outbox.ops import inputs  # noqa: PLC0415
 
-    asked = filters.event_filter(
+    asked = options.event_filter(
         entity_type=entity_type,
         entity_id=entity_id,
         error_reason=error_reason,

@@ -14,11 +14,11 @@ import typer
 
 from outbox.cli import output, session
 from outbox.cli.output import Json, Yes
-from outbox.cli.progress import Meter, meter
+from outbox.cli.progress import ProgressMeter, meter
 from outbox.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
-    from outbox.app.reindexing import Reindexing
+    from outbox.app.reindex import Reindexing
     from outbox.ops.reindex.rebuild import RebuildDesk
     from outbox.policy.audit import Actor
     from outbox.policy.rebuild import Rebuild
@@ -90,7 +90,7 @@ def rebuild(
 class _Acting:
     """One wish of a person, the lease given back whatever happens."""
 
-    def __init__(self, desk: Reindexing, actor: Actor, reason: str, yes: bool, shown: Meter) -> None:
+    def __init__(self, desk: Reindexing, actor: Actor, reason: str, yes: bool, shown: ProgressMeter) -> None:
         self._shown = shown
         self._desk: RebuildDesk = desk.rebuild
         self._actor = actor
@@ -161,7 +161,7 @@ def _someone() -> bool:
 
 
 @contextmanager
-def _told(desk: Reindexing, rate: float, max_refused: int, accept_drift: int) -> Iterator[Meter]:
+def _told(desk: Reindexing, rate: float, max_refused: int, accept_drift: int) -> Iterator[ProgressMeter]:
     """Progress on stderr while it works."""
     from outbox.ops.reindex.rebuild_steps import Choices  # noqa: PLC0415
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outbox.cli import filters, guarded, output, replays, session
+from outbox.cli import guarded, options, output, replays, session
+from outbox.cli.menu import PlainCommand
 from outbox.cli.output import Json, Yes
-from outbox.cli.usage import PlainCommand
 from outbox.errors import OutboxError, UsageError
 from outbox.policy.audit import Source
 from outbox.policy.filter import EventFilter, described, given, read_ids
 from outbox.policy.replay import ASK_ABOVE, MOST_ROWS, ReplayBatch, exit_code
 
 if TYPE_CHECKING:
-    from outbox.app.operating import Operations
+    from outbox.app.operations import Operations
     from outbox.ops.replay.desk import Created, ReplayRequest
 
 commands = typer.Typer()
@@ -58,17 +58,17 @@ def replay(
     client_id: Annotated[
         str | None, typer.Option("--client-id", help="Sent again with the same one, nothing happens twice.")
     ] = None,
-    entity_type: filters.EntityType = None,
-    entity_id: filters.EntityId = None,
-    error_reason: filters.ErrorReason = None,
-    error_code: filters.ErrorCode = None,
-    dead_reason: filters.DeadReason = None,
-    failure_type: filters.FailureType = None,
-    fingerprint: filters.Fingerprint = None,
-    trace_id: filters.TraceId = None,
-    id: filters.Ids = None,
-    since: filters.Since = None,
-    until: filters.Until = None,
+    entity_type: options.EntityType = None,
+    entity_id: options.EntityId = None,
+    error_reason: options.ErrorReason = None,
+    error_code: options.ErrorCode = None,
+    dead_reason: options.DeadReason = None,
+    failure_type: options.FailureType = None,
+    fingerprint: options.Fingerprint = None,
+    trace_id: options.TraceId = None,
+    id: options.Ids = None,
+    since: options.Since = None,
+    until: options.Until = None,
     json: Json = False,
     yes: Yes = False,
 ) -> None:
@@ -83,7 +83,7 @@ def replay(
       outbox replay --by alice --reason "mapping mended" --fingerprint 5d4ed31ca13675e1 --all --wait
       outbox replay --plan-out plan.json --since 2h && outbox replay --plan plan.json --by alice --reason "agreed"
     """
-    asked = filters.event_filter(
+    asked = options.event_filter(
         entity_type=entity_type,
         entity_id=entity_id,
         error_reason=error_reason,

@@ -14,8 +14,8 @@ from outbox.errors import OutboxError, UsageError
 
 if TYPE_CHECKING:
     from outbox.app.desk import Desk
-    from outbox.app.operating import Operations
-    from outbox.app.reindexing import Reindexing
+    from outbox.app.operations import Operations
+    from outbox.app.reindex import Reindexing
     from outbox.app.up import Up
     from outbox.config import Settings
     from outbox.ops.doctor.doctor import Doctor, IndexDesk
@@ -51,19 +51,19 @@ def desk(chosen: Settings | None = None) -> AbstractContextManager[Desk]:
 
 def operations(chosen: Settings | None = None) -> AbstractContextManager[Operations]:
     """What people do with failures: replays, discards, the audit, statistics, pruning, webhooks."""
-    from outbox.app.operating import open_operations
+    from outbox.app.operations import open_operations
 
     return open_operations(chosen or settings())
 
 
 def indices(chosen: Settings) -> AbstractContextManager[IndexDesk]:
-    from outbox.app.examining import open_index_desk
+    from outbox.app.doctor import open_index_desk
 
     return open_index_desk(chosen)
 
 
 def doctor(chosen: Settings) -> AbstractContextManager[Doctor]:
-    from outbox.app.examining import open_doctor
+    from outbox.app.doctor import open_doctor
 
     return open_doctor(chosen)
 
@@ -111,7 +111,7 @@ def migrations() -> ModuleType:
 
 def reindexing(chosen: Settings | None = None) -> AbstractContextManager[Reindexing]:
     """What compares, mends and rebuilds the index."""
-    from outbox.app.reindexing import open_reindexing
+    from outbox.app.reindex import open_reindexing
 
     return open_reindexing(chosen or settings())
 

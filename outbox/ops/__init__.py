@@ -1,6 +1,6 @@
 """The only API for people: commands, REST, console and library are skins on these services. They see ports, not stores.
 
-Built by `outbox.app.operating.operations(settings, database, elastic)` (and `app.desk` for status, browse, pauses).
+Built by `outbox.app.operations.operations(settings, database, elastic)` (and `app.desk` for status, browse, pauses).
 Everything takes an `Actor(name, source, role)` where something is written, returns frozen dataclasses, and raises the
 `OutboxError` family: `request.BadRequest` (field, what) for bad input, `NotFound`, `Conflict`, `request.NothingMatches`.
 

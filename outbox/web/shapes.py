@@ -3,6 +3,9 @@
 Most are dataclasses of `ops` under the API's names. Nothing is validated by them.
 """
 
+# mypy: disable-error-code="valid-type,misc"
+# (Models that are made at run time are no types to it.)
+
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping

@@ -329,7 +329,7 @@ def test_a_mapping_that_elasticsearch_refuses_is_said_before_anything_starts(
 
 def test_a_plain_index_and_an_alias_of_two_are_refused(world: RebuildWorld, index: str) -> None:
     settings = world.settings_for(ELASTIC_INDEX=index)
-    from outbox.app.reindexing import join
+    from outbox.app.reindex import join
 
     desk = join(settings, world.queue.pool(), world.elastic).rebuild
     with pytest.raises(NotAnAlias, match="is an index") as refused:
