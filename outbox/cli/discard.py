@@ -43,22 +43,13 @@ def discard(
 
 
 @commands.command(rich_help_panel="Act")
+@options.filters_events()
 def flush(
     expect: Annotated[int, typer.Option("--expect", help="How many events you expect to match.", metavar="N")],
     by: By,
     reason: Reason,
     approved_by: Annotated[str, typer.Option("--approved-by", help="Who agrees; not you.", metavar="NAME")],
-    entity_type: options.EntityType = None,
-    entity_id: options.EntityId = None,
-    error_reason: options.ErrorReason = None,
-    error_code: options.ErrorCode = None,
-    dead_reason: options.DeadReason = None,
-    failure_type: options.FailureType = None,
-    fingerprint: options.Fingerprint = None,
-    trace_id: options.TraceId = None,
-    id: options.Ids = None,
-    since: options.Since = None,
-    until: options.Until = None,
+    raw: options.Raw,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -70,19 +61,7 @@ def flush(
     """
     from outbox.ops import inputs  # noqa: PLC0415
 
-    asked = options.event_filter(
-        entity_type=entity_type,
-        entity_id=entity_id,
-        error_reason=error_reason,
-        error_code=error_code,
-        dead_reason=dead_reason,
-        failure_type=failure_type,
-        fingerprint=fingerprint,
-        trace_id=trace_id,
-        ids=id,
-        since=since,
-        until=until,
-    )
+    asked = options.event_filter(raw)
     who = inputs.actor(by, Source.CLI)
     output.confirm(f"Discard {expect:,} failed events ({described(asked)})?", yes=yes)
     with session.operations() as desk:

@@ -22,6 +22,7 @@ commands = typer.Typer()
 
 
 @commands.command(name="list", rich_help_panel="Look")
+@options.filters_events()
 def list_(
     status: Annotated[
         list[str] | None,
@@ -31,17 +32,7 @@ def list_(
     after: Annotated[
         str, typer.Option("--after", help="Go on behind a page: the place it named.", show_default=False)
     ] = "",
-    entity_type: options.EntityType = None,
-    entity_id: options.EntityId = None,
-    error_reason: options.ErrorReason = None,
-    error_code: options.ErrorCode = None,
-    dead_reason: options.DeadReason = None,
-    failure_type: options.FailureType = None,
-    fingerprint: options.Fingerprint = None,
-    trace_id: options.TraceId = None,
-    id: options.Ids = None,
-    since: options.Since = None,
-    until: options.Until = None,
+    raw: options.Raw | None = None,
     json: Json = False,
 ) -> None:
     """List events: what is open or failed, unless --status, --id or --entity-id ask for more. The newest first.
@@ -53,19 +44,7 @@ def list_(
       outbox list --status failed --error-reason es_rejected_document --since 2h
       outbox list --entity-type article --entity-id 42 --json
     """
-    asked = options.event_filter(
-        entity_type=entity_type,
-        entity_id=entity_id,
-        error_reason=error_reason,
-        error_code=error_code,
-        dead_reason=dead_reason,
-        failure_type=failure_type,
-        fingerprint=fingerprint,
-        trace_id=trace_id,
-        ids=id,
-        since=since,
-        until=until,
-    )
+    asked = options.event_filter(raw or {})
     states = [str(each) for each in Status] if "all" in (status or ()) else (status or ())
     with session.desk() as desk:
         page = desk.browse.page(asked, states, limit, after)

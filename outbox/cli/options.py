@@ -1,36 +1,98 @@
-"""Owns the options of the one event filter, the same on every command that takes it; they are read in `policy`."""
+"""Owns the options of the event filter and the audit filter, declared once for every command that takes them.
+
+They are read in `policy`.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from outbox.errors import UsageError
 from outbox.policy.filter import BadFilter, EventFilter, read_event_filter
 
-_PANEL = "Filter (all that is given must fit)"
+Command = Callable[..., None]
+Raw = dict[str, Any]  # the filter's values as they were typed, by the names of its fields
+
+_ENTITY: Final = {
+    "entity_type": ("--entity-type -t", "Entity type.", "TYPE"),
+    "entity_id": ("--entity-id", "Entity id.", "ID"),
+}
+_TRACE: Final = {"trace_id": ("--trace-id", "Trace id of the producer.", "HEX")}
+_TIMES: Final = {
+    "since": ("--since", "Not before: an ISO time, or an age such as 2h.", "TIME"),
+    "until": ("--until", "Before: an ISO time, or an age such as 10m.", "TIME"),
+}
 
 
-def _option(*names: str, help: str, metavar: str = "TEXT") -> Any:  # noqa: A002
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=_PANEL, show_default=False)
+def _options(panel: str, fields: Mapping[str, tuple[str, str, str]]) -> dict[str, Any]:
+    def option(name: str, flags: str, told: str, metavar: str) -> Any:
+        kind: Any = list[str] | None if name == "ids" else str | None
+        given = typer.Option(*flags.split(), help=told, metavar=metavar, rich_help_panel=panel, show_default=False)
+        return Annotated[kind, given]
+
+    return {name: option(name, *about) for name, about in fields.items()}
 
 
-EntityType = Annotated[str | None, _option("--entity-type", "-t", help="Entity type.", metavar="TYPE")]
-EntityId = Annotated[str | None, _option("--entity-id", help="Entity id.", metavar="ID")]
-ErrorReason = Annotated[str | None, _option("--error-reason", help="Such as es_rejected_document.", metavar="REASON")]
-ErrorCode = Annotated[str | None, _option("--error-code", help="Such as OUTBOX_PAYLOAD_INVALID.", metavar="CODE")]
-DeadReason = Annotated[str | None, _option("--dead-reason", help="Such as non_retryable.", metavar="REASON")]
-FailureType = Annotated[str | None, _option("--failure-type", help="Such as document or network.", metavar="TYPE")]
-Fingerprint = Annotated[str | None, _option("--fingerprint", help="The same kind of failure.", metavar="HEX")]
-TraceId = Annotated[str | None, _option("--trace-id", help="Trace id of the producer.", metavar="HEX")]
-Ids = Annotated[list[str] | None, _option("--id", help="Event id; repeatable, 500 at most.", metavar="UUID")]
-Since = Annotated[str | None, _option("--since", help="Not before: an ISO time, or an age such as 2h.", metavar="TIME")]
-Until = Annotated[str | None, _option("--until", help="Before: an ISO time, or an age such as 10m.", metavar="TIME")]
+_EVENT: Final = _options(
+    "Filter (all that is given must fit)",
+    {
+        **_ENTITY,
+        "error_reason": ("--error-reason", "Such as es_rejected_document.", "REASON"),
+        "error_code": ("--error-code", "Such as OUTBOX_PAYLOAD_INVALID.", "CODE"),
+        "dead_reason": ("--dead-reason", "Such as non_retryable.", "REASON"),
+        "failure_type": ("--failure-type", "Such as document or network.", "TYPE"),
+        "fingerprint": ("--fingerprint", "The same kind of failure.", "HEX"),
+        **_TRACE,
+        "ids": ("--id", "Event id; repeatable, 500 at most.", "UUID"),
+        **_TIMES,
+    },
+)
+_AUDIT: Final = _options(
+    "Filter (all must fit)",
+    {
+        **_ENTITY,
+        **_TRACE,
+        "action": ("--action", "Such as REPLAY_BATCH_ITEM.", "ACTION"),
+        "actor": ("--actor", "Who did it.", "NAME"),
+        "batch_id": ("--batch-id", "A replay or flush.", "UUID"),
+        **_TIMES,
+    },
+)
 
 
-def event_filter(**raw: Any) -> EventFilter:
+def filters_events(*names: str) -> Callable[[Command], Command]:
+    """The command's parameter `raw` becomes the options of the event filter, or some of them."""
+    return lambda command: _with({name: _EVENT[name] for name in names or _EVENT}, command)
+
+
+def filters_audit(command: Command) -> Command:
+    """The same for the audit filter."""
+    return _with(_AUDIT, command)
+
+
+def _with(options: Mapping[str, Any], command: Command) -> Command:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    added = [inspect.Parameter(name, kind, default=None, annotation=option) for name, option in options.items()]
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        parameters += added if parameter.name == "raw" else [parameter.replace(kind=kind)]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        command(raw={name: given.pop(name) for name in options}, **given)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def event_filter(raw: Raw) -> EventFilter:
     """All problems at once, named by their flags."""
     try:
         return read_event_filter(raw, datetime.now(UTC))

@@ -33,6 +33,7 @@ def main() -> None:
 
 
 @commands.command(rich_help_panel="Act")
+@options.filters_events()
 def replay(
     by: Annotated[str | None, typer.Option("--by", help="Who you are; written down. Required to replay.")] = None,
     reason: Annotated[str | None, typer.Option("--reason", help="Why; written down. Required to replay.")] = None,
@@ -58,17 +59,7 @@ def replay(
     client_id: Annotated[
         str | None, typer.Option("--client-id", help="Sent again with the same one, nothing happens twice.")
     ] = None,
-    entity_type: options.EntityType = None,
-    entity_id: options.EntityId = None,
-    error_reason: options.ErrorReason = None,
-    error_code: options.ErrorCode = None,
-    dead_reason: options.DeadReason = None,
-    failure_type: options.FailureType = None,
-    fingerprint: options.Fingerprint = None,
-    trace_id: options.TraceId = None,
-    id: options.Ids = None,
-    since: options.Since = None,
-    until: options.Until = None,
+    raw: options.Raw | None = None,
     json: Json = False,
     yes: Yes = False,
 ) -> None:
@@ -83,19 +74,7 @@ def replay(
       outbox replay --by alice --reason "mapping mended" --fingerprint 5d4ed31ca13675e1 --all --wait
       outbox replay --plan-out plan.json --since 2h && outbox replay --plan plan.json --by alice --reason "agreed"
     """
-    asked = options.event_filter(
-        entity_type=entity_type,
-        entity_id=entity_id,
-        error_reason=error_reason,
-        error_code=error_code,
-        dead_reason=dead_reason,
-        failure_type=failure_type,
-        fingerprint=fingerprint,
-        trace_id=trace_id,
-        ids=_ids(id, ids_file),
-        since=since,
-        until=until,
-    )
+    asked = options.event_filter({**(raw or {}), "ids": _ids((raw or {}).get("ids"), ids_file)})
     wishes = Wishes(by, reason, limit, everything, rate, webhook, client_id, wait, json, yes)
     _check(wishes, asked, plan)
     with session.operations() as desk:

@@ -170,11 +170,11 @@ def wait(
 
 
 @commands.command(rich_help_panel="Look")
+@options.filters_events("entity_type", "error_reason")
 def stats(
     hours: Annotated[int, typer.Option("--hours", help="How far back the hours go.", min=1, max=2160)] = 24,
     groups: Annotated[bool, typer.Option("--groups", help="Failures by fingerprint instead.")] = False,
-    entity_type: options.EntityType = None,
-    error_reason: options.ErrorReason = None,
+    raw: options.Raw | None = None,
     json: Json = False,
 ) -> None:
     """Show failures by entity type, reason and kind, by hour, and what became of events. Never reads done rows.
@@ -183,7 +183,7 @@ def stats(
       outbox stats
       outbox stats --groups --entity-type article
     """
-    asked = options.event_filter(entity_type=entity_type, error_reason=error_reason)
+    asked = options.event_filter(raw or {})
     with session.operations() as desk:
         if groups:
             found = desk.failures.groups(asked)
