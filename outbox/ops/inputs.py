@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -13,14 +12,19 @@ from uuid import UUID
 
 from outbox.errors import NotFound, UsageError
 from outbox.policy.audit import Actor, Source
-from outbox.policy.filter import AuditFilter, BadFilter, EventFilter, read_audit_filter, read_event_filter
+from outbox.policy.filter import (
+    AuditFilter,
+    BadFilter,
+    EventFilter,
+    is_one_line,
+    read_audit_filter,
+    read_event_filter,
+)
 
 LONGEST_NAME: Final = 120  # an adopted table's last_replayed_by holds no more
 LONGEST_REASON: Final = 1_000
 MOST_COUNTED: Final = 10_000  # beyond it people read "10,000+"
 LAST: Final = (datetime(9999, 1, 1, tzinfo=UTC), UUID(int=2**128 - 1))
-# Control characters, line separators, half characters, and direction marks: a name in the audit must read as it is.
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class BadRequest(UsageError):
@@ -49,7 +53,7 @@ def line(field: str, text: str, longest: int) -> str:
     """One line of text that will be kept for good and shown to others."""
     if not isinstance(text, str) or not text.strip():
         raise BadRequest([(field, "is required")])
-    if _CONTROL.search(text):
+    if not is_one_line(text):
         raise BadRequest([(field, "must be one line without control characters")])
     if len(text) > longest:
         raise BadRequest([(field, f"is {len(text):,} characters long, {longest:,} at most")])

@@ -16,16 +16,23 @@ from starlette.responses import RedirectResponse, Response
 
 from outbox.ops import inputs as read
 from outbox.policy.audit import Action, Actor, Source
-from outbox.policy.filter import FAILURE_TYPES, MOST_IDS, AuditFilter, EventFilter
+from outbox.policy.filter import (
+    CONTROL,
+    FAILURE_TYPES,
+    FINGERPRINT,
+    LONGEST_VALUE,
+    MOST_IDS,
+    TRACE_ID,
+    AuditFilter,
+    EventFilter,
+)
 from outbox.policy.outcome import Code, DeadReason
 from outbox.web.auth.accounts import Person
 from outbox.web.idempotency import HEADER
 from outbox.web.problems import Refused
 from outbox.web.services import Services
 
-LONGEST_VALUE = 1024
-_CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029"
-ONE_LINE = rf"^[^{_CONTROL}]*[^\s{_CONTROL}][^{_CONTROL}]*$"
+ONE_LINE = rf"^[^{CONTROL}]*[^\s{CONTROL}][^{CONTROL}]*$"
 _AGE = "An ISO 8601 time (UTC where it names no zone), or an age such as `90s`, `15m`, `2h`, `7d`, `4w`."
 _TIME = r"^(\d{1,6}\s*[smhdw]|\d{4}-\d{2}-\d{2}([T ].*)?)$"
 FailureType = Literal[FAILURE_TYPES]  # type: ignore[valid-type]
@@ -53,9 +60,9 @@ class EventQuery(Strict):
     dead_reason: DeadReason | None = Field(None, description="Why it was given up.")
     failure_type: FailureType | None = Field(None, description="The coarse kind of the reason.")
     fingerprint: str | None = Field(
-        None, pattern=r"^([0-9a-f]{16}|none)$", description="Failures that look alike share one."
+        None, pattern=rf"^({FINGERPRINT})$", description="Failures that look alike share one."
     )
-    trace_id: str | None = Field(None, pattern=r"^[0-9a-f]{32}$", description="The trace part of `traceparent`.")
+    trace_id: str | None = Field(None, pattern=rf"^{TRACE_ID}$", description="The trace part of `traceparent`.")
     since: str | None = Field(None, max_length=64, pattern=_TIME, description=_AGE)
     until: str | None = Field(None, max_length=64, pattern=_TIME, description=_AGE + " Not included.")
 
@@ -71,7 +78,7 @@ class AuditQuery(Strict):
 
     entity_type: str | None = Field(None, max_length=LONGEST_VALUE, description="Acts on this entity type.")
     entity_id: str | None = Field(None, max_length=LONGEST_VALUE, description="Acts on this entity.")
-    trace_id: str | None = Field(None, pattern=r"^[0-9a-f]{32}$", description="Acts on events of this trace.")
+    trace_id: str | None = Field(None, pattern=rf"^{TRACE_ID}$", description="Acts on events of this trace.")
     action: Action | None = Field(None, description="What was done.")
     actor: str | None = Field(None, max_length=LONGEST_VALUE, description="Who did it.")
     batch_id: UUID | None = Field(None, description="The replay, flush or prune it belongs to.")
