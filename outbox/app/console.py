@@ -8,6 +8,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from psycopg import Connection
 
+from outbox.app import naming
 from outbox.app.desk import join
 from outbox.app.doctor import open_doctor
 from outbox.app.operations import operations
@@ -128,14 +129,10 @@ def services(
 
 
 def _projection(settings: Settings, reading: Database, acting: Database, elastic: Elastic) -> ProjectionDesk:
-    def address(entity_type: str, entity_id: str) -> tuple[str, str]:
-        id = settings.document_id.format(entity_type=entity_type, entity_id=entity_id)
-        return settings.elastic.index_for(entity_type), id
-
     return ProjectionDesk(
         source=lambda: PostgresTruth(reading, settings.documents),
         held=lambda asked: versions(elastic, asked, seconds=WAIT_SECONDS),
-        address=address,
+        naming=naming(settings),
         store=PostgresEventWriter(acting),
     )
 

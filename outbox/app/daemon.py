@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from outbox import __version__
+from outbox.app import naming
 from outbox.app.chores import chores
 from outbox.config import Settings
 from outbox.daemon.boot_clock import boottime
@@ -193,12 +194,13 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     kinds = _kinds(settings, events, pools)
     judge = Judge(_retry(settings), gate, announce, clock, dice)
     documents = ViewDocuments(pools.lanes, settings.documents, batch_bytes=settings.batch.bytes)
+    names = naming(settings)
     projector = Projector(
         store=events,
         documents=documents if documents.usable() else None,
         sink=second,
         leases=leases,
-        addressing=Addressing("{entity_type}" in settings.document_id, settings.elastic.index_for),
+        addressing=Addressing(names.composed, names.index_of),
         judge=judge,
         announce=announce,
         portion_bytes=settings.batch.bytes,

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from outbox.app import naming
 from outbox.config import Settings
 from outbox.ops.events import Browse
 from outbox.ops.pauses import Pauses
@@ -46,7 +47,7 @@ def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> De
     """The same over a pool that someone else owns."""
     overview = PostgresOverview(database)
     return Desk(
-        browse=Browse(PostgresBrowsing(database), _address(settings), settings.redact_fields),
+        browse=Browse(PostgresBrowsing(database), naming(settings), settings.redact_fields),
         status=StatusDesk(overview, backlog),
         events=overview,
         pauses=Pauses(PostgresControls(database)),
@@ -56,16 +57,3 @@ def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> De
             ViewDocuments(database, settings.documents, batch_bytes=settings.batch.bytes).usable,
         ),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Address:
-    settings: Settings
-
-    def __call__(self, entity_type: str, entity_id: str) -> tuple[str, str]:
-        id = self.settings.document_id.format(entity_type=entity_type, entity_id=entity_id)
-        return self.settings.elastic.index_for(entity_type), id
-
-
-def _address(settings: Settings) -> _Address:
-    return _Address(settings)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from outbox.app import desk
+from outbox.app import desk, naming
 from outbox.config import Settings
 from outbox.errors import DatabaseDown
 from outbox.ops.doctor.database import DoctorSettings
@@ -73,7 +73,4 @@ def _checks(settings: Settings, elastic: Elastic) -> IndexCheck:
 
 
 def _examination(settings: Settings, elastic: Elastic) -> ElasticExamination:
-    def document_id(entity_type: str, entity_id: str) -> str:
-        return settings.document_id.format(entity_type=entity_type, entity_id=entity_id)
-
-    return ElasticExamination(elastic, document_id)
+    return ElasticExamination(elastic, naming(settings).document_id)

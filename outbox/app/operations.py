@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from outbox.app import naming
 from outbox.config import Settings
 from outbox.ops.audit import AuditDesk
 from outbox.ops.discard import DiscardDesk
@@ -18,7 +19,6 @@ from outbox.ops.replay.desk import ReplayDesk
 from outbox.ops.replay.plan import Planner, Versions
 from outbox.ops.retention import EventRetention, Retention
 from outbox.ops.webhook import WebhookDesk
-from outbox.policy.document import Address
 from outbox.policy.replay import ReplayBatch
 from outbox.policy.webhook import Notice, replay_notices
 from outbox.sink.client import Elastic
@@ -102,15 +102,12 @@ def pruning(settings: Settings, database: Database) -> PostgresRetention:
 def held_versions(settings: Settings, elastic: Elastic) -> Versions:
     """What Elasticsearch holds of rows that are to be replayed."""
 
+    address = naming(settings).address
+
     def look(rows: Sequence[Mapping[str, Any]]) -> Sequence[int | None] | None:
-        return versions(elastic, [_address(settings, row) for row in rows])
+        return versions(elastic, [address(row["entity_type"], row["entity_id"], row["routing"]) for row in rows])
 
     return look
-
-
-def _address(settings: Settings, row: Mapping[str, Any]) -> Address:
-    id = settings.document_id.format(entity_type=row["entity_type"], entity_id=row["entity_id"])
-    return Address(settings.elastic.index_for(row["entity_type"]), id, row["routing"])
 
 
 def secret(settings: Settings) -> str | None:

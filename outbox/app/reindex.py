@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import Event
 
+from outbox.app import naming
 from outbox.config import Settings
 from outbox.daemon.boot_clock import boottime
 from outbox.errors import NotPermitted
@@ -18,7 +19,6 @@ from outbox.ops.reindex.refresh import RefreshDesk
 from outbox.ops.reindex.repair import Repair
 from outbox.ops.reindex.verify import Verify
 from outbox.policy.audit import Actor, Source
-from outbox.policy.naming import Naming
 from outbox.policy.rebuild import Rebuild
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
@@ -63,7 +63,7 @@ def join(settings: Settings, database: Database, elastic: Elastic) -> Reindexing
     def sides() -> tuple[DocumentPairs, PostgresTruth]:
         # A comparison learns the view's types and ids once, so each run has a reader of its own.
         truth = PostgresTruth(database, settings.documents)
-        return DocumentPairs(truth, ElasticScan(elastic), naming_of(settings)), truth
+        return DocumentPairs(truth, ElasticScan(elastic), naming(settings)), truth
 
     verify = Verify(lambda: sides()[0], PostgresVerifications(database), settings.elastic.targets)
     repair = Repair(verify, sides, ElasticTombstones(elastic), PostgresRepairs(database))
@@ -113,7 +113,7 @@ def _copies_of_rebuilds(
 
     def make(rebuild: Rebuild, rate: float) -> tuple[Copier, Sequence[str]]:
         truth = PostgresTruth(database, settings.documents)
-        index_of = naming_of(settings).index_of
+        index_of = naming(settings).index_of
         types = [kind for kind in truth.types() if index_of(kind) == rebuild.target]
         if lost := [kind for kind in truth.types_out_of_sight() if index_of(kind) == rebuild.target]:
             raise OutOfSight(f"documents of {', '.join(lost)} travel in events only")
@@ -143,7 +143,7 @@ class _Copier:
     """What the copying of a rebuild and that into the index in use have in common."""
 
     def __init__(self, settings: Settings, database: Database, elastic: Elastic) -> None:
-        self.naming = naming_of(settings)
+        self.naming = naming(settings)
         self._settings = settings
         self._database = database
         self._scan = ElasticScan(elastic)
@@ -158,7 +158,3 @@ class _Copier:
         ending = Event()
         pace = JobPace(rate, truth.backlog_waits, rest=ending.wait)
         return Copier(pages, self._sink, self.naming, self.naming.index_of, routed, pace, ending=ending)
-
-
-def naming_of(settings: Settings) -> Naming:
-    return Naming("{entity_type}" in settings.document_id, settings.elastic.index_for)

@@ -19,6 +19,7 @@ from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.event import Status
 from outbox.policy.filter import EventFilter
 from outbox.policy.masking import masked
+from outbox.policy.naming import Naming
 
 _LAST_SEQ: Final = 2**63 - 1
 _LAST_PLACE: Final = (datetime(9999, 1, 1, tzinfo=UTC), UUID(int=2**128 - 1))
@@ -156,16 +157,10 @@ class EventSource(Protocol):
     def discarded_page(self, asked: EventFilter, before: tuple[datetime, UUID], limit: int) -> Sequence[Row]: ...
 
 
-class DocumentAddress(Protocol):
-    """Which document an event means: index and `_id`."""
-
-    def __call__(self, entity_type: str, entity_id: str) -> tuple[str, str]: ...
-
-
 class Browse:
-    def __init__(self, store: EventSource, address: DocumentAddress, redact_fields: Collection[str] = ()) -> None:
+    def __init__(self, store: EventSource, naming: Naming, redact_fields: Collection[str] = ()) -> None:
         self._store = store
-        self._address = address
+        self._naming = naming
         self._redact_fields = redact_fields
 
     def show(self, id: UUID) -> EventDetail:
@@ -173,7 +168,7 @@ class Browse:
         if row is None:
             raise NotFound(f"event {id}")
         event = StoredEvent.of(row)
-        index, document_id = self._address(event.entity_type, event.entity_id)
+        index, document_id, _ = self._naming.address(event.entity_type, event.entity_id)
         payload = row["payload"]
         return EventDetail(
             event=event,

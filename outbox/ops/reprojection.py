@@ -14,6 +14,7 @@ from outbox.ops.reindex.comparison import TruthSource
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.document import Address
 from outbox.policy.drift import Key
+from outbox.policy.naming import Naming
 from outbox.policy.reprojection import Reprojection, reprojection
 
 LONGEST_TYPE = 200
@@ -52,7 +53,7 @@ class Unknown(Conflict):
 class ProjectionDesk:
     source: Callable[[], TruthSource]
     held: Held
-    address: Callable[[str, str], tuple[str, str]]
+    naming: Naming
     store: EventRequests
 
     def ask(self, entity_type: str, entity_id: str, actor: Actor, reason: str) -> Requested:
@@ -78,15 +79,11 @@ class ProjectionDesk:
             known = source.newest_versions([key]).get(key)
         if truth.failure is not None:
             raise Conflict(f"its document cannot be read: {truth.failure}")
-        held = self.held([self._address(key, truth.routing or (known[1] if known else None))])
+        held = self.held([self.naming.address(*key, truth.routing or (known[1] if known else None))])
         if truth.foreign is not None and (known or (held and held[0] is not None)):
             raise Unknown(f"{key.entity_type} {key.entity_id}")
         looked_up, refreshed = source.in_view(key.entity_type), source.refreshed(key.entity_type)
         return reprojection(truth, known, held[0] if held else None, looked_up=looked_up, refreshed=refreshed)
-
-    def _address(self, key: Key, routing: str | None) -> Address:
-        index, id = self.address(*key)
-        return Address(index, id, routing)
 
 
 @contextmanager
