@@ -8,12 +8,12 @@ from outbox.config.connections import DatabaseSettings, ElasticSettings
 from outbox.config.environment import read_secret_file
 from outbox.config.leases import LeaseSettings, ReclaimSettings, RetrySettings
 from outbox.config.load import load_settings
-from outbox.config.redaction import redact_address, redact_dsn
 from outbox.config.service import ConsoleSettings, EmbeddedSettings, HealthSettings, HttpSettings, LogSettings
 from outbox.config.setting import Variable
 from outbox.config.settings import VARIABLES, Settings
 from outbox.config.upkeep import ReplaySettings, RetentionSettings, WebhookSettings
 from outbox.config.work import BatchSettings, KindSettings, WorkerSettings
+from outbox.policy.redact import redact_address, redact_dsn
 
 __all__ = [
     "VARIABLES",

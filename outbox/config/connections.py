@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from outbox.config.redaction import redact_dsn
 from outbox.config.setting import Section, setting
 from outbox.config.values import Dsn, IndexMap, IndexName, OneLineSecret, ServerAddress
 from outbox.errors import ConfigurationError, Problem
+from outbox.policy.redact import redact_dsn
 
 _DSN = "`postgresql://user:password@host:5432/name`; special characters in the password are percent-encoded"
 NO_DATABASE = Problem("DATABASE_URL", "is required and not set", f"Use {_DSN}, or start with `outbox up`.")

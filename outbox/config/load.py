@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from outbox.config.checks import cross_problems
 from outbox.config.connections import NO_DATABASE
 from outbox.config.environment import Given, Unusable, find, present, unknown_flags, unknown_names
-from outbox.config.redaction import redact_dsn
 from outbox.config.setting import Section, Variable
 from outbox.config.settings import VARIABLES, Settings
 from outbox.errors import ConfigurationError, Problem
+from outbox.policy.redact import redact_dsn
 
 _LONGEST_SHOWN = 80
 _NO_FLAGS: Mapping[str, object] = MappingProxyType({})

@@ -12,13 +12,13 @@ from pydantic import Field, PrivateAttr, SecretStr
 
 from outbox.config.connections import DatabaseSettings, ElasticSettings
 from outbox.config.leases import LeaseSettings, ReclaimSettings, RetrySettings
-from outbox.config.redaction import MASK
 from outbox.config.service import ConsoleSettings, EmbeddedSettings, HealthSettings, HttpSettings, LogSettings
 from outbox.config.setting import Section, Variable, setting, variables_of
 from outbox.config.upkeep import ReplaySettings, RetentionSettings, WebhookSettings
 from outbox.config.values import CommaList, RelationName, is_readable_file, short
 from outbox.config.work import BatchSettings, KindSettings, WorkerSettings
 from outbox.errors import ConfigurationError, Problem
+from outbox.policy.redact import MASK
 
 COMPOSED_ID = "{entity_type}:{entity_id}"
 Source = Literal["flag", "environment", "file", "default"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from outbox.config.redaction import redact_address
 from outbox.config.setting import Section, setting
 from outbox.config.values import CommaList, HttpAddress, SigningSecret
+from outbox.policy.redact import redact_address
 
 
 class RetentionSettings(Section):

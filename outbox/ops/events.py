@@ -18,8 +18,8 @@ from outbox.ops.stored import StoredEvent
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.event import Status
 from outbox.policy.filter import EventFilter
-from outbox.policy.masking import masked
 from outbox.policy.naming import Naming
+from outbox.policy.redact import masked
 
 _LAST_SEQ: Final = 2**63 - 1
 _LAST_PLACE: Final = (datetime(9999, 1, 1, tzinfo=UTC), UUID(int=2**128 - 1))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from outbox.policy.canonical import Unreadable, differing, read, same
+from outbox.policy.lossless import Unreadable, differing, read_exact, same_exact
 
 SHOWN: Final = 100  # of each kind, in a report
 
@@ -110,7 +110,7 @@ def judge(truth: Truth, held: Held | None) -> Kind | None:
         return Kind.DIFFERENT
     if held.source is NO_SOURCE:
         return None
-    return None if same(_read(truth.text), held.source) else Kind.DIFFERENT
+    return None if same_exact(_read(truth.text), held.source) else Kind.DIFFERENT
 
 
 def fields_of(truth: Truth, held: Held | None) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ def look_of(truth: Truth, held: Held | None) -> tuple[object, ...]:
 
 def _read(text: str) -> Any:
     try:
-        return read(text)
+        return read_exact(text)
     except Unreadable:
         return Unreadable
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from outbox.config.redaction import MASK
+from outbox.policy.redact import MASK
 
 LINE_BYTES: Final = 8192
 # Several fields share a line, so that one long error cannot push the others out.

@@ -1,4 +1,4 @@
-"""Compares an event's payload with the document now in Elasticsearch, field by field. It fetches neither."""
+"""How a payload is shown: line by line, and compared with the document in Elasticsearch. Fetches neither."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from outbox.web.lossless import Members, compact, joined, same
+from outbox.policy.lossless import Members, Number, compact, same, scalar
 
 MOST_ROWS: Final = 500
 LONGEST_VALUE: Final = 400
@@ -103,3 +103,51 @@ def _shown(value: Any) -> str | None:
         return None
     text = compact(value)
     return text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + "…"
+
+
+INDENT: Final = "  "
+
+
+class Line(NamedTuple):
+    """One line of a document as it is shown: what stands left of the value, the value, and which path it has."""
+
+    indent: str
+    key: str
+    text: str
+    kind: str
+    path: str
+
+
+def lines(value: Any, path: str = "", indent: str = "", key: str = "", tail: str = "") -> Iterator[Line]:
+    """The document pretty-printed, a line at a time, so that a page may stop early."""
+    if isinstance(value, Members | list) and value:
+        members = isinstance(value, Members)
+        yield Line(indent, key, "{" if members else "[", "bracket", path)
+        inner = list(value) if isinstance(value, Members) else [(str(n), item) for n, item in enumerate(value)]
+        for position, (name, item) in enumerate(inner):
+            comma = "," if position < len(inner) - 1 else ""
+            label = f"{scalar(name)}: " if members else ""
+            yield from lines(item, joined(path, name, member=members), indent + INDENT, label, comma)
+        yield Line(indent, "", ("}" if members else "]") + tail, "bracket", path)
+    else:
+        yield Line(
+            indent,
+            key,
+            (compact(value) if isinstance(value, Members | list) else scalar(value)) + tail,
+            kind_of(value),
+            path,
+        )
+
+
+def joined(path: str, name: str, *, member: bool) -> str:
+    if not member:
+        return f"{path}[{name}]"
+    return f"{path}.{name}" if path else name
+
+
+def kind_of(value: Any) -> str:
+    if isinstance(value, Number):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "bracket" if isinstance(value, Members | list) else "word"

@@ -17,11 +17,13 @@ from outbox.ops import inputs as read
 from outbox.ops.events import Current, EventDetail
 from outbox.ops.explain import Verdict, explain_stored
 from outbox.ops.stored import StoredEvent
+from outbox.policy import lossless
 from outbox.policy.event import REFRESH
 from outbox.policy.redact import causes
-from outbox.web import lossless, params
+from outbox.web import params
 from outbox.web.auth.accounts import Role
 from outbox.web.difference import Difference, compare, is_offending, offending_fields
+from outbox.web.difference import lines as lines_of
 from outbox.web.routing import ADMIN, HOME, VIEWER, Endpoint
 from outbox.web.runbook import advice
 from outbox.web.templating import render
@@ -78,7 +80,7 @@ def _document(request: Request, detail: EventDetail, unmasked: bytes | None) -> 
     open_ = unmasked is not None
     current = payloads.current(detail.index, detail.document_id, detail.event.routing, unmasked=open_)
     payload = _read(unmasked if open_ else detail.payload)
-    lines = list(islice(lossless.lines(payload), MOST_LINES + 1)) if payload is not None else []
+    lines = list(islice(lines_of(payload), MOST_LINES + 1)) if payload is not None else []
     hidden = () if open_ else tuple(request.app.state.settings.redact_fields)
     return {
         "current": current,
