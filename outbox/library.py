@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 from typing import Any, Final, Protocol, Self
 from uuid import UUID
 
-from outbox.app.desk import Desk, open_desk
+from outbox.app.desk import QueueDesk, open_desk
 from outbox.app.operations import Operations, open_operations
 from outbox.config import Settings, load_settings
 from outbox.errors import UsageError
@@ -54,7 +54,7 @@ class Outbox:
         given = {} if database_url is None else {"DATABASE_URL": database_url}
         self._settings: Settings = load_settings(environ={} if given else None, flags=given)
         self._open = ExitStack()
-        self._desk: Desk | None = None
+        self._desk: QueueDesk | None = None
         self._operations: Operations | None = None
 
     def __enter__(self) -> Self:
@@ -137,7 +137,7 @@ class Outbox:
         """How many events are failed now: total, by entity type, by reason, by failure type."""
         return self._acting().stats.failed()
 
-    def _looking(self) -> Desk:
+    def _looking(self) -> QueueDesk:
         if self._desk is None:
             self._desk = self._open.enter_context(open_desk(self._settings, application=_NAME))
         return self._desk

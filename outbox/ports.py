@@ -261,7 +261,7 @@ class CreatedIndex(NamedTuple):
     template: str
 
 
-class Indices(Protocol):
+class IndexAdmin(Protocol):
     """A person's acts on the target index. Raises the house's errors."""
 
     def create(
@@ -272,7 +272,7 @@ class Indices(Protocol):
         ...
 
 
-class IndexCheck(Protocol):
+class IndexChecks(Protocol):
     def check(self, name: str) -> list[Finding]: ...
 
 

@@ -19,7 +19,7 @@ from outbox.store.pool import Database, connect
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class QueueDesk:
     """One drawer a topic; each is an object of `ops`."""
 
     browse: Browse
@@ -30,7 +30,7 @@ class Desk:
 
 
 @contextmanager
-def open_desk(settings: Settings, *, application: str = "outbox cli") -> Iterator[Desk]:
+def open_desk(settings: Settings, *, application: str = "outbox cli") -> Iterator[QueueDesk]:
     """The desk, closed at the end. Raises DatabaseDown at once where nobody answers, with the server's own words."""
     connect(settings.database.dsn, application=application).close()
     database = Database(settings.database.dsn, size=2, application=application)
@@ -43,10 +43,10 @@ def open_desk(settings: Settings, *, application: str = "outbox cli") -> Iterato
         database.close()
 
 
-def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> Desk:
+def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> QueueDesk:
     """The same over a pool that someone else owns."""
     overview = PostgresOverview(database)
-    return Desk(
+    return QueueDesk(
         browse=Browse(PostgresBrowsing(database), naming(settings), settings.redact_fields),
         status=StatusDesk(overview, backlog),
         events=overview,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
-from outbox.app.desk import Desk, open_desk
+from outbox.app.desk import QueueDesk, open_desk
 from outbox.app.doctor import open_index_desk
 from outbox.config import Settings, load_settings, redact_dsn
 from outbox.embedded import EmbeddedStack
@@ -91,7 +91,7 @@ class Up:
     _open: ExitStack = field(default_factory=ExitStack)
     _parts: list[Part] = field(default_factory=list)
     _started: dict[str, str] = field(default_factory=dict)  # addresses of the servers that were started here
-    _desk: Desk | None = None
+    _desk: QueueDesk | None = None
 
     def __enter__(self) -> Self:
         return self

@@ -13,7 +13,7 @@ from outbox.errors import OutboxError, UsageError
 # ruff: noqa: PLC0415
 
 if TYPE_CHECKING:
-    from outbox.app.desk import Desk
+    from outbox.app.desk import QueueDesk
     from outbox.app.operations import Operations
     from outbox.app.reindex import Reindexing
     from outbox.app.up import Up
@@ -42,7 +42,7 @@ def settings(*, require_database: bool = True, **flags: object) -> Settings:
     return load_settings(flags=flags, require_database=require_database)
 
 
-def desk(chosen: Settings | None = None) -> AbstractContextManager[Desk]:
+def desk(chosen: Settings | None = None) -> AbstractContextManager[QueueDesk]:
     """Everything that people do with a running installation, over a small pool that is closed at the end."""
     from outbox.app.desk import open_desk
 

@@ -40,7 +40,7 @@ class Holder(NamedTuple):
     state: str
 
 
-class Control(NamedTuple):
+class OperatorControl(NamedTuple):
     scope: str
     kind: str
     by: str
@@ -79,9 +79,9 @@ class Workers:
         with self._database.connection() as connection:
             return connection.execute(self._sql["forget_workers"], {"age": age, "limit": limit}).rowcount
 
-    def controls(self) -> list[Control]:
+    def controls(self) -> list[OperatorControl]:
         with self._database.connection() as connection:
-            return [Control(*row) for row in connection.execute(self._sql["controls"]).fetchall()]
+            return [OperatorControl(*row) for row in connection.execute(self._sql["controls"]).fetchall()]
 
     def version_known(self, entity_type: str, entity_id: str, version: int, timeout_ms: int) -> bool | None:
         """Apart from the lanes and with a time limit: without an entity index this may look at many rows. None: it

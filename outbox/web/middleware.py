@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outbox.web import problems
 from outbox.web.auth import limits
-from outbox.web.problems import Refused
+from outbox.web.problems import RefusedRequest
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -109,13 +109,13 @@ class Crowd:
             self.under_way.subtract(keys)
             self.under_way += Counter()  # forgets who has none left
 
-    def _refused(self, kind: str, client: str) -> Refused | None:
+    def _refused(self, kind: str, client: str) -> RefusedRequest | None:
         most, most_of_a_peer = (
             (MOST_EXPORTS, MOST_EXPORTS_OF_A_PEER) if kind == "export" else (MOST_REQUESTS, MOST_OF_A_PEER)
         )
         if self.under_way[kind, client] >= most_of_a_peer:
             told = f"{most_of_a_peer} {kind}s of this address are under way; wait for one to end."
-            return Refused(429, told, headers={"retry-after": "1"})
+            return RefusedRequest(429, told, headers={"retry-after": "1"})
         if self.under_way[kind, ""] >= most:
-            return Refused(503, "Too many requests are under way; try again.", headers={"retry-after": "5"})
+            return RefusedRequest(503, "Too many requests are under way; try again.", headers={"retry-after": "5"})
         return None

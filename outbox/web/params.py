@@ -29,7 +29,7 @@ from outbox.policy.filter import (
 from outbox.policy.outcome import Code, DeadReason
 from outbox.web.auth.accounts import Person
 from outbox.web.idempotency import HEADER
-from outbox.web.problems import Refused
+from outbox.web.problems import RefusedRequest
 from outbox.web.services import Services
 
 ONE_LINE = rf"^[^{CONTROL}]*[^\s{CONTROL}][^{CONTROL}]*$"
@@ -184,7 +184,7 @@ def event_id(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise Refused(404, "An event's id is a uuid; this is none.") from None
+        raise RefusedRequest(404, "An event's id is a uuid; this is none.") from None
 
 
 def actor(request: Request, said: str | None) -> Actor:

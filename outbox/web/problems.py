@@ -31,7 +31,7 @@ from outbox.web.templating import render
 MEDIA_TYPE: Final = "application/problem+json"
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """A request that is answered with a problem document instead of what it asked for."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Refused(Exception):
         super().__init__(detail)
 
 
-class LoginNeeded(Refused):
+class LoginNeeded(RefusedRequest):
     """Pages turn this into the login page; the API says 401."""
 
     def __init__(self, detail: str) -> None:
@@ -78,7 +78,7 @@ class ProblemDocument(BaseModel):
     state: str | None = Field(default=None, description="With 409: the state it is in.")
 
 
-def problem_document(refused: Refused, path: str) -> dict[str, Any]:
+def problem_document(refused: RefusedRequest, path: str) -> dict[str, Any]:
     """The body. Detail and errors hold only our own words and shortened input, never a row."""
     body: dict[str, Any] = {
         "type": "about:blank",
@@ -92,7 +92,7 @@ def problem_document(refused: Refused, path: str) -> dict[str, Any]:
     return body | refused.more
 
 
-def problem_response(refused: Refused, path: str) -> Response:
+def problem_response(refused: RefusedRequest, path: str) -> Response:
     body = orjson.dumps(problem_document(refused, path))
     return Response(body, refused.status, refused.headers, media_type=MEDIA_TYPE)
 
@@ -112,10 +112,10 @@ _STATUS: Final[tuple[tuple[type[OutboxError], int], ...]] = (
 )
 
 
-def refused_by(error: Exception) -> Refused:
+def refused_by(error: Exception) -> RefusedRequest:
     """What is said about an error. Unknown ones say nothing of themselves: their words may hold anything."""
     match error:
-        case Refused():
+        case RefusedRequest():
             return error
         case BadRequest() | BadFilter():
             return _bad(error.problems)
@@ -123,25 +123,27 @@ def refused_by(error: Exception) -> Refused:
             return _invalid(error)
         case HTTPException():
             headers = {name.lower(): value for name, value in (error.headers or {}).items()}
-            return Refused(error.status_code, _plain(error), headers=headers)
+            return RefusedRequest(error.status_code, _plain(error), headers=headers)
         case OutboxError():
             return _of_ours(error)
         case _:
-            return Refused(500, "Something went wrong here; the console's log says what. Nothing else is affected.")
+            return RefusedRequest(
+                500, "Something went wrong here; the console's log says what. Nothing else is affected."
+            )
 
 
-def _bad(problems: tuple[tuple[str, str], ...]) -> Refused:
+def _bad(problems: tuple[tuple[str, str], ...]) -> RefusedRequest:
     """A cursor is made by us, so a wrong one was forged or cut: 400, the request itself is broken."""
     forged = any(field in CURSORS for field, _ in problems)
-    return Refused(400 if forged else 422, "Some fields cannot be meant.", errors=problems)
+    return RefusedRequest(400 if forged else 422, "Some fields cannot be meant.", errors=problems)
 
 
-def _of_ours(error: OutboxError) -> Refused:
+def _of_ours(error: OutboxError) -> RefusedRequest:
     status = next((number for kind, number in _STATUS if isinstance(error, kind)), 409)
     more: dict[str, Any] = {}
     if state := getattr(error, "state", None):
         more["state"] = str(state)
-    return Refused(status, error.message, headers=_RETRY if status == 503 else None, **more)
+    return RefusedRequest(status, error.message, headers=_RETRY if status == 503 else None, **more)
 
 
 def _plain(error: HTTPException) -> str:
@@ -153,13 +155,13 @@ def _plain(error: HTTPException) -> str:
     return told.get(error.status_code, str(error.detail)[:200])
 
 
-def _invalid(error: RequestValidationError) -> Refused:
+def _invalid(error: RequestValidationError) -> RefusedRequest:
     """The framework's findings, without the input that it quotes."""
     found = error.errors()
     if any(each["type"] == "json_invalid" for each in found):
-        return Refused(400, "The body is not JSON.")
+        return RefusedRequest(400, "The body is not JSON.")
     errors = [(_where(each["loc"]), str(each["msg"])[:300]) for each in found[:20]]
-    return Refused(422, "Some fields cannot be meant.", errors=errors)
+    return RefusedRequest(422, "Some fields cannot be meant.", errors=errors)
 
 
 def _where(place: tuple[Any, ...]) -> str:
@@ -167,7 +169,7 @@ def _where(place: tuple[Any, ...]) -> str:
     return ".".join(str(part)[:80] for part in inner)
 
 
-def error_response(request: Request, refused: Refused) -> Response:
+def error_response(request: Request, refused: RefusedRequest) -> Response:
     if request.url.path.startswith(API):
         return problem_response(refused, request.url.path)
     if isinstance(refused, LoginNeeded) and request.method in ("GET", "HEAD"):

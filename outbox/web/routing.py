@@ -20,7 +20,7 @@ from outbox.ops.inputs import BadRequest
 from outbox.web import idempotency, middleware, problems
 from outbox.web.auth.accounts import Role
 from outbox.web.auth.gate import SAFE_METHODS, AccessGate
-from outbox.web.problems import Refused
+from outbox.web.problems import RefusedRequest
 
 MOST_BYTES: Final = 262_144  # 500 ids with a filter are 20 KB
 MOST_DROPPED: Final = 8_388_608
@@ -34,9 +34,9 @@ async def read_body(request: Request, accepted: str) -> bytes:
     try:
         body = await asyncio.wait_for(_collect(request), MOST_SECONDS)
     except TimeoutError:
-        raise Refused(408, f"The body did not arrive within {MOST_SECONDS:.0f} s.") from None
+        raise RefusedRequest(408, f"The body did not arrive within {MOST_SECONDS:.0f} s.") from None
     except ClientDisconnect:
-        raise Refused(400, "The client went away before its body was read.") from None
+        raise RefusedRequest(400, "The client went away before its body was read.") from None
     if body:
         _check_type(request, accepted)
     request._body = body
@@ -64,11 +64,11 @@ async def _collect(request: Request) -> bytes:
 def _check_type(request: Request, accepted: str) -> None:
     said = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if said != accepted:
-        raise Refused(415, f"Send {accepted}, not {said[:80] or 'a body without a content type'}.")
+        raise RefusedRequest(415, f"Send {accepted}, not {said[:80] or 'a body without a content type'}.")
 
 
-def _too_large() -> Refused:
-    return Refused(413, f"The body is larger than {MOST_BYTES // 1024} KB.", headers={"connection": "close"})
+def _too_large() -> RefusedRequest:
+    return RefusedRequest(413, f"The body is larger than {MOST_BYTES // 1024} KB.", headers={"connection": "close"})
 
 
 API_PREFIX: Final = "/api/v1"
@@ -143,7 +143,7 @@ class GuardedRoute(APIRoute):
         gate: AccessGate = request.app.state.gate
         person = request.state.person = gate.admit(request, role, form=accepted == FORM, acts=acts)
         if acts and middleware.asked_by_head(request.scope):
-            raise Refused(405, "HEAD would leave the trace of a GET; send that.", headers={"allow": "GET"})
+            raise RefusedRequest(405, "HEAD would leave the trace of a GET; send that.", headers={"allow": "GET"})
         self.check_query(request)
         if request.method in SAFE_METHODS:
             return await inner(request)
@@ -162,7 +162,7 @@ class GuardedRoute(APIRoute):
         return await kept.once(person.name, request.url.path, key, sent, act)
 
 
-def _refusal_of(error: Exception) -> Refused:
+def _refusal_of(error: Exception) -> RefusedRequest:
     refused = problems.refused_by(error)
     if refused.status == 500:
         log.error("a request failed: %s", type(error).__name__, exc_info=error)
@@ -197,5 +197,5 @@ def catch_the_rest(app: FastAPI) -> None:
             refused.headers["allow"] = ", ".join(_methods(request))
         return problems.error_response(request, refused)
 
-    for kind in (HTTPException, RequestValidationError, Refused, Exception):
+    for kind in (HTTPException, RequestValidationError, RefusedRequest, Exception):
         app.add_exception_handler(kind, handle)

@@ -3,7 +3,7 @@
 Most are dataclasses of `ops` under the API's names. Nothing is validated by them.
 """
 
-# mypy: disable-error-code="valid-type,misc"
+# mypy: disable-error-code="valid-type"
 # (Models that are made at run time are no types to it.)
 
 from __future__ import annotations
@@ -19,6 +19,15 @@ from outbox.ops import audit, discard, failures, reprojection, status, stored, w
 from outbox.policy import replay
 
 
+def model(name: str, about: str | None = None, /, *, base: Any = BaseModel, **fields: Any) -> Any:
+    """A field is a type, or a type with its description; a type with None is one that may be left out."""
+    given = {}
+    for field, about_it in fields.items():
+        kind, told = about_it if isinstance(about_it, tuple) else (about_it, "")
+        given[field] = (kind, None if told is None else Field(description=told or None))
+    return create_model(name, __doc__=about, __module__=__name__, __base__=base, **given)
+
+
 def shape(
     name: str,
     source: type,
@@ -26,22 +35,20 @@ def shape(
     /,
     *,
     told: Mapping[str, str] | None = None,
+    only: Collection[str] = (),
     without: Collection[str] = (),
     behind: Mapping[str, str] | None = None,
     **changed: Any,
 ) -> Any:
-    """A model with the fields of `source`. `told` describes some of them; `changed` gives types of its own, and fields
-    that `source` has not: those stand at the end, or `behind` another field."""
-    types = {field: kind for field, kind in get_type_hints(source).items() if field not in without}
-    order = [field for field in types if not field.startswith("_")]
+    """A model with the fields of `source`, all or some. `told` describes some; `changed` gives types of its own,
+    and fields that `source` has not: those stand `behind` another field."""
+    types = get_type_hints(source)
+    order = list(only) or [field for field in types if field not in without]
     for field in changed:
-        if field not in types:
-            place = order.index((behind or {}).get(field, order[-1])) + 1
-            order.insert(place, field)
-    fields = {
-        field: (changed.get(field, types.get(field)), Field(description=(told or {}).get(field))) for field in order
-    }
-    return create_model(name, __doc__=about, __module__=__name__, **fields)  # type: ignore[call-overload]
+        if field not in order:
+            order.insert(order.index((behind or {})[field]) + 1, field)
+    fields = {field: (changed.get(field, types.get(field)), (told or {}).get(field, "")) for field in order}
+    return model(name, about, **fields)
 
 
 # What people did
@@ -51,40 +58,20 @@ AuditPruned = shape(
     "AuditPruned", audit.AuditPruned, told={"removed": "Rows removed, or that would be where `dry_run`."}
 )
 Delivery = shape("Delivery", webhook.DeliveryRow, body=Any)
-
-
-class AuditList(BaseModel):
-    rows: list[AuditRow]
-    next_cursor: str | None
-    matched: int
-    matched_capped: bool
-
-
-class Pause(BaseModel):
-    """What operators have told the projectors."""
-
-    scope: str = Field(description="`*`, `type:NAME` or `let_fail:FINGERPRINT`.")
-    kind: str
-    by: str
-    reason: str
-    at: datetime
-    until: datetime | None = None
-
-
-class Resumed(BaseModel):
-    resumed: bool
-    scope: str
-
-
-class DeliveryList(BaseModel):
-    deliveries: list[Delivery]
-    next_cursor: str | None
-
-
-class Redelivered(BaseModel):
-    id: UUID
-    queued: bool
-
+AuditList = model("AuditList", rows=list[AuditRow], next_cursor=str | None, matched=int, matched_capped=bool)
+Pause = model(
+    "Pause",
+    "What operators have told the projectors.",
+    scope=(str, "`*`, `type:NAME` or `let_fail:FINGERPRINT`."),
+    kind=str,
+    by=str,
+    reason=str,
+    at=datetime,
+    until=(datetime | None, None),
+)
+Resumed = model("Resumed", resumed=bool, scope=str)
+DeliveryList = model("DeliveryList", deliveries=list[Delivery], next_cursor=str | None)
+Redelivered = model("Redelivered", id=UUID, queued=bool)
 
 # Events
 
@@ -99,65 +86,48 @@ Event = shape(
 )
 Requested = shape("Requested", reprojection.Requested, "The event that was written.")
 Discarded = shape("Discarded", discard.Discarded)
-
-
-class Attempt(BaseModel):
-    """A failed attempt whose cause was this event."""
-
-    attempt: int
-    replay: int
-    at: datetime
-    worker: str | None
-    reason: str | None
-    code: str | None
-    error: str | None
-    detail: Any = None
-
-
-class OwnAct(BaseModel):
-    """What a person did with this event."""
-
-    at: datetime
-    action: str
-    actor: str
-    source: str
-    reason: str | None
-    batch_id: UUID | None
-
-
-class Related(BaseModel):
-    """Another event of the same entity."""
-
-    id: UUID
-    status: str
-    op: str
-    event_version: int
-    attempts: int
-    error_reason: str | None
-    created_at: datetime
-    failed_at: datetime | None
-    processed_at: datetime | None
-
-
-class EventDetail(Event):
-    """An event with all that is recorded about it."""
-
-    index: str = Field(description="Where its document lives.")
-    document_id: str
-    payload: Any = Field(description="As the producer wrote it, masked by OUTBOX_REDACT_FIELDS; null for viewers.")
-    payload_bytes: int | None
-    payload_shown: bool = Field(description="False where the role is too low, or the payload is over a megabyte.")
-    error_detail: Any = Field(description="The cause chain, redacted.")
-    attempts_log: list[Attempt]
-    acts: list[OwnAct]
-    related: list[Related]
-
-
-class EventList(BaseModel):
-    events: list[Event]
-    next_cursor: str | None = Field(description="Give it as `cursor` for the next page; null at the end.")
-    remark: str | None = Field(description="What was not searched, if anything.")
-
+Attempt = model(
+    "Attempt",
+    "A failed attempt whose cause was this event.",
+    attempt=int,
+    replay=int,
+    at=datetime,
+    worker=str | None,
+    reason=str | None,
+    code=str | None,
+    error=str | None,
+    detail=(Any, None),
+)
+OwnAct = shape(
+    "OwnAct",
+    audit.AuditRow,
+    "What a person did with this event.",
+    only=("at", "action", "actor", "source", "reason", "batch_id"),
+)
+_RELATED = (
+    "id", "status", "op", "event_version", "attempts", "error_reason", "created_at", "failed_at", "processed_at",
+)  # fmt: skip
+Related = shape("Related", stored.StoredEvent, "Another event of the same entity.", only=_RELATED)
+EventDetail = model(
+    "EventDetail",
+    "An event with all that is recorded about it.",
+    base=Event,
+    index=(str, "Where its document lives."),
+    document_id=str,
+    payload=(Any, "As the producer wrote it, masked by OUTBOX_REDACT_FIELDS; null for viewers."),
+    payload_bytes=int | None,
+    payload_shown=(bool, "False where the role is too low, or the payload is over a megabyte."),
+    error_detail=(Any, "The cause chain, redacted."),
+    attempts_log=list[Attempt],
+    acts=list[OwnAct],
+    related=list[Related],
+)
+EventList = model(
+    "EventList",
+    events=list[Event],
+    next_cursor=(str | None, "Give it as `cursor` for the next page; null at the end."),
+    remark=(str | None, "What was not searched, if anything."),
+)
 
 # Failed events
 
@@ -181,52 +151,39 @@ Stats = shape(
     hours=list[HourOfFailures],
     work=list[HourOfWork],
 )
-
-
-class Preview(BaseModel):
-    """What a replay with this filter would take, in its order. No side effect."""
-
-    events: list[FailedEvent]
-    page: int
-    page_size: int
-    matched: int = Field(description="How many match; at most 10,000 are counted.")
-    matched_capped: bool = Field(description="There are more than were counted: read `10,000+`.")
-
-
-class Sample(BaseModel):
-    id: UUID
-    entity_type: str
-    entity_id: str
-    event_version: int
-    error_reason: str | None
-    error_fingerprint: str | None
-    error: str | None
-    failed_at: datetime | None
-    status: str
-
-
-class Plan(BaseModel):
-    """A dry run: what a replay would do. Nothing was changed."""
-
-    dry_run: bool
-    filter: dict[str, Any]
-    matched: int
-    matched_capped: bool
-    total: int = Field(description="How many would move, within the limit.")
-    by_entity_type: dict[str, int]
-    by_error_reason: dict[str, int]
-    by_fingerprint: dict[str, int]
-    skipped: dict[str, int] = Field(description="Given ids that would not move, by their state.")
-    oldest: datetime | None
-    newest: datetime | None
-    sample: list[Sample]
-    superseded: int | None = Field(description="Of the compared, how many Elasticsearch holds in a newer version.")
-    compared: int
-
-
-class GroupList(BaseModel):
-    groups: list[Group]
-
+Preview = model(
+    "Preview",
+    "What a replay with this filter would take, in its order. No side effect.",
+    events=list[FailedEvent],
+    page=int,
+    page_size=int,
+    matched=(int, "How many match; at most 10,000 are counted."),
+    matched_capped=(bool, "There are more than were counted: read `10,000+`."),
+)
+_SAMPLE = (
+    "id", "entity_type", "entity_id", "event_version", "error_reason", "error_fingerprint", "error", "failed_at",
+    "status",
+)  # fmt: skip
+Sample = shape("Sample", stored.StoredEvent, only=_SAMPLE)
+Plan = model(
+    "Plan",
+    "A dry run: what a replay would do. Nothing was changed.",
+    dry_run=bool,
+    filter=dict[str, Any],
+    matched=int,
+    matched_capped=bool,
+    total=(int, "How many would move, within the limit."),
+    by_entity_type=dict[str, int],
+    by_error_reason=dict[str, int],
+    by_fingerprint=dict[str, int],
+    skipped=(dict[str, int], "Given ids that would not move, by their state."),
+    oldest=datetime | None,
+    newest=datetime | None,
+    sample=list[Sample],
+    superseded=(int | None, "Of the compared, how many Elasticsearch holds in a newer version."),
+    compared=int,
+)
+GroupList = model("GroupList", groups=list[Group])
 
 # Replays
 
@@ -241,28 +198,22 @@ Replay = shape(
     status=str,
     webhook_host=str | None,
 )
-
-
-class ReplayItem(BaseModel):
-    event_id: UUID
-    state: str
-    skip_reason: str | None
-    outcome: str | None
-    status: str | None
-    entity_type: str | None
-    entity_id: str | None
-    error_reason: str | None
-    error: str | None
-
-
-class ReplayDetail(Replay):
-    items: list[ReplayItem] = Field(description="Events that did not simply become done, 500 at most.")
-
-
-class ReplayList(BaseModel):
-    replays: list[Replay]
-    next_cursor: str | None
-
+ReplayItem = model(
+    "ReplayItem",
+    event_id=UUID,
+    state=str,
+    skip_reason=str | None,
+    outcome=str | None,
+    status=str | None,
+    entity_type=str | None,
+    entity_id=str | None,
+    error_reason=str | None,
+    error=str | None,
+)
+ReplayDetail = model(
+    "ReplayDetail", base=Replay, items=(list[ReplayItem], "Events that did not simply become done, 500 at most.")
+)
+ReplayList = model("ReplayList", replays=list[Replay], next_cursor=str | None)
 
 # The status
 
@@ -283,18 +234,17 @@ TypeCounts = shape(
     discarded=int,
 )
 Worker = shape("Worker", status.WorkerSeen)
-
-
-class Ops(BaseModel):
-    """How it is now."""
-
-    sentence: str
-    queue: Queue
-    failed_by_reason: dict[str, int]
-    by_entity_type: list[TypeCounts]
-    recent_failures: list[Event]
-    recent_audit: AuditList
-    workers: list[Worker]
-    pauses: list[Pause]
-    sampled_at: datetime
-    stale: str | None = Field(description="Why this is an old reading, if it is.")
+Ops = model(
+    "Ops",
+    "How it is now.",
+    sentence=str,
+    queue=Queue,
+    failed_by_reason=dict[str, int],
+    by_entity_type=list[TypeCounts],
+    recent_failures=list[Event],
+    recent_audit=AuditList,
+    workers=list[Worker],
+    pauses=list[Pause],
+    sampled_at=datetime,
+    stale=(str | None, "Why this is an old reading, if it is."),
+)

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from outbox.app.desk import Desk
+from outbox.app.desk import QueueDesk
 from outbox.embedded import EmbeddedPostgres
 from outbox.errors import SchemaMismatch
 from outbox.ops.doctor import attachments as attachment_findings
@@ -445,7 +445,7 @@ class TestWays:
         shop.execute("insert into many select n from generate_series(1, 20000) as n; analyze many; delete from many")
         assert str(attach(shop, "many", entity_type="m", id_column="id").there) == "about 30,001 rows"
 
-    def test_it_ends_with_what_to_run_for_the_rows_that_are_there(self, shop: Connection, desk: Desk) -> None:
+    def test_it_ends_with_what_to_run_for_the_rows_that_are_there(self, shop: Connection, desk: QueueDesk) -> None:
         shop.execute("create table many as select n as id from generate_series(1, 10001) as n")
         shop.execute('create table "Orders" (number int primary key, customer text); create table none (id int)')
         shop.execute("insert into \"Orders\" values (1, 'c')")

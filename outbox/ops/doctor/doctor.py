@@ -15,7 +15,7 @@ from outbox.ops.doctor import attachments, database, documents
 from outbox.ops.doctor.attachments import AttachmentExam
 from outbox.ops.doctor.database import DatabaseExam, DoctorSettings, QueueExam
 from outbox.ops.doctor.documents import DocumentExam, IndexExam
-from outbox.ports import CreatedIndex, Finding, IndexCheck, Indices, Level
+from outbox.ports import CreatedIndex, Finding, IndexAdmin, IndexChecks, Level
 
 Look = Callable[[], Iterable[Finding]]
 
@@ -32,7 +32,7 @@ class Doctor:
     store: DoctorStore
     queue: QueueExam
     elasticsearch: Callable[[], Finding]
-    index_check: IndexCheck
+    index_check: IndexChecks
     index: IndexExam
     targets: Sequence[str]
     index_of: Callable[[str], str]
@@ -97,8 +97,8 @@ def is_well(findings: Iterable[Finding]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class IndexDesk:
-    indices: Indices
-    checks: IndexCheck
+    indices: IndexAdmin
+    checks: IndexChecks
     targets: Sequence[str]
     require_server: Callable[[], Finding]  # raises where nobody answers, or not Elasticsearch
 

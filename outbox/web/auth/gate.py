@@ -16,7 +16,7 @@ from outbox.web.auth import limits as peer
 from outbox.web.auth.accounts import Person, Role, TokenEntry, TokenFile, hashed, person
 from outbox.web.auth.limits import ACT, GUESS, Allowance, RateLimits
 from outbox.web.auth.session import COOKIE, Sessions
-from outbox.web.problems import LoginNeeded, Refused
+from outbox.web.problems import LoginNeeded, RefusedRequest
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -66,9 +66,9 @@ LOCAL_NAME = "local"
 _MOST_RIGHT = 10_000
 
 
-def _too_often(wait: float) -> Refused:
+def _too_often(wait: float) -> RefusedRequest:
     told = f"Too many requests; try again in {math.ceil(wait)} s."
-    return Refused(429, told, headers={"retry-after": str(math.ceil(wait))})
+    return RefusedRequest(429, told, headers={"retry-after": str(math.ceil(wait))})
 
 
 class AccessGate:
@@ -81,18 +81,18 @@ class AccessGate:
         self._right: dict[tuple[str, str], None] = {}  # who has shown which token's hash; the oldest first
 
     def admit(self, request: Request, needed: Role, *, form: bool, acts: bool = False) -> Person | None:
-        """Who asks, or Refused. None only where anyone may. `acts`: this door leaves a trace, whatever its method."""
+        """Who asks, or RefusedRequest. None only where anyone may. `acts`: it leaves a trace, whatever its method."""
         self._check_host(request)
         acts = acts or request.method not in SAFE_METHODS
         if acts and cross_site(request.headers, form=form):
-            raise Refused(
+            raise RefusedRequest(
                 403, "This request came from another site's page; nothing was done. Send it from the console."
             )
         if needed is Role.ANYONE:
             return None
         found = self._who(request)
         if not found.role.allows(needed):
-            raise Refused(403, f"This needs the role {needed}; {found.name} has the role {found.role}.")
+            raise RefusedRequest(403, f"This needs the role {needed}; {found.name} has the role {found.role}.")
         if acts:
             self.hold(request, ACT, found.name)
         return found
@@ -122,7 +122,7 @@ class AccessGate:
     def _check_host(self, request: Request) -> None:
         """Without tokens the address is the only lock: a name that is not loopback may be a rebound one."""
         if self.tokens is None and not loopback_host(request.headers.get("host")):
-            raise Refused(403, "Without tokens the console answers only to a loopback name such as localhost.")
+            raise RefusedRequest(403, "Without tokens the console answers only to a loopback name such as localhost.")
 
     def _who(self, request: Request) -> Person:
         if self.tokens is None:

@@ -20,7 +20,7 @@ from outbox.web.answers import answer
 from outbox.web.auth.accounts import Role
 from outbox.web.auth.limits import EXPORT
 from outbox.web.params import Act, At, AuditQuery, Who, actor_of, audit_filter_of, capped
-from outbox.web.problems import Refused
+from outbox.web.problems import RefusedRequest
 from outbox.web.routing import ADMIN, HOME, VIEWER, Endpoint, gives
 from outbox.web.services import Services
 from outbox.web.templating import link, render
@@ -57,7 +57,7 @@ def listing(at: Services, asked: AuditFilter, limit: int, cursor: str | None) ->
 
 def page(at: Services, asked: AuditFilter, limit: int, cursor: str | None) -> AuditPage:
     if cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
-        raise Refused(400, "The cursor is not one that an earlier page has named.")
+        raise RefusedRequest(400, "The cursor is not one that an earlier page has named.")
     return at.audit.page(asked, int(cursor) if cursor else None, limit)
 
 
@@ -125,7 +125,7 @@ def export_form(request: Request) -> Response:
     """The rows of the filter in the address, as a file. A POST: who exports is written to the audit."""
     form = request.query_params.get("format", "csv")
     if form not in MEDIA_TYPES:
-        raise Refused(422, f"The format must be one of {', '.join(MEDIA_TYPES)}.")
+        raise RefusedRequest(422, f"The format must be one of {', '.join(MEDIA_TYPES)}.")
     who = params.person(request)
     by = read.actor(who.name if who.by_token else params.said_by(request) or who.name, Source.CONSOLE, str(who.role))
     return stream(request, params.services(request), params.audit_filter(request.query_params), form, by)

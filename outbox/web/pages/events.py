@@ -20,7 +20,7 @@ from outbox.web.answers import answer, event
 from outbox.web.auth.accounts import Person, Role
 from outbox.web.pages.replays import resource
 from outbox.web.params import ONE_LINE, Act, At, EventIdsQuery, Who, actor_of, client_id, event_filter_of
-from outbox.web.problems import Refused
+from outbox.web.problems import RefusedRequest
 from outbox.web.routing import HOME, OPERATOR, VIEWER, Endpoint, gives
 from outbox.web.services import Services
 from outbox.web.templating import render
@@ -43,7 +43,7 @@ def page(at: Services, asked: EventFilter, statuses: list[str], limit: int, curs
     try:
         return at.browse.page(asked, statuses, limit, cursor or "")
     except UsageError as wrong:
-        raise Refused(400, "The cursor is not one that an earlier page has named.") from wrong
+        raise RefusedRequest(400, "The cursor is not one that an earlier page has named.") from wrong
 
 
 def listing(found: EventPage) -> dict[str, Any]:
@@ -121,8 +121,8 @@ def discard(at: Services, id: UUID, who: Person, act: Act) -> Any:
     return done
 
 
-def _conflict(state: str, detail: str) -> Refused:
-    return Refused(409, detail, state=str(state))
+def _conflict(state: str, detail: str) -> RefusedRequest:
+    return RefusedRequest(409, detail, state=str(state))
 
 
 PAGE_ROWS: Final = 50
@@ -162,7 +162,7 @@ def _read(request: Request, asked: object, statuses: tuple[str, ...]) -> EventPa
     try:
         return params.services(request).browse.page(asked, statuses, PAGE_ROWS, cursor)  # type: ignore[arg-type]
     except UsageError as wrong:
-        raise Refused(400, wrong.message) from wrong
+        raise RefusedRequest(400, wrong.message) from wrong
 
 
 _PROJECT_ANSWERS: Final = {

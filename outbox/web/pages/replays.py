@@ -26,7 +26,7 @@ from outbox.web import params, shapes
 from outbox.web.answers import answer
 from outbox.web.auth.accounts import Role
 from outbox.web.params import Act, At, Strict, Who, actor_of
-from outbox.web.problems import Refused
+from outbox.web.problems import RefusedRequest
 from outbox.web.routing import HOME, OPERATOR, VIEWER, Endpoint, gives
 from outbox.web.templating import render
 
@@ -142,7 +142,7 @@ class Plans:
         with self._lock:
             found = self._kept.get(id)
         if found is None or self._clock() - found[0] > KEPT_SECONDS:
-            raise Refused(409, "This plan is too old to be run; nothing was changed. Look at what matches now.")
+            raise RefusedRequest(409, "This plan is too old to be run; nothing was changed. Look at what matches now.")
         return found[1], found[2]
 
 
