@@ -324,6 +324,11 @@ class Attachment:
     def shown(self) -> str:
         return f"{self.entity_type} {f'by {self.id_column}' if self.via is None else f'via {self.via}'}"
 
+    def how(self) -> dict[str, Any]:
+        """What was asked for, beside the table."""
+        asked = ("entity_type", "id_column", "via", "routing_column", "payload", "columns", "per_row")
+        return {name: getattr(self, name) for name in asked}
+
     def command(self, table: str) -> str:
         """The command that installs it; `table` as SQL writes its name."""
         words = ["outbox", "attach", table, "--type", self.entity_type]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import sys
 from collections.abc import Iterable
@@ -24,18 +23,6 @@ if TYPE_CHECKING:
 commands = typer.Typer()
 audit = typer.Typer(no_args_is_help=True, help="Who did what: look, export, prune, verify.")
 commands.add_typer(audit, name="audit", rich_help_panel="Look")
-
-
-By = Annotated[
-    str,
-    typer.Option(
-        "--by",
-        help="Who you are; written down.",
-        metavar="NAME",
-        default_factory=getpass.getuser,
-        show_default="your login name",
-    ),
-]
 
 
 class ChainBroken(OutboxError):
@@ -71,7 +58,7 @@ def list_(
 @audit.command()
 @options.filters_audit
 def export(
-    by: By,
+    by: options.ByLogin,
     form: Annotated[str, typer.Option("--format", help="csv, json or ndjson.", metavar="FORMAT")] = "ndjson",
     file: Annotated[Path | None, typer.Option("--output", "-o", help="File; left out: stdout.", metavar="FILE")] = None,
     raw: options.Raw | None = None,
@@ -101,7 +88,7 @@ def prune(
     older_than_days: Annotated[
         float, typer.Option("--older-than-days", help="The last seven days always stay.", min=LEAST_DAYS)
     ],
-    by: By,
+    by: options.ByLogin,
     archive: Annotated[
         Path | None, typer.Option("--archive", help="Write the rows to this file (NDJSON) first.", metavar="FILE")
     ] = None,

@@ -13,15 +13,12 @@ from outbox.policy.filter import described
 
 commands = typer.Typer()
 
-By = Annotated[str, typer.Option("--by", help="Who you are; written down.", metavar="NAME")]
-Reason = Annotated[str, typer.Option("--reason", help="Why; written down.", metavar="TEXT")]
-
 
 @commands.command(rich_help_panel="Act")
 def discard(
     id: Annotated[str, typer.Argument(help="The event's id.", metavar="ID")],
-    by: By,
-    reason: Reason,
+    by: options.By,
+    reason: options.Reason,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -46,8 +43,8 @@ def discard(
 @options.filters_events()
 def flush(
     expect: Annotated[int, typer.Option("--expect", help="How many events you expect to match.", metavar="N")],
-    by: By,
-    reason: Reason,
+    by: options.By,
+    reason: options.Reason,
     approved_by: Annotated[str, typer.Option("--approved-by", help="Who agrees; not you.", metavar="NAME")],
     raw: options.Raw,
     yes: Yes = False,

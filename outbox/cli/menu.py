@@ -111,10 +111,7 @@ ENTRIES = (
         "Run the projector: claim events, write them to Elasticsearch, settle them, until told to stop.",
     ),
     MenuEntry(
-        "console",
-        "console",
-        "Run",
-        "Serve the web console at /ops/queue and the API at /api/v1, until told to stop.",
+        "console", "console", "Run", "Serve the web console at /ops/queue and the API at /api/v1, until told to stop."
     ),
     MenuEntry(
         "status",
@@ -191,10 +188,7 @@ ENTRIES = (
         "Stop all projectors from claiming, within two seconds; what is in flight is finished. Nothing is lost.",
     ),
     MenuEntry(
-        "pauses",
-        "resume",
-        "Act",
-        "End a pause; or let the events of one fingerprint fail that the brake holds back.",
+        "pauses", "resume", "Act", "End a pause; or let the events of one fingerprint fail that the brake holds back."
     ),
     MenuEntry(
         "migrate",

@@ -1,11 +1,9 @@
-"""Owns the options of the event filter and the audit filter, declared once for every command that takes them.
-
-They are read in `policy`.
-"""
+"""Owns options that several commands take: who and why, the event filter and the audit filter. `policy` reads them."""
 
 from __future__ import annotations
 
 import functools
+import getpass
 import inspect
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -15,6 +13,19 @@ import typer
 
 from outbox.errors import UsageError
 from outbox.policy.filter import BadFilter, EventFilter, read_event_filter
+
+By = Annotated[str, typer.Option("--by", help="Who you are; written down.", metavar="NAME")]
+ByLogin = Annotated[
+    str,
+    typer.Option(
+        "--by",
+        help="Who you are; written down.",
+        metavar="NAME",
+        default_factory=getpass.getuser,
+        show_default="your login name",
+    ),
+]
+Reason = Annotated[str, typer.Option("--reason", help="Why; written down.", metavar="TEXT")]
 
 Command = Callable[..., None]
 Raw = dict[str, Any]  # the filter's values as they were typed, by the names of its fields

@@ -6,19 +6,17 @@ from typing import Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox.cli import options, output, session
 from outbox.cli.output import Json
 from outbox.policy.audit import Actor, Source
 
 commands = typer.Typer()
 
-By = Annotated[str, typer.Option("--by", help="Who you are; written down.", metavar="NAME")]
-Reason = Annotated[str, typer.Option("--reason", help="Why; written down.", metavar="TEXT")]
 EntityType = Annotated[str | None, typer.Option("--entity-type", "-t", help="Only this entity type.", metavar="TYPE")]
 
 
 @commands.command(rich_help_panel="Act")
-def pause(by: By, reason: Reason, entity_type: EntityType = None, json: Json = False) -> None:
+def pause(by: options.By, reason: options.Reason, entity_type: EntityType = None, json: Json = False) -> None:
     """Stop all projectors from claiming, within two seconds; what is in flight is finished. Nothing is lost.
 
     A pause of one entity type needs `outbox migrate --by-type` (exit 78 without).
@@ -37,8 +35,8 @@ def pause(by: By, reason: Reason, entity_type: EntityType = None, json: Json = F
 
 @commands.command(rich_help_panel="Act")
 def resume(
-    by: By,
-    reason: Reason,
+    by: options.By,
+    reason: options.Reason,
     entity_type: EntityType = None,
     let_fail: Annotated[
         str | None,

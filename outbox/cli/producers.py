@@ -10,6 +10,7 @@ import typer
 from outbox.cli import output, session
 from outbox.cli.output import Json, Yes
 from outbox.errors import UsageError
+from outbox.ports import Attachment
 
 if TYPE_CHECKING:
     from outbox.ops.producers import Attached
@@ -67,17 +68,9 @@ def attach(
       outbox attach articles --type article --id id --columns title,price
       outbox attach orders --type order --id number --routing customer --payload
     """
+    wanted = Attachment(table, entity_type, id_column, via, routing, payload, _names(columns), per_row)
     with session.desk() as desk:
-        done = desk.producers.attach(
-            table,
-            entity_type=entity_type,
-            id_column=id_column,
-            via=via,
-            routing_column=routing,
-            payload=payload,
-            columns=_names(columns),
-            per_row=per_row,
-        )
+        done = desk.producers.attach(wanted)
     if json:
         output.as_json(done)
     else:

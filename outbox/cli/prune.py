@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox.cli import options, output, session
 from outbox.cli.output import Json, Yes
 from outbox.errors import PartlyDone, UsageError
 from outbox.policy.audit import Source
@@ -21,16 +20,7 @@ commands = typer.Typer()
 
 @commands.command(rich_help_panel="Act")
 def prune(
-    by: Annotated[
-        str,
-        typer.Option(
-            "--by",
-            help="Who you are; written down.",
-            metavar="NAME",
-            default_factory=getpass.getuser,
-            show_default="your login name",
-        ),
-    ],
+    by: options.ByLogin,
     older_than_days: Annotated[
         float | None,
         typer.Option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outbox.cli import output, session
+from outbox.cli import options, output, session
 from outbox.cli.output import Json
 from outbox.policy.audit import Source
 from outbox.policy.replay import ReplayBatch
@@ -101,8 +101,8 @@ def show(id: Id, json: Json = False) -> None:
 @replays.command()
 def cancel(
     id: Id,
-    by: Annotated[str, typer.Option("--by", help="Who you are; written down.", metavar="NAME")],
-    reason: Annotated[str, typer.Option("--reason", help="Why; written down.", metavar="TEXT")],
+    by: options.By,
+    reason: options.Reason,
     json: Json = False,
 ) -> None:
     """Stop a replay. Events that it has moved stay moved; the rest stay failed.

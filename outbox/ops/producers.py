@@ -14,20 +14,8 @@ MOST_REFRESHED: Final = 10_000
 
 
 class Attachments(Protocol):
-    def attach(
-        self,
-        table: str,
-        *,
-        entity_type: str,
-        id_column: str | None,
-        via: str | None,
-        routing_column: str | None,
-        payload: bool,
-        columns: tuple[str, ...],
-        per_row: bool,
-    ) -> AttachResult: ...
+    def attach(self, wanted: Attachment) -> AttachResult: ...
     def detach(self, table: str, *, entity_type: str | None) -> Sequence[Attachment]: ...
-    def all(self) -> Sequence[Attachment]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,42 +42,15 @@ class ProducerDesk:
         self._view = view
         self._view_exists = view_exists
 
-    def attach(
-        self,
-        table: str,
-        *,
-        entity_type: str,
-        id_column: str | None = None,
-        via: str | None = None,
-        routing_column: str | None = None,
-        payload: bool = False,
-        columns: tuple[str, ...] = (),
-        per_row: bool = False,
-    ) -> Attached:
-        done = self._attachments.attach(
-            table,
-            entity_type=entity_type,
-            id_column=id_column,
-            via=via,
-            routing_column=routing_column,
-            payload=payload,
-            columns=columns,
-            per_row=per_row,
-        )
-        how = done.attachment
+    def attach(self, wanted: Attachment) -> Attached:
+        done = self._attachments.attach(wanted)
         return Attached(
-            table=how.table,
-            entity_type=how.entity_type,
-            id_column=how.id_column,
-            via=how.via,
-            routing_column=how.routing_column,
-            payload=how.payload,
-            columns=how.columns,
-            per_row=how.per_row,
+            table=done.attachment.table,
+            **done.attachment.how(),
             rows=done.there.rows,
             rows_exact=done.there.exact,
             next=_next_command(done),
-            notes=(*done.notes, *self._missing_view(payload)),
+            notes=(*done.notes, *self._missing_view(wanted.payload)),
         )
 
     def detach(self, table: str, *, entity_type: str | None = None) -> Sequence[Attachment]:

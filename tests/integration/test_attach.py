@@ -449,15 +449,13 @@ class TestWays:
         shop.execute("create table many as select n as id from generate_series(1, 10001) as n")
         shop.execute('create table "Orders" (number int primary key, customer text); create table none (id int)')
         shop.execute("insert into \"Orders\" values (1, 'c')")
-        few = desk.producers.attach("articles", entity_type="article", id_column="id")
+        few = desk.producers.attach(Attachment("articles", "article", "id"))
         assert (few.rows, few.next) == (3, "outbox refresh --type article --all")
         assert "there is no view search_documents yet" in few.notes[0]
-        assert (
-            desk.producers.attach("many", entity_type="the m", id_column="id").next == "outbox backfill --type 'the m'"
-        )
-        assert desk.producers.attach("none", entity_type="n", id_column="id").next == ""
+        assert desk.producers.attach(Attachment("many", "the m", "id")).next == "outbox backfill --type 'the m'"
+        assert desk.producers.attach(Attachment("none", "n", "id")).next == ""
         orders = desk.producers.attach(
-            "Orders", entity_type="or'der", id_column="number", routing_column="customer", payload=True
+            Attachment("Orders", "or'der", "number", routing_column="customer", payload=True)
         )
         shop.execute(orders.next.encode())
         row = shop.execute("select entity_type, entity_id, op, routing, payload from search_outbox_events").fetchall()

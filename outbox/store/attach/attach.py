@@ -31,27 +31,14 @@ class NotAttached(NotFound):
     """The table is not attached to the outbox in this way. `outbox attach --help` shows how to do so."""
 
 
-def attach(
-    conn: psycopg.Connection[Any],
-    table: str,
-    *,
-    entity_type: str,
-    id_column: str | None = None,
-    via: str | None = None,
-    routing_column: str | None = None,
-    payload: bool = False,
-    columns: tuple[str, ...] = (),
-    per_row: bool = False,
-    view: str | None = None,
-) -> AttachResult:
-    """Install the triggers, or renew them. From the commit on, every change of a row writes its events."""
+def attach(conn: psycopg.Connection[Any], table: str, *, view: str | None = None, **how: Any) -> AttachResult:
+    """Install the triggers, or renew them. From the commit on, every change of a row writes its events. `how`: as
+    `Attachment` names it."""
     source = tables.find(conn, table)
-    wanted = Attachment(
-        source.shown, entity_type, id_column, via.strip() if via is not None else None, routing_column, payload, columns
-    )
-    wanted = replace(wanted, per_row=per_row)
+    wanted = Attachment(source.shown, **how)
+    wanted = replace(wanted, via=wanted.via.strip() if wanted.via is not None else None)
     checked = checks.check(conn, source, wanted, view)
-    by_row = per_row or payload or tables.row_trigger_reason(source, columns) != ""
+    by_row = wanted.per_row or wanted.payload or tables.row_trigger_reason(source, wanted.columns) != ""
     wanted = replace(wanted, per_row=by_row)
     install(conn, source, wanted, checked)
     return AttachResult(wanted, checked.notes, tables.count_rows(conn, source), _enqueue(conn, source, wanted))
@@ -127,39 +114,13 @@ class PostgresAttachments:
         self._url = direct_url
         self._view = view
 
-    def attach(
-        self,
-        table: str,
-        *,
-        entity_type: str,
-        id_column: str | None,
-        via: str | None,
-        routing_column: str | None,
-        payload: bool,
-        columns: tuple[str, ...],
-        per_row: bool,
-    ) -> AttachResult:
+    def attach(self, wanted: Attachment) -> AttachResult:
         with self._acting() as connection:
-            return attach(
-                connection,
-                table,
-                entity_type=entity_type,
-                id_column=id_column,
-                via=via,
-                routing_column=routing_column,
-                payload=payload,
-                columns=columns,
-                per_row=per_row,
-                view=self._view,
-            )
+            return attach(connection, wanted.table, **wanted.how(), view=self._view)
 
     def detach(self, table: str, *, entity_type: str | None) -> list[Attachment]:
         with self._acting() as connection:
             return detach(connection, table, entity_type=entity_type)
-
-    def all(self) -> list[Attachment]:
-        with self._acting() as connection:
-            return installed.attachments(connection)
 
     @contextmanager
     def _acting(self) -> Iterator[Connection[Any]]:
