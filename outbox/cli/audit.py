@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outbox.cli import options, output, session
+from outbox import cli
+from outbox.cli import options, output
 from outbox.cli.output import Json, Yes
 from outbox.errors import OutboxError, UsageError
 from outbox.policy.audit import LEAST_DAYS, Source
@@ -44,7 +45,7 @@ def list_(
       outbox audit list --batch-id 0199c0de-0000-7000-8000-000000000001 --json
     """
     asked = _filter(raw)
-    with session.operations() as desk:
+    with cli.open_operations() as desk:
         page = desk.audit.page(asked, after, limit)
     if json:
         output.as_json({"rows": [_record(row) for row in page.rows], "next": page.next_cursor, "total": page.total})
@@ -73,7 +74,7 @@ def export(
     from outbox.ops import inputs  # noqa: PLC0415
 
     asked = _filter(raw)
-    with session.operations() as desk:
+    with cli.open_operations() as desk:
         pieces = desk.audit.export(asked, form, inputs.actor(by, Source.CLI))
         if file is None:
             sys.stdout.writelines(pieces)
@@ -108,7 +109,7 @@ def prune(
 
     asked = _filter(raw)
     who = inputs.actor(by, Source.CLI)
-    with session.operations() as desk:
+    with cli.open_operations() as desk:
         due = desk.audit.prune(asked, older_than_days, who, dry_run=True)
         if not dry_run and due.removed:
             output.confirm(f"Remove {due.removed:,} audit rows from before {output.shown(due.before)}?", yes=yes)
@@ -127,7 +128,7 @@ def verify(json: Json = False) -> None:
     Examples:
       outbox audit verify
     """
-    with session.operations() as desk:
+    with cli.open_operations() as desk:
         found = desk.audit.verify()
     if json:
         record = {"ok": found.ok, "head": found.head, "findings": [each._asdict() for each in found.findings]}

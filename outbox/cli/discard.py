@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from outbox.cli import options, output, session
+from outbox import cli
+from outbox.cli import options, output
 from outbox.cli.output import Json, Yes
 from outbox.policy.audit import Source
 from outbox.policy.filter import described
@@ -31,7 +32,7 @@ def discard(
 
     event_id, who = inputs.uuid("id", id), inputs.actor(by, Source.CLI)
     output.confirm(f"Discard event {event_id}?", yes=yes)
-    with session.operations() as desk:
+    with cli.open_operations() as desk:
         done = desk.discards.discard(event_id, who, reason)
     if json:
         output.as_json(done)
@@ -61,7 +62,7 @@ def flush(
     asked = options.event_filter(raw)
     who = inputs.actor(by, Source.CLI)
     output.confirm(f"Discard {expect:,} failed events ({described(asked)})?", yes=yes)
-    with session.operations() as desk:
+    with cli.open_operations() as desk:
         done = desk.discards.flush(asked, expect, who, reason, approved_by)
     if json:
         output.as_json(done)

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json
 from outbox.errors import UsageError
 from outbox.ports import Finding, Level
@@ -63,7 +64,7 @@ def doctor(json: Json = False) -> None:
       outbox doctor
       outbox doctor --json | jq '.findings[] | select(.verdict != "ok")'
     """
-    with session.doctor(session.settings()) as examiner:
+    with cli.open_doctor(cli.settings()) as examiner:
         findings = print_findings(examiner.examine(), json=json)
     leave_by(findings)
 
@@ -96,7 +97,7 @@ def create(
       outbox index create articles --mappings articles.json
     """
     wanted = _json_object(mappings, "--mappings"), _json_object(settings, "--settings")
-    with session.indices(session.settings(require_database=False)) as desk:
+    with cli.open_index_desk(cli.settings(require_database=False)) as desk:
         made = [desk.create(target, *wanted) for target in ([name] if name else desk.targets)]
     if json:
         output.as_json([each._asdict() for each in made])
@@ -113,7 +114,7 @@ def check(name: Name = None, json: Json = False) -> None:
       outbox index check
       outbox index check articles --json
     """
-    with session.indices(session.settings(require_database=False)) as desk:
+    with cli.open_index_desk(cli.settings(require_database=False)) as desk:
         findings = desk.check([name] if name else desk.targets)
     print_findings(findings, json=json)
     leave_by(findings)

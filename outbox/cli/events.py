@@ -8,7 +8,8 @@ from uuid import UUID
 
 import typer
 
-from outbox.cli import options, output, session
+from outbox import cli
+from outbox.cli import options, output
 from outbox.cli.output import Json
 from outbox.errors import UsageError
 from outbox.policy.event import Status
@@ -46,7 +47,7 @@ def list_(
     """
     asked = options.event_filter(raw or {})
     states = [str(each) for each in Status] if "all" in (status or ()) else (status or ())
-    with session.desk() as desk:
+    with cli.open_desk() as desk:
         page = desk.browse.page(asked, states, limit, after)
     if json:
         found = [_record(event) for event in page.events]
@@ -97,7 +98,7 @@ def show(
       outbox show 0190f5a2-7c1e-7d3b-9a54-3f6f0c1d2e3f
       outbox show 0190f5a2-7c1e-7d3b-9a54-3f6f0c1d2e3f --json | jq .payload
     """
-    with session.desk() as desk:
+    with cli.open_desk() as desk:
         detail = desk.browse.show(event_id(id))
     if json:
         output.as_json(_as_json(detail, payload=payload))
@@ -172,7 +173,7 @@ def explain_error(
     from outbox.ops import explain  # noqa: PLC0415  (orjson and the rules, only here)
 
     if id is not None:
-        with session.desk() as desk:
+        with cli.open_desk() as desk:
             detail = desk.browse.show(event_id(id))
         event = detail.event
         verdicts = [explain.explain_stored(event, detail.error_detail)]

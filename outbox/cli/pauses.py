@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from outbox.cli import options, output, session
+from outbox import cli
+from outbox.cli import options, output
 from outbox.cli.output import Json
 from outbox.policy.audit import Actor, Source
 
@@ -25,7 +26,7 @@ def pause(by: options.By, reason: options.Reason, entity_type: EntityType = None
       outbox pause --by alice --reason "reindexing"
       outbox pause --entity-type article --by alice --reason "bad mapping"
     """
-    with session.desk() as desk:
+    with cli.open_desk() as desk:
         said = desk.pauses.pause(Actor(by, Source.CLI), reason, entity_type)
     if json:
         output.as_json(dict(said))
@@ -50,7 +51,7 @@ def resume(
       outbox resume --by alice --reason "mapping mended"
       outbox resume --let-fail 5d4ed31ca13675e1 --by alice --reason "these are really broken"
     """
-    with session.desk() as desk:
+    with cli.open_desk() as desk:
         if let_fail is not None:
             said = desk.pauses.let_fail(let_fail, Actor(by, Source.CLI), reason)
             told = f"events with fingerprint {let_fail} may fail, until {output.shown(said['until'])}"

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json, Yes
 from outbox.errors import UsageError
 from outbox.ports import Attachment
@@ -69,7 +70,7 @@ def attach(
       outbox attach orders --type order --id number --routing customer --payload
     """
     wanted = Attachment(table, entity_type, id_column, via, routing, payload, _names(columns), per_row)
-    with session.desk() as desk:
+    with cli.open_desk() as desk:
         done = desk.producers.attach(wanted)
     if json:
         output.as_json(done)
@@ -115,7 +116,7 @@ def detach(
     """
     what = f"the changes of {table}{f' as {entity_type}' if entity_type is not None else ''}"
     output.confirm(f"Stop projecting {what}?", yes=yes)
-    with session.desk() as desk:
+    with cli.open_desk() as desk:
         gone = desk.producers.detach(table, entity_type=entity_type)
     if json:
         output.as_json({"detached": table, "attachments": gone})

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outbox.cli import options, output, session
+from outbox import cli
+from outbox.cli import options, output
 from outbox.cli.output import Json, Yes
 from outbox.errors import PartlyDone, UsageError
 from outbox.policy.audit import Source
@@ -42,12 +43,12 @@ def prune(
     """
     from outbox.ops import inputs  # noqa: PLC0415
 
-    settings, who = session.settings(), inputs.actor(by, Source.CLI)
+    settings, who = cli.settings(), inputs.actor(by, Source.CLI)
     days = older_than_days if older_than_days is not None else (settings.retention.days or None)
     audit_days = settings.retention.audit_ttl_days or None
     if days is None and audit_days is None:
         raise UsageError("say --older-than-days: OUTBOX_RETENTION_DAYS and OUTBOX_AUDIT_TTL_DAYS keep everything")
-    with session.operations(settings) as desk:
+    with cli.open_operations(settings) as desk:
         found = desk.prune.run(days, audit_days, who, dry_run=True)
         if not dry_run and found.due:
             output.confirm(f"Remove {_old(found)}?", yes=yes)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json, Yes
 from outbox.cli.progress import ProgressMeter, meter
 from outbox.errors import PartlyDone, UsageError
@@ -74,11 +75,11 @@ def rebuild(
     wanted = [name for name, said in chosen.items() if said]
     if len(wanted) + status > 1 or (mapping is not None and (wanted or status)):
         raise UsageError("say one of --mapping, --resume, --swap, --rollback, --finish, --cancel, --status")
-    with session.reindexing() as desk:
+    with cli.open_reindex() as desk:
         if status:
             _print(desk.rebuild.newest(), json=json)
             return
-        actor = session.actor(by or session.person())
+        actor = cli.actor(by or cli.person())
         with _told(desk, rate, max_refused, accept_drift) as shown:
             act = _Acting(desk, actor, reason, yes, shown)
             moved = act.start(target, mapping) if not wanted else getattr(act, wanted[0])()

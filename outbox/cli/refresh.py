@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json, Yes
 from outbox.cli.progress import meter
 from outbox.errors import UsageError
@@ -65,7 +66,7 @@ def refresh(
         raise UsageError("--rate must be 0 (no limit) or more events a second")
     kind, start = _start(entity_type, after)
     _check(kind, id, where, everything, after, routing)
-    with session.reindexing() as desk, meter() as show:
+    with cli.open_reindex() as desk, meter() as show:
         wish = _wish(desk.refresh, kind, id, where, start, routing, all_types=entity_type is None)
         counted = sum(desk.refresh.count(wish).values())
         if dry_run:
@@ -75,7 +76,7 @@ def refresh(
             output.confirm(f"Write up to {counted:,} refreshes of {', '.join(wish.types)}?", yes=yes)
         done = desk.refresh.begin()
         try:
-            actor = session.actor(by or session.person())
+            actor = cli.actor(by or cli.person())
             desk.refresh.write(wish, actor, reason, done, rate=rate, on_step=lambda n: show("writing", n, counted))
         except BaseException:
             show.close()

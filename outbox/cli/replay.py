@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outbox.cli import guarded, options, output, replays, session
+from outbox import cli
+from outbox.cli import guarded, options, output, replays
 from outbox.cli.menu import PlainCommand
 from outbox.cli.output import Json, Yes
 from outbox.errors import OutboxError, UsageError
@@ -77,7 +78,7 @@ def replay(
     asked = options.event_filter({**(raw or {}), "ids": _ids((raw or {}).get("ids"), ids_file)})
     wishes = Wishes(by, reason, limit, everything, rate, webhook, client_id, wait, json, yes)
     _check(wishes, asked, plan)
-    with session.operations() as desk:
+    with cli.open_operations() as desk:
         if dry_run or plan_out is not None:
             dry_run_of(desk, asked, wishes, plan_out)
         else:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outbox.cli import options, output, session
+from outbox import cli
+from outbox.cli import options, output
 from outbox.cli.output import Json
 from outbox.policy.audit import Source
 from outbox.policy.replay import ReplayBatch
@@ -35,7 +36,7 @@ def list_(
     Examples:
       outbox replays list --live
     """
-    with session.operations() as desk:
+    with cli.open_operations() as desk:
         page = desk.replays.page(after, limit, live=live)
     if json:
         found = [batch_record(batch) for batch in page.replays]
@@ -72,7 +73,7 @@ def show(id: Id, json: Json = False) -> None:
     """
     from outbox.ops import inputs  # noqa: PLC0415
 
-    with session.operations() as desk:
+    with cli.open_operations() as desk:
         detail = desk.replays.show(inputs.uuid("id", id))
     if json:
         output.as_json(batch_record(detail.batch) | {"items": [dict(row) for row in detail.items]})
@@ -112,7 +113,7 @@ def cancel(
     """
     from outbox.ops import inputs  # noqa: PLC0415
 
-    with session.operations() as desk:
+    with cli.open_operations() as desk:
         batch = desk.replays.cancel(inputs.uuid("id", id), inputs.actor(by, Source.CLI), reason)
     if json:
         output.as_json(batch_record(batch))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json
 from outbox.errors import DependencyDown, PartlyDone, UsageError
 from outbox.ops.status import QueueStatus, age, wait_until_caught_up
@@ -43,7 +44,7 @@ def status(
       outbox status --watch
       outbox status --json | jq .queue.lag
     """
-    with session.desk() as desk:
+    with cli.open_desk() as desk:
         if watch:
             _watch(desk.status.look, json=json)
         elif json:
@@ -159,7 +160,7 @@ def wait(
         raise UsageError("say what to wait for: --caught-up")
     if timeout is not None and timeout < 0:
         raise UsageError("--timeout must be 0 or more")
-    with session.desk() as desk:
+    with cli.open_desk() as desk:
         waited = wait_until_caught_up(desk.events, timeout)
     if json:
         output.as_json(waited)
@@ -184,7 +185,7 @@ def stats(
       outbox stats --groups --entity-type article
     """
     asked = options.event_filter(raw or {})
-    with session.operations() as desk:
+    with cli.open_operations() as desk:
         if groups:
             found = desk.failures.groups(asked)
             if json:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json
 from outbox.cli.status import one_line
 from outbox.daemon.shutdown import Stop
@@ -56,7 +57,7 @@ def up(
     """
     # Until everything runs, a signal unwinds what was started; from then on it ends the waiting (exit 0).
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with session.up(rate, output.note) as running:
+    with cli.open_up(rate, output.note) as running:
         where = running.start()
         asked = Stop()
         asked.install()

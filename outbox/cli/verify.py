@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json
 from outbox.cli.progress import meter
 
@@ -60,8 +61,8 @@ def verify(
     """
     from outbox.ops.reindex.verify import VerifyOptions  # noqa: PLC0415
 
-    wish = VerifyOptions(entity_type, sample, rate, target, index, by=session.person())
-    with session.reindexing() as desk, meter() as show:
+    wish = VerifyOptions(entity_type, sample, rate, target, index, by=cli.person())
+    with cli.open_reindex() as desk, meter() as show:
         found = desk.verify.run(wish, lambda p: show(p.phase, p.done, p.estimate, f"{p.drift:,} found"))
     if json:
         output.as_json(found.as_json())
@@ -127,9 +128,9 @@ def repair(
 
     if not (dry_run or yes or (sys.stdin.isatty() and sys.stderr.isatty())):
         raise UsageError("say --dry-run to look or --yes to write: nobody is here to ask")
-    person = by or session.person()
+    person = by or cli.person()
     wish = VerifyOptions(entity_type, None, compare_rate, target, by=person)
-    with session.reindexing() as desk, meter() as show:
+    with cli.open_reindex() as desk, meter() as show:
         plan = desk.repair.plan(wish, limit, lambda p: show(p.phase, p.done, p.estimate, f"{p.drift:,} found"))
         show.close()
         if dry_run or not plan.findings:
@@ -140,7 +141,7 @@ def repair(
         output.confirm(f"Write {len(plan.findings):,} events to mend {_kinds(plan.by_kind)}?", yes=yes)
         repaired = desk.repair.write(
             plan,
-            session.actor(person),
+            cli.actor(person),
             reason,
             rate=rate,
             expect_deletes=expect_deletes,

@@ -17,7 +17,7 @@ from typing import Any
 import outbox.app.chores
 import outbox.app.daemon
 import outbox.cli.menu
-import outbox.cli.session
+import outbox.cli
 from tests.nemesis.crash_hooks import arm
 
 __all__ = ["main"]
