@@ -1,13 +1,12 @@
 """Owns one frozen settings tree, read once, all problems reported together; it does not act on a setting.
 
 To add a setting: declare it in its section (`connections`, `work`, `leases`, ...; `settings` for the top),
-add a rule to `checks` if it depends on another, and run `scripts/docs`.
+add a rule to `settings` if it depends on another, and run `scripts/docs`.
 """
 
 from outbox.config.connections import DatabaseSettings, ElasticSettings
-from outbox.config.environment import read_secret_file
 from outbox.config.leases import LeaseSettings, ReclaimSettings, RetrySettings
-from outbox.config.load import load_settings
+from outbox.config.load import load_settings, read_secret_file
 from outbox.config.service import ConsoleSettings, EmbeddedSettings, HealthSettings, HttpSettings, LogSettings
 from outbox.config.setting import Variable
 from outbox.config.settings import VARIABLES, Settings

@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from outbox.config.setting import Section, setting
-from outbox.config.values import Dsn, IndexMap, IndexName, OneLineSecret, ServerAddress
+from outbox.config.setting import Dsn, IndexMap, IndexName, OneLineSecret, Section, ServerAddress, setting
 from outbox.errors import ConfigurationError, Problem
 from outbox.policy.redact import redact_dsn
 

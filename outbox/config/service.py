@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from outbox.config.setting import Section, setting
-from outbox.config.values import NetworkList, lower_case
+from outbox.config.setting import NetworkList, Section, lower_case, setting
 
 LogLevel = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(lower_case)]
 _HOST = r"^[A-Za-z0-9._:%-]+$"

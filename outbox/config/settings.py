@@ -1,9 +1,10 @@
-"""Owns the settings tree and what follows from it; it does not read the environment."""
+"""Owns the settings tree, what follows from it, and the rules between settings. It does not read the environment."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -13,9 +14,17 @@ from pydantic import Field, PrivateAttr, SecretStr
 from outbox.config.connections import DatabaseSettings, ElasticSettings
 from outbox.config.leases import LeaseSettings, ReclaimSettings, RetrySettings
 from outbox.config.service import ConsoleSettings, EmbeddedSettings, HealthSettings, HttpSettings, LogSettings
-from outbox.config.setting import Section, Variable, setting, variables_of
+from outbox.config.setting import (
+    CommaList,
+    RelationName,
+    Section,
+    Variable,
+    is_readable_file,
+    setting,
+    short,
+    variables_of,
+)
 from outbox.config.upkeep import ReplaySettings, RetentionSettings, WebhookSettings
-from outbox.config.values import CommaList, RelationName, is_readable_file, short
 from outbox.config.work import BatchSettings, KindSettings, WorkerSettings
 from outbox.errors import ConfigurationError, Problem
 from outbox.policy.redact import MASK
@@ -161,3 +170,104 @@ def shown(variable: Variable, value: Any) -> Any:
 
 
 VARIABLES: Mapping[str, Variable] = MappingProxyType({v.name: v for v in variables_of(Settings)})
+
+
+Rule = Callable[[Settings], Iterator[Problem]]
+
+
+@dataclass(frozen=True)
+class CrossCheck:
+    """A rule, and the variables it reads: it is not asked while one of these is itself wrong."""
+
+    reads: frozenset[str]
+    rule: Rule
+
+
+CHECKS: list[CrossCheck] = []
+
+
+def _check(*reads: str) -> Callable[[Rule], Rule]:
+    def register(rule: Rule) -> Rule:
+        CHECKS.append(CrossCheck(frozenset(reads), rule))
+        return rule
+
+    return register
+
+
+def cross_problems(settings: Settings, wrong: frozenset[str]) -> Iterator[Problem]:
+    """All problems between settings whose own values are right."""
+    for check in CHECKS:
+        if not check.reads & wrong:
+            yield from check.rule(settings)
+
+
+@_check("OUTBOX_LEASE_SECONDS", "OUTBOX_HEARTBEAT_SECONDS")
+def _heartbeat_fits_lease(settings: Settings) -> Iterator[Problem]:
+    longest = settings.lease.seconds - 0.5
+    if settings.lease.heartbeat_seconds > longest:
+        what = f"is {settings.lease.heartbeat_seconds:g}, but the lease is {settings.lease.seconds:g}"
+        yield Problem("OUTBOX_HEARTBEAT_SECONDS", what, f"Use at most {longest:g}, or leave it unset.")
+
+
+@_check("OUTBOX_BASE_BACKOFF_SECONDS", "OUTBOX_MAX_BACKOFF_SECONDS")
+def _backoff_grows(settings: Settings) -> Iterator[Problem]:
+    base, cap = settings.retry.base_backoff_seconds, settings.retry.max_backoff_seconds
+    if base > cap:
+        what = f"is {base:g}, above OUTBOX_MAX_BACKOFF_SECONDS ({cap:g})"
+        yield Problem("OUTBOX_BASE_BACKOFF_SECONDS", what, "Lower it or raise the other.")
+
+
+@_check("OUTBOX_ENTITY_TYPES", "OUTBOX_EXCLUDE_ENTITY_TYPES")
+def _types_not_in_both(settings: Settings) -> Iterator[Problem]:
+    both = sorted(set(settings.worker.entity_types) & set(settings.worker.exclude_entity_types))
+    if both:
+        what = f"names {', '.join(both)}, which OUTBOX_EXCLUDE_ENTITY_TYPES leaves out"
+        yield Problem("OUTBOX_ENTITY_TYPES", what, "Name each entity type in one of the two.")
+
+
+@_check("OUTBOX_ENTITY_TYPES", "ELASTIC_INDEX_MAP", "OUTBOX_DOCUMENT_ID")
+def _types_fit_composed_id(settings: Settings) -> Iterator[Problem]:
+    if settings.document_id != COMPOSED_ID:
+        return
+    named = {
+        "OUTBOX_ENTITY_TYPES": settings.worker.entity_types,
+        "ELASTIC_INDEX_MAP": settings.elastic.index_map,
+    }
+    for variable, types in named.items():
+        bad = sorted(name for name in types if ":" in name)
+        if bad:
+            remedy = "Rename the type, or set OUTBOX_DOCUMENT_ID={entity_id}."
+            yield Problem(variable, f"names {', '.join(bad)}, but ':' separates type and id in `_id`", remedy)
+
+
+@_check("ELASTIC_API_KEY", "ELASTIC_USERNAME", "ELASTIC_PASSWORD")
+def _one_way_to_log_in(settings: Settings) -> Iterator[Problem]:
+    elastic = settings.elastic
+    if elastic.api_key and (elastic.username or elastic.password):
+        what = "is set together with ELASTIC_USERNAME or ELASTIC_PASSWORD"
+        yield Problem("ELASTIC_API_KEY", what, "Keep the key, or the user name and password.")
+    elif elastic.username and not elastic.password:
+        yield Problem("ELASTIC_PASSWORD", "is not set, but ELASTIC_USERNAME is", "Set both or neither.")
+    elif elastic.password and not elastic.username:
+        yield Problem("ELASTIC_USERNAME", "is not set, but ELASTIC_PASSWORD is", "Set both or neither.")
+
+
+@_check("ELASTIC_CA_CERTS")
+def _certificates_are_there(settings: Settings) -> Iterator[Problem]:
+    file = settings.elastic.ca_certs
+    if file is not None and not is_readable_file(file):
+        yield Problem("ELASTIC_CA_CERTS", f"names no readable file: {short(file)}", "Give the path of a PEM file.")
+
+
+@_check("ELASTIC_CA_CERTS", "ELASTIC_URL")
+def _certificates_have_a_use(settings: Settings) -> Iterator[Problem]:
+    if settings.elastic.ca_certs is not None and settings.elastic.url.startswith("http://"):
+        remedy = "Use https:// in ELASTIC_URL, or leave it unset."
+        yield Problem("ELASTIC_CA_CERTS", "is set, but ELASTIC_URL is not https", remedy)
+
+
+@_check("OUTBOX_METRICS_PORT", "OUTBOX_HTTP_PORT")
+def _ports_differ(settings: Settings) -> Iterator[Problem]:
+    if settings.http.port and settings.http.port == settings.http.metrics_port:
+        what = f"is {settings.http.port}, the same as OUTBOX_METRICS_PORT"
+        yield Problem("OUTBOX_HTTP_PORT", what, "Leave it unset: that port serves the health pages already.")

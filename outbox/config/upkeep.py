@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from outbox.config.setting import Section, setting
-from outbox.config.values import CommaList, HttpAddress, SigningSecret
+from outbox.config.setting import CommaList, HttpAddress, Section, SigningSecret, setting
 from outbox.policy.redact import redact_address
 
 

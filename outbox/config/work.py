@@ -8,8 +8,7 @@ import secrets
 import socket
 from types import MappingProxyType
 
-from outbox.config.setting import Section, setting
-from outbox.config.values import CommaList, KindCounts, KindRates
+from outbox.config.setting import CommaList, KindCounts, KindRates, Section, setting
 from outbox.policy.memory import BATCH_BYTES
 
 WORKER_ID_LENGTH = 120
