@@ -7,13 +7,13 @@ from typing import Any, Final
 from uuid import uuid4
 
 import orjson
-from psycopg import Connection, Cursor
+from psycopg import Connection
 from psycopg.rows import dict_row
 
 from outbox.policy.audit import AuditPrunePreview, AuditPruneStep, Entry, Link, PruneOrder
 from outbox.policy.filter import AuditFilter
 from outbox.store.filters import audit_where
-from outbox.store.pool import Database
+from outbox.store.pool import Database, fetch_rows
 from outbox.store.queries import queries
 
 READ_LIMIT_MS: Final = 3_000
@@ -54,9 +54,8 @@ class PostgresAudit:
 
     def page(self, asked: AuditFilter, before: int, limit: int) -> Sequence[Row]:
         where = audit_where(asked)
-        with self._reading() as cursor:
-            named = {"before": before, "limit": limit, **where.parameters}
-            return cursor.execute(where.into(self._sql["page"]), named).fetchall()
+        named = {"before": before, "limit": limit, **where.parameters}
+        return self._database.rows(where.into(self._sql["page"]), named, within_ms=READ_LIMIT_MS)
 
     def count(self, asked: AuditFilter, most: int) -> int:
         where = audit_where(asked)
@@ -72,11 +71,8 @@ class PostgresAudit:
         after = 0
         while True:
             named = {"after": after, "max_id": max_id, "limit": _ROWS_A_FETCH, **where.parameters}
-            with (
-                self._database.transaction(read_only=True) as connection,
-                connection.cursor(row_factory=dict_row) as cursor,
-            ):
-                rows = cursor.execute(where.into(self._sql["export"]), named).fetchall()
+            with self._database.transaction(read_only=True) as connection:
+                rows = fetch_rows(connection, where.into(self._sql["export"]), named)
             yield from rows
             if len(rows) < _ROWS_A_FETCH:
                 return
@@ -138,14 +134,6 @@ class PostgresAudit:
         row = connection.execute(self._sql["head"]).fetchone()
         assert row is not None
         return Link(row[0], row[1])
-
-    @contextmanager
-    def _reading(self) -> Iterator[Cursor[dict[str, Any]]]:
-        with (
-            self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection,
-            connection.cursor(row_factory=dict_row) as cursor,
-        ):
-            yield cursor
 
     @contextmanager
     def _cursor(self, connection: Connection[Any]) -> Iterator[Any]:

@@ -7,12 +7,11 @@ from typing import Any, Final
 
 import psycopg
 from psycopg import Connection
-from psycopg.rows import dict_row
 
 from outbox.errors import DatabaseDown
 from outbox.facts import Lane
 from outbox.ports import OpenCounts
-from outbox.store.pool import Database, connect, looking, translated
+from outbox.store.pool import Database, connect, fetch_rows, looking, translated
 from outbox.store.queries import queries
 from outbox.store.reindex import PostgresRebuilds
 from outbox.store.schema.state import SchemaState, check_schema
@@ -167,5 +166,5 @@ class PostgresOverview:
             return int(row[0]) if row else 0
 
     def _rows(self, query: str, **named: object) -> Sequence[Row]:
-        with looking(self._database) as connection, connection.cursor(row_factory=dict_row) as cursor:
-            return cursor.execute(self._sql[query], named).fetchall()
+        with looking(self._database) as connection:
+            return fetch_rows(connection, self._sql[query], named)

@@ -2,17 +2,14 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, LiteralString
+from typing import Any, Final
 from uuid import UUID
-
-from psycopg import Connection
-from psycopg.rows import dict_row
 
 from outbox.errors import NotPermitted
 from outbox.policy.filter import EventFilter
 from outbox.store.events import entity_id_type, typed
 from outbox.store.filters import TimeColumn, event_where, text_of_id
-from outbox.store.pool import BY_INDEX, Database, looking
+from outbox.store.pool import BY_INDEX, Database, fetch_rows, looking
 from outbox.store.queries import queries
 from outbox.store.schema.state import has_by_entity
 
@@ -49,7 +46,7 @@ class PostgresBrowsing:
         named = {"id": id, "entity_type": entity_type, "entity_id": entity_id, "most": MOST_RELATED, "scan": SCAN_ROWS}
         with looking(self._database) as connection:
             query = "related_by_index" if has_by_entity(connection) else "related"
-            return _fetch(connection, typed(self._sql[query], entity_id_type(connection)), named)
+            return fetch_rows(connection, typed(self._sql[query], entity_id_type(connection)), named)
 
     def finds_done_by_entity(self) -> bool:
         with self._database.connection() as connection:
@@ -76,18 +73,15 @@ class PostgresBrowsing:
             id_type = entity_id_type(connection)
             where = event_where(asked, time, id_type)
             id_text = None if asked.entity_id is None else text_of_id(asked.entity_id, id_type)
-            return _fetch(connection, where.into(self._sql[query]), {**named, **where.parameters, "id_text": id_text})
+            return fetch_rows(
+                connection, where.into(self._sql[query]), {**named, **where.parameters, "id_text": id_text}
+            )
 
     def _rows(self, query: str, **named: object) -> Sequence[Row]:
         with looking(self._database) as connection:
-            return _fetch(connection, self._sql[query], named)
+            return fetch_rows(connection, self._sql[query], named)
 
 
 def _before(before: tuple[datetime, UUID], limit: int) -> dict[str, object]:
     at, id = before
     return {"before_at": at, "before_id": id, "limit": limit}
-
-
-def _fetch(connection: Connection[Any], sql: LiteralString, named: Mapping[str, object]) -> Sequence[Row]:
-    with connection.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(sql, named).fetchall()

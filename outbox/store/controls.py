@@ -4,11 +4,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from psycopg.rows import dict_row
-
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.store import audit
-from outbox.store.pool import Database
+from outbox.store.pool import Database, fetch_row
 from outbox.store.queries import queries
 from outbox.store.schema.state import has_by_type
 
@@ -39,8 +37,7 @@ class PostgresControls:
     def _act(self, query: str, named: Mapping[str, object], entry: Entry) -> Row | None:
         """The word and its audit row stand or fall together; what changed nothing is not audited."""
         with self._database.transaction() as connection:
-            with connection.cursor(row_factory=dict_row) as cursor:
-                row = cursor.execute(self._sql[query], named).fetchone()
+            row = fetch_row(connection, self._sql[query], named)
             if row is not None:
                 audit.write(connection, [entry])
             return row

@@ -8,14 +8,13 @@ from typing import Any, Final
 
 import psycopg
 from psycopg import Connection, sql
-from psycopg.rows import dict_row
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable
 from outbox.ports import AttachmentFacts, Pooled
 from outbox.store.attach import installed
 from outbox.store.documents import asking_for
 from outbox.store.events import entity_id_type, typed
-from outbox.store.pool import Database, connect, looking, translated
+from outbox.store.pool import Database, connect, fetch_rows, looking, translated
 from outbox.store.queries import queries
 from outbox.store.schema.state import SchemaStatus, read_status
 from outbox.store.sessions import is_between, shares_sessions
@@ -64,10 +63,7 @@ class PostgresDoctor:
 
     def server(self) -> Row:
         """Without our own time limit, which would show in place of the role's."""
-        with self._database.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
-            found: Row | None = cursor.execute(self._sql["server"]).fetchone()
-            assert found is not None
-            return found
+        return self._database.rows(self._sql["server"])[0]
 
     def pooler(self) -> Pooled:
         with self._database.connection() as connection:
@@ -189,9 +185,8 @@ class PostgresDoctor:
         return looking(self._database, time_limit_ms=TIME_LIMIT_MS)
 
     def _rows(self, query: str, **named: object) -> Sequence[Row]:
-        with self._looking() as connection, connection.cursor(row_factory=dict_row) as cursor:
-            found: Sequence[Row] = cursor.execute(self._sql[query], named).fetchall()
-            return found
+        with self._looking() as connection:
+            return fetch_rows(connection, self._sql[query], named)
 
 
 def _plan(connection: Connection[Any], look_up: sql.Composed, ids: Sequence[tuple[str, str]]) -> Mapping[str, Any]:

@@ -4,19 +4,17 @@ Plans are read in a read-only transaction with one snapshot, so that counts, sam
 read.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from psycopg import Cursor
-from psycopg.rows import dict_row
+from psycopg import Connection
 
 from outbox.policy.filter import EventFilter
 from outbox.store.events import entity_id_type
-from outbox.store.filters import Where, event_where
-from outbox.store.pool import Database
+from outbox.store.filters import event_where
+from outbox.store.pool import Database, fetch_rows
 from outbox.store.queries import queries
 
 READ_LIMIT_MS: Final = 3_000
@@ -43,61 +41,37 @@ class PostgresFailures:
         return self._filtered("groups", asked, limit=limit, most=MOST_GROUPED)
 
     def group_samples(self, fingerprints: Sequence[str]) -> Mapping[str, Row]:
-        with self._reading() as cursor:
-            rows = cursor.execute(self._sql["group_samples"], {"fingerprints": list(fingerprints)}).fetchall()
-            return {row["fingerprint"]: row for row in rows}
+        named = {"fingerprints": list(fingerprints)}
+        rows = self._database.rows(self._sql["group_samples"], named, within_ms=READ_LIMIT_MS)
+        return {row["fingerprint"]: row for row in rows}
 
     def group_hours(self, fingerprints: Sequence[str], window: timedelta) -> Sequence[tuple[str, datetime, int]]:
         named = {"fingerprints": list(fingerprints), "window": window}
-        with self._reading() as cursor:
-            rows = cursor.execute(self._sql["group_hours"], named).fetchall()
-            return [(row["fingerprint"], row["hour"], row["n"]) for row in rows]
+        rows = self._database.rows(self._sql["group_hours"], named, within_ms=READ_LIMIT_MS)
+        return [(row["fingerprint"], row["hour"], row["n"]) for row in rows]
 
     def plan(self, asked: EventFilter, limit: int, rows: int) -> tuple[Sequence[Row], Sequence[Row]]:
         """(counts by type, reason, fingerprint and in all; the first rows) of what a replay would take."""
-        with self._snapshot() as cursor:
-            where = self._where(cursor, asked)
-            named = {**where.parameters, "limit": limit}
-            counts = cursor.execute(where.into(self._sql["plan_counts"]), named).fetchall()
-            first = {**named, "limit": min(limit, rows)}
-            return counts, cursor.execute(where.into(self._sql["plan_rows"]), first).fetchall()
+        with self._database.transaction(snapshot=True) as connection:
+            counts = self._fetch(connection, "plan_counts", asked, limit=limit)
+            return counts, self._fetch(connection, "plan_rows", asked, limit=min(limit, rows))
 
     def plan_ids(self, asked: EventFilter, limit: int) -> Sequence[UUID]:
-        with self._snapshot() as cursor:
-            where = self._where(cursor, asked)
-            named = {**where.parameters, "limit": limit}
-            return [row["id"] for row in cursor.execute(where.into(self._sql["plan_ids"]), named).fetchall()]
+        with self._database.transaction(snapshot=True) as connection:
+            return [row["id"] for row in self._fetch(connection, "plan_ids", asked, limit=limit)]
 
     def chosen(self, asked: EventFilter, ids: Sequence[UUID]) -> Sequence[Row]:
         """These events, whatever their state, as far as the rest of the filter fits."""
-        with self._snapshot() as cursor:
-            where = self._where(cursor, asked)
-            named = {**where.parameters, "ids": list(ids)}
-            return cursor.execute(where.into(self._sql["chosen_rows"]), named).fetchall()
+        with self._database.transaction(snapshot=True) as connection:
+            return self._fetch(connection, "chosen_rows", asked, ids=list(ids))
 
     def _filtered(self, query: str, asked: EventFilter, **named: Any) -> Sequence[Row]:
-        with self._reading() as cursor:
-            where = self._where(cursor, asked)
-            return cursor.execute(where.into(self._sql[query]), {**where.parameters, **named}).fetchall()
+        with self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection:
+            return self._fetch(connection, query, asked, **named)
 
-    def _where(self, cursor: Cursor[Any], asked: EventFilter) -> Where:
-        return event_where(asked, "failed_at", entity_id_type(cursor.connection))
-
-    @contextmanager
-    def _reading(self) -> Iterator[Cursor[dict[str, Any]]]:
-        with (
-            self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection,
-            connection.cursor(row_factory=dict_row) as cursor,
-        ):
-            yield cursor
-
-    @contextmanager
-    def _snapshot(self) -> Iterator[Cursor[dict[str, Any]]]:
-        with (
-            self._database.transaction(snapshot=True) as connection,
-            connection.cursor(row_factory=dict_row) as cursor,
-        ):
-            yield cursor
+    def _fetch(self, connection: Connection[Any], query: str, asked: EventFilter, **named: Any) -> Sequence[Row]:
+        where = event_where(asked, "failed_at", entity_id_type(connection))
+        return fetch_rows(connection, where.into(self._sql[query]), {**where.parameters, **named})
 
 
 MOST_FAILED: Final = 200_000
@@ -136,8 +110,4 @@ class PostgresStatistics:
             return connection.execute(self._sql["forget"], {"age": age, "limit": limit}).rowcount
 
     def _rows(self, query: str, **named: object) -> Sequence[Row]:
-        with (
-            self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection,
-            connection.cursor(row_factory=dict_row) as cursor,
-        ):
-            return cursor.execute(self._sql[query], named).fetchall()
+        return self._database.rows(self._sql[query], named, within_ms=READ_LIMIT_MS)

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg import Connection, DataError
 from psycopg.adapt import Buffer, Loader
 from psycopg.pq import Format
+from psycopg.rows import dict_row
 from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.string import ByteaBinaryLoader
 from psycopg_pool import ConnectionPool, PoolTimeout
@@ -135,6 +136,14 @@ class Database:
                 self._pool.check()
             raise
 
+    def rows(
+        self, query: LiteralString, named: Mapping[str, Any] | None = None, *, within_ms: int | None = None
+    ) -> list[dict[str, Any]]:
+        """One statement's rows, named by their columns; with `within_ms` read-only and within that time."""
+        limited = self.transaction(read_only=True, timeout_ms=within_ms) if within_ms else self.connection()
+        with limited as connection:
+            return fetch_rows(connection, query, named)
+
     @contextmanager
     def transaction(
         self, *, read_only: bool = False, snapshot: bool = False, timeout_ms: int | None = None
@@ -154,6 +163,21 @@ class Database:
             elif limit:
                 connection.execute("select set_config('statement_timeout', %s, true)", [str(limit)])
             yield connection
+
+
+def fetch_rows(
+    connection: Connection[Any], query: LiteralString, named: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """Rows named by their columns."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(query, named).fetchall()
+
+
+def fetch_row(
+    connection: Connection[Any], query: LiteralString, named: Mapping[str, Any] | None = None
+) -> dict[str, Any] | None:
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(query, named).fetchone()
 
 
 def _configure(connection: Connection[Any]) -> None:

@@ -7,7 +7,6 @@ from uuid import UUID
 
 import orjson
 from psycopg import Connection
-from psycopg.rows import dict_row
 
 from outbox.policy.audit import Entry
 from outbox.policy.backfill import BackfillRun
@@ -15,7 +14,7 @@ from outbox.policy.drift import DriftReport, totals
 from outbox.policy.rebuild import Rebuild
 from outbox.ports import Mirroring, Refusal
 from outbox.store import audit
-from outbox.store.pool import Database
+from outbox.store.pool import Database, fetch_row
 from outbox.store.queries import queries
 
 LEASE: Final = timedelta(seconds=15)
@@ -70,8 +69,7 @@ class PostgresRebuilds:
         return self._one("newest", {})
 
     def lately(self, limit: int) -> Sequence[Rebuild]:
-        with self._database.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
-            return [_rebuild(row) for row in cursor.execute(self._sql["lately"], {"limit": limit}).fetchall()]
+        return [_rebuild(row) for row in self._database.rows(self._sql["lately"], {"limit": limit})]
 
     def take(self, id: int, dead_owner: str | None = None) -> Rebuild | None:
         """None: a living process works on it."""
@@ -112,8 +110,7 @@ class PostgresRebuilds:
             "error": error,
         }
         with self._database.transaction() as connection:
-            with connection.cursor(row_factory=dict_row) as cursor:
-                row = cursor.execute(self._sql["advance"], named).fetchone()
+            row = fetch_row(connection, self._sql["advance"], named)
             if row is not None:
                 audit.write(connection, entries)
         return None if row is None else _rebuild(row)
@@ -154,8 +151,8 @@ class PostgresRebuilds:
             return [(row[0], row[1]) for row in rows]
 
     def _one(self, query: str, named: Mapping[str, object]) -> Rebuild | None:
-        with self._database.transaction() as connection, connection.cursor(row_factory=dict_row) as cursor:
-            row = cursor.execute(self._sql[query], named).fetchone()
+        with self._database.transaction() as connection:
+            row = fetch_row(connection, self._sql[query], named)
         return None if row is None else _rebuild(row)
 
 
@@ -207,8 +204,8 @@ class PostgresBackfills:
             audit.write(connection, entries)
 
     def _one(self, query: str, named: Mapping[str, object]) -> BackfillRun | None:
-        with self._database.transaction() as connection, connection.cursor(row_factory=dict_row) as cursor:
-            row = cursor.execute(self._sql[query], {**self._me, **named}).fetchone()
+        with self._database.transaction() as connection:
+            row = fetch_row(connection, self._sql[query], {**self._me, **named})
         if row is None:
             return None
         parsed = {name: None if row[name] is None else orjson.loads(row[name]) for name in ("cursor", "refusals")}
@@ -256,8 +253,7 @@ class PostgresVerifications:
 
     def lately(self, limit: int, *, reports: bool = False, rebuilds: bool = False) -> Sequence[Row]:
         named = {"limit": limit, "reports": reports, "rebuilds": rebuilds}
-        with self._database.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
-            return [_parsed(row) for row in cursor.execute(self._sql["lately"], named).fetchall()]
+        return [_parsed(row) for row in self._database.rows(self._sql["lately"], named)]
 
     def last_finished(self, targets: Sequence[str]) -> LastVerification | None:
         """Of a comparison of just these targets, whole or by sample."""

@@ -11,7 +11,6 @@ from uuid import UUID
 
 import orjson
 from psycopg import Connection
-from psycopg.rows import dict_row
 
 from outbox.policy.audit import Action, Actor, Entry, Source
 from outbox.policy.filter import EventFilter, given
@@ -29,7 +28,7 @@ from outbox.policy.webhook import Notice
 from outbox.store import audit, webhooks
 from outbox.store.events import entity_id_type
 from outbox.store.filters import event_where
-from outbox.store.pool import Database
+from outbox.store.pool import Database, fetch_row, fetch_rows
 from outbox.store.queries import queries
 
 LEASE: Final = timedelta(seconds=LEASE_SECONDS)
@@ -112,18 +111,14 @@ class PostgresReplays:
 
     def page(self, before: datetime, before_id: UUID, limit: int, *, live: bool) -> Sequence[ReplayBatch]:
         named = {"before": before, "before_id": before_id, "limit": limit, "live": live}
-        return [batch_of(row) for row in self._rows("page", named)]
+        return [batch_of(row) for row in self._database.rows(self._sql["page"], named)]
 
     def items(self, id: UUID, limit: int) -> Sequence[Row]:
-        return self._rows("items", {"id": id, "limit": limit})
+        return self._database.rows(self._sql["items"], {"id": id, "limit": limit})
 
     def forget(self, age: timedelta, limit: int) -> int:
         with self._database.connection() as connection:
             return connection.execute(self._sql["forget"], {"age": age, "limit": limit}).rowcount
-
-    def _rows(self, query: str, named: Mapping[str, Any]) -> Sequence[Row]:
-        with self._database.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
-            return cursor.execute(self._sql[query], named).fetchall()
 
     # queued, dispatching
 
@@ -162,8 +157,7 @@ class PostgresReplays:
             "by": batch.requested_by,
             "reason": batch.requested_reason,
         }
-        with connection.cursor(row_factory=dict_row) as cursor:
-            return cursor.execute(self._sql["dispatch"], named).fetchall()
+        return fetch_rows(connection, self._sql["dispatch"], named)
 
     def finish_dispatch(self, lease: ReplayLease) -> bool:
         return self._changed("finish_dispatch", lease, delay=timedelta(seconds=look_delay_seconds(0)))
@@ -198,9 +192,8 @@ class PostgresReplays:
 
     def tell(self, limit: int) -> Sequence[tuple[ReplayBatch, int, int]]:
         """(batch, rows replayed, rows skipped) since some daemon last told; each batch to one caller alone."""
-        with self._database.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
-            rows = cursor.execute(self._sql["tell"], {"limit": limit}).fetchall()
-            return [(batch_of(row), row["newly_replayed"], row["newly_skipped"]) for row in rows]
+        rows = self._database.rows(self._sql["tell"], {"limit": limit})
+        return [(batch_of(row), row["newly_replayed"], row["newly_skipped"]) for row in rows]
 
     def _end(self, query: str, lease: ReplayLease, **named: Any) -> ReplayBatch | None:
         with self._database.transaction() as connection:
@@ -224,9 +217,8 @@ class PostgresReplays:
 
 
 def fetch_batch(connection: Connection[Any], query: str, named: Mapping[str, Any]) -> ReplayBatch | None:
-    with connection.cursor(row_factory=dict_row) as cursor:
-        row = cursor.execute(queries("replays")[query], named).fetchone()
-        return None if row is None else batch_of(row)
+    row = fetch_row(connection, queries("replays")[query], named)
+    return None if row is None else batch_of(row)
 
 
 def batch_of(row: Row) -> ReplayBatch:

@@ -7,12 +7,11 @@ from uuid import UUID
 
 import orjson
 from psycopg import Connection
-from psycopg.rows import dict_row
 
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.webhook import Delivery, Notice
 from outbox.store import audit
-from outbox.store.pool import Database
+from outbox.store.pool import Database, fetch_row
 from outbox.store.queries import queries
 
 Row = Mapping[str, Any]
@@ -71,8 +70,8 @@ class PostgresWebhooks:
         self._close(delivery, "disabled", response, error)
 
     def redeliver(self, id: UUID, actor: Actor, reason: str | None) -> Row | None:
-        with self._database.transaction() as connection, connection.cursor(row_factory=dict_row) as cursor:
-            row = cursor.execute(self._sql["redeliver"], {"id": id, "by": actor.name}).fetchone()
+        with self._database.transaction() as connection:
+            row = fetch_row(connection, self._sql["redeliver"], {"id": id, "by": actor.name})
             if row is not None:
                 detail = {"delivery": id, "type": row["type"], "to": row["sent_to"]}
                 entry = Entry(Action.WEBHOOK_REDELIVERED, actor, reason, row["replay_id"], detail=detail)
@@ -80,9 +79,8 @@ class PostgresWebhooks:
             return row
 
     def page(self, before: datetime, before_id: UUID, limit: int) -> Sequence[Row]:
-        with self._database.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
-            named = {"before": before, "before_id": before_id, "limit": limit}
-            return cursor.execute(self._sql["page"], named).fetchall()
+        named = {"before": before, "before_id": before_id, "limit": limit}
+        return self._database.rows(self._sql["page"], named)
 
     def forget(self, age: timedelta, limit: int) -> int:
         with self._database.connection() as connection:

@@ -11,11 +11,11 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import dict_row
 
 from outbox.ports import Attachment, AttachmentFacts
 from outbox.store.attach import via
 from outbox.store.attach.tables import read_columns
+from outbox.store.pool import fetch_rows
 from outbox.store.queries import queries
 
 PREFIX = "search_outbox_capture"
@@ -54,8 +54,7 @@ class Installed:
 
 def installed(conn: psycopg.Connection[Any]) -> list[Installed]:
     """Every attachment of this database, by table. Found by its triggers: tables and columns get other names."""
-    with conn.cursor(row_factory=dict_row) as cursor:
-        rows = cursor.execute(queries("producers")["installed"], {}).fetchall()
+    rows = fetch_rows(conn, queries("producers")["installed"], {})
     rows.sort(key=lambda row: (row["schema"], row["relation"], row["function_oid"]))
     by_function = groupby(rows, key=lambda row: (row["oid"], row["function_oid"]))
     return [_installed(list(triggers)) for _, triggers in by_function]

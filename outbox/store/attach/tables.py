@@ -8,10 +8,10 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import dict_row
 
 from outbox.errors import OutboxError, SchemaMismatch
 from outbox.ports import RowCount
+from outbox.store.pool import fetch_row, fetch_rows
 from outbox.store.queries import queries
 
 # Arrays, rows, dates and times, shapes, ranges, spans of time, pseudo-types: their text has parts, or depends on
@@ -57,8 +57,7 @@ class Column:
 
 def read_columns(conn: psycopg.Connection[Any], oid: int) -> dict[str, Column]:
     """The columns of a table or view by their names, in order."""
-    with conn.cursor(row_factory=dict_row) as cursor:
-        rows = cursor.execute(queries("producers")["columns"], {"oid": oid}).fetchall()
+    rows = fetch_rows(conn, queries("producers")["columns"], {"oid": oid})
     return {row["name"]: Column(**row) for row in rows}
 
 
@@ -171,8 +170,7 @@ def find(conn: psycopg.Connection[Any], table: str) -> SourceTable:
 
 def _look_up(conn: psycopg.Connection[Any], table: str) -> dict[str, Any] | None:
     try:
-        with conn.cursor(row_factory=dict_row) as cursor:
-            return cursor.execute(queries("producers")["table"], {"name": table}).fetchone()
+        return fetch_row(conn, queries("producers")["table"], {"name": table})
     except psycopg.errors.InvalidName:  # before PostgreSQL 16 to_regclass raises on what is no name at all
         return None
 
