@@ -101,7 +101,7 @@ def test_a_peer_that_is_busy_everywhere_gets_no_more_connections(
     console: Served, open_socket: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request under way is never cut for a newer one. Each of these waits for the rest of its body."""
-    monkeypatch.setattr(console_server, "MOST_OF_A_PEER", 3)
+    monkeypatch.setattr(console_server, "MOST_CONNECTIONS_OF_A_PEER", 3)
     head = "POST /api/v1/pause HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n"
     busy = [open_socket(f"{head}expect: 100-continue\r\n\r\n") for _ in range(3)]
     for each in busy:
