@@ -12,6 +12,7 @@ from outbox import __version__
 from outbox.app.chores import chores
 from outbox.config import Settings
 from outbox.daemon.boot_clock import boottime
+from outbox.daemon.brakes import Brakes
 from outbox.daemon.claiming import Claimer, Kinds
 from outbox.daemon.enrolment import Enrolment
 from outbox.daemon.gate import EVERYTHING, Gate
@@ -20,9 +21,10 @@ from outbox.daemon.lane import Lane
 from outbox.daemon.lease import Leases
 from outbox.daemon.limits import Limits
 from outbox.daemon.listen import Listener
+from outbox.daemon.lookups import Lookups
 from outbox.daemon.notify import Notifier, Watchdog
 from outbox.daemon.order import Orders
-from outbox.daemon.projector import Projector, dice
+from outbox.daemon.projector import Projector
 from outbox.daemon.reclaimer import Reclaimer
 from outbox.daemon.second_target import SecondTarget
 from outbox.daemon.shutdown import Stop
@@ -192,15 +194,18 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         max_processing_seconds=settings.reclaim.max_processing_seconds,
     )
     kinds = _kinds(settings, events, pools)
-    judge = Judge(_retry(settings), gate, announce, clock, dice)
-    documents = ViewDocuments(pools.lanes, settings.documents, batch_bytes=settings.batch.bytes)
+    brakes = Brakes(announce, clock)
+    view = ViewDocuments(pools.lanes, settings.documents, batch_bytes=settings.batch.bytes)
+    documents = view if view.usable() else None
     projector = Projector(
         store=events,
-        documents=documents if documents.usable() else None,
+        documents=documents,
         sink=second,
         leases=leases,
         addressing=Addressing("{entity_type}" in settings.document_id, settings.elastic.index_for),
-        judge=judge,
+        judge=Judge(_retry(settings), brakes),
+        lookups=Lookups(events, documents, brakes, announce, clock),
+        gate=gate,
         announce=announce,
         portion_bytes=settings.batch.bytes,
         request_deadline_seconds=settings.request_deadline_seconds,
@@ -222,7 +227,8 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     upkeep = Upkeep(
         desk,
         gate,
-        judge,
+        brakes,
+        projector.ahead,
         kinds,
         open_types,
         settings.elastic.targets,

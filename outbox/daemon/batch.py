@@ -7,9 +7,8 @@ from typing import Final
 from uuid import UUID
 
 from outbox.facts import AttemptFailed, BatchSettled
-from outbox.policy.coalesce import Stack
 from outbox.policy.event import Event
-from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, Settlement
+from outbox.policy.settle import DONE, NOT_SENT, Done, Failed, Judged, Released, RetryLater, Settlement
 
 _TYPE: Final = itemgetter(Event._fields.index("entity_type"))
 
@@ -29,20 +28,18 @@ class Verdicts:
     def give(self, event: Event, settlement: Settlement) -> None:
         self._of[event.id] = settlement
 
-    def give_older(self, stack: Stack, settlement: Settlement) -> None:
-        for event in stack.older:
+    def give_all(self, verdicts: Iterable[Judged]) -> None:
+        for event, settlement in verdicts:
             self._of[event.id] = settlement
-        stack.older.clear()
 
-    def release_rest(self, reason: str, delay_seconds: float | None = None) -> None:
+    def release_rest(self) -> None:
         """Whoever has no verdict yet was not sent: it goes back with its attempt."""
         if len(self._done) + len(self._of) == len(self.events):
             return
-        released = Released(reason, delay_seconds)
         done = {event.id for event in self._done}
         for event in self.events:
             if event.id not in done:
-                self._of.setdefault(event.id, released)
+                self._of.setdefault(event.id, NOT_SENT)
 
     @property
     def none_given(self) -> bool:

@@ -12,6 +12,7 @@ from outbox.policy.coalesce import Stack, coalesce
 from outbox.policy.document import Parts, Sendable, not_an_object, refused
 from outbox.policy.event import DELETE, REFRESH, Event
 from outbox.policy.outcome import Code, Failure
+from outbox.policy.settle import Sent
 from outbox.ports import Action, Clock, Document, DocumentSource, EventStore, NewerDelete
 
 EMPTY_BYTES = 200  # what an action without a body weighs
@@ -54,6 +55,15 @@ class Delivery:
         if self.routed and not self.as_delete:
             routing = self.routing
         return _action((index, id, self.version, routing, self.body))
+
+    def sent(self) -> Sent:
+        redrawn = self.version if self.drawn and self.stack.refused else None
+        return Sent(self.tombstone is not None, self.as_delete, self.drawn, redrawn)
+
+    @property
+    def is_plain(self) -> bool:
+        """Once it is written, its event is simply done, and no other gets a verdict by it."""
+        return not (self.stack.older or self.as_delete or self.tombstone or self.stack.refused)
 
     def action_for_what_it_left(self) -> Action | None:
         """A delete where the document was, if the view has it somewhere else now."""

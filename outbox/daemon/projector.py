@@ -3,9 +3,9 @@
 Read this file first.
 """
 
-import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -13,22 +13,25 @@ from uuid import UUID
 
 from outbox.daemon.batch import Verdicts
 from outbox.daemon.bodies import Bodies, Delivery, Plain, Portion
+from outbox.daemon.gate import Gate
 from outbox.daemon.judge import Judge
 from outbox.daemon.landing import insist, land, until_free
 from outbox.daemon.lease import Holding, HoldUp, Leases
+from outbox.daemon.lookups import NO_VIEW, Lookups
 from outbox.daemon.order import IN_ORDER_SECONDS, Standing
 from outbox.errors import DocumentsUnavailable, NothingSent
 from outbox.facts import Announce, LeaseLost, Reclaimed, VersionAhead, VersionRaised, Warned
 from outbox.policy.coalesce import Stack, coalesce
-from outbox.policy.document import Addressing, Sendable
+from outbox.policy.document import Addressing, Sendable, refused
 from outbox.policy.event import DELETE, HIGHEST_FOLLOWED, Event
-from outbox.policy.outcome import Failure, FailureClass, Outcome, Stale, Written, all_written
+from outbox.policy.outcome import WRITTEN, Code, Failure, FailureClass, Outcome, Stale, Written, all_written
 from outbox.policy.settle import Failed
-from outbox.ports import Claimed, DocumentSource, EventStore, NewerDelete, Settled, Sink, WriteReport
+from outbox.ports import Claimed, Document, DocumentSource, EventStore, NewerDelete, Settled, Sink, WriteReport
 
 LEAST_DEADLINE_SECONDS: Final = 1.0  # a request with less would only end as a timeout
 SETTLE_SECONDS: Final = 0.5  # of the lease, kept for the settle
 MOST_ROUNDS: Final = 3  # of a document that meets a higher version each time
+AHEAD_KEPT: Final = 1_000
 UNSENT: Final = HoldUp("unknown", "nothing of it was sent, and no event of it got a verdict")
 ALL_LOST: Final = HoldUp("lease_lost", "all of its rows were taken by others before it was settled")
 
@@ -76,10 +79,14 @@ class Projector:
     leases: Leases
     addressing: Addressing
     judge: Judge
+    lookups: Lookups
+    gate: Gate
     announce: Announce
     portion_bytes: int
     request_deadline_seconds: float
     report_write: Callable[[WriteReport], None]
+    # Versions that an index holds and no event of their batch knows, for upkeep to check.
+    ahead: deque[tuple[Event, int]] = field(default_factory=lambda: deque(maxlen=AHEAD_KEPT))
 
     def project(self, claimed: Claimed, lane: int) -> Report:
         """One batch, from its claim to its settlement. Every event gets exactly one verdict."""
@@ -90,7 +97,7 @@ class Projector:
             report = self._deliver(self._prepare(batch), batch)
             self._refresh_overtaken(batch)
             unsent = not report.sent and (batch.verdicts.none_moved if report.hold_up else batch.verdicts.none_given)
-            batch.verdicts.release_rest("not_sent")
+            batch.verdicts.release_rest()
             settling = time.monotonic()
             settled = self._settle(batch)
         if unsent or (settled.lost and not settled.kept):
@@ -105,7 +112,7 @@ class Projector:
         """Refuse what can never be sent, keep the newest event of each document, find its body."""
         sendable, refused = self.addressing.sort_out(batch.claimed.events)
         for event, failure in refused:
-            self.judge.refuse(event, failure, batch.verdicts)
+            batch.verdicts.give(event, self.judge.failure(event, failure))
         plain = None if batch.standing.tried else batch.bodies.plain(sendable)
         if plain is not None and (self._in_order(batch) or not self._newer_deletes(batch)):
             return plain
@@ -116,14 +123,14 @@ class Projector:
     def _read(self, sendable: Sendable, batch: Batch) -> Portion:
         """All are in the view, as nearly every batch of lookups is: read first, and looked at one by one only where
         that does not do."""
-        bodies, verdicts = batch.bodies, batch.verdicts
+        bodies = batch.bodies
         try:
             found = bodies.look_up(sendable.events)
         except DocumentsUnavailable as error:
-            self.judge.documents_unavailable(error, coalesce(sendable.addressed()), verdicts)
+            batch.verdicts.give_all(self.lookups.away(error, coalesce(sendable.addressed())))
             return []
         plain = bodies.plain_documents(sendable, found)
-        good = self.judge.looked_up([] if plain else coalesce(sendable.addressed()), found, bodies, verdicts)
+        good = self._check([] if plain else coalesce(sendable.addressed()), found, batch)
         return plain or self._guard_deletes([bodies.delivery(stack) for stack in good], batch)
 
     def _deliveries(self, stacks: Sequence[Stack], batch: Batch) -> list[Delivery]:
@@ -134,19 +141,40 @@ class Projector:
 
     def _look_up(self, stacks: Sequence[Stack], batch: Batch) -> Sequence[Stack]:
         """Documents from the view, all in one query. Without the view they fail; the others go on either way."""
-        bodies, verdicts = batch.bodies, batch.verdicts
-        asking = [stack for stack in stacks if bodies.needs_lookup(stack.head)]
+        asking = [stack for stack in stacks if batch.bodies.needs_lookup(stack.head)]
         if not asking:
             return stacks
         if self.documents is None:
-            return self.judge.no_view(stacks, asking, bodies, verdicts)
+            return self._without(stacks, {stack.head.id: NO_VIEW for stack in asking}, batch)
         try:
-            found = bodies.look_up([stack.head for stack in asking])
-            return self.judge.looked_up(stacks, found, bodies, verdicts)
+            return self._check(stacks, batch.bodies.look_up([stack.head for stack in asking]), batch)
         except DocumentsUnavailable as error:
-            self.judge.documents_unavailable(error, asking, verdicts)
+            batch.verdicts.give_all(self.lookups.away(error, asking))
             waiting = {stack.head.id for stack in asking}
             return [stack for stack in stacks if stack.head.id not in waiting]
+
+    def _check(self, stacks: Sequence[Stack], found: Mapping[UUID, Document], batch: Batch) -> list[Stack]:
+        checked = self.lookups.check(stacks, found)
+        batch.verdicts.give_all(checked.verdicts)
+        return self._without(checked.stacks, checked.bad, batch)
+
+    def _without(self, stacks: Sequence[Stack], bad: Mapping[UUID, Failure], batch: Batch) -> list[Stack]:
+        """Stacks that can be sent. A head whose lookup failed makes room for an older event that needs none."""
+        good = []
+        for stack in stacks:
+            failure = bad.get(stack.head.id)
+            while failure is not None and self._fail(stack, failure, batch):
+                if not batch.bodies.needs_lookup(stack.head):
+                    failure = None
+            if failure is None:
+                good.append(stack)
+        return good
+
+    def _fail(self, stack: Stack, failure: Failure, batch: Batch) -> bool:
+        """True = refused for good, and an older event is to be sent."""
+        ruling = self.judge.failed(stack, failure)
+        batch.verdicts.give_all(ruling.verdicts)
+        return ruling.refused and stack.drop_head()
 
     def _guard_deletes(self, deliveries: list[Delivery], batch: Batch) -> list[Delivery]:
         """An upsert out of claim order must not bring back what a newer delete removed: Elasticsearch forgets deletes
@@ -192,13 +220,13 @@ class Projector:
                 if report.hold_up is not None:
                     return report
                 deadline = min(self.request_deadline_seconds, batch.holding.remaining() - SETTLE_SECONDS)
-                sent = self.judge.not_paused(portion) if report.systemic else portion
+                sent = self._not_paused(portion) if report.systemic else portion
                 try:
                     written = self._send(sent, batch, deadline, again)
                 except NothingSent as error:
                     report.hold_up = HoldUp("database", error.message)
                     return report
-                report.learn(written, self.judge.pause_targets(sent, written))
+                report.learn(written, self._pause_targets(sent, written))
                 if report.unreachable is not None:
                     return report
             deliveries = self._deliveries(again, batch)
@@ -233,8 +261,25 @@ class Projector:
         """Large bodies, loaded now; what turns out to be none is not sent."""
         for delivery, failure in batch.bodies.fill_payloads(portion) + self._large_documents(portion, batch):
             portion.remove(delivery)
-            if self.judge.stack(delivery.stack, failure, batch.verdicts):
+            if self._fail(delivery.stack, failure, batch):
                 again.append(delivery.stack)
+
+    def _not_paused(self, portion: Iterable[Delivery]) -> list[Delivery]:
+        """What is left for a target that this batch has found closed goes back unsent."""
+        paused = self.gate.paused_targets()
+        return [delivery for delivery in portion if delivery.stack.address.index not in paused]
+
+    def _pause_targets(self, portion: Iterable[Delivery], report: WriteReport) -> bool:
+        """Systemic failures stop their target; the rows have been released already."""
+        if all_written(report.outcomes):
+            return False
+        causes: dict[str, Failure] = {}
+        for delivery, outcome in zip(portion, report.outcomes, strict=True):
+            if isinstance(outcome, Failure) and outcome.failure_class is FailureClass.SYSTEMIC:
+                causes[delivery.stack.address.index] = outcome
+        for target, failure in causes.items():
+            self.gate.pause(target, failure.reason, failure.error)
+        return bool(causes)
 
     def _judge(
         self, portion: list[Delivery], outcomes: Sequence[Outcome], batch: Batch, deadline: float, again: list[Stack]
@@ -245,14 +290,26 @@ class Projector:
         if self._outlived(portion, batch):
             portion, outcomes = _without_drawn(portion, outcomes, batch.overtaken)
         if all_written(outcomes):
-            self.judge.written(portion, batch.verdicts)
+            self._record_written(portion, batch.verdicts)
             return
         last_version = self._last_version(portion, outcomes, batch)
         for delivery, outcome in zip(portion, outcomes, strict=True):
             if isinstance(outcome, Stale) and self._met_higher(delivery, outcome.current, last_version, batch, again):
                 continue
-            if self.judge.delivery(delivery, outcome, batch.verdicts):
+            if not isinstance(outcome, Failure):
+                batch.verdicts.give_all(self.judge.accepted(delivery, outcome))
+            elif self._fail(delivery.stack, outcome, batch):
                 again.append(delivery.stack)
+
+    def _record_written(self, portion: Sequence[Delivery], verdicts: Verdicts) -> None:
+        """The sink took all of it: what nearly every portion comes to."""
+        plain: list[Event] = []
+        for delivery in portion:
+            if delivery.is_plain:
+                plain.append(delivery.stack.head)
+            else:
+                verdicts.give_all(self.judge.accepted(delivery, WRITTEN))
+        verdicts.done(plain)
 
     # Versions that were drawn
 
@@ -290,11 +347,11 @@ class Projector:
         is_ahead = current is not None and current > max(last_version, delivery.version)
         if not delivery.drawn:
             if is_ahead and current is not None:
-                self.judge.ahead.append((delivery.stack.head, current))
+                self.ahead.append((delivery.stack.head, current))
             return False
         if is_ahead and current is not None:
             if current > HIGHEST_FOLLOWED:
-                if self.judge.too_high(delivery, current, batch.verdicts):
+                if self._fail(delivery.stack, _too_high(current), batch):
                     again.append(delivery.stack)
                 return True
             self._move_on(delivery, current, batch)
@@ -316,7 +373,7 @@ class Projector:
             return batch.bodies.fill_documents(portion)
         except DocumentsUnavailable as error:
             absent = [d for d in portion if d.body is None and d.size_bytes]
-            self.judge.documents_unavailable(error, [d.stack for d in absent], batch.verdicts)
+            batch.verdicts.give_all(self.lookups.away(error, [d.stack for d in absent]))
             portion[:] = [d for d in portion if d.body is not None or not d.size_bytes]
             return []
 
@@ -416,14 +473,14 @@ def _above(delivery: Delivery, outcome: Outcome) -> int:
     return current if current is not None and current > delivery.version else 0
 
 
+def _too_high(current: int) -> Failure:
+    error = f"the index holds version {current} of this document, above 2^62: rebuild it with `outbox rebuild`"
+    return refused(error, Code.PRECONDITION_FAILED)
+
+
 def _version_of(event: Event) -> tuple[str, str, int]:
     return event.entity_type, event.entity_id, event.event_version
 
 
 def _is_transient(outcome: Outcome) -> bool:
     return isinstance(outcome, Failure) and outcome.failure_class is FailureClass.TRANSIENT
-
-
-def dice() -> float:
-    """Jitter needs no secrecy."""
-    return random.random()  # noqa: S311

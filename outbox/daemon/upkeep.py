@@ -1,13 +1,14 @@
 """What a daemon does once a second beside its lanes: operators' words, open types, the brake, versions ahead."""
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from outbox.daemon.brakes import Brakes
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import Control, Gate
-from outbox.daemon.judge import Judge
 from outbox.errors import OutboxError
 from outbox.facts import Announce, Beat, BulkSent, DatabaseLost, Fact, SinkProbed, VersionAhead, Warned
 from outbox.policy.event import Event
@@ -42,7 +43,8 @@ class Desk(Protocol):
 class Upkeep:
     desk: Desk
     gate: Gate
-    judge: Judge
+    brakes: Brakes
+    ahead: deque[tuple[Event, int]]  # (event, version) that a projector could not explain
     kinds: Kinds
     open_types: Callable[[], Sequence[str]]
     targets: Sequence[str]
@@ -83,12 +85,12 @@ class Upkeep:
             self.kinds.open = self.open_types()  # before `stopped`: whoever claims by type must know the types
         self.kinds.stopped = stopped
         let_fail = frozenset(row.scope.removeprefix("let_fail:") for row in rows if row.kind == "let_fail")
-        self.judge.tend_brake(let_fail)
+        self.brakes.tend(let_fail)
 
     def _look_at_one_version(self) -> None:
         """At most one query a second: Elasticsearch holds a version that no row of ours may know."""
         try:
-            event, current = self.judge.ahead.popleft()
+            event, current = self.ahead.popleft()
         except IndexError:
             return
         known = self.desk.version_known(event.entity_type, event.entity_id, current, AHEAD_TIMEOUT_MS)

@@ -78,6 +78,8 @@ class LookupBrake:
 
     least: int = 50
     _seen: deque[tuple[float, int, int]] = field(default_factory=deque)
+    _held: int = 0
+    _last_held: float = 0.0
 
     def admit(self, looked_up: int, missing: int, now: float) -> bool:
         """May these missing rows become deletes?"""
@@ -87,3 +89,16 @@ class LookupBrake:
         total = sum(n for _, n, _ in self._seen)
         gone = sum(n for _, _, n in self._seen)
         return missing == 0 or total < self.least or gone * 2 <= total
+
+    def hold(self, missing: int, now: float) -> bool:
+        """They wait. True: they are the first since it was off."""
+        first = not self._held
+        self._held, self._last_held = self._held + missing, now
+        return first
+
+    def released(self, now: float, *, let_fail: bool) -> int:
+        """How many it has held, once it is off again: like `Brake`'s fingerprints. 0: it is on, or was never."""
+        if not let_fail and now - self._last_held <= HOLD_SECONDS + WINDOW_SECONDS:
+            return 0
+        held, self._held = self._held, 0
+        return held

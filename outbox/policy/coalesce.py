@@ -23,20 +23,20 @@ class Stack:
         else:
             self.older.append(event)
 
+    def alike(self) -> list[Event]:
+        """Other refreshes of this document: they would read and send the same again."""
+        return [event for event in self.older if event.op == REFRESH] if self.head.op == REFRESH else []
+
     def drop_head(self) -> bool:
-        """The newest was refused for good: the next older one takes its place. False = none is left."""
+        """The newest was refused for good, and so were those alike: the next older one takes its place. False = none
+        is left."""
+        if self.head.op == REFRESH:
+            self.older = [event for event in self.older if event.op != REFRESH]
         if not self.older:
             return False
         self.older.sort(key=lambda e: e.order)
         self.head = self.older.pop()
         return True
-
-    def take_alike(self) -> list[Event]:
-        """Other refreshes of this document: they would read and send the same again."""
-        alike = [event for event in self.older if event.op == REFRESH] if self.head.op == REFRESH else []
-        if alike:
-            self.older = [event for event in self.older if event.op != REFRESH]
-        return alike
 
 
 def coalesce(addressed: Sequence[tuple[Address, Event]]) -> list[Stack]:

@@ -44,7 +44,7 @@ def test_whoever_was_not_sent_goes_back_and_keeps_no_other_verdict() -> None:
     sent, waiting = an_event(1), an_event(2)
     verdicts = Verdicts([sent, waiting])
     verdicts.give(sent, DONE)
-    verdicts.release_rest("not_sent")
+    verdicts.release_rest()
     assert verdicts.settlements() == [(sent.id, DONE), (waiting.id, Released("not_sent"))]
 
 
