@@ -5,14 +5,15 @@ Read this file first.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 from uuid import UUID
 
+from outbox import fast_path
 from outbox.daemon.batch import Verdicts
-from outbox.daemon.bodies import Bodies, Delivery, Plain, Portion
+from outbox.daemon.bodies import Bodies, Delivery, Portion
 from outbox.daemon.gate import Gate
 from outbox.daemon.judge import Judge
 from outbox.daemon.landing import insist, land, until_free
@@ -21,8 +22,9 @@ from outbox.daemon.lookups import NO_VIEW, Lookups
 from outbox.daemon.order import IN_ORDER_SECONDS, Standing
 from outbox.errors import DocumentsUnavailable, NothingSent
 from outbox.facts import Announce, LeaseLost, Reclaimed, VersionAhead, VersionRaised, Warned
+from outbox.fast_path import Plain, Sendable
 from outbox.policy.coalesce import Stack, coalesce
-from outbox.policy.document import Addressing, Sendable, refused
+from outbox.policy.document import Addressing, refused
 from outbox.policy.event import DELETE, HIGHEST_FOLLOWED, Event
 from outbox.policy.outcome import WRITTEN, Code, Failure, FailureClass, Outcome, Stale, Written, all_written
 from outbox.policy.settle import Failed
@@ -110,13 +112,13 @@ class Projector:
 
     def _prepare(self, batch: Batch) -> Portion:
         """Refuse what can never be sent, keep the newest event of each document, find its body."""
-        sendable, refused = self.addressing.sort_out(batch.claimed.events)
+        sendable, refused = fast_path.sort_out(self.addressing, batch.claimed.events)
         for event, failure in refused:
             batch.verdicts.give(event, self.judge.failure(event, failure))
-        plain = None if batch.standing.tried else batch.bodies.plain(sendable)
+        plain = None if batch.standing.tried else fast_path.from_payloads(sendable, self.portion_bytes)
         if plain is not None and (self._in_order(batch) or not self._newer_deletes(batch)):
             return plain
-        if self.documents is not None and not batch.standing.tried and sendable.in_view():
+        if self.documents is not None and not batch.standing.tried and fast_path.is_in_view(sendable):
             return self._read(sendable, batch)
         return self._deliveries(coalesce(sendable.addressed()), batch)
 
@@ -220,7 +222,7 @@ class Projector:
                 if report.hold_up is not None:
                     return report
                 deadline = min(self.request_deadline_seconds, batch.holding.remaining() - SETTLE_SECONDS)
-                sent = self._not_paused(portion) if report.systemic else portion
+                sent = self._not_paused(portion, batch) if report.systemic else portion
                 try:
                     written = self._send(sent, batch, deadline, again)
                 except NothingSent as error:
@@ -240,7 +242,7 @@ class Projector:
         if isinstance(portion, Plain) and all_written(report.outcomes) and not self._late(portion, batch):
             batch.verdicts.done(portion.events)
         else:
-            self._judge(list(portion), report.outcomes, batch, deadline, again)
+            self._judge(batch.bodies.each(portion), report.outcomes, batch, deadline, again)
         return report
 
     def _write(self, portion: Portion, deadline: float) -> WriteReport:
@@ -264,19 +266,19 @@ class Projector:
             if self._fail(delivery.stack, failure, batch):
                 again.append(delivery.stack)
 
-    def _not_paused(self, portion: Iterable[Delivery]) -> list[Delivery]:
+    def _not_paused(self, portion: Portion, batch: Batch) -> list[Delivery]:
         """What is left for a target that this batch has found closed goes back unsent."""
         paused = self.gate.paused_targets()
-        return [delivery for delivery in portion if delivery.stack.address.index not in paused]
+        return [d for d in batch.bodies.each(portion) if d.stack.address.index not in paused]
 
-    def _pause_targets(self, portion: Iterable[Delivery], report: WriteReport) -> bool:
+    def _pause_targets(self, portion: Portion, report: WriteReport) -> bool:
         """Systemic failures stop their target; the rows have been released already."""
         if all_written(report.outcomes):
             return False
         causes: dict[str, Failure] = {}
-        for delivery, outcome in zip(portion, report.outcomes, strict=True):
+        for target, outcome in zip(_targets(portion), report.outcomes, strict=True):
             if isinstance(outcome, Failure) and outcome.failure_class is FailureClass.SYSTEMIC:
-                causes[delivery.stack.address.index] = outcome
+                causes[target] = outcome
         for target, failure in causes.items():
             self.gate.pause(target, failure.reason, failure.error)
         return bool(causes)
@@ -446,6 +448,10 @@ class Projector:
         if settled.lost:
             self.announce(LeaseLost(token, len(settled.lost), "settle"))
         self.announce(verdicts.summary(token, lane, unsettled, took, settling))
+
+
+def _targets(portion: Portion) -> Sequence[str]:
+    return portion.sendable.indexes if isinstance(portion, Plain) else [d.stack.address.index for d in portion]
 
 
 def _own_upserts(deliveries: Sequence[Delivery]) -> list[Delivery]:

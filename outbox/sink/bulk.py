@@ -2,19 +2,18 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from itertools import repeat
 from typing import Final, cast
 from urllib.parse import quote
 
 import orjson
 
+from outbox.fast_path import index_lines
 from outbox.ports import Action
 
 # `status` keeps every item's place: with `items.*.error` alone the good ones vanish and positions shift.
 _FILTER: Final = "errors,items.*.status,items.*.error"
 # A raw line break in JSON text can only be white space; on the wire it would end the document's line.
 _LINE_BREAKS: Final = bytes.maketrans(b"\n\r", b"  ")
-_OPEN, _MIDDLE, _CLOSE = b'{"index":{"_id":"', b'","version":', b',"version_type":"external_gte"}}'
 
 
 # For a missing primary, and for the master's word on a new field. One red shard holds up every request with a document
@@ -39,11 +38,11 @@ class Encoded:
     def __init__(self, actions: Sequence[Action]) -> None:
         _, names, versions, routings, bodies = zip(*actions, strict=True) if actions else ((),) * 5
         self._deletes = None in bodies
-        if self._deletes or routings.count(None) < len(routings):
+        plain = not self._deletes and routings.count(None) == len(routings)
+        lines = index_lines(names, versions) if plain else None
+        if lines is None:
             words = [b"delete" if body is None else b"index" for body in bodies]
             lines = list(map(_line, words, names, versions, routings))
-        else:
-            lines = _plain_lines(names, versions)
         self._parts: list[bytes | None] = [None] * (2 * len(lines))
         self._parts[::2] = lines
         # `10 in body` is a memchr: 0.05 us; b"\n" in body takes 0.25.
@@ -84,16 +83,6 @@ class Encoded:
         return [part for part in parts if part is not None] if self._deletes else cast(list[bytes], parts)
 
 
-def _plain_lines(names: Sequence[str], versions: Sequence[int]) -> list[bytes]:
-    """`_line` of many, for documents without a routing: 0.2 us each instead of 0.5. The names are quoted all at once; a
-    name with a quote in it would be cut apart, and it has a backslash then."""
-    quoted = _text(names)
-    if not names or b"\\" in quoted:
-        return [_line(b"index", name, version, None) for name, version in zip(names, versions, strict=True)]
-    ids, numbers = quoted[2:-2].split(b'","'), orjson.dumps(versions)[1:-1].split(b",")
-    return list(map(b"".join, zip(repeat(_OPEN), ids, repeat(_MIDDLE), numbers, repeat(_CLOSE))))
-
-
 def _line(word: bytes, name: str, version: int, routing: str | None) -> bytes:
     if routing is None:
         return b'{"%b":{"_id":%b,"version":%d,"version_type":"external_gte"}}' % (word, _text(name), version)
@@ -105,7 +94,7 @@ def _line(word: bytes, name: str, version: int, routing: str | None) -> bytes:
     )
 
 
-def _text(value: str | Sequence[str]) -> bytes:
+def _text(value: str) -> bytes:
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:

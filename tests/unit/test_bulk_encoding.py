@@ -36,33 +36,6 @@ def test_every_line_is_json_and_says_what_the_action_says(batch: list[Action]) -
     assert next(lines, None) is None
 
 
-UNUSUAL = [
-    'a","b',
-    "a\\",
-    '"',
-    '\\"',
-    "line\nbreak",
-    "\x00\x1f",
-    "\x7f",
-    "\U0001f600",
-    "\u2028",
-    "a\ud800",
-    " ",
-    "{}",
-    "],[",
-]
-
-
-@given(st.lists(st.sampled_from(UNUSUAL) | st.text(min_size=1, max_size=8), min_size=1, max_size=12))
-def test_the_lines_of_a_plain_batch_are_those_of_its_actions_alone(names: list[str]) -> None:
-    """They are quoted all at once and cut apart: no name may be cut itself, or be taken for two."""
-    batch = [Action("things", name, 2**63 - 1 - n, None, b"{}") for n, name in enumerate(names)]
-    alone = b"".join(Encoded([action]).body(0, 1) for action in batch)
-    assert Encoded(batch).body(0, len(batch)) == alone
-    metas = [json.loads(line)["index"] for line in alone.split(b"\n")[:-1:2]]
-    assert [meta["_id"] for meta in metas] == names
-
-
 @given(st.lists(actions, min_size=1, max_size=30), st.integers(1, 2000), st.integers(1, 10))
 def test_portions_hold_every_action_once_in_order_within_both_limits(
     batch: list[Action], most_bytes: int, most_items: int
@@ -128,16 +101,3 @@ def test_a_reply_that_does_not_fit_is_unreadable_as_a_whole(reply: bytes) -> Non
     outcome = read(reply, BATCH)
     assert isinstance(outcome, Failure)
     assert outcome.whole
-
-
-INDEXED = [Action("things", str(n), 1, None, b"{}") for n in range(4)]
-
-
-@given(st.lists(st.sampled_from([200, 201]), min_size=4, max_size=4), st.data())
-def test_the_fast_way_to_read_says_the_same_as_the_slow_one(statuses: list[int], data: st.DataObject) -> None:
-    """One byte of a good reply is changed: it is read as good only where the slow way would call it good too."""
-    raw = orjson.dumps({"errors": False, "items": [{"index": {"status": status}} for status in statuses]})
-    assert read(raw, INDEXED) == [WRITTEN] * 4
-    place = data.draw(st.integers(0, len(raw) - 1))
-    changed = raw[:place] + data.draw(st.binary(min_size=1, max_size=1)) + raw[place + 1 :]
-    assert read(changed, INDEXED) == read(b" " + changed, INDEXED), "a blank in front keeps the fast way out"

@@ -7,13 +7,13 @@ from uuid import UUID
 
 import pytest
 
+from outbox import fast_path
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import EVERYTHING
 from outbox.errors import DatabaseDown, NotPermitted
 from outbox.facts import DatabaseBack, DatabaseLost, NoProgress, SinkPaused, SinkResumed, Warned
+from outbox.fast_path import Sendable
 from outbox.policy.backoff import Backoff
-from outbox.policy.document import Sendable
-from outbox.policy.event import Event
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.settle import RetryPolicy
 from outbox.ports import Action, ClaimOrder, NewerDelete, Settled, WriteReport
@@ -45,6 +45,8 @@ class MoodySink(MemorySink):
 
 class Memory:
     """A lane and all that it touches."""
+
+    patch: pytest.MonkeyPatch
 
     def __init__(self, retry: RetryPolicy = COUNT, kinds: Kinds | None = None) -> None:
         self.events = MemoryEvents()
@@ -311,12 +313,7 @@ def braked_and_short(memory: Memory) -> None:
 
 def nothing_prepared(memory: Memory) -> None:
     """A bug that leaves every event out."""
-    memory.worker.projector.addressing = SortsOutAll()  # type: ignore[assignment]
-
-
-class SortsOutAll:
-    def sort_out(self, events: Sequence[Event]) -> tuple[Sendable, list[tuple[Event, Failure]]]:
-        return Sendable([], [], [], []), []
+    memory.patch.setattr(fast_path, "sort_out", lambda *_: (Sendable([], [], [], []), []))
 
 
 @pytest.mark.parametrize(
@@ -334,9 +331,10 @@ class SortsOutAll:
     ids=["two clocks", "half spent", "lease gone", "all lost", "braked and short", "settle", "error", "unknown"],
 )
 def test_a_lane_that_makes_no_progress_rests_longer_each_time_and_says_why(
-    cause: Callable[[Memory], None], reason: str, detail: str
+    cause: Callable[[Memory], None], reason: str, detail: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = Memory()
+    memory.patch = monkeypatch
     memory.produce(3, age_seconds=60)  # so that newer deletes are looked for
     cause(memory)
     rests = []

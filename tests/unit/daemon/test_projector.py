@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from outbox import fast_path
 from outbox.daemon import bodies
 from outbox.errors import DatabaseDown, DocumentsUnavailable
 from outbox.facts import AttemptFailed, BrakeOn, LeaseLost
 from outbox.policy.backoff import Backoff
-from outbox.policy.document import Sendable
 from outbox.policy.event import Event
 from outbox.policy.outcome import WRITTEN, Code, Failure, Outcome, Reason, Stale
 from outbox.policy.settle import RetryPolicy
@@ -519,7 +519,7 @@ def test_a_batch_of_lookups_fares_as_one_that_is_looked_at_event_by_event(
     shapes: list[tuple[int, str, str]], answers: list[Outcome], flags: dict[str, bool]
 ) -> None:
     at_once = lookups(shapes, answers, **flags)
-    with mock.patch.object(Sendable, "in_view", return_value=False):
+    with mock.patch.object(fast_path, "is_in_view", return_value=False):
         assert at_once == lookups(shapes, answers, **flags)
 
 
