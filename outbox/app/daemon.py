@@ -11,31 +11,25 @@ from uuid import uuid4
 from outbox import __version__
 from outbox.app.chores import chores
 from outbox.config import Settings
-from outbox.daemon.boot_clock import boottime
 from outbox.daemon.brakes import Brakes
-from outbox.daemon.claiming import Claimer, Kinds
-from outbox.daemon.enrolment import Enrolment
+from outbox.daemon.claiming import Claimer, Kinds, Orders
 from outbox.daemon.gate import EVERYTHING, Gate
 from outbox.daemon.judge import Judge
-from outbox.daemon.lane import Lane
-from outbox.daemon.lease import Leases
+from outbox.daemon.lane import Lane, Listener
+from outbox.daemon.lease import Leases, boottime
 from outbox.daemon.limits import Limits
-from outbox.daemon.listen import Listener
 from outbox.daemon.lookups import Lookups
-from outbox.daemon.notify import Notifier, Watchdog
-from outbox.daemon.order import Orders
 from outbox.daemon.projector import Projector
 from outbox.daemon.reclaimer import Reclaimer
 from outbox.daemon.second_target import SecondTarget
 from outbox.daemon.shutdown import Stop
-from outbox.daemon.startup import wait_for_schema
-from outbox.daemon.upkeep import Upkeep
-from outbox.daemon.verification_news import VerificationNews
+from outbox.daemon.startup import Enrolment, wait_for_schema
+from outbox.daemon.systemd import Notifier, Watchdog
+from outbox.daemon.upkeep import Upkeep, VerificationNews
 from outbox.daemon.worker import Loop, Worker
 from outbox.errors import ConfigurationError, DatabaseDown, Problem
 from outbox.facts import Announcer
-from outbox.policy.backoff import Backoff
-from outbox.policy.breaker import Pace
+from outbox.policy.backoff import Backoff, Pace
 from outbox.policy.document import Addressing
 from outbox.policy.settle import RetryPolicy
 from outbox.sink.check import IndexCheck

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from threading import Event
 
 from outbox.config import Settings
-from outbox.daemon.boot_clock import boottime
+from outbox.daemon.lease import boottime
 from outbox.errors import NotPermitted
 from outbox.ops.backfill import IN_FLIGHT, OLD_SECONDS, PAGE, Backfill
 from outbox.ops.crew import Crew, new_owner

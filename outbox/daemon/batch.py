@@ -1,16 +1,72 @@
-"""The verdicts of one batch while it is being worked on, and what they add up to. Writes nothing anywhere."""
+"""One batch on its way: what was claimed, whether it is in order, the verdict on each event. Writes nothing."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import inf
 from operator import itemgetter
 from typing import Final
 from uuid import UUID
 
-from outbox.facts import AttemptFailed, BatchSettled
+from outbox.daemon.bodies import Bodies
+from outbox.daemon.lease import Holding, HoldUp
+from outbox.facts import (
+    AttemptFailed,
+    BatchSettled,
+)
+from outbox.policy.document import Stack
 from outbox.policy.event import Event
+from outbox.policy.outcome import Failure, FailureClass, Outcome
 from outbox.policy.settle import DONE, NOT_SENT, Done, Failed, Judged, Released, RetryLater, Settlement
+from outbox.ports import (
+    Claimed,
+    WriteReport,
+)
 
+# Half of what Elasticsearch remembers a delete for by default (`index.gc_deletes`, 60 s); the other half is for
+# requests on their way and for producers' clocks.
+IN_ORDER_SECONDS: Final = 30.0
 _TYPE: Final = itemgetter(Event._fields.index("entity_type"))
+_ATTEMPTS, _RETRIED, _REPLAYED, _ABANDONED, _AGE = (
+    itemgetter(Event._fields.index(name))
+    for name in ("attempts", "retried", "replay_count", "abandoned_count", "age_seconds")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Whether a batch may come out of claim order: then its upserts must be checked against newer deletes, which
+    Elasticsearch may have forgotten. Known from the rows alone, so every process knows it, however idle it was.
+
+    Whoever was claimed before is always checked, before it is sent and after. A row that is only old is checked before
+    it is sent: what is deleted after that look is younger than the batch, which `overdue` judges. One look costs
+    5 us of CPU an event (median of five rounds, by turns in one run; 3.4 % of `drain`), and only a backlog pays it.
+    """
+
+    tried: bool  # someone in it was claimed before
+    age_seconds: float  # of the oldest, at the claim
+
+    @classmethod
+    def of(cls, events: Sequence[Event]) -> "Standing":
+        """Six looks in C, 0.2 us an event."""
+        tried = (
+            max(map(_ATTEMPTS, events)) > 1
+            or any(map(_RETRIED, events))
+            or any(map(_REPLAYED, events))
+            or any(map(_ABANDONED, events))
+        )
+        # Before its own creation: a producer's clock, or infinity. That says nothing about its age.
+        known = min(map(_AGE, events)) >= 0
+        return cls(tried, max(map(_AGE, events)) if known else inf)
+
+    def in_order(self, waited_seconds: float) -> bool:
+        """Of a batch that was claimed `waited_seconds` ago: nearly always true."""
+        return not self.tried and self.age_seconds + waited_seconds <= IN_ORDER_SECONDS
+
+    def overdue(self, waited_seconds: float) -> bool:
+        """Whether what was looked up at the claim is too old by now to be relied on: half a minute at the claim and a
+        quarter since leave Elasticsearch a quarter of what it remembers."""
+        return self.tried or waited_seconds > IN_ORDER_SECONDS / 2
 
 
 class Verdicts:
@@ -102,6 +158,41 @@ class Verdicts:
         )
 
 
+@dataclass(slots=True)
+class Batch:
+    """One batch on its way: what was claimed, how long it may take, where its bodies are, what became of it."""
+
+    claimed: Claimed
+    holding: Holding
+    bodies: Bodies
+    verdicts: Verdicts
+    standing: Standing
+    overtaken: list[Stack] = field(default_factory=list)  # looked up too long before they were written
+
+
+@dataclass(slots=True)
+class Report:
+    """How the batch went, for the lane's next step."""
+
+    unreachable: Failure | None = None
+    systemic: bool = False
+    sent: bool = False
+    judged: bool = False  # the sink said yes or no to one document at least
+    hold_up: HoldUp | None = None  # what ended the sending early
+    no_progress: HoldUp | None = None  # set where nothing at all came of the batch
+
+    @property
+    def stalled(self) -> bool:
+        """All that was sent met overload or an error of the server's: more of the same would not help it."""
+        return self.sent and not self.judged
+
+    def learn(self, written: WriteReport, systemic: bool) -> None:
+        self.unreachable = written.unreachable
+        self.systemic = self.systemic or systemic
+        self.sent = self.sent or bool(written.outcomes)
+        self.judged = self.judged or not all(map(_is_transient, written.outcomes))
+
+
 def _done_by_type(done: Sequence[Event]) -> Counter[tuple[str, str, str]]:
     return Counter({(kind, "done", ""): n for kind, n in Counter(map(_TYPE, done)).items()})
 
@@ -134,3 +225,7 @@ def _outcome(settlement: Settlement) -> tuple[str, str]:
             return ("failed", failure.reason)
         case Released(reason=reason):
             return ("released", reason)
+
+
+def _is_transient(outcome: Outcome) -> bool:
+    return isinstance(outcome, Failure) and outcome.failure_class is FailureClass.TRANSIENT

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from outbox.fast_path import Plain, Sendable, from_view
-from outbox.policy.coalesce import Stack, coalesce
-from outbox.policy.document import not_an_object, refused
+from outbox.policy.document import Stack, coalesce, not_an_object, refused
 from outbox.policy.event import DELETE, REFRESH, Event
 from outbox.policy.memory import EMPTY_BYTES, fits
 from outbox.policy.outcome import Code, Failure

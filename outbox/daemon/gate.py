@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from outbox.facts import Announce, OperatorPaused, OperatorResumed, SinkPaused, SinkResumed
-from outbox.policy.breaker import probe_delay
+from outbox.policy.backoff import probe_delay
 from outbox.policy.outcome import Failure
 from outbox.ports import Clock
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from outbox.daemon.bodies import Delivery
 from outbox.daemon.brakes import Brakes
-from outbox.policy.coalesce import Stack
+from outbox.policy.document import Stack
 from outbox.policy.event import Event
 from outbox.policy.outcome import Accepted, DeadReason, Failure
 from outbox.policy.settle import (

@@ -1,10 +1,12 @@
-"""One lane: take a batch, project it, rest for as long as that says, until stopped. Knows neither SQL nor HTTP."""
+"""One lane: take a batch, project it, rest for as long as that says, until stopped; LISTEN ends the rest of idle ones.
+Knows neither SQL nor HTTP."""
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from outbox.daemon.claiming import Claimer, Taken
 from outbox.daemon.gate import EVERYTHING, Gate
@@ -12,7 +14,7 @@ from outbox.daemon.lease import HoldUp
 from outbox.daemon.projector import Projector, Report
 from outbox.errors import DatabaseDown, LockHeld, OutboxError
 from outbox.facts import Announce, Beat, DatabaseBack, DatabaseLost, NoProgress, Reclaimed, Warned
-from outbox.policy.breaker import Pace
+from outbox.policy.backoff import Pace
 from outbox.policy.outcome import Failure
 from outbox.ports import Claimed, Clock
 
@@ -169,3 +171,35 @@ class Lane:
         if self._away_since is not None:
             self.announce(DatabaseBack(f"lane-{self.number}", self.clock() - self._away_since))
             self._away_since = None
+
+
+CHECK_SECONDS: Final = 5.0  # how long a silent connection is trusted before it is asked whether it still listens
+
+
+class Ear(Protocol):
+    def notified(self, seconds: float) -> bool:
+        """Wait for a notification; False when none came. Raises when the connection is gone."""
+        ...
+
+
+@dataclass(slots=True)
+class Listener:
+    open_ear: Callable[[], AbstractContextManager[Ear]]
+    wake: Callable[[], None]
+    announce: Announce
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            try:
+                for _ in self._listen(stop):
+                    self.wake()
+            except OutboxError as error:
+                self.announce(DatabaseLost("listen", error.detail))
+                stop.wait(1.0)
+
+    def _listen(self, stop: threading.Event) -> Iterator[None]:
+        with self.open_ear() as ear:
+            while not stop.is_set():
+                self.announce(Beat("listen"))
+                if ear.notified(CHECK_SECONDS):
+                    yield

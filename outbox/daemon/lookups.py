@@ -9,8 +9,7 @@ from uuid import UUID
 from outbox.daemon.brakes import Brakes
 from outbox.errors import DocumentsUnavailable
 from outbox.facts import Announce, SinkPaused, SinkResumed
-from outbox.policy.coalesce import Stack
-from outbox.policy.document import refused
+from outbox.policy.document import Stack, refused
 from outbox.policy.event import DELETE
 from outbox.policy.outcome import Code, Failure, Reason
 from outbox.policy.settle import LOOKUPS_BRAKED, Judged, Settlement, view_away

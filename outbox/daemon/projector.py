@@ -12,19 +12,16 @@ from typing import Final
 from uuid import UUID
 
 from outbox import fast_path
-from outbox.daemon.batch import Verdicts
+from outbox.daemon.batch import IN_ORDER_SECONDS, Batch, Report, Standing, Verdicts
 from outbox.daemon.bodies import Bodies, Delivery, Portion
 from outbox.daemon.gate import Gate
 from outbox.daemon.judge import Judge
-from outbox.daemon.landing import insist, land, until_free
-from outbox.daemon.lease import Holding, HoldUp, Leases
+from outbox.daemon.lease import HoldUp, Leases, insist, land, until_free
 from outbox.daemon.lookups import NO_VIEW, Lookups
-from outbox.daemon.order import IN_ORDER_SECONDS, Standing
 from outbox.errors import DocumentsUnavailable, NothingSent
 from outbox.facts import Announce, LeaseLost, Reclaimed, VersionAhead, VersionRaised, Warned
 from outbox.fast_path import Plain, Sendable
-from outbox.policy.coalesce import Stack, coalesce
-from outbox.policy.document import Addressing, refused
+from outbox.policy.document import Addressing, Stack, coalesce, refused
 from outbox.policy.event import DELETE, HIGHEST_FOLLOWED, Event
 from outbox.policy.outcome import WRITTEN, Code, Failure, FailureClass, Outcome, Stale, Written, all_written
 from outbox.policy.settle import Failed
@@ -36,41 +33,6 @@ MOST_ROUNDS: Final = 3  # of a document that meets a higher version each time
 AHEAD_KEPT: Final = 1_000
 UNSENT: Final = HoldUp("unknown", "nothing of it was sent, and no event of it got a verdict")
 ALL_LOST: Final = HoldUp("lease_lost", "all of its rows were taken by others before it was settled")
-
-
-@dataclass(slots=True)
-class Report:
-    """How the batch went, for the lane's next step."""
-
-    unreachable: Failure | None = None
-    systemic: bool = False
-    sent: bool = False
-    judged: bool = False  # the sink said yes or no to one document at least
-    hold_up: HoldUp | None = None  # what ended the sending early
-    no_progress: HoldUp | None = None  # set where nothing at all came of the batch
-
-    @property
-    def stalled(self) -> bool:
-        """All that was sent met overload or an error of the server's: more of the same would not help it."""
-        return self.sent and not self.judged
-
-    def learn(self, written: WriteReport, systemic: bool) -> None:
-        self.unreachable = written.unreachable
-        self.systemic = self.systemic or systemic
-        self.sent = self.sent or bool(written.outcomes)
-        self.judged = self.judged or not all(map(_is_transient, written.outcomes))
-
-
-@dataclass(slots=True)
-class Batch:
-    """One batch on its way: what was claimed, how long it may take, where its bodies are, what became of it."""
-
-    claimed: Claimed
-    holding: Holding
-    bodies: Bodies
-    verdicts: Verdicts
-    standing: Standing
-    overtaken: list[Stack] = field(default_factory=list)  # looked up too long before they were written
 
 
 @dataclass(slots=True)
@@ -486,7 +448,3 @@ def _too_high(current: int) -> Failure:
 
 def _version_of(event: Event) -> tuple[str, str, int]:
     return event.entity_type, event.entity_id, event.event_version
-
-
-def _is_transient(outcome: Outcome) -> bool:
-    return isinstance(outcome, Failure) and outcome.failure_class is FailureClass.TRANSIENT

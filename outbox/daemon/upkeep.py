@@ -1,8 +1,9 @@
-"""What a daemon does once a second beside its lanes: operators' words, open types, the brake, versions ahead."""
+"""What a daemon does once per second beside its lanes: polls pauses and other controls, open types and the brake;
+checks versions ahead; announces the newest verification."""
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -10,7 +11,7 @@ from outbox.daemon.brakes import Brakes
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import Control, Gate
 from outbox.errors import OutboxError
-from outbox.facts import Announce, Beat, BulkSent, DatabaseLost, Fact, SinkProbed, VersionAhead, Warned
+from outbox.facts import Announce, Beat, BulkSent, DatabaseLost, Fact, SinkProbed, Verified, VersionAhead, Warned
 from outbox.policy.event import Event
 from outbox.policy.outcome import Failure
 from outbox.ports import Clock
@@ -119,3 +120,38 @@ class Upkeep:
         for target in self.targets:
             failure = self.probe(target)
             self.announce(SinkProbed(target, failure is None, "" if failure is None else failure.error))
+
+
+NEWS_SECONDS: Final = 10.0
+
+
+class Result(Protocol):
+    @property
+    def id(self) -> int: ...
+    @property
+    def compared(self) -> int: ...
+    @property
+    def drift(self) -> Mapping[str, int]: ...
+    @property
+    def finished_at(self) -> float: ...
+    @property
+    def duration_seconds(self) -> float: ...
+
+
+@dataclass(slots=True)
+class VerificationNews:
+    last: Callable[[], Result | None]
+    announce: Announce
+    clock: Clock
+    _next: float = float("-inf")
+    _told: int = 0
+
+    def tend(self) -> None:
+        """A small query every ten seconds; a result is told once a process."""
+        if self.clock() < self._next:
+            return
+        self._next = self.clock() + NEWS_SECONDS
+        found = self.last()
+        if found is not None and found.id != self._told:
+            self._told = found.id
+            self.announce(Verified(found.drift, found.compared, found.duration_seconds, found.finished_at))

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
 
-from outbox.daemon.enrolment import Enrolment
 from outbox.daemon.lane import Lane
 from outbox.daemon.lease import Leases
 from outbox.daemon.shutdown import Stop
+from outbox.daemon.startup import Enrolment
 from outbox.errors import OutboxError
 from outbox.facts import Announce, DatabaseLost, LeaseLost, Warned, WorkerDraining, WorkerStarted, WorkerStopped
 from outbox.ports import GivenBack

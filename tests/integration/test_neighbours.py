@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from outbox.daemon.landing import BUSY_SECONDS
+from outbox.daemon.lease import BUSY_SECONDS
 from outbox.daemon.reclaimer import Reclaimer
 from outbox.errors import LockHeld
 from outbox.facts import BatchClaimed, DatabaseLost, Fact, Reclaimed, Warned

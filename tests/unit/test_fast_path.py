@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from outbox import fast_path
 from outbox.daemon.bodies import Bodies
 from outbox.fast_path import Plain, Sendable
-from outbox.policy.coalesce import coalesce
-from outbox.policy.document import MAX_ID_BYTES, Addressing
+from outbox.policy.document import MAX_ID_BYTES, Addressing, coalesce
 from outbox.policy.event import Event
 from outbox.policy.outcome import WRITTEN, Failure, Reason
 from outbox.ports import Action, Document

@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from outbox.daemon import enrolment as module
-from outbox.daemon.enrolment import Enrolment
+from outbox.daemon import startup as module
+from outbox.daemon.startup import Enrolment
 from outbox.errors import DatabaseDown, WorkerIdTaken
 from outbox.facts import Beat, DatabaseLost, Fact, Warned
 

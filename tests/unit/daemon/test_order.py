@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.daemon.order import IN_ORDER_SECONDS, Floor, Orders, Standing
+from outbox.daemon.batch import IN_ORDER_SECONDS, Standing
+from outbox.daemon.claiming import Floor, Orders
 from outbox.ports import Claimed, ClaimOrder
 from tests.fixtures.events import Time, an_event
 

@@ -1,6 +1,6 @@
 """A verification that ran elsewhere is told once, with its own time."""
 
-from outbox.daemon.verification_news import INTERVAL_SECONDS, VerificationNews
+from outbox.daemon.upkeep import INTERVAL_SECONDS, VerificationNews
 from outbox.facts import Fact, Verified
 from outbox.store.verifications import LastVerification
 from tests.fixtures.events import Time

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.policy.batch_limit import BatchLimit
-from outbox.policy.breaker import MOST_PACE_SECONDS, PROBE_SECONDS, Pace, probe_delay
+from outbox.daemon.limits import BatchLimit
+from outbox.policy.backoff import MOST_PACE_SECONDS, PROBE_SECONDS, Pace, probe_delay
 
 DICE = st.floats(0.0, 1.0, exclude_max=True)
 

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.policy.coalesce import coalesce
-from outbox.policy.document import Address
+from outbox.policy.document import Address, coalesce
 from outbox.policy.event import Event
 from tests.fixtures.events import an_event
 
