@@ -9,7 +9,7 @@ holds each pair together (tests/unit/test_fast_path.py).
     is_in_view      Event.needs_lookup of each event, then coalesce
     from_view       the same as from_payloads, for documents that were just looked up
     index_lines     _line of each action in sink/bulk
-    all_indexed     _each in sink/reply
+    all_indexed     _each item of a reply in sink/bulk
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ from outbox.policy.document import (
 from outbox.policy.event import DELETE, OPS, REFRESH, Event
 from outbox.policy.memory import fits
 from outbox.policy.outcome import Failure
-from outbox.ports import Action, Document
+from outbox.ports import BulkAction, Document
 
 Parts = tuple[str, str, int, str | None, bytes]  # index, id, version, routing, body
 
@@ -43,7 +43,7 @@ _ID, _OP, _VERSION, _PAYLOAD, _SIZE = (
 _OPS_WITH_PAYLOAD: Final = OPS - {DELETE, REFRESH}
 _LARGEST_CHARACTER: Final = 4  # bytes
 # `Action(...)` and `Address(...)` without their frames in Python.
-_action: Final = cast(Callable[[Parts], Action], partial(tuple.__new__, Action))
+_action: Final = cast(Callable[[Parts], BulkAction], partial(tuple.__new__, BulkAction))
 _address: Final = cast(Callable[[tuple[str, str, str | None]], Address], partial(tuple.__new__, Address))
 
 
@@ -83,7 +83,7 @@ class Plain:
     def events(self) -> Sequence[Event]:
         return self.sendable.events
 
-    def actions(self) -> list[Action]:
+    def actions(self) -> list[BulkAction]:
         return list(map(_action, self.parts))
 
 

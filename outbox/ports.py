@@ -1,6 +1,6 @@
 """What the daemon and the operations need from the outside, as protocols. Real ones live in store/ and sink/."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -64,7 +64,7 @@ class Sweep(NamedTuple):
     limited: bool = False
 
 
-class Action(NamedTuple):
+class BulkAction(NamedTuple):
     """One line pair of a bulk request. `body` None = delete."""
 
     index: str  # type: ignore[assignment]
@@ -184,8 +184,17 @@ class WriteReport:
 
 
 class Sink(Protocol):
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport: ...
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport: ...
     def probe(self, target: str) -> Failure | None: ...
+
+
+class ControlRow(NamedTuple):
+    """What an operator has said, as stored. `kind`: pause or let_fail; `scope`: `*`, `type:T` or `let_fail:F`."""
+
+    scope: str
+    kind: str
+    by: str
+    reason: str
 
 
 class Mirroring(NamedTuple):
@@ -257,5 +266,3 @@ class IndexCheck(Protocol):
 
 
 Clock = Callable[[], float]  # monotonic seconds
-Targets = Callable[[str], str]  # entity type -> index
-Events = Iterable[Event]

@@ -13,11 +13,11 @@ from outbox.app.chores import chores
 from outbox.config import Settings
 from outbox.daemon.brakes import Brakes
 from outbox.daemon.claiming import Claimer, Kinds, Orders
-from outbox.daemon.gate import EVERYTHING, Gate
+from outbox.daemon.gate import EVERYTHING, PauseGate
 from outbox.daemon.judge import Judge
 from outbox.daemon.lane import Lane, Listener
 from outbox.daemon.lease import Leases, boottime
-from outbox.daemon.limits import Limits
+from outbox.daemon.limits import SharedLimit
 from outbox.daemon.lookups import Lookups
 from outbox.daemon.projector import Projector
 from outbox.daemon.reclaimer import Reclaimer
@@ -29,10 +29,10 @@ from outbox.daemon.upkeep import Upkeep, VerificationNews
 from outbox.daemon.worker import Loop, Worker
 from outbox.errors import ConfigurationError, DatabaseDown, Problem
 from outbox.facts import Announcer
-from outbox.policy.backoff import Backoff, Pace
+from outbox.policy.backoff import Backoff, LanePace
 from outbox.policy.document import Addressing
 from outbox.policy.settle import RetryPolicy
-from outbox.sink.check import IndexCheck
+from outbox.sink.check import TargetCheck
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
 from outbox.store.documents import ViewDocuments
@@ -170,7 +170,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         for pool in (pools.lanes, pools.heartbeat)
     )
     register = Workers(pools.heartbeat, worker_id=worker_id, start_id=start_id)
-    limits = Limits(settings.batch.size, announce)
+    limits = SharedLimit(settings.batch.size, announce)
     elastic = connect_elastic(settings.elastic, lanes=settings.worker.concurrency)
     sink = ElasticSink(elastic, settings.batch.bytes, limits.items, announce)
     mirrors = PostgresMirrors(pools.chores, worker_id=worker_id, start_id=start_id)
@@ -178,7 +178,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     verifications = PostgresVerifications(pools.chores)
     news = VerificationNews(lambda: verifications.last_finished(settings.elastic.targets), announce, clock)
     probe = _probe(settings, sink)
-    gate = Gate(announce, clock, probe)
+    gate = PauseGate(announce, clock, probe)
     leases = Leases(
         beats,
         announce,
@@ -217,7 +217,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         news.tend()
 
     open_types = _open_types(settings, events)
-    check = IndexCheck(elastic, sink.targets, settings.reclaim.max_processing_seconds)
+    check = TargetCheck(elastic, sink.targets, settings.reclaim.max_processing_seconds)
     upkeep = Upkeep(
         desk,
         gate,
@@ -269,14 +269,14 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
 
 
 def _lane(
-    settings: Settings, number: int, claimer: Claimer, projector: Projector, gate: Gate, announce: Announcer
+    settings: Settings, number: int, claimer: Claimer, projector: Projector, gate: PauseGate, announce: Announcer
 ) -> Lane:
     return Lane(
         number=number,
         claimer=claimer,
         projector=projector,
         gate=gate,
-        pace=Pace(settings.retry.base_backoff_seconds, settings.retry.max_backoff_seconds),
+        pace=LanePace(settings.retry.base_backoff_seconds, settings.retry.max_backoff_seconds),
         announce=announce,
         clock=clock,
         poll_seconds=settings.worker.poll_interval_seconds,

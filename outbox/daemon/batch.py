@@ -171,7 +171,7 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Report:
+class BatchResult:
     """How the batch went, for the lane's next step."""
 
     unreachable: Failure | None = None

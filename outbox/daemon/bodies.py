@@ -10,7 +10,7 @@ from outbox.policy.event import DELETE, REFRESH, Event
 from outbox.policy.memory import EMPTY_BYTES, fits
 from outbox.policy.outcome import Code, Failure
 from outbox.policy.settle import Sent
-from outbox.ports import Action, Clock, Document, DocumentSource, EventStore, NewerDelete
+from outbox.ports import BulkAction, Clock, Document, DocumentSource, EventStore, NewerDelete
 
 PAYLOAD_GONE = refused("the payload was removed while the event was on its way; replay it", Code.PAYLOAD_MISSING)
 
@@ -38,13 +38,13 @@ class Delivery:
         self.size_bytes = 0
         return True
 
-    def action(self) -> Action:
+    def action(self) -> BulkAction:
         index, id, routing = self.stack.address
         if self.tombstone is not None:
-            return Action(index, id, self.tombstone.event_version, self.tombstone.routing, None)
+            return BulkAction(index, id, self.tombstone.event_version, self.tombstone.routing, None)
         if self.routed and not self.as_delete:
             routing = self.routing
-        return Action(index, id, self.version, routing, self.body)
+        return BulkAction(index, id, self.version, routing, self.body)
 
     def sent(self) -> Sent:
         redrawn = self.version if self.drawn and self.stack.refused else None
@@ -55,12 +55,12 @@ class Delivery:
         """Once it is written, its event is simply done, and no other gets a verdict by it."""
         return not (self.stack.older or self.as_delete or self.tombstone or self.stack.refused)
 
-    def action_for_what_it_left(self) -> Action | None:
+    def action_for_what_it_left(self) -> BulkAction | None:
         """A delete where the document was, if the view has it somewhere else now."""
         index, id, routing = self.stack.address
         if not self.routed or self.as_delete or routing in (None, self.routing):
             return None
-        return Action(index, id, self.version, routing, None)
+        return BulkAction(index, id, self.version, routing, None)
 
 
 Portion = list[Delivery] | Plain

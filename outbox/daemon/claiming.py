@@ -5,12 +5,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 from uuid import uuid4
 
-from outbox.daemon.gate import EVERYTHING, Gate
+from outbox.daemon.gate import EVERYTHING, PauseGate
 from outbox.facts import Announce, BatchClaimed
-from outbox.ports import Claimed, ClaimOrder, Clock
+from outbox.ports import Claimed, ClaimOrder, Clock, EventStore
 
 SUSPECT_BATCH: Final = {1: 50, 2: 5, 3: 1}  # abandoned that often -> claimed so many at a time
 SUSPECT_PAUSE_SECONDS: Final = 1.0
@@ -107,11 +107,6 @@ class Orders:
             self._short[order.entity_type] = len(events) < order.limit
 
 
-class Claims(Protocol):
-    def claim(self, order: ClaimOrder) -> Claimed: ...
-    def claim_within_quota(self, order: ClaimOrder) -> Claimed: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Taken:
     """A batch, or none. `trial` names the paused target that this batch is the test of."""
@@ -151,8 +146,8 @@ class Kinds:
 
 @dataclass(slots=True)
 class Claimer:
-    store: Claims
-    gate: Gate
+    store: EventStore
+    gate: PauseGate
     orders: Orders
     kinds: Kinds
     announce: Announce

@@ -17,7 +17,7 @@ EVERYTHING = "*"
 
 
 @dataclass(slots=True)
-class Pause:
+class TargetPause:
     """One target that is not written to. `tries` counts probes, so that they thin out to one in five seconds."""
 
     target: str
@@ -38,12 +38,12 @@ class Control:
     reason: str
 
 
-class Gate:
+class PauseGate:
     def __init__(self, announce: Announce, clock: Clock, probe: Callable[[str], Failure | None]) -> None:
         self._announce = announce
         self._clock = clock
         self._probe = probe
-        self._pauses: dict[str, Pause] = {}
+        self._pauses: dict[str, TargetPause] = {}
         self._controls: dict[str, Control] = {}
         self._lock = threading.Lock()
 
@@ -60,7 +60,7 @@ class Gate:
                 return
             since = now if pause is None else pause.since
             delay = probe_delay(0, random.random())  # noqa: S311
-            self._pauses[target] = Pause(target, cause, detail, since, now + delay, tries=1)
+            self._pauses[target] = TargetPause(target, cause, detail, since, now + delay, tries=1)
         self._announce(SinkPaused(target, cause, detail))
 
     def resume(self, target: str) -> None:

@@ -8,13 +8,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from outbox.daemon.batch import BatchResult
 from outbox.daemon.claiming import Claimer, Taken
-from outbox.daemon.gate import EVERYTHING, Gate
+from outbox.daemon.gate import EVERYTHING, PauseGate
 from outbox.daemon.lease import HoldUp
-from outbox.daemon.projector import Projector, Report
+from outbox.daemon.projector import Projector
 from outbox.errors import DatabaseDown, LockHeld, OutboxError
 from outbox.facts import Announce, Beat, DatabaseBack, DatabaseLost, NoProgress, Reclaimed, Warned
-from outbox.policy.backoff import Pace
+from outbox.policy.backoff import LanePace
 from outbox.policy.outcome import Failure
 from outbox.ports import Claimed, Clock
 
@@ -26,8 +27,8 @@ class Lane:
     number: int
     claimer: Claimer
     projector: Projector
-    gate: Gate
-    pace: Pace
+    gate: PauseGate
+    pace: LanePace
     announce: Announce
     clock: Clock
     poll_seconds: float
@@ -103,7 +104,7 @@ class Lane:
         self.announce(NoProgress(self.number, hold_up.reason, hold_up.detail, self._in_a_row, delay))
         return delay
 
-    def _project(self, taken: Taken) -> Report:
+    def _project(self, taken: Taken) -> BatchResult:
         assert taken.claimed is not None
         try:
             report = self.projector.project(taken.claimed, self.number)
@@ -136,7 +137,7 @@ class Lane:
             told = f"the batch waits for the end of its lease: {type(second).__name__}: {second}"[:500]
             self.announce(Warned("lane.error", told, {"lane": self.number}))
 
-    def _end_trial(self, target: str, report: Report) -> None:
+    def _end_trial(self, target: str, report: BatchResult) -> None:
         """Any answer ends an outage of everything; a target is open again only when nothing systemic was met. What held
         the trial up before it was sent says nothing."""
         held_up = report.hold_up is not None and not report.sent

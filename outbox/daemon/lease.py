@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from tenacity import (
@@ -24,7 +24,7 @@ from tenacity.stop import stop_base
 
 from outbox.errors import DatabaseDown, LockHeld, OutboxError
 from outbox.facts import Announce, Beat, DatabaseLost, Warned
-from outbox.ports import Claimed, Clock
+from outbox.ports import Claimed, Clock, EventStore
 
 # Linux counts suspended time in CLOCK_BOOTTIME. macOS has no such name; its CLOCK_MONOTONIC_RAW goes on in sleep.
 # Elsewhere a suspended machine overestimates its lease: the token still fences what it settles.
@@ -40,10 +40,6 @@ _CLOCK: Final = best_clock(vars(time))
 
 def boottime() -> float:
     return time.clock_gettime(_CLOCK)
-
-
-class Renewer(Protocol):
-    def renew(self, token: UUID) -> bool: ...
 
 
 class HoldUp(NamedTuple):
@@ -106,7 +102,7 @@ class Leases:
 
     def __init__(
         self,
-        renewer: Renewer,
+        store: EventStore,
         announce: Announce,
         clock: Clock,
         *,
@@ -114,7 +110,7 @@ class Leases:
         heartbeat_seconds: float,
         max_processing_seconds: float,
     ) -> None:
-        self._renewer = renewer
+        self._store = store
         self._announce = announce
         self._clock = clock
         self._lease_seconds = lease_seconds
@@ -151,7 +147,7 @@ class Leases:
     def _renew(self, holding: Holding) -> None:
         asked_at = self._clock()
         try:
-            alive = self._renewer.renew(holding.token)
+            alive = self._store.renew(holding.token)
         except LockHeld as error:
             self._announce(Warned("heartbeat.locked", error.message))
             return
@@ -183,12 +179,12 @@ class _LeaseOver(stop_base):
         return self._holding.lost or self._holding.remaining() < 0
 
 
-def land(step: Callable[[], T], holding: Holding) -> T:
+def while_leased(step: Callable[[], T], holding: Holding) -> T:
     """Repeat `step` while the database is away and the lease lives; the token makes a repetition harmless."""
     return _repeat(step, _LeaseOver(holding))
 
 
-def until_free(step: Callable[[], bool], holding: Holding) -> None:
+def until_unlocked(step: Callable[[], bool], holding: Holding) -> None:
     """Repeat `step` until it says that nothing is locked any more, for a moment."""
     Retrying(
         retry=retry_if_result(lambda free: not free),
@@ -198,7 +194,7 @@ def until_free(step: Callable[[], bool], holding: Holding) -> None:
     )(step)
 
 
-def insist(step: Callable[[], T]) -> T:
+def for_a_minute(step: Callable[[], T]) -> T:
     """Repeat `step` while the database is away, lease or not, for a minute: for what only this process can do."""
     return _repeat(step, stop_after_delay(INSIST_SECONDS))
 

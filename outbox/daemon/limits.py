@@ -26,7 +26,7 @@ class BatchLimit:
         return self if items == self.items else replace(self, items=items)
 
 
-class Limits:
+class SharedLimit:
     def __init__(self, largest: int, announce: Announce) -> None:
         self._limit = BatchLimit.full(largest)
         self._announce = announce

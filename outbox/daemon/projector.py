@@ -12,11 +12,11 @@ from typing import Final
 from uuid import UUID
 
 from outbox import fast_path
-from outbox.daemon.batch import IN_ORDER_SECONDS, Batch, Report, Standing, Verdicts
+from outbox.daemon.batch import IN_ORDER_SECONDS, Batch, BatchResult, Standing, Verdicts
 from outbox.daemon.bodies import Bodies, Delivery, Portion
-from outbox.daemon.gate import Gate
+from outbox.daemon.gate import PauseGate
 from outbox.daemon.judge import Judge
-from outbox.daemon.lease import HoldUp, Leases, insist, land, until_free
+from outbox.daemon.lease import HoldUp, Leases, for_a_minute, until_unlocked, while_leased
 from outbox.daemon.lookups import NO_VIEW, Lookups
 from outbox.errors import DocumentsUnavailable, NothingSent
 from outbox.facts import Announce, LeaseLost, Reclaimed, VersionAhead, VersionRaised, Warned
@@ -44,7 +44,7 @@ class Projector:
     addressing: Addressing
     judge: Judge
     lookups: Lookups
-    gate: Gate
+    gate: PauseGate
     announce: Announce
     portion_bytes: int
     request_deadline_seconds: float
@@ -52,7 +52,7 @@ class Projector:
     # Versions that an index holds and no event of their batch knows, for upkeep to check.
     ahead: deque[tuple[Event, int]] = field(default_factory=lambda: deque(maxlen=AHEAD_KEPT))
 
-    def project(self, claimed: Claimed, lane: int) -> Report:
+    def project(self, claimed: Claimed, lane: int) -> BatchResult:
         """One batch, from its claim to its settlement. Every event gets exactly one verdict."""
         started = time.monotonic()
         with self.leases.holding(claimed) as holding:
@@ -174,9 +174,9 @@ class Projector:
 
     # write
 
-    def _deliver(self, deliveries: Portion, batch: Batch) -> Report:
+    def _deliver(self, deliveries: Portion, batch: Batch) -> BatchResult:
         """Send portion after portion; a document refused for good makes room for its next older event."""
-        report = Report()
+        report = BatchResult()
         while deliveries:
             again: list[Stack] = []
             for portion in batch.bodies.portions(deliveries):
@@ -289,7 +289,7 @@ class Projector:
             if not batch.overtaken:
                 return
             stacks, batch.overtaken = batch.overtaken, []
-            deliveries = insist(partial(self._deliveries, stacks, batch))
+            deliveries = for_a_minute(partial(self._deliveries, stacks, batch))
             for portion in batch.bodies.portions(deliveries):
                 self._send(portion, batch, self.request_deadline_seconds, [])
 
@@ -297,7 +297,7 @@ class Projector:
         """Asked when a refusal for a higher version has just arrived: a moment later the sequence may have gone past
         a version that it had never given out."""
         higher = max((_above(d, o) for d, o in zip(portion, outcomes, strict=True)), default=0)
-        return land(self.store.last_version, batch.holding) if higher else 0
+        return while_leased(self.store.last_version, batch.holding) if higher else 0
 
     def _met_higher(
         self, delivery: Delivery, current: int | None, last_version: int, batch: Batch, again: list[Stack]
@@ -328,7 +328,7 @@ class Projector:
     def _move_on(self, delivery: Delivery, current: int, batch: Batch) -> None:
         event = delivery.stack.head
         self.announce(VersionAhead(event.id, event.entity_type, event.entity_id, delivery.version, current))
-        was = land(lambda: self.store.raise_version(current), batch.holding)
+        was = while_leased(lambda: self.store.raise_version(current), batch.holding)
         if was is not None:
             self.announce(VersionRaised(was, current))
 
@@ -348,7 +348,7 @@ class Projector:
         The rows may be someone else's by now, and done: nobody but us would look, so a dead connection is no end."""
         if not self._overdue(batch) or all(d.tombstone is not None for d in _own_upserts(portion)):
             return outcomes
-        found = insist(lambda: self._newer_deletes(batch))
+        found = for_a_minute(lambda: self._newer_deletes(batch))
         overtaken = [
             place
             for place, delivery in enumerate(portion)
@@ -372,11 +372,11 @@ class Projector:
         verdict cannot be written hold up nobody else."""
         token, holding, drawn = batch.claimed.token, batch.holding, batch.bodies.first_drawn
         settlements = batch.verdicts.settlements()
-        settled = land(lambda: self.store.settle(token, settlements, drawn), holding)
+        settled = while_leased(lambda: self.store.settle(token, settlements, drawn), holding)
         if settled.busy:
             settled = self._settle_busy(batch, settled)
         for id, error in settled.refused.items():
-            taken = land(partial(self.store.abandon, token, [id], error), holding)
+            taken = while_leased(partial(self.store.abandon, token, [id], error), holding)
             self.announce(Warned("settle.refused", error, {"event_id": str(id)}))
             self.announce(Reclaimed(taken.rows, taken.abandoned, taken.failed))
         return settled
@@ -388,13 +388,13 @@ class Projector:
         def again() -> bool:
             nonlocal settled
             waiting = [(id, verdicts[id]) for id in settled.busy]
-            now = land(lambda: self.store.settle(token, waiting, drawn, part=True), holding)
+            now = while_leased(lambda: self.store.settle(token, waiting, drawn, part=True), holding)
             settled = Settled(
                 settled.kept + now.kept, [*settled.lost, *now.lost], now.busy, {**settled.refused, **now.refused}
             )
             return not now.busy
 
-        until_free(again, holding)
+        until_unlocked(again, holding)
         if settled.busy:
             told = f"another session has locked {len(settled.busy)} events; they are sent again after their lease"
             self.announce(Warned("settle.locked", told, {"event_id": str(settled.busy[0])}))

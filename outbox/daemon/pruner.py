@@ -24,7 +24,7 @@ MANY_KEPT: Final = 10_000
 FROM_THE_OLDEST_SECONDS: Final = 3600.0
 
 
-class Events(Protocol):
+class PrunableEvents(Protocol):
     def step(self, before: datetime, place: Place, rows: int) -> PruneStep | None: ...
 
 
@@ -35,7 +35,7 @@ class AuditStep(Protocol):
     def last(self) -> int: ...
 
 
-class Audit(Protocol):
+class PrunableAudit(Protocol):
     def cutoff(self, seconds: float) -> datetime: ...
     def head_id(self) -> int: ...
     def prune_step(self, asked: AuditFilter, order: PruneOrder, after: int, limit: int) -> AuditStep: ...
@@ -67,8 +67,8 @@ class Summary:
 
 @dataclass(slots=True)
 class Pruner:
-    events: Events
-    audit: Audit
+    events: PrunableEvents
+    audit: PrunableAudit
     keep: Keep
     interval_seconds: float
     announce: Announce

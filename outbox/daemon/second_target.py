@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from outbox.errors import NothingSent, OutboxError
 from outbox.facts import Announce, Warned
 from outbox.policy.outcome import Failure, FailureClass, Outcome, Reason
-from outbox.ports import Action, Clock, Mirroring, Refusal, Sink, WriteReport
+from outbox.ports import BulkAction, Clock, Mirroring, Refusal, Sink, WriteReport
 
 STALE_SECONDS: Final = 2.5  # below the three seconds of silence after which a rebuild may think a worker gone
 PATIENCE_SECONDS: Final = 60.0  # a second index that takes nothing for so long is given up
@@ -21,7 +21,7 @@ LEAST_DEADLINE_SECONDS: Final = 1.0
 MOST_REFUSALS: Final = 100
 
 
-class Rebuilds(Protocol):
+class Mirrors(Protocol):
     def mirroring(self) -> Mirroring | None: ...
     def confirm(self, revision: int) -> None: ...
     def refused(self, rebuild: int, refusals: Sequence[Refusal], count: int) -> None: ...
@@ -33,7 +33,7 @@ class SecondTarget:
     """A sink before the sink. Without a rebuild it costs one look at the clock a request."""
 
     sink: Sink
-    rebuilds: Rebuilds
+    rebuilds: Mirrors
     announce: Announce
     clock: Clock  # the boot clock: knowledge grows stale while the machine sleeps
     _mirroring: Mirroring | None = None
@@ -47,7 +47,7 @@ class SecondTarget:
     def probe(self, target: str) -> Failure | None:
         return self.sink.probe(target)
 
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         started = self.clock()
         if started - self._known_at > STALE_SECONDS:
             self._catch_up()
@@ -87,7 +87,7 @@ class SecondTarget:
     # The second write
 
     def _mirror(
-        self, mirroring: Mirroring, actions: Sequence[Action], report: WriteReport, deadline_seconds: float
+        self, mirroring: Mirroring, actions: Sequence[BulkAction], report: WriteReport, deadline_seconds: float
     ) -> WriteReport:
         """What the target has accepted goes to the others too; what it has not comes back anyway."""
         places = [
@@ -107,7 +107,7 @@ class SecondTarget:
             self._failing_since = None
         return WriteReport(outcomes, report.unreachable, report.pressure or second.pressure)
 
-    def _judge(self, mirroring: Mirroring, action: Action, failure: Failure) -> Outcome | None:
+    def _judge(self, mirroring: Mirroring, action: BulkAction, failure: Failure) -> Outcome | None:
         """What a failure of the second index means for an event whose target has accepted. None = nothing:
 
         deterministic   noted in the rebuild; the event is done

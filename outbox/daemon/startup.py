@@ -15,12 +15,14 @@ from outbox.errors import DatabaseDown, OutboxError, SchemaMismatch, WorkerIdTak
 from outbox.facts import Announce, Beat, DatabaseBack, DatabaseLost, SchemaChecked, Warned
 
 
-class Schema(Protocol):
+class CheckedSchema(Protocol):
     @property
     def ok(self) -> bool: ...
 
 
-def wait_for_schema(check: Callable[[], Schema], announce: Announce, stop: threading.Event, *, patient: bool) -> None:
+def wait_for_schema(
+    check: Callable[[], CheckedSchema], announce: Announce, stop: threading.Event, *, patient: bool
+) -> None:
     """Wait with backoff until the database answers, saying so; a schema that does not fit is an error at once."""
     started = time.monotonic()
     delay, away = 0.5, False
@@ -47,7 +49,7 @@ def wait_for_schema(check: Callable[[], Schema], announce: Announce, stop: threa
 LOOK_SECONDS: Final = 0.5
 
 
-class Entry(Protocol):
+class RegisteredWorker(Protocol):
     @property
     def start_id(self) -> UUID: ...
     @property
@@ -62,7 +64,7 @@ class Entry(Protocol):
 
 class Register(Protocol):
     def register(self, about: dict[str, Any], dead_start_id: UUID | None) -> bool: ...
-    def holder(self) -> Entry | None: ...
+    def holder(self) -> RegisteredWorker | None: ...
     def beat(self, state: str) -> bool: ...
     def leave(self) -> None: ...
 

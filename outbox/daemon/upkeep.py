@@ -9,12 +9,12 @@ from typing import Final, Protocol
 
 from outbox.daemon.brakes import Brakes
 from outbox.daemon.claiming import Kinds
-from outbox.daemon.gate import Control, Gate
+from outbox.daemon.gate import Control, PauseGate
 from outbox.errors import OutboxError
 from outbox.facts import Announce, Beat, BulkSent, DatabaseLost, Fact, SinkProbed, Verified, VersionAhead, Warned
 from outbox.policy.event import Event
 from outbox.policy.outcome import Failure
-from outbox.ports import Clock
+from outbox.ports import Clock, ControlRow
 
 INTERVAL_SECONDS: Final = 1.0  # "obeyed within two seconds"
 AHEAD_TIMEOUT_MS: Final = 500
@@ -22,19 +22,8 @@ UNTOLD_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 10.0  # an idle daemon still knows whether Elasticsearch answers
 
 
-class ControlRow(Protocol):
-    @property
-    def scope(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def by(self) -> str: ...
-    @property
-    def reason(self) -> str: ...
-
-
-class Desk(Protocol):
-    """The store's side of it."""
+class ControlStore(Protocol):
+    """What operators have said, and which versions events know."""
 
     def controls(self) -> Sequence[ControlRow]: ...
     def version_known(self, entity_type: str, entity_id: str, version: int, timeout_ms: int) -> bool | None: ...
@@ -42,8 +31,8 @@ class Desk(Protocol):
 
 @dataclass(slots=True)
 class Upkeep:
-    desk: Desk
-    gate: Gate
+    store: ControlStore
+    gate: PauseGate
     brakes: Brakes
     ahead: deque[tuple[Event, int]]  # (event, version) that a projector could not explain
     kinds: Kinds
@@ -79,7 +68,7 @@ class Upkeep:
         self._warned = self._warned or self.warn_of_targets()
 
     def obey(self) -> None:
-        rows = self.desk.controls()
+        rows = self.store.controls()
         self.gate.obey(Control(row.scope, row.by, row.reason) for row in rows if row.kind == "pause")
         stopped = self.gate.types_stopped_by_operator()
         if self.kinds.always or (stopped and self.kinds.indexed):
@@ -94,7 +83,7 @@ class Upkeep:
             event, current = self.ahead.popleft()
         except IndexError:
             return
-        known = self.desk.version_known(event.entity_type, event.entity_id, current, AHEAD_TIMEOUT_MS)
+        known = self.store.version_known(event.entity_type, event.entity_id, current, AHEAD_TIMEOUT_MS)
         if known is None:
             self._could_not_tell(event, current)
         elif not known:

@@ -12,7 +12,7 @@ from uuid import uuid4
 from outbox.errors import OutboxError
 from outbox.facts import Announce, AttemptFailed, Beat, DatabaseLost, Fact, SinkPaused, SinkResumed, WebhookTried
 from outbox.policy.outcome import FAILURE_TYPE_OF
-from outbox.policy.webhook import Delivery, HookType, Notice, headers, message, retry_delay_seconds, url_key
+from outbox.policy.webhook import HookType, Notice, WebhookDelivery, headers, message, retry_delay_seconds, url_key
 
 IDLE_SECONDS: Final = 0.5
 MOST_GROUPS: Final = 500
@@ -21,7 +21,7 @@ MOST_WAITING: Final = 1_000
 MOST_FLAPS: Final = 10  # pauses of one target that are told in a minute; then the last of them, in the next
 
 
-class Answer(Protocol):
+class PostReply(Protocol):
     @property
     def status(self) -> int | None: ...
     @property
@@ -32,16 +32,16 @@ class Answer(Protocol):
     def retry_after_seconds(self) -> float: ...
 
 
-Post = Callable[[str, Mapping[str, str], bytes], Answer]
+Post = Callable[[str, Mapping[str, str], bytes], PostReply]
 
 
-class Deliveries(Protocol):
+class DeliveryQueue(Protocol):
     def enqueue(self, notices: Sequence[Notice]) -> list[bool]: ...
-    def take(self, lease_seconds: float) -> Delivery | None: ...
-    def delivered(self, delivery: Delivery, response: int) -> None: ...
-    def put_off(self, delivery: Delivery, delay_seconds: float, response: int | None, error: str) -> None: ...
-    def give_up(self, delivery: Delivery, response: int | None, error: str) -> None: ...
-    def disable(self, delivery: Delivery, response: int | None, error: str) -> None: ...
+    def take(self, lease_seconds: float) -> WebhookDelivery | None: ...
+    def delivered(self, delivery: WebhookDelivery, response: int) -> None: ...
+    def put_off(self, delivery: WebhookDelivery, delay_seconds: float, response: int | None, error: str) -> None: ...
+    def give_up(self, delivery: WebhookDelivery, response: int | None, error: str) -> None: ...
+    def disable(self, delivery: WebhookDelivery, response: int | None, error: str) -> None: ...
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ Pausing = tuple[datetime, SinkPaused | SinkResumed]
 class Notices:
     """Subscribe `handle`: it only takes notes. `flush` makes deliveries of them, at most one a minute a fingerprint."""
 
-    def __init__(self, store: Deliveries, url: str | None, projection: str) -> None:
+    def __init__(self, store: DeliveryQueue, url: str | None, projection: str) -> None:
         self._store = store
         self._url = url
         self._projection = projection
@@ -171,7 +171,7 @@ class Notices:
 
 @dataclass(slots=True)
 class WebhookSender:
-    store: Deliveries
+    store: DeliveryQueue
     notices: Notices
     post: Post
     secret: str | None
@@ -202,7 +202,7 @@ class WebhookSender:
         except OutboxError as error:
             self.announce(DatabaseLost("webhooks", error.detail))
 
-    def _send(self, delivery: Delivery) -> None:
+    def _send(self, delivery: WebhookDelivery) -> None:
         if delivery.refused:
             self.store.disable(delivery, None, "the receiver has answered 410 before; a redelivery asks again")
             self.announce(WebhookTried(delivery.type, "given_up", delivery.attempts, "disabled"))
@@ -217,7 +217,7 @@ class WebhookSender:
         result = self._failed(delivery, answer, error)
         self.announce(WebhookTried(delivery.type, result, delivery.attempts, error))
 
-    def _failed(self, delivery: Delivery, answer: Answer, error: str) -> str:
+    def _failed(self, delivery: WebhookDelivery, answer: PostReply, error: str) -> str:
         delay = retry_delay_seconds(delivery.attempts, self.quick_retries)
         if answer.status == 410:
             self.store.disable(delivery, answer.status, error)

@@ -28,7 +28,7 @@ class Backoff:
 
 
 @dataclass(slots=True)
-class Pace:
+class LanePace:
     """A lane's own wait after batches that failed as a whole: doubling, jittered, gone at the first success."""
 
     base_seconds: float

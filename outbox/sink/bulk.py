@@ -1,14 +1,17 @@
-"""Owns the bytes of a bulk request: action lines, bodies as they are, portions of bounded size. It sends nothing."""
+"""Owns the bytes of a bulk request and of its reply: action lines, bodies as they are, portions of bounded size; one
+outcome per action, or that it cannot be read. Sends nothing."""
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Final, cast
+from typing import Any, Final, cast
 from urllib.parse import quote
 
 import orjson
 
-from outbox.fast_path import index_lines
-from outbox.ports import Action
+from outbox.fast_path import all_indexed, index_lines
+from outbox.policy.classify import OnUnknown, classify_item, unreadable
+from outbox.policy.outcome import WRITTEN, Failure, Outcome
+from outbox.ports import BulkAction
 
 # `status` keeps every item's place: with `items.*.error` alone the good ones vanish and positions shift.
 _FILTER: Final = "errors,items.*.status,items.*.error"
@@ -35,7 +38,7 @@ class Encoded:
     parts are joined only for sending, so a batch is held twice and not three times.
     """
 
-    def __init__(self, actions: Sequence[Action]) -> None:
+    def __init__(self, actions: Sequence[BulkAction]) -> None:
         _, names, versions, routings, bodies = zip(*actions, strict=True) if actions else ((),) * 5
         self._deletes = None in bodies
         plain = not self._deletes and routings.count(None) == len(routings)
@@ -100,3 +103,32 @@ def _text(value: str) -> bytes:
     except orjson.JSONEncodeError:
         # A lone surrogate: PostgreSQL cannot hold one, but a library caller may. Elasticsearch will say what it thinks.
         return json.dumps(value).encode()
+
+
+def read(raw: bytes, actions: Sequence[BulkAction], report: OnUnknown | None = None) -> list[Outcome] | Failure:
+    """Outcomes in order. Every item is looked at, also when `errors` is false: a row is done by its item's word."""
+    if all_indexed(raw, len(actions)):
+        return [WRITTEN] * len(actions)
+    try:
+        reply = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return unreadable("not JSON")
+    items = reply.get("items") if isinstance(reply, dict) else None
+    if not isinstance(items, list):
+        return unreadable("no items")
+    if len(items) != len(actions):
+        return unreadable(f"{len(items)} items for {len(actions)} actions")
+    return _each(items, actions, report)
+
+
+def _each(items: list[Any], actions: Sequence[BulkAction], report: OnUnknown | None) -> list[Outcome] | Failure:
+    outcomes: list[Outcome] = []
+    for item, action in zip(items, actions, strict=True):
+        word = "index" if action.body is not None else "delete"
+        # A slot that does not answer our word is another request's, or shuffled: nothing in this reply is believed.
+        result = item.get(word) if isinstance(item, dict) else None
+        if not isinstance(result, dict):
+            return unreadable("an item that answers another action")
+        fine = len(result) == 1 and result.get("status") in (200, 201)
+        outcomes.append(WRITTEN if fine else classify_item(word, result, report))
+    return outcomes

@@ -13,7 +13,7 @@ from outbox.errors import DatabaseDown
 from outbox.policy.event import MOST_ABANDONED
 from outbox.policy.outcome import Reason, told_without_reply
 from outbox.policy.redact import fingerprint
-from outbox.ports import Reclaim, Sweep
+from outbox.ports import ControlRow, Reclaim, Sweep
 from outbox.store.events import entity_id_type, typed
 from outbox.store.looking import BY_INDEX, plan_with
 from outbox.store.pool import Database, is_refusal
@@ -39,13 +39,6 @@ class Holder(NamedTuple):
     silent_seconds: float
     heartbeat_seconds: float
     state: str
-
-
-class ControlRow(NamedTuple):
-    scope: str
-    kind: str
-    by: str
-    reason: str
 
 
 class Workers:

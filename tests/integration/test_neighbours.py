@@ -21,7 +21,7 @@ from outbox.ops.discard import DiscardDesk
 from outbox.policy.brake import Brake
 from outbox.policy.filter import EventFilter
 from outbox.policy.outcome import Failure, Reason
-from outbox.ports import Action, GivenBack, Reclaim, Sweep, WriteReport
+from outbox.ports import BulkAction, GivenBack, Reclaim, Sweep, WriteReport
 from outbox.store.browsing import PostgresBrowsing
 from outbox.store.discards import PostgresDiscards
 from outbox.store.failures import PostgresFailures
@@ -278,7 +278,7 @@ def test_a_row_that_can_neither_be_done_nor_fail_is_tried_again_later_and_alone(
 class Falls(MemorySink):
     """Our own bug: it meets one document, and raises."""
 
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         if any(action.id.endswith(":57") for action in actions):
             raise ZeroDivisionError("a bug")
         return super().write(actions, deadline_seconds)

@@ -14,8 +14,8 @@ from outbox.fast_path import Plain, Sendable
 from outbox.policy.document import MAX_ID_BYTES, Addressing, coalesce
 from outbox.policy.event import Event
 from outbox.policy.outcome import WRITTEN, Failure, Reason
-from outbox.ports import Action, Document
-from outbox.sink import bulk, reply
+from outbox.ports import BulkAction, Document
+from outbox.sink import bulk
 from tests.fixtures.events import an_event
 
 MOST_BYTES = 2_000
@@ -98,7 +98,7 @@ def bodies(view: Any = None) -> Bodies:
     return Bodies(mock.Mock(), view, MOST_BYTES, lambda: 0.0)
 
 
-def one_by_one(events: Sequence[Event], found: Bodies) -> list[Action]:
+def one_by_one(events: Sequence[Event], found: Bodies) -> list[BulkAction]:
     """The plain rule: a stack per document, a delivery per stack."""
     stacks = coalesce([(addressing().address(event), event) for event in events])
     return [found.delivery(stack).action() for stack in stacks]
@@ -174,9 +174,9 @@ def test_a_reply_is_all_indexed_only_where_each_item_says_so(statuses: list[int]
     place %= len(raw)
     changed = raw[:place] + byte + raw[place + len(byte) :]
     if fast_path.all_indexed(changed, len(statuses)):
-        actions = [Action("things", "1", 1, None, b"{}")] * len(statuses)
+        actions = [BulkAction("things", "1", 1, None, b"{}")] * len(statuses)
         # A blank in front keeps the fast path out.
-        assert reply.read(b" " + changed, actions) == [WRITTEN] * len(statuses)
+        assert bulk.read(b" " + changed, actions) == [WRITTEN] * len(statuses)
 
 
 def test_one_id_under_two_routings_is_two_documents_and_under_one_it_is_one() -> None:

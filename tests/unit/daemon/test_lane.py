@@ -16,7 +16,7 @@ from outbox.fast_path import Sendable
 from outbox.policy.backoff import Backoff
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.settle import RetryPolicy
-from outbox.ports import Action, ClaimOrder, NewerDelete, Settled, WriteReport
+from outbox.ports import BulkAction, ClaimOrder, NewerDelete, Settled, WriteReport
 from tests.fakes import MemoryEvents
 from tests.fixtures.inprocess import INDEX, InProcess, Parts
 from tests.fixtures.sinks import MemorySink
@@ -34,7 +34,7 @@ class MoodySink(MemorySink):
     systemic: Failure | None = None
     probed: Failure | None = None
 
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         if self.systemic is not None:
             return WriteReport([self.systemic] * len(actions))
         return super().write(actions, deadline_seconds)

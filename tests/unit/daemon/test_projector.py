@@ -19,7 +19,7 @@ from outbox.policy.backoff import Backoff
 from outbox.policy.event import Event
 from outbox.policy.outcome import WRITTEN, Code, Failure, Outcome, Reason, Stale
 from outbox.policy.settle import RetryPolicy
-from outbox.ports import Action, Document, NewerDelete, WriteReport
+from outbox.ports import BulkAction, Document, NewerDelete, WriteReport
 from tests.fakes import MemoryEvents, MemoryQueue, Row
 from tests.fixtures.events import BODY
 from tests.fixtures.inprocess import InProcess, Parts
@@ -36,12 +36,12 @@ class Spy(MemorySink):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sent: list[list[Action]] = []
+        self.sent: list[list[BulkAction]] = []
         self.script: list[WriteReport | None] = []
         self.cut = False  # a script's answer is longer than its request
         self.before: Callable[[], object] = lambda: None
 
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         self.sent.append(list(actions))
         self.before()
         answer = self.script.pop(0) if self.script else None
@@ -214,7 +214,7 @@ def test_a_batch_past_half_of_max_processing_gives_back_what_it_has_not_sent(mem
     ids = [memory.produce(str(number)) for number in range(3)]
     write = memory.sink.write
 
-    def slow(actions: Sequence[Action], deadline: float) -> WriteReport:
+    def slow(actions: Sequence[BulkAction], deadline: float) -> WriteReport:
         memory.worker.clock.passes(200)
         for holding in memory.worker.leases.held():
             holding.renewed(memory.worker.clock.now)
@@ -230,7 +230,7 @@ def test_the_deadline_of_a_request_is_within_what_is_left_of_the_lease(memory: M
     memory.produce()
     seen: list[float] = []
 
-    def deadline(actions: Sequence[Action], seconds: float) -> WriteReport:
+    def deadline(actions: Sequence[BulkAction], seconds: float) -> WriteReport:
         seen.append(seconds)
         return WriteReport([Stale(None)] * len(actions))
 

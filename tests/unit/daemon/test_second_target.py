@@ -11,7 +11,7 @@ from outbox.facts import Fact, Warned
 from outbox.policy.backoff import Backoff
 from outbox.policy.outcome import WRITTEN, Code, Failure, Outcome, Reason, Stale
 from outbox.policy.settle import RetryLater, RetryPolicy, settle
-from outbox.ports import Action, Mirroring, Refusal, WriteReport
+from outbox.ports import BulkAction, Mirroring, Refusal, WriteReport
 from tests.fixtures.events import Time, an_event
 from tests.fixtures.sinks import MemorySink
 
@@ -74,10 +74,10 @@ class Bench:
         return self.report(version, body, index).outcomes[0]
 
     def report(self, version: int = 1, body: bytes | None = b"{}", index: str = OLD) -> WriteReport:
-        return self.second.write([Action(index, "article:1", version, None, body)], 10.0)
+        return self.second.write([BulkAction(index, "article:1", version, None, body)], 10.0)
 
     def refuse_in(self, index: str, failure: Failure) -> None:
-        refuse: Callable[[Action], Failure | None] = lambda action: failure if action.index == index else None  # noqa: E731
+        refuse: Callable[[BulkAction], Failure | None] = lambda action: failure if action.index == index else None  # noqa: E731
         self.sink.refuse = refuse
 
     def has(self, index: str) -> bool:
@@ -265,7 +265,7 @@ def test_what_is_mirrored_is_known_before_it_is_confirmed(bench: Bench) -> None:
 def test_a_failure_under_an_older_word_makes_the_event_come_again_under_the_newer(bench: Bench) -> None:
     bench.mirror(revision=7)
 
-    def moved(action: Action) -> Failure | None:
+    def moved(action: BulkAction) -> Failure | None:
         if action.index != NEW:
             return None
         bench.sink.refuse = lambda _: None
