@@ -38,9 +38,9 @@ class Standing:
     """Whether a batch may come out of claim order: then its upserts must be checked against newer deletes, which
     Elasticsearch may have forgotten. Known from the rows alone, so every process knows it, however idle it was.
 
-    Whoever was claimed before is always checked, before it is sent and after. A row that is only old is checked before
-    it is sent: what is deleted after that look is younger than the batch, which `overdue` judges. One look costs
-    5 us of CPU an event (median of five rounds, by turns in one run; 3.4 % of `drain`), and only a backlog pays it.
+    What was claimed before is always checked, before it is sent and after. A row that is only old is checked before
+    it is sent: what is deleted after that check is younger than the batch, which `overdue` judges. One check costs
+    5 us of CPU per event (median of five rounds, by turns in one run; 3.4 % of `drain`), and only a backlog pays it.
     """
 
     tried: bool  # someone in it was claimed before
@@ -48,7 +48,7 @@ class Standing:
 
     @classmethod
     def of(cls, events: Sequence[Event]) -> "Standing":
-        """Six looks in C, 0.2 us an event."""
+        """Six passes at C speed, 0.2 us per event."""
         tried = (
             max(map(_ATTEMPTS, events)) > 1
             or any(map(_RETRIED, events))
@@ -78,7 +78,7 @@ class Verdicts:
         self._of: dict[UUID, Settlement] = {}
 
     def done(self, events: Iterable[Event]) -> None:
-        """Plainly written, as nearly all are: kept apart, because a look by UUID is Python's own hash (0.3 us each)."""
+        """Plainly written, as nearly all are: kept apart, because a lookup by UUID hashes in Python (0.3 us each)."""
         self._done += events
 
     def give(self, event: Event, settlement: Settlement) -> None:
@@ -89,7 +89,7 @@ class Verdicts:
             self._of[event.id] = settlement
 
     def release_rest(self) -> None:
-        """Whoever has no verdict yet was not sent: it goes back with its attempt."""
+        """An event without a verdict was not sent: it goes back with its attempt."""
         if len(self._done) + len(self._of) == len(self.events):
             return
         done = {event.id for event in self._done}
@@ -123,7 +123,7 @@ class Verdicts:
         return kept
 
     def failed_attempts(self, lost: Iterable[UUID]) -> list[AttemptFailed]:
-        """One fact a failed attempt of a row that is still ours."""
+        """One fact per failed attempt of a row that is still ours."""
         if all(settlement is DONE for settlement in self._of.values()):
             return []
         return [fact for event, settlement in self._kept(lost) if (fact := _failed_attempt(event, settlement))]
@@ -177,7 +177,7 @@ class BatchResult:
     unreachable: Failure | None = None
     systemic: bool = False
     sent: bool = False
-    judged: bool = False  # the sink said yes or no to one document at least
+    judged: bool = False  # the sink accepted or refused one document at least
     hold_up: HoldUp | None = None  # what ended the sending early
     no_progress: HoldUp | None = None  # set where nothing at all came of the batch
 
@@ -198,7 +198,7 @@ def _done_by_type(done: Sequence[Event]) -> Counter[tuple[str, str, str]]:
 
 
 def _by_type(kept: Sequence[tuple[Event, Settlement]]) -> Counter[tuple[str, str, str]]:
-    """What is plainly done is counted apart: it is nearly all, and needs no look at its settlement."""
+    """What is plainly done is counted apart: it is nearly all, and its settlement need not be matched."""
     by_type = _done_by_type([event for event, settlement in kept if settlement is DONE])
     by_type.update((event.entity_type, *_outcome(settlement)) for event, settlement in kept if settlement is not DONE)
     return by_type

@@ -1,4 +1,4 @@
-"""The brakes of one process, shared by its lanes, and the facts that tell of them. When one is on is policy's."""
+"""The brakes of one process, shared by its lanes, and the facts that report them. Policy decides when one is on."""
 
 import threading
 from dataclasses import dataclass, field

@@ -21,7 +21,7 @@ FARTHEST_STEP: Final = 1_000_000  # of the floor by one claim; when others have 
 class Floor:
     """Skips dead index entries while someone pins the horizon: a claim from 0 took 170 ms, one from here 0.3 ms.
 
-    Only the timer goes back to 0, one lane a process: so late commits with a lower seq and rows set by hand are found.
+    Only the timer goes back to 0, one lane per process: this finds late commits with a lower seq and rows set by hand.
     """
 
     value: int = 0
@@ -57,7 +57,7 @@ def _within_reach(last: int, seqs: Sequence[int]) -> int:
 
 
 class Orders:
-    """One process's claims: floors by type, the share of retries, and when suspects are looked for."""
+    """One process's claims: floors by type, the share of retries, and when suspects are claimed."""
 
     def __init__(self, clock: Clock, batch_size: int) -> None:
         self._clock = clock
@@ -81,7 +81,7 @@ class Orders:
         )
 
     def suspects(self, entity_type: str | None = None) -> list[ClaimOrder]:
-        """The levels to try, when it is time to look at all: a process looks once a second until it finds some."""
+        """The levels to try, when it is time: a process asks once per second until it finds some."""
         now = self._clock()
         with self._lock:
             if now < self._next_suspects.get(entity_type, 0.0):
@@ -96,11 +96,11 @@ class Orders:
         order = claimed.order
         with self._lock:
             if order.suspects:
-                if claimed.events:  # there may be more: look again after the next batch
+                if claimed.events:  # there may be more: ask again after the next batch
                     self._next_suspects[order.entity_type] = 0.0
                 return
             events = claimed.events
-            # A due row that was held back counts as fresh here: should it lift the floor too high, the timer mends it.
+            # A due row that was held back counts as fresh here: if it lifts the floor too high, the timer corrects it.
             fresh = [event.seq for event in events if event.attempts == 1]
             floor = self._floors.setdefault(order.entity_type, Floor())
             floor.advance(order.floor, fresh, took_seconds)
@@ -171,7 +171,7 @@ class Claimer:
         return Taken(claimed, wait_seconds=wait)
 
     def _trial(self, lane: int, target: str) -> Taken:
-        """One row goes ahead once the probe finds nothing wrong; where none waits, the probe's word is enough."""
+        """One row goes ahead once the probe finds nothing wrong; where none waits, the probe is enough."""
         try:
             if self.gate.still_broken(target):
                 return Taken(None, wait_seconds=self.gate.wait_seconds())

@@ -31,7 +31,7 @@ class TargetPause:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """An operator's word, as stored: scope `*` or `type:T`."""
+    """A pause by an operator, as stored: scope `*` or `type:T`."""
 
     scope: str
     by: str
@@ -107,7 +107,7 @@ class PauseGate:
             due = [pause.next_probe - now for pause in self._pauses.values() if not pause.probing]
         return min(max(min(due, default=0.5), 0.05), 1.0)
 
-    # What operators have said
+    # Pauses by operators
 
     def obey(self, controls: Iterable[Control]) -> None:
         """The stored pauses as they are now; called every second."""

@@ -60,7 +60,7 @@ class Lane:
             self.wake.set()
 
     def step(self) -> float:
-        """One batch, and how long to rest after it. An error never ends the lane: it is said, and tried again."""
+        """One batch, and how long to rest after it. An error never ends the lane: it is announced, and tried again."""
         self.announce(Beat(f"lane-{self.number}"))
         self._idling, self._has_batch = True, False
         try:
@@ -72,9 +72,9 @@ class Lane:
             delay = self._lost(error)
             return self._stuck(HoldUp("database", error.detail or error.message)) if self._has_batch else delay
         except Exception as error:
-            told = f"{type(error).__name__}: {error}"[:500]
-            self.announce(Warned("lane.error", told, {"lane": self.number}))
-            return self._stuck(HoldUp("error", told))
+            detail = f"{type(error).__name__}: {error}"[:500]
+            self.announce(Warned("lane.error", detail, {"lane": self.number}))
+            return self._stuck(HoldUp("error", detail))
         self._found_again()
         return delay
 
@@ -97,7 +97,7 @@ class Lane:
         return 0.0
 
     def _stuck(self, hold_up: HoldUp) -> float:
-        """The next claim would most likely meet the same: rest longer each time, whatever the cause, and say so."""
+        """The next claim would most likely meet the same: rest longer each time, whatever the cause."""
         self._idling = False
         self._in_a_row += 1
         delay = self.pace.failed(random.random())  # noqa: S311
@@ -120,7 +120,7 @@ class Lane:
     def _give_back(self, claimed: Claimed, error: Exception) -> None:
         """A batch that ended in an error goes back at once, not when its lease ends. The cases:
 
-        the database is away    it cannot be told; the lease ends by itself, and nothing counts
+        the database is away    nothing can be written; the lease ends by itself, and nothing counts
         an error that we know   a person must act: nobody's row is to blame
         any other               it counts as a death of the worker, so that the row to blame is claimed apart, and found
         """
@@ -130,12 +130,12 @@ class Lane:
             if isinstance(error, OutboxError):
                 self.projector.store.release(claimed.token)
             else:
-                told = f"{type(error).__name__} while it was worked on"
-                taken = self.projector.store.abandon(claimed.token, [event.id for event in claimed.events], told)
+                detail = f"{type(error).__name__} while it was worked on"
+                taken = self.projector.store.abandon(claimed.token, [event.id for event in claimed.events], detail)
                 self.announce(Reclaimed(taken.rows, taken.abandoned, taken.failed))
         except Exception as second:
-            told = f"the batch waits for the end of its lease: {type(second).__name__}: {second}"[:500]
-            self.announce(Warned("lane.error", told, {"lane": self.number}))
+            detail = f"the batch waits for the end of its lease: {type(second).__name__}: {second}"[:500]
+            self.announce(Warned("lane.error", detail, {"lane": self.number}))
 
     def _end_trial(self, target: str, report: BatchResult) -> None:
         """Any answer ends an outage of everything; a target is open again only when nothing systemic was met. What held

@@ -2,7 +2,7 @@
 live. Claims nothing and settles nothing.
 
 Leases are judged by the database's clock, which goes on while this machine sleeps; `time.monotonic` does not. So they
-are counted by the boot clock, which is given to whoever needs it, never patched.
+are counted by the boot clock, which is handed in, never patched.
 """
 
 import threading
@@ -157,9 +157,8 @@ class Leases:
         if alive:
             holding.renewed(asked_at)
         else:
-            holding.lost = (
-                True  # not said here: the settle that follows finds which rows are gone, and counts them once
-            )
+            # Announced by the settle that follows: it finds which rows are gone, and counts them once.
+            holding.lost = True
 
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ class BatchLimit:
 
     @classmethod
     def full(cls, largest: int) -> "BatchLimit":
-        """A twentieth a step: back at full size after 10 good batches that follow a single halving."""
+        """A twentieth per step: back at full size after 10 good batches that follow a single halving."""
         return cls(largest, largest, max(1, largest // 20))
 
     def after(self, *, pressure: bool) -> "BatchLimit":

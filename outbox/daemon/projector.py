@@ -85,8 +85,8 @@ class Projector:
         return self._deliveries(coalesce(sendable.addressed()), batch)
 
     def _read(self, sendable: Sendable, batch: Batch) -> Portion:
-        """All are in the view, as nearly every batch of lookups is: read first, and looked at one by one only where
-        that does not do."""
+        """All are in the view, as nearly every batch of lookups is: read first, and checked one by one only where
+        that is not enough."""
         bodies = batch.bodies
         try:
             found = bodies.look_up(sendable.events)
@@ -169,7 +169,7 @@ class Projector:
         return batch.standing.overdue(batch.holding.age())
 
     def _late(self, portion: Plain, batch: Batch) -> bool:
-        """Whether what was written has to be looked at once more."""
+        """Whether what was written has to be checked once more."""
         return batch.bodies.age() > IN_ORDER_SECONDS if portion.drawn else self._overdue(batch)
 
     # write
@@ -304,8 +304,8 @@ class Projector:
     ) -> bool:
         """The index holds a higher version. True = dealt with. The cases:
 
-        not drawn    superseded, as ever; noted where no colleague of ours can have written that version
-        drawn        done again, with a version above it: it may be a colleague's, or from before a restore, and what
+        not drawn    superseded; noted where no other worker can have written that version
+        drawn        done again, with a version above it: it may be another worker's, or from before a restore, and what
                      was read is no older than either
         """
         is_ahead = current is not None and current > max(last_version, delivery.version)
@@ -344,8 +344,8 @@ class Projector:
     def _confirm(
         self, portion: Sequence[Delivery], outcomes: Sequence[Outcome], batch: Batch, deadline: float
     ) -> Sequence[Outcome]:
-        """The second look at newer deletes: one that was settled while our upsert was on its way is sent again.
-        The rows may be someone else's by now, and done: nobody but us would look, so a dead connection is no end."""
+        """The second check for newer deletes: one that was settled while our upsert was on its way is sent again.
+        The rows may be someone else's by now, and done: nobody but us would check, dead connections or not."""
         if not self._overdue(batch) or all(d.tombstone is not None for d in _own_upserts(portion)):
             return outcomes
         found = for_a_minute(lambda: self._newer_deletes(batch))
@@ -396,8 +396,8 @@ class Projector:
 
         until_unlocked(again, holding)
         if settled.busy:
-            told = f"another session has locked {len(settled.busy)} events; they are sent again after their lease"
-            self.announce(Warned("settle.locked", told, {"event_id": str(settled.busy[0])}))
+            message = f"another session has locked {len(settled.busy)} events; they are sent again after their lease"
+            self.announce(Warned("settle.locked", message, {"event_id": str(settled.busy[0])}))
         return settled
 
     # announce
@@ -424,8 +424,8 @@ def _own_upserts(deliveries: Sequence[Delivery]) -> list[Delivery]:
 def _without_drawn(
     portion: Sequence[Delivery], outcomes: Sequence[Outcome], overtaken: list[Stack]
 ) -> tuple[list[Delivery], list[Outcome]]:
-    """What needs no second look, with its outcomes; the stacks of the rest are added to `overtaken`. What was not taken
-    is tried again or failed as ever: a retry draws and reads anew."""
+    """What needs no second check, with its outcomes; the stacks of the rest are added to `overtaken`. What failed is
+    tried again or failed as ever: a retry draws and reads anew."""
     kept: list[tuple[Delivery, Outcome]] = []
     for delivery, outcome in zip(portion, outcomes, strict=True):
         if delivery.drawn and not isinstance(outcome, Failure):

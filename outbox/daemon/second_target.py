@@ -1,6 +1,6 @@
 """Writes a rebuild's documents to its second index too. Knows from the database, every second, whether there is one.
 
-Order matters twice. What is to be mirrored is known here before the database hears that it is (`confirm`), so whoever
+Order matters twice. What is to be mirrored is known here before the database records that it is (`confirm`), so who
 waits for the confirmation may rely on every later claim. And knowledge grows stale: a process that was stopped for a
 while asks again before it writes, because a rebuild no longer waits for a worker that has stopped beating.
 """
@@ -30,7 +30,7 @@ class Mirrors(Protocol):
 
 @dataclass(slots=True)
 class SecondTarget:
-    """A sink before the sink. Without a rebuild it costs one look at the clock a request."""
+    """A sink before the sink. Without a rebuild it costs one reading of the clock per request."""
 
     sink: Sink
     rebuilds: Mirrors
@@ -58,11 +58,11 @@ class SecondTarget:
         left = max(LEAST_DEADLINE_SECONDS, deadline_seconds - (self.clock() - started))
         return self._mirror(mirroring, actions, report, left)
 
-    # Once a second
+    # Once per second
 
     def tend(self) -> None:
         self.refresh()
-        self._tell_refusals()
+        self._report_refusals()
 
     def refresh(self) -> None:
         """One at a time: an older answer must not overtake a newer one."""
@@ -130,7 +130,7 @@ class SecondTarget:
         return now - self._failing_since > PATIENCE_SECONDS
 
     def _give_up(self, mirroring: Mirroring, why: str) -> bool:
-        """False: the event must come again, because nobody could be told or other indexes are mirrored to by now."""
+        """False: the event must come again, because the database is away or other indexes are mirrored to by now."""
         if self._mirroring is None:
             return True
         if self._mirroring.revision != mirroring.revision:
@@ -153,7 +153,7 @@ class SecondTarget:
             if len(self._refusals) < MOST_REFUSALS:
                 self._refusals.append(refusal)
 
-    def _tell_refusals(self) -> None:
+    def _report_refusals(self) -> None:
         with self._lock:
             refusals, count = self._refusals, self._refused
             mirroring = self._mirroring

@@ -1,4 +1,4 @@
-"""Tells receivers what happened: turns facts into deliveries, and sends those that are due. Never delays a batch."""
+"""Notifies receivers: turns facts into deliveries, and sends those that are due. Never delays a batch."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ IDLE_SECONDS: Final = 0.5
 MOST_GROUPS: Final = 500
 MOST_SAMPLES: Final = 10
 MOST_WAITING: Final = 1_000
-MOST_FLAPS: Final = 10  # pauses of one target that are told in a minute; then the last of them, in the next
+MOST_FLAPS: Final = 10  # pauses of one target that are sent per minute; then the last of them, in the next
 
 
 class PostReply(Protocol):
@@ -46,7 +46,7 @@ class DeliveryQueue(Protocol):
 
 @dataclass(slots=True)
 class _Group:
-    """Failures of one kind that no delivery has told yet."""
+    """Failures of one kind that no delivery contains yet."""
 
     first: AttemptFailed
     count: int = 0
@@ -79,7 +79,7 @@ Pausing = tuple[datetime, SinkPaused | SinkResumed]
 
 
 class Notices:
-    """Subscribe `handle`: it only takes notes. `flush` makes deliveries of them, at most one a minute a fingerprint."""
+    """Subscribe `handle`: it only takes notes. `flush` makes deliveries of them, one per minute and fingerprint."""
 
     def __init__(self, store: DeliveryQueue, url: str | None, projection: str) -> None:
         self._store = store
@@ -89,7 +89,7 @@ class Notices:
         self._groups: dict[str, _Group] = {}
         self._pauses: list[Pausing] = []
         self._minute = ""
-        self._flaps: Counter[tuple[HookType, str]] = Counter()  # told in this minute
+        self._flaps: Counter[tuple[HookType, str]] = Counter()  # sent in this minute
 
     def handle(self, fact: Fact) -> None:
         if self._url is None:
@@ -117,30 +117,30 @@ class Notices:
         minute = uuid4().hex if last else datetime.now(UTC).strftime("%Y-%m-%dT%H:%M")
         flaps, held = self._numbered(pauses, minute)
         try:
-            told = self._store.enqueue([self._failed(name, group, minute) for name, group in groups.items()])
+            written = self._store.enqueue([self._failed(name, group, minute) for name, group in groups.items()])
             self._store.enqueue(flaps)
         except OutboxError:
             self._keep(groups, pauses)
             raise
-        self._keep({name: group for (name, group), new in zip(groups.items(), told, strict=True) if not new}, held)
+        self._keep({name: group for (name, group), new in zip(groups.items(), written, strict=True) if not new}, held)
 
     def _numbered(self, pauses: Sequence[Pausing], minute: str) -> tuple[list[Notice], list[Pausing]]:
-        """What is told now, and what waits for the next minute: of each target the last word. Daemons that meet the
-        same pauses count them alike, so that each is told once; a target that flaps within a minute loses none."""
+        """What is sent now, and what waits for the next minute: the last change of each target. Daemons that meet the
+        same pauses count them alike, so that each is sent once; a target that flaps within a minute loses none."""
         if minute != self._minute:
             self._minute = minute
             self._flaps.clear()
-        told: list[Notice] = []
+        now: list[Notice] = []
         held: dict[str, Pausing] = {}
         for at, fact in pauses:
             kind = HookType.SINK_PAUSED if isinstance(fact, SinkPaused) else HookType.SINK_RESUMED
             number = self._flaps[kind, fact.target]
             if number < MOST_FLAPS:
                 self._flaps[kind, fact.target] += 1
-                told.append(self._paused(kind, at, fact, f"{minute}.{number}" if number else minute))
+                now.append(self._paused(kind, at, fact, f"{minute}.{number}" if number else minute))
             else:
                 held[fact.target] = (at, fact)
-        return told, list(held.values())
+        return now, list(held.values())
 
     def _keep(self, groups: dict[str, _Group], pauses: Sequence[Pausing]) -> None:
         with self._lock:
@@ -163,7 +163,7 @@ class Notices:
         return self._notice(kind, at, data, fact.target, when)
 
     def _notice(self, kind: HookType, at: datetime, data: Mapping[str, Any], name: str, when: str) -> Notice:
-        """`when`: what is told of one name under it is told once, whichever daemons have met it."""
+        """`when`: what is sent of one name under it is sent once, whichever daemons have met it."""
         assert self._url is not None
         body = message(kind, at, {"projection": self._projection, **data})
         return Notice(kind, self._url, body, f"{kind}:{name}:{when}:{url_key(self._url)}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 WINDOW_SECONDS: Final = 60.0
-MOST_FAILURES: Final = 50  # a fingerprint, a minute, a process
+MOST_FAILURES: Final = 50  # per fingerprint, minute and process
 HOLD_SECONDS: Final = 60.0
 MOST_FINGERPRINTS: Final = 1_000  # memory is bounded even if every error were different
 
@@ -22,12 +22,12 @@ class _Track:
 
 
 class Brake:
-    """One process's count of deterministic verdicts, a fingerprint at a time."""
+    """One process's count of deterministic verdicts, per fingerprint."""
 
     def __init__(self, most: int = MOST_FAILURES) -> None:
         self._most = most
         self._tracks: dict[str, _Track] = {}
-        self.let_fail: frozenset[str] = frozenset()  # an operator has looked and said: let them fail
+        self.let_fail: frozenset[str] = frozenset()  # an operator has checked them and lets them fail
 
     def admit(self, fingerprint: str, now: float) -> bool:
         """May one more event with this fingerprint fail now? False = hold it."""

@@ -38,7 +38,7 @@ def read(text: str) -> Any:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Python takes true for 1: so what it calls equal is looked at once more."""
+    """Python takes true for 1: so what it calls equal is checked once more."""
     return bool(left == right) and _same_kinds(left, right)
 
 

@@ -47,7 +47,7 @@ _CURRENT: Final = re.compile(r"current version \[(\d+)\] is higher (?:than|or eq
 
 
 def classify_item(op: str, item: Mapping[str, Any], report: OnUnknown | None = None) -> Outcome:
-    """What one item of a bulk reply means: `{"status": ..., "error": ...}`; `op` is the action word sent."""
+    """What one item of a bulk reply means: `{"status": ..., "error": ...}`; `op` is the action that was sent."""
     return _explain_item(op, item.get("status"), item.get("error"), report).outcome
 
 
@@ -117,8 +117,8 @@ def _refused(status: int, body: object, headers: Mapping[str, str], report: OnUn
             rule = find(status, None)
         if report is not None:
             report(status, _type(error) or "none")
-    told = error or f"{rule.why} (content type {headers.get('content-type') or 'none'})"
-    return rule, _failure(rule, status, told, whole=CLASS_OF[rule.reason] is not FailureClass.DETERMINISTIC)
+    described = error or f"{rule.why} (content type {headers.get('content-type') or 'none'})"
+    return rule, _failure(rule, status, described, whole=CLASS_OF[rule.reason] is not FailureClass.DETERMINISTIC)
 
 
 def unreadable(what: str) -> Failure:

@@ -128,7 +128,7 @@ class Stack:
 
 
 def coalesce(addressed: Sequence[tuple[Address, Event]]) -> list[Stack]:
-    """One stack a document, in the order in which the documents were first met."""
+    """One stack per document, in the order in which the documents were first met."""
     if len({address for address, _ in addressed}) == len(addressed):
         return [Stack(address, event) for address, event in addressed]
     stacks: dict[Address, Stack] = {}

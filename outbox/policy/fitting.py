@@ -1,6 +1,6 @@
 """Says where a document cannot fit a mapping, without sending it; knows only what the types themselves decide.
 
-Elasticsearch has the last word: formats of dates, analysers, limits and scripts are not judged here, and said so.
+Elasticsearch decides: formats of dates, analysers, limits and scripts are not judged here, and named as such.
 """
 
 import json

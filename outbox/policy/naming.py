@@ -1,4 +1,4 @@
-"""How an entity names its document and back, for whoever starts from the index. Knows no server."""
+"""How an entity names its document and back, for those who start from the index. Knows no server."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Naming:
         return f"{key.entity_type}:{key.entity_id}" if self.composed else key.entity_id
 
     def keys_of(self, id: str, types: tuple[str, ...]) -> list[Key]:
-        """The entities that this id may mean: one, or one a type. None: no event of ours could have made it."""
+        """The entities that this id may mean: one, or one per type. None: no event of ours could have made it."""
         if not self.composed:
             return [Key(kind, id) for kind in types]
         entity_type, colon, entity_id = id.partition(":")

@@ -11,7 +11,7 @@ import psycopg
 
 from outbox.errors import DatabaseDown
 from outbox.policy.event import MOST_ABANDONED
-from outbox.policy.outcome import Reason, told_without_reply
+from outbox.policy.outcome import Reason, detail_without_reply
 from outbox.policy.redact import fingerprint
 from outbox.ports import ControlRow, Reclaim, Sweep
 from outbox.store.events import entity_id_type, typed
@@ -156,7 +156,7 @@ class Reclaims:
             "most": MOST_ABANDONED,
             "suspect_error": SUSPECT_ERROR,
             "suspect_fingerprint": fingerprint(Reason.CRASH_SUSPECT, SUSPECT_ERROR),
-            "suspect_detail": orjson.dumps(told_without_reply(Reason.CRASH_SUSPECT, SUSPECT_ERROR)).decode(),
+            "suspect_detail": orjson.dumps(detail_without_reply(Reason.CRASH_SUSPECT, SUSPECT_ERROR)).decode(),
         }
         row = connection.execute(self._sql["reclaim"], parameters).fetchone()
         connection.execute(self._sql["close_lease"], {"token": token})
