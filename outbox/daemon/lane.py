@@ -85,13 +85,13 @@ class Lane:
             return self._idle() if taken.wait_seconds is None else taken.wait_seconds
         self._idle_seconds = FIRST_IDLE_SECONDS
         self._idling, self._has_batch = False, True
-        report = self._project(taken)
-        if report.unreachable is not None:
-            return self._outage(report.unreachable)
-        if report.stalled:
+        result = self._project(taken)
+        if result.unreachable is not None:
+            return self._outage(result.unreachable)
+        if result.stalled:
             return self.pace.failed(random.random())  # noqa: S311
-        if report.no_progress is not None:
-            return self._stuck(report.no_progress)
+        if result.no_progress is not None:
+            return self._stuck(result.no_progress)
         self.pace.succeeded()
         self._in_a_row = 0
         return 0.0
@@ -107,15 +107,15 @@ class Lane:
     def _project(self, taken: Taken) -> BatchResult:
         assert taken.claimed is not None
         try:
-            report = self.projector.project(taken.claimed, self.number)
+            result = self.projector.project(taken.claimed, self.number)
         except Exception as error:
             if taken.trial is not None:
                 self.gate.give_up_probe(taken.trial)
             self._give_back(taken.claimed, error)
             raise
         if taken.trial is not None:
-            self._end_trial(taken.trial, report)
-        return report
+            self._end_trial(taken.trial, result)
+        return result
 
     def _give_back(self, claimed: Claimed, error: Exception) -> None:
         """A batch that ended in an error goes back at once, not when its lease ends. The cases:
@@ -137,11 +137,11 @@ class Lane:
             detail = f"the batch waits for the end of its lease: {type(second).__name__}: {second}"[:500]
             self.announce(Warned("lane.error", detail, {"lane": self.number}))
 
-    def _end_trial(self, target: str, report: BatchResult) -> None:
+    def _end_trial(self, target: str, result: BatchResult) -> None:
         """Any answer ends an outage of everything; a target is open again only when nothing systemic was met. What held
         the trial up before it was sent says nothing."""
-        held_up = report.hold_up is not None and not report.sent
-        if report.unreachable is None and not held_up and (target == EVERYTHING or not report.systemic):
+        held_up = result.hold_up is not None and not result.sent
+        if result.unreachable is None and not held_up and (target == EVERYTHING or not result.systemic):
             self.gate.resume(target)
         else:
             self.gate.give_up_probe(target)

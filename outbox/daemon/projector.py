@@ -58,17 +58,17 @@ class Projector:
         with self.leases.holding(claimed) as holding:
             bodies = Bodies(self.store, self.documents, self.portion_bytes, holding.clock)
             batch = Batch(claimed, holding, bodies, Verdicts(claimed.events), Standing.of(claimed.events))
-            report = self._deliver(self._prepare(batch), batch)
+            result = self._deliver(self._prepare(batch), batch)
             self._refresh_overtaken(batch)
-            unsent = not report.sent and (batch.verdicts.none_moved if report.hold_up else batch.verdicts.none_given)
+            unsent = not result.sent and (batch.verdicts.none_moved if result.hold_up else batch.verdicts.none_given)
             batch.verdicts.release_rest()
             settling = time.monotonic()
             settled = self._settle(batch)
         if unsent or (settled.lost and not settled.kept):
-            report.no_progress = report.hold_up or (UNSENT if unsent else ALL_LOST)
+            result.no_progress = result.hold_up or (UNSENT if unsent else ALL_LOST)
         ended = time.monotonic()
         self._announce_all(batch, lane, settled, ended - started, ended - settling)
-        return report
+        return result
 
     # load
 
@@ -176,25 +176,25 @@ class Projector:
 
     def _deliver(self, deliveries: Portion, batch: Batch) -> BatchResult:
         """Send portion after portion; a document refused for good makes room for its next older event."""
-        report = BatchResult()
+        result = BatchResult()
         while deliveries:
             again: list[Stack] = []
             for portion in batch.bodies.portions(deliveries):
-                report.hold_up = batch.holding.hold_up(LEAST_DEADLINE_SECONDS + SETTLE_SECONDS)
-                if report.hold_up is not None:
-                    return report
+                result.hold_up = batch.holding.hold_up(LEAST_DEADLINE_SECONDS + SETTLE_SECONDS)
+                if result.hold_up is not None:
+                    return result
                 deadline = min(self.request_deadline_seconds, batch.holding.remaining() - SETTLE_SECONDS)
-                sent = self._not_paused(portion, batch) if report.systemic else portion
+                sent = self._not_paused(portion, batch) if result.systemic else portion
                 try:
                     written = self._send(sent, batch, deadline, again)
                 except NothingSent as error:
-                    report.hold_up = HoldUp("database", error.message)
-                    return report
-                report.learn(written, self._pause_targets(sent, written))
-                if report.unreachable is not None:
-                    return report
+                    result.hold_up = HoldUp("database", error.message)
+                    return result
+                result.learn(written, self._pause_targets(sent, written))
+                if result.unreachable is not None:
+                    return result
             deliveries = self._deliveries(again, batch)
-        return report
+        return result
 
     def _send(self, portion: Portion, batch: Batch, deadline: float, again: list[Stack]) -> WriteReport:
         if not isinstance(portion, Plain):
