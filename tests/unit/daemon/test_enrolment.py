@@ -71,7 +71,7 @@ def enter(*looks: Holder, stopped: bool = False) -> list[Fact]:
     return facts
 
 
-def test_a_free_id_is_taken_without_a_word() -> None:
+def test_a_free_id_is_taken_without_a_warning() -> None:
     assert enter() == []
 
 

@@ -119,7 +119,7 @@ def test_a_lane_that_may_not_claim_rests_until_the_next_probe_and_never_over_a_s
     assert gate.wait_seconds() == 0.05
 
 
-def test_operators_words_are_obeyed_and_each_change_is_said_once(gate: PauseGate, facts: list[Fact]) -> None:
+def test_pauses_by_operators_are_obeyed_and_each_change_is_announced_once(gate: PauseGate, facts: list[Fact]) -> None:
     everything, one = Control("*", "ann", "upgrade"), Control("type:article", "bob", "flood")
     for controls in ([], [everything], [everything, one], [one], []):
         for _ in range(2):

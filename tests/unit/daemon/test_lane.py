@@ -207,7 +207,7 @@ def test_a_probe_that_raises_does_not_keep_the_target_paused_for_ever(memory: Me
     assert memory.statuses() == {"done"}
 
 
-def test_a_pause_ends_by_the_probes_word_where_no_row_waits(memory: Memory) -> None:
+def test_a_pause_ends_by_the_probe_alone_where_no_row_waits(memory: Memory) -> None:
     memory.gate.pause(INDEX, "es_blocked", "")
     memory.clock.passes(1)
     assert memory.lane.step() == 0.0
@@ -229,8 +229,8 @@ def test_a_database_that_is_away_is_said_once_and_its_return_too(memory: Memory)
     assert max(rests) <= 5 * 1.25
     memory.events.claim = claim  # type: ignore[method-assign]
     memory.lane.step()
-    told = [type(f) for f in memory.worker.facts if isinstance(f, DatabaseLost | DatabaseBack)]
-    assert told == [DatabaseLost, DatabaseBack]
+    found = [type(f) for f in memory.worker.facts if isinstance(f, DatabaseLost | DatabaseBack)]
+    assert found == [DatabaseLost, DatabaseBack]
     assert memory.statuses() == {"done"}
 
 
@@ -335,7 +335,7 @@ def test_a_lane_that_makes_no_progress_rests_longer_each_time_and_says_why(
 ) -> None:
     memory = Memory()
     memory.patch = monkeypatch
-    memory.produce(3, age_seconds=60)  # so that newer deletes are looked for
+    memory.produce(3, age_seconds=60)  # so that newer deletes are checked for
     cause(memory)
     rests = []
     for _ in range(6):
@@ -345,10 +345,10 @@ def test_a_lane_that_makes_no_progress_rests_longer_each_time_and_says_why(
             memory.queue.take_back(token, dead=False)
     for rest, ceiling in zip(rests, [1, 2, 4, 8, 10, 10], strict=True):
         assert ceiling / 2 <= rest <= ceiling
-    told = memory.worker.of(NoProgress)
-    assert [fact.in_a_row for fact in told] == [1, 2, 3, 4, 5, 6]
-    assert [fact.wait_seconds for fact in told] == rests
-    assert {(fact.reason, fact.detail) for fact in told} == {(reason, detail)}
+    found = memory.worker.of(NoProgress)
+    assert [fact.in_a_row for fact in found] == [1, 2, 3, 4, 5, 6]
+    assert [fact.wait_seconds for fact in found] == rests
+    assert {(fact.reason, fact.detail) for fact in found} == {(reason, detail)}
 
 
 def test_progress_ends_the_counting_and_the_rest(memory: Memory) -> None:

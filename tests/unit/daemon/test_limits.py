@@ -1,4 +1,4 @@
-"""The limit of items a request: halved by pressure, grown by steps, never outside its bounds."""
+"""The limit of items per request: halved by pressure, grown by steps, never outside its bounds."""
 
 from hypothesis import given
 from hypothesis import strategies as st

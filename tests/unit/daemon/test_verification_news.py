@@ -1,4 +1,4 @@
-"""A verification that ran elsewhere is told once, with its own time."""
+"""A verification that ran elsewhere is announced once, with its own time."""
 
 from outbox.daemon.upkeep import NEWS_SECONDS, VerificationNews
 from outbox.facts import Fact, Verified
@@ -6,7 +6,7 @@ from outbox.store.verifications import LastVerification
 from tests.fixtures.events import Time
 
 
-def test_each_result_is_told_once_and_asked_for_now_and_then() -> None:
+def test_each_result_is_announced_once_and_asked_for_now_and_then() -> None:
     clock, facts = Time(), list[Fact]()
     asked: list[int] = []
     results: list[LastVerification | None] = [None]

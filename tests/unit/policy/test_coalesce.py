@@ -1,4 +1,4 @@
-"""Coalescing: one stack a document, its newest event on top, and the older ones in order below."""
+"""Coalescing: one stack per document, its newest event on top, and the older ones in order below."""
 
 from hypothesis import given
 from hypothesis import strategies as st
