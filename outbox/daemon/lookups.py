@@ -27,7 +27,7 @@ NOT_GONE: Final = refused(
 )
 
 
-class Checked(NamedTuple):
+class CheckedLookups(NamedTuple):
     """`stacks` go on, but for those with a failure in `bad`, by the id of their newest event."""
 
     stacks: Sequence[Stack]
@@ -47,13 +47,13 @@ class Lookups:
     _away_since: float | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def check(self, stacks: Sequence[Stack], found: Mapping[UUID, Document]) -> Checked:
+    def check(self, stacks: Sequence[Stack], found: Mapping[UUID, Document]) -> CheckedLookups:
         """What payloads have made is not gone. An entity that has a delete says nothing about the view: the brake for
         lookups does not count it."""
         self._back()
         if all(map(_is_there, found.values())):  # as nearly always
             self.brakes.admit_missing(len(found), 0)
-            return Checked(stacks, {}, ())
+            return CheckedLookups(stacks, {}, ())
         asked = [stack for stack in stacks if stack.head.id in found and stack.head.op != DELETE]
         missing = {id for stack in asked if _is_gone(found[id := stack.head.id])}
         bad = {id: document.failure for id, document in found.items() if document.failure is not None}
@@ -65,9 +65,9 @@ class Lookups:
         if missing:
             missing -= self.store.deleted([event for event in counted if event.id in missing])
         if self.brakes.admit_missing(len(counted), len(missing)):
-            return Checked(stacks, bad, ())
+            return CheckedLookups(stacks, bad, ())
         held = [stack for stack in stacks if stack.head.id in missing]
-        return Checked([s for s in stacks if s.head.id not in missing], bad, _for_all(held, LOOKUPS_BRAKED))
+        return CheckedLookups([s for s in stacks if s.head.id not in missing], bad, _for_all(held, LOOKUPS_BRAKED))
 
     def away(self, error: DocumentsUnavailable, asking: Sequence[Stack]) -> list[Judged]:
         failure = Failure(Reason.DOCUMENTS_UNAVAILABLE, error.detail or error.message)
