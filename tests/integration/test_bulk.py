@@ -122,7 +122,7 @@ def test_two_requests_that_bring_a_new_field_at_the_same_moment_are_both_written
         for field in range(10):
             together.wait()
             body = f'{{"field{field}":{value}}}'.encode()
-            outcomes += sink.write([Action(index, f"{value}-{field}", 1, None, body)], 30.0).outcomes
+            outcomes += sink.write([BulkAction(index, f"{value}-{field}", 1, None, body)], 30.0).outcomes
         return outcomes
 
     with ThreadPoolExecutor(2) as lanes:
@@ -132,8 +132,8 @@ def test_two_requests_that_bring_a_new_field_at_the_same_moment_are_both_written
 def test_a_document_that_contradicts_itself_is_refused_after_a_second_try(
     sink: ElasticSink, index: str, facts: list[Fact]
 ) -> None:
-    itself = Action(index, "itself", 1, None, b'{"a":1,"a.b":2}')
-    other, refused = sink.write([Action(index, "other", 1, None, b"{}"), itself], 30.0).outcomes
+    itself = BulkAction(index, "itself", 1, None, b'{"a":1,"a.b":2}')
+    other, refused = sink.write([BulkAction(index, "other", 1, None, b"{}"), itself], 30.0).outcomes
     assert other == WRITTEN
     assert isinstance(refused, Failure)
     assert refused.reason is Reason.ES_REJECTED_DOCUMENT
