@@ -193,7 +193,7 @@ class DatabaseBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class TypeBacklog:
     """What waits for one configured entity type; `due` could be claimed at once."""
 
     lag: int
@@ -211,7 +211,7 @@ class BacklogSampled:
     stuck: int
     due: int
     failed: Mapping[str, int]  # error_reason -> rows now failed
-    lanes: Mapping[str, Lane]  # configured entity type or `other`
+    lanes: Mapping[str, TypeBacklog]  # configured entity type or `other`
     capped: bool
     duration_seconds: float
 

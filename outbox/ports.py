@@ -36,7 +36,7 @@ class Claimed:
 
 class Settled(NamedTuple):
     """`kept` rows changed; `lost` rows were no longer ours. Still leased: `busy` rows, which another session has
-    locked, and `refused` ones, whose verdict the database would not take, each with its words."""
+    locked, and `refused` ones, whose verdict the database would not take, each with its error."""
 
     kept: int
     lost: Sequence[UUID]
@@ -59,14 +59,14 @@ class Reclaim(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """`finished`: all open rows were looked at. `limited`: the time limit ended a statement of it."""
+    """`finished`: all open rows were checked. `limited`: the time limit ended a statement of it."""
 
     rows: int
     finished: bool
     limited: bool = False
 
 
-class Action(NamedTuple):
+class BulkAction(NamedTuple):
     """One line pair of a bulk request. `body` None = delete."""
 
     index: str  # type: ignore[assignment]
@@ -93,7 +93,7 @@ class NewerDelete(NamedTuple):
 
 
 class EventStore(Protocol):
-    """The claim and every door out of it. One statement a call, autocommit. None waits for a row that someone holds."""
+    """The claim and every way out of it. One statement per call, autocommit. None waits for a locked row."""
 
     def claim(self, order: ClaimOrder) -> Claimed: ...
     def settle(
@@ -136,7 +136,7 @@ class EventStore(Protocol):
 
 
 class Named(Protocol):
-    """Whoever asks for a document: an event, or a comparison."""
+    """What a document is looked up for: an event, or a comparison."""
 
     @property
     def id(self) -> UUID: ...
@@ -147,10 +147,10 @@ class Named(Protocol):
 
 
 class DocumentSource(Protocol):
-    """Looks up documents that are not in their events, one query a batch."""
+    """Looks up documents that are not in their events, one query per batch."""
 
     def draw(self) -> int:
-        """A version for all that is read from now on, by a statement of its own. Whoever reads first and draws then, or
+        """A version for all that is read from now on, by a statement of its own. Who reads first and draws then, or
         does both in one statement, writes what is older than its version says."""
         ...
 
@@ -186,7 +186,7 @@ class WriteReport:
 
 
 class Sink(Protocol):
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport: ...
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport: ...
     def probe(self, target: str) -> Failure | None: ...
 
 
@@ -206,6 +206,15 @@ class ReplaySteps(Protocol):
     def take_settles(self, limit: int, id: UUID | None = None) -> Sequence[ReplayLease]: ...
     def settle(self, lease: ReplayLease) -> ReplayBatch | None: ...
     def tell(self, limit: int) -> Sequence[tuple[ReplayBatch, int, int]]: ...
+
+
+class ControlRow(NamedTuple):
+    """One control set by an operator, as stored. `kind`: pause or let_fail; `scope`: `*`, `type:T` or `let_fail:F`."""
+
+    scope: str
+    kind: str
+    by: str
+    reason: str
 
 
 class Mirroring(NamedTuple):
@@ -236,7 +245,7 @@ class Level(StrEnum):
     OK = "ok"
     WARN = "warn"
     BAD = "bad"
-    UNKNOWN = "unknown"  # we may not look
+    UNKNOWN = "unknown"  # we may not check
 
 
 class Finding(NamedTuple):
@@ -392,5 +401,3 @@ class AttachResult:
 
 
 Clock = Callable[[], float]  # monotonic seconds
-Targets = Callable[[str], str]  # entity type -> index
-Events = Iterable[Event]

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from outbox.app.operations import notices, poster, pruning, secret
 from outbox.config import Settings
-from outbox.daemon.chores import ReplayChore, ReplayLimits
 from outbox.daemon.pruner import Forget, Keep, Pruner
+from outbox.daemon.replay_chore import ReplayChore, ReplayLimits
 from outbox.daemon.webhooks import Notices, WebhookSender
 from outbox.facts import Announcer
 from outbox.ports import Clock

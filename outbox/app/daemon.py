@@ -12,32 +12,28 @@ from outbox import __version__
 from outbox.app import naming
 from outbox.app.chores import chores
 from outbox.config import Settings
-from outbox.daemon.boot_clock import boottime
-from outbox.daemon.claiming import Claimer, Kinds
-from outbox.daemon.enrolment import Enrolment
-from outbox.daemon.gate import EVERYTHING, Gate
+from outbox.daemon.brakes import Brakes
+from outbox.daemon.claiming import Claimer, Kinds, Orders
+from outbox.daemon.gate import EVERYTHING, PauseGate
 from outbox.daemon.judge import Judge
-from outbox.daemon.lane import Lane
-from outbox.daemon.lease import Leases
-from outbox.daemon.limits import Limits
-from outbox.daemon.listen import Listener
-from outbox.daemon.notify import Notifier, Watchdog
-from outbox.daemon.order import Orders
-from outbox.daemon.projector import Projector, dice
+from outbox.daemon.lane import Lane, Listener
+from outbox.daemon.lease import Leases, boottime
+from outbox.daemon.limits import SharedLimit
+from outbox.daemon.lookups import Lookups
+from outbox.daemon.projector import Projector
 from outbox.daemon.reclaimer import Reclaimer
 from outbox.daemon.second_target import SecondTarget
 from outbox.daemon.shutdown import Stop
-from outbox.daemon.startup import wait_for_schema
-from outbox.daemon.upkeep import Upkeep
-from outbox.daemon.verification_news import VerificationNews
+from outbox.daemon.startup import Enrolment, wait_for_schema
+from outbox.daemon.systemd import Notifier, Watchdog
+from outbox.daemon.upkeep import Upkeep, VerificationNews
 from outbox.daemon.worker import Loop, Worker
 from outbox.errors import ConfigurationError, DatabaseDown, Problem
 from outbox.facts import Announcer
-from outbox.policy.backoff import Backoff
-from outbox.policy.breaker import Pace
+from outbox.policy.backoff import Backoff, LanePace
 from outbox.policy.document import Addressing
 from outbox.policy.settle import RetryPolicy
-from outbox.sink.check import IndexCheck
+from outbox.sink.check import TargetCheck
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
 from outbox.store.backlog import PostgresBacklog
@@ -174,7 +170,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         for pool in (pools.lanes, pools.heartbeat)
     )
     register = Workers(pools.heartbeat, worker_id=worker_id, start_id=start_id)
-    limits = Limits(settings.batch.size, announce)
+    limits = SharedLimit(settings.batch.size, announce)
     elastic = connect_elastic(settings.elastic, lanes=settings.worker.concurrency)
     sink = ElasticSink(elastic, settings.batch.bytes, limits.items, announce)
     mirrors = PostgresMirrors(pools.chores, worker_id=worker_id, start_id=start_id)
@@ -182,7 +178,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     verifications = PostgresVerifications(pools.chores)
     news = VerificationNews(lambda: verifications.last_finished(settings.elastic.targets), announce, clock)
     probe = _probe(settings, sink)
-    gate = Gate(announce, clock, probe)
+    gate = PauseGate(announce, clock, probe)
     leases = Leases(
         beats,
         announce,
@@ -192,16 +188,19 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         max_processing_seconds=settings.reclaim.max_processing_seconds,
     )
     kinds = _kinds(settings, events, pools)
-    judge = Judge(_retry(settings), gate, announce, clock, dice)
-    documents = ViewDocuments(pools.lanes, settings.documents, batch_bytes=settings.batch.bytes)
+    brakes = Brakes(announce, clock)
+    view = ViewDocuments(pools.lanes, settings.documents, batch_bytes=settings.batch.bytes)
+    documents = view if view.usable() else None
     names = naming(settings)
     projector = Projector(
         store=events,
-        documents=documents if documents.usable() else None,
+        documents=documents,
         sink=second,
         leases=leases,
         addressing=Addressing(names.composed, names.index_of),
-        judge=judge,
+        judge=Judge(_retry(settings), brakes),
+        lookups=Lookups(events, documents, brakes, announce, clock),
+        gate=gate,
         announce=announce,
         portion_bytes=settings.batch.bytes,
         request_deadline_seconds=settings.request_deadline_seconds,
@@ -219,11 +218,12 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         news.tend()
 
     open_types = _open_types(settings, events)
-    check = IndexCheck(elastic, sink.targets, settings.reclaim.max_processing_seconds)
+    check = TargetCheck(elastic, sink.targets, settings.reclaim.max_processing_seconds)
     upkeep = Upkeep(
         desk,
         gate,
-        judge,
+        brakes,
+        projector.ahead,
         kinds,
         open_types,
         settings.elastic.targets,
@@ -270,14 +270,14 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
 
 
 def _lane(
-    settings: Settings, number: int, claimer: Claimer, projector: Projector, gate: Gate, announce: Announcer
+    settings: Settings, number: int, claimer: Claimer, projector: Projector, gate: PauseGate, announce: Announcer
 ) -> Lane:
     return Lane(
         number=number,
         claimer=claimer,
         projector=projector,
         gate=gate,
-        pace=Pace(settings.retry.base_backoff_seconds, settings.retry.max_backoff_seconds),
+        pace=LanePace(settings.retry.base_backoff_seconds, settings.retry.max_backoff_seconds),
         announce=announce,
         clock=clock,
         poll_seconds=settings.worker.poll_interval_seconds,

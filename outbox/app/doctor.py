@@ -8,11 +8,11 @@ from outbox.config import Settings
 from outbox.errors import DatabaseDown
 from outbox.ops.doctor.database import DoctorSettings
 from outbox.ops.doctor.doctor import Doctor, IndexDesk
-from outbox.sink.check import IndexCheck
+from outbox.sink.check import TargetCheck
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.examination import ElasticExamination
-from outbox.sink.index import Indices
+from outbox.sink.index import ElasticIndices
 from outbox.sink.target import Targets
 from outbox.store.backlog import PostgresBacklog
 from outbox.store.doctor import PostgresDoctor
@@ -24,7 +24,7 @@ def open_index_desk(settings: Settings) -> Iterator[IndexDesk]:
     elastic = connect_elastic(settings.elastic)
     try:
         yield IndexDesk(
-            indices=Indices(elastic),
+            indices=ElasticIndices(elastic),
             checks=_checks(settings, elastic),
             targets=settings.elastic.targets,
             require_server=_examination(settings, elastic).require,
@@ -68,8 +68,8 @@ def _doctor(settings: Settings, database: Database, backlog: PostgresBacklog, el
     )
 
 
-def _checks(settings: Settings, elastic: Elastic) -> IndexCheck:
-    return IndexCheck(elastic, Targets(elastic), settings.reclaim.max_processing_seconds)
+def _checks(settings: Settings, elastic: Elastic) -> TargetCheck:
+    return TargetCheck(elastic, Targets(elastic), settings.reclaim.max_processing_seconds)
 
 
 def _examination(settings: Settings, elastic: Elastic) -> ElasticExamination:

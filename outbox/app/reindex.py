@@ -7,7 +7,7 @@ from threading import Event
 
 from outbox.app import naming
 from outbox.config import Settings
-from outbox.daemon.boot_clock import boottime
+from outbox.daemon.lease import boottime
 from outbox.errors import NotPermitted
 from outbox.ops.reindex.backfill import BUSY_RATE, BackfillDesk, IndexLost
 from outbox.ops.reindex.comparison import DocumentPairs

@@ -1,27 +1,18 @@
 """Finds the document of every event that is to be sent, in portions that fit in memory. Sends nothing."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import repeat
-from operator import is_, itemgetter
-from typing import Final, cast
 from uuid import UUID
 
-from outbox.policy.coalesce import Stack, coalesce
-from outbox.policy.document import Parts, Sendable, not_an_object, refused
+from outbox.fast_path import Plain, Sendable, from_view
+from outbox.policy.document import Stack, coalesce, not_an_object, refused
 from outbox.policy.event import DELETE, REFRESH, Event
+from outbox.policy.memory import EMPTY_BYTES, fits
 from outbox.policy.outcome import Code, Failure
-from outbox.ports import Action, Clock, Document, DocumentSource, EventStore, NewerDelete
+from outbox.policy.settle import Sent
+from outbox.ports import BulkAction, Clock, Document, DocumentSource, EventStore, NewerDelete
 
-EMPTY_BYTES = 200  # what an action without a body weighs
 PAYLOAD_GONE = refused("the payload was removed while the event was on its way; replay it", Code.PAYLOAD_MISSING)
-
-_ID: Final = itemgetter(Event._fields.index("id"))
-# `Action(...)` without its frame in Python.
-_action: Final = cast(
-    Callable[[tuple[str, str, int, str | None, bytes | None]], Action], partial(tuple.__new__, Action)
-)
 
 
 @dataclass(slots=True)
@@ -47,45 +38,29 @@ class Delivery:
         self.size_bytes = 0
         return True
 
-    def action(self) -> Action:
+    def action(self) -> BulkAction:
         index, id, routing = self.stack.address
         if self.tombstone is not None:
-            return Action(index, id, self.tombstone.event_version, self.tombstone.routing, None)
+            return BulkAction(index, id, self.tombstone.event_version, self.tombstone.routing, None)
         if self.routed and not self.as_delete:
             routing = self.routing
-        return _action((index, id, self.version, routing, self.body))
+        return BulkAction(index, id, self.version, routing, self.body)
 
-    def action_for_what_it_left(self) -> Action | None:
+    def sent(self) -> Sent:
+        redrawn = self.version if self.drawn and self.stack.refused else None
+        return Sent(self.tombstone is not None, self.as_delete, self.drawn, redrawn)
+
+    @property
+    def is_plain(self) -> bool:
+        """Once it is written, its event is simply done, and no other gets a verdict by it."""
+        return not (self.stack.older or self.as_delete or self.tombstone or self.stack.refused)
+
+    def action_for_what_it_left(self) -> BulkAction | None:
         """A delete where the document was, if the view has it somewhere else now."""
         index, id, routing = self.stack.address
         if not self.routed or self.as_delete or routing in (None, self.routing):
             return None
-        return Action(index, id, self.version, routing, None)
-
-
-@dataclass(slots=True)
-class Plain:
-    """A batch as nearly every one is: upserts with their bodies at hand, each of a document of its own, none of them
-    late; or all of them just read from the view. It is sent as it was claimed; a `Delivery` each is made only for those
-    who look at them one by one."""
-
-    sendable: Sendable
-    parts: Sequence[Parts]
-    delivery: Callable[[Stack], Delivery]
-    drawn: bool = False  # their versions were, for a lookup
-    _deliveries: list[Delivery] = field(default_factory=list)
-
-    @property
-    def events(self) -> Sequence[Event]:
-        return self.sendable.events
-
-    def actions(self) -> list[Action]:
-        return list(map(_action, self.parts))
-
-    def __iter__(self) -> Iterator[Delivery]:
-        if not self._deliveries:
-            self._deliveries = list(map(self.delivery, coalesce(self.sendable.addressed())))
-        return iter(self._deliveries)
+        return BulkAction(index, id, self.version, routing, None)
 
 
 Portion = list[Delivery] | Plain
@@ -158,36 +133,19 @@ class Bodies:
         assert self.documents is not None
         return event.event_version if self.documents.keeps_versions(event.entity_type) else None
 
-    def plain(self, sendable: Sendable) -> Plain | None:
-        """None: they are not, or not within one portion."""
-        parts = sendable.plain()
-        if not parts or not self._fit([len(part[4]) for part in parts]):
-            return None
-        return Plain(sendable, parts, self.delivery)
-
     def plain_documents(self, sendable: Sendable, found: Mapping[UUID, Document]) -> Plain | None:
-        """What was just looked up for all of them. None: one is not there, is large, or has a version or a place of its
-        own."""
-        if not found or not all(map(is_, map(_ID, sendable.events), found)):
-            return None
-        bodies, sizes, versions, failures, _, routed = zip(*found.values(), strict=True)
-        as_drawn = versions.count(None) == failures.count(None) == len(bodies) and not any(routed)
-        if not as_drawn or None in bodies or not self._fit(sizes) or self._has_own_version(sendable):
-            return None
-        return Plain(sendable, sendable.parts(repeat(self.drawn, len(bodies)), bodies), self.delivery, drawn=True)
-
-    def _has_own_version(self, sendable: Sendable) -> bool:
-        """Of events: an upsert keeps its own where the view has versions."""
         assert self.documents is not None
-        kinds = {event.entity_type for event in sendable.events if event.op != REFRESH}
-        return any(map(self.documents.keeps_versions, kinds))
+        return from_view(sendable, found, self.drawn, self.documents.keeps_versions, self.portion_bytes)
 
-    def _fit(self, sizes: Sequence[int]) -> bool:
-        return sum(sizes) + EMPTY_BYTES * len(sizes) <= self.portion_bytes
+    def each(self, portion: Portion) -> list[Delivery]:
+        """A delivery per document, also of a plain batch: for those who check them one by one."""
+        if isinstance(portion, Plain):
+            return list(map(self.delivery, coalesce(portion.sendable.addressed())))
+        return portion
 
     def portions(self, deliveries: Portion) -> Iterator[Portion]:
         """Runs of deliveries whose bodies fit together; a document larger than a portion goes alone."""
-        if isinstance(deliveries, Plain) or self._fit([d.size_bytes for d in deliveries]):
+        if isinstance(deliveries, Plain) or fits([d.size_bytes for d in deliveries], self.portion_bytes):
             yield deliveries
             return
         portion: list[Delivery] = []

@@ -1,13 +1,32 @@
-"""The batch limit in force, shared by all lanes of a process. The arithmetic is policy's."""
+"""How many items a request may hold, shared by all lanes: half after pressure, a step more after success."""
 
 import threading
+from dataclasses import dataclass, replace
 
 from outbox.facts import Announce, LimitChanged
-from outbox.policy.batch_limit import BatchLimit
 from outbox.ports import WriteReport
 
 
-class Limits:
+@dataclass(frozen=True, slots=True)
+class BatchLimit:
+    """A value: `after` returns the next one. Starts at the largest, because most sinks never push back."""
+
+    largest: int
+    items: int
+    step: int
+
+    @classmethod
+    def full(cls, largest: int) -> "BatchLimit":
+        """A twentieth per step: back at full size after 10 good batches that follow a single halving."""
+        return cls(largest, largest, max(1, largest // 20))
+
+    def after(self, *, pressure: bool) -> "BatchLimit":
+        """Pressure is a 429, a breaker, a 413 or a timeout on the way."""
+        items = max(1, self.items // 2) if pressure else min(self.largest, self.items + self.step)
+        return self if items == self.items else replace(self, items=items)
+
+
+class SharedLimit:
     def __init__(self, largest: int, announce: Announce) -> None:
         self._limit = BatchLimit.full(largest)
         self._announce = announce

@@ -15,16 +15,16 @@ from outbox.ports import Clock
 
 PAUSE_SECONDS: Final = 0.05
 BEAT_SECONDS: Final = 10.0
-SUMMARY_SECONDS: Final = 3600.0  # a row a minute would bury what people did
-AUDIT_ROWS_A_STEP: Final = 5_000  # each step adds a row that says what went
+SUMMARY_SECONDS: Final = 3600.0  # a row per minute would bury what people did
+AUDIT_ROWS_A_STEP: Final = 5_000  # each step adds a row that says what was removed
 EVERYTHING: Final = AuditFilter()
 # A pass that begins at the oldest row walks over all that must stay. Where these are many, it goes on behind the last
-# pass instead, and begins at the oldest once an hour, for those that nobody needs any more.
+# pass instead, and begins at the oldest once per hour, for those that nobody needs any more.
 MANY_KEPT: Final = 10_000
 FROM_THE_OLDEST_SECONDS: Final = 3600.0
 
 
-class Events(Protocol):
+class PrunableEvents(Protocol):
     def step(self, before: datetime, place: PrunePlace, rows: int) -> PruneStep | None: ...
 
 
@@ -35,7 +35,7 @@ class AuditStep(Protocol):
     def last(self) -> int: ...
 
 
-class Audit(Protocol):
+class PrunableAudit(Protocol):
     def cutoff(self, seconds: float) -> datetime: ...
     def head_id(self) -> int: ...
     def prune_step(self, asked: AuditFilter, order: PruneOrder, after: int, limit: int) -> AuditStep: ...
@@ -56,7 +56,7 @@ class Keep:
 
 @dataclass(slots=True)
 class Summary:
-    """Events that passes have removed and no audit row has said yet. The first is said at once, then one an hour."""
+    """Events that passes have removed and no audit row contains yet. One is written at once, then one per hour."""
 
     removed: int = 0
     said_at: float | None = None
@@ -67,8 +67,8 @@ class Summary:
 
 @dataclass(slots=True)
 class Pruner:
-    events: Events
-    audit: Audit
+    events: PrunableEvents
+    audit: PrunableAudit
     keep: Keep
     interval_seconds: float
     announce: Announce
@@ -136,7 +136,7 @@ class Pruner:
 
     def _warn(self, skipped: int) -> None:
         if skipped and not self._warned:
-            remedy = "it could not be told in time whether finished rows are still needed: `outbox migrate --by-entity`"
+            remedy = "could not check in time whether finished rows are still needed: `outbox migrate --by-entity`"
             self.announce(Warned("prune.slow", remedy, {"kept": skipped}))
         self._warned = self._warned or skipped > 0
 

@@ -33,7 +33,7 @@ class Action(StrEnum):
 
 
 class Source(StrEnum):
-    """Through which door someone acted."""
+    """Through which interface someone acted."""
 
     CLI = "cli"
     API = "api"
@@ -43,7 +43,7 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who acts, and through which door."""
+    """Who acts, and through which interface."""
 
     name: str
     source: Source

@@ -1,6 +1,6 @@
 """Says where a document cannot fit a mapping, without sending it; knows only what the types themselves decide.
 
-Elasticsearch has the last word: formats of dates, analysers, limits and scripts are not judged here, and said so.
+Elasticsearch decides: formats of dates, analysers, limits and scripts are not judged here, and named as such.
 """
 
 import json
@@ -20,16 +20,16 @@ _DEEPEST: Final = 20
 
 
 @dataclass(slots=True)
-class Fit:
+class MappingFit:
     """`misfits` would be refused; `unjudged` names fields whose type only Elasticsearch can judge."""
 
     misfits: list[str] = field(default_factory=list)
     unjudged: set[str] = field(default_factory=set)
 
 
-def fit(payload: bytes, mapping: Mapping[str, Any]) -> Fit:
+def fit(payload: bytes, mapping: Mapping[str, Any]) -> MappingFit:
     """`mapping` is the `mappings` of an index: its `properties` and its `dynamic`."""
-    found = Fit()
+    found = MappingFit()
     try:
         document = json.loads(payload)
     except (ValueError, RecursionError):
@@ -42,7 +42,7 @@ def fit(payload: bytes, mapping: Mapping[str, Any]) -> Fit:
     return found
 
 
-def _object(value: Mapping[str, Any], mapping: Mapping[str, Any], path: str, dynamic: Any, found: Fit) -> None:
+def _object(value: Mapping[str, Any], mapping: Mapping[str, Any], path: str, dynamic: Any, found: MappingFit) -> None:
     dynamic = mapping.get("dynamic", dynamic)
     known = mapping.get("properties", {})
     if path.count(".") >= _DEEPEST:
@@ -66,7 +66,7 @@ def _property(known: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
     return about if isinstance(about, Mapping) else None
 
 
-def _field(value: Any, about: Mapping[str, Any], place: str, dynamic: Any, found: Fit) -> None:
+def _field(value: Any, about: Mapping[str, Any], place: str, dynamic: Any, found: MappingFit) -> None:
     kind = str(about.get("type", "object"))
     if value is None or (kind in _OBJECTS and about.get("enabled") is False):
         return
@@ -84,7 +84,7 @@ def _field(value: Any, about: Mapping[str, Any], place: str, dynamic: Any, found
         _scalar(value, kind, place, found)
 
 
-def _scalar(value: Any, kind: str, place: str, found: Fit) -> None:
+def _scalar(value: Any, kind: str, place: str, found: MappingFit) -> None:
     wrong = _wrong(value, kind)
     if wrong is None:
         found.unjudged.add(f"{place} ({kind})")

@@ -24,7 +24,7 @@ class Naming:
         return Address(self.index_of(entity_type), self.document_id(entity_type, entity_id), routing)
 
     def keys_of(self, id: str, types: tuple[str, ...]) -> list[Key]:
-        """The entities that this id may mean: one, or one a type. None: no event of ours could have made it."""
+        """The entities that this id may mean: one, or one per type. None: no event of ours could have made it."""
         if not self.composed:
             return [Key(kind, id) for kind in types]
         entity_type, colon, entity_id = id.partition(":")

@@ -32,7 +32,7 @@ class Reason(StrEnum):
 
 
 class Code(StrEnum):
-    """`error_code`: the founding document's layers of blame."""
+    """`error_code`: which layer is to blame."""
 
     EXECUTION_FAILED = "OUTBOX_EXECUTION_FAILED"
     PAYLOAD_INVALID = "OUTBOX_PAYLOAD_INVALID"
@@ -110,13 +110,13 @@ class Failure:
         return CLASS_OF[self.reason]
 
     @property
-    def told(self) -> Mapping[str, Any]:
-        """For `error_detail`: what the reply said, or, where none was asked for or came, the same form with our own
+    def error_detail(self) -> Mapping[str, Any]:
+        """What the reply said, or, where none was asked for or came, the same form with our own
         finding, so that every failed row has one."""
-        return self.detail or told_without_reply(self.reason, self.error)
+        return self.detail or detail_without_reply(self.reason, self.error)
 
 
-def told_without_reply(reason: Reason, error: str) -> Mapping[str, Any]:
+def detail_without_reply(reason: Reason, error: str) -> Mapping[str, Any]:
     why = "judged before anything was sent, or no reply came"
     return {"rule": "none", "why": why, "error": {"type": str(reason), "reason": error}}
 

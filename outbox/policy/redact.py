@@ -22,7 +22,7 @@ _DEEPEST_CAUSE: Final = 8
 
 
 class _Rule(NamedTuple):
-    """Asked only where one of its words is in the text, in any case: 30 us a text instead of 180."""
+    """Asked only where one of its words is in the text, in any case: 30 us per text instead of 180."""
 
     words: tuple[str, ...]
     pattern: re.Pattern[str]
@@ -143,8 +143,8 @@ def redact(text: str) -> str:
     if len(text) > _LONGEST_READ:
         text = _beginning(text[:_LONGEST_READ])
     text = " ".join(text.split())
-    told = _delimited(_ruled(text, _RULES))
-    return cut(_ruled(told, _SOURCE) if "at [Source:" in text else told, LONGEST_ERROR_BYTES)
+    masked = _delimited(_ruled(text, _RULES))
+    return cut(_ruled(masked, _SOURCE) if "at [Source:" in text else masked, LONGEST_ERROR_BYTES)
 
 
 def _ruled(text: str, rules: tuple[_Rule, ...]) -> str:
@@ -188,8 +188,8 @@ def summary(error: object) -> str:
     """One line for `error`: type and reason of each cause, redacted one by one."""
     if isinstance(error, str):
         return redact(error)
-    told = [": ".join(part for part in _type_and_reason(cause) if part) for cause in causes(error)]
-    return cut(", caused by ".join(filter(None, told)) or "no reason given", LONGEST_ERROR_BYTES)
+    chain = [": ".join(part for part in _type_and_reason(cause) if part) for cause in causes(error)]
+    return cut(", caused by ".join(filter(None, chain)) or "no reason given", LONGEST_ERROR_BYTES)
 
 
 def _type_and_reason(cause: Mapping[str, Any]) -> tuple[str, str]:

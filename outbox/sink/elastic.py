@@ -11,10 +11,9 @@ from outbox.facts import Announce, BulkSent, Unclassified
 from outbox.policy.classify import classify_request, whole
 from outbox.policy.memory import BATCH_BYTES
 from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Missing, Outcome, Reason, Stale, Written, all_written
-from outbox.ports import Action, Clock, WriteReport
-from outbox.sink.bulk import Encoded, address
+from outbox.ports import BulkAction, Clock, WriteReport
+from outbox.sink.bulk import Encoded, address, read
 from outbox.sink.client import Elastic, NoReply, Reply
-from outbox.sink.reply import read
 from outbox.sink.split import Answer, Lost, Search
 from outbox.sink.stubborn import Stubborn
 from outbox.sink.target import FRESH_SECONDS, Target, Targets
@@ -47,7 +46,7 @@ class ElasticSink:
         self.targets = Targets(self.elastic, self.clock)
         self.stubborn = Stubborn(self.batch_bytes)
 
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         """`deadline_seconds` is each request's, connect to last byte; a write that must split takes at most four."""
         until = self.clock() + _PATIENCE * deadline_seconds
         outcomes: list[Outcome] = [_FORGOTTEN] * len(actions)
@@ -68,7 +67,7 @@ class ElasticSink:
         self.announce(Unclassified(status, error_type))
 
 
-def _by_index(actions: Sequence[Action]) -> list[Sequence[int]]:
+def _by_index(actions: Sequence[BulkAction]) -> list[Sequence[int]]:
     if len(set(map(itemgetter(0), actions))) <= 1:
         return [range(len(actions))] if actions else []
     places: dict[str, list[int]] = {}
@@ -88,7 +87,7 @@ def _put(outcomes: list[Outcome], places: Sequence[int], found: Sequence[Outcome
 class _Write:
     """The requests of one index."""
 
-    def __init__(self, sink: ElasticSink, actions: Sequence[Action], seconds: float, until: float) -> None:
+    def __init__(self, sink: ElasticSink, actions: Sequence[BulkAction], seconds: float, until: float) -> None:
         self._sink = sink
         self._actions = actions
         self._seconds = seconds

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from outbox.errors import ElasticsearchDown, WrongProduct
 from outbox.ports import Finding, Level
 from outbox.sink.client import Elastic, NoReply, Reply
-from outbox.sink.index import Indices
+from outbox.sink.index import ElasticIndices
 from outbox.sink.target import WRONG_PRODUCT
 
 MAJORS: Final = ("8", "9")
@@ -16,7 +16,7 @@ MAJORS: Final = ("8", "9")
 class ElasticExamination:
     def __init__(self, elastic: Elastic, document_id: Callable[[str, str], str]) -> None:
         self._elastic = elastic
-        self._indices = Indices(elastic)
+        self._indices = ElasticIndices(elastic)
         self._document_id = document_id
 
     def require(self) -> Finding:

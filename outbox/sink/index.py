@@ -24,7 +24,7 @@ class IndexExists(OutboxError):
     """Something of that name is there already. Look at it with `outbox index check`; nothing was changed."""
 
 
-class Indices:
+class ElasticIndices:
     """A person's commands: errors are raised as the house's own, with their remedy."""
 
     def __init__(self, elastic: Elastic) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 from outbox.policy.classify import too_large
 from outbox.policy.outcome import Failure, Outcome, Reason
-from outbox.ports import Action
+from outbox.ports import BulkAction
 
 AFTER: Final = 3
 _MOST: Final = 1000
@@ -22,7 +22,7 @@ class Stubborn:
         self._lock = threading.Lock()
         self._counts: dict[tuple[str, str, int], int] = {}
 
-    def judge(self, action: Action, size_bytes: int, outcome: Outcome) -> Outcome:
+    def judge(self, action: BulkAction, size_bytes: int, outcome: Outcome) -> Outcome:
         """The outcome, or `too_large` in its place. Only for a document that was alone in its request."""
         if size_bytes < self._least_bytes:
             return outcome

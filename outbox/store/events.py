@@ -17,7 +17,7 @@ from outbox.errors import DatabaseDown, LockHeld, SchemaMismatch
 from outbox.policy.audit import Action, Actor, Entry, Source
 from outbox.policy.event import MOST_ABANDONED, Event
 from outbox.policy.memory import inline_bytes
-from outbox.policy.outcome import Failure, Reason, told_without_reply
+from outbox.policy.outcome import Failure, Reason, detail_without_reply
 from outbox.policy.redact import LONGEST_ERROR_BYTES, cut, fingerprint, redact
 from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, Settlement
 from outbox.ports import Claimed, ClaimOrder, GivenBack, NewerDelete, Reclaim, Settled
@@ -224,7 +224,7 @@ class PostgresEvents:
             "delay": delay_seconds,
             "error": told,
             "fingerprint": fingerprint(Reason.CRASH_SUSPECT, told),
-            "detail": orjson.dumps(told_without_reply(Reason.CRASH_SUSPECT, told)).decode(),
+            "detail": orjson.dumps(detail_without_reply(Reason.CRASH_SUSPECT, told)).decode(),
         }
         with self._database.connection() as connection:
             row = connection.execute(self._sql["abandon"], named).fetchone()
@@ -350,13 +350,13 @@ def _verdict(id: UUID, settlement: Settlement) -> dict[str, Any]:
             failure = settlement.failure
             own = not failure.whole
             # An attempt is written down only where the event itself was to blame; an outage would bring this a row.
-            told = {"detail": failure.told if own else None}
+            told = {"detail": failure.error_detail if own else None}
             delay = settlement.delay_seconds
             return {"id": id, "verdict": "retry", "delay": delay, "own": own, **_columns(failure), **told}
         case Failed():
             failure = settlement.failure
             dead, own = settlement.dead_reason, not failure.whole
-            told = {"detail": failure.told}
+            told = {"detail": failure.error_detail}
             return {"id": id, "verdict": "failed", "dead_reason": dead, "own": own, **_columns(failure), **told}
         case Released():
             columns = _columns(settlement.failure) if settlement.failure else {}

@@ -9,7 +9,7 @@ import orjson
 from psycopg import Connection
 
 from outbox.policy.audit import Action, Actor, Entry
-from outbox.policy.webhook import Delivery, Notice
+from outbox.policy.webhook import Notice, WebhookDelivery
 from outbox.store import audit
 from outbox.store.pool import Database, fetch_row
 from outbox.store.queries import queries
@@ -42,27 +42,27 @@ class PostgresWebhooks:
         with self._database.transaction() as connection:
             return enqueue(connection, notices)
 
-    def take(self, lease_seconds: float) -> Delivery | None:
+    def take(self, lease_seconds: float) -> WebhookDelivery | None:
         """The next delivery that is due, for this sender alone until the lease ends."""
         with self._database.connection() as connection:
             row = connection.execute(self._sql["take"], {"lease": timedelta(seconds=lease_seconds)}).fetchone()
-            return None if row is None else Delivery(*row)
+            return None if row is None else WebhookDelivery(*row)
 
-    def delivered(self, delivery: Delivery, response: int) -> None:
+    def delivered(self, delivery: WebhookDelivery, response: int) -> None:
         """A receiver that takes a message is no longer disabled."""
         with self._database.transaction() as connection:
             connection.execute(self._sql["delivered"], _named(delivery, response))
             connection.execute(self._sql["enable"], {"id": delivery.id})
 
-    def put_off(self, delivery: Delivery, delay_seconds: float, response: int | None, error: str) -> None:
+    def put_off(self, delivery: WebhookDelivery, delay_seconds: float, response: int | None, error: str) -> None:
         named = {**_named(delivery, response), "error": error, "delay": timedelta(seconds=delay_seconds)}
         with self._database.connection() as connection:
             connection.execute(self._sql["put_off"], named)
 
-    def give_up(self, delivery: Delivery, response: int | None, error: str) -> None:
+    def give_up(self, delivery: WebhookDelivery, response: int | None, error: str) -> None:
         self._close(delivery, "given_up", response, error)
 
-    def disable(self, delivery: Delivery, response: int | None, error: str) -> None:
+    def disable(self, delivery: WebhookDelivery, response: int | None, error: str) -> None:
         """This delivery ends; with a 410 of the receiver's own, its address is disabled too."""
         if response is not None:
             with self._database.connection() as connection:
@@ -86,10 +86,10 @@ class PostgresWebhooks:
         with self._database.connection() as connection:
             return connection.execute(self._sql["forget"], {"age": age, "limit": limit}).rowcount
 
-    def _close(self, delivery: Delivery, status: str, response: int | None, error: str) -> None:
+    def _close(self, delivery: WebhookDelivery, status: str, response: int | None, error: str) -> None:
         with self._database.connection() as connection:
             connection.execute(self._sql["close"], {**_named(delivery, response), "status": status, "error": error})
 
 
-def _named(delivery: Delivery, response: int | None) -> dict[str, Any]:
+def _named(delivery: WebhookDelivery, response: int | None) -> dict[str, Any]:
     return {"id": delivery.id, "attempts": delivery.attempts, "response": response}

@@ -11,9 +11,9 @@ import psycopg
 
 from outbox.errors import DatabaseDown
 from outbox.policy.event import MOST_ABANDONED
-from outbox.policy.outcome import Reason, told_without_reply
+from outbox.policy.outcome import Reason, detail_without_reply
 from outbox.policy.redact import fingerprint
-from outbox.ports import Reclaim, Sweep
+from outbox.ports import ControlRow, Reclaim, Sweep
 from outbox.store.events import entity_id_type, typed
 from outbox.store.pool import BY_INDEX, Database, is_refusal, plan_with
 from outbox.store.queries import queries
@@ -38,13 +38,6 @@ class Holder(NamedTuple):
     silent_seconds: float
     heartbeat_seconds: float
     state: str
-
-
-class OperatorControl(NamedTuple):
-    scope: str
-    kind: str
-    by: str
-    reason: str
 
 
 class Workers:
@@ -79,9 +72,9 @@ class Workers:
         with self._database.connection() as connection:
             return connection.execute(self._sql["forget_workers"], {"age": age, "limit": limit}).rowcount
 
-    def controls(self) -> list[OperatorControl]:
+    def controls(self) -> list[ControlRow]:
         with self._database.connection() as connection:
-            return [OperatorControl(*row) for row in connection.execute(self._sql["controls"]).fetchall()]
+            return [ControlRow(*row) for row in connection.execute(self._sql["controls"]).fetchall()]
 
     def version_known(self, entity_type: str, entity_id: str, version: int, timeout_ms: int) -> bool | None:
         """Apart from the lanes and with a time limit: without an entity index this may look at many rows. None: it
@@ -162,7 +155,7 @@ class Reclaims:
             "most": MOST_ABANDONED,
             "suspect_error": SUSPECT_ERROR,
             "suspect_fingerprint": fingerprint(Reason.CRASH_SUSPECT, SUSPECT_ERROR),
-            "suspect_detail": orjson.dumps(told_without_reply(Reason.CRASH_SUSPECT, SUSPECT_ERROR)).decode(),
+            "suspect_detail": orjson.dumps(detail_without_reply(Reason.CRASH_SUSPECT, SUSPECT_ERROR)).decode(),
         }
         row = connection.execute(self._sql["reclaim"], parameters).fetchone()
         connection.execute(self._sql["close_lease"], {"token": token})

@@ -12,9 +12,9 @@ from outbox.facts import (
     Beat,
     DatabaseBack,
     DatabaseLost,
-    Lane,
     SampleMissed,
     SchemaChecked,
+    TypeBacklog,
     Warned,
 )
 from outbox.ports import OpenCounts
@@ -32,7 +32,7 @@ T = TypeVar("T")
 class Backlog(Protocol):
     def open_counts(self) -> OpenCounts: ...
     def failed_by_reason(self) -> Mapping[str, int]: ...
-    def lanes(self, entity_types: Sequence[str], total: OpenCounts) -> Mapping[str, Lane]: ...
+    def lanes(self, entity_types: Sequence[str], total: OpenCounts) -> Mapping[str, TypeBacklog]: ...
     def close(self) -> None: ...
 
 
@@ -73,7 +73,7 @@ class BacklogSampler:
         self._interval_seconds = interval_seconds
         self._clock = clock
         self._failed: _Look[Mapping[str, int]] = _Look(clock)
-        self._lanes: _Look[Mapping[str, Lane]] = _Look(clock)
+        self._lanes: _Look[Mapping[str, TypeBacklog]] = _Look(clock)
         self._away_since: float | None = None
         self._schema_is_wrong = False
         self._capped = False

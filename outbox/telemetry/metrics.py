@@ -145,7 +145,7 @@ class Metrics:
         self._lanes(backlog.lanes)
         i.sample_timestamp_seconds.set(self._now())
 
-    def _lanes(self, lanes: Mapping[str, facts.Lane]) -> None:
+    def _lanes(self, lanes: Mapping[str, facts.TypeBacklog]) -> None:
         """Types that are sampled without being a label of ours are part of `other`."""
         i = self.instruments
         lag = dict.fromkeys(i.lane_lag_events, 0)

@@ -11,7 +11,7 @@ import pytest
 
 from outbox.facts import BulkSent, Fact, Unclassified
 from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Reason
-from outbox.ports import Action, WriteReport
+from outbox.ports import BulkAction, WriteReport
 from outbox.sink.node import LARGEST_REPLY_BYTES
 from tests.fixtures.scripted import PRODUCT, Answer, Request, answer, scripted, silent_server
 from tests.fixtures.sinks import elastic_sink
@@ -19,9 +19,9 @@ from tests.fixtures.sinks import elastic_sink
 DEADLINE = 2.0
 FINE = b'{"errors":false,"items":[{"index":{"status":201}},{"index":{"status":200}},{"delete":{"status":200}}]}'
 ACTIONS = [
-    Action("things", "a", 1, None, b"{}"),
-    Action("things", "b", 1, None, b"{}"),
-    Action("things", "c", 1, None, None),
+    BulkAction("things", "a", 1, None, b"{}"),
+    BulkAction("things", "b", 1, None, b"{}"),
+    BulkAction("things", "c", 1, None, None),
 ]
 
 
@@ -265,7 +265,7 @@ def test_a_throttled_request_is_pressure_and_the_next_portion_is_still_tried() -
 @pytest.mark.parametrize(("size", "reason"), [(2000, Reason.TOO_LARGE), (10, Reason.ES_429)])
 def test_only_a_document_as_large_as_a_batch_is_too_large_after_three_refusals(size: int, reason: Reason) -> None:
     throttled = answer(429, b'{"error":{"type":"circuit_breaking_exception","reason":"[parent] Data too large"}}')
-    action = Action("things", "big", 1, None, b'{"a":"' + b"x" * size + b'"}')
+    action = BulkAction("things", "big", 1, None, b'{"a":"' + b"x" * size + b'"}')
     with scripted(lambda _: throttled) as server, elastic_sink(server.url, batch_bytes=1000) as sink:
         seen = [sink.write([action], 5.0).outcomes[0] for _ in range(3)]
     assert [outcome.reason for outcome in seen if isinstance(outcome, Failure)] == [

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from outbox.policy.outcome import WRITTEN, Failure, Reason
-from outbox.ports import Action
+from outbox.ports import BulkAction
 from tests.fixtures.scripted import Answer, Request, ScriptedServer, answer, scripted
 from tests.fixtures.sinks import elastic_sink
 
-ACTION = Action("things", "a", 1, None, b"{}")
+ACTION = BulkAction("things", "a", 1, None, b"{}")
 FINE = answer(200, b'{"errors":false,"items":[{"index":{"status":201}}]}')
 DENIED = answer(403, b'{"error":{"type":"security_exception","reason":"action is unauthorized"}}')
 DENIED_ITEM = answer(

@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from outbox.daemon.chores import ReplayChore, ReplayLimits
+from outbox.daemon.replay_chore import ReplayChore, ReplayLimits
 from outbox.errors import DatabaseDown
 from outbox.facts import DatabaseLost, EventDiscarded, EventsFlushed, EventsReplayed, Fact, ReplaySettled
 from outbox.ops.discard import DiscardDesk

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from outbox.policy.memory import BATCH_BYTES
-from outbox.ports import Action, WriteReport
+from outbox.ports import BulkAction, WriteReport
 from outbox.sink.bulk import Encoded
 from outbox.store.documents import ViewDocuments
 from tests.fixtures.inprocess import InProcess, Parts
@@ -81,7 +81,7 @@ class Keeping(MemorySink):
     """Remembers the very objects that it was given."""
 
     def write(self, actions: Any, deadline_seconds: float) -> WriteReport:
-        self.given: list[Action] = list(actions)
+        self.given: list[BulkAction] = list(actions)
         return super().write(actions, deadline_seconds)
 
 
@@ -97,7 +97,7 @@ def test_a_payload_reaches_the_sink_as_the_object_that_was_claimed(queue: Queue)
 
 def test_encoding_keeps_bodies_as_they_are() -> None:
     body = b'{"title": "x"}'
-    encoded = Encoded([Action("i", str(n), 1, None, body) for n in range(10)])
+    encoded = Encoded([BulkAction("i", str(n), 1, None, body) for n in range(10)])
     assert sum(part is body for part in encoded._parts) == 10
 
 

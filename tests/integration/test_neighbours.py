@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from outbox.daemon.landing import BUSY_SECONDS
+from outbox.daemon.lease import BUSY_SECONDS
 from outbox.daemon.reclaimer import Reclaimer
 from outbox.errors import LockHeld
 from outbox.facts import BatchClaimed, DatabaseLost, Fact, Reclaimed, Warned
@@ -21,7 +21,7 @@ from outbox.ops.discard import DiscardDesk
 from outbox.policy.brake import Brake
 from outbox.policy.filter import EventFilter
 from outbox.policy.outcome import Failure, Reason
-from outbox.ports import Action, GivenBack, Reclaim, Sweep, WriteReport
+from outbox.ports import BulkAction, GivenBack, Reclaim, Sweep, WriteReport
 from outbox.store.backlog import PostgresOverview
 from outbox.store.browsing import PostgresBrowsing
 from outbox.store.discards import PostgresDiscards
@@ -116,7 +116,7 @@ def test_any_value_in_any_column_leaves_its_neighbours_alone(queue: Queue, elast
     queue.produce_many(NEIGHBOURS // 2, "second")
     with elastic_sink(elastic_url) as sink:
         worker = InProcess(Parts(queue.store(), sink, index_of=lambda _: index))
-        worker.judge.brake = Brake(len(made))
+        worker.brakes.failures = Brake(len(made))
         people_look(queue)
         for which in ({}, {"suspects": 3}):
             held = queue.claim(queue.store("dies"), limit=500, **which)
@@ -278,7 +278,7 @@ def test_a_row_that_can_neither_be_done_nor_fail_is_tried_again_later_and_alone(
 class Falls(MemorySink):
     """Our own bug: it meets one document, and raises."""
 
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         if any(action.id.endswith(":57") for action in actions):
             raise ZeroDivisionError("a bug")
         return super().write(actions, deadline_seconds)

@@ -7,7 +7,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.facts import LeaseLost
-from outbox.ports import Action, WriteReport
+from outbox.ports import BulkAction, WriteReport
 from tests.fixtures.elasticsearch import INDEX_SETTINGS
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
@@ -25,7 +25,7 @@ class Meanwhile(MemorySink):
         super().__init__()
         self.then: Callable[[], None] | None = None
 
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         if self.then is not None:
             then, self.then = self.then, None
             then()
@@ -144,7 +144,7 @@ def test_a_delete_that_was_applied_and_waits_for_its_settle_is_sent_again(queue:
     def applied_and_forgotten() -> None:
         queue.produce("a", "delete")
         (delete,) = other.claim().events
-        MemorySink.write(sink, [Action(*KEY, delete.event_version, None, None)], 1.0)
+        MemorySink.write(sink, [BulkAction(*KEY, delete.event_version, None, None)], 1.0)
         worker.clock.passes(61)
         sink.forget_deletes()
 

@@ -27,7 +27,8 @@ class Daemon:
         self.upkeep = Upkeep(
             queue.worker(),
             self.worker.gate,
-            self.worker.judge,
+            self.worker.brakes,
+            self.worker.projector.ahead,
             self.kinds,
             store.open_types,
             ["articles"],
@@ -147,11 +148,11 @@ def test_a_look_for_a_version_that_takes_too_long_is_no_lost_database(queue: Que
     daemon.sink.documents[("articles", "article:hand")] = (10**9, b"{}")
     queue.produce("hand")
     daemon.worker.run()
-    assert daemon.worker.judge.ahead
+    assert daemon.worker.projector.ahead
     queue.connection.execute("begin")
     queue.connection.execute("lock table search_outbox_events")
     daemon.upkeep.pass_once()
-    daemon.worker.judge.ahead.append((an_event(2), 10**9))
+    daemon.worker.projector.ahead.append((an_event(2), 10**9))
     daemon.upkeep.pass_once()
     queue.connection.execute("rollback")
     told = [fact.event for fact in daemon.worker.of(Warned)]

@@ -14,7 +14,7 @@ from outbox.daemon.second_target import SecondTarget
 from outbox.facts import Fact, NoProgress
 from outbox.policy.backoff import Backoff
 from outbox.policy.settle import DONE, RetryPolicy
-from outbox.ports import Action, WriteReport
+from outbox.ports import BulkAction, WriteReport
 from outbox.store.pool import Database
 from outbox.store.reindex import PostgresMirrors
 from tests.fixtures.events import Time
@@ -50,7 +50,7 @@ class Watching(MemorySink):
         self.connection = connection
         self.open: list[tuple[Any, ...]] = []
 
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         self.open += self.connection.execute(
             "select application_name, state, query from pg_stat_activity"
             " where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'"

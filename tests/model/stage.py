@@ -21,7 +21,7 @@ from outbox.policy.backoff import Backoff
 from outbox.policy.memory import BATCH_BYTES
 from outbox.policy.outcome import Code, Failure, Outcome, Reason
 from outbox.policy.settle import Released, RetryPolicy, Settlement
-from outbox.ports import Action, Claimed, Document, Named, Settled, WriteReport
+from outbox.ports import BulkAction, Claimed, Document, Named, Settled, WriteReport
 from outbox.store.documents import ViewDocuments
 from outbox.store.events import PostgresEvents
 from outbox.store.parts import LookupLimits
@@ -55,10 +55,10 @@ class Index(MemorySink):
         self.deleted_at: dict[tuple[str, str], float] = {}
         self.refuse = self._refusal
 
-    def _refusal(self, action: Action) -> Failure | None:
+    def _refusal(self, action: BulkAction) -> Failure | None:
         return REFUSED if action.body is not None and b"bad" in action.body and not self.mended else None
 
-    def apply(self, actions: Sequence[Action]) -> list[Outcome]:
+    def apply(self, actions: Sequence[BulkAction]) -> list[Outcome]:
         outcomes = []
         for action in actions:
             key, before = (action.index, action.id), self.documents.get((action.index, action.id))
@@ -173,7 +173,7 @@ def this_run() -> Run:
 class StepSink:
     """Stops before every request; what the model answers is what the batch sees."""
 
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         report: WriteReport = this_run().park("write", list(actions))
         return report
 
@@ -331,9 +331,9 @@ class Wire:
 
     index: Index
     clock: Time
-    waiting: list[tuple[float, list[Action]]] = field(default_factory=list)
+    waiting: list[tuple[float, list[BulkAction]]] = field(default_factory=list)
 
-    def delay(self, actions: list[Action]) -> None:
+    def delay(self, actions: list[BulkAction]) -> None:
         self.waiting.append((self.clock.now, actions))
 
     def arrive(self, place: int) -> None:

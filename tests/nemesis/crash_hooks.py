@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from outbox import fast_path
 from outbox.daemon.worker import Worker
-from outbox.policy.document import Addressing
 from outbox.sink import node
 from outbox.sink.client import Elastic
 from outbox.sink.elastic import ElasticSink
@@ -139,7 +139,7 @@ def claim_committed(trap: Trap) -> None:
 
 
 def decode(trap: Trap) -> None:
-    before(Addressing, "sort_out", trap)
+    before(fast_path, "sort_out", trap)
 
 
 def before_send(trap: Trap) -> None:

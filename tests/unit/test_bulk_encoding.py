@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.policy.outcome import MISSING, WRITTEN, Failure, Stale
-from outbox.ports import Action
-from outbox.sink.bulk import Encoded, address
-from outbox.sink.reply import read
+from outbox.ports import BulkAction
+from outbox.sink.bulk import Encoded, address, read
 
 actions = st.builds(
-    Action,
+    BulkAction,
     index=st.just("things"),
     id=st.text(min_size=1, max_size=20),
     version=st.integers(0, 2**63 - 1),
@@ -23,7 +22,7 @@ actions = st.builds(
 
 
 @given(st.lists(actions, min_size=1, max_size=20))
-def test_every_line_is_json_and_says_what_the_action_says(batch: list[Action]) -> None:
+def test_every_line_is_json_and_says_what_the_action_says(batch: list[BulkAction]) -> None:
     lines = iter(Encoded(batch).body(0, len(batch)).split(b"\n"))
     for action in batch:
         ((word, meta),) = json.loads(next(lines)).items()
@@ -36,36 +35,9 @@ def test_every_line_is_json_and_says_what_the_action_says(batch: list[Action]) -
     assert next(lines, None) is None
 
 
-UNUSUAL = [
-    'a","b',
-    "a\\",
-    '"',
-    '\\"',
-    "line\nbreak",
-    "\x00\x1f",
-    "\x7f",
-    "\U0001f600",
-    "\u2028",
-    "a\ud800",
-    " ",
-    "{}",
-    "],[",
-]
-
-
-@given(st.lists(st.sampled_from(UNUSUAL) | st.text(min_size=1, max_size=8), min_size=1, max_size=12))
-def test_the_lines_of_a_plain_batch_are_those_of_its_actions_alone(names: list[str]) -> None:
-    """They are quoted all at once and cut apart: no name may be cut itself, or be taken for two."""
-    batch = [Action("things", name, 2**63 - 1 - n, None, b"{}") for n, name in enumerate(names)]
-    alone = b"".join(Encoded([action]).body(0, 1) for action in batch)
-    assert Encoded(batch).body(0, len(batch)) == alone
-    metas = [json.loads(line)["index"] for line in alone.split(b"\n")[:-1:2]]
-    assert [meta["_id"] for meta in metas] == names
-
-
 @given(st.lists(actions, min_size=1, max_size=30), st.integers(1, 2000), st.integers(1, 10))
 def test_portions_hold_every_action_once_in_order_within_both_limits(
-    batch: list[Action], most_bytes: int, most_items: int
+    batch: list[BulkAction], most_bytes: int, most_items: int
 ) -> None:
     encoded = Encoded(batch)
     spans = list(encoded.portions(most_bytes, most_items))
@@ -79,7 +51,7 @@ def test_portions_hold_every_action_once_in_order_within_both_limits(
 
 @pytest.mark.parametrize("text", [b'{\n"a":1}', b'{\r"a":1}', b'{"a":1}\r\n', b"\n\n{}\n"])
 def test_raw_line_breaks_become_blanks(text: bytes) -> None:
-    body = Encoded([Action("things", "a", 1, None, text)]).body(0, 1)
+    body = Encoded([BulkAction("things", "a", 1, None, text)]).body(0, 1)
     assert body.count(b"\n") == 2
     assert b"\r" not in body
     assert len(body.split(b"\n")[1]) == len(text)
@@ -88,11 +60,11 @@ def test_raw_line_breaks_become_blanks(text: bytes) -> None:
 def test_a_body_without_line_breaks_is_the_very_same_object() -> None:
     """No copy before the join: a batch is held twice, not three times."""
     text = b'{"a":"%b"}' % (b"x" * 1000)
-    assert any(part is text for part in Encoded([Action("things", "a", 1, None, text)])._parts)
+    assert any(part is text for part in Encoded([BulkAction("things", "a", 1, None, text)])._parts)
 
 
 def test_an_id_that_is_no_text_is_still_encoded() -> None:
-    body = Encoded([Action("things", "a\ud800", 1, "\udfff", b"{}")]).body(0, 1)
+    body = Encoded([BulkAction("things", "a\ud800", 1, "\udfff", b"{}")]).body(0, 1)
     assert b"\\ud800" in body
 
 
@@ -104,7 +76,7 @@ def test_the_address_quotes_the_index_and_waits_for_shards_less_than_we_wait() -
     assert "require_alias" not in address("a", require_alias=False, deadline_seconds=0.0001)
 
 
-BATCH = [Action("things", "a", 1, None, b"{}"), Action("things", "b", 1, None, None)]
+BATCH = [BulkAction("things", "a", 1, None, b"{}"), BulkAction("things", "b", 1, None, None)]
 
 
 def test_a_reply_is_read_item_by_item() -> None:
@@ -128,16 +100,3 @@ def test_a_reply_that_does_not_fit_is_unreadable_as_a_whole(reply: bytes) -> Non
     outcome = read(reply, BATCH)
     assert isinstance(outcome, Failure)
     assert outcome.whole
-
-
-INDEXED = [Action("things", str(n), 1, None, b"{}") for n in range(4)]
-
-
-@given(st.lists(st.sampled_from([200, 201]), min_size=4, max_size=4), st.data())
-def test_the_fast_way_to_read_says_the_same_as_the_slow_one(statuses: list[int], data: st.DataObject) -> None:
-    """One byte of a good reply is changed: it is read as good only where the slow way would call it good too."""
-    raw = orjson.dumps({"errors": False, "items": [{"index": {"status": status}} for status in statuses]})
-    assert read(raw, INDEXED) == [WRITTEN] * 4
-    place = data.draw(st.integers(0, len(raw) - 1))
-    changed = raw[:place] + data.draw(st.binary(min_size=1, max_size=1)) + raw[place + 1 :]
-    assert read(changed, INDEXED) == read(b" " + changed, INDEXED), "a blank in front keeps the fast way out"

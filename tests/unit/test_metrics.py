@@ -131,7 +131,7 @@ def test_no_fact_adds_a_series(registry: CollectorRegistry, metrics: Metrics) ->
     """Nothing from a row ever becomes a label: 2,000 entity types, reasons and causes leave the page as it was."""
     before = samples(registry).keys()
     for n in range(2_000):
-        lane = facts.Lane(1, 1.0, 1)
+        lane = facts.TypeBacklog(1, 1.0, 1)
         metrics.handle(settled(done=1, failed=1, by_type={(f"type-{n}", "failed", f"reason-{n}"): 1}))
         metrics.handle(backlog(lanes={f"type-{n}": lane}, failed={f"reason-{n}": 1}))
         metrics.handle(facts.SinkPaused(f"target-{n}", f"cause-{n}", ""))
@@ -213,7 +213,11 @@ def test_a_brake_counts_fingerprints_and_not_announcements(registry: CollectorRe
 
 
 def test_a_sample_sets_every_gauge_and_clears_what_is_gone(registry: CollectorRegistry, metrics: Metrics) -> None:
-    lanes = {"article": facts.Lane(5, 3.5, 3), "excluded": facts.Lane(1, 9.0, 1), "other": facts.Lane(1, 2.0, 0)}
+    lanes = {
+        "article": facts.TypeBacklog(5, 3.5, 3),
+        "excluded": facts.TypeBacklog(1, 9.0, 1),
+        "other": facts.TypeBacklog(1, 2.0, 0),
+    }
     metrics.handle(backlog(lanes=lanes, failed={"connect": 2, "their_own_reason": 1}))
     assert value(registry, "outbox_lag_events") == 7
     assert value(registry, "outbox_due_events") == 4

@@ -3,7 +3,7 @@
 import pytest
 
 from outbox.policy.outcome import WRITTEN, Failure, Reason
-from outbox.ports import Action
+from outbox.ports import BulkAction
 from outbox.sink import stubborn
 from outbox.sink.stubborn import Stubborn
 
@@ -12,8 +12,8 @@ RESET = Failure(Reason.CONNECT, "reset")
 LATE = Failure(Reason.TIMEOUT, "late")
 
 
-def action(name: str = "a", version: int = 1) -> Action:
-    return Action("things", name, version, None, b"{}")
+def action(name: str = "a", version: int = 1) -> BulkAction:
+    return BulkAction("things", name, version, None, b"{}")
 
 
 @pytest.mark.parametrize("refusal", [BUSY, RESET])

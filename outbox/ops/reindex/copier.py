@@ -18,7 +18,7 @@ from outbox.policy.drift import DriftFinding, Key, Kind
 from outbox.policy.event import HIGHEST_FOLLOWED
 from outbox.policy.naming import Naming
 from outbox.policy.outcome import Failure, FailureClass, Outcome, Stale, all_written
-from outbox.ports import Action, Clock, Document, Refusal, Sink
+from outbox.ports import BulkAction, Clock, Document, Refusal, Sink
 
 PAGE: Final = 1_000
 IN_FLIGHT: Final = 2  # pages with Elasticsearch at once: with one it rests while we read its answer and the next page
@@ -107,7 +107,7 @@ class Copier:
             page = self._read(entity_type, [key.entity_id for key in keys if key.entity_type == entity_type])
             written.add(self.write(page._replace(found=[(id, d) for id, d in page.found if not _is_gone(d)])))
         orphans = [f for f in findings if f.kind is Kind.ORPHANED and f.held is not None]
-        self._deliver([Action(f.index, f.id, f.held or 0, f.routing, None) for f in orphans])
+        self._deliver([BulkAction(f.index, f.id, f.held or 0, f.routing, None) for f in orphans])
         return written
 
     # Reading
@@ -199,11 +199,13 @@ class Copier:
                 small.append((id, document))
         yield small
 
-    def _action(self, page: DocumentPage, id: str, document: Document, routings: Mapping[str, str | None]) -> Action:
+    def _action(
+        self, page: DocumentPage, id: str, document: Document, routings: Mapping[str, str | None]
+    ) -> BulkAction:
         version = page.drawn if document.version is None else document.version
         routing = document.routing if document.routed else routings.get(id)
         name = self.naming.id_of(Key(page.entity_type, id))
-        return Action(self.index_of(page.entity_type), name, version, routing, document.body)
+        return BulkAction(self.index_of(page.entity_type), name, version, routing, document.body)
 
     def _routings(self, page: DocumentPage) -> Mapping[str, str | None]:
         unknown = [id for id, document in page.found if not document.routed] if self.routed else []
@@ -211,7 +213,7 @@ class Copier:
 
     # Sending
 
-    def _deliver(self, actions: Sequence[Action]) -> Sequence[Outcome]:
+    def _deliver(self, actions: Sequence[BulkAction]) -> Sequence[Outcome]:
         """A last word for each: accepted, a newer version is there, or refused. A server that is away is waited for."""
         outcomes: list[Outcome] = list(self.sink.write(actions, DEADLINE_SECONDS).outcomes) if actions else []
         waited, delay = 0.0, 0.5
@@ -228,7 +230,7 @@ class Copier:
                 outcomes[place] = outcome
         return outcomes
 
-    def _undecided(self, actions: Sequence[Action], outcomes: Sequence[Outcome]) -> list[int]:
+    def _undecided(self, actions: Sequence[BulkAction], outcomes: Sequence[Outcome]) -> list[int]:
         if all_written(outcomes):
             return []
         for action, outcome in zip(actions, outcomes, strict=True):

@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from outbox.daemon import enrolment as module
-from outbox.daemon.enrolment import Enrolment
+from outbox.daemon import startup as module
+from outbox.daemon.startup import Enrolment
 from outbox.errors import DatabaseDown, WorkerIdTaken
 from outbox.facts import Beat, DatabaseLost, Fact, Warned
 
@@ -71,7 +71,7 @@ def enter(*looks: Holder, stopped: bool = False) -> list[Fact]:
     return facts
 
 
-def test_a_free_id_is_taken_without_a_word() -> None:
+def test_a_free_id_is_taken_without_a_warning() -> None:
     assert enter() == []
 
 

@@ -7,16 +7,16 @@ from uuid import UUID
 
 import pytest
 
+from outbox import fast_path
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import EVERYTHING
 from outbox.errors import DatabaseDown, NotPermitted
 from outbox.facts import DatabaseBack, DatabaseLost, NoProgress, SinkPaused, SinkResumed, Warned
+from outbox.fast_path import Sendable
 from outbox.policy.backoff import Backoff
-from outbox.policy.document import Sendable
-from outbox.policy.event import Event
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.settle import RetryPolicy
-from outbox.ports import Action, ClaimOrder, NewerDelete, Settled, WriteReport
+from outbox.ports import BulkAction, ClaimOrder, NewerDelete, Settled, WriteReport
 from tests.fakes import MemoryEvents
 from tests.fixtures.inprocess import INDEX, InProcess, Parts
 from tests.fixtures.sinks import MemorySink
@@ -34,7 +34,7 @@ class MoodySink(MemorySink):
     systemic: Failure | None = None
     probed: Failure | None = None
 
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         if self.systemic is not None:
             return WriteReport([self.systemic] * len(actions))
         return super().write(actions, deadline_seconds)
@@ -45,6 +45,8 @@ class MoodySink(MemorySink):
 
 class Memory:
     """A lane and all that it touches."""
+
+    patch: pytest.MonkeyPatch
 
     def __init__(self, retry: RetryPolicy = COUNT, kinds: Kinds | None = None) -> None:
         self.events = MemoryEvents()
@@ -205,7 +207,7 @@ def test_a_probe_that_raises_does_not_keep_the_target_paused_for_ever(memory: Me
     assert memory.statuses() == {"done"}
 
 
-def test_a_pause_ends_by_the_probes_word_where_no_row_waits(memory: Memory) -> None:
+def test_a_pause_ends_by_the_probe_alone_where_no_row_waits(memory: Memory) -> None:
     memory.gate.pause(INDEX, "es_blocked", "")
     memory.clock.passes(1)
     assert memory.lane.step() == 0.0
@@ -227,8 +229,8 @@ def test_a_database_that_is_away_is_said_once_and_its_return_too(memory: Memory)
     assert max(rests) <= 5 * 1.25
     memory.events.claim = claim  # type: ignore[method-assign]
     memory.lane.step()
-    told = [type(f) for f in memory.worker.facts if isinstance(f, DatabaseLost | DatabaseBack)]
-    assert told == [DatabaseLost, DatabaseBack]
+    found = [type(f) for f in memory.worker.facts if isinstance(f, DatabaseLost | DatabaseBack)]
+    assert found == [DatabaseLost, DatabaseBack]
     assert memory.statuses() == {"done"}
 
 
@@ -305,18 +307,13 @@ def refused_settle(memory: Memory) -> None:
 def braked_and_short(memory: Memory) -> None:
     """One event is held back by the brake, the others cannot be sent."""
     memory.produce(1, op="not-a-real-op")
-    memory.worker.judge.brake.admit = lambda *_: False  # type: ignore[method-assign]
+    memory.worker.brakes.failures.admit = lambda *_: False  # type: ignore[method-assign]
     two_clocks(memory)
 
 
 def nothing_prepared(memory: Memory) -> None:
     """A bug that leaves every event out."""
-    memory.worker.projector.addressing = SortsOutAll()  # type: ignore[assignment]
-
-
-class SortsOutAll:
-    def sort_out(self, events: Sequence[Event]) -> tuple[Sendable, list[tuple[Event, Failure]]]:
-        return Sendable([], [], [], []), []
+    memory.patch.setattr(fast_path, "sort_out", lambda *_: (Sendable([], [], [], []), []))
 
 
 @pytest.mark.parametrize(
@@ -334,10 +331,11 @@ class SortsOutAll:
     ids=["two clocks", "half spent", "lease gone", "all lost", "braked and short", "settle", "error", "unknown"],
 )
 def test_a_lane_that_makes_no_progress_rests_longer_each_time_and_says_why(
-    cause: Callable[[Memory], None], reason: str, detail: str
+    cause: Callable[[Memory], None], reason: str, detail: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = Memory()
-    memory.produce(3, age_seconds=60)  # so that newer deletes are looked for
+    memory.patch = monkeypatch
+    memory.produce(3, age_seconds=60)  # so that newer deletes are checked for
     cause(memory)
     rests = []
     for _ in range(6):
@@ -347,10 +345,10 @@ def test_a_lane_that_makes_no_progress_rests_longer_each_time_and_says_why(
             memory.queue.take_back(token, dead=False)
     for rest, ceiling in zip(rests, [1, 2, 4, 8, 10, 10], strict=True):
         assert ceiling / 2 <= rest <= ceiling
-    told = memory.worker.of(NoProgress)
-    assert [fact.in_a_row for fact in told] == [1, 2, 3, 4, 5, 6]
-    assert [fact.wait_seconds for fact in told] == rests
-    assert {(fact.reason, fact.detail) for fact in told} == {(reason, detail)}
+    found = memory.worker.of(NoProgress)
+    assert [fact.in_a_row for fact in found] == [1, 2, 3, 4, 5, 6]
+    assert [fact.wait_seconds for fact in found] == rests
+    assert {(fact.reason, fact.detail) for fact in found} == {(reason, detail)}
 
 
 def test_progress_ends_the_counting_and_the_rest(memory: Memory) -> None:

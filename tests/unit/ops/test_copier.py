@@ -15,7 +15,7 @@ from outbox.ops.reindex.copier import PATIENCE_SECONDS, Copier, DocumentPage, Se
 from outbox.ops.reindex.pacing import JobPace, read_ahead
 from outbox.policy.naming import Naming
 from outbox.policy.outcome import Failure, Reason
-from outbox.ports import Action, Document, WriteReport
+from outbox.ports import BulkAction, Document, WriteReport
 from tests.fixtures.events import Time
 from tests.fixtures.sinks import MemorySink
 
@@ -67,7 +67,7 @@ class Slow(MemorySink):
     seconds: list[float] = field(default_factory=list)
     meanwhile: list[object] = field(default_factory=list)
 
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         report = super().write(actions, deadline_seconds)
         self.time.passes(self.seconds.pop(0) if self.seconds else 0.0)
         while self.meanwhile:
@@ -158,7 +158,7 @@ class Gates(MemorySink):
     written: dict[str, threading.Event] = field(default_factory=lambda: defaultdict(threading.Event))
     order: list[str] = field(default_factory=list)
 
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         (action,) = actions
         if before := self.after.get(action.id):
             assert self.written[before].wait(10), f"{before} is not written beside {action.id}"

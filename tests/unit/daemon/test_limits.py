@@ -1,9 +1,9 @@
-"""The limit of items a request: halved by pressure, grown by steps, never outside its bounds."""
+"""The limit of items per request: halved by pressure, grown by steps, never outside its bounds."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.policy.batch_limit import BatchLimit
+from outbox.daemon.limits import BatchLimit
 
 
 @given(st.integers(1, 10_000), st.lists(st.booleans()))

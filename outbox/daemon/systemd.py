@@ -37,7 +37,7 @@ class Notifier:
 
 
 class Watchdog:
-    """Tells systemd of progress while there is some: if the loops no longer beat, it stays silent and is restarted."""
+    """Reports progress to systemd while there is some. Silence, when the loops no longer beat, means a restart."""
 
     def __init__(self, notifier: Notifier, alive: Callable[[], bool], status: Callable[[], str] | None = None) -> None:
         self._notifier = notifier
