@@ -13,8 +13,8 @@ from outbox.daemon.replay_chore import ReplayChore, ReplayLimits
 from outbox.daemon.webhooks import Notices, WebhookSender
 from outbox.facts import Announcer
 from outbox.ports import Clock
+from outbox.store.acts import PostgresDiscards
 from outbox.store.audit import PostgresAudit
-from outbox.store.discards import PostgresDiscards
 from outbox.store.failures import PostgresStatistics
 from outbox.store.pool import Database
 from outbox.store.replays import PostgresReplays

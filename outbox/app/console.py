@@ -26,13 +26,13 @@ from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.reading import DocumentReader
 from outbox.sink.versions import versions
+from outbox.store.acts import PostgresEventWriter
 from outbox.store.audit import PostgresAudit
 from outbox.store.backlog import PostgresBacklog
 from outbox.store.browsing import PostgresBrowsing
-from outbox.store.event_writer import PostgresEventWriter
+from outbox.store.failures import PostgresPulse
 from outbox.store.pool import Database
 from outbox.store.reindex import PostgresRebuilds
-from outbox.store.rollup import PostgresPulse
 from outbox.store.truth import PostgresTruth
 from outbox.telemetry.logger import configure
 from outbox.web import application

@@ -39,9 +39,9 @@ from outbox.sink.elastic import ElasticSink
 from outbox.store.backlog import PostgresBacklog
 from outbox.store.documents import ViewDocuments
 from outbox.store.events import PostgresEvents
+from outbox.store.failures import PostgresRollup
 from outbox.store.pool import Database, connect
 from outbox.store.reindex import PostgresMirrors, PostgresVerifications
-from outbox.store.rollup import PostgresRollup
 from outbox.store.schema.state import SchemaState, check_schema, has_by_type
 from outbox.store.sessions import ear
 from outbox.store.workers import Reclaims, Workers

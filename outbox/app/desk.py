@@ -10,10 +10,10 @@ from outbox.ops.events import Browse
 from outbox.ops.pauses import Pauses
 from outbox.ops.producers import ProducerDesk
 from outbox.ops.status import OpenEvents, StatusDesk
+from outbox.store.acts import PostgresControls
 from outbox.store.attach.attach import PostgresAttachments
 from outbox.store.backlog import PostgresBacklog, PostgresOverview
 from outbox.store.browsing import PostgresBrowsing
-from outbox.store.controls import PostgresControls
 from outbox.store.documents import ViewDocuments
 from outbox.store.pool import Database, connect
 

@@ -25,8 +25,8 @@ from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.versions import versions
 from outbox.sink.webhook import Posted, post
+from outbox.store.acts import PostgresDiscards
 from outbox.store.audit import PostgresAudit
-from outbox.store.discards import PostgresDiscards
 from outbox.store.documents import ViewDocuments
 from outbox.store.failures import PostgresFailures, PostgresStatistics
 from outbox.store.pool import Database, connect

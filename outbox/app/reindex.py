@@ -26,11 +26,11 @@ from outbox.sink.elastic import ElasticSink
 from outbox.sink.new_index import ElasticNewIndex
 from outbox.sink.scan import ElasticScan
 from outbox.sink.tombstones import ElasticTombstones
-from outbox.store.event_writer import PostgresEventWriter, PostgresRepairs
+from outbox.store.acts import PostgresEventWriter, PostgresRepairs
 from outbox.store.pool import Database, connect
 from outbox.store.reindex import PostgresBackfills, PostgresRebuilds, PostgresVerifications
 from outbox.store.truth import PostgresPages, PostgresTruth
-from outbox.store.view_keys import ViewKeys
+from outbox.store.view_shape import ViewKeys
 from outbox.store.workers import Reclaims
 
 

@@ -216,7 +216,7 @@ ENTRIES = (
         "Write refresh events: the projectors make each document equal to what the view says now, or delete it.",
     ),
     MenuEntry(
-        "backfill",
+        "refresh",
         "backfill",
         "Index",
         "Fill the index straight from the view, page by page in key order, beside running projectors.",

@@ -12,8 +12,16 @@ from typing import Any, Literal
 from pydantic import Field, PrivateAttr, SecretStr
 
 from outbox.config.connections import DatabaseSettings, ElasticSettings
-from outbox.config.leases import LeaseSettings, ReclaimSettings, RetrySettings
-from outbox.config.service import ConsoleSettings, EmbeddedSettings, HealthSettings, HttpSettings, LogSettings
+from outbox.config.service import (
+    ConsoleSettings,
+    EmbeddedSettings,
+    HealthSettings,
+    HttpSettings,
+    LogSettings,
+    ReplaySettings,
+    RetentionSettings,
+    WebhookSettings,
+)
 from outbox.config.setting import (
     CommaList,
     RelationName,
@@ -24,8 +32,14 @@ from outbox.config.setting import (
     short,
     variables_of,
 )
-from outbox.config.upkeep import ReplaySettings, RetentionSettings, WebhookSettings
-from outbox.config.work import BatchSettings, KindSettings, WorkerSettings
+from outbox.config.work import (
+    BatchSettings,
+    KindSettings,
+    LeaseSettings,
+    ReclaimSettings,
+    RetrySettings,
+    WorkerSettings,
+)
 from outbox.errors import ConfigurationError, Problem
 from outbox.policy.redact import MASK
 

@@ -1,4 +1,4 @@
-"""Owns the settings of claiming: the worker, its batches, limits by type; it does not apply them."""
+"""Owns the settings of the work: worker, batches, limits by type, leases, reclaim, retries; it does not apply them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import secrets
 import socket
 from types import MappingProxyType
+from typing import Any, Literal
 
 from outbox.config.setting import CommaList, KindCounts, KindRates, Section, setting
 from outbox.policy.memory import BATCH_BYTES
@@ -150,3 +151,95 @@ class KindSettings(Section):
         """Whether any limit is set, which makes claims go by type."""
         defaults = (self.concurrency_default, self.rate_default)
         return bool(self.concurrency or self.rate) or any(limit is not None for limit in defaults)
+
+
+LEAST_LEASE_SECONDS = 3.0
+
+
+def default_heartbeat_seconds(lease_seconds: float) -> float:
+    """A third of the lease, so that two beats may be missed, within [1 s, lease - 0.5 s]."""
+    return min(max(lease_seconds / 3, 1.0), lease_seconds - 0.5)
+
+
+def _heartbeat(validated: dict[str, Any]) -> float:
+    return default_heartbeat_seconds(validated.get("seconds", 60.0))
+
+
+class LeaseSettings(Section):
+    """How long a claim holds without a sign of life."""
+
+    seconds: float = setting(
+        "OUTBOX_LEASE_SECONDS",
+        60.0,
+        ge=LEAST_LEASE_SECONDS,
+        meaning="How long claimed events belong to a worker that is silent.",
+        tradeoff="Shorter: a killed worker's events come back sooner; bounds a request (0.7 x lease).",
+    )
+    heartbeat_seconds: float = setting(
+        "OUTBOX_HEARTBEAT_SECONDS",
+        default_factory=_heartbeat,
+        default_text="a third of the lease, within [1 s, lease - 0.5 s]",
+        ge=0.1,
+        meaning="How often a lease in use is renewed.",
+        tradeoff="At most the lease less 0.5 s; leave it unset unless a test needs another.",
+    )
+
+
+class ReclaimSettings(Section):
+    """How events of workers that vanished come back."""
+
+    interval_seconds: float = setting(
+        "OUTBOX_RECLAIM_INTERVAL_SECONDS",
+        5.0,
+        gt=0,
+        meaning="How often leases that ran out are looked for.",
+        tradeoff="Costs one small query; adds at most this to the lease after a crash.",
+    )
+    batch_size: int = setting(
+        "OUTBOX_RECLAIM_BATCH_SIZE",
+        500,
+        ge=1,
+        le=10_000,
+        meaning="Most events given back in one step.",
+        tradeoff="Bounds the length of one transaction.",
+    )
+    max_processing_seconds: float = setting(
+        "OUTBOX_MAX_PROCESSING_SECONDS",
+        600.0,
+        gt=0,
+        meaning="A worker that holds a batch longer than this loses it, also while its heart beats.",
+        tradeoff="Frees the events of a hung worker; must exceed the slowest honest batch.",
+    )
+
+
+class RetrySettings(Section):
+    """When a transient failure is tried again, and when it is given up."""
+
+    max_attempts: int = setting(
+        "OUTBOX_MAX_ATTEMPTS",
+        10,
+        ge=1,
+        le=1_000_000,
+        meaning="Attempts before an event becomes `failed`; a row's own `max_attempts` wins.",
+        tradeoff="At the defaults no event fails in an outage shorter than four minutes.",
+    )
+    base_backoff_seconds: float = setting(
+        "OUTBOX_BASE_BACKOFF_SECONDS",
+        1.0,
+        gt=0,
+        meaning="Wait after the first failed attempt; doubles with each.",
+        tradeoff="Half of each wait is random, so that retries spread out.",
+    )
+    max_backoff_seconds: float = setting(
+        "OUTBOX_MAX_BACKOFF_SECONDS",
+        300.0,
+        gt=0,
+        meaning="Longest wait between two attempts.",
+        tradeoff="Longer survives longer outages; recovery of a single event takes up to this.",
+    )
+    outage_policy: Literal["count", "pause"] = setting(
+        "OUTBOX_OUTAGE_POLICY",
+        "count",
+        meaning="`count`: an outage of Elasticsearch spends attempts; `pause`: it does not.",
+        tradeoff="Under `pause` no event fails because of an outage, but attempts no longer show one.",
+    )

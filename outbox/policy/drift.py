@@ -41,7 +41,7 @@ class Truth(NamedTuple):
     routed: bool = False  # the view says where its document lives
 
 
-class Held(NamedTuple):
+class HeldDocument(NamedTuple):
     """A document as Elasticsearch has it. `source` is parsed, exact; NO_SOURCE where the index keeps none."""
 
     id: str
@@ -88,7 +88,7 @@ class DriftFinding:
         return {name: value for name, value in told.items() if value is not None}
 
 
-def judge(truth: Truth, held: Held | None) -> Kind | None:
+def judge(truth: Truth, held: HeldDocument | None) -> Kind | None:
     """The cases, in this order; None = as it should be.
 
     foreign            unknown, whatever it holds
@@ -113,18 +113,18 @@ def judge(truth: Truth, held: Held | None) -> Kind | None:
     return None if same_exact(_read(truth.text), held.source) else Kind.DIFFERENT
 
 
-def fields_of(truth: Truth, held: Held | None) -> tuple[str, ...]:
+def fields_of(truth: Truth, held: HeldDocument | None) -> tuple[str, ...]:
     if held is None or truth.text is None:
         return ()
     place = ("_routing",) if _is_elsewhere(truth, held) else ()
     return place if held.source is NO_SOURCE else (*place, *differing(_read(truth.text), held.source))
 
 
-def _is_elsewhere(truth: Truth, held: Held) -> bool:
+def _is_elsewhere(truth: Truth, held: HeldDocument) -> bool:
     return truth.routed and truth.routing != held.routing
 
 
-def look_of(truth: Truth, held: Held | None) -> tuple[object, ...]:
+def look_of(truth: Truth, held: HeldDocument | None) -> tuple[object, ...]:
     """What two looks must have in common before their verdict counts."""
     there = None if held is None else (held.version, held.routing, hash(repr(held.source)))
     return (truth.version, None if truth.text is None else hash(truth.text), there)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from outbox.policy.drift import DriftFinding, Held, Key, Kind, Truth, judge
+from outbox.policy.drift import DriftFinding, HeldDocument, Key, Kind, Truth, judge
 from outbox.policy.event import DELETE, REFRESH, UPSERT
 
 # More orphans than this, and more than a tenth of what was compared, look like the wrong index or the wrong view.
@@ -28,7 +28,7 @@ def needs_refresh(truth: Truth, *, refreshed: bool) -> bool:
     return refreshed or (truth.text is not None and truth.version is None)
 
 
-def refresh(truth: Truth, held: Held | None, routing: str | None, *, gone: bool) -> Mend | None:
+def refresh(truth: Truth, held: HeldDocument | None, routing: str | None, *, gone: bool) -> Mend | None:
     """The projector makes the document equal to the view, whatever is wrong. Its routing is where it is now.
 
     `gone`: a delete, which the projector looks up like a refresh. Many refreshes that find no row would look like a
@@ -40,7 +40,7 @@ def refresh(truth: Truth, held: Held | None, routing: str | None, *, gone: bool)
     return Mend(kind, truth.key, DELETE if gone else REFRESH, None, None, routing if held is None else held.routing)
 
 
-def mend(truth: Truth, held: Held | None, tombstone: int | None, routing: str | None) -> Mend | None:
+def mend(truth: Truth, held: HeldDocument | None, tombstone: int | None, routing: str | None) -> Mend | None:
     """The event for one document; None: by now it is as it should be, or nobody can say.
 
     The version is the source's own, or Elasticsearch's where that is higher, a tombstone's included: equal versions
@@ -58,7 +58,7 @@ def mend(truth: Truth, held: Held | None, tombstone: int | None, routing: str | 
     return Mend(kind, truth.key, UPSERT, version, truth.text, place)
 
 
-def _wrong(truth: Truth, held: Held | None) -> Kind | None:
+def _wrong(truth: Truth, held: HeldDocument | None) -> Kind | None:
     kind = judge(truth, held)
     return None if kind is Kind.UNKNOWN or truth.failure is not None else kind
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from outbox.errors import ElasticsearchDown, OutboxError
-from outbox.policy.drift import NO_SOURCE, Held
+from outbox.policy.drift import NO_SOURCE, HeldDocument
 from outbox.policy.lossless import Unreadable, read_exact
 from outbox.policy.redact import summary
 from outbox.sink.client import Elastic, NoReply
@@ -56,7 +56,7 @@ class ElasticScan:
 
     # By id
 
-    def held(self, index: str, ids: Sequence[str], *, routed: bool = False) -> dict[str, list[Held]]:
+    def held(self, index: str, ids: Sequence[str], *, routed: bool = False) -> dict[str, list[HeldDocument]]:
         """The documents with these ids; more than one only where routings differ. Halves what is too much at once;
         a document that is too much alone comes without its source."""
         if not ids:
@@ -70,11 +70,11 @@ class ElasticScan:
         half = len(ids) // 2
         return {**self.held(index, ids[:half], routed=routed), **self.held(index, ids[half:], routed=routed)}
 
-    def _by_id(self, index: str, ids: Sequence[str], *, source: bool = True) -> dict[str, list[Held]]:
+    def _by_id(self, index: str, ids: Sequence[str], *, source: bool = True) -> dict[str, list[HeldDocument]]:
         """Realtime: also what no search sees yet."""
         word = "" if source else "?_source=false"
         reply = self._exact("POST", f"/{_path(index)}/_mget{word}", {"ids": list(ids)})
-        found: dict[str, list[Held]] = {}
+        found: dict[str, list[HeldDocument]] = {}
         for doc in reply["docs"]:
             if doc.get("error"):
                 raise CannotRead(summary(doc["error"]))
@@ -82,7 +82,7 @@ class ElasticScan:
                 found[doc["_id"]] = [_held(doc)]
         return found
 
-    def _by_search(self, index: str, ids: Sequence[str], *, source: bool = True) -> dict[str, list[Held]]:
+    def _by_search(self, index: str, ids: Sequence[str], *, source: bool = True) -> dict[str, list[HeldDocument]]:
         asked = {
             "size": 10_000,
             "version": True,
@@ -90,14 +90,14 @@ class ElasticScan:
             "query": {"ids": {"values": list(ids)}},
             "track_total_hits": False,
         }
-        found: dict[str, list[Held]] = {}
+        found: dict[str, list[HeldDocument]] = {}
         for hit in self._exact("POST", f"/{_path(index)}/_search", asked)["hits"]["hits"]:
             found.setdefault(hit["_id"], []).append(_held(hit))
         return found
 
     # All of them
 
-    def scan(self, index: str, page: int = SCAN_PAGE) -> Iterator[list[Held]]:
+    def scan(self, index: str, page: int = SCAN_PAGE) -> Iterator[list[HeldDocument]]:
         """Every id with its version and routing, no sources, as of one point in time."""
         asked: dict[str, Any] = {
             "size": page,
@@ -125,7 +125,7 @@ class ElasticScan:
         finally:
             self._elastic.call("DELETE", "/_pit", json.dumps({"id": pit}).encode())
 
-    def sample(self, index: str, number: int, seed: int) -> list[Held]:
+    def sample(self, index: str, number: int, seed: int) -> list[HeldDocument]:
         """Documents by lot, each at most once, up to ten thousand."""
         asked = {
             "size": min(number, 10_000),
@@ -173,8 +173,8 @@ def _refusal(status: int, body: Any) -> OutboxError:
     return ElasticsearchDown(told) if status in (429, 502, 503, 504) else CannotRead(told)
 
 
-def _held(found: Mapping[str, Any]) -> Held:
-    return Held(found["_id"], int(found["_version"]), found.get("_routing"), found.get("_source", NO_SOURCE))
+def _held(found: Mapping[str, Any]) -> HeldDocument:
+    return HeldDocument(found["_id"], int(found["_version"]), found.get("_routing"), found.get("_source", NO_SOURCE))
 
 
 def _path(index: str) -> str:

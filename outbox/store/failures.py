@@ -1,4 +1,4 @@
-"""Reads failed events for people: pages, groups, plans of a replay, statistics; and keeps the roll-up small.
+"""Reads failed events for people (pages, groups, plans of a replay) and statistics; keeps the roll-up.
 
 Plans are read in a read-only transaction with one snapshot, so that counts, sample and ids agree. Done rows are never
 read.
@@ -111,3 +111,34 @@ class PostgresStatistics:
 
     def _rows(self, query: str, **named: object) -> Sequence[Row]:
         return self._database.rows(self._sql[query], named, within_ms=READ_LIMIT_MS)
+
+
+RollupKey = tuple[str, str, str]  # entity type, outcome, reason
+
+
+class PostgresRollup:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sql = queries("rollup")
+
+    def add(self, counts: Mapping[RollupKey, int]) -> None:
+        """One statement for all of them, whatever their number."""
+        entity_types, outcomes, reasons = (list(column) for column in zip(*counts, strict=True))
+        named = {
+            "entity_types": entity_types,
+            "outcomes": outcomes,
+            "reasons": reasons,
+            "counts": list(counts.values()),
+        }
+        with self._database.connection() as connection:
+            connection.execute(self._sql["add_counts"], named)
+
+
+class PostgresPulse:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sql = queries("pulse")
+
+    def minutes(self, window: timedelta) -> Sequence[tuple[str, datetime, int]]:
+        with self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection:
+            return connection.execute(self._sql["minutes"], {"window": window}).fetchall()

@@ -11,7 +11,7 @@ from psycopg import sql
 from outbox.app.desk import QueueDesk
 from outbox.embedded import EmbeddedPostgres
 from outbox.errors import SchemaMismatch
-from outbox.ops.doctor import attachments as attachment_findings
+from outbox.ops.doctor import documents as attachment_findings
 from outbox.ports import Attachment, Level
 from outbox.store.attach import installed
 from outbox.store.attach.attach import AttachedOtherwise, NotAttached, attach, detach

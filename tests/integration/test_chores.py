@@ -13,7 +13,7 @@ from outbox.ops.discard import DiscardDesk
 from outbox.ops.replay.desk import ReplayRequest
 from outbox.policy.filter import EventFilter
 from outbox.policy.replay import ReplayStatus
-from outbox.store.discards import PostgresDiscards
+from outbox.store.acts import PostgresDiscards
 from outbox.store.pool import Database
 from outbox.store.replays import PostgresReplays
 from tests.fixtures.failures import ALICE, audit_counts, events, open_database, replay_desk, statuses

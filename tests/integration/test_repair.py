@@ -7,7 +7,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.errors import UsageError
-from outbox.ops.reindex import rechecks
+from outbox.ops.reindex import comparison
 from outbox.ops.reindex.repair import ManyDeletes, Repaired, RepairPlan
 from outbox.ops.reindex.verify import VerifyOptions
 from outbox.policy.audit import Actor, Source
@@ -19,7 +19,7 @@ ALICE = Actor("alice", Source.CLI)
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rechecks, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 4)
 
 
 @pytest.fixture(params=[True, False], ids=["view", "events"])

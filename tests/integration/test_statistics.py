@@ -10,10 +10,9 @@ import pytest
 from outbox.ops.failures import FailureDesk, StatsDesk
 from outbox.ops.inputs import BadRequest
 from outbox.policy.filter import EventFilter
-from outbox.store.failures import PostgresFailures, PostgresStatistics
+from outbox.store.failures import PostgresFailures, PostgresRollup, PostgresStatistics
 from outbox.store.pool import Database
 from outbox.store.queries import queries
-from outbox.store.rollup import PostgresRollup
 from tests.fixtures.failures import events, open_database
 
 

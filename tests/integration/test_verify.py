@@ -6,7 +6,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.errors import OutboxError, UsageError
-from outbox.ops.reindex import rechecks
+from outbox.ops.reindex import comparison
 from outbox.ops.reindex.verify import Verification, VerifyOptions
 from outbox.policy.drift import Key, Kind
 from outbox.sink.scan import IndexNotThere
@@ -19,7 +19,7 @@ from tests.fixtures.world import World
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Second looks come after a tenth of a second: nobody else is at work here."""
-    monkeypatch.setattr(rechecks, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 4)
 
 
 @pytest.fixture(params=[True, False], ids=["view", "events"])
@@ -125,13 +125,13 @@ def test_a_change_between_two_looks_is_looked_at_again(world: World, monkeypatch
     world.fill(5)
     world.project()
     world.put("3", "newer")
-    looked = rechecks.Mismatches.add
+    looked = comparison.Mismatches.add
 
-    def project_then_add(self: rechecks.Mismatches, doubt: rechecks.Mismatch) -> None:
+    def project_then_add(self: comparison.Mismatches, doubt: comparison.Mismatch) -> None:
         world.project()
         looked(self, doubt)
 
-    monkeypatch.setattr(rechecks.Mismatches, "add", project_then_add)
+    monkeypatch.setattr(comparison.Mismatches, "add", project_then_add)
     result = verified(world)
     assert found(result) == {}
     assert result.report.conclusive

@@ -11,10 +11,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from outbox.errors import OutboxError
-from outbox.ops.doctor import attachments, database, documents
-from outbox.ops.doctor.attachments import AttachmentExam
+from outbox.ops.doctor import database, documents
 from outbox.ops.doctor.database import DatabaseExam, DoctorSettings, QueueExam
-from outbox.ops.doctor.documents import DocumentExam, IndexExam
+from outbox.ops.doctor.documents import AttachmentExam, DocumentExam, IndexExam
 from outbox.ports import CreatedIndex, Finding, IndexAdmin, IndexChecks, Level
 
 Look = Callable[[], Iterable[Finding]]
@@ -58,7 +57,7 @@ class Doctor:
         yield from guarded("roles", lambda: database.roles(self.store))
         yield from guarded("documents", lambda: documents.view(self.store, self.wanted.view))
         yield from guarded("mixture", lambda: documents.mixtures(self.store))
-        yield from guarded("attached", lambda: attachments.attached(self.store))
+        yield from guarded("attached", lambda: documents.attached(self.store))
         yield from guarded("versions", lambda: documents.equal_versions(self.store))
         yield from guarded("sequence", lambda: documents.version_raised(self.store))
         yield from guarded("queue", lambda: database.work(self.queue))

@@ -4,14 +4,110 @@ Memory is bounded: a page of documents, some thousand mismatches without their b
 """
 
 import random
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from outbox.ops.reindex.pacing import JobPace
-from outbox.ops.reindex.rechecks import Mismatch, Mismatches, Recheck
-from outbox.policy.drift import NO_SOURCE, DriftFinding, DriftReport, Held, Key, Kind, Truth, fields_of, judge, look_of
+from outbox.policy.drift import (
+    NO_SOURCE,
+    DriftFinding,
+    DriftReport,
+    HeldDocument,
+    Key,
+    Kind,
+    Truth,
+    fields_of,
+    judge,
+    look_of,
+)
 from outbox.policy.naming import Naming
+from outbox.ports import Clock
+
+WAITS_SECONDS: Final = (1.0, 1.0, 2.0, 3.0, 5.0, 5.0, 5.0)  # before each further look; after the last it is in flux
+MOST: Final = 20_000  # kept at once: beyond it the walk waits for verdicts
+A_LOOK: Final = 500
+
+
+@dataclass(slots=True)
+class Mismatch:
+    """One document of one index, as it was seen last."""
+
+    index: str
+    id: str
+    key: Key
+    seen: tuple[object, ...]
+    at: float
+    extra: bool = False  # a second document under the same id, with this routing
+    routing: str | None = None
+    looks: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Recheck:
+    """A later look. No finding: it is as it should be. `open`: an event of it is on its way."""
+
+    seen: tuple[object, ...]
+    finding: DriftFinding | None
+    open: bool = False
+
+
+@dataclass(slots=True)
+class Mismatches:
+    look: Callable[[Sequence[Mismatch]], Sequence[Recheck]]
+    certain: Callable[[DriftFinding], None]
+    in_flux: Callable[[Mismatch], None]
+    clock: Clock = time.monotonic
+    rest: Callable[[float], None] = time.sleep
+    _kept: list[Mismatch] = field(default_factory=list)
+
+    def add(self, doubt: Mismatch) -> None:
+        self._kept.append(doubt)
+
+    def advance(self) -> None:
+        """Look again at what is due; wait only while too much is kept."""
+        self._pass()
+        while len(self._kept) > MOST:
+            self._wait()
+            self._pass()
+
+    def drain(self) -> None:
+        self._pass()
+        while self._kept:
+            self._wait()
+            self._pass()
+
+    def _wait(self) -> None:
+        due = min(self._due_at(doubt) for doubt in self._kept)
+        self.rest(max(0.02, due - self.clock()))
+
+    def _due_at(self, doubt: Mismatch) -> float:
+        return doubt.at + WAITS_SECONDS[doubt.looks - 1]
+
+    def _pass(self) -> None:
+        now = self.clock()
+        due = [doubt for doubt in self._kept if self._due_at(doubt) <= now]
+        if not due:
+            return
+        self._kept = [doubt for doubt in self._kept if self._due_at(doubt) > now]
+        for start in range(0, len(due), A_LOOK):
+            portion = due[start : start + A_LOOK]
+            for doubt, look in zip(portion, self.look(portion), strict=True):
+                self._judge(doubt, look)
+
+    def _judge(self, doubt: Mismatch, look: Recheck) -> None:
+        if look.finding is None and not look.open:
+            return
+        if look.finding is not None and not look.open and look.seen == doubt.seen:
+            self.certain(look.finding)
+            return
+        doubt.seen, doubt.at, doubt.looks = look.seen, self.clock(), doubt.looks + 1
+        if doubt.looks <= len(WAITS_SECONDS):
+            self._kept.append(doubt)
+        elif look.finding is not None:
+            self.in_flux(doubt)
+
 
 PORTION_BYTES: Final = 4 * 1024 * 1024
 
@@ -45,9 +141,9 @@ class IndexScan(Protocol):
     def count(self, index: str) -> int: ...
     def refresh(self, index: str) -> None: ...
     def is_routed(self, index: str) -> bool: ...
-    def held(self, index: str, ids: Sequence[str], *, routed: bool = False) -> Mapping[str, Sequence[Held]]: ...
-    def scan(self, index: str) -> Iterator[Sequence[Held]]: ...
-    def sample(self, index: str, number: int, seed: int) -> Sequence[Held]: ...
+    def held(self, index: str, ids: Sequence[str], *, routed: bool = False) -> Mapping[str, Sequence[HeldDocument]]: ...
+    def scan(self, index: str) -> Iterator[Sequence[HeldDocument]]: ...
+    def sample(self, index: str, number: int, seed: int) -> Sequence[HeldDocument]: ...
 
 
 @dataclass(slots=True)
@@ -64,7 +160,7 @@ class DocumentPairs:
         self.routed[index] = self.documents.is_routed(index)
         return count
 
-    def both(self, index: str, keys: Sequence[Key]) -> Iterator[tuple[Truth, Sequence[Held]]]:
+    def both(self, index: str, keys: Sequence[Key]) -> Iterator[tuple[Truth, Sequence[HeldDocument]]]:
         """PostgreSQL first: a change in between shows as a document that is newer, never as one that is lost."""
         for portion in self._portions(self.source.load(keys)):
             ids = [self.naming.id_of(truth.key) for truth in portion]
@@ -95,7 +191,7 @@ class DocumentPairs:
         """Open events first: whatever was committed before that and is not open any more has been projected."""
         keys = list(dict.fromkeys(doubt.key for doubt in doubts))
         open_now = self.source.open_of(keys)
-        seen: dict[tuple[str, Key], tuple[Truth, Sequence[Held]]] = {}
+        seen: dict[tuple[str, Key], tuple[Truth, Sequence[HeldDocument]]] = {}
         for index in {doubt.index for doubt in doubts}:
             if self.routed.get(index):
                 self.documents.refresh(index)
@@ -105,7 +201,9 @@ class DocumentPairs:
         return [_recheck(doubt, *seen[doubt.index, doubt.key], doubt.key in open_now, failed) for doubt in doubts]
 
 
-def _recheck(doubt: Mismatch, truth: Truth, found: Sequence[Held], is_open: bool, failed: Mapping[Key, int]) -> Recheck:
+def _recheck(
+    doubt: Mismatch, truth: Truth, found: Sequence[HeldDocument], is_open: bool, failed: Mapping[Key, int]
+) -> Recheck:
     if doubt.extra:  # one `_id` under two routings: the older document is the one too many
         truth, found = Truth(doubt.key), [held for held in found[1:] if held.routing == doubt.routing]
     held = found[0] if found else None
@@ -228,7 +326,7 @@ class Comparison:
             for extra in found[1:]:
                 self._doubt(target.index, Truth(truth.key), extra, extra=True)
 
-    def _look_for_orphans(self, target: ComparedTarget, page: Sequence[Held], entity_type: str | None) -> None:
+    def _look_for_orphans(self, target: ComparedTarget, page: Sequence[HeldDocument], entity_type: str | None) -> None:
         """A document that PostgreSQL does not have is doubted."""
         meant = {held.id: (key, held) for held in page if (key := self._key_of(target, held, entity_type)) is not None}
         present = self.sides.source.present([key for key, _ in meant.values()])
@@ -236,7 +334,7 @@ class Comparison:
             if key not in present:
                 self._doubt(target.index, Truth(key), held)
 
-    def _key_of(self, target: ComparedTarget, held: Held, entity_type: str | None = None) -> Key | None:
+    def _key_of(self, target: ComparedTarget, held: HeldDocument, entity_type: str | None = None) -> Key | None:
         """The entity that a document means. None: of another type than asked for, or unknown, and told as such."""
         keys = self.sides.naming.keys_of(held.id, target.types)
         if entity_type is not None and keys and keys[0].entity_type != entity_type:
@@ -253,7 +351,7 @@ class Comparison:
             )
         return None
 
-    def _doubt(self, index: str, truth: Truth, held: Held | None, *, extra: bool = False) -> None:
+    def _doubt(self, index: str, truth: Truth, held: HeldDocument | None, *, extra: bool = False) -> None:
         id = self.sides.naming.id_of(truth.key)
         # An orphan was seen without its source: its second look is the first that counts.
         seen = look_of(truth, held) if truth.text is not None else ()

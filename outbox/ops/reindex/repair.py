@@ -12,7 +12,7 @@ from outbox.ops.reindex.comparison import DocumentPairs, Progress, TruthSource
 from outbox.ops.reindex.pacing import JobPace
 from outbox.ops.reindex.verify import Enough, Verification, Verify, VerifyOptions
 from outbox.policy.audit import Action, Actor, Entry
-from outbox.policy.drift import DRIFT, DriftFinding, Held, Key, Kind, Truth
+from outbox.policy.drift import DRIFT, DriftFinding, HeldDocument, Key, Kind, Truth
 from outbox.policy.mending import Mend, mend, needs_refresh, refresh, too_many_deletes, without_needless_text
 
 DEFAULT_LIMIT: Final = 10_000
@@ -146,7 +146,7 @@ class Repair:
                 yield without_needless_text(made, one, looked_up=versions.in_view(key.entity_type))
 
     def _routings(
-        self, now: Mapping[Key, tuple[Truth, Sequence[Held]]], versions: TruthSource
+        self, now: Mapping[Key, tuple[Truth, Sequence[HeldDocument]]], versions: TruthSource
     ) -> Mapping[Key, str | None]:
         """Of missing documents whose view does not say it: their last event's."""
         asking = [key for key, (truth, held) in now.items() if truth.text and not held and not truth.routed]
@@ -155,7 +155,7 @@ class Repair:
     def _gone(
         self,
         index: str,
-        now: Mapping[Key, tuple[Truth, Sequence[Held]]],
+        now: Mapping[Key, tuple[Truth, Sequence[HeldDocument]]],
         routings: Mapping[Key, str | None],
         sides: DocumentPairs,
         versions: TruthSource,
@@ -173,7 +173,9 @@ class Repair:
         return {truth.key: version for truth, version in zip(missing, found, strict=True) if version is not None}
 
 
-def _one_of(truth: Truth, found: Sequence[Held], finding: DriftFinding | None) -> tuple[Truth, Held | None]:
+def _one_of(
+    truth: Truth, found: Sequence[HeldDocument], finding: DriftFinding | None
+) -> tuple[Truth, HeldDocument | None]:
     """A second document under the same id is the one that goes; the entity itself stays."""
     if finding is not None and truth.text is not None:
         return Truth(truth.key), next((held for held in found[1:] if held.routing == finding.routing), None)

@@ -15,7 +15,7 @@ from outbox.ops import inputs as read
 from outbox.ops.audit import AuditPage, AuditPruned
 from outbox.policy.audit import LEAST_DAYS, Action, Actor, Source
 from outbox.policy.filter import AuditFilter, described, given
-from outbox.web import params, shapes
+from outbox.web import answers, params
 from outbox.web.answers import answer
 from outbox.web.auth.accounts import Role
 from outbox.web.auth.limits import EXPORT
@@ -169,7 +169,7 @@ PAGES: Final = (
     Endpoint("POST", f"{HOME}/audit/prune", prune_form, ADMIN, takes=params.AUDIT_FIELDS),
 )
 API: Final = (
-    Endpoint("GET", "/audit", list_audit, VIEWER, gives(shapes.AuditList)),
+    Endpoint("GET", "/audit", list_audit, VIEWER, gives(answers.AuditList)),
     Endpoint("GET", "/audit/export", export, VIEWER, _EXPORT_ANSWERS, acts=True),
-    Endpoint("POST", "/audit/prune", prune, ADMIN, gives(shapes.AuditPruned)),
+    Endpoint("POST", "/audit/prune", prune, ADMIN, gives(answers.AuditPruned)),
 )

@@ -15,7 +15,7 @@ from outbox.ops.events import EventPage
 from outbox.ops.replay.desk import ReplayRequest
 from outbox.policy.event import Status
 from outbox.policy.filter import EventFilter, given
-from outbox.web import params, shapes
+from outbox.web import answers, params
 from outbox.web.answers import answer, event
 from outbox.web.auth.accounts import Person, Role
 from outbox.web.pages.replays import resource
@@ -168,7 +168,7 @@ def _read(request: Request, asked: object, statuses: tuple[str, ...]) -> EventPa
 _PROJECT_ANSWERS: Final = {
     "status_code": 202,
     "responses": {
-        202: {"model": shapes.Requested, "description": "The event, written."},
+        202: {"model": answers.Requested, "description": "The event, written."},
         404: {"description": "Nobody knows this entity."},
     },
 }
@@ -177,9 +177,9 @@ PAGES: Final = (
     Endpoint("GET", f"{HOME}/events", events_page, VIEWER, takes=(*params.EVENT_FIELDS, "cursor", "status")),
 )
 API: Final = (
-    Endpoint("GET", "/events", list_events, VIEWER, gives(shapes.EventList)),
-    Endpoint("GET", "/events/{id}", get_event, VIEWER, gives(shapes.EventDetail)),
+    Endpoint("GET", "/events", list_events, VIEWER, gives(answers.EventList)),
+    Endpoint("GET", "/events/{id}", get_event, VIEWER, gives(answers.EventDetail)),
     Endpoint("POST", "/events", project, OPERATOR, _PROJECT_ANSWERS),
-    Endpoint("POST", "/events/{id}/replay", replay_event, OPERATOR, gives(shapes.Replay, 202, "On its way.")),
-    Endpoint("POST", "/events/{id}/discard", discard_event, OPERATOR, gives(shapes.Discarded)),
+    Endpoint("POST", "/events/{id}/replay", replay_event, OPERATOR, gives(answers.Replay, 202, "On its way.")),
+    Endpoint("POST", "/events/{id}/discard", discard_event, OPERATOR, gives(answers.Discarded)),
 )

@@ -16,7 +16,7 @@ from outbox.ops.replay.desk import ReplayRequest
 from outbox.ops.replay.plan import Plan
 from outbox.policy.filter import FAILURE_TYPES, MOST_IDS, given
 from outbox.policy.replay import MOST_ROWS
-from outbox.web import figures, params, shapes
+from outbox.web import answers, figures, params
 from outbox.web.answers import answer
 from outbox.web.auth.accounts import Role
 from outbox.web.pages import events
@@ -196,16 +196,16 @@ def table(stats: Stats) -> list[tuple[str, list[int], int]]:
 _REPLAY_ANSWERS: Final = {
     "status_code": 202,
     "responses": {
-        200: {"model": shapes.Plan, "description": "A dry run: what would happen."},
-        202: {"model": shapes.Replay, "description": "The replay, on its way."},
+        200: {"model": answers.Plan, "description": "A dry run: what would happen."},
+        202: {"model": answers.Replay, "description": "The replay, on its way."},
         404: {"description": "Nothing matches."},
     },
 }
 PAGES: Final = (Endpoint("GET", f"{HOME}/failures", failures_page, VIEWER, takes=params.EVENT_FIELDS),)
 API: Final = (
-    Endpoint("GET", "/failed", list_failed, VIEWER, gives(shapes.EventList)),
-    Endpoint("GET", "/failed/groups", groups, VIEWER, gives(shapes.GroupList)),
-    Endpoint("GET", "/failed/preview", preview, VIEWER, gives(shapes.Preview)),
+    Endpoint("GET", "/failed", list_failed, VIEWER, gives(answers.EventList)),
+    Endpoint("GET", "/failed/groups", groups, VIEWER, gives(answers.GroupList)),
+    Endpoint("GET", "/failed/preview", preview, VIEWER, gives(answers.Preview)),
     Endpoint("POST", "/failed/replay", replay, OPERATOR, _REPLAY_ANSWERS),
-    Endpoint("POST", "/failed/flush", flush, ADMIN, gives(shapes.Flushed)),
+    Endpoint("POST", "/failed/flush", flush, ADMIN, gives(answers.Flushed)),
 )

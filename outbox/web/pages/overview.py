@@ -19,7 +19,7 @@ from outbox.ops.status import Pulse, QueueStatus, TypeCounts
 from outbox.ops.stored import StoredEvent
 from outbox.policy.event import Status
 from outbox.policy.filter import AuditFilter, EventFilter, given
-from outbox.web import figures, params, shapes
+from outbox.web import answers, figures, params
 from outbox.web.answers import answer, event
 from outbox.web.auth.accounts import Role
 from outbox.web.pages import audit
@@ -289,6 +289,6 @@ def attention(status: QueueStatus) -> list[Attention]:
 
 PAGES: Final = (Endpoint("GET", HOME, overview, VIEWER, takes=params.EVENT_FIELDS),)
 API: Final = (
-    Endpoint("GET", "/ops", ops, VIEWER, gives(shapes.Ops)),
-    Endpoint("GET", "/stats", stats, VIEWER, gives(shapes.Stats)),
+    Endpoint("GET", "/ops", ops, VIEWER, gives(answers.Ops)),
+    Endpoint("GET", "/stats", stats, VIEWER, gives(answers.Stats)),
 )

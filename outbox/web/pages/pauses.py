@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outbox.ops import inputs as read
-from outbox.web import params, shapes
+from outbox.web import answers, params
 from outbox.web.answers import answer
 from outbox.web.params import ONE_LINE, Act, At, Who, actor_of
 from outbox.web.routing import HOME, OPERATOR, Endpoint, gives
@@ -70,6 +70,6 @@ PAGES: Final = (
     Endpoint("POST", f"{HOME}/resume", resume_form, OPERATOR),
 )
 API: Final = (
-    Endpoint("POST", "/pause", pause, OPERATOR, gives(shapes.Pause)),
-    Endpoint("POST", "/resume", resume, OPERATOR, gives(shapes.Resumed)),
+    Endpoint("POST", "/pause", pause, OPERATOR, gives(answers.Pause)),
+    Endpoint("POST", "/resume", resume, OPERATOR, gives(answers.Resumed)),
 )

@@ -22,7 +22,7 @@ from outbox.ops.replay.desk import ReplayRequest
 from outbox.ops.replay.plan import Plan
 from outbox.policy.filter import MOST_IDS, EventFilter, described, given
 from outbox.policy.replay import DEFAULT_RATE, ReplayBatch
-from outbox.web import params, shapes
+from outbox.web import answers, params
 from outbox.web.answers import answer
 from outbox.web.auth.accounts import Role
 from outbox.web.params import Act, At, Strict, Who, actor_of
@@ -249,7 +249,7 @@ PAGES: Final = (
     Endpoint("POST", f"{HOME}/replays/{{id}}/cancel", cancel_form, OPERATOR),
 )
 API: Final = (
-    Endpoint("GET", "/replays", list_replays, VIEWER, gives(shapes.ReplayList)),
-    Endpoint("GET", "/replays/{id}", get_replay, VIEWER, gives(shapes.ReplayDetail)),
-    Endpoint("POST", "/replays/{id}/cancel", cancel_replay, OPERATOR, gives(shapes.Replay)),
+    Endpoint("GET", "/replays", list_replays, VIEWER, gives(answers.ReplayList)),
+    Endpoint("GET", "/replays/{id}", get_replay, VIEWER, gives(answers.ReplayDetail)),
+    Endpoint("POST", "/replays/{id}/cancel", cancel_replay, OPERATOR, gives(answers.Replay)),
 )

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outbox.config import redact_address
-from outbox.web import params, shapes
+from outbox.web import answers, params
 from outbox.web.answers import answer
 from outbox.web.auth.accounts import Role
 from outbox.web.params import ONE_LINE, Act, At, Strict, Who, actor_of
@@ -73,6 +73,6 @@ PAGES: Final = (
     Endpoint("POST", f"{HOME}/webhooks/{{id}}/redeliver", redeliver_form, OPERATOR),
 )
 API: Final = (
-    Endpoint("GET", "/webhooks/deliveries", list_deliveries, VIEWER, gives(shapes.DeliveryList)),
-    Endpoint("POST", "/webhooks/deliveries/{id}/redeliver", redeliver, OPERATOR, gives(shapes.Redelivered, 202)),
+    Endpoint("GET", "/webhooks/deliveries", list_deliveries, VIEWER, gives(answers.DeliveryList)),
+    Endpoint("POST", "/webhooks/deliveries/{id}/redeliver", redeliver, OPERATOR, gives(answers.Redelivered, 202)),
 )

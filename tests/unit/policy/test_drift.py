@@ -2,15 +2,26 @@
 
 import pytest
 
-from outbox.policy.drift import NO_SOURCE, DriftFinding, DriftReport, Held, Key, Kind, Truth, fields_of, judge, look_of
+from outbox.policy.drift import (
+    NO_SOURCE,
+    DriftFinding,
+    DriftReport,
+    HeldDocument,
+    Key,
+    Kind,
+    Truth,
+    fields_of,
+    judge,
+    look_of,
+)
 from outbox.policy.naming import Naming
 
 KEY = Key("article", "1")
 BODY = '{"title": "x"}'
 
 
-def held(version: int = 5, source: object = None) -> Held:
-    return Held("article:1", version, None, {"title": "x"} if source is None else source)
+def held(version: int = 5, source: object = None) -> HeldDocument:
+    return HeldDocument("article:1", version, None, {"title": "x"} if source is None else source)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +43,7 @@ def held(version: int = 5, source: object = None) -> Held:
         (Truth(KEY, foreign="nobody knows"), None, None),
     ],
 )
-def test_verdicts(truth: Truth, there: Held | None, expected: Kind | None) -> None:
+def test_verdicts(truth: Truth, there: HeldDocument | None, expected: Kind | None) -> None:
     assert judge(truth, there) is expected
 
 

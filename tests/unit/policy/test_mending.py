@@ -2,15 +2,15 @@
 
 import pytest
 
-from outbox.policy.drift import DriftFinding, Held, Key, Kind, Truth
+from outbox.policy.drift import DriftFinding, HeldDocument, Key, Kind, Truth
 from outbox.policy.mending import Mend, mend, needs_refresh, refresh, too_many_deletes, without_needless_text
 
 KEY = Key("article", "1")
 BODY = '{"a": 1}'
 
 
-def held(version: int, source: object = None, routing: str | None = None) -> Held:
-    return Held("article:1", version, routing, {"a": 2} if source is None else source)
+def held(version: int, source: object = None, routing: str | None = None) -> HeldDocument:
+    return HeldDocument("article:1", version, routing, {"a": 2} if source is None else source)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def held(version: int, source: object = None, routing: str | None = None) -> Hel
     ],
 )
 def test_versions_pass(
-    truth: Truth, there: Held | None, tombstone: int | None, expected: tuple[Kind, str, int]
+    truth: Truth, there: HeldDocument | None, tombstone: int | None, expected: tuple[Kind, str, int]
 ) -> None:
     made = mend(truth, there, tombstone, None)
     assert made is not None
@@ -46,7 +46,7 @@ def test_versions_pass(
     ids=["missing", "different", "under another routing than the view says", "gone"],
 )
 def test_what_is_looked_up_is_mended_without_a_version_where_the_document_is(
-    truth: Truth, there: Held | None, kind: Kind, routing: str
+    truth: Truth, there: HeldDocument | None, kind: Kind, routing: str
 ) -> None:
     gone = kind is Kind.ORPHANED
     expected = Mend(kind, KEY, "delete" if gone else "refresh", None, None, routing)
@@ -77,7 +77,7 @@ def test_what_the_view_names_no_version_for_is_refreshed(truth: Truth, refreshed
     ],
     ids=["right by now", "unknown", "unreadable", "gone on both sides"],
 )
-def test_nothing_is_written_for_what_is_right_or_unknown(truth: Truth, there: Held | None) -> None:
+def test_nothing_is_written_for_what_is_right_or_unknown(truth: Truth, there: HeldDocument | None) -> None:
     assert mend(truth, there, None, None) is None
     assert refresh(truth, there, None, gone=truth.text is None) is None
 
