@@ -32,7 +32,7 @@ def guarded(command: Callable[[], object]) -> None:
 
 def _confession(bug: Exception) -> str:
     """Where it happened, without the values: a traceback with locals would show secrets."""
-    from outbox.config.redaction import redact_dsn  # noqa: PLC0415  (0.2 s, only when needed)
+    from outbox.policy.safe_text import redact_dsn  # noqa: PLC0415  (0.2 s, only when needed)
 
     frames = "".join(traceback.format_tb(bug.__traceback__))
     told = redact_dsn(f"{type(bug).__name__}: {bug}")[:1000]

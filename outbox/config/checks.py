@@ -1,4 +1,4 @@
-"""Owns the rules between settings, each of which looks at several; it does not check a value alone."""
+"""Owns the rules that compare several settings; it does not check a single value."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from outbox.config.settings import COMPOSED_ID, Settings
 from outbox.config.values import is_readable_file, short
 from outbox.errors import Problem
 
-Rule = Callable[[Settings], Iterator[Problem]]
+Problems = Callable[[Settings], Iterator[Problem]]
 
 
 @dataclass(frozen=True)
-class Check:
-    """A rule, and the variables it reads: it is not asked while one of these is itself wrong."""
+class CrossRule:
+    """A rule, and the variables it reads. It is skipped while one of these is itself invalid."""
 
     reads: frozenset[str]
-    rule: Rule
+    problems: Problems
 
 
-CHECKS: list[Check] = []
+RULES: list[CrossRule] = []
 
 
-def _check(*reads: str) -> Callable[[Rule], Rule]:
-    def register(rule: Rule) -> Rule:
-        CHECKS.append(Check(frozenset(reads), rule))
-        return rule
+def _rule(*reads: str) -> Callable[[Problems], Problems]:
+    def register(problems: Problems) -> Problems:
+        RULES.append(CrossRule(frozenset(reads), problems))
+        return problems
 
     return register
 
 
 def cross_problems(settings: Settings, wrong: frozenset[str]) -> Iterator[Problem]:
-    """All problems between settings whose own values are right."""
-    for check in CHECKS:
-        if not check.reads & wrong:
-            yield from check.rule(settings)
+    """All problems between settings whose own values are valid."""
+    for rule in RULES:
+        if not rule.reads & wrong:
+            yield from rule.problems(settings)
 
 
-@_check("OUTBOX_LEASE_SECONDS", "OUTBOX_HEARTBEAT_SECONDS")
+@_rule("OUTBOX_LEASE_SECONDS", "OUTBOX_HEARTBEAT_SECONDS")
 def _heartbeat_fits_lease(settings: Settings) -> Iterator[Problem]:
     longest = settings.lease.seconds - 0.5
     if settings.lease.heartbeat_seconds > longest:
@@ -46,15 +46,15 @@ def _heartbeat_fits_lease(settings: Settings) -> Iterator[Problem]:
         yield Problem("OUTBOX_HEARTBEAT_SECONDS", what, f"Use at most {longest:g}, or leave it unset.")
 
 
-@_check("OUTBOX_BASE_BACKOFF_SECONDS", "OUTBOX_MAX_BACKOFF_SECONDS")
+@_rule("OUTBOX_BASE_BACKOFF_SECONDS", "OUTBOX_MAX_BACKOFF_SECONDS")
 def _backoff_grows(settings: Settings) -> Iterator[Problem]:
     base, cap = settings.retry.base_backoff_seconds, settings.retry.max_backoff_seconds
     if base > cap:
         what = f"is {base:g}, above OUTBOX_MAX_BACKOFF_SECONDS ({cap:g})"
-        yield Problem("OUTBOX_BASE_BACKOFF_SECONDS", what, "Lower it or raise the other.")
+        yield Problem("OUTBOX_BASE_BACKOFF_SECONDS", what, "Lower this one or raise the other.")
 
 
-@_check("OUTBOX_ENTITY_TYPES", "OUTBOX_EXCLUDE_ENTITY_TYPES")
+@_rule("OUTBOX_ENTITY_TYPES", "OUTBOX_EXCLUDE_ENTITY_TYPES")
 def _types_not_in_both(settings: Settings) -> Iterator[Problem]:
     both = sorted(set(settings.worker.entity_types) & set(settings.worker.exclude_entity_types))
     if both:
@@ -62,7 +62,7 @@ def _types_not_in_both(settings: Settings) -> Iterator[Problem]:
         yield Problem("OUTBOX_ENTITY_TYPES", what, "Name each entity type in one of the two.")
 
 
-@_check("OUTBOX_ENTITY_TYPES", "ELASTIC_INDEX_MAP", "OUTBOX_DOCUMENT_ID")
+@_rule("OUTBOX_ENTITY_TYPES", "ELASTIC_INDEX_MAP", "OUTBOX_DOCUMENT_ID")
 def _types_fit_composed_id(settings: Settings) -> Iterator[Problem]:
     if settings.document_id != COMPOSED_ID:
         return
@@ -77,8 +77,8 @@ def _types_fit_composed_id(settings: Settings) -> Iterator[Problem]:
             yield Problem(variable, f"names {', '.join(bad)}, but ':' separates type and id in `_id`", remedy)
 
 
-@_check("ELASTIC_API_KEY", "ELASTIC_USERNAME", "ELASTIC_PASSWORD")
-def _one_way_to_log_in(settings: Settings) -> Iterator[Problem]:
+@_rule("ELASTIC_API_KEY", "ELASTIC_USERNAME", "ELASTIC_PASSWORD")
+def _one_login_method(settings: Settings) -> Iterator[Problem]:
     elastic = settings.elastic
     if elastic.api_key and (elastic.username or elastic.password):
         what = "is set together with ELASTIC_USERNAME or ELASTIC_PASSWORD"
@@ -89,21 +89,21 @@ def _one_way_to_log_in(settings: Settings) -> Iterator[Problem]:
         yield Problem("ELASTIC_USERNAME", "is not set, but ELASTIC_PASSWORD is", "Set both or neither.")
 
 
-@_check("ELASTIC_CA_CERTS")
-def _certificates_are_there(settings: Settings) -> Iterator[Problem]:
+@_rule("ELASTIC_CA_CERTS")
+def _certificates_exist(settings: Settings) -> Iterator[Problem]:
     file = settings.elastic.ca_certs
     if file is not None and not is_readable_file(file):
         yield Problem("ELASTIC_CA_CERTS", f"names no readable file: {short(file)}", "Give the path of a PEM file.")
 
 
-@_check("ELASTIC_CA_CERTS", "ELASTIC_URL")
-def _certificates_have_a_use(settings: Settings) -> Iterator[Problem]:
+@_rule("ELASTIC_CA_CERTS", "ELASTIC_URL")
+def _certificates_are_used(settings: Settings) -> Iterator[Problem]:
     if settings.elastic.ca_certs is not None and settings.elastic.url.startswith("http://"):
         remedy = "Use https:// in ELASTIC_URL, or leave it unset."
         yield Problem("ELASTIC_CA_CERTS", "is set, but ELASTIC_URL is not https", remedy)
 
 
-@_check("OUTBOX_METRICS_PORT", "OUTBOX_HTTP_PORT")
+@_rule("OUTBOX_METRICS_PORT", "OUTBOX_HTTP_PORT")
 def _ports_differ(settings: Settings) -> Iterator[Problem]:
     if settings.http.port and settings.http.port == settings.http.metrics_port:
         what = f"is {settings.http.port}, the same as OUTBOX_METRICS_PORT"

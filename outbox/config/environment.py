@@ -1,4 +1,4 @@
-"""Owns which names of the environment are ours and where each value comes from; it does not judge values."""
+"""Owns which environment variables are ours and where each value comes from; it does not validate values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SECRET_FILE_BYTES = 65_536
 
 @dataclass(frozen=True)
 class Given:
-    """One value as it was given, before anyone looked at it."""
+    """One value as it was given, not yet validated."""
 
     value: Any
     source: Source
@@ -32,7 +32,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Unusable:
-    """A value that was given in a way that cannot be used."""
+    """A value that was given twice, or in a file that cannot be read."""
 
     problem: Problem
 
@@ -56,7 +56,7 @@ def known_names() -> list[str]:
 
 
 def unknown_names(environ: Mapping[str, str]) -> Iterator[Problem]:
-    """A problem for each name of ours that nothing reads: a typing error must not pass as a default."""
+    """A problem for each name of ours that nothing reads. A typo must not silently mean the default."""
     known = known_names()
     for name in sorted(present(environ)):
         strange = name.startswith(_OURS) and name not in known
@@ -67,7 +67,7 @@ def unknown_names(environ: Mapping[str, str]) -> Iterator[Problem]:
 
 
 def unknown_flags(flags: Mapping[str, object]) -> Sequence[str]:
-    """Flags are given by our own commands, so a wrong one is our mistake, not the user's."""
+    """Flags come from our own commands, so a wrong one is our bug, not the user's mistake."""
     return sorted(set(flags) - set(VARIABLES))
 
 
@@ -101,7 +101,7 @@ def _from_file(name: str, path: str) -> Given | Unusable:
 
 
 def read_secret_file(path: Path) -> str:
-    """The secret in a file, without the newline that editors add. Callers may read it again: keys rotate."""
+    """The secret in a file, without the newline that editors add. Callers may read it again: keys are rotated."""
     with path.open("rb") as file:
         content = file.read(_SECRET_FILE_BYTES + 1)
     if len(content) > _SECRET_FILE_BYTES:

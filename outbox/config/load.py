@@ -1,4 +1,4 @@
-"""Owns the reading of all settings at once and the report of all problems; it decides no rule itself."""
+"""Reads all settings at once and reports all problems together; it holds no rule itself."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from outbox.config.checks import cross_problems
 from outbox.config.connections import NO_DATABASE
 from outbox.config.environment import Given, Unusable, find, present, unknown_flags, unknown_names
-from outbox.config.redaction import redact_dsn
 from outbox.config.setting import Section, Variable
 from outbox.config.settings import VARIABLES, Settings
 from outbox.errors import ConfigurationError, Problem
+from outbox.policy.safe_text import redact_dsn
 
 _LONGEST_SHOWN = 80
 _NO_FLAGS: Mapping[str, object] = MappingProxyType({})
@@ -27,13 +27,13 @@ def load_settings(
     *,
     require_database: bool = True,
 ) -> Settings:
-    """Flags (keyed by variable name; None is not given) win over environment, environment over defaults."""
+    """Flags (by variable name; None means not given) override the environment, which overrides defaults."""
     if strange := unknown_flags(flags):
-        raise ValueError(f"flags that are no variables: {', '.join(strange)}")
+        raise ValueError(f"flags that are not variables: {', '.join(strange)}")
     environ = os.environ if environ is None else environ
     given, problems = _gather(present(environ), flags)
-    settings, refused = _build(given)
-    problems += refused
+    settings, rejected = _build(given)
+    problems += rejected
     wrong = {problem.variable.removesuffix("_FILE") for problem in problems}
     problems += unknown_names(environ)
     problems += cross_problems(settings, frozenset(wrong))
@@ -58,14 +58,14 @@ def _gather(environ: Mapping[str, str], flags: Mapping[str, object]) -> tuple[di
 
 
 def _build(given: Mapping[str, Given]) -> tuple[Settings, list[Problem]]:
-    """The tree, and what it refused; refused values take their defaults so that the rest can be judged."""
+    """The tree, and what it rejected. Rejected values take their defaults, so that the rest can be checked."""
     try:
         return Settings.model_validate(_tree(given)), []
     except ValidationError as error:
-        refused = list(_refused(error, given))
-    wrong = {problem.variable for problem in refused}
+        rejected = list(_rejected(error, given))
+    wrong = {problem.variable for problem in rejected}
     rest = {name: found for name, found in given.items() if name not in wrong}
-    return Settings.model_validate(_tree(rest)), refused
+    return Settings.model_validate(_tree(rest)), rejected
 
 
 def _tree(given: Mapping[str, Given]) -> dict[str, Any]:
@@ -83,20 +83,20 @@ def _is_section(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, Section)
 
 
-def _refused(error: ValidationError, given: Mapping[str, Given]) -> Iterator[Problem]:
+def _rejected(error: ValidationError, given: Mapping[str, Given]) -> Iterator[Problem]:
     by_path = {variable.path: variable for variable in VARIABLES.values()}
     for item in error.errors(include_url=False, include_context=False, include_input=False):
         where = [str(step) for step in item["loc"]]
         depth = 2 if ".".join(where[:2]) in by_path else 1
         variable = by_path[".".join(where[:depth])]
-        # A default that is derived from a refused value is refused as well; only the cause is worth a line.
+        # A default that is derived from a rejected value is rejected as well; only the cause is reported.
         if variable.name in given:
             inside = f" at {where[depth]!r}" if len(where) > depth else ""
             yield _problem(variable, given[variable.name], _plain(item["msg"]) + inside)
 
 
 def _plain(message: str) -> str:
-    """pydantic's sentence without its subject, which is the value shown before it."""
+    """pydantic's message without its subject: the value is shown before it."""
     message = message.removeprefix("Value error, ")
     if "match pattern" in message:
         return "is not accepted"

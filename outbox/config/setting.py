@@ -9,20 +9,20 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-# A year and a century: what fits a timestamp of PostgreSQL, a timedelta and a thread's wait.
+# A year and a century: these fit PostgreSQL's timestamps, timedelta and a thread's wait.
 _LONGEST = {"SECONDS": 31_536_000, "DAYS": 36_500}
 _BOUNDS = (("ge", "from"), ("gt", "above"), ("le", "to"), ("lt", "below"))
 
 
 class Section(BaseModel):
-    """A frozen group of settings; what goes wrong in it never shows the value it was given."""
+    """A frozen group of settings. Its validation errors never show the given value."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
 
 @dataclass(frozen=True)
 class Variable:
-    """What is known about one environment variable, for the docs, for `config print` and for remedies."""
+    """One environment variable, as the docs, `config print` and error messages describe it."""
 
     name: str
     section: str
@@ -55,7 +55,7 @@ def setting(
     show: Callable[[str], str] | None = None,
     **constraints: Any,
 ) -> Any:
-    """A field that knows its variable. Returns Any, as pydantic's Field does, to fit any declared type."""
+    """A field with its variable. Returns Any, as pydantic's Field does, to fit any declared type."""
     about: dict[str, Any] = {
         "variable": variable,
         "tradeoff": tradeoff,
@@ -109,11 +109,11 @@ def _accepted(info: FieldInfo) -> str:
 
 
 def _bounds(info: FieldInfo) -> Iterator[str]:
-    for attribute, word in _BOUNDS:
+    for attribute, preposition in _BOUNDS:
         for rule in info.metadata:
             bound = getattr(rule, attribute, None)
             if bound is not None:
-                yield f"{word} {bound:g}" if isinstance(bound, float) else f"{word} {bound}"
+                yield f"{preposition} {bound:g}" if isinstance(bound, float) else f"{preposition} {bound}"
 
 
 def _as_text(default: Any) -> str:

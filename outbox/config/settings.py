@@ -1,4 +1,4 @@
-"""Owns the settings tree and what follows from it; it does not read the environment."""
+"""Owns the settings tree and the values derived from it; it does not read the environment."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pydantic import Field, PrivateAttr, SecretStr
 
 from outbox.config.connections import DatabaseSettings, ElasticSettings
 from outbox.config.leases import LeaseSettings, ReclaimSettings, RetrySettings
-from outbox.config.redaction import MASK
 from outbox.config.service import ConsoleSettings, EmbeddedSettings, HealthSettings, HttpSettings, LogSettings
 from outbox.config.setting import Section, Variable, setting, variables_of
 from outbox.config.upkeep import ReplaySettings, RetentionSettings, WebhookSettings
 from outbox.config.values import CommaList, RelationName, is_readable_file, short
 from outbox.config.work import BatchSettings, KindSettings, WorkerSettings
 from outbox.errors import ConfigurationError, Problem
+from outbox.policy.safe_text import MASK
 
 COMPOSED_ID = "{entity_type}:{entity_id}"
 Source = Literal["flag", "environment", "file", "default"]
@@ -32,14 +32,14 @@ class Settings(Section):
     document_id: Literal["{entity_type}:{entity_id}", "{entity_id}"] = setting(
         "OUTBOX_DOCUMENT_ID",
         COMPOSED_ID,
-        meaning="How a document's `_id` is made.",
-        tradeoff="`{entity_id}` only where ids differ over all types of an index; a change needs a rebuild.",
+        meaning="How a document's `_id` is built.",
+        tradeoff="Use `{entity_id}` only if ids are unique across all types of an index. A change needs a rebuild.",
     )
     documents: RelationName = setting(
         "OUTBOX_DOCUMENTS",
         "search_documents",
-        meaning="View that holds the documents of upserts without a payload.",
-        tradeoff="Lookups read the newest state; payloads send what the producer wrote.",
+        meaning="View with the documents of upserts that have no payload.",
+        tradeoff="The view gives the current state; a payload gives the state when the event was written.",
         accepts="a view's name, with its schema or without",
     )
     projection: str = setting(
@@ -49,14 +49,14 @@ class Settings(Section):
         max_length=100,
         pattern=r"^[A-Za-z0-9_.:-]+$",
         meaning="The `projection` label of all metrics and log lines.",
-        tradeoff="Dashboards and alerts hold on to it: change both.",
+        tradeoff="Dashboards and alerts select by it: change them together.",
         accepts="1 to 100 letters, digits, `_`, `.`, `:` or `-`",
     )
     redact_fields: CommaList = setting(
         "OUTBOX_REDACT_FIELDS",
         (),
-        meaning="Field names masked wherever a payload is shown.",
-        tradeoff="Shown only: Elasticsearch receives the document unchanged.",
+        meaning="Field names to mask wherever a payload is shown.",
+        tradeoff="Elasticsearch still receives the document unchanged.",
         accepts="field names separated by commas",
     )
     worker: WorkerSettings = Field(default_factory=WorkerSettings)
@@ -77,7 +77,7 @@ class Settings(Section):
 
     @property
     def request_deadline_seconds(self) -> float:
-        """Connect to last byte: a request must end before its lease does and before the grace is over."""
+        """Connect to last byte. A request must end before its lease and before the shutdown grace."""
         grace = self.worker.shutdown_grace_seconds
         return min(self.elastic.timeout_seconds, 0.7 * self.lease.seconds, grace - 5)
 
@@ -89,12 +89,12 @@ class Settings(Section):
 
     @property
     def known_entity_types(self) -> tuple[str, ...]:
-        """Types that the configuration names: the only ones that may become a metric's label."""
+        """Types that the configuration names: only these may become a metric label."""
         named = {*self.worker.entity_types, *self.elastic.index_map, *self.kinds.concurrency, *self.kinds.rate}
         return tuple(sorted(named))
 
     def secrets(self) -> tuple[str, ...]:
-        """Values that must be shown nowhere, for the log's redactor."""
+        """Values that must never be shown, for the log's redactor."""
         held = (self.value_of(variable) for variable in VARIABLES.values())
         return tuple(value.get_secret_value() for value in held if isinstance(value, SecretStr))
 
@@ -103,7 +103,7 @@ class Settings(Section):
         return self._sources.get(variable, "default")
 
     def redacted(self) -> dict[str, dict[str, Any]]:
-        """Every variable with its value, fit to be shown, and where it came from."""
+        """Every variable with its value, secrets masked, and where it came from."""
         return {
             variable.name: {
                 "value": shown(variable, self.value_of(variable)),
@@ -117,7 +117,7 @@ class Settings(Section):
         return getattr(getattr(self, variable.section) if variable.section else self, variable.field)
 
     def check_console(self) -> None:
-        """Refuse a console that strangers could reach without a token; only the console process asks."""
+        """Refuse a console that others could reach without a token. Only the console process calls this."""
         problems = _console_problems(self.console)
         if problems:
             raise ConfigurationError(problems)
@@ -131,8 +131,8 @@ def _console_problems(console: ConsoleSettings) -> list[Problem]:
     if tokens_file is None and console.trusted_proxies:
         return [Problem("OUTBOX_CONSOLE_TOKENS_FILE", "is required behind OUTBOX_CONSOLE_TRUSTED_PROXIES", remedy)]
     if tokens_file is not None and not is_readable_file(tokens_file):
-        told = f"names no file that can be read: {short(tokens_file)}"
-        return [Problem("OUTBOX_CONSOLE_TOKENS_FILE", told, remedy)]
+        what = f"names no readable file: {short(tokens_file)}"
+        return [Problem("OUTBOX_CONSOLE_TOKENS_FILE", what, remedy)]
     return []
 
 
@@ -145,7 +145,7 @@ def is_loopback(host: str) -> bool:
 
 
 def shown(variable: Variable, value: Any) -> Any:
-    """A value as JSON may carry it, without anything secret."""
+    """A value in JSON types, secrets masked."""
     plain = value.get_secret_value() if isinstance(value, SecretStr) else value
     if plain is None:
         return None

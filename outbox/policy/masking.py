@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any
 
-MASK: Final = "***"
+from outbox.policy.safe_text import MASK
 
 
 class _Number(str):

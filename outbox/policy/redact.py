@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-MASK: Final = "***"
+from outbox.policy.safe_text import MASK
+
 LONGEST_ERROR_BYTES: Final = 2048
 LONGEST_DETAIL_BYTES: Final = 16_384
 # Longer texts quote a value at length. The rules are quadratic at worst: 5 ms for this much hostile text, 60 s for ten

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from outbox import facts
 from outbox.policy.outcome import CLASS_OF, FailureClass, Reason
+from outbox.policy.safe_text import redactor, shorten
 from outbox.telemetry.beats import Beats
-from outbox.telemetry.redaction import redactor, shorten
 from outbox.telemetry.signals import Check, Clock, Signal, WallClock
 
 AWAY: Final = frozenset(str(reason) for reason in Reason if CLASS_OF[reason] is FailureClass.TRANSIENT)

@@ -12,7 +12,7 @@ import orjson
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
-from outbox.telemetry.redaction import LINE_BYTES, escape, escape_for_json, redactor, shorten
+from outbox.policy.safe_text import LINE_BYTES, escape, escape_for_json, redactor, shorten
 
 # These tell of each request or connection at INFO; what they warn of belongs in our log, in our form.
 LIBRARIES: Final = ("elastic_transport", "elasticsearch", "psycopg.pool", "urllib3")

@@ -8,11 +8,10 @@ import time
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from outbox.config.redaction import redact_address, redact_dsn
 from outbox.policy.canonical import Unreadable, differing, read, same
 from outbox.policy.masking import masked
 from outbox.policy.redact import cut, detail, fingerprint, redact, summary
-from outbox.telemetry.redaction import escape, escape_for_json, redactor, shorten
+from outbox.policy.safe_text import escape, escape_for_json, redact_address, redact_dsn, redactor, shorten
 from outbox.web.show import lossless
 from tests.unit.fuzz.texts import ERRORS, JSON, RICH, TEXT, laid_out
 from tests.unit.test_redact import TEXTS
