@@ -23,7 +23,7 @@ from outbox.policy.filter import EventFilter
 from outbox.ports import Finding
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
-from outbox.sink.reading import DocumentReader
+from outbox.sink.document import DocumentReader
 from outbox.sink.versions import versions
 from outbox.store.audit import PostgresAudit
 from outbox.store.browsing import PostgresBrowsing
@@ -33,7 +33,7 @@ from outbox.store.pulse import PostgresPulse
 from outbox.store.rebuilds import PostgresRebuilds
 from outbox.store.requests import PostgresRequests
 from outbox.store.truth import PostgresTruth
-from outbox.telemetry.logger import configure
+from outbox.telemetry.log_setup import configure
 from outbox.web import console
 from outbox.web.dispatching import Dispatching
 from outbox.web.sampler import Shared

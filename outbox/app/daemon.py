@@ -36,9 +36,9 @@ from outbox.policy.backoff import Backoff
 from outbox.policy.breaker import Pace
 from outbox.policy.document import Addressing
 from outbox.policy.settle import RetryPolicy
-from outbox.sink.check import IndexCheck
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
+from outbox.sink.index_check import ElasticIndexCheck
 from outbox.store.documents import ViewDocuments
 from outbox.store.events import PostgresEvents
 from outbox.store.inspection import PostgresBacklog
@@ -53,8 +53,8 @@ from outbox.telemetry import tracing
 from outbox.telemetry.backlog import BacklogSampler
 from outbox.telemetry.beats import Beats
 from outbox.telemetry.health import Health, ReadyRules
-from outbox.telemetry.logger import configure
-from outbox.telemetry.logs import LogSubscriber
+from outbox.telemetry.log_lines import LogSubscriber
+from outbox.telemetry.log_setup import configure
 from outbox.telemetry.metrics import Metrics, new_registry
 from outbox.telemetry.rollup import Rollup
 from outbox.web.health import Shown
@@ -218,7 +218,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         news.tend()
 
     open_types = _open_types(settings, events)
-    check = IndexCheck(elastic, sink.targets, settings.reclaim.max_processing_seconds)
+    check = ElasticIndexCheck(elastic, sink.targets, settings.reclaim.max_processing_seconds)
     upkeep = Upkeep(
         desk,
         gate,

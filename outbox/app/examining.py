@@ -9,11 +9,11 @@ from outbox.errors import DatabaseDown
 from outbox.ops.database_findings import Wanted
 from outbox.ops.doctor import Doctor
 from outbox.ops.index import IndexDesk
-from outbox.sink.check import IndexCheck
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
-from outbox.sink.examination import ElasticExamination
-from outbox.sink.index import Indices
+from outbox.sink.index import ElasticIndices
+from outbox.sink.index_check import ElasticIndexCheck
+from outbox.sink.server_check import ElasticServerCheck
 from outbox.sink.target import Targets
 from outbox.store.examination import PostgresExamination
 from outbox.store.inspection import PostgresBacklog
@@ -25,7 +25,7 @@ def open_index_desk(settings: Settings) -> Iterator[IndexDesk]:
     elastic = connect_elastic(settings.elastic)
     try:
         yield IndexDesk(
-            indices=Indices(elastic),
+            indices=ElasticIndices(elastic),
             checks=_checks(settings, elastic),
             targets=settings.elastic.targets,
             require_server=_examination(settings, elastic).require,
@@ -69,12 +69,12 @@ def _doctor(settings: Settings, database: Database, backlog: PostgresBacklog, el
     )
 
 
-def _checks(settings: Settings, elastic: Elastic) -> IndexCheck:
-    return IndexCheck(elastic, Targets(elastic), settings.reclaim.max_processing_seconds)
+def _checks(settings: Settings, elastic: Elastic) -> ElasticIndexCheck:
+    return ElasticIndexCheck(elastic, Targets(elastic), settings.reclaim.max_processing_seconds)
 
 
-def _examination(settings: Settings, elastic: Elastic) -> ElasticExamination:
+def _examination(settings: Settings, elastic: Elastic) -> ElasticServerCheck:
     def document_id(entity_type: str, entity_id: str) -> str:
         return settings.document_id.format(entity_type=entity_type, entity_id=entity_id)
 
-    return ElasticExamination(elastic, document_id)
+    return ElasticServerCheck(elastic, document_id)

@@ -27,7 +27,7 @@ from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.new_index import ElasticNewIndex
 from outbox.sink.scan import ElasticScan
-from outbox.sink.tombstones import ElasticTombstones
+from outbox.sink.versions import ElasticTombstones
 from outbox.store.backfills import PostgresBackfills
 from outbox.store.pages import PostgresPages
 from outbox.store.pool import Database, connect

@@ -158,7 +158,7 @@ def _require_valid_dsn(text: str) -> None:
     try:
         conninfo_to_dict(text)
     except ProgrammingError:
-        raise ValueError("is not a valid connection string") from None
+        raise ValueError("is not a connection string that libpq accepts") from None
 
 
 def _one_line(secret: SecretStr) -> SecretStr:

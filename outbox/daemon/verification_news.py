@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from outbox.facts import Announce, Verified
+from outbox.facts import Announce, IndexVerified
 from outbox.ports import Clock
 
 INTERVAL_SECONDS: Final = 10.0
@@ -39,4 +39,4 @@ class VerificationNews:
         found = self.last()
         if found is not None and found.id != self._told:
             self._told = found.id
-            self.announce(Verified(found.drift, found.compared, found.duration_seconds, found.finished_at))
+            self.announce(IndexVerified(found.drift, found.compared, found.duration_seconds, found.finished_at))

@@ -9,7 +9,7 @@ import psycopg
 from psycopg import Connection
 
 from outbox.errors import DatabaseDown
-from outbox.facts import Lane
+from outbox.facts import TypeBacklog
 from outbox.store.pool import connect, translated
 from outbox.store.queries import queries
 
@@ -69,17 +69,17 @@ class PostgresBacklog:
         with self._looking() as connection:
             return dict(connection.execute(self._sql["sample_failed"], {"most": MOST_FAILED}).fetchall())
 
-    def lanes(self, entity_types: Sequence[str], total: OpenCounts) -> dict[str, Lane]:
+    def lanes(self, entity_types: Sequence[str], total: OpenCounts) -> dict[str, TypeBacklog]:
         """One lane a configured type; what is left of the total is `other`."""
         if not entity_types:
-            return {OTHER: Lane(total.lag, total.oldest_age_seconds, total.due)}
+            return {OTHER: TypeBacklog(total.lag, total.oldest_age_seconds, total.due)}
         named = {"entity_types": list(entity_types), "most": MOST_COUNTED, "head": HEAD_ROWS}
         with self._looking() as connection:
             rows = connection.execute(self._sql["sample_lanes"], named).fetchall()
-            lanes = {name: Lane(lag, age, int(due)) for name, lag, age, due in rows}
+            lanes = {name: TypeBacklog(lag, age, int(due)) for name, lag, age, due in rows}
             rest = _rest(total, lanes)
             age = connection.execute(self._sql["oldest_of_other_types"], named).fetchone() if rest.lag else None
-        return lanes | {OTHER: Lane(rest.lag, age[0] if age else 0.0, rest.due)}
+        return lanes | {OTHER: TypeBacklog(rest.lag, age[0] if age else 0.0, rest.due)}
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -117,7 +117,7 @@ def _limited() -> Iterator[None]:
         raise TookTooLong(str(error).splitlines()[0]) from error
 
 
-def _rest(total: OpenCounts, lanes: Mapping[str, Lane]) -> Lane:
+def _rest(total: OpenCounts, lanes: Mapping[str, TypeBacklog]) -> TypeBacklog:
     lag = max(total.lag - sum(lane.lag for lane in lanes.values()), 0)
     due = max(total.due - sum(lane.due for lane in lanes.values()), 0)
-    return Lane(lag, 0.0, due)
+    return TypeBacklog(lag, 0.0, due)

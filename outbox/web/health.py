@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from outbox.telemetry.beats import Beats
-from outbox.telemetry.signals import Check
+from outbox.telemetry.debounce import ReadyCheck
 from outbox.web.server import TEXT, Page, PageServer
 
 # A probe is answered before these are imported: 0.04 s of CPU, beside 0.24 s until the pages listen.
@@ -76,7 +76,7 @@ def healthz(shown: Shown) -> Page:
 
 def readyz(shown: Shown) -> Page:
     if shown.health is None:
-        starting = Check(False, shown.since, "starting: loading modules, not connected yet")
+        starting = ReadyCheck(False, shown.since, "starting: loading modules, not connected yet")
         body = {"status": "not_ready", "checks": {"start": starting.as_json()}}
     else:
         body = shown.health.readiness().as_json()

@@ -10,7 +10,7 @@ from outbox.facts import BulkSent, Fact
 from outbox.policy.outcome import MISSING, WRITTEN, Failure, Reason
 from outbox.ports import Action
 from outbox.sink.elastic import ElasticSink
-from outbox.sink.index import Indices
+from outbox.sink.index import ElasticIndices
 from tests.fixtures.sinks import elastic_sink
 
 
@@ -69,12 +69,12 @@ def test_routing_reaches_the_shard_and_a_delete_with_the_same_one_finds_its_docu
     es.indices.create(index=absent_index, settings={"number_of_shards": 5, "number_of_replicas": 0})
     names = [f"d{n}" for n in range(20)]
     sink.write([Action(absent_index, name, 1, "here", b"{}") for name in names], 30.0)
-    read = Indices(sink.elastic).versions(absent_index, [(name, "here") for name in names])
+    read = ElasticIndices(sink.elastic).versions(absent_index, [(name, "here") for name in names])
     assert read == [1] * 20
     without = sink.write([Action(absent_index, name, 2, None, None) for name in names], 30.0)
     assert MISSING in without.outcomes, "another shard does not have it"
     sink.write([Action(absent_index, name, 3, "here", None) for name in names], 30.0)
-    assert Indices(sink.elastic).versions(absent_index, [(name, "here") for name in names]) == [None] * 20
+    assert ElasticIndices(sink.elastic).versions(absent_index, [(name, "here") for name in names]) == [None] * 20
 
 
 def test_a_batch_goes_in_portions_of_bounded_bytes_and_items(

@@ -73,8 +73,8 @@ def test_an_empty_table_is_all_zero(backlog: PostgresBacklog) -> None:
     assert counts == OpenCounts(0, 0.0, 0, 0, 0, False)
     assert counts.due == 0
     assert backlog.failed_by_reason() == {}
-    assert backlog.lanes([], counts) == {"other": facts.Lane(0, 0.0, 0)}
-    assert backlog.lanes(["article"], counts) == dict.fromkeys(("article", "other"), facts.Lane(0, 0.0, 0))
+    assert backlog.lanes([], counts) == {"other": facts.TypeBacklog(0, 0.0, 0)}
+    assert backlog.lanes(["article"], counts) == dict.fromkeys(("article", "other"), facts.TypeBacklog(0, 0.0, 0))
 
 
 def test_only_open_rows_count(connection: psycopg.Connection, backlog: PostgresBacklog) -> None:

@@ -46,7 +46,7 @@ class Daemon:
         return check.ok, check.detail
 
 
-def sampled(due: int = 0, lanes: dict[str, facts.Lane] | None = None) -> facts.BacklogSampled:
+def sampled(due: int = 0, lanes: dict[str, facts.TypeBacklog] | None = None) -> facts.BacklogSampled:
     return facts.BacklogSampled(due, 0.0, 0, 0, due, {}, lanes or {}, False, 0.01)
 
 
@@ -200,7 +200,11 @@ def test_freshness_begins_anew_when_a_pause_ends() -> None:
     ],
 )
 def test_rows_that_another_daemon_claims_are_not_this_one_s_debt(rules: ReadyRules, stale: bool) -> None:
-    lanes = {"article": facts.Lane(5, 99.0, 5), "author": facts.Lane(0, 0.0, 0), "other": facts.Lane(0, 0.0, 0)}
+    lanes = {
+        "article": facts.TypeBacklog(5, 99.0, 5),
+        "author": facts.TypeBacklog(0, 0.0, 0),
+        "other": facts.TypeBacklog(0, 0.0, 0),
+    }
     daemon = Daemon(rules).started().told(sampled(5, lanes))
     daemon.now += 120
     assert (daemon.status == "not_ready") is stale

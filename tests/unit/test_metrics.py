@@ -131,12 +131,12 @@ def test_no_fact_adds_a_series(registry: CollectorRegistry, metrics: Metrics) ->
     """Nothing from a row ever becomes a label: 2,000 entity types, reasons and causes leave the page as it was."""
     before = samples(registry).keys()
     for n in range(2_000):
-        lane = facts.Lane(1, 1.0, 1)
+        lane = facts.TypeBacklog(1, 1.0, 1)
         metrics.handle(settled(done=1, failed=1, by_type={(f"type-{n}", "failed", f"reason-{n}"): 1}))
         metrics.handle(backlog(lanes={f"type-{n}": lane}, failed={f"reason-{n}": 1}))
         metrics.handle(facts.SinkPaused(f"target-{n}", f"cause-{n}", ""))
         metrics.handle(facts.EventsReplayed(uuid4(), f"source-{n}", 1, 0, "alice"))
-        metrics.handle(facts.Pruned(f"table-{n}", 1, False, 0.1))
+        metrics.handle(facts.TablePruned(f"table-{n}", 1, False, 0.1))
     assert samples(registry).keys() == before
     assert value(registry, "outbox_terminal_failed_total", reason="other") == 2_000
 
@@ -213,7 +213,11 @@ def test_a_brake_counts_fingerprints_and_not_announcements(registry: CollectorRe
 
 
 def test_a_sample_sets_every_gauge_and_clears_what_is_gone(registry: CollectorRegistry, metrics: Metrics) -> None:
-    lanes = {"article": facts.Lane(5, 3.5, 3), "excluded": facts.Lane(1, 9.0, 1), "other": facts.Lane(1, 2.0, 0)}
+    lanes = {
+        "article": facts.TypeBacklog(5, 3.5, 3),
+        "excluded": facts.TypeBacklog(1, 9.0, 1),
+        "other": facts.TypeBacklog(1, 2.0, 0),
+    }
     metrics.handle(backlog(lanes=lanes, failed={"connect": 2, "their_own_reason": 1}))
     assert value(registry, "outbox_lag_events") == 7
     assert value(registry, "outbox_due_events") == 4
@@ -261,15 +265,15 @@ def test_a_sample_sets_every_gauge_and_clears_what_is_gone(registry: CollectorRe
             1,
         ),
         (
-            facts.Pruned("search_outbox_events", 500, True, 0.2),
+            facts.TablePruned("search_outbox_events", 500, True, 0.2),
             "outbox_pruned_total",
             {"table": "search_outbox_events"},
             500,
         ),
         (facts.PrunePassed(True), "outbox_prune_timestamp_seconds", {}, NOW),
         (facts.PrunePassed(False), "outbox_prune_timestamp_seconds", {}, 0),
-        (facts.Verified({"missing": 2}, 100, 5.0), "outbox_drift_documents", {"kind": "missing"}, 2),
-        (facts.Verified({}, 100, 5.0), "outbox_verify_timestamp_seconds", {}, NOW),
+        (facts.IndexVerified({"missing": 2}, 100, 5.0), "outbox_drift_documents", {"kind": "missing"}, 2),
+        (facts.IndexVerified({}, 100, 5.0), "outbox_verify_timestamp_seconds", {}, NOW),
     ],
 )
 def test_a_fact_moves_its_metric(
