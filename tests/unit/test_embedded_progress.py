@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from outbox.embedded.progress import Meter
+from outbox.embedded.progress import DownloadMeter
 
 
 class Screen(io.StringIO):
@@ -14,7 +14,7 @@ class Screen(io.StringIO):
 
 
 def fetch(said: list[str]) -> None:
-    meter = Meter("fetching Elasticsearch 8.14.1", 759, said.append)
+    meter = DownloadMeter("fetching Elasticsearch 8.14.1", 759, said.append)
     for done in range(0, 765, 5):
         meter.show(done)
     meter.close()
