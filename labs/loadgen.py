@@ -1,4 +1,4 @@
-"""The guide's load generator: reads its variables, produces, says what was committed and where the ledger is."""
+"""The guide's load generator: reads its variables, produces, prints what was committed and where the ledger is."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ python -m labs.loadgen: commits business rows with their outbox events, and keep
 
   DATABASE_URL      the database (postgresql+psycopg:// is accepted); required
   LOADGEN_SCENARIO  create, update, mixed, hot-key or delete-heavy        (create)
-  TOTAL_OPS         how many events                                       (3000)
+  TOTAL_OPS         number of events                                      (3000)
   CONTENT_BYTES     size of a block's content                             (200)
-  RATE_PER_SEC      events a second                                       (100)
+  RATE_PER_SEC      events per second                                     (100)
   CONCURRENCY       connections                                           (20)
   LOADGEN_LEDGER    where the ledger is written       (build/loadgen/ledger-TIME.ndjson)
   LOADGEN_SEED      the same seed makes the same changes                  (1)

@@ -1,4 +1,4 @@
-"""Owns a receiver of webhooks whose answer a lab chooses; it keeps what it was sent and can check a signature."""
+"""A receiver of webhooks with a chosen reply. It keeps the messages and can check their signatures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Receiver:
-    """On a loopback port of its own. `answer` sets the status of every reply from now on."""
+    """On its own loopback port. `answer` sets the status of every further reply."""
 
     def __init__(self) -> None:
         self._status = 204
@@ -47,7 +47,7 @@ class Receiver:
         return self._status
 
     def messages(self, secret: str) -> Iterator[tuple[dict[str, Any], bool]]:
-        """Each message, and whether its signature is right (Standard Webhooks)."""
+        """Each message, and whether its signature is valid (Standard Webhooks)."""
         for headers, body in list(self.taken):
             yield json.loads(body), is_signed(secret, headers, body)
 

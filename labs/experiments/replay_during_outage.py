@@ -1,4 +1,5 @@
-"""Two operators replay the same failures while Elasticsearch is away: once is once, and it arrives later."""
+"""Two operators replay the same failed events while Elasticsearch is down: each is replayed once and delivered
+later."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ OPERATORS = ("alice", "bob")
 
 
 def fault(stage: Stage) -> None:
-    """Rows that the mapping refused, a corrected mapping, an outage; then both replay at the same time."""
+    """Rows that the mapping rejected, a corrected mapping, an outage; then both replay at the same time."""
     stage.idle()
     stage.table.burst(COUNT, {"colour": "red"})
     stage.wait_until(lambda: stage.table.count(FAILED) == COUNT, "rows failed")
@@ -70,10 +71,10 @@ def audit_is_exact(record: Record) -> Finding:
 EXPERIMENT = Experiment(
     name="replay_during_outage",
     title="Two operators replay during an outage",
-    story="Two people read the same alert and both replay. Elasticsearch chooses that minute to go away.",
+    story="Two people read the same alert and both replay. At that moment Elasticsearch goes down.",
     hypothesis=(
-        "Each row is replayed by one of them and once; under the outage policy `pause` no attempt is spent, and all of"
-        " it arrives when Elasticsearch is back."
+        "Each row is replayed once, by one of them; under the outage policy `pause` no attempt is counted, and all of"
+        " them are delivered when Elasticsearch is back."
     ),
     load=Load("create", rate=30),
     mapping={"dynamic": "strict"},

@@ -1,4 +1,4 @@
-"""Draws the timeline of a run as one SVG, readable without script, in light and dark, on paper too."""
+"""Draws the timeline of a run as one SVG that works without scripts, in light and dark mode and in print."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Chart:
 
 
 def chart(record: Record) -> str:
-    """An empty string for a run that never got to look at anything."""
+    """An empty string for a run without any sample."""
     found = series(record)
     if len(found.t) < 3:
         return ""
@@ -60,7 +60,7 @@ def chart(record: Record) -> str:
 
 
 def nice(value: float) -> float:
-    """The next round number: what an axis ends at."""
+    """The next round number, as the end of an axis."""
     if value <= 1:
         return 1.0
     power = 10 ** math.floor(math.log10(value))
@@ -126,7 +126,7 @@ def _phases(drawing: Chart, bottom: float) -> list[str]:
 
 
 def _markers(drawing: Chart, bottom: float) -> list[str]:
-    """Numbered, so that they never overlap their words; the list stands under the chart."""
+    """Numbered, so that labels never overlap; the list is below the chart."""
     parts, last = [], -99.0
     for number, marker in enumerate(drawing.record.about["markers"], 1):
         x = drawing.x(marker["t"])
@@ -149,7 +149,7 @@ def _axis(drawing: Chart, bottom: float) -> list[str]:
 
 
 def _hover(drawing: Chart, found: Series) -> list[str]:
-    """One invisible column a look: its numbers, without any script."""
+    """One invisible column per sample: shows its numbers on hover, without a script."""
     parts = []
     height = 3 * (PANEL + GAP)
     for place, t in enumerate(found.t):
@@ -171,7 +171,7 @@ def _told(found: Series, place: int) -> str:
 
 
 def sparkline(values: Sequence[float], width: int = 120, height: int = 28) -> str:
-    """The shape of a curve, for the gallery."""
+    """The shape of a curve, for the overview page."""
     if len(values) < 2:
         return ""
     most = max(*values, 1.0)

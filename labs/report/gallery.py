@@ -1,4 +1,4 @@
-"""Makes index.html over all runs of a folder: the newest first, each lab's history of recovery times, sparklines."""
+"""Writes index.html, an overview of all runs of a folder: newest first, with each lab's recovery times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ runs, `scripts/lab index --conclusions` prints this page from them. What every l
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One run as the gallery shows it."""
+    """One run in the overview."""
 
     folder: str
     report: dict[str, Any]
@@ -33,7 +33,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All runs of one lab, the newest first; recovery times from the oldest to the newest."""
+    """All runs of one lab, newest first; recovery times from oldest to newest."""
 
     name: str
     title: str
@@ -44,21 +44,21 @@ class History:
 
 def write(runs: Path) -> Path:
     labs = histories(runs)
-    words = [lab.runs[0].report["verdict"] for lab in labs]
+    results = [lab.runs[0].report["verdict"] for lab in labs]
     page = runs / "index.html"
-    page.write_text(render("gallery.html", labs=labs, words=words), encoding="utf-8")
+    page.write_text(render("gallery.html", labs=labs, results=results), encoding="utf-8")
     return page
 
 
 def table(runs: Path) -> str:
-    """The newest run of each lab in Markdown, in the order of `labs list`: what labs/RECORD.md keeps."""
+    """The newest run of each lab in Markdown, in the order of `labs list`: for labs/RECORD.md."""
     newest = {lab.name: lab.runs[0].report for lab in histories(runs)}
     lines = [_line(newest[name]) for name in all_experiments() if name in newest]
     return "\n".join(["| lab | verdict | finding | seconds | commit | began |", "|---|---|---|---|---|---|", *lines])
 
 
 def conclusions(runs: Path) -> str:
-    """The guide's conclusions, filled in from the newest run of each lab: what labs/CONCLUSIONS.md keeps."""
+    """The guide's conclusions, filled in from the newest run of each lab: for labs/CONCLUSIONS.md."""
     newest = {lab.name: lab.runs[0].report for lab in histories(runs)}
     guided = [one for one in all_experiments().values() if one.guide]
     if missing := [one.name for one in guided if one.name not in newest]:
@@ -93,7 +93,7 @@ def histories(runs: Path) -> list[History]:
 
 
 def _runs(runs: Path) -> Iterator[Told]:
-    """Newest first: a run's folder begins with its time. One that is half written is left out."""
+    """Newest first: a run's folder name starts with its time. Incomplete runs are left out."""
     for path in sorted(runs.glob("*/report.json"), reverse=True):
         try:
             report = json.loads(path.read_text(encoding="utf-8"))

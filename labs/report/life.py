@@ -1,4 +1,4 @@
-"""Tells the life of one event from a record: what happened to its row, its document and its neighbours, in order."""
+"""Shows the history of one event from a record: its row, its document and the document's other events, by time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Life:
 
 
 def life(record: Record, event: str) -> Life | None:
-    """None for an event that nobody knows: a phantom has no life to tell."""
+    """None for an unknown event: it has no history."""
     entry = next((entry for entry in record.ledger if entry.id == event), None)
     row = record.events.get(event)
     if entry is None and row is None:
@@ -58,7 +58,7 @@ def life(record: Record, event: str) -> Life | None:
 
 def _transition(step: dict[str, Any], began: float, claimers: dict[int, str]) -> Moment:
     arrow = (step["old_status"], step["new_status"])
-    word = STEPS.get(arrow) or _back(step)
+    name = STEPS.get(arrow) or _back(step)
     backend = f"backend {step['pid']}"
     backend += f" of {claimers[step['pid']]}" if step["pid"] in claimers else ""
     told = f"by {backend}, attempt {step['attempts']}"
@@ -68,7 +68,7 @@ def _transition(step: dict[str, Any], began: float, claimers: dict[int, str]) ->
         told += f" with {step['lease_left']:.1f} s of its lease left"
     if step["reason"] and arrow[1] != "processing":
         told += f", {step['reason']}"
-    return Moment(when(step["at"]) - began, word, told)
+    return Moment(when(step["at"]) - began, name, told)
 
 
 def _back(step: dict[str, Any]) -> str:
