@@ -1,4 +1,4 @@
-"""console: p95 of every page and API call that reads, over five million rows. It measures the console's own process."""
+"""console: p95 of every page and reading API call, with five million rows. It measures the console's own process."""
 
 import os
 import statistics
@@ -23,7 +23,7 @@ from outbox.web.routes import API, API_PREFIX, PAGES
 P95 = Bar("p95 of the slowest page or call, ms", 300.0, 100.0, most=True)
 LOG = Path("build/bench/console.log")
 LIMIT_SECONDS, START_SECONDS = 10.0, 60.0
-# What people ask these doors for, beside the door as it is. A door that is not here is asked as it is.
+# Typical queries of these routes, in addition to the plain route. Other routes are called without a query.
 ASKED: dict[str, tuple[dict[str, str], ...]] = {
     "/ops/queue/failures/list": ({}, {"fingerprint": FINGERPRINTS[0]}, {"entity_type": "article"}),
     "/ops/queue/events": ({}, {"status": "done"}, {"entity_type": "article", "status": "failed"}),
@@ -62,7 +62,7 @@ def run(
 
 @contextmanager
 def _console(url: str, elastic_url: str, index: str) -> Iterator[str]:
-    """`outbox console` as people run it, on a free port."""
+    """`outbox console`, on a free port."""
     LOG.parent.mkdir(parents=True, exist_ok=True)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OUTBOX_", "ELASTIC_", "DATABASE_URL"))}
     port = str(free_port())
@@ -87,8 +87,8 @@ def _answers(process: subprocess.Popen[bytes], address: str) -> str:
 
 
 def _replay(address: str, events: int) -> None:
-    """One replay through the API: its page, its audit rows, its items are there to be looked at."""
-    body = {"by": "bench", "reason": "so that there is one", "limit": events, "rate": 100_000}
+    """One replay through the API, so that its page, audit rows and items exist."""
+    body = {"by": "bench", "reason": "benchmark data", "limit": events, "rate": 100_000}
     reply = urllib3.request("POST", f"{address}{API_PREFIX}/failed/replay", json=body, timeout=60)
     if reply.status != 202:
         raise RuntimeError(f"no replay: {reply.status} {reply.data[:300]!r}")
@@ -98,7 +98,7 @@ STATES = {"failed": "failed_at is not null", "done": "status = 'done'"}
 
 
 def _paths(url: str) -> dict[str, str]:
-    """Label -> path of every door of the route table that is opened by GET, with ids of rows that are there."""
+    """Label -> path of every GET route of the route table, with ids of existing rows."""
     doors = [door.path for door in PAGES if door.method == "GET"]
     doors += [f"{API_PREFIX}{door.path}" for door in API if door.method == "GET"]
     with psycopg.connect(url, autocommit=True) as connection:
@@ -119,25 +119,25 @@ def _paths(url: str) -> dict[str, str]:
 def _one(connection: psycopg.Connection, query: str) -> str:
     row = connection.execute(query.encode()).fetchone()
     if row is None:
-        raise RuntimeError(f"nothing there: {query}")
+        raise RuntimeError(f"no row: {query}")
     return str(row[0])
 
 
 def _walk(address: str, paths: dict[str, str], rounds: int) -> dict[str, list[float]]:
-    """The whole table again and again: between two calls of one page its cached look grows old, as with real people."""
+    """All routes in turn, repeatedly: between two calls of one page its cache expires, as for real users."""
     pool = urllib3.PoolManager(num_pools=1, maxsize=1)
     took: dict[str, list[float]] = {name: [] for name in paths}
     for number in range(rounds + 1):
-        progress(f"walk {number} of {rounds} over {len(paths)} pages and calls")
+        progress(f"round {number} of {rounds} over {len(paths)} pages and calls")
         for name, path in paths.items():
             seconds = _ask(pool, f"{address}{path}")
-            if number:  # the first walk warms
+            if number:  # the first round is a warm-up
                 took[name].append(seconds)
     return took
 
 
 def _ask(pool: urllib3.PoolManager, url: str) -> float:
-    """Seconds of one answer. Exports are limited a minute and person: who comes too early waits, uncounted."""
+    """Seconds of one reply. Exports are limited per minute and person: that wait is not counted."""
     while True:
         started = time.monotonic()
         reply = pool.request("GET", url, redirect=False, timeout=LIMIT_SECONDS, retries=False)

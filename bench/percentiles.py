@@ -1,4 +1,4 @@
-"""Percentiles of a list, the way that the reports name them."""
+"""Percentiles of a list, as the reports name them."""
 
 from collections.abc import Sequence
 

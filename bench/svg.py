@@ -1,4 +1,4 @@
-"""Small pictures of results as SVG, readable on light and dark pages, without script. Reads no file."""
+"""Small SVG pictures of results for light and dark pages, without scripts. Reads no file."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -41,7 +41,7 @@ def bars(
 
 
 def icicle(title: str, tree: Mapping[str, Any]) -> str:
-    """A profile from the outside (top) to the innermost call: width is share of the samples."""
+    """A profile from the outermost (top) to the innermost call; the width is the share of the samples."""
     boxes = list(_boxes(tree, 0.0, 0))
     deepest = max(depth for _, _, depth, _ in boxes)
     parts = [_head(TOP + 20 * (deepest + 1) + 8, title)]
