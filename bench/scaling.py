@@ -151,7 +151,7 @@ def _limit(network: Network, ends: float) -> str:
 def table() -> str:
     known = figures()
     rows = [
-        "| setup | lanes | PostgreSQL cores | Elasticsearch nodes x cores | shards | events a second | what limits |",
+        "| setup | lanes | PostgreSQL cores | Elasticsearch nodes x cores | shards | events per second | limit |",
         "|---|---|---|---|---|---|---|",
     ]
     for setup in SETUPS:

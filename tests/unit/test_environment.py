@@ -144,7 +144,7 @@ def test_a_script_of_the_guide_without_an_environment_says_in_one_line_what_make
     assert ended.returncode == 1
     [line] = ended.stderr.splitlines()
     assert line.startswith(f"{script}: the package ")
-    assert line.endswith(" is missing here; scripts/devtest_db_5435_start.sh makes .venv, which has it")
+    assert line.endswith(" is missing; run scripts/devtest_db_5435_start.sh, which makes a .venv that has it")
 
 
 @pytest.mark.parametrize("script", GUIDED)

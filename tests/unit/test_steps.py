@@ -68,7 +68,7 @@ def test_the_tests_meet_a_machine_that_was_started_a_minute_ago(tmp_path: Path) 
     """Or, where no time namespace may be made, its real age is said."""
     said = imitated(tmp_path, "young", "cut -d. -f1 /proc/uptime > age")
     age = int((tmp_path / "age").read_text())
-    assert age <= 120 or "No time namespace may be made here" in said
+    assert age <= 120 or "No time namespace can be created here" in said
 
 
 def test_a_busy_machine_has_two_more_processes_which_end_with_the_tests(tmp_path: Path) -> None:
