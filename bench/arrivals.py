@@ -56,13 +56,13 @@ class Arrivals:
         """Polls missing ids by `_mget` hundreds of times per second: it finds what is not refreshed yet."""
         waiting, over = Waiting(), Event()
 
-        def look() -> None:
+        def poll() -> None:
             while not over.wait(0.001):
                 if asked := list(waiting.since):
                     reply = self._client.mget(index=self._index, ids=asked, source=False)
                     waiting.found([each["_id"] for each in reply["docs"] if each.get("found")])
 
-        thread = Thread(target=look, daemon=True)
+        thread = Thread(target=poll, daemon=True)
         thread.start()
         try:
             yield waiting

@@ -24,7 +24,7 @@ P95 = Bar("p95 of the slowest page or call, ms", 300.0, 100.0, most=True)
 LOG = Path("build/bench/console.log")
 LIMIT_SECONDS, START_SECONDS = 10.0, 60.0
 # Typical queries of these routes, in addition to the plain route. Other routes are called without a query.
-ASKED: dict[str, tuple[dict[str, str], ...]] = {
+QUERIES: dict[str, tuple[dict[str, str], ...]] = {
     "/ops/queue/failures/list": ({}, {"fingerprint": FINGERPRINTS[0]}, {"entity_type": "article"}),
     "/ops/queue/events": ({}, {"status": "done"}, {"entity_type": "article", "status": "failed"}),
     "/ops/queue/replay": ({}, {"fingerprint": FINGERPRINTS[0]}),
@@ -66,10 +66,10 @@ def _console(url: str, elastic_url: str, index: str) -> Iterator[str]:
     LOG.parent.mkdir(parents=True, exist_ok=True)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OUTBOX_", "ELASTIC_", "DATABASE_URL"))}
     port = str(free_port())
-    told = {"DATABASE_URL": url, "ELASTIC_URL": elastic_url, "ELASTIC_INDEX": index, "OUTBOX_CONSOLE_PORT": port}
+    given = {"DATABASE_URL": url, "ELASTIC_URL": elastic_url, "ELASTIC_INDEX": index, "OUTBOX_CONSOLE_PORT": port}
     command = [sys.executable, "-m", "outbox", "console"]
     with LOG.open("wb") as log:
-        process = subprocess.Popen(command, env={**kept, **told}, stdout=log, stderr=log)
+        process = subprocess.Popen(command, env={**kept, **given}, stdout=log, stderr=log)
         with stopped(process):
             yield _answers(process, f"http://127.0.0.1:{port}")
 
@@ -99,8 +99,8 @@ STATES = {"failed": "failed_at is not null", "done": "status = 'done'"}
 
 def _paths(url: str) -> dict[str, str]:
     """Label -> path of every GET route of the route table, with ids of existing rows."""
-    doors = [door.path for door in PAGES if door.method == "GET"]
-    doors += [f"{API_PREFIX}{door.path}" for door in API if door.method == "GET"]
+    routes = [route.path for route in PAGES if route.method == "GET"]
+    routes += [f"{API_PREFIX}{route.path}" for route in API if route.method == "GET"]
     with psycopg.connect(url, autocommit=True) as connection:
         events = {
             state: _one(connection, f"select id from search_outbox_events where {where} limit 1")
@@ -108,11 +108,11 @@ def _paths(url: str) -> dict[str, str]:
         }
         replays = {"replayed": _one(connection, "select id from search_outbox_replays limit 1")}
     paths = {}
-    for door in doors:
-        for word, id in (replays if "/replays/" in door else events).items() if "{id}" in door else [("", "")]:
-            for query in ASKED.get(door, ({},)):
+    for route in routes:
+        for status, id in (replays if "/replays/" in route else events).items() if "{id}" in route else [("", "")]:
+            for query in QUERIES.get(route, ({},)):
                 more = f"?{urlencode(query)}" if query else ""
-                paths[f"{door}{more} {word}".strip()] = door.replace("{id}", id) + more
+                paths[f"{route}{more} {status}".strip()] = route.replace("{id}", id) + more
     return paths
 
 

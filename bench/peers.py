@@ -250,8 +250,8 @@ class _Bench:
             took, missing = waiting.latencies()
         if missing:
             self.result.notes.append(f"{name}: {missing} of {self.paced} changes had not arrived 10 s after the last")
-        for share, word in ((0.5, "p50"), (0.99, "p99")):
-            self.result.add(f"{name}: {word}", "ms", percentile(took, share) * 1000)
+        for share, label in ((0.5, "p50"), (0.99, "p99")):
+            self.result.add(f"{name}: {label}", "ms", percentile(took, share) * 1000)
 
 
 def cpu_seconds(processes: list[subprocess.Popen[bytes]]) -> float:

@@ -39,7 +39,7 @@ def install() -> Path:
 def _must(command: Sequence[str], problem: str, folder: Path | None = None) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=900)
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no word"])[-1]
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise CannotRun(f"{problem}: {last[:200]}")
 
 

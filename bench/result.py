@@ -92,8 +92,8 @@ class Result:
         for series in self.series:
             print("  " + series.line())
         for bar, value in self.bars:
-            word = "at most" if bar.most else "at least"
-            judged = f"{word} {bar.first:g}, goal {bar.goal:g}: {bar.verdict(value)}"
+            limit = "at most" if bar.most else "at least"
+            judged = f"{limit} {bar.first:g}, goal {bar.goal:g}: {bar.verdict(value)}"
             print(f"  {bar.name:<44} {value:>12.3f}   {judged}")
         for note in self.notes:
             print(f"  {note}")

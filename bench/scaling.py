@@ -19,7 +19,7 @@ FULL = 0.9  # a part that is busy for this share of the time is the limit
 
 
 def figures() -> dict[str, float]:
-    return {name: float(told["value"]) for name, told in tomllib.loads(FIGURES.read_text()).items()}
+    return {name: float(figure["value"]) for name, figure in tomllib.loads(FIGURES.read_text()).items()}
 
 
 @dataclass

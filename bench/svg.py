@@ -33,10 +33,10 @@ def bars(
         parts.append(f'<text x="{LABEL - 8}" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
         parts.append(f'<rect class="{kind}" x="{LABEL}" y="{y + 3}" width="{wide:.1f}" height="{ROW - 8}" rx="2"/>')
         parts.append(f'<text class="quiet" x="{LABEL + wide + 6:.1f}" y="{y + 15}">{escape(text)}</text>')
-    for word, value in (marks or {}).items():
-        x, kind = LABEL + value / most * room, "goal" if word == "goal" else "mark"
+    for mark, value in (marks or {}).items():
+        x, kind = LABEL + value / most * room, "goal" if mark == "goal" else "mark"
         parts.append(f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 4}" y2="{height - 20}"/>')
-        parts.append(f'<text class="quiet" x="{x:.1f}" y="{height - 6}" text-anchor="middle">{word} {value:g}</text>')
+        parts.append(f'<text class="quiet" x="{x:.1f}" y="{height - 6}" text-anchor="middle">{mark} {value:g}</text>')
     return "\n".join([*parts, "</svg>\n"])
 
 

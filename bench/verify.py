@@ -92,9 +92,9 @@ def _command(*more: str) -> list[str]:
 def _start(stack: Stack, url: str, index: str, *more: str) -> subprocess.Popen[bytes]:
     LOG.parent.mkdir(parents=True, exist_ok=True)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OUTBOX_", "ELASTIC_", "DATABASE_URL"))}
-    told = {"DATABASE_URL": url, "ELASTIC_URL": stack.elastic_url, "ELASTIC_INDEX": index}
+    given = {"DATABASE_URL": url, "ELASTIC_URL": stack.elastic_url, "ELASTIC_INDEX": index}
     with LOG.open("ab") as log:
-        return subprocess.Popen(_command(*more), env={**kept, **told}, stdout=log, stderr=log)
+        return subprocess.Popen(_command(*more), env={**kept, **given}, stdout=log, stderr=log)
 
 
 @contextmanager

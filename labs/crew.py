@@ -127,7 +127,7 @@ class Crew(ABC):
         """Runs `outbox ...` and keeps it in the report."""
         return self.program([sys.executable, "-m", "outbox", *arguments], ["outbox", *arguments], expect, **settings)
 
-    def program(self, argv: list[str], told: list[str], expect: tuple[int, ...], **settings: str) -> Done:
+    def program(self, argv: list[str], shown: list[str], expect: tuple[int, ...], **settings: str) -> Done:
         done = subprocess.run(
             argv,
             check=False,
@@ -137,9 +137,9 @@ class Crew(ABC):
             capture_output=True,
             timeout=120,
         )
-        at = self.mark(" ".join(told), "act")
+        at = self.mark(" ".join(shown), "act")
         said = {"stdout": done.stdout[-4000:], "stderr": done.stderr[-2000:]}
-        self.story.steps.append({"t": at, "command": told, "exit": done.returncode, **said})
+        self.story.steps.append({"t": at, "command": shown, "exit": done.returncode, **said})
         if done.returncode not in expect:
-            raise NotSeen(f"{' '.join(told)} exited with {done.returncode}: {done.stderr.strip()[-400:]}")
+            raise NotSeen(f"{' '.join(shown)} exited with {done.returncode}: {done.stderr.strip()[-400:]}")
         return done

@@ -28,9 +28,9 @@ LEGAL = {
 def nothing_lost(record: Record) -> Finding:
     """I1: every committed event ended, visibly."""
     lost = [e.id for e in record.ledger if record.events.get(e.id, {}).get("status") not in FINISHED]
-    told = f"{len(record.ledger)} committed, {len(lost)} missing or not finished"
+    observed = f"{len(record.ledger)} committed, {len(lost)} missing or not finished"
     expected = "every committed event is done or visibly failed"
-    return nobody("Nothing is lost", expected, told, lost, "ledger.ndjson, events.ndjson")
+    return nobody("Nothing is lost", expected, observed, lost, "ledger.ndjson, events.ndjson")
 
 
 def no_phantom(record: Record) -> Finding:
@@ -38,8 +38,8 @@ def no_phantom(record: Record) -> Finding:
     known = {entry.document for entry in record.ledger}
     # A document whose only commit got no reply and did not happen is expected to be missing.
     strange = [name for name, row in record.documents.items() if row.get("found") and name not in known]
-    told = f"{len(strange)} of {len(record.documents)} documents have no event"
-    return holds("Nothing is made up", "no document without an event", told, not strange, "documents.ndjson")
+    observed = f"{len(strange)} of {len(record.documents)} documents have no event"
+    return holds("Nothing is made up", "no document without an event", observed, not strange, "documents.ndjson")
 
 
 def _settled(record: Record) -> Iterator[Entry]:
@@ -52,9 +52,9 @@ def converged(record: Record) -> Finding:
     """I3: body and version of every settled document are those of its newest commit."""
     settled = [entry for entry in _settled(record) if entry.op == "upsert"]
     wrong = [entry.id for entry in settled if not _is(record, entry)]
-    told = f"{len(settled)} documents compared, {len(wrong)} differ"
+    observed = f"{len(settled)} documents compared, {len(wrong)} differ"
     expected = "each document is its newest commit, body and version"
-    found = nobody("Convergence", expected, told, wrong, "documents.ndjson, ledger.ndjson")
+    found = nobody("Convergence", expected, observed, wrong, "documents.ndjson, ledger.ndjson")
     return found if settled else holds("Convergence", expected, "nothing to compare", False, "documents.ndjson")
 
 
@@ -67,8 +67,8 @@ def nothing_deleted_is_back(record: Record) -> Finding:
     """I4: what was deleted last is absent."""
     deleted = [entry for entry in _settled(record) if entry.op == "delete"]
     back = [entry.id for entry in deleted if record.documents.get(entry.document, {}).get("found")]
-    told = f"{len(deleted)} deleted, {len(back)} are back"
-    return nobody("Nothing deleted comes back", "deleted documents are absent", told, back, "documents.ndjson")
+    observed = f"{len(deleted)} deleted, {len(back)} are back"
+    return nobody("Nothing deleted comes back", "deleted documents are absent", observed, back, "documents.ndjson")
 
 
 def versions_never_fall(record: Record) -> Finding:
@@ -81,9 +81,9 @@ def versions_never_fall(record: Record) -> Finding:
                 fell.append(name)
             highest[name] = max(highest[name], version)
     by_document = {entry.document: entry.id for entry in record.ledger}
-    told = f"{len(highest)} documents polled all the time, {len(fell)} decreased"
+    observed = f"{len(highest)} documents polled all the time, {len(fell)} decreased"
     events = [by_document[name] for name in fell if name in by_document]
-    return nobody("Versions never decrease", "a document's version only increases", told, events, "timeline.ndjson")
+    return nobody("Versions never decrease", "a document's version only increases", observed, events, "timeline.ndjson")
 
 
 def legal_steps(record: Record) -> Finding:
@@ -91,9 +91,9 @@ def legal_steps(record: Record) -> Finding:
     steps = [(step["event_id"], (step["old_status"], step["new_status"])) for step in record.transitions]
     wrong = [(event, step) for event, step in steps if step not in LEGAL and step[0] != step[1]]
     first = f" (first: {wrong[0][1][0]} to {wrong[0][1][1]})" if wrong else ""
-    told = f"{len(steps)} steps, {len(wrong)} forbidden{first}"
+    observed = f"{len(steps)} steps, {len(wrong)} forbidden{first}"
     events = [event for event, _ in wrong]
-    return nobody("Only legal steps", "only the transitions of the state machine", told, events, "transitions.ndjson")
+    return nobody("Only legal steps", "only transitions of the state machine", observed, events, "transitions.ndjson")
 
 
 def one_holder(record: Record) -> Finding:
@@ -108,8 +108,8 @@ def one_holder(record: Record) -> Finding:
             worker_of[step["pid"]] = step["new_owner"]
         elif step["old_status"] == "processing" and _is_foreign(step, worker_of):
             wrong.append(step["event_id"])
-    told = f"{claims} claims, {len(wrong)} steps against another worker's valid lease"
-    return nobody("One holder at a time", "only the holder of a lease moves rows", told, wrong, "transitions.ndjson")
+    observed = f"{claims} claims, {len(wrong)} steps against another worker's valid lease"
+    return nobody("One holder at a time", "only the lease holder moves a row", observed, wrong, "transitions.ndjson")
 
 
 def _is_foreign(step: dict[str, Any], worker_of: dict[int, str]) -> bool:
@@ -126,52 +126,52 @@ def nothing_left_leased(record: Record) -> Finding:
     """I11 at the end."""
     held = [id for id, row in record.events.items() if row["status"] == "processing"]
     leases = len(record.rows("leases"))
-    told = f"{len(held)} rows processing, {leases} leases"
+    observed = f"{len(held)} rows processing, {leases} leases"
     if leases and not held:
-        return holds("No lease is left", "no row and no lease is held at the end", told, False, "leases.ndjson")
+        return holds("No lease is left", "no row and no lease is held at the end", observed, False, "leases.ndjson")
     return nobody(
-        "No lease is left", "no row and no lease is held at the end", told, held, "events.ndjson, leases.ndjson"
+        "No lease is left", "no row and no lease is held at the end", observed, held, "events.ndjson, leases.ndjson"
     )
 
 
 def no_document_in_logs(record: Record) -> Finding:
     """I14: a mark that is in every document is in no log line."""
     lines = [path.name for path in record.log_files if CANARY in path.read_text(encoding="utf-8", errors="replace")]
-    told = f"found in {len(lines)} of {len(record.log_files)} logs"
-    return holds("No document in a log", "the mark of every document is in no log", told, not lines, "logs/")
+    observed = f"found in {len(lines)} of {len(record.log_files)} logs"
+    return holds("No document in a log", "the mark of every document is in no log", observed, not lines, "logs/")
 
 
 def clean_exits(record: Record) -> Finding:
     """Every daemon that got SIGTERM exited with 0."""
     codes = record.about["exit_codes"]
-    told = ", ".join(f"{name}: {code}" for name, code in codes.items()) or "no daemon ran until the end"
+    observed = ", ".join(f"{name}: {code}" for name, code in codes.items()) or "no daemon ran until the end"
     good = bool(codes) and all(code == 0 for code in codes.values())
-    return holds("Clean exits", "SIGTERM ends every daemon with 0", told, good, "record.json, logs/")
+    return holds("Clean exits", "SIGTERM ends every daemon with 0", observed, good, "record.json, logs/")
 
 
 def nothing_failed(record: Record) -> Finding:
     """I10: a fault of the environment fails no event."""
     failed = [id for id, row in record.events.items() if row["status"] == "failed"]
     reasons = Counter(str(record.events[id]["error_reason"]) for id in failed)
-    told = f"{len(failed)} failed" + "".join(f", {n} {reason}" for reason, n in reasons.items())
-    return nobody("Nothing failed", "this fault makes no event failed", told, failed, "events.ndjson")
+    observed = f"{len(failed)} failed" + "".join(f", {n} {reason}" for reason, n in reasons.items())
+    return nobody("Nothing failed", "this fault makes no event failed", observed, failed, "events.ndjson")
 
 
 def counters_are_true(record: Record) -> Finding:
     """I13, if every daemon ran until the end: the metrics match the transitions of the rows."""
     done = sum(s["old_status"] == "processing" and s["new_status"] == "done" for s in record.transitions)
     counted = record.total("outbox_processed_total")
-    told = f"{counted:.0f} counted, {done} steps"
+    observed = f"{counted:.0f} counted, {done} steps"
     expected = "outbox_processed_total is the number of steps to done"
-    return holds("Metrics are right", expected, told, counted == done, "timeline.ndjson, transitions.ndjson")
+    return holds("Metrics are right", expected, observed, counted == done, "timeline.ndjson, transitions.ndjson")
 
 
 def recovered_within(seconds: float) -> Check:
     def recovered(record: Record) -> Finding:
         took = record.recovery_seconds
-        told = f"{took:.1f} s" if took is not None else "never"
+        observed = f"{took:.1f} s" if took is not None else "never"
         good = took is not None and took <= seconds
-        return holds("Recovery", f"recovered within {seconds:g} s after its end", told, good, "timeline.ndjson")
+        return holds("Recovery", f"recovered within {seconds:g} s after its end", observed, good, "timeline.ndjson")
 
     recovered.__name__ = f"recovered within {seconds:g} s"
     return recovered

@@ -115,7 +115,7 @@ def _run(url: str, load: Load, path: Path, seed: int) -> int:
         except KeyboardInterrupt:
             producer.stop()
         took = max(producer.seconds, 0.001)
-        told = {
+        result = {
             "scenario": load.scenario,
             "committed": ledger.committed,
             "asked": load.total,
@@ -124,7 +124,7 @@ def _run(url: str, load: Load, path: Path, seed: int) -> int:
             "lost_connections": producer.errors,
             "ledger": str(path),
         }
-        print(json.dumps(told))
+        print(json.dumps(result))
         return 0
 
 

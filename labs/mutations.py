@@ -122,8 +122,8 @@ def try_one(mutation: Mutation, database_url: str, elastic_url: str) -> str:
         sys.exit(exit_code)
     _, verdict = session.outcomes[-1]
     violated = "; ".join(f"{finding.name}: {finding.observed}" for finding in verdict.violated)
-    told = violated or verdict.sentence
-    return f"| `{mutation.name}` | {mutation.what} | `{mutation.lab}` | {verdict.result} | {told} |"
+    reason = violated or verdict.sentence
+    return f"| `{mutation.name}` | {mutation.what} | `{mutation.lab}` | {verdict.result} | {reason} |"
 
 
 def main(names: list[str]) -> int:

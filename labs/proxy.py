@@ -41,7 +41,7 @@ class Proxy:
 
     @classmethod
     def to(cls, url: str, name: str = "proxy", seed: int = 0, tap: Callable[[int, bytes], None] | None = None) -> Self:
-        """`tap` sees what passes upstream, with a number that tells connections apart."""
+        """`tap` sees what passes upstream, with the number of its connection."""
         parts = urlsplit(url)
         return cls(parts.hostname or "127.0.0.1", parts.port or 80, name, seed, tap)
 

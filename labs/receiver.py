@@ -58,6 +58,6 @@ class Receiver:
 
 def is_signed(secret: str, headers: dict[str, str], body: bytes) -> bool:
     key = base64.b64decode(secret.removeprefix("whsec_"))
-    told = f"{headers.get('webhook-id')}.{headers.get('webhook-timestamp')}.".encode() + body
-    right = base64.b64encode(hmac.new(key, told, hashlib.sha256).digest()).decode()
+    signed = f"{headers.get('webhook-id')}.{headers.get('webhook-timestamp')}.".encode() + body
+    right = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
     return f"v1,{right}" in headers.get("webhook-signature", "").split()

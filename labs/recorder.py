@@ -131,9 +131,9 @@ class Recorder:
                 seen[worker.label] = {"up": True, "frozen": True}
                 continue
             status, page = worker.page("/metrics", 0.8)
-            ready, told = worker.page("/readyz", 0.8)
+            ready, body = worker.page("/readyz", 0.8)
             values = samples(page) if status == 200 else {}
-            seen[worker.label] = {"up": True, "ready": ready, "state": _state(told), "m": values}
+            seen[worker.label] = {"up": True, "ready": ready, "state": _state(body), "m": values}
         return seen
 
     def _canaries(self) -> dict[str, int]:

@@ -54,8 +54,8 @@ def _decide(record: Record, experiment: Experiment, bit: Finding, findings: list
     if violated:
         more = f" (and {len(violated) - 1} more)" if len(violated) > 1 else ""
         first = violated[0]
-        told = f"{first.name}: expected {first.expected}; seen {first.observed}{more}."
-        return Verdict(FAIL, told, bit, [*violated, *(finding for finding in findings if finding.ok)])
+        text = f"{first.name}: expected {first.expected}; seen {first.observed}{more}."
+        return Verdict(FAIL, text, bit, [*violated, *(finding for finding in findings if finding.ok)])
     doubts = [_said(problem) for problem in record.about["problems"]]
     if not bit.ok:
         doubts.append(f"the fault had no effect: {bit.name} was {bit.observed}, {bit.expected} was needed")
@@ -69,15 +69,15 @@ def _decide(record: Record, experiment: Experiment, bit: Finding, findings: list
 def sentence(record: Record, experiment: Experiment) -> str:
     """The result in numbers."""
     statuses = record.statuses
-    told = f"{len(record.ledger)} events committed, {statuses['done']} done"
+    text = f"{len(record.ledger)} events committed, {statuses['done']} done"
     if statuses["failed"]:
-        told += f", {statuses['failed']} failed as expected"
+        text += f", {statuses['failed']} failed as expected"
     oldest = max((line.get("oldest", 0.0) for line in record.timeline), default=0.0)
-    told += f", 0 lost; the backlog peaked at {record.peak('pending', 'processing')} events and {oldest:.1f} s"
+    text += f", 0 lost; the backlog peaked at {record.peak('pending', 'processing')} events and {oldest:.1f} s"
     if record.recovery_seconds is not None:
-        told += f", empty {record.recovery_seconds:.1f} s after the fault ended"
+        text += f", empty {record.recovery_seconds:.1f} s after the fault ended"
     own = experiment.finding(record) if experiment.finding else ""
-    return f"{own} {told}." if own else f"{told}."
+    return f"{own} {text}." if own else f"{text}."
 
 
 def _said(problem: dict[str, str]) -> str:
@@ -99,6 +99,6 @@ def _alerts(record: Record, experiment: Experiment) -> list[Finding]:
         return []
     rang = fired(watched["spans"])
     missing = [name for name in experiment.expected_alerts if name not in rang]
-    told = f"fired: {', '.join(sorted(rang)) or 'none'}"
+    text = f"fired: {', '.join(sorted(rang)) or 'none'}"
     expected = f"{', '.join(experiment.expected_alerts)} fires"
-    return [holds("Alerts", expected, told, not missing, "record.json (alerts)")]
+    return [holds("Alerts", expected, text, not missing, "record.json (alerts)")]

@@ -31,7 +31,7 @@ class OutboxError(Exception):
 
 
 @dataclass(frozen=True)
-class Problem:
+class ConfigProblem:
     """One invalid part of the configuration, and how to correct it."""
 
     variable: str
@@ -47,7 +47,7 @@ class ConfigurationError(OutboxError):
 
     exit_code = 78
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[ConfigProblem]) -> None:
         self.problems = tuple(problems)
         super().__init__()
 
@@ -55,7 +55,7 @@ class ConfigurationError(OutboxError):
     def message(self) -> str:
         return "\n".join([super().message, *(f"  - {problem}" for problem in self.problems)])
 
-    def __reduce__(self) -> tuple[type[ConfigurationError], tuple[tuple[Problem, ...]]]:
+    def __reduce__(self) -> tuple[type[ConfigurationError], tuple[tuple[ConfigProblem, ...]]]:
         return type(self), (self.problems,)
 
 

@@ -114,7 +114,7 @@ tested() {
     1) ;;
     124) say "The tests did not end within $limit s (OUTBOX_TEST_LIMIT_SECONDS)." ;;
     137) say "The tests were killed: after $limit s (OUTBOX_TEST_LIMIT_SECONDS), or by the system because of low memory." ;;
-    *) say "pytest ended with $code, which is not the result of a test." ;;
+    *) say "pytest ended with $code, so there is no verdict." ;;
   esac
   return 1
 }

@@ -71,8 +71,8 @@ def stale(record: Record) -> list[str]:
 
 def as_postgres_says(record: Record) -> Finding:
     compared, wrong = len(record.rows("truth")), stale(record)
-    told = f"{compared} documents compared by their content, {len(wrong)} stale or missing"
+    observed = f"{compared} documents compared by their content, {len(wrong)} stale or missing"
     last = {entry.document: entry.id for entry in record.ledger}
     violators = [last.get(name, name) for name in wrong] if compared else ["nothing to compare"]
     evidence = "documents.ndjson, truth.ndjson"
-    return nobody("Documents match PostgreSQL", "none is stale or missing", told, violators, evidence)
+    return nobody("Documents match PostgreSQL", "none is stale or missing", observed, violators, evidence)

@@ -35,9 +35,9 @@ def pause_is_said(cause: str) -> Check:
         lines = [record.said("sink.paused", reason=cause), record.said("sink.resumed", reason=cause)]
         status, page = record.notes.get("readyz_while_paused", [0, ""])
         ok = all(lines) and status == 200 and cause in page and '"degraded"' in page
-        told = f"{len(lines[0])} sink.paused, {len(lines[1])} sink.resumed; /readyz {status}"
+        observed = f"{len(lines[0])} sink.paused, {len(lines[1])} sink.resumed; /readyz {status}"
         expected = f"log lines and /readyz (200, degraded) name {cause}"
-        return Finding("It says why", expected, told, ok, "logs/, record.json (notes)")
+        return Finding("The cause is reported", expected, observed, ok, "logs/, record.json (notes)")
 
     check.__name__ = f"the cause is reported: {cause}"
     return check

@@ -40,7 +40,7 @@ def _kill_with_rows(stage: Stage) -> None:
     stage.elastic_link.heal()
     stage.worker("behind").thaw()
     stage.producer.resume()
-    stage.wait_until(lambda: stage.table.count(held) == 0, "taken back")
+    stage.wait_until(lambda: stage.table.count(held) == 0, "reclaimed")
 
 
 def restore(stage: Stage) -> None:
@@ -61,9 +61,9 @@ def taken_back_in_time(record: Record) -> Finding:
         if step["old_owner"] == "ahead" and step["new_status"] == "pending" and not step["retries"]
         if step["attempts"] == step["old_attempts"]
     ]
-    told = f"{len(left)} rows, {min(left, default=0):.2f} to {max(left, default=0):.2f} s after the lease"
+    observed = f"{len(left)} rows, {min(left, default=0):.2f} to {max(left, default=0):.2f} s after the lease"
     ok = bool(left) and min(left) >= 0 and max(left) <= 10
-    return holds("Reclaimed in time", "0 to 10 s after the end of the lease", told, ok, "transitions.ndjson")
+    return holds("Reclaimed in time", "0 to 10 s after the end of the lease", observed, ok, "transitions.ndjson")
 
 
 def retries_in_time(record: Record) -> Finding:
@@ -75,7 +75,7 @@ def retries_in_time(record: Record) -> Finding:
     )
 
 
-def told(record: Record) -> str:
+def summary(record: Record) -> str:
     return f"One clock was {skew(record) / 60:.0f} minutes ahead, another as much behind;"
 
 
@@ -94,7 +94,7 @@ EXPERIMENT = Experiment(
     restore=restore,
     bit=at_least("the clock was ahead by", skew, HOUR - 120, "logs/ahead.ndjson", " s"),
     invariants=(*EVERYWHERE, nothing_failed, taken_back_in_time, retries_in_time, recovered_within(30)),
-    finding=told,
+    finding=summary,
     runbook="docs/runbooks/OutboxStuck.md",
     needs="only its own database and index; libfaketime (Debian: faketime) shifts the clock of the whole process",
     seconds=35,

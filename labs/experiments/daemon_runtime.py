@@ -26,8 +26,8 @@ def fault(stage: Stage) -> None:
 
 def pages(stage: Stage) -> dict[str, Any]:
     worker = stage.worker("w1")
-    ready, told = worker.page("/readyz")
-    status = json.loads(told)["status"] if told.startswith("{") else told
+    ready, body = worker.page("/readyz")
+    status = json.loads(body)["status"] if body.startswith("{") else body
     return {"healthz": worker.page("/healthz")[0], "readyz": ready, "status": status}
 
 
@@ -78,13 +78,13 @@ def restore(stage: Stage) -> None:
 def pages_tell_the_truth(record: Record) -> Finding:
     notes = record.notes
     seen = {name: notes.get(name) or {} for name in ("quiet", "no_elasticsearch", "no_database")}
-    told = "; ".join(f"{name}: {page.get('readyz')} {page.get('status')}" for name, page in seen.items())
+    observed = "; ".join(f"{name}: {page.get('readyz')} {page.get('status')}" for name, page in seen.items())
     wanted = {"quiet": (200, "ready"), "no_elasticsearch": (200, "degraded"), "no_database": (503, "not_ready")}
     ok = all((seen[name].get("readyz"), seen[name].get("status")) == page for name, page in wanted.items())
     return Finding(
         "/readyz",
         "ready; degraded (200) without Elasticsearch; 503 without PostgreSQL",
-        told,
+        observed,
         ok,
         "record.json (notes)",
     )

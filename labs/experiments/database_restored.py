@@ -142,8 +142,8 @@ def _heal(stage: Stage) -> None:
     for id, kind, entity, op, version, payload in stage.table.rows(REPAIRS):
         # Documents of the view are written under a version that is drawn later, whatever the event's version is.
         body = digest(payload) if payload else ""
-        told = op if kind == "order" else "refresh"
-        stage.ledger.add(Entry(id, kind, entity, told, version, body, time.time()))
+        observed = op if kind == "order" else "refresh"
+        stage.ledger.add(Entry(id, kind, entity, observed, version, body, time.time()))
     _settled(stage)
     unknown = _verify(stage, "drift_after_repair")["first"]["unknown"]
     for document in unknown:  # an order without any event: only a person can decide that it was deleted
@@ -199,19 +199,21 @@ def raised(record: Record) -> Finding:
     lines = record.said("version.raised")
     written = sum(row["action"] == "VERSION_RAISED" for row in record.audit)
     counted = record.total("outbox_version_raised_total")
-    told = f"{len(lines)} log lines, {written} audit rows, outbox_version_raised_total {counted:.0f}"
+    observed = f"{len(lines)} log lines, {written} audit rows, outbox_version_raised_total {counted:.0f}"
     ok = len(lines) == written == counted and len(lines) > 0
-    return holds("The sequence is raised and reported", "log, audit and metric agree", told, ok, "logs/, audit.ndjson")
+    return holds(
+        "The sequence is raised and reported", "log, audit and metric agree", observed, ok, "logs/, audit.ndjson"
+    )
 
 
 def payloads_reported(record: Record) -> Finding:
     lines = record.said("version.ahead", entity_type="order")
-    told = (
+    observed = (
         f"{len(lines)} lines about orders, the first: {lines[0]['sent']} sent, {lines[0]['current']} held"
         if lines
         else "none"
     )
-    return holds("Events with payloads are reported", "version.ahead for an order", told, bool(lines), "logs/")
+    return holds("Events with payloads are reported", "version.ahead for an order", observed, bool(lines), "logs/")
 
 
 def drift(record: Record) -> Finding:
@@ -221,10 +223,10 @@ def drift(record: Record) -> Finding:
         "repaired": record.notes.get("drift_after_repair"),
         "unknown ones deleted": record.notes.get("drift_at_last"),
     }
-    told = "; ".join(f"{name}: {(result or {}).get('sentence', 'not run')}" for name, result in results.items())
+    observed = "; ".join(f"{name}: {(result or {}).get('sentence', 'not run')}" for name, result in results.items())
     codes = [(result or {}).get("exit") for result in results.values()]
     expected = "outbox verify: drift (1), drift, what only a person can decide (3), no drift (0)"
-    return holds("Refresh and repair heal it", expected, told, codes == [1, 1, 3, 0], "record.json (notes, steps)")
+    return holds("Refresh and repair heal it", expected, observed, codes == [1, 1, 3, 0], "record.json (notes, steps)")
 
 
 def behind(record: Record) -> float:

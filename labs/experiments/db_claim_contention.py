@@ -40,15 +40,15 @@ def fault(stage: Stage) -> None:
 def claimed_once(record: Record) -> Finding:
     claims = Counter(step["event_id"] for step in record.transitions if step["new_status"] == "processing")
     twice = [id for id, n in claims.items() if n > 1]
-    told = f"{len(claims)} events, {len(twice)} claimed more than once"
-    return nobody("Claimed once", "one claim per event", told, twice, "transitions.ndjson")
+    observed = f"{len(claims)} events, {len(twice)} claimed more than once"
+    return nobody("Claimed once", "one claim per event", observed, twice, "transitions.ndjson")
 
 
 def shared(record: Record) -> Finding:
     owners = Counter(step["new_owner"] for step in record.transitions if step["new_status"] == "processing")
-    told = ", ".join(f"{owner}: {n}" for owner, n in sorted(owners.items()))
+    observed = ", ".join(f"{owner}: {n}" for owner, n in sorted(owners.items()))
     return holds(
-        "Every daemon has a share", "each of three daemons claims", told, len(owners) == 3, "transitions.ndjson"
+        "Every daemon has a share", "each of three daemons claims", observed, len(owners) == 3, "transitions.ndjson"
     )
 
 

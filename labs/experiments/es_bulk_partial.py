@@ -35,8 +35,8 @@ def neighbours_were_done(record: Record) -> Finding:
     """I16: batches during the fault settled both kinds together."""
     mixed = [line for line in record.said("batch.settled") if line["counts"].get("retried") and line["counts"]["done"]]
     done = sum(line["counts"]["done"] for line in mixed)
-    told = f"{len(mixed)} batches with both, {done} done in these"
-    return holds("Other items are done", "done and retried in the same batch", told, done > 0, "logs/w1.ndjson")
+    observed = f"{len(mixed)} batches with both, {done} done in these"
+    return holds("Other items are done", "done and retried in the same batch", observed, done > 0, "logs/w1.ndjson")
 
 
 def told_by_class(record: Record) -> Finding:

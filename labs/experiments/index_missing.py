@@ -22,7 +22,7 @@ def fault(stage: Stage) -> None:
 
 
 def _alias(stage: Stage, action: dict[str, dict[str, bool]]) -> None:
-    actions = [{word: {"index": stage.real_index, "alias": stage.index, **more}} for word, more in action.items()]
+    actions = [{op: {"index": stage.real_index, "alias": stage.index, **more}} for op, more in action.items()]
     stage.elastic.indices.update_aliases(actions=actions)
 
 

@@ -64,7 +64,7 @@ def after(stage: Stage) -> None:
     note_truth(stage)
 
 
-def told(record: Record) -> str:
+def summary(record: Record) -> str:
     return (
         f"{record.notes['pairs']} pairs of comments committed in reverse order, {len(stale(record))} documents stale;"
     )
@@ -89,7 +89,7 @@ EXPERIMENT = Experiment(
     after=after,
     bit=at_least("pairs whose second was projected before the first committed", noted("overtaken"), PAIRS, "notes"),
     invariants=(*EVERYWHERE, as_postgres_says, nothing_failed, counters_are_true, recovered_within(20)),
-    finding=told,
+    finding=summary,
     runbook="docs/runbooks/OutboxOldestAge.md",
     seconds=30,
 )

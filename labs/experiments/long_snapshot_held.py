@@ -33,8 +33,8 @@ def _not_removable(stage: Stage) -> int:
     with stage.table.connect() as connection:
         connection.add_notice_handler(lambda notice: said.append(notice.message_primary or ""))
         connection.execute("vacuum (verbose) search_outbox_events")
-    words = "".join(said).split("tuples: ")[1].split(" are dead but not yet removable")[0].split()
-    return int(words[-1])
+    numbers = "".join(said).split("tuples: ")[1].split(" are dead but not yet removable")[0].split()
+    return int(numbers[-1])
 
 
 def slow_claims(record: Record) -> float:

@@ -65,9 +65,9 @@ def each_has_its_reason(record: Record) -> Finding:
         seen = (row.get("status"), row.get("attempts"), row.get("error_reason"), row.get("error_code"))
         if seen != ("failed", 1, *POISON[what][1]):
             wrong.append(id)
-    told = f"{len(POISON)} kinds, {len(wrong)} with another result"
+    observed = f"{len(POISON)} kinds, {len(wrong)} with another result"
     return nobody(
-        "Each has its reason", "failed at the first attempt, right reason and code", told, wrong, "events.ndjson"
+        "Each has its reason", "failed at the first attempt, right reason and code", observed, wrong, "events.ndjson"
     )
 
 
@@ -77,8 +77,8 @@ def neighbours_unharmed(record: Record) -> Finding:
     wrong = [
         id for id, row in record.events.items() if id not in bad and (row["status"], row["attempts"]) != ("done", 1)
     ]
-    told = f"{len(record.events) - len(bad)} others, {len(wrong)} affected"
-    return nobody("No other is affected", "all others done at their first attempt", told, wrong, "events.ndjson")
+    observed = f"{len(record.events) - len(bad)} others, {len(wrong)} affected"
+    return nobody("No other is affected", "all others done at their first attempt", observed, wrong, "events.ndjson")
 
 
 EXPERIMENT = Experiment(

@@ -75,9 +75,9 @@ def written_in_the_audit(record: Record) -> Finding:
     """I12: one item per row, one summary per batch."""
     items = [row for row in record.audit if row["action"] == "REPLAY_BATCH_ITEM"]
     rows = {id for id, row in record.events.items() if row["replay_count"]}
-    told = Counter(row["action"] for row in record.audit)
+    observed = Counter(row["action"] for row in record.audit)
     ok = len(items) == len(rows) and {row["event_id"] for row in items} == rows and all(r["actor"] == BY for r in items)
-    seen = ", ".join(f"{n} {action}" for action, n in told.items())
+    seen = ", ".join(f"{n} {action}" for action, n in observed.items())
     return Finding("Written in the audit", f"one item for each of {len(rows)} rows, by {BY}", seen, ok, "audit.ndjson")
 
 

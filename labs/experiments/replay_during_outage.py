@@ -56,16 +56,16 @@ def restore(stage: Stage) -> None:
 def replayed_once(record: Record) -> Finding:
     rows = {id: row["replay_count"] for id, row in record.events.items() if row["replay_count"]}
     wrong = [id for id, n in rows.items() if n != 1]
-    told = f"{len(rows)} rows replayed, {len(wrong)} more than once"
-    return nobody("Replayed once", f"each of {COUNT} rows once", told, wrong, "events.ndjson")
+    observed = f"{len(rows)} rows replayed, {len(wrong)} more than once"
+    return nobody("Replayed once", f"each of {COUNT} rows once", observed, wrong, "events.ndjson")
 
 
 def audit_is_exact(record: Record) -> Finding:
     """I12."""
     items = Counter(row["event_id"] for row in record.audit if row["action"] == "REPLAY_BATCH_ITEM")
-    told = f"{len(items)} rows with an item, {sum(items.values())} items"
+    observed = f"{len(items)} rows with an item, {sum(items.values())} items"
     ok = len(items) == COUNT and set(items.values()) == {1}
-    return holds("The audit is exact", f"one item for each of {COUNT} rows", told, ok, "audit.ndjson")
+    return holds("The audit is exact", f"one item for each of {COUNT} rows", observed, ok, "audit.ndjson")
 
 
 EXPERIMENT = Experiment(

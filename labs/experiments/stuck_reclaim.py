@@ -38,10 +38,10 @@ def restore(stage: Stage) -> None:
 
 def reclaimed(record: Record) -> Finding:
     lines = record.said("Reclaimed ")
-    told = lines[0]["event"] if lines else "no such line"
+    observed = lines[0]["event"] if lines else "no such line"
     expected = "Reclaimed N stuck outbox events (expired lease or max processing exceeded)"
     ok = any(line["event"].endswith("(expired lease or max processing exceeded)") for line in lines)
-    return Finding("The log reports it", expected, told, ok, "logs/w1.2.ndjson")
+    return Finding("The log reports it", expected, observed, ok, "logs/w1.2.ndjson")
 
 
 def nothing_stuck(record: Record) -> Finding:

@@ -91,8 +91,8 @@ def _panel(drawing: Chart, found: Series, title: str, unit: str, curves: Sequenc
     drawing.y = bottom + GAP
 
 
-def _key(drawing: Chart, name: str, told: str, y: float) -> None:
-    drawing.add(f'<text class="key" x="{LEFT - 14}" y="{y}" text-anchor="end">{escape(told)}</text>')
+def _key(drawing: Chart, name: str, text: str, y: float) -> None:
+    drawing.add(f'<text class="key" x="{LEFT - 14}" y="{y}" text-anchor="end">{escape(text)}</text>')
     drawing.add(f'<rect class="dot {name}" x="{LEFT - 9}" y="{y - 8}" width="4" height="9" rx="1.5"/>')
 
 
@@ -103,9 +103,9 @@ def _rows(drawing: Chart, rows: Sequence[Row]) -> None:
         drawing.add(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y + 7}" y2="{y + 7}"/>')
         for bar in row.bars:
             x, ends = drawing.x(bar.began), drawing.x(bar.ended)
-            told = f"{row.name}: {bar.style}, {bar.began:.1f} to {bar.ended:.1f} s"
+            text = f"{row.name}: {bar.style}, {bar.began:.1f} to {bar.ended:.1f} s"
             box = f'x="{x}" y="{y + 1}" width="{max(ends - x, 2):.1f}" height="12" rx="3"'
-            drawing.add(f'<rect class="bar {row.kind} {bar.style}" {box}><title>{escape(told)}</title></rect>')
+            drawing.add(f'<rect class="bar {row.kind} {bar.style}" {box}><title>{escape(text)}</title></rect>')
             if bar.style == "frozen":
                 drawing.add(f'<rect fill="url(#hatch)" {box}/>')
         drawing.y += ROW
@@ -156,11 +156,11 @@ def _hover(drawing: Chart, found: Series) -> list[str]:
         x = drawing.x(t)
         ends = drawing.x(found.t[place + 1]) if place + 1 < len(found.t) else x + 4
         box = f'x="{x}" y="{TOP}" width="{max(ends - x, 1):.1f}" height="{height}"'
-        parts.append(f'<rect class="look" {box}><title>{escape(_told(found, place))}</title></rect>')
+        parts.append(f'<rect class="look" {box}><title>{escape(_numbers(found, place))}</title></rect>')
     return parts
 
 
-def _told(found: Series, place: int) -> str:
+def _numbers(found: Series, place: int) -> str:
     return (
         f"{found.t[place]:.1f} s, {found.phase[place]}\n"
         f"pending {found.pending[place]:.0f}, processing {found.processing[place]:.0f}\n"

@@ -23,7 +23,7 @@ runs, `scripts/lab index --conclusions` prints this page from them. What every l
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RunSummary:
     """One run in the overview."""
 
     folder: str
@@ -37,7 +37,7 @@ class History:
 
     name: str
     title: str
-    runs: list[Told]
+    runs: list[RunSummary]
     recovery: str
     last_seconds: float | None
 
@@ -66,40 +66,38 @@ def conclusions(runs: Path) -> str:
     return "\n\n".join([CONCLUSIONS, *(_conclusion(one, newest[one.name]) for one in guided)])
 
 
-def _conclusion(one: Experiment, told: dict[str, Any]) -> str:
+def _conclusion(one: Experiment, run: dict[str, Any]) -> str:
     assert one.guide is not None
     head = f"## {one.guide.section} Experiment {one.guide.number} ({one.guide.level}): {one.title}"
-    commit = told["environment"]["commit"]
-    by = f", run by {told['operator']}" if told["operator"] else ""
-    ran = (
-        f"`scripts/lab run {one.name}`, began {str(told['began_at'])[:16]}, commit {commit}{by}: **{told['verdict']}**."
-    )
-    filled = "\n".join(f"- {name}: {value}" for name, value in told["conclusion"].items())
+    commit = run["environment"]["commit"]
+    by = f", run by {run['operator']}" if run["operator"] else ""
+    ran = f"`scripts/lab run {one.name}`, began {str(run['began_at'])[:16]}, commit {commit}{by}: **{run['verdict']}**."
+    filled = "\n".join(f"- {name}: {value}" for name, value in run["conclusion"].items())
     return f"{head}\n\n{ran}\n\n{filled}"
 
 
-def _line(told: dict[str, Any]) -> str:
-    finding = str(told["finding"]).replace("|", "\\|").replace("\n", " ")
-    commit = told["environment"]["commit"]
-    began = str(told["began_at"])[:16]
-    return f"| `{told['experiment']}` | {told['verdict']} | {finding} | {told['seconds']:.0f} | {commit} | {began} |"
+def _line(run: dict[str, Any]) -> str:
+    finding = str(run["finding"]).replace("|", "\\|").replace("\n", " ")
+    commit = run["environment"]["commit"]
+    began = str(run["began_at"])[:16]
+    return f"| `{run['experiment']}` | {run['verdict']} | {finding} | {run['seconds']:.0f} | {commit} | {began} |"
 
 
 def histories(runs: Path) -> list[History]:
-    found: dict[str, list[Told]] = {}
-    for told in _runs(runs):
-        found.setdefault(told.report["experiment"], []).append(told)
-    return [_history(name, told) for name, told in sorted(found.items())]
+    found: dict[str, list[RunSummary]] = {}
+    for run in _runs(runs):
+        found.setdefault(run.report["experiment"], []).append(run)
+    return [_history(name, each) for name, each in sorted(found.items())]
 
 
-def _runs(runs: Path) -> Iterator[Told]:
+def _runs(runs: Path) -> Iterator[RunSummary]:
     """Newest first: a run's folder name starts with its time. Incomplete runs are left out."""
     for path in sorted(runs.glob("*/report.json"), reverse=True):
         try:
             report = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:
             continue
-        yield Told(path.parent.name, report, Markup(sparkline(_backlog(path.parent))))
+        yield RunSummary(path.parent.name, report, Markup(sparkline(_backlog(path.parent))))
 
 
 def _backlog(folder: Path) -> list[float]:
@@ -112,7 +110,7 @@ def _backlog(folder: Path) -> list[float]:
     ]
 
 
-def _history(name: str, runs: list[Told]) -> History:
+def _history(name: str, runs: list[RunSummary]) -> History:
     times = [run.report["recovery_seconds"] for run in reversed(runs)]
     known = [float(seconds) for seconds in times if seconds is not None]
     return History(name, runs[0].report["title"], runs, Markup(sparkline(known)), runs[0].report["recovery_seconds"])

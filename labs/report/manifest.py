@@ -31,5 +31,5 @@ def problems(folder: Path) -> list[str]:
     known = {name: digest for digest, name in lines}
     there = {str(path.relative_to(folder)): path for path in files(folder)}
     changed = [f"{name} was changed" for name in known if name in there and checksum(there[name]) != known[name]]
-    gone = [f"{name} was removed" for name in known if name not in there]
-    return changed + gone + [f"{name} was added" for name in there if name not in known]
+    removed = [f"{name} was removed" for name in known if name not in there]
+    return changed + removed + [f"{name} was added" for name in there if name not in known]

@@ -47,10 +47,10 @@ def _life(view: View) -> str:
     if view.life is None:
         return ""
     moments = [(f"{moment.t:.2f} s", moment.what, moment.detail) for moment in view.life.moments]
-    told = f"## The first event that violates it\n\nEvent `{view.life.event}` of document `{view.life.document}`.\n\n"
+    text = f"## The first event that violates it\n\nEvent `{view.life.event}` of document `{view.life.document}`.\n\n"
     others = "\n".join(f"- {other}" for other in view.life.others)
     more = f"\n\nOther events of this document:\n\n{others}" if others else ""
-    return f"{told}{table(('at', 'what', ''), moments)}\n\n{view.life.end}{more}"
+    return f"{text}{table(('at', 'what', ''), moments)}\n\n{view.life.end}{more}"
 
 
 def _snapshots(view: View) -> str:
@@ -76,11 +76,11 @@ def _steps(view: View) -> str:
 def _lines(view: View) -> str:
     parts = ["## Important log lines"]
     for phase, lines in view.lines.items():
-        told = [
+        text = [
             f"{line.t:7.1f} s  {line.log}  {line.event}  {line.rest}" + (f"  (x{line.times})" if line.times > 1 else "")
             for line in lines
         ]
-        parts.append(f"{phase}:\n\n```\n" + "\n".join(told) + "\n```")
+        parts.append(f"{phase}:\n\n```\n" + "\n".join(text) + "\n```")
     return "\n\n".join(parts) if len(parts) > 1 else ""
 
 
@@ -93,9 +93,9 @@ def _alerts(view: View) -> str:
         (a.name, "yes" if a.expected else "", f"after {a.first:.0f} s" if a.first is not None else "no")
         for a in view.alerts
     ]
-    told = f"A real Prometheus with the shipped rules, {watched['speed']:.0f} times as fast."
+    text = f"A real Prometheus with the shipped rules, {watched['speed']:.0f} times as fast."
     body = table(("alert", "expected", "fired"), rows) if rows else "None expected, none fired."
-    return f"## Alerts\n\n{told}\n\n{body}"
+    return f"## Alerts\n\n{text}\n\n{body}"
 
 
 def _environment(view: View) -> str:

@@ -22,11 +22,11 @@ def _environment() -> Environment:
     )
     found.globals["css"] = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8"))
     found.globals["tones"] = TONES
-    found.filters["words"] = words
+    found.filters["code_marked"] = code_marked
     return found
 
 
-def words(text: str) -> Markup:
+def code_marked(text: str) -> Markup:
     """Text with its `names` as code."""
     parts = [escape(part) for part in text.split("`")]
     return Markup("").join(Markup("<code>{}</code>").format(p) if n % 2 else p for n, p in enumerate(parts))

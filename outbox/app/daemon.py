@@ -30,7 +30,7 @@ from outbox.daemon.startup import wait_for_schema
 from outbox.daemon.upkeep import Upkeep
 from outbox.daemon.verification_news import VerificationNews
 from outbox.daemon.worker import Loop, Worker
-from outbox.errors import ConfigurationError, DatabaseDown, Problem
+from outbox.errors import ConfigProblem, ConfigurationError, DatabaseDown
 from outbox.facts import Announcer
 from outbox.policy.backoff import Backoff
 from outbox.policy.breaker import Pace
@@ -301,7 +301,7 @@ def _kinds(settings: Settings, events: PostgresEvents, pools: Pools) -> Kinds:
     if settings.claims_by_type and not indexed:
         raise ConfigurationError(
             [
-                Problem(
+                ConfigProblem(
                     "OUTBOX_ENTITY_TYPES, OUTBOX_KIND_* or ELASTIC_INDEX_MAP",
                     "claims by entity type need two more indexes",
                     "Run `outbox migrate --by-type`.",

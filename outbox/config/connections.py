@@ -10,11 +10,11 @@ from pydantic import SecretStr
 
 from outbox.config.setting import Section, setting
 from outbox.config.values import Dsn, IndexMap, IndexName, OneLineSecret, ServerAddress
-from outbox.errors import ConfigurationError, Problem
+from outbox.errors import ConfigProblem, ConfigurationError
 from outbox.policy.safe_text import redact_dsn
 
 _DSN = "`postgresql://user:password@host:5432/name`; special characters in the password are percent-encoded"
-NO_DATABASE = Problem("DATABASE_URL", "is required and not set", f"Use {_DSN}, or start with `outbox up`.")
+NO_DATABASE = ConfigProblem("DATABASE_URL", "is required and not set", f"Use {_DSN}, or start with `outbox up`.")
 
 
 def _same_as_url(validated: dict[str, Any]) -> Any:

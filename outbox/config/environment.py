@@ -12,7 +12,7 @@ from typing import Any
 from outbox.config.setting import Variable
 from outbox.config.settings import VARIABLES, Source
 from outbox.config.values import short
-from outbox.errors import Problem
+from outbox.errors import ConfigProblem
 
 _OURS = ("OUTBOX_", "ELASTIC_")
 _NOT_OURS = ("OUTBOX_TEST_*", "ELASTIC_APM_*")
@@ -34,7 +34,7 @@ class Given:
 class Unusable:
     """A value that was given twice, or in a file that cannot be read."""
 
-    problem: Problem
+    problem: ConfigProblem
 
 
 def injected(name: str, value: str) -> bool:
@@ -55,7 +55,7 @@ def known_names() -> list[str]:
     return names + [f"{variable.name}_FILE" for variable in VARIABLES.values() if variable.secret]
 
 
-def unknown_names(environ: Mapping[str, str]) -> Iterator[Problem]:
+def unknown_names(environ: Mapping[str, str]) -> Iterator[ConfigProblem]:
     """A problem for each name of ours that nothing reads. A typo must not silently mean the default."""
     known = known_names()
     for name in sorted(present(environ)):
@@ -63,7 +63,7 @@ def unknown_names(environ: Mapping[str, str]) -> Iterator[Problem]:
         if strange and not any(fnmatch.fnmatchcase(name, pattern) for pattern in _NOT_OURS):
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
             remedy = f"Did you mean {close[0]}?" if close else "Remove it; docs/configuration.md lists all names."
-            yield Problem(name, "is not a setting of this program", remedy)
+            yield ConfigProblem(name, "is not a setting of this program", remedy)
 
 
 def unknown_flags(flags: Mapping[str, object]) -> Sequence[str]:
@@ -86,7 +86,7 @@ def find(variable: Variable, environ: Mapping[str, str], flags: Mapping[str, obj
 
 
 def _contradiction(variable: Variable, names: list[str]) -> Unusable:
-    return Unusable(Problem(variable.name, f"is given by {' and by '.join(names)}", "Keep one of them."))
+    return Unusable(ConfigProblem(variable.name, f"is given by {' and by '.join(names)}", "Keep one of them."))
 
 
 def _from_file(name: str, path: str) -> Given | Unusable:
@@ -97,7 +97,7 @@ def _from_file(name: str, path: str) -> Given | Unusable:
         what = f"cannot be read: {short(file)} ({error.strerror or type(error).__name__})"
     except ValueError as error:
         what = f"cannot be used: {short(file)} {error}"
-    return Unusable(Problem(name, what, "Give the path of a readable file that holds only the secret."))
+    return Unusable(ConfigProblem(name, what, "Give the path of a readable file that holds only the secret."))
 
 
 def read_secret_file(path: Path) -> str:

@@ -14,7 +14,7 @@ from outbox.config.connections import NO_DATABASE
 from outbox.config.environment import Given, Unusable, find, present, unknown_flags, unknown_names
 from outbox.config.setting import Section, Variable
 from outbox.config.settings import VARIABLES, Settings
-from outbox.errors import ConfigurationError, Problem
+from outbox.errors import ConfigProblem, ConfigurationError
 from outbox.policy.safe_text import redact_dsn
 
 _LONGEST_SHOWN = 80
@@ -45,9 +45,9 @@ def load_settings(
     return settings
 
 
-def _gather(environ: Mapping[str, str], flags: Mapping[str, object]) -> tuple[dict[str, Given], list[Problem]]:
+def _gather(environ: Mapping[str, str], flags: Mapping[str, object]) -> tuple[dict[str, Given], list[ConfigProblem]]:
     given: dict[str, Given] = {}
-    problems: list[Problem] = []
+    problems: list[ConfigProblem] = []
     for variable in VARIABLES.values():
         found = find(variable, environ, flags)
         if isinstance(found, Unusable):
@@ -57,7 +57,7 @@ def _gather(environ: Mapping[str, str], flags: Mapping[str, object]) -> tuple[di
     return given, problems
 
 
-def _build(given: Mapping[str, Given]) -> tuple[Settings, list[Problem]]:
+def _build(given: Mapping[str, Given]) -> tuple[Settings, list[ConfigProblem]]:
     """The tree, and what it rejected. Rejected values take their defaults, so that the rest can be checked."""
     try:
         return Settings.model_validate(_tree(given)), []
@@ -83,7 +83,7 @@ def _is_section(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, Section)
 
 
-def _rejected(error: ValidationError, given: Mapping[str, Given]) -> Iterator[Problem]:
+def _rejected(error: ValidationError, given: Mapping[str, Given]) -> Iterator[ConfigProblem]:
     by_path = {variable.path: variable for variable in VARIABLES.values()}
     for item in error.errors(include_url=False, include_context=False, include_input=False):
         where = [str(step) for step in item["loc"]]
@@ -103,10 +103,10 @@ def _plain(message: str) -> str:
     return message.replace("Input should", "should", 1).replace("String should", "should", 1)
 
 
-def _problem(variable: Variable, found: Given, text: str) -> Problem:
+def _problem(variable: Variable, found: Given, text: str) -> ConfigProblem:
     remedy = f"Use {variable.accepts}, or leave it unset (default: {variable.default})."
     if variable.secret or variable.show is not None:
-        return Problem(variable.name, text, f"Use {variable.accepts}.")
+        return ConfigProblem(variable.name, text, f"Use {variable.accepts}.")
     shown = redact_dsn(str(found.value))
     shown = shown if len(shown) <= _LONGEST_SHOWN else shown[:_LONGEST_SHOWN] + "..."
-    return Problem(variable.name, f"{shown!r} {text}", remedy)
+    return ConfigProblem(variable.name, f"{shown!r} {text}", remedy)

@@ -17,7 +17,7 @@ from outbox.config.setting import Section, Variable, setting, variables_of
 from outbox.config.upkeep import ReplaySettings, RetentionSettings, WebhookSettings
 from outbox.config.values import CommaList, RelationName, is_readable_file, short
 from outbox.config.work import BatchSettings, KindSettings, WorkerSettings
-from outbox.errors import ConfigurationError, Problem
+from outbox.errors import ConfigProblem, ConfigurationError
 from outbox.policy.safe_text import MASK
 
 COMPOSED_ID = "{entity_type}:{entity_id}"
@@ -123,16 +123,18 @@ class Settings(Section):
             raise ConfigurationError(problems)
 
 
-def _console_problems(console: ConsoleSettings) -> list[Problem]:
+def _console_problems(console: ConsoleSettings) -> list[ConfigProblem]:
     host, tokens_file = console.host, console.tokens_file
     remedy = "Make one with `outbox console token NAME --role R`, or set OUTBOX_CONSOLE_HOST=127.0.0.1."
     if tokens_file is None and not is_loopback(host):
-        return [Problem("OUTBOX_CONSOLE_TOKENS_FILE", f"is required when the console listens on {host}", remedy)]
+        return [ConfigProblem("OUTBOX_CONSOLE_TOKENS_FILE", f"is required when the console listens on {host}", remedy)]
     if tokens_file is None and console.trusted_proxies:
-        return [Problem("OUTBOX_CONSOLE_TOKENS_FILE", "is required behind OUTBOX_CONSOLE_TRUSTED_PROXIES", remedy)]
+        return [
+            ConfigProblem("OUTBOX_CONSOLE_TOKENS_FILE", "is required behind OUTBOX_CONSOLE_TRUSTED_PROXIES", remedy)
+        ]
     if tokens_file is not None and not is_readable_file(tokens_file):
         what = f"names no readable file: {short(tokens_file)}"
-        return [Problem("OUTBOX_CONSOLE_TOKENS_FILE", what, remedy)]
+        return [ConfigProblem("OUTBOX_CONSOLE_TOKENS_FILE", what, remedy)]
     return []
 
 

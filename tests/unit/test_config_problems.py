@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from outbox.config import load_settings
-from outbox.errors import ConfigurationError, Problem
+from outbox.errors import ConfigProblem, ConfigurationError
 
 DSN = "postgresql://app:pw@db:5432/shop"
 
 
-def problems(*, database: bool = True, **environ: str) -> list[Problem]:
+def problems(*, database: bool = True, **environ: str) -> list[ConfigProblem]:
     with pytest.raises(ConfigurationError) as caught:
         load_settings(({"DATABASE_URL": DSN} if database else {}) | environ)
     return list(caught.value.problems)

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
-from outbox.errors import ConfigurationError, Problem
+from outbox.errors import ConfigProblem, ConfigurationError
 from outbox.web.auth.roles import PEOPLE, Person, Role
 
 PREFIX = "obx_"
@@ -73,7 +73,7 @@ class TokenFile:
         problems = self.problems or ([] if entries else ["holds no token"])
         if problems:
             remedy = "Make a line with `outbox console token NAME --role R`."
-            raise ConfigurationError([Problem(_VARIABLE, what, remedy) for what in problems])
+            raise ConfigurationError([ConfigProblem(_VARIABLE, what, remedy) for what in problems])
 
     def entries(self) -> list[Entry]:
         """One `stat` a request (2 us)."""
