@@ -1,6 +1,6 @@
-"""`python -m bench.draw`: copies the newest full result of each benchmark to docs/performance/, with table and picture.
+"""`python -m bench.draw`: the newest full result of each benchmark into docs/performance/, its table and its picture.
 
-The text of docs/performance.md is written by people; only what is between its marks is replaced.
+The words of docs/performance.md are written by people; only what stands between its marks is replaced.
 """
 
 import json

@@ -38,7 +38,7 @@ from outbox.policy.document import Addressing
 from outbox.policy.settle import RetryPolicy
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
-from outbox.sink.index_check import ElasticIndexCheck
+from outbox.sink.index_check import TargetCheck
 from outbox.store.documents import ViewDocuments
 from outbox.store.events import PostgresEvents
 from outbox.store.inspection import PostgresBacklog
@@ -218,7 +218,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         news.tend()
 
     open_types = _open_types(settings, events)
-    check = ElasticIndexCheck(elastic, sink.targets, settings.reclaim.max_processing_seconds)
+    check = TargetCheck(elastic, sink.targets, settings.reclaim.max_processing_seconds)
     upkeep = Upkeep(
         desk,
         gate,

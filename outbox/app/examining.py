@@ -12,7 +12,7 @@ from outbox.ops.index import IndexDesk
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.index import ElasticIndices
-from outbox.sink.index_check import ElasticIndexCheck
+from outbox.sink.index_check import TargetCheck
 from outbox.sink.server_check import ElasticServerCheck
 from outbox.sink.target import Targets
 from outbox.store.examination import PostgresExamination
@@ -69,8 +69,8 @@ def _doctor(settings: Settings, database: Database, backlog: PostgresBacklog, el
     )
 
 
-def _checks(settings: Settings, elastic: Elastic) -> ElasticIndexCheck:
-    return ElasticIndexCheck(elastic, Targets(elastic), settings.reclaim.max_processing_seconds)
+def _checks(settings: Settings, elastic: Elastic) -> TargetCheck:
+    return TargetCheck(elastic, Targets(elastic), settings.reclaim.max_processing_seconds)
 
 
 def _examination(settings: Settings, elastic: Elastic) -> ElasticServerCheck:

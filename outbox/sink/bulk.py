@@ -1,4 +1,4 @@
-"""Builds the bytes of a bulk request: action lines, unchanged bodies, portions of limited size. It sends nothing."""
+"""Owns the bytes of a bulk request: action lines, bodies as they are, portions of bounded size. It sends nothing."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ import orjson
 
 from outbox.ports import Action
 
-# `status` keeps the position of every item: with `items.*.error` alone, successful items would be left out.
+# `status` keeps every item's place: with `items.*.error` alone the good ones vanish and positions shift.
 _FILTER: Final = "errors,items.*.status,items.*.error"
 # A raw line break in JSON text can only be white space; on the wire it would end the document's line.
 _LINE_BREAKS: Final = bytes.maketrans(b"\n\r", b"  ")
@@ -62,7 +62,7 @@ class Encoded:
         return len(line or b"") + 1 + (len(body) + 1 if body is not None else 0)
 
     def portions(self, most_bytes: int, most_items: int) -> Iterator[tuple[int, int]]:
-        """Ranges within both limits; an action that is too large is alone in its range."""
+        """Ranges within both limits; an action that is too large by itself stands alone."""
         if 0 < len(self) <= most_items and self._at_most() <= most_bytes:
             yield 0, len(self)
             return

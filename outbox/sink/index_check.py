@@ -15,7 +15,7 @@ from outbox.sink.target import Targets
 _SECONDS: Final = {"nanos": 1e-9, "micros": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-class ElasticIndexCheck:
+class TargetCheck:
     """Checks indexes of one server. A query that the key may not make gives the finding UNKNOWN."""
 
     def __init__(self, elastic: Elastic, targets: Targets, max_processing_seconds: float = 600.0) -> None:

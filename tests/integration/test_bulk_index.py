@@ -13,7 +13,7 @@ from outbox.ports import Action, Finding, Level
 from outbox.sink.client import connect
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.index import ElasticIndices, IndexExists
-from outbox.sink.index_check import ElasticIndexCheck, seconds
+from outbox.sink.index_check import TargetCheck, seconds
 from tests.fixtures.scripted import answer, scripted
 from tests.fixtures.sinks import elastic_sink
 
@@ -30,8 +30,8 @@ def indices(sink: ElasticSink) -> ElasticIndices:
 
 
 @pytest.fixture
-def check(sink: ElasticSink) -> ElasticIndexCheck:
-    return ElasticIndexCheck(sink.elastic, sink.targets, max_processing_seconds=600)
+def check(sink: ElasticSink) -> TargetCheck:
+    return TargetCheck(sink.elastic, sink.targets, max_processing_seconds=600)
 
 
 def levels(findings: list[Finding]) -> dict[str, Level]:
@@ -39,7 +39,7 @@ def levels(findings: list[Finding]) -> dict[str, Level]:
 
 
 def test_create_makes_an_index_an_alias_and_a_template_that_forbids_guessing(
-    indices: ElasticIndices, check: ElasticIndexCheck, sink: ElasticSink, es: Elasticsearch, absent_index: str
+    indices: ElasticIndices, check: TargetCheck, sink: ElasticSink, es: Elasticsearch, absent_index: str
 ) -> None:
     made = indices.create(absent_index, {"properties": {"n": {"type": "integer"}}}, {"number_of_replicas": 0})
     assert made == (f"{absent_index}-v1", absent_index, absent_index)
@@ -74,7 +74,7 @@ def test_create_refuses_a_name_that_is_taken_and_changes_nothing(
     assert not es.indices.exists_index_template(name=absent_index)
 
 
-def test_a_plain_index_is_told_about(check: ElasticIndexCheck, es: Elasticsearch, absent_index: str) -> None:
+def test_a_plain_index_is_told_about(check: TargetCheck, es: Elasticsearch, absent_index: str) -> None:
     es.indices.create(index=absent_index, settings={"index.translog.durability": "async"})
     found = levels(check.check(absent_index))
     warned = {name for name, level in found.items() if level is Level.WARN}
@@ -82,7 +82,7 @@ def test_a_plain_index_is_told_about(check: ElasticIndexCheck, es: Elasticsearch
 
 
 def test_a_missing_and_a_blocked_target_are_bad_with_their_cause(
-    check: ElasticIndexCheck, es: Elasticsearch, absent_index: str
+    check: TargetCheck, es: Elasticsearch, absent_index: str
 ) -> None:
     assert levels(check.check(absent_index))["exists"] is Level.BAD
     es.indices.create(index=absent_index, settings={"index.blocks.write": True})
@@ -90,7 +90,7 @@ def test_a_missing_and_a_blocked_target_are_bad_with_their_cause(
 
 
 def test_the_daemon_warns_at_start_about_forgotten_deletes_and_guessed_mappings(
-    check: ElasticIndexCheck, indices: ElasticIndices, es: Elasticsearch, absent_index: str
+    check: TargetCheck, indices: ElasticIndices, es: Elasticsearch, absent_index: str
 ) -> None:
     facts: list[Fact] = []
     es.indices.create(index=absent_index)
@@ -113,7 +113,7 @@ def test_a_server_that_is_away_or_another_product_is_said_as_such() -> None:
     away = connect(ElasticSettings(url="http://127.0.0.1:9"))
     with pytest.raises(ElasticsearchDown):
         ElasticIndices(away).create("things")
-    assert not ElasticIndexCheck(away, ElasticSink(away).targets).warn(["things"], lambda _: None)
+    assert not TargetCheck(away, ElasticSink(away).targets).warn(["things"], lambda _: None)
     with scripted(lambda _: b"", lambda _: answer(200, b"{}", headers="")) as server, pytest.raises(WrongProduct):
         ElasticIndices(connect(ElasticSettings(url=server.url))).versions("things", [("a", None)])
 
