@@ -2,7 +2,7 @@
 
 DATA_DIR/elasticsearch-8.14.1/     fetched once, shared, read-only
 DATA_DIR/programs/                 copies of programs that the servers' account cannot reach
-DATA_DIR/stacks/1, 2, ...          one per running stack; the next start takes the first free one
+DATA_DIR/stacks/1, 2, ...          one a running stack; the next start takes the first that is free
 DATA_DIR/stacks/temporary-*        removed at the end, or by the next start if its owner was killed
 """
 

@@ -82,7 +82,7 @@ def test_all_missing_packages_are_named_in_one_message(checkout: Path, tmp_path:
     needs = "need_program no-such-jq jq; need_program bash bash; need_file '/no/such/*' postgresql; install_missing"
     done = sourced(checkout, needs, PATH=str(bare))
     assert done.returncode == 1
-    assert done.stderr == "Missing Debian packages, or what they bring. As root: apt-get install jq postgresql\n"
+    assert done.stderr == "Missing programs. On Debian, as root: apt-get install jq postgresql\n"
 
 
 def test_without_a_python_that_fits_nothing_else_is_named(checkout: Path, tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ def test_all_held_and_the_fault_bit_is_a_pass(tmp_path: Path) -> None:
     assert "2 events committed, 2 done, 0 lost" in verdict.sentence
 
 
-def test_one_row_that_failed_is_told_in_the_singular(tmp_path: Path) -> None:
+def test_rows_that_failed_are_reported_as_expected(tmp_path: Path) -> None:
     record = made_record(tmp_path, rows=[row("e1"), row("e2", "failed")])
-    assert "1 failed as it should" in sentence(record, experiment())
+    assert "1 failed as expected" in sentence(record, experiment())
 
 
 def test_one_violation_is_a_failure_that_names_it_first(tmp_path: Path) -> None:
