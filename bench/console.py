@@ -14,8 +14,7 @@ import psycopg
 import urllib3
 
 from bench.console_rows import FINGERPRINTS, fill_rows
-from bench.percentiles import percentile
-from bench.result import Bar, Result, progress
+from bench.result import Bar, Result, percentile, progress
 from bench.stack import Stack
 from bench.worker import free_port, stopped
 from outbox.web.routes import API, API_PREFIX, PAGES

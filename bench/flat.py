@@ -8,8 +8,7 @@ import psycopg
 from bench.account import Account
 from bench.drain import warm_up
 from bench.load import document_sql, fill, rest
-from bench.percentiles import percentile
-from bench.result import Bar, Result, progress
+from bench.result import Bar, Result, percentile, progress
 from bench.stack import Stack
 from bench.worker import LOG, Daemons, claim_seconds, daemons, log_size, settled
 

@@ -8,8 +8,7 @@ import psycopg
 import urllib3
 
 from bench.drain import warm_up
-from bench.percentiles import percentile
-from bench.result import Bar, Result, progress
+from bench.result import Bar, Result, percentile, progress
 from bench.stack import Stack
 from bench.worker import daemons
 

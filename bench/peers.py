@@ -14,10 +14,9 @@ import psycopg
 from bench.arrivals import Arrivals
 from bench.drain import warm_up
 from bench.load import document_sql
-from bench.percentiles import percentile
 from bench.pgsync import HOME, VERSION, PgSync, install, postgres_programs, redis, redis_program
 from bench.poller import TABLE
-from bench.result import Bar, Result, progress
+from bench.result import Bar, Result, percentile, progress
 from bench.stack import POSTGRES, Stack
 from bench.worker import daemons, stop, stopped
 from outbox.embedded import EmbeddedPostgres

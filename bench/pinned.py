@@ -9,8 +9,7 @@ import psycopg
 
 from bench.drain import warm_up
 from bench.load import fill
-from bench.percentiles import percentile
-from bench.result import Bar, Result, progress
+from bench.result import Bar, Result, percentile, progress
 from bench.stack import Stack
 from bench.worker import claim_seconds, daemons, log_size
 

@@ -135,3 +135,8 @@ def versions(servers: Mapping[str, str], more: Sequence[str] = ()) -> dict[str, 
 
 def progress(text: str) -> None:
     print(f"  .. {text}", file=sys.stderr, flush=True)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from outbox.config.setting import Section, setting
+from outbox.config.declaration import Section, setting
 from outbox.config.values import Dsn, IndexMap, IndexName, OneLineSecret, ServerAddress
 from outbox.errors import ConfigProblem, ConfigurationError
 from outbox.policy.safe_text import redact_dsn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outbox.config.setting import Section, Variable
+from outbox.config.declaration import Section, Variable
 from outbox.config.settings import VARIABLES, Settings
 
 _HEAD = """\

@@ -11,12 +11,26 @@ from typing import Any, Literal
 from pydantic import Field, PrivateAttr, SecretStr
 
 from outbox.config.connections import DatabaseSettings, ElasticSettings
-from outbox.config.leases import LeaseSettings, ReclaimSettings, RetrySettings
-from outbox.config.service import ConsoleSettings, EmbeddedSettings, HealthSettings, HttpSettings, LogSettings
-from outbox.config.setting import Section, Variable, setting, variables_of
-from outbox.config.upkeep import ReplaySettings, RetentionSettings, WebhookSettings
+from outbox.config.declaration import Section, Variable, setting, variables_of
+from outbox.config.service import (
+    ConsoleSettings,
+    EmbeddedSettings,
+    HealthSettings,
+    HttpSettings,
+    LogSettings,
+    ReplaySettings,
+    RetentionSettings,
+    WebhookSettings,
+)
 from outbox.config.values import CommaList, RelationName, is_readable_file, short
-from outbox.config.work import BatchSettings, KindSettings, WorkerSettings
+from outbox.config.work import (
+    BatchSettings,
+    KindSettings,
+    LeaseSettings,
+    ReclaimSettings,
+    RetrySettings,
+    WorkerSettings,
+)
 from outbox.errors import ConfigProblem, ConfigurationError
 from outbox.policy.safe_text import MASK
 

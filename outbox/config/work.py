@@ -1,4 +1,4 @@
-"""Owns the settings of the worker, its batches and the limits per entity type; it does not apply them."""
+"""Owns the settings of projection: worker, batches, leases, retries, limits per entity type. It does not apply them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import re
 import secrets
 import socket
 from types import MappingProxyType
+from typing import Any, Literal
 
-from outbox.config.setting import Section, setting
+from outbox.config.declaration import Section, setting
 from outbox.config.values import CommaList, KindCounts, KindRates
 from outbox.policy.memory import BATCH_BYTES
 
 WORKER_ID_LENGTH = 120
+LEAST_LEASE_SECONDS = 3.0
 _TYPES = "entity types separated by commas, such as `article,author`"
 
 
@@ -110,6 +112,95 @@ class BatchSettings(Section):
         meaning="Most bytes of one bulk request, and of documents read at once.",
         tradeoff="Limits memory. Must stay below Elasticsearch's `http.max_content_length` (100 MB). A document above"
         " its share of a batch (these bytes divided by the batch size, at most 64 KiB) is read by a second query.",
+    )
+
+
+def default_heartbeat_seconds(lease_seconds: float) -> float:
+    """A third of the lease, so that two heartbeats may be missed, within [1 s, lease - 0.5 s]."""
+    return min(max(lease_seconds / 3, 1.0), lease_seconds - 0.5)
+
+
+def _heartbeat(validated: dict[str, Any]) -> float:
+    return default_heartbeat_seconds(validated.get("seconds", 60.0))
+
+
+class LeaseSettings(Section):
+    """How long a claim lasts without a heartbeat."""
+
+    seconds: float = setting(
+        "OUTBOX_LEASE_SECONDS",
+        60.0,
+        ge=LEAST_LEASE_SECONDS,
+        meaning="How long a worker keeps its claimed events without a heartbeat.",
+        tradeoff="Shorter: a killed worker's events are reclaimed sooner. Also limits one request (0.7 x lease).",
+    )
+    heartbeat_seconds: float = setting(
+        "OUTBOX_HEARTBEAT_SECONDS",
+        default_factory=_heartbeat,
+        default_text="a third of the lease, within [1 s, lease - 0.5 s]",
+        ge=0.1,
+        meaning="How often a lease in use is renewed.",
+        tradeoff="At most the lease minus 0.5 s. Leave it unset, except in tests.",
+    )
+
+
+class ReclaimSettings(Section):
+    """How events of dead workers are reclaimed."""
+
+    interval_seconds: float = setting(
+        "OUTBOX_RECLAIM_INTERVAL_SECONDS",
+        5.0,
+        gt=0,
+        meaning="How often expired leases are searched for.",
+        tradeoff="Costs one small query. After a crash, events wait for at most the lease plus this interval.",
+    )
+    batch_size: int = setting(
+        "OUTBOX_RECLAIM_BATCH_SIZE",
+        500,
+        ge=1,
+        le=10_000,
+        meaning="Most events reclaimed in one step.",
+        tradeoff="Limits the duration of one transaction.",
+    )
+    max_processing_seconds: float = setting(
+        "OUTBOX_MAX_PROCESSING_SECONDS",
+        600.0,
+        gt=0,
+        meaning="A worker that holds a batch longer than this loses it, even if its heartbeats continue.",
+        tradeoff="Frees the events of a hung worker. Must exceed the duration of the slowest normal batch.",
+    )
+
+
+class RetrySettings(Section):
+    """When a transient failure is retried, and when the event becomes `failed`."""
+
+    max_attempts: int = setting(
+        "OUTBOX_MAX_ATTEMPTS",
+        10,
+        ge=1,
+        le=1_000_000,
+        meaning="Attempts before an event becomes `failed`; a row's own `max_attempts` wins.",
+        tradeoff="At the defaults no event fails in an outage shorter than four minutes.",
+    )
+    base_backoff_seconds: float = setting(
+        "OUTBOX_BASE_BACKOFF_SECONDS",
+        1.0,
+        gt=0,
+        meaning="Wait after the first failed attempt; doubles with each further one.",
+        tradeoff="Half of each wait is random, so that retries spread out.",
+    )
+    max_backoff_seconds: float = setting(
+        "OUTBOX_MAX_BACKOFF_SECONDS",
+        300.0,
+        gt=0,
+        meaning="Longest wait between two attempts.",
+        tradeoff="Longer: events survive longer outages, but each may wait this long after recovery.",
+    )
+    outage_policy: Literal["count", "pause"] = setting(
+        "OUTBOX_OUTAGE_POLICY",
+        "count",
+        meaning="`count`: attempts made during an Elasticsearch outage count; `pause`: they do not.",
+        tradeoff="With `pause` no event fails because of an outage, but the attempt count no longer shows one.",
     )
 
 

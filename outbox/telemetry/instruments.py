@@ -1,13 +1,16 @@
 """Declares every metric with its fixed label values, each starting at 0. It changes none of them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import Lock
 from typing import Final, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.utils import floatToGoString
 
 from outbox.policy.outcome import CLASS_OF, FailureClass, Reason
-from outbox.telemetry.latency import AgeHistogram
 
 OTHER: Final = "other"
 REASONS: Final = (*(str(reason) for reason in Reason), OTHER)
@@ -38,6 +41,8 @@ DRIFT_KINDS: Final = ("missing", "stale", "orphaned", "different", "unknown")
 
 STATEMENT_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 REQUEST_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+# 30 s is the objective of the burn-rate alerts, so it must be a bound.
+AGE_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 REQUEST_BYTES: Final = (1e3, 1e4, 1e5, 5e5, 1e6, 2e6, 4e6, 8e6, 16e6, 32e6, 64e6)
 
 M = TypeVar("M", bound=MetricWrapperBase)
@@ -58,6 +63,47 @@ class Closed(Generic[M]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._children)
+
+
+class AgeHistogram:
+    """Takes all ages of a batch at once: sorts them and cuts them at the bounds.
+
+    0.06 us per age for 500 ages; prometheus_client's `observe` takes 1.9 us.
+    """
+
+    def __init__(self, name: str, text: str, projection: str, bounds: Sequence[float] = AGE_SECONDS) -> None:
+        self._name = name
+        self._text = text
+        self._projection = projection
+        self.bounds = tuple(bounds)
+        self._at_most = [0] * (len(self.bounds) + 1)  # cumulative, as the exposition wants it; last = all
+        self._sum = 0.0
+        self._lock = Lock()
+
+    def observe_all(self, ages: Sequence[float]) -> None:
+        if not ages:
+            return
+        ordered = sorted(ages)
+        if ordered[0] < 0:  # a producer's clock is ahead of the database's; a sum must never decrease
+            ordered = sorted(max(age, 0.0) for age in ages)
+        added = [bisect_right(ordered, bound) for bound in self.bounds]
+        added.append(len(ordered))
+        total = sum(ordered)
+        with self._lock:
+            self._at_most = [old + new for old, new in zip(self._at_most, added, strict=True)]
+            self._sum += total
+
+    def describe(self) -> Iterable[Metric]:
+        return [HistogramMetricFamily(self._name, self._text, labels=("projection",))]
+
+    def collect(self) -> Iterable[Metric]:
+        with self._lock:
+            counts, total = self._at_most, self._sum
+        bounds = [*map(floatToGoString, self.bounds), "+Inf"]
+        family = HistogramMetricFamily(self._name, self._text, labels=("projection",))
+        buckets = [(bound, float(count)) for bound, count in zip(bounds, counts, strict=True)]
+        family.add_metric([self._projection], buckets=buckets, sum_value=total)
+        return [family]
 
 
 class Instruments:

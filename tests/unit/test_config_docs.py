@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outbox.config import VARIABLES
-from outbox.config.environment import known_names
+from outbox.config.load import known_names
 from outbox.config.reference import render_reference
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outbox.config import VARIABLES, load_settings
-from outbox.config.environment import known_names
+from outbox.config.load import known_names
 from outbox.errors import ConfigurationError
 from tests.fixtures.hostile import HOSTILE, TEXTS
 

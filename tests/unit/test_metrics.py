@@ -11,8 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from outbox import facts
 from outbox.policy.outcome import Reason
-from outbox.telemetry.instruments import PAUSE_CAUSES, REASONS
-from outbox.telemetry.latency import AgeHistogram
+from outbox.telemetry.instruments import PAUSE_CAUSES, REASONS, AgeHistogram
 from outbox.telemetry.metrics import Metrics, new_registry
 
 # The contract's section 6, word for word: name -> labels beside `projection`.
