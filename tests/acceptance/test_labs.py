@@ -261,7 +261,7 @@ def test_a_port_that_is_taken_is_said_and_everything_is_restored(
         run.run()
         verdict = judge(Record(tmp_path / "run"), find("bad_op"))
     assert verdict.result == INCONCLUSIVE
-    assert "w1 ended by itself with 78" in verdict.sentence
+    assert "w1 exited unexpectedly with 78" in verdict.sentence
     assert "OUTBOX_METRICS_PORT" in verdict.sentence
 
 

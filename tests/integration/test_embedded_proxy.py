@@ -118,7 +118,7 @@ def test_an_empty_list_of_proxies_is_filled_and_not_repeated(
 @pytest.mark.parametrize(
     ("address", "settings", "why"),
     [
-        ("http://me:secret@proxy:port", "<settings/>", "the port in https_proxy is no number"),
+        ("http://me:secret@proxy:port", "<settings/>", "the port in https_proxy is not a number"),
         ("http://me:secret@proxy:3128", "<settings><proxies></settings>", "theirs.xml cannot be read"),
     ],
     ids=["no port", "no XML"],
