@@ -94,7 +94,7 @@ class ElasticSettings(Section):
         "ELASTIC_INDEX_MAP",
         default_factory=lambda: MappingProxyType({}),
         default_text="`{}`",
-        meaning="Map from entity type to index; all other types go to `ELASTIC_INDEX`.",
+        meaning="Index per entity type; all other types go to `ELASTIC_INDEX`.",
         tradeoff="More than one target needs `outbox migrate --by-type`.",
         accepts='JSON, such as `{"article": "articles"}`, with lower case index names',
     )

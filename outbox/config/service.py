@@ -190,7 +190,7 @@ class ConsoleSettings(Section):
         "127.0.0.1",
         pattern=_HOST,
         meaning="Address the console listens on.",
-        tradeoff="Any other than loopback needs `OUTBOX_CONSOLE_TOKENS_FILE`.",
+        tradeoff="Any address except loopback needs `OUTBOX_CONSOLE_TOKENS_FILE`.",
         accepts="a host name or IP address",
     )
     port: int = setting("OUTBOX_CONSOLE_PORT", 8090, ge=0, le=65535, meaning="Port of the console; 0: any free one.")

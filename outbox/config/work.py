@@ -211,7 +211,7 @@ class KindSettings(Section):
         "OUTBOX_KIND_CONCURRENCY",
         default_factory=lambda: MappingProxyType({}),
         default_text="`{}`",
-        meaning="Map from entity type to its most events in flight, over all workers.",
+        meaning="Most events in flight per entity type, over all workers.",
         tradeoff="Protects other types from this one. Needs `outbox migrate --by-type`.",
         accepts='JSON, such as `{"video": 10}`, with whole numbers from 1',
     )
@@ -225,7 +225,7 @@ class KindSettings(Section):
         "OUTBOX_KIND_RATE",
         default_factory=lambda: MappingProxyType({}),
         default_text="`{}`",
-        meaning="Map from entity type to its most events per second, over all workers.",
+        meaning="Most events per second per entity type, over all workers.",
         tradeoff="A token bucket with a burst of one second. Needs `outbox migrate --by-type`.",
         accepts='JSON, such as `{"video": 0.5}`, with numbers above 0',
     )
