@@ -1,4 +1,4 @@
-"""What follows from the settings: heartbeat, deadline, names, targets, the console's own check."""
+"""Values derived from the settings: heartbeat, deadline, names, targets, and the console's own check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile text in every variable: taken as it is, or refused by its name in a few words."""
+"""Hostile text in every variable: accepted unchanged, or rejected by its name in a short message."""
 
 from __future__ import annotations
 

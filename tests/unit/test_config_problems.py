@@ -1,4 +1,4 @@
-"""Everything that is wrong is reported at once, by its name, with a remedy."""
+"""All problems are reported together, by name, with a remedy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def problems(*, database: bool = True, **environ: str) -> list[ConfigProblem]:
     return list(caught.value.problems)
 
 
-# variable, value, a part of what is said
+# variable, value, a part of the message
 WRONG_ALONE = [
     ("DATABASE_URL", "mysql://db/shop", "postgresql://"),
     ("DATABASE_URL", "postgresql+asyncpg://db/shop", "postgresql://"),

@@ -1,4 +1,4 @@
-"""`python -m outbox.embedded`: help is help, and what is not understood starts nothing."""
+"""`python -m outbox.embedded`: help is printed, and invalid arguments start nothing."""
 
 import pytest
 

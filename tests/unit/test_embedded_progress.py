@@ -1,4 +1,4 @@
-"""How a fetch is shown: one line that is rewritten on a terminal, a handful of lines elsewhere."""
+"""The progress of a download: one rewritten line on a terminal, a few lines elsewhere."""
 
 import io
 import sys

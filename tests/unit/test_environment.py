@@ -1,4 +1,5 @@
-"""scripts/environment.sh: progress of pip in a line or a few, all missing packages at once, loopback past a proxy."""
+"""scripts/environment.sh: progress of pip in one or a few lines, all missing packages at once, loopback without a
+proxy."""
 
 import ast
 import os
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# Stands in for .venv/bin/python: says of 40 packages what pip says, and ends as it is asked to.
+# A fake .venv/bin/python: prints what pip prints for 40 packages, and exits with the given code.
 PIP = """#!/bin/bash
 for n in {1..40}; do echo "Collecting package-$n"; echo "  Downloading package_$n.whl"; done
 echo "Installing collected packages: all"
@@ -159,6 +160,6 @@ def test_a_script_of_the_guide_goes_on_in_the_environment_of_its_checkout(script
 
 @pytest.mark.parametrize("script", GUIDED)
 def test_an_older_python_goes_on_inside_too(script: str) -> None:
-    """Its syntax is all that such a Python must understand before it is left."""
+    """Such a Python only has to parse the file."""
     for name in ("inside.py", script):
         ast.parse((ROOT / "scripts" / name).read_text(encoding="utf-8"), feature_version=(3, 6))

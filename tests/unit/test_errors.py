@@ -1,4 +1,4 @@
-"""The error family: exit codes of the contract, and messages that say what to do."""
+"""The errors: their exit codes, and messages with a remedy."""
 
 from __future__ import annotations
 

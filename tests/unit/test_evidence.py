@@ -1,4 +1,4 @@
-"""scripts/evidence.py: every record is found, and a program that moved on since is told with its commits."""
+"""scripts/evidence.py: every record is found, and later commits of the program are reported."""
 
 import json
 import runpy

@@ -140,7 +140,7 @@ LINES: list[tuple[facts.Fact, str, dict[str, Any]]] = [
     (facts.TablePruned("search_outbox_events", 500, True, 0.1), "prune.done", {"counts": {"pruned": 500}}),
     (facts.WebhookTried("sink.paused", "failed", 2, "timeout"), "webhook.failed", {"error": "timeout"}),
 ]
-# Facts that are counted or watched, and told only as a metric or on /readyz.
+# Facts that show only as a metric or on /readyz.
 SILENT = {facts.Beat, facts.BacklogSampled, facts.PrunePassed, facts.SchemaChecked, facts.SinkProbed}
 
 
@@ -283,7 +283,7 @@ def test_a_line_is_at_most_eight_kilobytes_and_still_json(log: Log) -> None:
 
 @pytest.mark.parametrize("text", ["y" * 16_000, "http://a:" * 1_800, "password=" * 1_800, "Basic " * 3_000])
 def test_redacting_takes_time_in_proportion_to_the_text(text: str) -> None:
-    """An error may quote 16 KB of a document; a careless expression took two seconds for it."""
+    """An error may quote 16 KB of a document; a careless regular expression took two seconds for it."""
     redact = redactor()
     started = time.process_time()
     redact(text)

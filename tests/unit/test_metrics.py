@@ -1,4 +1,4 @@
-"""Facts become metrics: every name of the contract, closed labels, zero from the start, cheap on the hot path."""
+"""Facts become metrics: every documented name, fixed labels, zero from the start, cheap on the hot path."""
 
 import time
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from outbox.policy.outcome import Reason
 from outbox.telemetry.instruments import PAUSE_CAUSES, REASONS, AgeHistogram
 from outbox.telemetry.metrics import Metrics, new_registry
 
-# The contract's section 6, word for word: name -> labels beside `projection`.
+# All metrics: name -> labels in addition to `projection`.
 CONTRACT = {
     "outbox_lag_events": (),
     "outbox_oldest_age_seconds": (),
@@ -127,7 +127,7 @@ def test_every_series_is_there_and_zero_before_anything_happened(registry: Colle
 
 
 def test_no_fact_adds_a_series(registry: CollectorRegistry, metrics: Metrics) -> None:
-    """Nothing from a row ever becomes a label: 2,000 entity types, reasons and causes leave the page as it was."""
+    """Nothing from a row ever becomes a label: 2,000 entity types, reasons and causes do not change the page."""
     before = samples(registry).keys()
     for n in range(2_000):
         lane = facts.TypeBacklog(1, 1.0, 1)
@@ -311,7 +311,7 @@ def test_an_age_from_a_clock_ahead_counts_as_zero(registry: CollectorRegistry, m
 
 
 def test_a_settled_event_costs_less_than_half_a_microsecond(metrics: Metrics) -> None:
-    """The best of many rounds: the machine is shared, and the bound is about the code."""
+    """The best of many rounds: the machine is shared, and the limit is about the code."""
     batch = settled(done=500, first_ages_seconds=[n % 17 / 7 for n in range(500)], by_type={("a", "done", ""): 500})
     best = min(_seconds(lambda: metrics.handle(batch)) for _ in range(200))
     assert best / 500 < 0.5e-6

@@ -1,4 +1,4 @@
-"""Every experiment is whole: its words, its alerts, its runbook; and the product knows nothing of labs."""
+"""Every experiment is complete: its texts, alerts and runbook; and the product does not import labs."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Reports: whole without the network, readable when they fail, and the same each time they are written."""
+"""Reports: complete without network access, readable for failures, and reproducible."""
 
 import json
 import re

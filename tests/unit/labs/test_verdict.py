@@ -1,4 +1,4 @@
-"""PASS, FAIL or INCONCLUSIVE: each from a record made by hand."""
+"""PASS, FAIL or INCONCLUSIVE: each from a made-up record."""
 
 from dataclasses import replace
 from pathlib import Path
