@@ -10,7 +10,7 @@ from bench.load import document_sql, fill, rest
 from bench.result import Bar, Result, progress
 from bench.stack import Stack
 from bench.worker import Daemons, daemons
-from outbox.store.producers import attach, detach
+from outbox.store.attach.attach import attach, detach
 
 RATE = Bar("documents of one UPDATE / drain of payload events", 0.5, 0.7)
 VIA = Bar("UPDATE with its refreshes / insert of as many events", 1.5, 1.2, most=True)

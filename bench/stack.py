@@ -16,7 +16,7 @@ from elasticsearch import Elasticsearch
 from bench import prose
 from bench.result import progress
 from outbox.embedded import EmbeddedStack
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 
 # fsync stays on: a benchmark that loses data on a crash measures something else.
 POSTGRES = {

@@ -15,7 +15,7 @@ from psycopg import sql
 from outbox.embedded import EmbeddedElasticsearch, EmbeddedPostgres
 from outbox.embedded.folders import default_data_dir
 from outbox.errors import OutboxError
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 
 USER = PASSWORD = "wordloom"
 ENDS = {signal.SIGINT, signal.SIGTERM}

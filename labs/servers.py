@@ -16,7 +16,7 @@ from labs.errors import NotHere, ServerDied, StackUnusable
 from outbox.embedded import EmbeddedStack
 from outbox.embedded.server import EmbeddedServer
 from outbox.errors import OutboxError
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 
 
 class Servers:

@@ -9,12 +9,12 @@ from datetime import UTC, date, datetime
 from typing import Any, Final, Protocol, Self
 from uuid import UUID
 
-from outbox.app.desk import Desk, open_desk
-from outbox.app.operating import Operations, open_operations
+from outbox.app.desk import QueueDesk, open_desk
+from outbox.app.operations import Operations, open_operations
 from outbox.config import Settings, load_settings
 from outbox.errors import UsageError
-from outbox.ops.replay import ReplayResult
-from outbox.ops.stats import FailedStats
+from outbox.ops.failures import FailedStats
+from outbox.ops.replay.desk import ReplayResult
 from outbox.ops.stored import StoredEvent
 from outbox.policy.audit import Actor, Source
 from outbox.policy.event import Status
@@ -54,7 +54,7 @@ class Outbox:
         given = {} if database_url is None else {"DATABASE_URL": database_url}
         self._settings: Settings = load_settings(environ={} if given else None, flags=given)
         self._open = ExitStack()
-        self._desk: Desk | None = None
+        self._desk: QueueDesk | None = None
         self._operations: Operations | None = None
 
     def __enter__(self) -> Self:
@@ -137,7 +137,7 @@ class Outbox:
         """The number of failed events: total, by entity type, by reason, by failure type."""
         return self._operator().stats.failed()
 
-    def _reader(self) -> Desk:
+    def _reader(self) -> QueueDesk:
         if self._desk is None:
             self._desk = self._open.enter_context(open_desk(self._settings, application=_NAME))
         return self._desk

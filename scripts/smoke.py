@@ -26,7 +26,7 @@ from outbox.embedded.postgres import EmbeddedPostgres
 from outbox.embedded.process import await_free, free_port
 from outbox.errors import ConfigurationError
 from outbox.sink.client import Reply, connect
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 
 KIND = "outbox-smoke"
 BY = {"by": "scripts/smoke", "reason": "smoke test"}

@@ -8,17 +8,18 @@ from typing import Any, Final
 from fastapi import FastAPI
 from psycopg import Connection
 
+from outbox.app import naming
 from outbox.app.desk import join
-from outbox.app.examining import open_doctor
-from outbox.app.operating import operations
-from outbox.app.reindexing import join as reindexing
+from outbox.app.doctor import open_doctor
+from outbox.app.operations import operations
+from outbox.app.reindex import join as reindexing
 from outbox.config import Settings
 from outbox.daemon.shutdown import Stop
 from outbox.errors import DatabaseDown
 from outbox.ops.audit import AuditDesk
-from outbox.ops.payloads import Payloads
-from outbox.ops.projection import ProjectionDesk
-from outbox.ops.pulse import PulseDesk
+from outbox.ops.events import Payloads
+from outbox.ops.reprojection import ProjectionDesk
+from outbox.ops.status import PulseDesk
 from outbox.policy.filter import EventFilter
 from outbox.ports import Finding
 from outbox.sink.client import Elastic
@@ -26,20 +27,17 @@ from outbox.sink.client import connect as connect_elastic
 from outbox.sink.document import DocumentReader
 from outbox.sink.versions import versions
 from outbox.store.audit import PostgresAudit
+from outbox.store.backlog import PostgresBacklog
 from outbox.store.browsing import PostgresBrowsing
-from outbox.store.inspection import PostgresBacklog
+from outbox.store.event_writer import PostgresEventWriter
 from outbox.store.pool import Database
-from outbox.store.pulse import PostgresPulse
-from outbox.store.rebuilds import PostgresRebuilds
-from outbox.store.requests import PostgresRequests
+from outbox.store.reindex import PostgresRebuilds
+from outbox.store.rollup import PostgresPulse
 from outbox.store.truth import PostgresTruth
 from outbox.telemetry.log_setup import configure
-from outbox.web import console
-from outbox.web.dispatching import Dispatching
-from outbox.web.sampler import Shared
-from outbox.web.serve import Console, address, listen
-from outbox.web.services import Services
-from outbox.web.snapshot import looker
+from outbox.web import application
+from outbox.web.console_server import Console, address, listen
+from outbox.web.services import ReplayDispatching, Services, Shared, looker
 
 READERS: Final = 4  # pages wait here, never in front of a projector
 ACTORS: Final = 4  # replays under way take nothing from those who look
@@ -64,7 +62,7 @@ def open_console(settings: Settings) -> Iterator[FastAPI]:
         pool.open()
     made = services(settings, reading, acting, exporting, backlog, elastic)
     try:
-        yield console.build(settings, made)
+        yield application.build(settings, made)
     finally:
         made.dispatching.close()
         elastic.close()
@@ -118,7 +116,7 @@ def services(
         planner=does.planner,
         projection=_projection(settings, reading, acting, elastic),
         replays=does.replays,
-        dispatching=Dispatching(does.replays),
+        dispatching=ReplayDispatching(does.replays),
         discards=does.discards,
         pauses=desk.pauses,
         stats=sees.stats,
@@ -131,15 +129,11 @@ def services(
 
 
 def _projection(settings: Settings, reading: Database, acting: Database, elastic: Elastic) -> ProjectionDesk:
-    def address(entity_type: str, entity_id: str) -> tuple[str, str]:
-        id = settings.document_id.format(entity_type=entity_type, entity_id=entity_id)
-        return settings.elastic.index_for(entity_type), id
-
     return ProjectionDesk(
         source=lambda: PostgresTruth(reading, settings.documents),
         held=lambda asked: versions(elastic, asked, seconds=WAIT_SECONDS),
-        address=address,
-        store=PostgresRequests(acting),
+        naming=naming(settings),
+        store=PostgresEventWriter(acting),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from outbox import __version__
+from outbox.app import naming
 from outbox.app.chores import chores
 from outbox.config import Settings
 from outbox.daemon.boot_clock import boottime
@@ -39,15 +40,14 @@ from outbox.policy.settle import RetryPolicy
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.index_check import TargetCheck
+from outbox.store.backlog import PostgresBacklog
 from outbox.store.documents import ViewDocuments
 from outbox.store.events import PostgresEvents
-from outbox.store.inspection import PostgresBacklog
-from outbox.store.listening import ear
 from outbox.store.pool import Database, connect
-from outbox.store.rebuilds import PostgresMirrors
+from outbox.store.reindex import PostgresMirrors, PostgresVerifications
 from outbox.store.rollup import PostgresRollup
-from outbox.store.schema_state import SchemaState, check_schema, has_by_type
-from outbox.store.verifications import PostgresVerifications
+from outbox.store.schema.state import SchemaState, check_schema, has_by_type
+from outbox.store.sessions import ear
 from outbox.store.workers import Reclaims, Workers
 from outbox.telemetry import tracing
 from outbox.telemetry.backlog import BacklogSampler
@@ -57,7 +57,7 @@ from outbox.telemetry.log_lines import LogSubscriber
 from outbox.telemetry.log_setup import configure
 from outbox.telemetry.metrics import Metrics, new_registry
 from outbox.telemetry.rollup import Rollup
-from outbox.web.health import Shown
+from outbox.web.health import HealthState
 
 clock = time.monotonic
 
@@ -120,7 +120,7 @@ class Watching:
         return cls(announce, metrics, health, registry)
 
 
-def project(settings: Settings, shown: Shown, stop: Stop, *, once: bool, patient: bool) -> bool:
+def project(settings: Settings, shown: HealthState, stop: Stop, *, once: bool, patient: bool) -> bool:
     """Everything after the health pages listen (see launch): True when it drained cleanly."""
     watching = Watching.of(settings, shown.beats)
     shown.complete(watching.registry, watching.health)
@@ -194,12 +194,13 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     kinds = _kinds(settings, events, pools)
     judge = Judge(_retry(settings), gate, announce, clock, dice)
     documents = ViewDocuments(pools.lanes, settings.documents, batch_bytes=settings.batch.bytes)
+    names = naming(settings)
     projector = Projector(
         store=events,
         documents=documents if documents.usable() else None,
         sink=second,
         leases=leases,
-        addressing=Addressing("{entity_type}" in settings.document_id, settings.elastic.index_for),
+        addressing=Addressing(names.composed, names.index_of),
         judge=judge,
         announce=announce,
         portion_bytes=settings.batch.bytes,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json
 from outbox.cli.progress import meter
 from outbox.errors import PartlyDone, UsageError
@@ -49,8 +50,8 @@ def backfill(
         raise UsageError("--resume goes on with the entity types of the last one: leave out --type")
     if rate < 0:
         raise UsageError("--rate must be 0 (as fast as it goes) or more documents a second")
-    actor = session.actor(by or session.person())
-    with session.reindexing() as desk, meter() as show:
+    actor = cli.actor(by or cli.person())
+    with cli.open_reindex() as desk, meter() as show:
         run = desk.backfill.resume() if resume else desk.backfill.start(entity_type or (), actor, reason)
         if resume:
             output.note(f"going on {run.place}, {run.done:,} done")

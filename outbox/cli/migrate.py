@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json
 
 commands = typer.Typer()
@@ -47,8 +48,8 @@ def apply(
     if context.invoked_subcommand is not None:
         return
     chosen = {"by_type": by_type, "by_entity": by_entity, "notify": notify}
-    settings = session.settings()
-    applied = session.migrations().migrate(
+    settings = cli.settings()
+    applied = cli.migrations().migrate(
         settings.database.direct_dsn, **chosen, drop_slow_indexes=drop_slow_indexes, say=output.note
     )
     if json:
@@ -65,7 +66,7 @@ def status(json: Json = False) -> None:
       outbox migrate status
       outbox migrate status --json | jq .schema.state
     """
-    found = session.migrations().status(session.settings().database.direct_dsn)
+    found = cli.migrations().status(cli.settings().database.direct_dsn)
     if json:
         output.as_json(found)
         return
@@ -89,7 +90,7 @@ def plan(by_type: ByType = False, by_entity: ByEntity = False, notify: Notify = 
       outbox migrate plan --by-type
     """
     chosen = {"by_type": by_type, "by_entity": by_entity, "notify": notify}
-    steps = session.migrations().plan(session.settings().database.direct_dsn, **chosen)
+    steps = cli.migrations().plan(cli.settings().database.direct_dsn, **chosen)
     if json:
         output.as_json([step._asdict() for step in steps])
         return
@@ -117,6 +118,6 @@ def sql(by_type: ByType = False, by_entity: ByEntity = False, notify: Notify = F
       outbox migrate sql --back-to 22 > back.sql
     """
     if back_to is not None:
-        output.line(session.migrations().back(back_to))
+        output.line(cli.migrations().back(back_to))
     else:
-        output.line(session.migrations().sql(by_type=by_type, by_entity=by_entity, notify=notify))
+        output.line(cli.migrations().script(by_type=by_type, by_entity=by_entity, notify=notify))

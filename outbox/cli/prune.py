@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import getpass
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import options, output
 from outbox.cli.output import Json, Yes
 from outbox.errors import PartlyDone, UsageError
 from outbox.policy.audit import Source
 
 if TYPE_CHECKING:
-    from outbox.ops.prune import Passed
+    from outbox.ops.retention import RetentionPass
 
 commands = typer.Typer()
 
 
 @commands.command(rich_help_panel="Act")
 def prune(
-    by: Annotated[
-        str,
-        typer.Option(
-            "--by",
-            help="Who you are; written down.",
-            metavar="NAME",
-            default_factory=getpass.getuser,
-            show_default="your login name",
-        ),
-    ],
+    by: options.ByLogin,
     older_than_days: Annotated[
         float | None,
         typer.Option(
@@ -50,14 +41,14 @@ def prune(
       outbox prune --older-than-days 30 --by alice --dry-run
       outbox prune --older-than-days 30 --by alice --yes
     """
-    from outbox.ops import request  # noqa: PLC0415
+    from outbox.ops import inputs  # noqa: PLC0415
 
-    settings, who = session.settings(), request.actor(by, Source.CLI)
+    settings, who = cli.settings(), inputs.actor(by, Source.CLI)
     days = older_than_days if older_than_days is not None else (settings.retention.days or None)
     audit_days = settings.retention.audit_ttl_days or None
     if days is None and audit_days is None:
         raise UsageError("say --older-than-days: OUTBOX_RETENTION_DAYS and OUTBOX_AUDIT_TTL_DAYS keep everything")
-    with session.operations(settings) as desk:
+    with cli.open_operations(settings) as desk:
         found = desk.prune.run(days, audit_days, who, dry_run=True)
         if not dry_run and found.due:
             output.confirm(f"Remove {_old(found)}?", yes=yes)
@@ -68,7 +59,7 @@ def prune(
         raise PartlyDone(told)
 
 
-def _old(found: Passed) -> str:
+def _old(found: RetentionPass) -> str:
     told = []
     if found.events:
         told.append(f"up to {found.events.due:,} events from before {output.shown(found.events.before)}")
@@ -77,7 +68,7 @@ def _old(found: Passed) -> str:
     return " and ".join(told)
 
 
-def _print(found: Passed, *, json: bool) -> None:
+def _print(found: RetentionPass, *, json: bool) -> None:
     events, audit = found.events, found.audit
     if json:
         output.as_json({**(asdict(events) if events else {"due": 0, "removed": 0}), "audit": audit})

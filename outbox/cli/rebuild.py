@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json, Yes
-from outbox.cli.progress import Meter, meter
+from outbox.cli.progress import ProgressMeter, meter
 from outbox.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
-    from outbox.app.reindexing import Reindexing
-    from outbox.ops.rebuild import RebuildDesk
+    from outbox.app.reindex import Reindexing
+    from outbox.ops.reindex.rebuild import RebuildDesk
     from outbox.policy.audit import Actor
     from outbox.policy.rebuild import Rebuild
 
@@ -74,11 +75,11 @@ def rebuild(
     wanted = [name for name, said in chosen.items() if said]
     if len(wanted) + status > 1 or (mapping is not None and (wanted or status)):
         raise UsageError("say one of --mapping, --resume, --swap, --rollback, --finish, --cancel, --status")
-    with session.reindexing() as desk:
+    with cli.open_reindex() as desk:
         if status:
             _print(desk.rebuild.newest(), json=json)
             return
-        actor = session.actor(by or session.person())
+        actor = cli.actor(by or cli.person())
         with _told(desk, rate, max_refused, accept_drift) as shown:
             act = _Acting(desk, actor, reason, yes, shown)
             moved = act.start(target, mapping) if not wanted else getattr(act, wanted[0])()
@@ -90,7 +91,7 @@ def rebuild(
 class _Acting:
     """One wish of a person, the lease given back whatever happens."""
 
-    def __init__(self, desk: Reindexing, actor: Actor, reason: str, yes: bool, shown: Meter) -> None:
+    def __init__(self, desk: Reindexing, actor: Actor, reason: str, yes: bool, shown: ProgressMeter) -> None:
         self._shown = shown
         self._desk: RebuildDesk = desk.rebuild
         self._actor = actor
@@ -161,9 +162,9 @@ def _someone() -> bool:
 
 
 @contextmanager
-def _told(desk: Reindexing, rate: float, max_refused: int, accept_drift: int) -> Iterator[Meter]:
+def _told(desk: Reindexing, rate: float, max_refused: int, accept_drift: int) -> Iterator[ProgressMeter]:
     """Progress on stderr while it works."""
-    from outbox.ops.rebuild_steps import Choices  # noqa: PLC0415
+    from outbox.ops.reindex.rebuild_steps import Choices  # noqa: PLC0415
 
     if rate < 0 or max_refused < 0 or accept_drift < 0:
         raise UsageError("--rate, --max-refused and --accept-drift must be 0 or more")

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json, Yes
 from outbox.cli.progress import meter
 from outbox.errors import UsageError
 
 if TYPE_CHECKING:
-    from outbox.ops.refresh import RefreshDesk, Refreshed, Wish
+    from outbox.ops.reindex.refresh import RefreshDesk, Refreshed, RefreshOptions
 
 commands = typer.Typer()
 ASKS_ABOVE = 1_000
@@ -65,7 +66,7 @@ def refresh(
         raise UsageError("--rate must be 0 (no limit) or more events a second")
     kind, start = _start(entity_type, after)
     _check(kind, id, where, everything, after, routing)
-    with session.reindexing() as desk, meter() as show:
+    with cli.open_reindex() as desk, meter() as show:
         wish = _wish(desk.refresh, kind, id, where, start, routing, all_types=entity_type is None)
         counted = sum(desk.refresh.count(wish).values())
         if dry_run:
@@ -75,7 +76,7 @@ def refresh(
             output.confirm(f"Write up to {counted:,} refreshes of {', '.join(wish.types)}?", yes=yes)
         done = desk.refresh.begin()
         try:
-            actor = session.actor(by or session.person())
+            actor = cli.actor(by or cli.person())
             desk.refresh.write(wish, actor, reason, done, rate=rate, on_step=lambda n: show("writing", n, counted))
         except BaseException:
             show.close()
@@ -116,17 +117,17 @@ def _wish(
     routing: str | None,
     *,
     all_types: bool,
-) -> Wish:
-    from outbox.ops.refresh import Wish  # noqa: PLC0415
+) -> RefreshOptions:
+    from outbox.ops.reindex.refresh import RefreshOptions  # noqa: PLC0415
 
     types = desk.types([kind] if kind is not None and not all_types else [])
     if all_types and kind is not None:
         types = [each for each in types if each >= kind]
         after = after if types[:1] == [kind] else None
-    return Wish(types, tuple(dict.fromkeys(ids or ())), where, after, routing)
+    return RefreshOptions(types, tuple(dict.fromkeys(ids or ())), where, after, routing)
 
 
-def _print_count(wish: Wish, counted: int, *, json: bool) -> None:
+def _print_count(wish: RefreshOptions, counted: int, *, json: bool) -> None:
     if json:
         output.as_json({"dry_run": True, "entity_types": wish.types, "count": counted})
     else:
@@ -141,7 +142,7 @@ def _print(done: Refreshed, *, json: bool) -> None:
         output.note("`outbox wait --caught-up` waits until they are projected")
 
 
-def _stopped(done: Refreshed, wish: Wish, entity_type: str | None) -> str:
+def _stopped(done: Refreshed, wish: RefreshOptions, entity_type: str | None) -> str:
     """With the command that goes on. Ids are few: they are all given again."""
     told = f"stopped after {done.written:,} refreshes"
     if done.last is None or wish.ids:

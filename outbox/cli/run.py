@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from outbox.cli import session
+from outbox import cli
 from outbox.errors import PartlyDone
 
 commands = typer.Typer()
@@ -37,6 +37,6 @@ def run(
       outbox run --entity-type article --max-runtime 3600
     """
     types = ",".join(entity_type) if entity_type else None
-    settings = session.settings(OUTBOX_MAX_RUNTIME_SECONDS=max_runtime, OUTBOX_ENTITY_TYPES=types)
-    if not session.run_daemon(settings, once=once, patient=not no_wait):
+    settings = cli.settings(OUTBOX_MAX_RUNTIME_SECONDS=max_runtime, OUTBOX_ENTITY_TYPES=types)
+    if not cli.run_daemon(settings, once=once, patient=not no_wait):
         raise PartlyDone("the database did not answer while draining: the leases of the rest run out by themselves")

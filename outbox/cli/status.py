@@ -1,4 +1,4 @@
-"""The commands `status` and `wait`: how it is now, and waiting until it is caught up."""
+"""The commands `status`, `wait` and `stats`: how it is now, waiting until it is caught up, what failed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json
 from outbox.errors import DependencyDown, PartlyDone, UsageError
-from outbox.ops.status import Status, age
-from outbox.ops.waiting import wait_until_caught_up
+from outbox.ops.status import QueueStatus, age, wait_until_caught_up
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from outbox.cli import options
+
+if TYPE_CHECKING:
+    from outbox.ops.failures import FailureGroup, Stats
 
 commands = typer.Typer()
 INTERVAL_SECONDS = 2.0
@@ -36,7 +44,7 @@ def status(
       outbox status --watch
       outbox status --json | jq .queue.lag
     """
-    with session.desk() as desk:
+    with cli.open_desk() as desk:
         if watch:
             _watch(desk.status.look, json=json)
         elif json:
@@ -45,7 +53,7 @@ def status(
             _print(desk.status.look())
 
 
-def _watch(look: Callable[[], Status], *, json: bool) -> None:
+def _watch(look: Callable[[], QueueStatus], *, json: bool) -> None:
     """On a terminal one picture that is drawn again; elsewhere a line a look."""
     if json or not sys.stdout.isatty():
         while True:
@@ -62,7 +70,7 @@ def _watch(look: Callable[[], Status], *, json: bool) -> None:
                 live.update(f"{away.message}\n", refresh=True)
 
 
-def _line(look: Callable[[], Status], *, json: bool) -> None:
+def _line(look: Callable[[], QueueStatus], *, json: bool) -> None:
     try:
         seen = look()
     except DependencyDown as away:
@@ -75,7 +83,7 @@ def _line(look: Callable[[], Status], *, json: bool) -> None:
         sys.stdout.flush()
 
 
-def one_line(seen: Status) -> str:
+def one_line(seen: QueueStatus) -> str:
     """What a log or a narrow terminal shows."""
     queue = seen.queue
     alive = sum(worker.alive for worker in seen.workers)
@@ -85,11 +93,11 @@ def one_line(seen: Status) -> str:
     )
 
 
-def _print(seen: Status) -> None:
+def _print(seen: QueueStatus) -> None:
     output.show(_picture(seen))
 
 
-def _picture(seen: Status) -> RenderableType:
+def _picture(seen: QueueStatus) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
@@ -152,7 +160,7 @@ def wait(
         raise UsageError("say what to wait for: --caught-up")
     if timeout is not None and timeout < 0:
         raise UsageError("--timeout must be 0 or more")
-    with session.desk() as desk:
+    with cli.open_desk() as desk:
         waited = wait_until_caught_up(desk.events, timeout)
     if json:
         output.as_json(waited)
@@ -160,3 +168,72 @@ def wait(
         raise PartlyDone(f"{waited.left} events were still open after {waited.waited_seconds:.1f} s")
     if not json:
         output.line(f"caught up after {waited.waited_seconds:.1f} s")
+
+
+@commands.command(rich_help_panel="Look")
+@options.filters_events("entity_type", "error_reason")
+def stats(
+    hours: Annotated[int, typer.Option("--hours", help="How far back the hours go.", min=1, max=2160)] = 24,
+    groups: Annotated[bool, typer.Option("--groups", help="Failures by fingerprint instead.")] = False,
+    raw: options.Raw | None = None,
+    json: Json = False,
+) -> None:
+    """Show failures by entity type, reason and kind, by hour, and what became of events. Never reads done rows.
+
+    Examples:
+      outbox stats
+      outbox stats --groups --entity-type article
+    """
+    asked = options.event_filter(raw or {})
+    with cli.open_operations() as desk:
+        if groups:
+            found = desk.failures.groups(asked)
+            if json:
+                output.as_json({"groups": [asdict(each) for each in found]})
+            else:
+                _print_groups(found)
+            return
+        look = desk.stats.look(hours)
+    if json:
+        output.as_json(asdict(look) | {"failed": look.failed._asdict()})
+    else:
+        _print_stats(look)
+
+
+def _print_groups(found: Sequence[FailureGroup]) -> None:
+    rows = [_group(each) for each in found]
+    output.table(("fingerprint", "events", "failed again", "last day", "types", "reason", "last failed", "error"), rows)
+
+
+def _group(each: FailureGroup) -> tuple[object, ...]:
+    change = f"{each.last_day} ({each.last_day - each.day_before:+})"
+    types = ",".join(each.entity_types[:5])
+    error = (each.sample_error or "")[:100]
+    return each.fingerprint, each.count, each.failed_again, change, types, each.error_reason, each.last_failed_at, error
+
+
+def _print_stats(look: Stats) -> None:
+    failed = look.failed
+    output.line(f"{failed.total:,} failed now, {look.failed_again:,} of them after a replay")
+    if failed.total:
+        output.line(f"from {output.shown(look.oldest)} to {output.shown(look.newest)}")
+        output.line(f"{look.last_day:,} in the last day, {look.day_before:,} in the day before")
+    for title, counts in (
+        ("entity type", failed.by_entity_type),
+        ("reason", failed.by_reason),
+        ("failure type", failed.by_failure_type),
+    ):
+        _counts(title, counts, "failed")
+    _counts("entity type", look.finished, "done")
+    _counts("entity type", look.discarded, "discarded")
+    if look.work:
+        output.line()
+        names = ("done", "failed", "retried", "released")
+        rows = [(hour.hour, *(hour.outcomes.get(name, 0) for name in names)) for hour in look.work]
+        output.table(("hour", *names), rows)
+
+
+def _counts(title: str, counts: Mapping[str, int], word: str) -> None:
+    if counts:
+        output.line()
+        output.table((title, word), [(name, f"{n:,}") for name, n in list(counts.items())[:20]])

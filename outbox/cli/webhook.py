@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json
 from outbox.errors import ConfigProblem, ConfigurationError, DependencyDown, OutboxError, UsageError
 
@@ -31,7 +32,7 @@ def try_(json: Json = False) -> None:
     Examples:
       outbox webhook test
     """
-    with session.operations() as desk:
+    with cli.open_operations() as desk:
         tried = desk.webhooks.test()
     if json:
         output.as_json(tried)
@@ -56,7 +57,7 @@ def verify(
     """
     from outbox.ops.webhook import check_signature  # noqa: PLC0415
 
-    secret = session.settings(require_database=False).webhook.secret
+    secret = cli.settings(require_database=False).webhook.secret
     if secret is None:
         remedy = "Give the secret that the messages are signed with (or OUTBOX_WEBHOOK_SECRET_FILE)."
         raise ConfigurationError([ConfigProblem("OUTBOX_WEBHOOK_SECRET", "is not set", remedy)])

@@ -1,7 +1,7 @@
 """Owns one frozen settings tree, read once, with all problems reported together. It does not act on a setting.
 
 To add a setting: declare it in its section (`connections`, `work` or `service`; `settings` for the top level).
-Add a rule to `checks` if it depends on another setting. Then run `scripts/docs`.
+Add a rule to `settings` if it depends on another setting. Then run `scripts/docs`.
 """
 
 from outbox.config.connections import DatabaseSettings, ElasticSettings
@@ -26,7 +26,7 @@ from outbox.config.work import (
     RetrySettings,
     WorkerSettings,
 )
-from outbox.policy.safe_text import redact_address, redact_dsn
+from outbox.policy.redact import redact_address, redact_dsn
 
 __all__ = [
     "VARIABLES",

@@ -8,10 +8,9 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from outbox.config.declaration import Section, setting
-from outbox.config.values import Dsn, IndexMap, IndexName, OneLineSecret, ServerAddress
+from outbox.config.declaration import Dsn, IndexMap, IndexName, OneLineSecret, Section, ServerAddress, setting
 from outbox.errors import ConfigProblem, ConfigurationError
-from outbox.policy.safe_text import redact_dsn
+from outbox.policy.redact import redact_dsn
 
 _DSN = "`postgresql://user:password@host:5432/name`; special characters in the password are percent-encoded"
 NO_DATABASE = ConfigProblem("DATABASE_URL", "is required and not set", f"Use {_DSN}, or start with `outbox up`.")

@@ -13,13 +13,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from outbox.config.checks import cross_problems
 from outbox.config.connections import NO_DATABASE
-from outbox.config.declaration import Section, Variable
-from outbox.config.settings import VARIABLES, Settings, Source
-from outbox.config.values import short
+from outbox.config.declaration import Section, Variable, short
+from outbox.config.settings import VARIABLES, Settings, Source, cross_problems
 from outbox.errors import ConfigProblem, ConfigurationError
-from outbox.policy.safe_text import redact_dsn
+from outbox.policy.redact import redact_dsn
 
 _OURS = ("OUTBOX_", "ELASTIC_")
 _NOT_OURS = ("OUTBOX_TEST_*", "ELASTIC_APM_*")

@@ -10,9 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from outbox.config.declaration import Section, setting
-from outbox.config.values import CommaList, HttpAddress, NetworkList, SigningSecret, lower_case
-from outbox.policy.safe_text import redact_address
+from outbox.config.declaration import CommaList, HttpAddress, NetworkList, Section, SigningSecret, lower_case, setting
+from outbox.policy.redact import redact_address
 
 LogLevel = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(lower_case)]
 _HOST = r"^[A-Za-z0-9._:%-]+$"

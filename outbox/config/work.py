@@ -9,8 +9,7 @@ import socket
 from types import MappingProxyType
 from typing import Any, Literal
 
-from outbox.config.declaration import Section, setting
-from outbox.config.values import CommaList, KindCounts, KindRates
+from outbox.config.declaration import CommaList, KindCounts, KindRates, Section, setting
 from outbox.policy.memory import BATCH_BYTES
 
 WORKER_ID_LENGTH = 120

@@ -19,28 +19,12 @@ from outbox.facts import (
     Warned,
 )
 from outbox.policy.redact import cut
-from outbox.policy.replay import DEFAULT_RATE, Dispatched, Lease, Pace, ReplayBatch
-from outbox.ports import Clock
+from outbox.policy.replay import DEFAULT_RATE, Dispatched, ReplayBatch, ReplayLease, ReplayPace
+from outbox.ports import Clock, ReplaySteps
 
 INTERVAL_SECONDS: Final = 1.0
 MOST_TOLD: Final = 50
 MOST_DISCARDS_TOLD: Final = 5_000  # a flush is one line, so these are no flood
-
-
-class Replays(Protocol):
-    def get(self, id: UUID) -> ReplayBatch | None: ...
-    def take_over(self, limit: int) -> Sequence[Lease]: ...
-    def begin(self, lease: Lease) -> bool: ...
-    def renew(self, lease: Lease) -> bool: ...
-    def let_go(self, lease: Lease) -> None: ...
-    def dispatch(self, lease: Lease, rows: int) -> Dispatched | None: ...
-    def finish_dispatch(self, lease: Lease) -> bool: ...
-    def fail(self, lease: Lease, failure_type: str, reason: str) -> ReplayBatch | None: ...
-    def take_looks(self, limit: int, id: UUID | None = None) -> Sequence[Lease]: ...
-    def look(self, lease: Lease, max_polls: int) -> ReplayBatch | None: ...
-    def take_settles(self, limit: int, id: UUID | None = None) -> Sequence[Lease]: ...
-    def settle(self, lease: Lease) -> ReplayBatch | None: ...
-    def tell(self, limit: int) -> Sequence[tuple[ReplayBatch, int, int]]: ...
 
 
 class Discards(Protocol):
@@ -62,14 +46,14 @@ class ReplayLimits:
 class Held:
     """A batch that this process dispatches."""
 
-    lease: Lease
+    lease: ReplayLease
     batch: ReplayBatch
-    pace: Pace
+    pace: ReplayPace
 
 
 @dataclass(slots=True)
 class ReplayChore:
-    store: Replays
+    store: ReplaySteps
     discards: Discards
     limits: ReplayLimits
     announce: Announce
@@ -109,7 +93,7 @@ class ReplayChore:
         for lease in self.store.take_over(free) if free > 0 else ():
             batch = self.store.get(lease.id)
             if batch is not None and self.store.begin(lease):
-                self._held[lease.id] = Held(lease, batch, Pace(batch.rate or DEFAULT_RATE))
+                self._held[lease.id] = Held(lease, batch, ReplayPace(batch.rate or DEFAULT_RATE))
 
     def _dispatch(self, held: Held) -> None:
         now = self.clock()

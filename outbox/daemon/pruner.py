@@ -10,7 +10,7 @@ from outbox.errors import OutboxError
 from outbox.facts import Announce, Beat, DatabaseLost, PrunePassed, TablePruned, Warned
 from outbox.policy.audit import Action, Actor, Entry, PruneOrder, Source
 from outbox.policy.filter import AuditFilter
-from outbox.policy.pruning import Place, PruneStep, next_rows
+from outbox.policy.retention import PrunePlace, PruneStep, next_rows
 from outbox.ports import Clock
 
 PAUSE_SECONDS: Final = 0.05
@@ -25,7 +25,7 @@ FROM_THE_OLDEST_SECONDS: Final = 3600.0
 
 
 class Events(Protocol):
-    def step(self, before: datetime, place: Place, rows: int) -> PruneStep | None: ...
+    def step(self, before: datetime, place: PrunePlace, rows: int) -> PruneStep | None: ...
 
 
 class AuditStep(Protocol):
@@ -78,7 +78,7 @@ class Pruner:
     _events: Summary = field(default_factory=Summary)
     _audit_pruned_at: float | None = None
     _warned: bool = False
-    _place: Place = field(default_factory=Place)
+    _place: PrunePlace = field(default_factory=PrunePlace)
     _kept: int = 0
     _began_at_oldest: float | None = None
 
@@ -132,7 +132,7 @@ class Pruner:
     def _choose_place(self, now: float) -> None:
         since = None if self._began_at_oldest is None else now - self._began_at_oldest
         if since is None or since >= FROM_THE_OLDEST_SECONDS or self._kept < MANY_KEPT:
-            self._place, self._kept, self._began_at_oldest = Place(), 0, now
+            self._place, self._kept, self._began_at_oldest = PrunePlace(), 0, now
 
     def _warn(self, skipped: int) -> None:
         if skipped and not self._warned:

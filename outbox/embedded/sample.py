@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 
 from outbox.errors import DatabaseDown
-from outbox.store import producers
+from outbox.store.attach import attach
 from outbox.store.pool import connect
 
 TABLE: Final = "outbox_sample.articles"
@@ -36,7 +36,7 @@ class SampleProducer:
                 return False
             with connection.transaction():
                 connection.execute(self._script())
-            producers.attach(connection, TABLE, entity_type="article", id_column="id")
+            attach.attach(connection, TABLE, entity_type="article", id_column="id")
             connection.execute(
                 "select outbox_sample.publish(%s) where not exists (select from outbox_sample.articles)",
                 (FIRST_ARTICLES,),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from outbox.policy.canonical import Unreadable, differing, read, same
+from outbox.policy.lossless import Unreadable, differing, read_exact, same_exact
 
 SHOWN: Final = 100  # of each kind, in a report
 
@@ -59,7 +59,7 @@ NO_SOURCE: Final = _NoSource()
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DriftFinding:
     """One document that is not as it should be. `failed`: an event that failed is the reason, and a replay the cure."""
 
     kind: Kind
@@ -110,7 +110,7 @@ def judge(truth: Truth, held: Held | None) -> Kind | None:
         return Kind.DIFFERENT
     if held.source is NO_SOURCE:
         return None
-    return None if same(_read(truth.text), held.source) else Kind.DIFFERENT
+    return None if same_exact(_read(truth.text), held.source) else Kind.DIFFERENT
 
 
 def fields_of(truth: Truth, held: Held | None) -> tuple[str, ...]:
@@ -132,18 +132,18 @@ def look_of(truth: Truth, held: Held | None) -> tuple[object, ...]:
 
 def _read(text: str) -> Any:
     try:
-        return read(text)
+        return read_exact(text)
     except Unreadable:
         return Unreadable
 
 
 @dataclass(slots=True)
-class Report:
+class DriftReport:
     """Counts, and the first hundred of each kind: bounded, whatever is found."""
 
     compared: int = 0
     counts: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
-    first: dict[Kind, list[Finding]] = field(default_factory=lambda: {kind: [] for kind in Kind})
+    first: dict[Kind, list[DriftFinding]] = field(default_factory=lambda: {kind: [] for kind in Kind})
     failed: int = 0
     unreadable: int = 0
     first_unreadable: list[dict[str, str]] = field(default_factory=list)
@@ -153,7 +153,7 @@ class Report:
     fields: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def found(self, finding: Finding) -> None:
+    def found(self, finding: DriftFinding) -> None:
         self.counts[finding.kind] += 1
         self.failed += finding.failed
         if len(self.first[finding.kind]) < SHOWN:
@@ -180,7 +180,7 @@ class Report:
         """False: something could not be judged, so that no drift is not yet a clean bill."""
         return not (self.unreadable or self.in_flux or self.counts[Kind.UNKNOWN])
 
-    def shown(self) -> Iterator[Finding]:
+    def shown(self) -> Iterator[DriftFinding]:
         for kind in Kind:
             yield from self.first[kind]
 
@@ -197,5 +197,5 @@ class Report:
         }
 
 
-def totals(report: Report) -> Mapping[str, int]:
+def totals(report: DriftReport) -> Mapping[str, int]:
     return {kind.value: count for kind, count in report.counts.items()}

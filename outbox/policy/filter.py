@@ -17,8 +17,12 @@ from outbox.policy.outcome import FAILURE_TYPE_OF, Code, DeadReason
 MOST_IDS: Final = 500
 NONE: Final = "none"  # `error_reason=none`, `fingerprint=none`: adopted rows that failed without one
 FAILURE_TYPES: Final = tuple(sorted(set(FAILURE_TYPE_OF.values())))
-_LONGEST_VALUE: Final = 1024
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+LONGEST_VALUE: Final = 1024
+FINGERPRINT: Final = r"[0-9a-f]{16}|none"
+TRACE_ID: Final = r"[0-9a-f]{32}"
+# Control characters, line separators and direction marks: what is kept, shown or searched by must read as it is.
+CONTROL: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+_NOT_ONE_LINE: Final = re.compile(rf"[{CONTROL}\ud800-\udfff]")  # half characters too, which no JSON schema can name
 _AGO: Final = re.compile(r"(\d{1,6})\s*([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -126,15 +130,20 @@ def read_ids(value: Any) -> tuple[UUID, ...]:
     return ids
 
 
+def is_one_line(text: str) -> bool:
+    """Without control characters, line separators, direction marks and half characters."""
+    return _NOT_ONE_LINE.search(text) is None
+
+
 def read_text(value: Any) -> str:
     """A value that is compared with a column: one line of at most 1,024 bytes."""
     if not isinstance(value, (str, int)) or isinstance(value, bool):
         raise ValueError("give a text")
     text = str(value)
-    if _CONTROL.search(text):
+    if not is_one_line(text):
         raise ValueError("control characters are not allowed")
-    if len(text.encode()) > _LONGEST_VALUE:
-        raise ValueError(f"longer than {_LONGEST_VALUE} bytes")
+    if len(text.encode()) > LONGEST_VALUE:
+        raise ValueError(f"longer than {LONGEST_VALUE} bytes")
     return text
 
 
@@ -175,7 +184,7 @@ def _uuid(value: Any) -> UUID:
 
 
 _text = _timeless(read_text)
-_trace = _pattern(r"[0-9a-f]{32}", "the 32 hex digits of a trace id")
+_trace = _pattern(TRACE_ID, "the 32 hex digits of a trace id")
 _EVENT_FIELDS: Final[Mapping[str, _Reader]] = {
     "entity_type": _text,
     "entity_id": _text,
@@ -183,7 +192,7 @@ _EVENT_FIELDS: Final[Mapping[str, _Reader]] = {
     "error_code": _one_of(Code),
     "dead_reason": _one_of(DeadReason),
     "failure_type": _one_of(FAILURE_TYPES),
-    "fingerprint": _pattern(r"[0-9a-f]{16}|none", "the 16 hex digits of a fingerprint, or `none`"),
+    "fingerprint": _pattern(FINGERPRINT, "the 16 hex digits of a fingerprint, or `none`"),
     "trace_id": _trace,
     "ids": _timeless(read_ids),
     "since": read_time,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from outbox.policy.drift import Finding, Held, Key, Kind, Truth, judge
+from outbox.policy.drift import DriftFinding, Held, Key, Kind, Truth, judge
 from outbox.policy.event import DELETE, REFRESH, UPSERT
 
 # More orphans than this, and more than a tenth of what was compared, look like the wrong index or the wrong view.
@@ -70,7 +70,7 @@ def without_needless_text(mended: Mend, truth: Truth, *, looked_up: bool) -> Men
     return Mend(mended.kind, mended.key, mended.op, mended.version, None, mended.routing)
 
 
-def too_many_deletes(findings: Sequence[Finding], compared: int, expected: int | None) -> bool:
+def too_many_deletes(findings: Sequence[DriftFinding], compared: int, expected: int | None) -> bool:
     deletes = sum(finding.kind is Kind.ORPHANED for finding in findings)
     if expected is not None:
         return deletes > expected

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 
-class Step(StrEnum):
+class RebuildStep(StrEnum):
     CREATED = "created"
     MIRRORING = "mirroring"
     BACKFILLING = "backfilling"
@@ -27,7 +27,7 @@ class Step(StrEnum):
     CANCELLED = "cancelled"
 
 
-class Status(StrEnum):
+class RebuildStatus(StrEnum):
     RUNNING = "running"
     SWAPPED = "swapped"
     FINISHED = "finished"
@@ -37,7 +37,9 @@ class Status(StrEnum):
     BROKEN = "broken"
 
 
-OVER: Final = frozenset({Status.FINISHED, Status.CANCELLED, Status.ROLLED_BACK, Status.FAILED})
+OVER: Final = frozenset(
+    {RebuildStatus.FINISHED, RebuildStatus.CANCELLED, RebuildStatus.ROLLED_BACK, RebuildStatus.FAILED}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +80,10 @@ class Rebuild:
     @property
     def sentence(self) -> str:
         """What a person reads in `outbox status`."""
-        told = f"Rebuild of {self.target} ({self.old_index} -> {self.new_index}): {_WORDS[Step(self.step)]}"
-        if self.status == Status.BROKEN:
+        told = f"Rebuild of {self.target} ({self.old_index} -> {self.new_index}): {_WORDS[RebuildStep(self.step)]}"
+        if self.status == RebuildStatus.BROKEN:
             told = f"Rebuild of {self.target} into {self.new_index} is broken: {self.broken}"
-        elif self.step == Step.BACKFILLING:
+        elif self.step == RebuildStep.BACKFILLING:
             total = max(self.total or 0, self.written)
             told += f", {self.written:,} of about {total:,}"
         if self.refused:
@@ -89,19 +91,19 @@ class Rebuild:
         return told
 
 
-_WORDS: Final[Mapping[Step, str]] = {
-    Step.CREATED: "the new index is being made",
-    Step.MIRRORING: "waiting for the workers to write to both",
-    Step.BACKFILLING: "copying from PostgreSQL",
-    Step.VERIFYING: "comparing the new index",
-    Step.READY: "ready; `outbox rebuild --swap` lets searches see it",
-    Step.SWAPPING: "about to swap",
-    Step.SWAPPED: "swapped; `--rollback` goes back, `--finish` removes the old index",
-    Step.ROLLED_BACK: "rolled back; `--finish` removes the new index",
-    Step.FINISHING: "waiting for the workers to let go of the index that goes",
-    Step.FINISHED: "finished",
-    Step.CANCELLING: "waiting for the workers to let go of the new index",
-    Step.CANCELLED: "cancelled",
+_WORDS: Final[Mapping[RebuildStep, str]] = {
+    RebuildStep.CREATED: "the new index is being made",
+    RebuildStep.MIRRORING: "waiting for the workers to write to both",
+    RebuildStep.BACKFILLING: "copying from PostgreSQL",
+    RebuildStep.VERIFYING: "comparing the new index",
+    RebuildStep.READY: "ready; `outbox rebuild --swap` lets searches see it",
+    RebuildStep.SWAPPING: "about to swap",
+    RebuildStep.SWAPPED: "swapped; `--rollback` goes back, `--finish` removes the old index",
+    RebuildStep.ROLLED_BACK: "rolled back; `--finish` removes the new index",
+    RebuildStep.FINISHING: "waiting for the workers to let go of the index that goes",
+    RebuildStep.FINISHED: "finished",
+    RebuildStep.CANCELLING: "waiting for the workers to let go of the new index",
+    RebuildStep.CANCELLED: "cancelled",
 }
 
 

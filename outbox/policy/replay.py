@@ -79,7 +79,7 @@ class ReplayBatch:
         return bool(self.filter and self.filter.get("ids"))
 
 
-class Lease(NamedTuple):
+class ReplayLease(NamedTuple):
     """The right to move one batch, until it runs out or someone else takes it."""
 
     id: UUID
@@ -94,7 +94,7 @@ class Dispatched(NamedTuple):
     left: int
 
 
-class Look(NamedTuple):
+class LookVerdict(NamedTuple):
     """What one look means: the next status, and the next look if there is one."""
 
     status: ReplayStatus
@@ -108,16 +108,16 @@ def look_delay_seconds(poll_count: int) -> float:
     return 5.0 if poll_count == 0 else 15.0 if poll_count <= 2 else 30.0
 
 
-def judge_look(poll_count: int, ended: int, still_open: int, max_polls: int) -> Look:
+def judge_look(poll_count: int, ended: int, still_open: int, max_polls: int) -> LookVerdict:
     """`ended` rows have come to an end since the last look."""
     if still_open == 0:
-        return Look(ReplayStatus.FOLLOWING, poll_count, 0.0)
+        return LookVerdict(ReplayStatus.FOLLOWING, poll_count, 0.0)
     if ended:
-        return Look(ReplayStatus.FOLLOWING, 0, look_delay_seconds(0))
+        return LookVerdict(ReplayStatus.FOLLOWING, 0, look_delay_seconds(0))
     looks = poll_count + 1
     if looks >= max_polls:
-        return Look(ReplayStatus.TIMEOUT, looks, 0.0, f"MAX_POLL_COUNT_REACHED:{max_polls}")
-    return Look(ReplayStatus.FOLLOWING, looks, look_delay_seconds(looks))
+        return LookVerdict(ReplayStatus.TIMEOUT, looks, 0.0, f"MAX_POLL_COUNT_REACHED:{max_polls}")
+    return LookVerdict(ReplayStatus.FOLLOWING, looks, look_delay_seconds(looks))
 
 
 def step_rows(rate: float, most: int) -> int:
@@ -125,7 +125,7 @@ def step_rows(rate: float, most: int) -> int:
     return max(1, min(most, round(rate / 4)))
 
 
-class Pace:
+class ReplayPace:
     """When the next rows may move. Time that was lost is not made up for: the rate is never exceeded."""
 
     def __init__(self, rate: float) -> None:

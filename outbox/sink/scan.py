@@ -8,8 +8,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from outbox.errors import ElasticsearchDown, OutboxError
-from outbox.policy.canonical import Unreadable, read
 from outbox.policy.drift import NO_SOURCE, Held
+from outbox.policy.lossless import Unreadable, read_exact
 from outbox.policy.redact import summary
 from outbox.sink.client import Elastic, NoReply
 from outbox.sink.node import LARGEST_REPLY_BYTES
@@ -157,7 +157,7 @@ class ElasticScan:
                 raise TooMuch
             raise ElasticsearchDown(reply.failure.error)
         try:
-            parsed = read(reply.raw.decode())
+            parsed = read_exact(reply.raw.decode())
         except (Unreadable, UnicodeDecodeError):
             parsed = None
         if reply.status == 200 and isinstance(parsed, dict):

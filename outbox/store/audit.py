@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import uuid4
 
 import orjson
 from psycopg import Connection, Cursor
 from psycopg.rows import dict_row
 
-from outbox.policy.audit import Entry, Link, PruneOrder
+from outbox.policy.audit import AuditPrunePreview, AuditPruneStep, Entry, Link, PruneOrder
 from outbox.policy.filter import AuditFilter
 from outbox.store.filters import audit_where
 from outbox.store.pool import Database
@@ -20,17 +20,6 @@ READ_LIMIT_MS: Final = 3_000
 _ROWS_A_FETCH: Final = 2_000
 
 Row = Mapping[str, Any]
-
-
-class PruneStep(NamedTuple):
-    removed: int
-    last: int
-
-
-class PrunePreview(NamedTuple):
-    rows: int
-    oldest: datetime | None
-    newest: datetime | None
 
 
 def write(connection: Connection[Any], entries: Sequence[Entry]) -> None:
@@ -112,14 +101,14 @@ class PostgresAudit:
             found: datetime = row[0]
             return found
 
-    def prune_preview(self, asked: AuditFilter, before: datetime, max_id: int) -> PrunePreview:
+    def prune_preview(self, asked: AuditFilter, before: datetime, max_id: int) -> AuditPrunePreview:
         where = audit_where(asked)
         with self._database.transaction(read_only=True) as connection:
             named = {"before": before, "max_id": max_id, **where.parameters}
             row = connection.execute(where.into(self._sql["prune_preview"]), named).fetchone()
-            return PrunePreview(*row) if row else PrunePreview(0, None, None)
+            return AuditPrunePreview(*row) if row else AuditPrunePreview(0, None, None)
 
-    def prune_step(self, asked: AuditFilter, order: PruneOrder, after: int, limit: int) -> PruneStep:
+    def prune_step(self, asked: AuditFilter, order: PruneOrder, after: int, limit: int) -> AuditPruneStep:
         """One transaction: the rows and the one that says who removed them go in together."""
         before = order.before
         named = {
@@ -143,7 +132,7 @@ class PostgresAudit:
         with self._database.transaction() as connection:
             row = connection.execute(self._sql["prune_step"], named).fetchone()
         removed, last = row or (0, None)
-        return PruneStep(removed, last if last is not None else after)
+        return AuditPruneStep(removed, last if last is not None else after)
 
     def _head(self, connection: Connection[Any]) -> Link:
         row = connection.execute(self._sql["head"]).fetchone()

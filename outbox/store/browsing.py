@@ -12,10 +12,9 @@ from outbox.errors import NotPermitted
 from outbox.policy.filter import EventFilter
 from outbox.store.events import entity_id_type, typed
 from outbox.store.filters import TimeColumn, event_where, text_of_id
-from outbox.store.looking import BY_INDEX, looking
-from outbox.store.pool import Database
+from outbox.store.pool import BY_INDEX, Database, looking
 from outbox.store.queries import queries
-from outbox.store.schema_state import has_by_entity
+from outbox.store.schema.state import has_by_entity
 
 MOST_SHOWN_BYTES: Final = 1_048_576
 MOST_ATTEMPTS: Final = 50

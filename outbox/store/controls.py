@@ -10,7 +10,7 @@ from outbox.policy.audit import Action, Actor, Entry
 from outbox.store import audit
 from outbox.store.pool import Database
 from outbox.store.queries import queries
-from outbox.store.schema_state import has_by_type
+from outbox.store.schema.state import has_by_type
 
 Row = Mapping[str, Any]
 

@@ -17,7 +17,7 @@ from outbox.policy.document import not_an_object, refused
 from outbox.policy.memory import inline_bytes
 from outbox.policy.outcome import Code
 from outbox.ports import Clock, Document, Named
-from outbox.store.parts import NOT_READ, Limits, Reading, Suspects
+from outbox.store.parts import NOT_READ, LookupLimits, PartwiseRead, Suspects
 from outbox.store.pool import Database
 from outbox.store.queries import queries
 from outbox.store.view_shape import UnsupportedIds, ViewShape, read_shape
@@ -62,7 +62,7 @@ class ViewDocuments:
         *,
         batch_bytes: int,
         clock: Clock = time.monotonic,
-        limits: Limits = Limits(),  # noqa: B008
+        limits: LookupLimits = LookupLimits(),  # noqa: B008
     ) -> None:
         self._database = database
         self._batch_bytes = batch_bytes
@@ -191,7 +191,7 @@ class ViewDocuments:
         """What may come along is that of the whole batch, also where it is read in parts."""
         most_bytes = None if whole else inline_bytes(self._batch_bytes, len(events))
         named, gone = self._named(events)
-        reading = Reading(
+        reading = PartwiseRead(
             lambda part, limit_ms: self._read(part, limit_ms, most_bytes), self._limits, self._suspects, self._clock
         )
         try:
@@ -219,7 +219,7 @@ class ViewDocuments:
         nobodys = {event.id: gone for event in events if not shape.id.names(event.entity_id)}
         return [event for event in events if event.id not in nobodys], nobodys
 
-    def _is_well(self, reading: Reading, events: Sequence[Named]) -> bool:
+    def _is_well(self, reading: PartwiseRead, events: Sequence[Named]) -> bool:
         """Nothing could be read. Where the view finds a blamed row at once, its document is what takes so long. Any
         other view lacks an index or waits for a lock, and no row is to blame."""
         suspect = next((event for event in events if event.id in reading.blamed), None)

@@ -10,10 +10,10 @@ from psycopg import sql
 from outbox.errors import DatabaseDown, DocumentsUnavailable
 from outbox.policy.drift import Key, Truth
 from outbox.store.events import entity_id_type
-from outbox.store.id_types import names_an_id
 from outbox.store.pool import Database
 from outbox.store.queries import queries
-from outbox.store.schema_state import has_by_entity
+from outbox.store.schema.state import has_by_entity
+from outbox.store.view_shape import names_an_id
 
 PAGE_LIMIT_MS: Final = 60_000
 SCAN_LIMIT_MS: Final = 120_000

@@ -1,6 +1,7 @@
-"""Reads failed events for people: pages, groups, and plans of what a replay would move. Changes nothing.
+"""Reads failed events for people: pages, groups, plans of a replay, statistics; and keeps the roll-up small.
 
-Plans are read in a read-only transaction with one snapshot, so that counts, sample and ids agree.
+Plans are read in a read-only transaction with one snapshot, so that counts, sample and ids agree. Done rows are never
+read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -97,3 +98,46 @@ class PostgresFailures:
             connection.cursor(row_factory=dict_row) as cursor,
         ):
             yield cursor
+
+
+MOST_FAILED: Final = 200_000
+
+
+class PostgresStatistics:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sql = queries("statistics")
+
+    def failed(self) -> Sequence[Row]:
+        return self._rows("failed", most=MOST_FAILED)
+
+    def failed_hours(self, window: timedelta) -> Sequence[Row]:
+        return self._rows("failed_hours", window=window, most=MOST_FAILED)
+
+    def discarded(self) -> Mapping[str, int]:
+        return {row["entity_type"]: row["n"] for row in self._rows("discarded", limit=200)}
+
+    def outcomes(self, window: timedelta) -> Sequence[Row]:
+        return self._rows("outcomes", window=window)
+
+    def totals(self) -> Sequence[Row]:
+        return self._rows("totals")
+
+    def replays(self, window: timedelta) -> Row:
+        return self._rows("replays", window=window)[0]
+
+    def compact(self, age: timedelta, limit: int) -> int:
+        with self._database.transaction() as connection:
+            row = connection.execute(self._sql["compact"], {"age": age, "limit": limit}).fetchone()
+            return int(row[0]) if row else 0
+
+    def forget(self, age: timedelta, limit: int) -> int:
+        with self._database.connection() as connection:
+            return connection.execute(self._sql["forget"], {"age": age, "limit": limit}).rowcount
+
+    def _rows(self, query: str, **named: object) -> Sequence[Row]:
+        with (
+            self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection,
+            connection.cursor(row_factory=dict_row) as cursor,
+        ):
+            return cursor.execute(self._sql[query], named).fetchall()

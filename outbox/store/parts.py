@@ -33,7 +33,7 @@ NOT_READ: Final = Failure(
 )
 
 
-class Limits(NamedTuple):
+class LookupLimits(NamedTuple):
     """How long reads of the view may take. All of it stays well below a lease of 60 s, which is renewed meanwhile."""
 
     whole_ms: int = 10_000  # a batch that takes longer is read in parts
@@ -67,10 +67,10 @@ class Suspects:
         self._until.pop((event.entity_type, event.entity_id), None)
 
 
-class Reading:
+class PartwiseRead:
     """One batch. `found` has what was read, `blamed` what cannot be; whoever is in neither was not read in time."""
 
-    def __init__(self, read: Read, limits: Limits, suspects: Suspects, clock: Clock) -> None:
+    def __init__(self, read: Read, limits: LookupLimits, suspects: Suspects, clock: Clock) -> None:
         self._read = read
         self._limits = limits
         self._suspects = suspects

@@ -1,6 +1,8 @@
-"""Adds counts to `search_outbox_rollup`. Counts nothing itself and reads nothing back."""
+"""Adds counts to `search_outbox_rollup`, and reads the last minutes of it. Counts nothing itself."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
 
 from outbox.store.pool import Database
 from outbox.store.queries import queries
@@ -24,3 +26,16 @@ class PostgresRollup:
         }
         with self._database.connection() as connection:
             connection.execute(self._sql["add_counts"], named)
+
+
+READ_LIMIT_MS: Final = 3_000
+
+
+class PostgresPulse:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sql = queries("pulse")
+
+    def minutes(self, window: timedelta) -> Sequence[tuple[str, datetime, int]]:
+        with self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection:
+            return connection.execute(self._sql["minutes"], {"window": window}).fetchall()

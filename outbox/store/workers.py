@@ -15,8 +15,7 @@ from outbox.policy.outcome import Reason, told_without_reply
 from outbox.policy.redact import fingerprint
 from outbox.ports import Reclaim, Sweep
 from outbox.store.events import entity_id_type, typed
-from outbox.store.looking import BY_INDEX, plan_with
-from outbox.store.pool import Database, is_refusal
+from outbox.store.pool import BY_INDEX, Database, is_refusal, plan_with
 from outbox.store.queries import queries
 
 RECLAIM_KEY = 7_306_240_311  # one number for the whole product: only one process reclaims at a time
@@ -41,7 +40,7 @@ class Holder(NamedTuple):
     state: str
 
 
-class ControlRow(NamedTuple):
+class OperatorControl(NamedTuple):
     scope: str
     kind: str
     by: str
@@ -80,9 +79,9 @@ class Workers:
         with self._database.connection() as connection:
             return connection.execute(self._sql["forget_workers"], {"age": age, "limit": limit}).rowcount
 
-    def controls(self) -> list[ControlRow]:
+    def controls(self) -> list[OperatorControl]:
         with self._database.connection() as connection:
-            return [ControlRow(*row) for row in connection.execute(self._sql["controls"]).fetchall()]
+            return [OperatorControl(*row) for row in connection.execute(self._sql["controls"]).fetchall()]
 
     def version_known(self, entity_type: str, entity_id: str, version: int, timeout_ms: int) -> bool | None:
         """Apart from the lanes and with a time limit: without an entity index this may look at many rows. None: it

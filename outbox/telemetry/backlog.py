@@ -18,7 +18,8 @@ from outbox.facts import (
     TypeBacklog,
     Warned,
 )
-from outbox.store.inspection import OpenCounts, TookTooLong
+from outbox.ports import OpenCounts
+from outbox.store.backlog import TookTooLong
 
 INTERVAL_SECONDS: Final = 2.0
 # After a sample that took 100 ms it waits 2 s: even with a million open rows the sampler takes at most 5 % of a core.

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from outbox import facts
 from outbox.policy.outcome import CLASS_OF, FailureClass, Reason
-from outbox.policy.safe_text import redactor, shorten
 from outbox.telemetry.beats import Beats
 from outbox.telemetry.debounce import Clock, Debounced, ReadyCheck, WallClock
+from outbox.telemetry.redaction import redactor, shorten
 
 AWAY: Final = frozenset(str(reason) for reason in Reason if CLASS_OF[reason] is FailureClass.TRANSIENT)
 _DETAIL_CHARACTERS: Final = 300

@@ -12,7 +12,7 @@ import orjson
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
-from outbox.policy.safe_text import LINE_BYTES, escape, escape_for_json, redactor, shorten
+from outbox.telemetry.redaction import LINE_BYTES, escape, escape_for_json, redactor, shorten
 
 # These log each request or connection at INFO; only their warnings belong in our log, in our format.
 LIBRARIES: Final = ("elastic_transport", "elasticsearch", "psycopg.pool", "urllib3")

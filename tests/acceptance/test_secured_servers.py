@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from outbox.embedded import EmbeddedPostgres
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.addresses import with_words
 from tests.fixtures.commands import call
 from tests.fixtures.failures import statuses

@@ -5,7 +5,7 @@ import threading
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.metrics import metric
 from tests.fixtures.processes import RunningProcess, StartProcess
 from tests.fixtures.queue import Queue

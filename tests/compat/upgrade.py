@@ -16,7 +16,7 @@ from labs.ledger import Ledger
 from labs.producing import Load, Producer
 from labs.stage import TRANSITIONS
 from labs.worker import Worker
-from outbox.store import migration_files
+from outbox.store.schema import files
 from tests.compat.combination import RESULTS
 from tests.compat.evidence import Check, Connection, judged, longest_gap, value
 from tests.compat.ground import Missing
@@ -156,7 +156,7 @@ def _migrate(drill: Drill, before: int) -> None:
     began = time.monotonic()
     done = drill.new.outbox(drill.env, "migrate")
     took = time.monotonic() - began
-    applied = [m.name for m in migration_files.numbered() if (m.number or 0) > before]
+    applied = [m.name for m in files.numbered() if (m.number or 0) > before]
     found = {name for (name,) in drill.connection.execute("select name from search_outbox_migrations")}
     told = f"{', '.join(applied)} in {took:.1f} s{_complaint(done)}"
     drill.check("the new release migrates under load", done.returncode == 0 and found >= set(applied), told)

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from outbox.policy.filter import EventFilter
-from outbox.web import routes
-from outbox.web.auth.roles import Role
-from outbox.web.console import doors_only
+from outbox.web import application
+from outbox.web.application import endpoints_only
+from outbox.web.auth.accounts import Role
 from tests.fixtures.audits import age_audit
 from tests.fixtures.console import ACT, TOKENS, Served, StartConsole, post
 from tests.fixtures.failures import audit_counts, events
@@ -21,8 +21,8 @@ from tests.fixtures.waiting import eventually
 SAME = {"sec-fetch-site": "same-origin"}
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 EVERY_DOOR = [
-    *((door, door.path) for door in routes.PAGES),
-    *((door, routes.API_PREFIX + door.path) for door in routes.API),
+    *((door, door.path) for door in application.PAGES),
+    *((door, application.API_PREFIX + door.path) for door in application.API),
 ]
 
 
@@ -166,13 +166,13 @@ def acts(connection: psycopg.Connection) -> dict[str, tuple[str, dict[str, Any]]
 
 
 def takes_a_reason() -> set[str]:
-    document = doors_only().openapi()
+    document = endpoints_only().openapi()
     found = set()
     for path, methods in document["paths"].items():
         told = methods.get("post", {}).get("requestBody", {}).get("content", {}).get("application/json", {})
         name = told.get("schema", {}).get("$ref", "").rpartition("/")[2]
         if name and "reason" in document["components"]["schemas"][name]["properties"]:
-            found.add(path.removeprefix(routes.API_PREFIX))
+            found.add(path.removeprefix(application.API_PREFIX))
     return found
 
 

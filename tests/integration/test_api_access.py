@@ -9,21 +9,21 @@ from typing import Any
 import httpx
 import pytest
 
-from outbox.web import routes
-from outbox.web.auth.pace import Pace
-from outbox.web.auth.roles import PEOPLE, Role
-from outbox.web.doors import Door
+from outbox.web import application
+from outbox.web.auth.accounts import PEOPLE, Role
+from outbox.web.auth.limits import RateLimits
+from outbox.web.routing import Endpoint
 from tests.fixtures.console import ACT, TOKENS, Served, StartConsole, post
 from tests.fixtures.failures import audit_counts, events
 
 DOORS = [
-    *((door, door.path) for door in routes.PAGES if door.role is not Role.ANYONE),
-    *((door, routes.API_PREFIX + door.path) for door in routes.API),
+    *((door, door.path) for door in application.PAGES if door.role is not Role.ANYONE),
+    *((door, application.API_PREFIX + door.path) for door in application.API),
 ]
 ID = "00000000-0000-4000-8000-000000000000"
 
 
-def ask(client: httpx.Client, door: Door, path: str) -> httpx.Response:
+def ask(client: httpx.Client, door: Endpoint, path: str) -> httpx.Response:
     """The door with an empty body: whoever may pass is told what is missing, and nothing happens."""
     path = re.sub(r"\{\w+\}", ID, path)
     if door.method == "GET":
@@ -34,7 +34,7 @@ def ask(client: httpx.Client, door: Door, path: str) -> httpx.Response:
 
 
 def test_every_door_is_shut_without_a_token_and_by_role_with_one(guarded: Served) -> None:
-    guarded.app.state.gate.pace = Pace(count(step=60).__next__)  # nobody is too quick
+    guarded.app.state.gate.pace = RateLimits(count(step=60).__next__)  # nobody is too quick
     clients = {str(role): guarded.as_(str(role)) for role in PEOPLE}
     nobody, wrong = guarded.client, guarded.client
     wrong.headers["authorization"] = "Bearer obx_wrong"
@@ -102,7 +102,7 @@ def test_a_form_that_does_not_say_where_it_comes_from_is_refused(console: Served
 def test_nothing_that_another_sites_page_can_fetch_changes_a_row(console: Served, connection: Any) -> None:
     """Every address by GET and HEAD. Only a program's GET of an export leaves a trace: the contract has it as a GET."""
     (id,) = events(connection, 1)
-    paths = [door.path for door in routes.PAGES] + [routes.API_PREFIX + door.path for door in routes.API]
+    paths = [door.path for door in application.PAGES] + [application.API_PREFIX + door.path for door in application.API]
     before, client = content(connection), console.client
     elsewhere = {"sec-fetch-site": "cross-site"}
     for method, headers, exported in (("GET", elsewhere, 403), ("HEAD", {}, 405)):
@@ -220,7 +220,7 @@ def test_every_answer_carries_the_security_headers(console: Served) -> None:
 
 def test_no_page_holds_inline_script_or_style(console: Served) -> None:
     client = console.client
-    for door in routes.PAGES:
+    for door in application.PAGES:
         if door.method == "GET" and "{" not in door.path:
             text = client.get(door.path).text
             assert not re.search(r"<script(?![^>]*\bsrc=)", text), door.path

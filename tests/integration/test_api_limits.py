@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from outbox.web.auth.pace import ACT as ACTING
-from outbox.web.auth.pace import Pace
+from outbox.web.auth.limits import ACT as ACTING
+from outbox.web.auth.limits import RateLimits
 from tests.fixtures.console import ACT, Served, post
 from tests.fixtures.failures import events
 from tests.fixtures.waiting import eventually
@@ -94,7 +94,7 @@ def test_many_who_watch_cost_one_look(console: Served, connection: psycopg.Conne
 
 
 def test_acting_is_paced(console: Served) -> None:
-    console.app.state.gate.pace = Pace(lambda: 0.0)
+    console.app.state.gate.pace = RateLimits(lambda: 0.0)
     client = console.client
     answers = [post(client, "/resume", ACT) for _ in range(ACTING.burst + 2)]
     assert {answer.status_code for answer in answers[:-2]} == {200}

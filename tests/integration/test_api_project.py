@@ -117,7 +117,7 @@ def test_what_only_elasticsearch_knows_is_never_deleted(
 def test_a_document_that_travels_in_events_is_sent_again(
     console: Served, connection: psycopg.Connection, database: str
 ) -> None:
-    from outbox.store.migrations import migrate
+    from outbox.store.schema.migrate import migrate
 
     migrate(database, by_entity=True)
     done(connection, 3, '{"n": 1.10}')

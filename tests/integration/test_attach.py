@@ -8,16 +8,16 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from outbox.app.desk import Desk
+from outbox.app.desk import QueueDesk
 from outbox.embedded import EmbeddedPostgres
 from outbox.errors import SchemaMismatch
-from outbox.ops import attachment_findings
-from outbox.ports import Level
-from outbox.store import attachment_facts
-from outbox.store.attachment_facts import AttachmentFacts
-from outbox.store.migrations import migrate
-from outbox.store.producer_tables import CannotAttach
-from outbox.store.producers import AttachedOtherwise, Attachment, NotAttached, attach, attachments, detach
+from outbox.ops.doctor import attachments as attachment_findings
+from outbox.ports import Attachment, Level
+from outbox.store.attach import installed
+from outbox.store.attach.attach import AttachedOtherwise, NotAttached, attach, detach
+from outbox.store.attach.installed import AttachmentFacts, attachments
+from outbox.store.attach.tables import CannotAttach
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.postgres import admin, fresh_database, with_database
 from tests.fixtures.roles import Roles
 from tests.fixtures.servers import POSTGRES_SETTINGS
@@ -445,19 +445,17 @@ class TestWays:
         shop.execute("insert into many select n from generate_series(1, 20000) as n; analyze many; delete from many")
         assert str(attach(shop, "many", entity_type="m", id_column="id").there) == "about 30,001 rows"
 
-    def test_it_ends_with_what_to_run_for_the_rows_that_are_there(self, shop: Connection, desk: Desk) -> None:
+    def test_it_ends_with_what_to_run_for_the_rows_that_are_there(self, shop: Connection, desk: QueueDesk) -> None:
         shop.execute("create table many as select n as id from generate_series(1, 10001) as n")
         shop.execute('create table "Orders" (number int primary key, customer text); create table none (id int)')
         shop.execute("insert into \"Orders\" values (1, 'c')")
-        few = desk.producers.attach("articles", entity_type="article", id_column="id")
+        few = desk.producers.attach(Attachment("articles", "article", "id"))
         assert (few.rows, few.next) == (3, "outbox refresh --type article --all")
         assert "there is no view search_documents yet" in few.notes[0]
-        assert (
-            desk.producers.attach("many", entity_type="the m", id_column="id").next == "outbox backfill --type 'the m'"
-        )
-        assert desk.producers.attach("none", entity_type="n", id_column="id").next == ""
+        assert desk.producers.attach(Attachment("many", "the m", "id")).next == "outbox backfill --type 'the m'"
+        assert desk.producers.attach(Attachment("none", "n", "id")).next == ""
         orders = desk.producers.attach(
-            "Orders", entity_type="or'der", id_column="number", routing_column="customer", payload=True
+            Attachment("Orders", "or'der", "number", routing_column="customer", payload=True)
         )
         shop.execute(orders.next.encode())
         row = shop.execute("select entity_type, entity_id, op, routing, payload from search_outbox_events").fetchall()
@@ -648,7 +646,7 @@ class Seen:
     def attachments(self) -> list[AttachmentFacts]:
         with self.conn.transaction():
             self.conn.execute("set transaction read only")
-            return attachment_facts.read(self.conn, "search_documents")
+            return installed.read_facts(self.conn, "search_documents")
 
     def found(self) -> list[tuple[Level, str, str]]:
         return [(each.level, each.detail, each.remedy) for each in attachment_findings.attached(self)]

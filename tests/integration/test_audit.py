@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from outbox.ops.audit import AuditDesk
-from outbox.ops.request import BadRequest
+from outbox.ops.inputs import BadRequest
 from outbox.policy.audit import Action, Actor, Entry, Source
 from outbox.policy.filter import AuditFilter
 from outbox.store import audit as store

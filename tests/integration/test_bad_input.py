@@ -15,11 +15,10 @@ from psycopg.conninfo import conninfo_to_dict
 
 from outbox.facts import Unclassified, Warned
 from outbox.policy.filter import EventFilter
+from outbox.store.backlog import PostgresBacklog, PostgresOverview
 from outbox.store.browsing import PostgresBrowsing
-from outbox.store.inspection import PostgresBacklog
-from outbox.store.migrations import migrate
-from outbox.store.overview import PostgresOverview
 from outbox.store.pool import Database
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.elasticsearch import INDEX_SETTINGS
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.postgres import fresh_database

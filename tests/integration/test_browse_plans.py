@@ -10,7 +10,7 @@ import pytest
 
 from outbox.errors import DependencyDown
 from outbox.policy.filter import EventFilter
-from outbox.store.looking import BY_INDEX, LookTooLong, looking
+from outbox.store.pool import BY_INDEX, LookTooLong, looking
 from outbox.store.queries import queries
 from tests.fixtures.desks import desk_on
 from tests.fixtures.postgres import fresh_database

@@ -10,12 +10,12 @@ from outbox.daemon.chores import ReplayChore, ReplayLimits
 from outbox.errors import DatabaseDown
 from outbox.facts import DatabaseLost, EventDiscarded, EventsFlushed, EventsReplayed, Fact, ReplaySettled
 from outbox.ops.discard import DiscardDesk
-from outbox.ops.replay import ReplayRequest
+from outbox.ops.replay.desk import ReplayRequest
 from outbox.policy.filter import EventFilter
 from outbox.policy.replay import ReplayStatus
 from outbox.store.discards import PostgresDiscards
 from outbox.store.pool import Database
-from outbox.store.replay_steps import ReplaySteps
+from outbox.store.replays import PostgresReplays
 from tests.fixtures.failures import ALICE, audit_counts, events, open_database, replay_desk, statuses
 
 
@@ -31,7 +31,7 @@ class Daemon:
     def __init__(self, pool: Database, name: str = "daemon", **limits: Any) -> None:
         self.now = 1_000.0
         self.facts: list[Fact] = []
-        self.store = ReplaySteps(pool, owner=name, notices=lambda _: ())
+        self.store = PostgresReplays(pool, owner=name, notices=lambda _: ())
         limited = ReplayLimits(**limits)
         self.chore = ReplayChore(self.store, PostgresDiscards(pool), limited, self.facts.append, lambda: self.now)
 

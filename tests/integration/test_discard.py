@@ -8,7 +8,7 @@ import pytest
 
 from outbox.errors import Conflict, NotFound
 from outbox.ops.discard import DiscardDesk
-from outbox.ops.request import BadRequest
+from outbox.ops.inputs import BadRequest
 from outbox.policy.filter import EventFilter
 from outbox.store.discards import PostgresDiscards
 from outbox.store.pool import Database

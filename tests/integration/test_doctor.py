@@ -7,7 +7,7 @@ from elasticsearch import Elasticsearch
 from psycopg import sql
 
 from outbox.ports import Finding, Level
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.desks import Examine
 from tests.fixtures.queue import Queue
 from tests.fixtures.scripted import answer, scripted

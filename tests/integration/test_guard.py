@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.queue import Queue
 
 Row = dict[str, Any]

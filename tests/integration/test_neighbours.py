@@ -22,10 +22,10 @@ from outbox.policy.brake import Brake
 from outbox.policy.filter import EventFilter
 from outbox.policy.outcome import Failure, Reason
 from outbox.ports import Action, GivenBack, Reclaim, Sweep, WriteReport
+from outbox.store.backlog import PostgresOverview
 from outbox.store.browsing import PostgresBrowsing
 from outbox.store.discards import PostgresDiscards
 from outbox.store.failures import PostgresFailures
-from outbox.store.overview import PostgresOverview
 from tests.fixtures.events import Time
 from tests.fixtures.failures import ALICE, replay_desk
 from tests.fixtures.inprocess import InProcess, Parts

@@ -9,8 +9,8 @@ from elasticsearch import Elasticsearch
 
 from outbox.errors import Conflict, ElasticsearchDown, UsageError
 from outbox.facts import Warned
-from outbox.ops import backfill, doubts
-from outbox.ops.rebuild_errors import (
+from outbox.ops.reindex import copier, rechecks
+from outbox.ops.reindex.rebuild_steps import (
     Broken,
     HeldByAnother,
     InTheWay,
@@ -19,7 +19,7 @@ from outbox.ops.rebuild_errors import (
     OutOfSight,
     TooManyRefused,
 )
-from outbox.ops.verify import Wish
+from outbox.ops.reindex.verify import VerifyOptions
 from outbox.policy.rebuild import next_index
 from outbox.sink.new_index import MappingRefused, NotAnAlias
 from outbox.store.truth import NeedsEntityIndex
@@ -33,7 +33,7 @@ STEP = 1 if os.environ.get("OUTBOX_TEST_SLOW") == "1" else 3
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doubts, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(rechecks, "WAITS_SECONDS", (0.1,) * 4)
 
 
 @pytest.fixture(params=[True, False], ids=["view", "events"])
@@ -49,7 +49,7 @@ def world(queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str) 
 
 
 def drift(world: World, index: str | None = None) -> int:
-    return world.reindexing().verify.run(Wish(rate=0, index=index)).report.drift
+    return world.reindexing().verify.run(VerifyOptions(rate=0, index=index)).report.drift
 
 
 def change(world: World) -> None:
@@ -329,7 +329,7 @@ def test_a_mapping_that_elasticsearch_refuses_is_said_before_anything_starts(
 
 def test_a_plain_index_and_an_alias_of_two_are_refused(world: RebuildWorld, index: str) -> None:
     settings = world.settings_for(ELASTIC_INDEX=index)
-    from outbox.app.reindexing import join
+    from outbox.app.reindex import join
 
     desk = join(settings, world.queue.pool(), world.elastic).rebuild
     with pytest.raises(NotAnAlias, match="is an index") as refused:
@@ -447,7 +447,7 @@ def test_joined_documents_are_copied_while_their_children_change(
     queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two writers comment on the same articles, and delete some, while every page is copied."""
-    monkeypatch.setattr(backfill, "PAGE", 10)
+    monkeypatch.setattr(copier, "PAGE", 10)
     world = JoinedRebuildWorld(queue, es, elastic_url, absent_index)
     world.add(100)
     for article in range(1, 101):

@@ -7,9 +7,9 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.errors import UsageError
-from outbox.ops import doubts
-from outbox.ops.repair import ManyDeletes, Plan, Repaired
-from outbox.ops.verify import Wish
+from outbox.ops.reindex import rechecks
+from outbox.ops.reindex.repair import ManyDeletes, Repaired, RepairPlan
+from outbox.ops.reindex.verify import VerifyOptions
 from outbox.policy.audit import Actor, Source
 from tests.fixtures.queue import Queue
 from tests.fixtures.world import World
@@ -19,7 +19,7 @@ ALICE = Actor("alice", Source.CLI)
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doubts, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(rechecks, "WAITS_SECONDS", (0.1,) * 4)
 
 
 @pytest.fixture(params=[True, False], ids=["view", "events"])
@@ -27,8 +27,8 @@ def world(request: pytest.FixtureRequest, queue: Queue, es: Elasticsearch, elast
     return World(queue, es, elastic_url, index, view=request.param)
 
 
-def plan(world: World, limit: int = 1000, **wish: Any) -> Plan:
-    return world.reindexing().repair.plan(Wish(rate=0, **wish), limit)
+def plan(world: World, limit: int = 1000, **wish: Any) -> RepairPlan:
+    return world.reindexing().repair.plan(VerifyOptions(rate=0, **wish), limit)
 
 
 def mended(world: World, **more: Any) -> Repaired:
@@ -38,7 +38,7 @@ def mended(world: World, **more: Any) -> Repaired:
 
 
 def drift(world: World) -> int:
-    return world.reindexing().verify.run(Wish(rate=0)).report.drift
+    return world.reindexing().verify.run(VerifyOptions(rate=0)).report.drift
 
 
 def test_every_change_by_hand_is_mended_by_one_event_each_and_audited(world: World) -> None:

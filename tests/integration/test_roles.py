@@ -14,9 +14,9 @@ from psycopg.errors import InsufficientPrivilege
 
 from outbox.errors import NotPermitted
 from outbox.ports import Level
-from outbox.store.migrations import migrate
 from outbox.store.pool import Database
 from outbox.store.queries import queries, topics
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.audits import age_audit
 from tests.fixtures.desks import Examine
 from tests.fixtures.postgres import fresh_database
@@ -320,7 +320,7 @@ def test_a_producer_produces_in_every_way_of_the_contract(roles: Roles) -> None:
 
 
 def test_a_member_of_producer_writes_an_attached_table(roles: Roles, connection: psycopg.Connection[Any]) -> None:
-    from outbox.store.producers import attach
+    from outbox.store.attach.attach import attach
 
     connection.execute("create table articles (id bigint primary key, title text)")
     attach(connection, "articles", entity_type="article", id_column="id", payload=True)
@@ -393,7 +393,7 @@ DEFINERS = (
 @pytest.fixture
 def whole(database: str, connection: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
     """Everything of ours: the optional parts, and an attached table."""
-    from outbox.store.producers import attach
+    from outbox.store.attach.attach import attach
 
     migrate(database, by_type=True, by_entity=True, notify=True)
     connection.execute("create table articles (id bigint primary key, title text)")

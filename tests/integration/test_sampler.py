@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from outbox import facts
-from outbox.store.inspection import HEAD_ROWS, MOST_COUNTED, SETTINGS, OpenCounts, PostgresBacklog, TookTooLong
-from outbox.store.migrations import migrate
+from outbox.store.backlog import HEAD_ROWS, MOST_COUNTED, SETTINGS, OpenCounts, PostgresBacklog, TookTooLong
 from outbox.store.queries import queries
+from outbox.store.schema.migrate import migrate
 from outbox.telemetry.backlog import BacklogSampler
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 

@@ -7,15 +7,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from outbox.ops.groups import FailureDesk
-from outbox.ops.request import BadRequest
-from outbox.ops.stats import StatsDesk
+from outbox.ops.failures import FailureDesk, StatsDesk
+from outbox.ops.inputs import BadRequest
 from outbox.policy.filter import EventFilter
-from outbox.store.failures import PostgresFailures
+from outbox.store.failures import PostgresFailures, PostgresStatistics
 from outbox.store.pool import Database
 from outbox.store.queries import queries
 from outbox.store.rollup import PostgresRollup
-from outbox.store.statistics import PostgresStatistics
 from tests.fixtures.failures import events, open_database
 
 

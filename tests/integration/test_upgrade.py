@@ -10,8 +10,8 @@ import pytest
 from elasticsearch import Elasticsearch
 from psycopg import sql
 
-from outbox.store import migration_files
-from outbox.store.migrations import back, check_schema, migrate
+from outbox.store.schema import files
+from outbox.store.schema.migrate import back, check_schema, migrate
 from tests.fixtures.commands import Outbox as Command
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.processes import StartProcess
@@ -21,7 +21,7 @@ from tests.integration.test_queries import prepared_text
 
 PREVIOUS = Path(__file__).parents[1] / "previous"
 SCHEMA = 22
-NEWER = [migration.name for migration in migration_files.numbered() if (migration.number or 0) > SCHEMA]
+NEWER = [migration.name for migration in files.numbered() if (migration.number or 0) > SCHEMA]
 Connection = psycopg.Connection[Any]
 
 

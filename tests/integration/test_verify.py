@@ -6,12 +6,12 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.errors import OutboxError, UsageError
-from outbox.ops import doubts
-from outbox.ops.verify import Verification, Wish
+from outbox.ops.reindex import rechecks
+from outbox.ops.reindex.verify import Verification, VerifyOptions
 from outbox.policy.drift import Key, Kind
 from outbox.sink.scan import IndexNotThere
+from outbox.store.reindex import PostgresVerifications
 from outbox.store.truth import NeedsEntityIndex, PostgresTruth
-from outbox.store.verifications import PostgresVerifications
 from tests.fixtures.queue import Queue
 from tests.fixtures.world import World
 
@@ -19,7 +19,7 @@ from tests.fixtures.world import World
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Second looks come after a tenth of a second: nobody else is at work here."""
-    monkeypatch.setattr(doubts, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(rechecks, "WAITS_SECONDS", (0.1,) * 4)
 
 
 @pytest.fixture(params=[True, False], ids=["view", "events"])
@@ -33,7 +33,7 @@ def with_view(queue: Queue, es: Elasticsearch, elastic_url: str, index: str) -> 
 
 
 def verified(world: World, **wish: object) -> Verification:
-    return world.reindexing().verify.run(Wish(rate=0, **wish))  # type: ignore[arg-type]
+    return world.reindexing().verify.run(VerifyOptions(rate=0, **wish))  # type: ignore[arg-type]
 
 
 def found(result: Verification) -> dict[str, set[str]]:
@@ -125,13 +125,13 @@ def test_a_change_between_two_looks_is_looked_at_again(world: World, monkeypatch
     world.fill(5)
     world.project()
     world.put("3", "newer")
-    looked = doubts.Doubts.add
+    looked = rechecks.Mismatches.add
 
-    def project_then_add(self: doubts.Doubts, doubt: doubts.Doubt) -> None:
+    def project_then_add(self: rechecks.Mismatches, doubt: rechecks.Mismatch) -> None:
         world.project()
         looked(self, doubt)
 
-    monkeypatch.setattr(doubts.Doubts, "add", project_then_add)
+    monkeypatch.setattr(rechecks.Mismatches, "add", project_then_add)
     result = verified(world)
     assert found(result) == {}
     assert result.report.conclusive
@@ -247,7 +247,7 @@ def test_one_type_alone_is_compared_and_other_documents_left_out(
 
 
 def test_types_that_the_view_lacks_are_read_from_events_where_the_index_is(with_view: World) -> None:
-    from outbox.store.migrations import migrate
+    from outbox.store.schema.migrate import migrate
 
     world = with_view
     world.fill(2)
@@ -403,7 +403,7 @@ def test_a_comparison_that_is_interrupted_is_kept_as_such(world: World) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        world.reindexing().verify.run(Wish(rate=0), interrupt)
+        world.reindexing().verify.run(VerifyOptions(rate=0), interrupt)
     assert world.reindexing().verify.last_results()[0]["status"] == "cancelled"
 
 
@@ -421,7 +421,7 @@ def test_an_error_in_the_middle_is_kept_with_its_words(world: World, monkeypatch
     world.fill(3)
     world.project()
     raised: Callable[..., object] = lambda *_: (_ for _ in ()).throw(OutboxError("the disk is full"))  # noqa: E731
-    monkeypatch.setattr("outbox.ops.comparing.Comparing.all_of", raised)
+    monkeypatch.setattr("outbox.ops.reindex.comparison.Comparison.all_of", raised)
     with pytest.raises(OutboxError):
         verified(world)
     last = world.reindexing().verify.last_results()[0]

@@ -12,7 +12,7 @@ import pytest
 
 from outbox.daemon.webhooks import Notices, WebhookSender
 from outbox.facts import Fact, WebhookTried
-from outbox.ops.replay import ReplayRequest
+from outbox.ops.replay.desk import ReplayRequest
 from outbox.ops.webhook import WebhookDesk
 from outbox.policy.webhook import HookType, Notice, message, replay_notices, url_key, verify
 from outbox.sink.webhook import Posted, post
@@ -339,7 +339,7 @@ def test_a_settled_replay_enqueues_one_delivery_in_its_own_transaction(
     asked = ReplayRequest(actor=ALICE, reason="x", webhook_url=there.url)
     batch = desk.dispatch(desk.create(asked))
     connection.execute("update search_outbox_events set status = 'done'")
-    assert desk.dispatcher.follow(batch.id).is_over
+    assert desk.follow(batch.id).is_over
     assert Sending(pool).results() == ["delivered"]
     import json
 

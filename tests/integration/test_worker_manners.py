@@ -16,7 +16,7 @@ from outbox.policy.backoff import Backoff
 from outbox.policy.settle import DONE, RetryPolicy
 from outbox.ports import Action, WriteReport
 from outbox.store.pool import Database
-from outbox.store.rebuilds import PostgresMirrors
+from outbox.store.reindex import PostgresMirrors
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.processes import ROOT, clean_environment

@@ -24,7 +24,7 @@ from outbox.policy.settle import Released, RetryPolicy, Settlement
 from outbox.ports import Action, Claimed, Document, Named, Settled, WriteReport
 from outbox.store.documents import ViewDocuments
 from outbox.store.events import PostgresEvents
-from outbox.store.parts import Limits
+from outbox.store.parts import LookupLimits
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import Queue
@@ -35,7 +35,7 @@ LEASE_SECONDS = 60.0
 GC_DELETES_SECONDS = 60.0
 LATEST_SECONDS = 30.0  # the request's deadline: what is on the wire for longer never arrives
 MAX_ATTEMPTS = 3
-PATIENT = Limits(whole_ms=600_000)  # a read that is held up does not end by itself
+PATIENT = LookupLimits(whole_ms=600_000)  # a read that is held up does not end by itself
 REFUSED = Failure(Reason.ES_REJECTED_DOCUMENT, "refused", Code.PAYLOAD_INVALID, "bad")
 LOST = Failure(Reason.TIMEOUT, "no answer", whole=True)
 AWAY = Failure(Reason.CONNECT, "nobody there", whole=True)

@@ -17,7 +17,7 @@ from outbox.sink import node
 from outbox.sink.client import Elastic
 from outbox.sink.elastic import ElasticSink
 from outbox.store.events import PostgresEvents
-from outbox.store.replay_steps import ReplaySteps
+from outbox.store.replays import PostgresReplays
 from outbox.store.webhooks import PostgresWebhooks
 from outbox.store.workers import Reclaims
 
@@ -208,7 +208,7 @@ def in_reclaim(trap: Trap) -> None:
 
 
 def in_replay(trap: Trap) -> None:
-    after(ReplaySteps, "_move", trap, counts=bool)
+    after(PostgresReplays, "_move", trap, counts=bool)
 
 
 def in_webhook_send(trap: Trap) -> None:

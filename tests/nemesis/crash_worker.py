@@ -16,8 +16,8 @@ from typing import Any
 
 import outbox.app.chores
 import outbox.app.daemon
+import outbox.cli
 import outbox.cli.menu
-import outbox.cli.session
 from tests.nemesis.crash_hooks import arm
 
 __all__ = ["main"]

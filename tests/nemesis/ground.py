@@ -24,7 +24,7 @@ from outbox.embedded import EmbeddedElasticsearch, EmbeddedPostgres
 from outbox.embedded.folders import default_data_dir, temporary_folder
 from outbox.embedded.process import await_end
 from outbox.embedded.server import remove_abandoned
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.addresses import with_words
 from tests.nemesis.wire import Wire
 

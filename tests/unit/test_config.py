@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
 
 from outbox.config import VARIABLES, Settings, load_settings
+from outbox.config.declaration import PLAIN_DSN
 from outbox.config.load import known_names
-from outbox.config.values import PLAIN_DSN
 
 DSN = "postgresql://app:pw@db:5432/shop"
 

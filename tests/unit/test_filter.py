@@ -1,5 +1,6 @@
 """Owns what the two filters accept and refuse; no SQL here."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
+from outbox.ops.inputs import BadRequest, reason
 from outbox.policy.filter import (
     AuditFilter,
     BadFilter,
@@ -15,7 +17,9 @@ from outbox.policy.filter import (
     given,
     read_audit_filter,
     read_event_filter,
+    read_text,
 )
+from outbox.web.params import ONE_LINE
 
 NOW = datetime(2026, 2, 3, 12, tzinfo=UTC)
 EARLY, LATE = (datetime(year, 1, 1) for year in (2025, 2026))  # noqa: DTZ001 - hypothesis adds the zone
@@ -107,3 +111,13 @@ def test_the_audit_filter_reads_its_own_fields() -> None:
 )
 def test_what_is_given_reads_back_as_the_same_filter(asked: EventFilter) -> None:
     assert read_event_filter(given(asked), NOW) == asked
+
+
+@pytest.mark.parametrize("character", ["\x00", "\n", "\x1b", "\x7f", "\x85", "\u2028", "\u202e", "\u2066"])
+def test_a_filter_an_act_and_the_api_refuse_the_same_characters(character: str) -> None:
+    text = f"a{character}b"
+    with pytest.raises(ValueError, match="control characters"):
+        read_text(text)
+    with pytest.raises(BadRequest):
+        reason(text)
+    assert not re.search(ONE_LINE, text)

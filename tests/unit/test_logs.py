@@ -15,9 +15,9 @@ import pytest
 from outbox import facts
 from outbox.policy.event import Event
 from outbox.policy.outcome import DeadReason, Failure, Reason
-from outbox.policy.safe_text import LINE_BYTES, redactor
 from outbox.telemetry.log_lines import LogSubscriber
 from outbox.telemetry.log_setup import configure
+from outbox.telemetry.redaction import LINE_BYTES, redactor
 
 EVENT = Event(
     id=UUID("11111111-1111-1111-1111-111111111111"),

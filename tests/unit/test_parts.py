@@ -9,10 +9,10 @@ import pytest
 
 from outbox.policy.outcome import FailureClass, Reason
 from outbox.ports import Document, Named
-from outbox.store.parts import SUSPECT_SECONDS, SUSPECTS_KEPT, Limits, Reading, Suspects
+from outbox.store.parts import SUSPECT_SECONDS, SUSPECTS_KEPT, LookupLimits, PartwiseRead, Suspects
 from tests.fixtures.events import Time
 
-LIMITS = Limits()
+LIMITS = LookupLimits()
 FOUND = Document(b"{}", 2, 1)
 
 
@@ -48,9 +48,9 @@ class View:
             raise psycopg.errors.QueryCanceled
         return {event.id: FOUND for event in events}
 
-    def look_up(self, events: Sequence[Asked]) -> tuple[Reading, float]:
+    def look_up(self, events: Sequence[Asked]) -> tuple[PartwiseRead, float]:
         started = self.clock()
-        reading = Reading(self.read, LIMITS, self.suspects, self.clock)
+        reading = PartwiseRead(self.read, LIMITS, self.suspects, self.clock)
         reading.run(events)
         return reading, self.clock() - started
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.policy.audit import GENESIS, Link, follow_chain
-from outbox.policy.replay import Pace, ReplayStatus, exit_code, judge_look, look_delay_seconds, step_rows
+from outbox.policy.replay import ReplayPace, ReplayStatus, exit_code, judge_look, look_delay_seconds, step_rows
 from tests.unit.test_webhook import batch
 
 
@@ -35,7 +35,7 @@ def test_what_a_look_means(
 
 @given(rate=st.floats(0.01, 5_000), seconds=st.floats(1, 30), lag=st.floats(0, 0.4))
 def test_the_rate_is_never_exceeded_whatever_the_delays(rate: float, seconds: float, lag: float) -> None:
-    pace, now, moved = Pace(rate), 0.0, 0
+    pace, now, moved = ReplayPace(rate), 0.0, 0
     rows = step_rows(rate, 500)
     while now < seconds:
         wait = pace.wait_seconds(now)

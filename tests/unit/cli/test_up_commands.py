@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from outbox.app.up import Where
+from outbox.app.up import Addresses
 from outbox.cli.up import look_around, on_the_path, search
 
-WHERE = Where(
+WHERE = Addresses(
     database_url="postgresql://outbox:***@127.0.0.1:1/postgres",
     database_url_file="/a folder/database-url",
     elastic_url="http://127.0.0.1:2",

@@ -2,7 +2,7 @@
 
 from outbox.daemon.verification_news import INTERVAL_SECONDS, VerificationNews
 from outbox.facts import Fact, IndexVerified
-from outbox.store.verifications import LastVerification
+from outbox.store.reindex import LastVerification
 from tests.fixtures.events import Time
 
 

@@ -8,11 +8,13 @@ import time
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from outbox.policy.canonical import Unreadable, differing, read, same
-from outbox.policy.masking import masked
-from outbox.policy.redact import cut, detail, fingerprint, redact, summary
-from outbox.policy.safe_text import escape, escape_for_json, redact_address, redact_dsn, redactor, shorten
-from outbox.web.show import lossless
+from outbox.policy import lossless
+from outbox.policy.lossless import Unreadable, differing
+from outbox.policy.lossless import read_exact as read
+from outbox.policy.lossless import same_exact as same
+from outbox.policy.redact import cut, detail, fingerprint, masked, redact, redact_address, redact_dsn, summary
+from outbox.telemetry.redaction import escape, escape_for_json, redactor, shorten
+from outbox.web import difference
 from tests.unit.fuzz.texts import ERRORS, JSON, RICH, TEXT, laid_out
 from tests.unit.test_redact import TEXTS
 
@@ -171,7 +173,7 @@ def test_anything_is_masked_shown_and_compared_without_a_raise(payload: bytes) -
         return
     assert lossless.same(value, value)
     assert lossless.compact(value)
-    assert list(lossless.lines(value))
+    assert list(difference.lines(value))
 
 
 @given(laid_out(), laid_out())

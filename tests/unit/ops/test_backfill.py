@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from outbox.errors import ElasticsearchDown
-from outbox.ops import backfill
-from outbox.ops.backfill import PATIENCE_SECONDS, Backfill, Page, SecondIndexLost
-from outbox.ops.pace import Pace
-from outbox.ops.read_ahead import read_ahead
+from outbox.ops.reindex import copier
+from outbox.ops.reindex.copier import PATIENCE_SECONDS, Copier, DocumentPage, SecondIndexLost
+from outbox.ops.reindex.pacing import JobPace, read_ahead
 from outbox.policy.naming import Naming
 from outbox.policy.outcome import Failure, Reason
 from outbox.ports import Action, Document, WriteReport
@@ -76,9 +75,9 @@ class Slow(MemorySink):
         return report
 
 
-def copying(table: Table, sink: Slow, old_seconds: float = 30.0) -> Backfill:
+def copying(table: Table, sink: Slow, old_seconds: float = 30.0) -> Copier:
     naming = Naming(True, lambda _: "index")
-    made = Backfill(table, sink, naming, naming.index_of, False, Pace(0), old_seconds=old_seconds)
+    made = Copier(table, sink, naming, naming.index_of, False, JobPace(0), old_seconds=old_seconds)
     made.clock, made.rest = sink.time, sink.time.passes
     return made
 
@@ -144,7 +143,7 @@ def test_a_server_that_is_away_is_waited_for_and_then_given_up() -> None:
 def test_an_index_that_cannot_be_written_to_ends_it() -> None:
     sink = Slow(refuse=lambda _: Failure(Reason.ES_BLOCKED, "read only"))
     with pytest.raises(SecondIndexLost, match="index: read only"):
-        copying(Table({"1": "one"}), sink).write(Page("article", [("1", document("one"))], 1, 0.0))
+        copying(Table({"1": "one"}), sink).write(DocumentPage("article", [("1", document("one"))], 1, 0.0))
 
 
 # Several at once
@@ -173,13 +172,13 @@ class Gates(MemorySink):
 
 @pytest.fixture
 def one_a_page(monkeypatch: pytest.MonkeyPatch) -> Table:
-    monkeypatch.setattr(backfill, "PAGE", 1)
+    monkeypatch.setattr(copier, "PAGE", 1)
     return Table({str(n): f"text {n}" for n in range(1, 6)})
 
 
-def copying_to(table: Table, sink: MemorySink, pace: Pace | None = None) -> Backfill:
+def copying_to(table: Table, sink: MemorySink, pace: JobPace | None = None) -> Copier:
     naming = Naming(True, lambda _: "index")
-    return Backfill(table, sink, naming, naming.index_of, False, pace or Pace(0))
+    return Copier(table, sink, naming, naming.index_of, False, pace or JobPace(0))
 
 
 def test_a_page_that_is_written_before_the_one_in_front_of_it_is_told_after_it(one_a_page: Table) -> None:
@@ -206,7 +205,7 @@ def test_a_page_that_fails_is_where_it_ends_though_the_next_one_is_written(one_a
 def test_who_stops_it_waits_neither_for_a_server_that_is_away_nor_for_the_pace(one_a_page: Table) -> None:
     away = Failure(Reason.CONNECT, "no route")
     sink = Gates(fails={"article:2": away})
-    made = copying_to(one_a_page, sink, pace := Pace(0.0))
+    made = copying_to(one_a_page, sink, pace := JobPace(0.0))
     waiting, resting = threading.Event(), threading.Event()
     made.alive = waiting.set
     pages = made.pages(["article"], None)
@@ -226,7 +225,7 @@ def test_who_stops_it_waits_neither_for_a_server_that_is_away_nor_for_the_pace(o
 
 def test_a_page_is_read_when_the_share_of_time_of_the_one_before_is_over(one_a_page: Table) -> None:
     """And so no page more than the rate allows is on its way, nor grows old meanwhile."""
-    pace = Pace(0.5, clock=lambda: 0.0, rest=lambda seconds: one_a_page.calls.append(f"rest {seconds:g}"))
+    pace = JobPace(0.5, clock=lambda: 0.0, rest=lambda seconds: one_a_page.calls.append(f"rest {seconds:g}"))
     list(copying_to(one_a_page, Gates(), pace).pages(["article"], {"type": "article", "after": "3"}))
     assert one_a_page.calls == ["draw", "read", "rest 1", "draw", "read", "rest 3", "draw", "read"]
 

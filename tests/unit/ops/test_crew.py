@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from outbox.ops.crew import Crew, dead_owner, new_owner
-from outbox.ops.rebuild_errors import HeldByAnother
+from outbox.ops.reindex.rebuild_steps import HeldByAnother, WorkerBarrier, dead_owner, new_owner
 from tests.fixtures.events import Time
 
 
@@ -44,7 +43,7 @@ REBUILD: Any = SimpleNamespace(id=1, revision=3)
 def test_confirmations_come_first_then_the_batches_of_before() -> None:
     time, told, reclaimed = Time(), list[str](), list[int]()
     workers = Workers(late=30, batches=30)
-    crew = Crew(workers, lambda: reclaimed.append(1), told.append, time, time.passes)
+    crew = WorkerBarrier(workers, lambda: reclaimed.append(1), told.append, time, time.passes)
     crew.wait(REBUILD)
     order = [word for word in workers.asked if word != "renew"]
     assert order == ["confirmed?"] * 31 + ["now"] + ["over?"] * 31
@@ -57,7 +56,7 @@ def test_confirmations_come_first_then_the_batches_of_before() -> None:
 
 def test_a_lease_that_is_lost_ends_the_waiting() -> None:
     time = Time()
-    crew = Crew(Workers(late=5, batches=0, ours=False), lambda: None, lambda _: None, time, time.passes)
+    crew = WorkerBarrier(Workers(late=5, batches=0, ours=False), lambda: None, lambda _: None, time, time.passes)
     with pytest.raises(HeldByAnother):
         crew.wait(REBUILD)
 

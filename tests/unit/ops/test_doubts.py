@@ -6,36 +6,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.ops.doubts import MOST, WAITS_SECONDS, Doubt, Doubts, Look
-from outbox.ops.pace import Pace
-from outbox.policy.drift import Finding, Key, Kind
+from outbox.ops.reindex.pacing import JobPace
+from outbox.ops.reindex.rechecks import MOST, WAITS_SECONDS, Mismatch, Mismatches, Recheck
+from outbox.policy.drift import DriftFinding, Key, Kind
 from tests.fixtures.events import Time
 
 KEY = Key("article", "1")
-WRONG = Finding(Kind.STALE, "i", "article:1", KEY)
+WRONG = DriftFinding(Kind.STALE, "i", "article:1", KEY)
 
 
 class Bench:
     """Doubts whose looks are scripted; time passes only by resting."""
 
-    def __init__(self, look: Callable[[Doubt], Look]) -> None:
+    def __init__(self, look: Callable[[Mismatch], Recheck]) -> None:
         self.time = Time()
-        self.certain: list[Finding] = []
-        self.flux: list[Doubt] = []
+        self.certain: list[DriftFinding] = []
+        self.flux: list[Mismatch] = []
         self.looks = 0
         self._look = look
-        self.doubts = Doubts(self.again, self.certain.append, self.flux.append, self.time, self.time.passes)
+        self.doubts = Mismatches(self.again, self.certain.append, self.flux.append, self.time, self.time.passes)
 
-    def again(self, doubts: Sequence[Doubt]) -> list[Look]:
+    def again(self, doubts: Sequence[Mismatch]) -> list[Recheck]:
         self.looks += 1
         return [self._look(doubt) for doubt in doubts]
 
     def add(self, seen: tuple[object, ...] = ("a",)) -> None:
-        self.doubts.add(Doubt("i", "article:1", KEY, seen, self.time()))
+        self.doubts.add(Mismatch("i", "article:1", KEY, seen, self.time()))
 
 
 def test_the_same_again_is_drift() -> None:
-    bench = Bench(lambda _: Look(("a",), WRONG))
+    bench = Bench(lambda _: Recheck(("a",), WRONG))
     bench.add()
     bench.doubts.advance()
     assert bench.certain == [], "a second look needs a pause"
@@ -45,14 +45,14 @@ def test_the_same_again_is_drift() -> None:
 
 
 def test_what_has_come_right_is_forgotten() -> None:
-    bench = Bench(lambda _: Look(("b",), None))
+    bench = Bench(lambda _: Recheck(("b",), None))
     bench.add()
     bench.doubts.drain()
     assert (bench.certain, bench.flux) == ([], [])
 
 
 def test_an_open_event_puts_the_verdict_off_until_it_is_in_flux() -> None:
-    bench = Bench(lambda _: Look(("a",), WRONG, open=True))
+    bench = Bench(lambda _: Recheck(("a",), WRONG, open=True))
     bench.add()
     bench.doubts.drain()
     assert bench.certain == []
@@ -62,7 +62,7 @@ def test_an_open_event_puts_the_verdict_off_until_it_is_in_flux() -> None:
 
 def test_what_changes_at_every_look_is_in_flux() -> None:
     turns = iter(range(100))
-    bench = Bench(lambda _: Look((next(turns),), WRONG))
+    bench = Bench(lambda _: Recheck((next(turns),), WRONG))
     bench.add()
     bench.doubts.drain()
     assert (len(bench.certain), len(bench.flux)) == (0, 1)
@@ -70,7 +70,7 @@ def test_what_changes_at_every_look_is_in_flux() -> None:
 
 def test_a_change_starts_the_comparison_of_looks_anew() -> None:
     seen = iter(["b", "b"])
-    bench = Bench(lambda _: Look((next(seen),), WRONG))
+    bench = Bench(lambda _: Recheck((next(seen),), WRONG))
     bench.add()
     bench.doubts.drain()
     assert bench.certain == [WRONG]
@@ -78,7 +78,7 @@ def test_a_change_starts_the_comparison_of_looks_anew() -> None:
 
 
 def test_too_many_doubts_make_the_walk_wait() -> None:
-    bench = Bench(lambda _: Look(("a",), WRONG))
+    bench = Bench(lambda _: Recheck(("a",), WRONG))
     for _ in range(MOST + 1):
         bench.add()
     bench.doubts.advance()
@@ -89,7 +89,7 @@ def test_too_many_doubts_make_the_walk_wait() -> None:
 def test_a_pace_never_runs_ahead_of_its_rate_by_more_than_a_second(portions: list[int], rate: float) -> None:
     time = Time()
     started = time()
-    pace = Pace(rate, clock=time, rest=time.passes)
+    pace = JobPace(rate, clock=time, rest=time.passes)
     for items in portions:
         pace.took(items)
     assert sum(portions) <= rate * (time() - started + 1.001) + 1e-6 * sum(portions)
@@ -97,7 +97,7 @@ def test_a_pace_never_runs_ahead_of_its_rate_by_more_than_a_second(portions: lis
 
 def test_a_backlog_of_production_slows_the_job_to_a_fifth_until_it_is_gone() -> None:
     time, waits = Time(), [True]
-    pace = Pace(1000, lambda: waits[0], time, time.passes)
+    pace = JobPace(1000, lambda: waits[0], time, time.passes)
     started = time()
     for _ in range(20):
         pace.took(500)
@@ -110,4 +110,4 @@ def test_a_backlog_of_production_slows_the_job_to_a_fifth_until_it_is_gone() -> 
 
 
 def test_a_rate_of_nothing_never_rests() -> None:
-    Pace(0, rest=lambda _: 1 / 0).took(10_000)  # type: ignore[arg-type,return-value]
+    JobPace(0, rest=lambda _: 1 / 0).took(10_000)  # type: ignore[arg-type,return-value]

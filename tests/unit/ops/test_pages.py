@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from outbox.errors import UsageError
-from outbox.ops.pages import Shelf, next_place, places, read_place
+from outbox.ops.events import Shelf, next_place, places, read_place
 from outbox.ops.stored import StoredEvent
 
 AT = datetime(2026, 2, 3, 4, 5, 6, 789, tzinfo=UTC)

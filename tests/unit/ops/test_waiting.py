@@ -1,6 +1,6 @@
 """Waiting until what was there before is settled."""
 
-from outbox.ops.waiting import wait_until_caught_up
+from outbox.ops.status import wait_until_caught_up
 
 
 class Queue:

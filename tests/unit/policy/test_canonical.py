@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.policy.canonical import Unreadable, differing, read, same
+from outbox.policy.lossless import Unreadable, differing
+from outbox.policy.lossless import read_exact as read
+from outbox.policy.lossless import same_exact as same
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from outbox.policy.drift import NO_SOURCE, Finding, Held, Key, Kind, Report, Truth, fields_of, judge, look_of
+from outbox.policy.drift import NO_SOURCE, DriftFinding, DriftReport, Held, Key, Kind, Truth, fields_of, judge, look_of
 from outbox.policy.naming import Naming
 
 KEY = Key("article", "1")
@@ -52,9 +52,9 @@ def test_fields_are_named_only_where_both_sides_have_a_document() -> None:
 
 
 def test_a_report_counts_all_and_keeps_a_hundred() -> None:
-    report = Report()
+    report = DriftReport()
     for n in range(1000):
-        report.found(Finding(Kind.ORPHANED, "i", str(n), KEY, fields=(f"field{n}",)))
+        report.found(DriftFinding(Kind.ORPHANED, "i", str(n), KEY, fields=(f"field{n}",)))
         report.cannot_read(KEY, "why")
     assert report.drift == 1000
     assert [len(each) for each in (report.first[Kind.ORPHANED], report.first_unreadable, report.fields)] == [100] * 3

@@ -2,7 +2,7 @@
 
 import pytest
 
-from outbox.policy.drift import Finding, Held, Key, Kind, Truth
+from outbox.policy.drift import DriftFinding, Held, Key, Kind, Truth
 from outbox.policy.mending import Mend, mend, needs_refresh, refresh, too_many_deletes, without_needless_text
 
 KEY = Key("article", "1")
@@ -119,6 +119,6 @@ def test_the_text_travels_only_where_a_lookup_could_not_mend(
     ],
 )
 def test_unusually_many_deletes_are_refused(deletes: int, compared: int, expected: int | None, refused: bool) -> None:
-    findings = [Finding(Kind.ORPHANED, "i", str(n), KEY) for n in range(deletes)]
-    findings += [Finding(Kind.MISSING, "i", "m", KEY)] * 1000
+    findings = [DriftFinding(Kind.ORPHANED, "i", str(n), KEY) for n in range(deletes)]
+    findings += [DriftFinding(Kind.MISSING, "i", "m", KEY)] * 1000
     assert too_many_deletes(findings, compared, expected) is refused

@@ -3,7 +3,7 @@
 import pytest
 
 from outbox.policy.drift import Key, Truth
-from outbox.policy.requesting import Request, request
+from outbox.policy.reprojection import Reprojection, reprojection
 
 KEY = Key("article", "7")
 
@@ -37,8 +37,10 @@ def test_a_wish_becomes_an_event(
     refreshed: bool,
     wanted: tuple[str, int | None, str | None, str | None],
 ) -> None:
-    assert request(truth, known, held, looked_up=looked_up, refreshed=refreshed) == Request("article", "7", *wanted)
+    assert reprojection(truth, known, held, looked_up=looked_up, refreshed=refreshed) == Reprojection(
+        "article", "7", *wanted
+    )
 
 
 def test_what_nobody_knows_becomes_nothing() -> None:
-    assert request(Truth(KEY), None, None, looked_up=True, refreshed=True) is None
+    assert reprojection(Truth(KEY), None, None, looked_up=True, refreshed=True) is None

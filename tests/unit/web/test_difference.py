@@ -2,9 +2,9 @@
 
 import pytest
 
-from outbox.policy.masking import masked
-from outbox.web.show.difference import compare, is_offending, offending_fields
-from outbox.web.show.lossless import Unreadable, compact, lines, read, same
+from outbox.policy.lossless import Unreadable, compact, read, same
+from outbox.policy.redact import masked
+from outbox.web.difference import compare, is_offending, lines, offending_fields
 
 
 def changes(ours: str, theirs: str, **more: tuple[str, ...]) -> dict[str, str]:

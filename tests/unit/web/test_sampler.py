@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from outbox.errors import DatabaseDown
-from outbox.web.sampler import USEFUL_SECONDS, Shared
+from outbox.web.services import USEFUL_SECONDS, Shared
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 

@@ -1,0 +1,76 @@
+"""Owns sessions that must be one's own: tells whether a pooler stands before PostgreSQL, and listens for producers.
+
+A pooler in transaction mode gives each transaction any session. What a session keeps (LISTEN, its own settings, locks)
+is then someone else's. Statements are no such thing of ours: nothing is prepared (`pool`).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+
+from psycopg import Connection
+
+from outbox.errors import PooledAddress
+from outbox.store.pool import connect, translated
+
+# An idle pooler hands out the session that was given back last: the first round shows it. A busy one takes some more.
+ROUNDS: Final = 20
+
+Connecting = Callable[[], Connection[Any]]
+
+
+def session_pid(connection: Connection[Any]) -> int:
+    row = connection.execute("select pg_backend_pid()", prepare=False).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def is_between(connection: Connection[Any]) -> bool:
+    """A pooler makes up the process number of its greeting; the server's own is another."""
+    return session_pid(connection) != connection.info.backend_pid
+
+
+def shares_sessions(connection: Connection[Any], another: Connecting) -> bool:
+    """Seen with one's own eyes: two connections in one session, or one that moved. In session mode neither happens."""
+    if not is_between(connection):
+        return False
+    with another() as other:
+        first = session_pid(connection)
+        for _ in range(ROUNDS):
+            if session_pid(other) == first or session_pid(connection) != first:
+                return True
+    return False
+
+
+def require_own_session(connection: Connection[Any], another: Connecting) -> None:
+    if shares_sessions(connection, another):
+        raise PooledAddress
+
+
+CHANNEL = "search_outbox"
+
+
+_session = partial(connect, application="outbox-listen")
+
+
+class PostgresEar:
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+
+    def notified(self, seconds: float) -> bool:
+        """One word is enough however many came; a silent connection is asked whether it still listens."""
+        with translated():
+            for _ in self._connection.notifies(timeout=seconds, stop_after=1):
+                return True
+            self._connection.execute("select 1")
+        return False
+
+
+@contextmanager
+def ear(url: str) -> Iterator[PostgresEar]:
+    with _session(url) as connection:
+        with translated():
+            require_own_session(connection, partial(_session, url))
+            connection.execute(f"listen {CHANNEL}")
+        yield PostgresEar(connection)
