@@ -16,12 +16,12 @@ from bench.svg import bars, icicle
 RESULTS, PAGE, KEPT = Path("build/bench"), Path("docs/performance.md"), Path("docs/performance")
 Found = dict[str, Any]
 MARK = re.compile(r"<!-- figures: (\w+) -->.*?<!-- end of figures -->", re.DOTALL)
-NOT_YET = "*No full run is kept yet.*"
+NOT_YET = "*No full run yet.*"
 LEAST_ROUNDS = 3
 
 
 def collect(results: Path = RESULTS, kept: Path = KEPT) -> dict[str, Found]:
-    """Name -> its newest full result. Smoke runs, and runs with anything turned, would stand for what they are not."""
+    """Name -> its newest full result, without smoke runs and runs with changed parameters."""
     kept.mkdir(parents=True, exist_ok=True)
     found = {}
     for name in (*NAMES, *MORE):
@@ -36,7 +36,7 @@ def collect(results: Path = RESULTS, kept: Path = KEPT) -> dict[str, Found]:
 
 
 def _is_full(path: Path, name: str) -> bool:
-    """A result that does not say what was turned is not believed to be one. More rounds turn nothing."""
+    """Whether the parameters are the defaults. A result without this information does not count; more rounds do."""
     found = json.loads(path.read_text())
     turned = found.get("turned")
     same = turned == {} or (turned is not None and set(turned) == {"rounds"} and turned["rounds"] >= LEAST_ROUNDS)
@@ -126,7 +126,7 @@ def _pages(result: Found) -> str:
 
 def _ratios(result: Found) -> str:
     rows = [(name.removesuffix(": ratio"), value, text) for name, value, text in _ratio_rows(result)]
-    return bars("events a second as a share of raw _bulk", rows, marks={"first bar": 0.5, "goal": 0.7})
+    return bars("events per second as a share of raw _bulk", rows, marks={"first bar": 0.5, "goal": 0.7})
 
 
 def _ratio_rows(result: Found) -> list[tuple[str, float, str]]:
@@ -134,7 +134,7 @@ def _ratio_rows(result: Found) -> list[tuple[str, float, str]]:
 
 
 def _peers(result: Found) -> str:
-    return bars("documents a second, the same documents in the same run", _of_unit(result, "docs/s"), ours="outbox")
+    return bars("documents per second, the same documents in the same run", _of_unit(result, "docs/s"), ours="outbox")
 
 
 def _requests(result: Found) -> str:
@@ -162,7 +162,7 @@ def main() -> None:
         if name in PICTURES:
             (KEPT / f"{name}.svg").write_text(PICTURES[name](result))
     PAGE.write_text(redraw(PAGE.read_text(), found))
-    print(f"drawn: {', '.join(found) or 'nothing: no full run in build/bench'}")
+    print(f"drawn: {', '.join(found) or 'nothing: there is no full run in build/bench'}")
 
 
 if __name__ == "__main__":

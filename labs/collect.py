@@ -1,4 +1,4 @@
-"""Writes down what is left when a lab is over: rows, transitions, documents, audit. Reads past every proxy."""
+"""Records the state at the end of a lab: rows, transitions, documents, audit. Reads without any proxy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from psycopg.rows import dict_row
 
 from labs.ledger import digest
 
-# Payloads stay out: a report is shown to people, and their digest is enough.
+# Without payloads: a report is shown to people, and a digest is enough.
 EVENTS: LiteralString = """
 select id, seq, entity_type, entity_id, op, event_version, status, attempts, replay_count, abandoned_count, owner,
        lease_token, created_at, last_attempt_at, next_retry_at, processed_at, failed_at, error_reason, error_code,
@@ -34,7 +34,7 @@ PAGE = 500
 
 
 def collect(folder: Path, database_url: str, elastic: Elasticsearch, index: str, documents: Iterable[str]) -> None:
-    """`documents` are the ids that must be looked at, there or not; phantoms are found beside them."""
+    """`documents` are the ids to check, whether they exist or not; unknown documents are found as well."""
     with psycopg.connect(database_url, row_factory=dict_row, connect_timeout=10) as connection:
         _write(folder / "events.ndjson", map(_event, connection.execute(EVENTS)))
         for name, query in TABLES.items():
@@ -48,7 +48,7 @@ def _event(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _documents(elastic: Elasticsearch, index: str, wanted: list[str]) -> Iterator[dict[str, Any]]:
-    """By id, which sees what no refresh has shown yet; then by search for those that nobody knows."""
+    """By id, which finds what is not searchable yet; then by search for documents that no event knows."""
     for start in range(0, len(wanted), PAGE):
         for doc in elastic.mget(index=index, ids=wanted[start : start + PAGE])["docs"]:
             yield _document(doc)

@@ -1,4 +1,4 @@
-"""Owns a run's raw data as it lies in its folder. Checks and reports see only this, so a run can be judged again."""
+"""The raw data of a run, as stored in its folder. Checks and reports use only this, so a run can be evaluated again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 class Record:
-    """Lazy: each file is read when a check first asks for it."""
+    """Lazy: each file is read at its first use."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -43,7 +43,7 @@ class Record:
 
     @cached_property
     def ledger(self) -> list[Entry]:
-        """What was committed; an insert without an answer counts if, and only if, its row is there."""
+        """What was committed. An insert without a reply counts if, and only if, its row exists."""
         return [entry for entry in map(self._resolved, ledger.read(self.folder / "ledger.ndjson")) if entry is not None]
 
     def _resolved(self, entry: Entry) -> Entry | None:
@@ -83,7 +83,7 @@ class Record:
     # Phases
 
     def phase(self, name: str) -> tuple[float, float] | None:
-        """When it began and ended; None if the run did not get there."""
+        """Begin and end of the phase; None if the run did not get there."""
         for phase in self.about["phases"]:
             if phase["name"] == name:
                 return float(phase["began"]), float(phase["ended"] or self.seconds)
@@ -98,12 +98,12 @@ class Record:
 
     @property
     def recovery_seconds(self) -> float | None:
-        """From the end of the fault until the backlog was gone; None if it never was."""
+        """From the end of the fault until the backlog was empty; None if it never was."""
         return self.notes.get("recovery_seconds")
 
     @property
     def fault_seconds(self) -> float:
-        """From its first marker to the moment when everything was restored."""
+        """From its first marker until everything was restored."""
         began = [marker["t"] for marker in self.about["markers"] if marker["kind"] in ("fault", "kill")]
         ended = [marker["t"] for marker in self.about["markers"] if marker["text"] == "restored"]
         return float(ended[-1] - began[0]) if began and ended else 0.0
@@ -112,7 +112,7 @@ class Record:
 
     @cached_property
     def logs(self) -> list[dict[str, Any]]:
-        """The lines of all daemons in order of time, each with its `log`."""
+        """The lines of all daemons by time, each with its `log`."""
         lines = [{**fact, "log": path.stem} for path in self.log_files for fact in log_facts(path)]
         return sorted(lines, key=lambda line: str(line.get("ts", "")))
 
@@ -121,7 +121,7 @@ class Record:
         return sorted((self.folder / "logs").glob("*.ndjson"))
 
     def said(self, event: str, **fields: Any) -> list[dict[str, Any]]:
-        """Log lines of one event (its beginning is enough) with these fields."""
+        """Log lines of one event (a prefix is enough) with these fields."""
         return [
             line
             for line in self.logs
@@ -171,7 +171,7 @@ class Record:
         return Counter(str(row["status"]) for row in self.events.values())
 
     def peak(self, *states: str) -> int:
-        """The most rows that were in these states together at one look."""
+        """The most rows that were in these states in one sample."""
         return max((sum(line.get("status", {}).get(s, 0) for s in states) for line in self.timeline), default=0)
 
 

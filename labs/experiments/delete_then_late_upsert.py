@@ -1,4 +1,4 @@
-"""A write arrives long after its document was deleted and the delete forgotten: it is taken back."""
+"""A write arrives after its document was deleted and Elasticsearch forgot the delete: the document is deleted again."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ NAMES = [f"zombie-{number}" for number in range(COUNT)]
 
 
 def fault(stage: Stage) -> None:
-    """w1 dies with an upsert on the wire; w2 deletes; the wire delivers the upsert when Elasticsearch has forgotten."""
+    """w1 dies with an upsert in flight; w2 deletes; the upsert is delivered after Elasticsearch forgot the delete."""
     stage.idle()
     stage.worker("w2").freeze()
     stage.link("w1").hold(b"/_bulk")
     for name in NAMES:
         stage.table.insert(name, payload={"title": "late", "content": name, "revision": 1})
-    stage.wait_until(lambda: stage.link("w1").counts["held"] >= 1, "the upsert is on the wire")
+    stage.wait_until(lambda: stage.link("w1").counts["held"] >= 1, "the upsert is in flight")
     stage.wait_until(lambda: stage.table.count("status = 'processing'") == COUNT, "w1 holds all of them")
     stage.kill("w1")
     stage.worker("w2").thaw()
-    stage.mark("w1's upsert is still on the wire", "fault")
+    stage.mark("w1's upsert is still in flight", "fault")
     _delete(stage)
     stage.link("w1").release()
-    stage.mark("the wire delivers the upsert", "fault")
-    back = stage.wait_until(lambda: _there(stage), "Elasticsearch takes the late upsert")
+    stage.mark("the upsert is delivered", "fault")
+    back = stage.wait_until(lambda: _there(stage), "Elasticsearch applies the late upsert")
     stage.note("back", back)
     stage.producer.resume()
 
@@ -51,7 +51,7 @@ def _delete(stage: Stage) -> None:
         stage.table.insert(name, op="delete")
     done = "op = 'delete' and status = 'done' and entity_id like 'zombie-%%'"
     stage.wait_until(lambda: stage.table.count(done) == COUNT, "the deletes are done")
-    # gc_deletes is a second here, an hour where `outbox index create` made the index; then the delete is forgotten.
+    # gc_deletes is 1 s here (1 h in an index of `outbox index create`); then the delete is forgotten.
     stage.watch(2.5)
 
 
@@ -68,18 +68,18 @@ def restore(stage: Stage) -> None:
 
 def after(stage: Stage) -> None:
     until = time.monotonic() + LEASE + 10
-    stage.wait_until(lambda: _there(stage) == 0 or time.monotonic() > until, "the late upserts are taken back")
+    stage.wait_until(lambda: _there(stage) == 0 or time.monotonic() > until, "the late upserts are deleted again")
     stage.note("left", _there(stage))
 
 
 EXPERIMENT = Experiment(
     name="delete_then_late_upsert",
     title="A write arrives after its document was deleted",
-    story="A worker dies with a request in some buffer between it and Elasticsearch. The document is deleted by"
-    " another, Elasticsearch forgets the delete (gc_deletes), and then the buffer empties.",
+    story="A worker dies while its request is in a buffer between it and Elasticsearch. The document is deleted by"
+    " another worker, Elasticsearch forgets the delete (gc_deletes), and then the buffer is delivered.",
     hypothesis=(
-        "The upsert comes back for a moment, because Elasticsearch cannot know better. When the dead worker's rows are"
-        " reclaimed, PostgreSQL still knows the newer delete: it is sent again, and the document is gone for good."
+        "The document comes back for a moment, because Elasticsearch has forgotten the delete. When the dead worker's"
+        " rows are reclaimed, PostgreSQL still knows the newer delete: it is sent again, and the document is deleted."
     ),
     load=Load("mixed", rate=20),
     workers=("w1", "w2"),
@@ -90,7 +90,7 @@ EXPERIMENT = Experiment(
     restore=restore,
     after=after,
     bit=at_least("documents that came back for a moment", noted("back"), 1, "record.json (notes)"),
-    # Not versions_never_fall: for a moment they do, which is what this lab is about.
+    # Without versions_never_fall: for a moment they do, which is the subject of this lab.
     invariants=(
         nothing_lost,
         converged,

@@ -24,7 +24,7 @@ from outbox.policy.filter import EventFilter
 from outbox.ports import Finding
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
-from outbox.sink.reading import DocumentReader
+from outbox.sink.document import DocumentReader
 from outbox.sink.versions import versions
 from outbox.store.acts import PostgresEventWriter
 from outbox.store.audit import PostgresAudit
@@ -34,7 +34,7 @@ from outbox.store.failures import PostgresPulse
 from outbox.store.pool import Database
 from outbox.store.reindex import PostgresRebuilds
 from outbox.store.truth import PostgresTruth
-from outbox.telemetry.logger import configure
+from outbox.telemetry.log_setup import configure
 from outbox.web import application
 from outbox.web.console_server import Console, address, listen
 from outbox.web.services import ReplayDispatching, Services, Shared, looker

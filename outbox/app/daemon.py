@@ -28,14 +28,14 @@ from outbox.daemon.startup import Enrolment, wait_for_schema
 from outbox.daemon.systemd import Notifier, Watchdog
 from outbox.daemon.upkeep import Upkeep, VerificationNews
 from outbox.daemon.worker import Loop, Worker
-from outbox.errors import ConfigurationError, DatabaseDown, Problem
+from outbox.errors import ConfigProblem, ConfigurationError, DatabaseDown
 from outbox.facts import Announcer
 from outbox.policy.backoff import Backoff, LanePace
 from outbox.policy.document import Addressing
 from outbox.policy.settle import RetryPolicy
-from outbox.sink.check import TargetCheck
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
+from outbox.sink.index_check import TargetCheck
 from outbox.store.backlog import PostgresBacklog
 from outbox.store.documents import ViewDocuments
 from outbox.store.events import PostgresEvents
@@ -49,8 +49,8 @@ from outbox.telemetry import tracing
 from outbox.telemetry.backlog import BacklogSampler
 from outbox.telemetry.beats import Beats
 from outbox.telemetry.health import Health, ReadyRules
-from outbox.telemetry.logger import configure
-from outbox.telemetry.logs import LogSubscriber
+from outbox.telemetry.log_lines import LogSubscriber
+from outbox.telemetry.log_setup import configure
 from outbox.telemetry.metrics import Metrics, new_registry
 from outbox.telemetry.rollup import Rollup
 from outbox.web.health import HealthState
@@ -302,7 +302,7 @@ def _kinds(settings: Settings, events: PostgresEvents, pools: Pools) -> Kinds:
     if settings.claims_by_type and not indexed:
         raise ConfigurationError(
             [
-                Problem(
+                ConfigProblem(
                     "OUTBOX_ENTITY_TYPES, OUTBOX_KIND_* or ELASTIC_INDEX_MAP",
                     "claims by entity type need two more indexes",
                     "Run `outbox migrate --by-type`.",

@@ -8,11 +8,11 @@ from outbox.config import Settings
 from outbox.errors import DatabaseDown
 from outbox.ops.doctor.database import DoctorSettings
 from outbox.ops.doctor.doctor import Doctor, IndexDesk
-from outbox.sink.check import TargetCheck
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
-from outbox.sink.examination import ElasticExamination
 from outbox.sink.index import ElasticIndices
+from outbox.sink.index_check import TargetCheck
+from outbox.sink.server_check import ElasticServerCheck
 from outbox.sink.target import Targets
 from outbox.store.backlog import PostgresBacklog
 from outbox.store.doctor import PostgresDoctor
@@ -72,5 +72,5 @@ def _checks(settings: Settings, elastic: Elastic) -> TargetCheck:
     return TargetCheck(elastic, Targets(elastic), settings.reclaim.max_processing_seconds)
 
 
-def _examination(settings: Settings, elastic: Elastic) -> ElasticExamination:
-    return ElasticExamination(elastic, naming(settings).document_id)
+def _examination(settings: Settings, elastic: Elastic) -> ElasticServerCheck:
+    return ElasticServerCheck(elastic, naming(settings).document_id)

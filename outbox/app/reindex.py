@@ -25,7 +25,7 @@ from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.new_index import ElasticNewIndex
 from outbox.sink.scan import ElasticScan
-from outbox.sink.tombstones import ElasticTombstones
+from outbox.sink.versions import ElasticTombstones
 from outbox.store.acts import PostgresEventWriter, PostgresRepairs
 from outbox.store.pool import Database, connect
 from outbox.store.reindex import PostgresBackfills, PostgresRebuilds, PostgresVerifications

@@ -22,7 +22,7 @@ from outbox.embedded.folders import make_folder
 from outbox.embedded.postgres import for_people
 from outbox.embedded.private import new_file
 from outbox.embedded.process import Command, SupervisedProcess, await_free, claim_port, free_port, tail
-from outbox.embedded.sample import Sample
+from outbox.embedded.sample import SampleProducer
 from outbox.errors import OutboxError
 from outbox.ops.status import QueueStatus
 from outbox.sink.client import Reply
@@ -166,10 +166,10 @@ class Up:
                 except IndexExists:
                     self.say(f"the index {target} is there already")
 
-    def _prepare_sample(self) -> Sample | None:
+    def _prepare_sample(self) -> SampleProducer | None:
         if self.rate <= 0:
             return None
-        sample = Sample(self.settings.database.dsn, self.settings.documents)
+        sample = SampleProducer(self.settings.database.dsn, self.settings.documents)
         if not sample.prepare():
             self.say("this database has events or a view of its own: no sample is made")
             return None

@@ -10,7 +10,7 @@ import typer
 from outbox import cli
 from outbox.cli import output
 from outbox.cli.output import Json
-from outbox.errors import ConfigurationError, DependencyDown, OutboxError, Problem, UsageError
+from outbox.errors import ConfigProblem, ConfigurationError, DependencyDown, OutboxError, UsageError
 
 commands = typer.Typer()
 webhook = typer.Typer(no_args_is_help=True, help="Try the receiver, and check a signature.")
@@ -60,7 +60,7 @@ def verify(
     secret = cli.settings(require_database=False).webhook.secret
     if secret is None:
         remedy = "Give the secret that the messages are signed with (or OUTBOX_WEBHOOK_SECRET_FILE)."
-        raise ConfigurationError([Problem("OUTBOX_WEBHOOK_SECRET", "is not set", remedy)])
+        raise ConfigurationError([ConfigProblem("OUTBOX_WEBHOOK_SECRET", "is not set", remedy)])
     try:
         raw = typer.get_binary_stream("stdin").read() if str(body) == "-" else body.read_bytes()
     except OSError as wrong:

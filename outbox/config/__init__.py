@@ -1,10 +1,11 @@
-"""Owns one frozen settings tree, read once, all problems reported together; it does not act on a setting.
+"""Owns one frozen settings tree, read once, with all problems reported together. It does not act on a setting.
 
-To add a setting: declare it in its section (`connections`, `work`, `service`; `settings` for the top),
-add a rule to `settings` if it depends on another, and run `scripts/docs`.
+To add a setting: declare it in its section (`connections`, `work` or `service`; `settings` for the top level).
+Add a rule to `settings` if it depends on another setting. Then run `scripts/docs`.
 """
 
 from outbox.config.connections import DatabaseSettings, ElasticSettings
+from outbox.config.declaration import Variable
 from outbox.config.load import load_settings, read_secret_file
 from outbox.config.service import (
     ConsoleSettings,
@@ -16,7 +17,6 @@ from outbox.config.service import (
     RetentionSettings,
     WebhookSettings,
 )
-from outbox.config.setting import Variable
 from outbox.config.settings import VARIABLES, Settings
 from outbox.config.work import (
     BatchSettings,

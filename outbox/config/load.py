@@ -1,4 +1,4 @@
-"""Owns reading all settings at once: which names are ours, where each value comes from, and all problems together."""
+"""Reads all settings at once from flags, environment and files, and reports all problems together. It holds no rule."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from outbox.config.connections import NO_DATABASE
-from outbox.config.setting import Section, Variable, short
+from outbox.config.declaration import Section, Variable, short
 from outbox.config.settings import VARIABLES, Settings, Source, cross_problems
-from outbox.errors import ConfigurationError, Problem
+from outbox.errors import ConfigProblem, ConfigurationError
 from outbox.policy.redact import redact_dsn
 
 _OURS = ("OUTBOX_", "ELASTIC_")
@@ -24,11 +24,13 @@ _NOT_OURS = ("OUTBOX_TEST_*", "ELASTIC_APM_*")
 # A service called "outbox" or "elastic-..." makes Kubernetes put these into every container of the namespace.
 _KUBERNETES = ("*_SERVICE_HOST", "*_SERVICE_PORT*", "*_PORT_*_TCP*")
 _SECRET_FILE_BYTES = 65_536
+_LONGEST_SHOWN = 80
+_NO_FLAGS: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Given:
-    """One value as it was given, before anyone looked at it."""
+    """One value as it was given, not yet validated."""
 
     value: Any
     source: Source
@@ -37,9 +39,100 @@ class Given:
 
 @dataclass(frozen=True)
 class Unusable:
-    """A value that was given in a way that cannot be used."""
+    """A value that was given twice, or in a file that cannot be read."""
 
-    problem: Problem
+    problem: ConfigProblem
+
+
+def load_settings(
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] = _NO_FLAGS,
+    *,
+    require_database: bool = True,
+) -> Settings:
+    """Flags (by variable name; None means not given) override the environment, which overrides defaults."""
+    if strange := unknown_flags(flags):
+        raise ValueError(f"flags that are not variables: {', '.join(strange)}")
+    environ = os.environ if environ is None else environ
+    given, problems = _gather(present(environ), flags)
+    settings, rejected = _build(given)
+    problems += rejected
+    wrong = {problem.variable.removesuffix("_FILE") for problem in problems}
+    problems += unknown_names(environ)
+    problems += cross_problems(settings, frozenset(wrong))
+    if require_database and settings.database.url is None and "DATABASE_URL" not in wrong:
+        problems.append(NO_DATABASE)
+    if problems:
+        raise ConfigurationError(problems)
+    settings._sources = MappingProxyType({name: found.source for name, found in given.items()})
+    return settings
+
+
+def _gather(environ: Mapping[str, str], flags: Mapping[str, object]) -> tuple[dict[str, Given], list[ConfigProblem]]:
+    given: dict[str, Given] = {}
+    problems: list[ConfigProblem] = []
+    for variable in VARIABLES.values():
+        found = find(variable, environ, flags)
+        if isinstance(found, Unusable):
+            problems.append(found.problem)
+        elif found is not None:
+            given[variable.name] = found
+    return given, problems
+
+
+def _build(given: Mapping[str, Given]) -> tuple[Settings, list[ConfigProblem]]:
+    """The tree, and what it rejected. Rejected values take their defaults, so that the rest can be checked."""
+    try:
+        return Settings.model_validate(_tree(given)), []
+    except ValidationError as error:
+        rejected = list(_rejected(error, given))
+    wrong = {problem.variable for problem in rejected}
+    rest = {name: found for name, found in given.items() if name not in wrong}
+    return Settings.model_validate(_tree(rest)), rejected
+
+
+def _tree(given: Mapping[str, Given]) -> dict[str, Any]:
+    tree: dict[str, Any] = {name: {} for name, info in Settings.model_fields.items() if _is_section(info.annotation)}
+    for name, found in given.items():
+        variable = VARIABLES[name]
+        place = tree[variable.section] if variable.section else tree
+        place[variable.field] = found.value
+        if found.file is not None:
+            place[f"{variable.field}_file"] = found.file
+    return tree
+
+
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Section)
+
+
+def _rejected(error: ValidationError, given: Mapping[str, Given]) -> Iterator[ConfigProblem]:
+    by_path = {variable.path: variable for variable in VARIABLES.values()}
+    for item in error.errors(include_url=False, include_context=False, include_input=False):
+        where = [str(step) for step in item["loc"]]
+        depth = 2 if ".".join(where[:2]) in by_path else 1
+        variable = by_path[".".join(where[:depth])]
+        # A default that is derived from a rejected value is rejected as well; only the cause is reported.
+        if variable.name in given:
+            inside = f" at {where[depth]!r}" if len(where) > depth else ""
+            yield _problem(variable, given[variable.name], _plain(item["msg"]) + inside)
+
+
+def _plain(message: str) -> str:
+    """pydantic's message without its subject: the value is shown before it."""
+    message = message.removeprefix("Value error, ")
+    if "match pattern" in message:
+        return "is not accepted"
+    return message.replace("Input should", "should", 1).replace("String should", "should", 1)
+
+
+def _problem(variable: Variable, found: Given, text: str) -> ConfigProblem:
+    remedy = f"Use {variable.accepts}, or leave it unset (default: {variable.default})."
+    if variable.secret or variable.show is not None:
+        return ConfigProblem(variable.name, text, f"Use {variable.accepts}.")
+    shown = redact_dsn(str(found.value))
+    shown = shown if len(shown) <= _LONGEST_SHOWN else shown[:_LONGEST_SHOWN] + "..."
+    return ConfigProblem(variable.name, f"{shown!r} {text}", remedy)
 
 
 def injected(name: str, value: str) -> bool:
@@ -60,19 +153,19 @@ def known_names() -> list[str]:
     return names + [f"{variable.name}_FILE" for variable in VARIABLES.values() if variable.secret]
 
 
-def unknown_names(environ: Mapping[str, str]) -> Iterator[Problem]:
-    """A problem for each name of ours that nothing reads: a typing error must not pass as a default."""
+def unknown_names(environ: Mapping[str, str]) -> Iterator[ConfigProblem]:
+    """A problem for each name of ours that nothing reads. A typo must not silently mean the default."""
     known = known_names()
     for name in sorted(present(environ)):
         strange = name.startswith(_OURS) and name not in known
         if strange and not any(fnmatch.fnmatchcase(name, pattern) for pattern in _NOT_OURS):
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
             remedy = f"Did you mean {close[0]}?" if close else "Remove it; docs/configuration.md lists all names."
-            yield Problem(name, "is not a setting of this program", remedy)
+            yield ConfigProblem(name, "is not a setting of this program", remedy)
 
 
 def unknown_flags(flags: Mapping[str, object]) -> Sequence[str]:
-    """Flags are given by our own commands, so a wrong one is our mistake, not the user's."""
+    """Flags come from our own commands, so a wrong one is our bug, not the user's mistake."""
     return sorted(set(flags) - set(VARIABLES))
 
 
@@ -91,7 +184,7 @@ def find(variable: Variable, environ: Mapping[str, str], flags: Mapping[str, obj
 
 
 def _contradiction(variable: Variable, names: list[str]) -> Unusable:
-    return Unusable(Problem(variable.name, f"is given by {' and by '.join(names)}", "Keep one of them."))
+    return Unusable(ConfigProblem(variable.name, f"is given by {' and by '.join(names)}", "Keep one of them."))
 
 
 def _from_file(name: str, path: str) -> Given | Unusable:
@@ -102,11 +195,11 @@ def _from_file(name: str, path: str) -> Given | Unusable:
         what = f"cannot be read: {short(file)} ({error.strerror or type(error).__name__})"
     except ValueError as error:
         what = f"cannot be used: {short(file)} {error}"
-    return Unusable(Problem(name, what, "Give the path of a readable file that holds only the secret."))
+    return Unusable(ConfigProblem(name, what, "Give the path of a readable file that holds only the secret."))
 
 
 def read_secret_file(path: Path) -> str:
-    """The secret in a file, without the newline that editors add. Callers may read it again: keys rotate."""
+    """The secret in a file, without the newline that editors add. Callers may read it again: keys are rotated."""
     with path.open("rb") as file:
         content = file.read(_SECRET_FILE_BYTES + 1)
     if len(content) > _SECRET_FILE_BYTES:
@@ -118,98 +211,3 @@ def read_secret_file(path: Path) -> str:
     if not text:
         raise ValueError("is empty")
     return text
-
-
-_LONGEST_SHOWN = 80
-_NO_FLAGS: Mapping[str, object] = MappingProxyType({})
-
-
-def load_settings(
-    environ: Mapping[str, str] | None = None,
-    flags: Mapping[str, object] = _NO_FLAGS,
-    *,
-    require_database: bool = True,
-) -> Settings:
-    """Flags (keyed by variable name; None is not given) win over environment, environment over defaults."""
-    if strange := unknown_flags(flags):
-        raise ValueError(f"flags that are no variables: {', '.join(strange)}")
-    environ = os.environ if environ is None else environ
-    given, problems = _gather(present(environ), flags)
-    settings, refused = _build(given)
-    problems += refused
-    wrong = {problem.variable.removesuffix("_FILE") for problem in problems}
-    problems += unknown_names(environ)
-    problems += cross_problems(settings, frozenset(wrong))
-    if require_database and settings.database.url is None and "DATABASE_URL" not in wrong:
-        problems.append(NO_DATABASE)
-    if problems:
-        raise ConfigurationError(problems)
-    settings._sources = MappingProxyType({name: found.source for name, found in given.items()})
-    return settings
-
-
-def _gather(environ: Mapping[str, str], flags: Mapping[str, object]) -> tuple[dict[str, Given], list[Problem]]:
-    given: dict[str, Given] = {}
-    problems: list[Problem] = []
-    for variable in VARIABLES.values():
-        found = find(variable, environ, flags)
-        if isinstance(found, Unusable):
-            problems.append(found.problem)
-        elif found is not None:
-            given[variable.name] = found
-    return given, problems
-
-
-def _build(given: Mapping[str, Given]) -> tuple[Settings, list[Problem]]:
-    """The tree, and what it refused; refused values take their defaults so that the rest can be judged."""
-    try:
-        return Settings.model_validate(_tree(given)), []
-    except ValidationError as error:
-        refused = list(_refused(error, given))
-    wrong = {problem.variable for problem in refused}
-    rest = {name: found for name, found in given.items() if name not in wrong}
-    return Settings.model_validate(_tree(rest)), refused
-
-
-def _tree(given: Mapping[str, Given]) -> dict[str, Any]:
-    tree: dict[str, Any] = {name: {} for name, info in Settings.model_fields.items() if _is_section(info.annotation)}
-    for name, found in given.items():
-        variable = VARIABLES[name]
-        place = tree[variable.section] if variable.section else tree
-        place[variable.field] = found.value
-        if found.file is not None:
-            place[f"{variable.field}_file"] = found.file
-    return tree
-
-
-def _is_section(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, Section)
-
-
-def _refused(error: ValidationError, given: Mapping[str, Given]) -> Iterator[Problem]:
-    by_path = {variable.path: variable for variable in VARIABLES.values()}
-    for item in error.errors(include_url=False, include_context=False, include_input=False):
-        where = [str(step) for step in item["loc"]]
-        depth = 2 if ".".join(where[:2]) in by_path else 1
-        variable = by_path[".".join(where[:depth])]
-        # A default that is derived from a refused value is refused as well; only the cause is worth a line.
-        if variable.name in given:
-            inside = f" at {where[depth]!r}" if len(where) > depth else ""
-            yield _problem(variable, given[variable.name], _plain(item["msg"]) + inside)
-
-
-def _plain(message: str) -> str:
-    """pydantic's sentence without its subject, which is the value shown before it."""
-    message = message.removeprefix("Value error, ")
-    if "match pattern" in message:
-        return "is not accepted"
-    return message.replace("Input should", "should", 1).replace("String should", "should", 1)
-
-
-def _problem(variable: Variable, found: Given, text: str) -> Problem:
-    remedy = f"Use {variable.accepts}, or leave it unset (default: {variable.default})."
-    if variable.secret or variable.show is not None:
-        return Problem(variable.name, text, f"Use {variable.accepts}.")
-    shown = redact_dsn(str(found.value))
-    shown = shown if len(shown) <= _LONGEST_SHOWN else shown[:_LONGEST_SHOWN] + "..."
-    return Problem(variable.name, f"{shown!r} {text}", remedy)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from outbox.errors import OutboxError
-from outbox.facts import Announce, Beat, DatabaseLost, Pruned, PrunePassed, Warned
+from outbox.facts import Announce, Beat, DatabaseLost, PrunePassed, TablePruned, Warned
 from outbox.policy.audit import Action, Actor, Entry, PruneOrder, Source
 from outbox.policy.filter import AuditFilter
 from outbox.policy.retention import PrunePlace, PruneStep, next_rows
@@ -123,9 +123,9 @@ class Pruner:
             self._place, rows = step.place, next_rows(rows, self.clock() - started)
         self._events.removed += removed
         took = self.clock() - began
-        self.announce(Pruned("search_outbox_events", removed, nothing_left, took))
+        self.announce(TablePruned("search_outbox_events", removed, nothing_left, took))
         if attempts:
-            self.announce(Pruned("search_outbox_attempts", attempts, nothing_left, took))
+            self.announce(TablePruned("search_outbox_attempts", attempts, nothing_left, took))
         self._warn(skipped)
         return nothing_left
 
@@ -154,7 +154,7 @@ class Pruner:
             removed, after = removed + step.removed, step.last
             nothing_left = step.removed < AUDIT_ROWS_A_STEP
         self._audit_pruned_at = began if nothing_left else None
-        self.announce(Pruned("search_outbox_audit", removed, nothing_left, self.clock() - began))
+        self.announce(TablePruned("search_outbox_audit", removed, nothing_left, self.clock() - began))
         return nothing_left
 
     @property
@@ -167,7 +167,7 @@ class Pruner:
             last = forget(age, self.keep.rows_a_step)
             removed += last
         if removed:
-            self.announce(Pruned(table, removed, last < self.keep.rows_a_step, self.clock() - began))
+            self.announce(TablePruned(table, removed, last < self.keep.rows_a_step, self.clock() - began))
         return last < self.keep.rows_a_step
 
     def _goes_on(self, ends: float, stop: threading.Event, began: float) -> bool:

@@ -11,7 +11,7 @@ from outbox.daemon.brakes import Brakes
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import Control, PauseGate
 from outbox.errors import OutboxError
-from outbox.facts import Announce, Beat, BulkSent, DatabaseLost, Fact, SinkProbed, Verified, VersionAhead, Warned
+from outbox.facts import Announce, Beat, BulkSent, DatabaseLost, Fact, IndexVerified, SinkProbed, VersionAhead, Warned
 from outbox.policy.event import Event
 from outbox.policy.outcome import Failure
 from outbox.ports import Clock, ControlRow
@@ -143,4 +143,4 @@ class VerificationNews:
         found = self.last()
         if found is not None and found.id != self._announced:
             self._announced = found.id
-            self.announce(Verified(found.drift, found.compared, found.duration_seconds, found.finished_at))
+            self.announce(IndexVerified(found.drift, found.compared, found.duration_seconds, found.finished_at))

@@ -1,4 +1,4 @@
-"""Owns one run of Maven that gets one archive; it checks no digest and unpacks nothing."""
+"""Runs Maven to download one archive. It checks no digest and unpacks nothing."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from contextlib import suppress
 from pathlib import Path
 
 from outbox.embedded.archives import Archive
-from outbox.embedded.errors import FetchFailed, MavenHasNoJava, MavenMissing, NoRoom
+from outbox.embedded.errors import FetchFailed, MavenHasNoJava, MavenMissing, NoSpace
 from outbox.embedded.folders import make_folder
 from outbox.embedded.java import wheel_java
+from outbox.embedded.maven_proxy import maven_settings
 from outbox.embedded.private import new_file
-from outbox.embedded.progress import Meter, Report
-from outbox.embedded.proxy import maven_settings
+from outbox.embedded.progress import DownloadMeter, Report
 from outbox.embedded.supervisor import follow_parent
 
-# Where Debian keeps the certificates of this machine, for every Java that is not the wheel's.
+# Debian's certificates for Java; the wheel's Java does not use them by itself.
 SYSTEM_TRUST = Path("/etc/ssl/certs/java/cacerts")
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 DISK_FULL = os.strerror(errno.ENOSPC)
 
 
 def user_home() -> Path:
-    """As Java finds it: by the account, not by HOME; containers run accounts that have no entry."""
+    """As Java finds it: from the account, not from HOME. In containers the account may have no entry."""
     try:
         return Path(pwd.getpwuid(os.geteuid()).pw_dir)
     except KeyError:
@@ -35,7 +35,7 @@ def user_home() -> Path:
 
 
 def find_maven() -> str:
-    """Raise before anything is begun when there is no Maven, or no Java that could run it."""
+    """The path of Maven. Raises if there is no Maven, or no Java to run it."""
     program = shutil.which("mvn")
     if program is None:
         raise MavenMissing()
@@ -45,10 +45,10 @@ def find_maven() -> str:
 
 
 def get_archive(archive: Archive, repository: Path, report: Report) -> Path:
-    """The zip in a repository of our own: its growth is the progress shown, and removing it touches nothing else."""
+    """The zip in a repository of our own: its size shows the progress, and removing it affects nothing else."""
     program = find_maven()
     make_folder(repository)
-    # -C: Maven compares what it got with the repository's checksums; a download that was cut is never renamed.
+    # -C: Maven checks the download against the repository's checksums; a partial download is never renamed.
     argv = [program, "-B", "-q", "-C", "dependency:get", f"-Dartifact={archive.coordinates}", "-Dtransitive=false"]
     settings = repository / "settings.xml"
     argv += [f"-Dmaven.repo.local={repository}", *maven_settings(user_home() / ".m2" / "settings.xml", settings)]
@@ -68,8 +68,8 @@ def _run(argv: list[str], archive: Archive, repository: Path, report: Report) ->
             stderr=output,
             stdin=subprocess.DEVNULL,
             env=_environment(),
-            start_new_session=True,  # Ctrl-C is for us: we end it
-            # Were we killed, it would go on writing where the next start fetches.
+            start_new_session=True,  # Ctrl-C is handled by us
+            # If we are killed, it must not go on writing where the next start downloads.
             preexec_fn=follow_parent(signal.SIGKILL),  # noqa: PLW1509
         )
         try:
@@ -80,11 +80,11 @@ def _run(argv: list[str], archive: Archive, repository: Path, report: Report) ->
             process.wait()
     if process.returncode or not archive.zip_in(repository).exists():
         why = _why(log)
-        raise NoRoom(f"{repository}: Maven found the disk full") if DISK_FULL in why else FetchFailed(why)
+        raise NoSpace(f"{repository}: the disk is full") if DISK_FULL in why else FetchFailed(why)
 
 
 def _environment() -> dict[str, str]:
-    """Maven needs a Java of its own; any will do, and the wheel's is there where no other is."""
+    """Maven needs a Java; any is enough, and the wheel's is used if there is no other."""
     env = dict(os.environ)
     if not env.get("JAVA_HOME") and shutil.which("java") is None and (home := wheel_java()):
         env["JAVA_HOME"] = str(home)
@@ -94,13 +94,13 @@ def _environment() -> dict[str, str]:
 
 
 def _show_progress(process: subprocess.Popen[bytes], archive: Archive, repository: Path, report: Report) -> None:
-    report(f"fetching {archive.title} with Maven, about {archive.megabytes} MB, once")
-    meter = Meter(f"fetching {archive.title}", archive.megabytes, report)
+    report(f"downloading {archive.title} with Maven (only once, about {archive.megabytes} MB)")
+    meter = DownloadMeter(f"downloading {archive.title}", archive.megabytes, report)
     before = _megabytes(repository)
     try:
         while True:
             with suppress(subprocess.TimeoutExpired):
-                process.wait(LOOK_SECONDS)
+                process.wait(POLL_SECONDS)
                 return
             meter.show(_megabytes(repository) - before)
     finally:

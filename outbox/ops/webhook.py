@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
-from outbox.errors import ConfigurationError, NotFound, Problem
+from outbox.errors import ConfigProblem, ConfigurationError, NotFound
 from outbox.ops import inputs
 from outbox.policy.audit import Actor
 from outbox.policy.webhook import HookType, headers, message, url_key, verify
@@ -96,7 +96,7 @@ class WebhookDesk:
         """Sends one message of type `webhook.test`, now, from here."""
         if self.url is None:
             remedy = "Give the receiver's address, such as https://example.com/hooks/outbox."
-            raise ConfigurationError([Problem("OUTBOX_WEBHOOK_URL", "is not set", remedy)])
+            raise ConfigurationError([ConfigProblem("OUTBOX_WEBHOOK_URL", "is not set", remedy)])
         body = json.dumps(message(HookType.TEST, datetime.now(UTC), {"host": urlsplit(self.url).hostname})).encode()
         signed = headers(self.secret, f"msg_{uuid4().hex}", int(time.time()), body)
         began = time.monotonic()

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from outbox.policy.lossless import Members, Number, read_any_depth
 
 MASK: Final = "***"
+
 LONGEST_ERROR_BYTES: Final = 2048
 LONGEST_DETAIL_BYTES: Final = 16_384
 # Longer texts quote a value at length. The rules are quadratic at worst: 5 ms for this much hostile text, 60 s for ten

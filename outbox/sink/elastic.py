@@ -1,4 +1,4 @@
-"""Owns the writing of a batch to Elasticsearch: one outcome an action, whatever the server does, and never a raise."""
+"""Writes a batch to Elasticsearch: one outcome per action, whatever the server does. It never raises."""
 
 import time
 from collections import Counter
@@ -18,11 +18,11 @@ from outbox.sink.split import Answer, Lost, Search
 from outbox.sink.stubborn import Stubborn
 from outbox.sink.target import FRESH_SECONDS, Target, Targets
 
-# A request that timed out may be split and sent again: so often its deadline may pass in one write.
+# A request that timed out may be split and sent again: the most deadlines that may pass in one write.
 _PATIENCE: Final = 4
 _NAMES: Final = {Written: "written", Missing: "missing", Stale: "stale", Failure: "failed"}
 
-# Stands where no answer was put: never seen, and never a row that counts as done.
+# The initial value of every outcome: never seen, and never counted as done.
 _FORGOTTEN: Final = whole(Reason.UNKNOWN, "no outcome for this action: a bug of ours")
 
 
@@ -32,11 +32,11 @@ def _silent(_: object) -> None:
 
 @dataclass(slots=True)
 class ElasticSink:
-    """`ports.Sink`. A request holds one index only, so that a failure is of one target."""
+    """`ports.Sink`. A request is for one index only, so that a failure concerns one target."""
 
     elastic: Elastic
     batch_bytes: int = BATCH_BYTES
-    batch_items: Callable[[], int] = lambda: 500  # what AIMD allows now
+    batch_items: Callable[[], int] = lambda: 500  # the current adaptive limit
     announce: Announce = _silent
     clock: Clock = time.monotonic
     targets: Targets = field(init=False)
@@ -128,7 +128,7 @@ class _Write:
         search.away, search.pressure = second.away, search.pressure or second.pressure
 
     def _look(self) -> Failure | None:
-        """Product and alias, asked once a process; nothing is sent to a server that is not Elasticsearch."""
+        """Product and alias, queried once per process; nothing is sent to a server that is not Elasticsearch."""
         targets = self._sink.targets
         known = targets.known(self._index, seconds=self._seconds)
         if isinstance(known, Target) and known.alias and all(action.body is None for action in self._actions):

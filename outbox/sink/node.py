@@ -1,4 +1,4 @@
-"""Owns one HTTP exchange: one deadline, connect to last byte, and a reply of bounded size; it never retries."""
+"""Owns one HTTP exchange: one deadline from connect to last byte, and a limited reply size. It never retries."""
 
 import socket
 import ssl
@@ -20,15 +20,15 @@ _LEAST_SECONDS: Final = 0.001  # a timeout of 0 would mean "do not block" to a s
 
 
 class NotConnected(Broken):
-    """No connection came about: nothing was sent."""
+    """No connection was made: nothing was sent."""
 
 
 class BadReply(Broken):
-    """A reply began, and was cut, undecodable or larger than what is read: what it said is not known."""
+    """The reply was cut, undecodable or too large, so its content is unknown."""
 
 
-class _Deadline(threading.local):
-    """The running request's end, where every socket operation of this thread finds it."""
+class _RequestDeadline(threading.local):
+    """The deadline of this thread's current request, for every socket operation."""
 
     at = float("inf")
 
@@ -39,11 +39,11 @@ class _Deadline(threading.local):
         return min(max(left, _LEAST_SECONDS), 3600.0)
 
 
-_DEADLINE: Final = _Deadline()
+_DEADLINE: Final = _RequestDeadline()
 
 
 class _Socket(socket.socket):
-    """urllib3 gives each `recv` the whole timeout, so a server that drips a byte a second is never done."""
+    """urllib3 gives each `recv` the whole timeout, so a server that sends one byte per second would never time out."""
 
     def recv_into(self, *args: Any, **options: Any) -> int:
         self.settimeout(_DEADLINE.remaining())
@@ -67,7 +67,7 @@ class _TlsSocket(ssl.SSLSocket):
 
 
 class _Connecting:
-    """A name may have several addresses; urllib3 gives each of them the whole timeout."""
+    """A host name may have several addresses; urllib3 gives each of them the whole timeout."""
 
     def _new_conn(self) -> socket.socket:
         conn: Any = self
@@ -80,7 +80,7 @@ class _Connecting:
 
 
 def _connect(host: str, port: int, options: Any) -> socket.socket:
-    last: OSError = OSError("the name has no address")
+    last: OSError = OSError("the host name has no address")
     for family, kind, protocol, _, address in socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM):
         connection = _Socket(family, kind, protocol)
         try:
@@ -97,7 +97,7 @@ def _connect(host: str, port: int, options: Any) -> socket.socket:
 
 
 class DeadlineNode(Urllib3HttpNode):
-    """The client's own node, except that its timeout is the whole exchange's and its reply has an end."""
+    """The client's own node, except that its timeout covers the whole exchange and its reply size is limited."""
 
     def __init__(self, config: NodeConfig) -> None:
         super().__init__(config)
@@ -120,7 +120,7 @@ class DeadlineNode(Urllib3HttpNode):
         try:
             status, reply_headers, data = self._exchange(method, target, body, headers)
         except Exception as error:
-            raise _told(error) from error
+            raise _translated(error) from error
         finally:
             _DEADLINE.at = float("inf")
         took = time.monotonic() - started
@@ -146,7 +146,7 @@ class DeadlineNode(Urllib3HttpNode):
         try:
             data = _read(response)
         except BaseException:
-            # Not drained: its connection must not serve the next request.
+            # Not read to the end: its connection must not serve the next request.
             response.close()
             raise
         finally:
@@ -155,7 +155,7 @@ class DeadlineNode(Urllib3HttpNode):
 
 
 def _read(response: urllib3.BaseHTTPResponse) -> bytes:
-    """In portions, each decoded, so that a small gzip body that unpacks to gigabytes is noticed in time."""
+    """In decoded chunks, so that a small gzip body that unpacks to gigabytes is noticed in time."""
     chunks: list[bytes] = []
     size = 0
     try:
@@ -166,19 +166,19 @@ def _read(response: urllib3.BaseHTTPResponse) -> bytes:
             _DEADLINE.remaining()
             chunks.append(chunk)
     except (urllib3.exceptions.ProtocolError, urllib3.exceptions.DecodeError) as error:
-        _DEADLINE.remaining()  # out of time is told as such, whatever broke by it
+        _DEADLINE.remaining()  # a passed deadline is reported as such
         raise BadReply(f"cut or undecodable after {size} bytes") from error
     return b"".join(chunks)
 
 
-def _told(error: Exception) -> Exception:
-    """The client's own kinds of error, and one more: whether anything was sent at all."""
+def _translated(error: Exception) -> Exception:
+    """As the client's own exceptions, plus NotConnected: nothing was sent."""
     if isinstance(error, BadReply):
         return error
     if isinstance(error, ConnectTimeoutError | NewConnectionError | EmptyPoolError):
         return NotConnected(str(error), errors=(error,))
     if time.monotonic() >= _DEADLINE.at or isinstance(error, TimeoutError | urllib3.exceptions.TimeoutError):
-        return ConnectionTimeout("no complete answer before the deadline", errors=(error,))
+        return ConnectionTimeout("no complete reply before the deadline", errors=(error,))
     if isinstance(error, ssl.SSLError | urllib3.exceptions.SSLError):
         return TlsError(str(error), errors=(error,))
     return Broken(str(error), errors=(error,))

@@ -1,4 +1,4 @@
-"""Owns the search for the document that spoils a request: halve, send again, blame the last. Sends by a callback."""
+"""Finds the document that makes a request fail: halve, send again, down to one. Sends by a callback."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """No answer. `sent`: at least in part, so that a document may have broken it."""
+    """No reply. `sent`: at least in part, so that a document may be the cause."""
 
     failure: Failure
     sent: bool = True
@@ -23,11 +23,11 @@ Send = Callable[[int, int], Answer]
 
 @dataclass(slots=True)
 class Search:
-    """One write of one index. `outcomes` holds the server's word for every action when `run` returns."""
+    """One write to one index. When `run` returns, `outcomes` holds the outcome of every action."""
 
     send: Send
-    answers: Callable[[], bool]  # is the server there at all, asked right after a request was lost
-    enough: Callable[[], bool]  # no more time: what is left is not sent
+    answers: Callable[[], bool]  # does the server answer at all? Called right after a request was lost
+    enough: Callable[[], bool]  # the time is over: the rest is not sent
     outcomes: list[Outcome]
     pressure: bool = False
     away: Failure | None = None
@@ -41,7 +41,7 @@ class Search:
         while waiting:
             start, stop = waiting.pop()
             halves = self._try(start, stop)
-            # The left half first: events of a batch go out in claim order as far as they can.
+            # The left half first: events of a batch are sent in claim order if possible.
             waiting.extend(reversed(halves))
 
     def _try(self, start: int, stop: int) -> list[Span]:
@@ -62,11 +62,11 @@ class Search:
 
     def _stopped(self) -> Failure | None:
         if self.away is None and self.enough():
-            return whole(Reason.TIMEOUT, "not sent: this batch had no more time")
+            return whole(Reason.TIMEOUT, "not sent: the time of this batch was over")
         return self.away
 
     def _after_loss(self, start: int, stop: int, lost: Lost) -> list[Span]:
-        """A document may break its request, but so does an outage: only a server that still answers blames it."""
+        """A document or an outage may be the cause. Only if the server still answers, it is a document."""
         self.pressure = self.pressure or lost.failure.reason is Reason.TIMEOUT
         if not lost.sent or not self.answers():
             self.away = lost.failure

@@ -1,4 +1,4 @@
-"""Owns the memory of large documents that were refused alone, until one is called too large. It judges no reply."""
+"""Counts how often a large document was refused when sent alone, until it is classified as too large."""
 
 import threading
 from typing import Final
@@ -12,9 +12,9 @@ _MOST: Final = 1000
 
 
 class Stubborn:
-    """Overload and a document that is too much look alike: a 429 or a reset (measured). Only the latter stays.
+    """Overload and a document that is too large give the same reply: a 429 or a reset. Only the second persists.
 
-    The counts live in this process and are spread over a row's attempts, so that an overload has time to pass.
+    The counts live in this process and span an event's attempts, so that an overload has time to pass.
     """
 
     def __init__(self, least_bytes: int) -> None:
@@ -23,7 +23,7 @@ class Stubborn:
         self._counts: dict[tuple[str, str, int], int] = {}
 
     def judge(self, action: BulkAction, size_bytes: int, outcome: Outcome) -> Outcome:
-        """The outcome, or `too_large` in its place. Only for a document that was alone in its request."""
+        """The outcome, or `too_large` instead. Only for a document that was alone in its request."""
         if size_bytes < self._least_bytes:
             return outcome
         key = (action.index, action.id, action.version)

@@ -1,4 +1,4 @@
-"""Owns what is known of a target index and the question whether it can be written to. It writes and creates nothing."""
+"""Knows the target indexes and whether they can be written to. It writes and creates nothing."""
 
 import threading
 import time
@@ -13,8 +13,8 @@ from outbox.sink.client import Elastic, NoReply, Reply, dumps
 
 PROBE_SECONDS: Final = 5.0
 FRESH_SECONDS: Final = 5.0
-_RIGHTS: Final = ("index", "delete")
-# A block that stops writes, and what a person calls it.
+_PRIVILEGES: Final = ("index", "delete")
+# Blocks that stop writes, and how to name them.
 _BLOCKS: Final = {
     "index.blocks.write": "a write block",
     "index.blocks.read_only": "a read-only block",
@@ -22,13 +22,13 @@ _BLOCKS: Final = {
 }
 WRONG_PRODUCT: Final = (
     "the server at ELASTIC_URL is not Elasticsearch (no X-Elastic-Product header); nothing was written. "
-    "Point ELASTIC_URL at Elasticsearch 8 or 9, or let the proxy pass that header on"
+    "Set ELASTIC_URL to Elasticsearch 8 or 9, or configure the proxy to pass that header"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the server last said of one name. Neither alias nor index: it was not there."""
+    """What the server last reported for one name. Neither alias nor index: it did not exist."""
 
     alias: bool = False
     exists: bool = False
@@ -36,7 +36,7 @@ class Target:
 
 
 class Targets:
-    """Asks and remembers. Safe for several lanes: the worst race is one question too many."""
+    """Queries and caches. Safe for several lanes: the worst race is one query too many."""
 
     def __init__(self, elastic: Elastic, clock: Callable[[], float] = time.monotonic) -> None:
         self._elastic = elastic
@@ -49,7 +49,7 @@ class Targets:
     def known(
         self, name: str, *, fresh_seconds: float | None = None, seconds: float = PROBE_SECONDS
     ) -> Target | Failure:
-        """The target, asked for once; again when what is known is older than `fresh_seconds`."""
+        """The target, queried once; again if the cached answer is older than `fresh_seconds`."""
         known = self._known.get(name)
         if known and not known.exists:
             fresh_seconds = FRESH_SECONDS  # a person may be creating it
@@ -61,22 +61,22 @@ class Targets:
         return self._remember(name, Target(name not in answer, bool(answer), self._clock()))
 
     def told(self, name: str, reason: Reason) -> None:
-        """A write met this: the next probe asks about it, and what is known of the target is stale."""
+        """A write got this error: the next probe checks for it, and the cached target is dropped."""
         with self._lock:
             self._told[name] = reason
             self._known.pop(name, None)
 
     def answers(self) -> bool:
-        """Whether anyone is there at all. A refusal is an answer; a proxy without a server is not."""
+        """Whether the server answers at all. A refusal counts; a proxy without a server does not."""
         reply = self._elastic.call("HEAD", "/", seconds=PROBE_SECONDS)
         return isinstance(reply, Reply) and reply.status < 500
 
     def probe(self, name: str) -> Failure | None:
-        """Why this target cannot be written to now, or None. Needs no right but view_index_metadata."""
+        """Why this target cannot be written to now, or None. Needs only view_index_metadata."""
         settings = self._ask(f"/{quote(name, safe='')}/_settings?flat_settings=true")
         if isinstance(settings, Failure):
             if settings.reason is Reason.ES_INDEX_MISSING and self._told.get(name) is not Reason.ES_INDEX_MISSING:
-                # Elasticsearch may be free to create it: only a write that was refused says that it is not.
+                # Elasticsearch may be allowed to create it: only a refused write shows that it is not.
                 return None
             if settings.reason is Reason.ES_AUTH and self._allowed(name) is True:
                 settings = {}
@@ -86,7 +86,7 @@ class Targets:
             if failure := _closed_or_blocked(index, found.get("settings", {})):
                 return failure
         if self._told.get(name) is Reason.ES_AUTH and self._allowed(name) is False:
-            return whole(Reason.ES_AUTH, f"the key lacks the rights index and delete on index [{name}]")
+            return whole(Reason.ES_AUTH, f"the key lacks the privileges index and delete on index [{name}]")
         if settings and (failure := self._without_write_index(name)):
             return failure
         self._forget(name)
@@ -109,15 +109,15 @@ class Targets:
         return whole(Reason.ES_CONFIG, f"no write index is defined for alias [{name}]")
 
     def _allowed(self, name: str) -> bool | None:
-        """Every key may ask about its own rights. None: this server has no security, or does not say."""
-        asked = {"index": [{"names": [name], "privileges": _RIGHTS}]}
+        """Every key may query its own privileges. None: the server has no security, or gave no answer."""
+        asked = {"index": [{"names": [name], "privileges": _PRIVILEGES}]}
         reply = self._elastic.call("POST", "/_security/user/_has_privileges", dumps(asked), seconds=PROBE_SECONDS)
         if not isinstance(reply, Reply) or reply.status != 200 or not isinstance(reply.body, dict):
             return None
         return bool(reply.body.get("has_all_requested"))
 
     def _unseen(self, name: str, failure: Failure) -> Target | Failure:
-        """A name that is not there may be created by the write; a key that may not look may still write."""
+        """A missing index may be created by the write; a key that may not read metadata may still write."""
         if failure.reason is Reason.ES_INDEX_MISSING or (
             failure.reason is Reason.ES_AUTH and self._allowed(name) is True
         ):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from outbox.telemetry.beats import Beats
-from outbox.telemetry.signals import Check
+from outbox.telemetry.debounce import ReadyCheck
 
 # A probe is answered before these are imported: 0.04 s of CPU, beside 0.24 s until the pages listen.
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def healthz(shown: HealthState) -> HealthPage:
 
 def readyz(shown: HealthState) -> HealthPage:
     if shown.health is None:
-        starting = Check(False, shown.since, "starting: loading modules, not connected yet")
+        starting = ReadyCheck(False, shown.since, "starting: loading modules, not connected yet")
         body = {"status": "not_ready", "checks": {"start": starting.as_json()}}
     else:
         body = shown.health.readiness().as_json()

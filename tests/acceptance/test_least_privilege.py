@@ -172,7 +172,7 @@ def test_a_button_of_a_console_as_reader_is_refused_by_the_database(
     console = start_console(DATABASE_URL=roles.url("reader"), OUTBOX_CONSOLE_TOKENS_FILE=tokens)
     answer = post(console.as_(person), path.format(id=failed), body)
     assert answer.status_code == 403, answer.text
-    assert "role lacks a right" in answer.json()["detail"]
+    assert "role lacks a privilege" in answer.json()["detail"]
     assert statuses(connection) == {"failed": 1}
     assert audit_counts(connection) == {"RESUMED": 1}
 

@@ -112,7 +112,7 @@ def test_a_systemic_fault_pauses_costs_nothing_and_ends_with_its_cause(
     going_after = time.monotonic() - began
     daemon.wait_until(lambda: set(queue.counts()) == {"done"}, "everything done", within=60)
     assert queue.counts() == {"done": load.produced}
-    assert queue.value("select max(attempts) from search_outbox_events") == 1, "no attempt was spent"
+    assert queue.value("select max(attempts) from search_outbox_events") == 1, "no attempt was counted"
     assert queue.value("select count(*) from search_outbox_attempts") == 0
     assert metric(daemon, "outbox_paused") == 0
     assert daemon.facts("sink.resumed")

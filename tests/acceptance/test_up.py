@@ -197,7 +197,7 @@ def test_on_a_bare_machine_it_brings_its_own_servers_and_leaves_none(
     up = start_process(argv, **machine.env, JAVA_HOME=None, TMPDIR=None)
     where = started(up, 300)
     said = up.output.splitlines()
-    assert "no Java of this machine fits: fetching one" in said
+    assert "no suitable Java on this machine: fetching one" in said
     assert "Elasticsearch 8.14.1 is ready" in said
     assert len(said) <= 20, "progress off a terminal is a handful of lines"
     assert search(where)["hits"]["total"]["value"] > 0

@@ -12,7 +12,7 @@ from outbox.app.chores import forgotten
 from outbox.config import load_settings
 from outbox.daemon.pruner import Keep, Pruner
 from outbox.errors import Conflict
-from outbox.facts import Fact, Pruned, Warned
+from outbox.facts import Fact, TablePruned, Warned
 from outbox.ops.inputs import BadRequest
 from outbox.ops.retention import EventRetention
 from outbox.policy.retention import PrunePlace, next_rows
@@ -247,11 +247,11 @@ class Passes:
             worker="w1",
         )
 
-    def run(self, after: float = 0.0) -> list[Pruned]:
+    def run(self, after: float = 0.0) -> list[TablePruned]:
         self.now += after
         self.facts.clear()
         self.pruner.pass_once(threading.Event())
-        return [fact for fact in self.facts if isinstance(fact, Pruned)]
+        return [fact for fact in self.facts if isinstance(fact, TablePruned)]
 
 
 def test_a_daemon_prunes_events_by_age_and_writes_a_summary_at_once_then_one_an_hour(

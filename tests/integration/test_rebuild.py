@@ -406,7 +406,7 @@ def test_an_alias_that_someone_else_moved_is_left_alone(world: RebuildWorld, ind
             {"add": {"index": index, "alias": world.index}},
         ]
     )
-    with pytest.raises(Conflict, match="Someone else has moved"):
+    with pytest.raises(Conflict, match="changed by someone else"):
         desk.swap(ready, ALICE, "r")
     assert world.behind() == [index]
 

@@ -1,4 +1,4 @@
-"""What a report of pip-audit means: a package that could not be asked about is never called clean."""
+"""Interpretation of pip-audit's reports: a package that could not be checked is never reported as clean."""
 
 import json
 import runpy

@@ -1,4 +1,4 @@
-"""What benchmarks make of their figures: no case hides behind another, and a result names its own servers."""
+"""Verdicts of benchmarks: no case hides another, and a result names its own servers."""
 
 import json
 import re
@@ -42,7 +42,7 @@ class SharedServers:
 
 
 def test_a_result_names_the_servers_that_it_ran_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`peers` has a PostgreSQL of its own, beside the shared one."""
+    """`peers` has its own PostgreSQL in addition to the shared one."""
     own = Result("own", smoke=False, servers={"postgresql": "15.14"})
     monkeypatch.setitem(sys.modules, "bench.own", SimpleNamespace(run=lambda stack, *, smoke: own))
     monkeypatch.setattr("bench.result.RESULTS", tmp_path)

@@ -1,4 +1,4 @@
-"""Every variable of the contract is read, with its default, from flags, environment and files."""
+"""Every variable is read, with its default, from flags, environment and files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
 
 from outbox.config import VARIABLES, Settings, load_settings
+from outbox.config.declaration import PLAIN_DSN
 from outbox.config.load import known_names
-from outbox.config.setting import PLAIN_DSN
 
 DSN = "postgresql://app:pw@db:5432/shop"
 
-# variable, place in the tree, default, another value as text, that value read (contract section 5)
+# variable, path in the tree, default, another value as text, that value as read
 CONTRACT: list[tuple[str, str, Any, str, Any]] = [
     ("OUTBOX_PREPARE", "database.prepare", True, "false", False),
     ("ELASTIC_URL", "elastic.url", "http://localhost:9200", "https://es:9243/", "https://es:9243"),
@@ -75,7 +75,7 @@ CONTRACT: list[tuple[str, str, Any, str, Any]] = [
     ("OUTBOX_ES_HOME", "embedded.es_home", None, "/opt/es", Path("/opt/es")),
     ("OUTBOX_ES_VERSION", "embedded.es_version", "8", "9.4.3", "9.4.3"),
 ]
-# Their defaults depend on the machine, on other settings or on a second variable; tests of their own below.
+# Their defaults depend on the machine, on other settings or on a second variable; tested separately below.
 APART = {
     "DATABASE_URL",
     "OUTBOX_DIRECT_DATABASE_URL",

@@ -1,4 +1,4 @@
-"""What follows from the settings: heartbeat, deadline, names, targets, the console's own check."""
+"""Values derived from the settings: heartbeat, deadline, names, targets, and the console's own check."""
 
 from __future__ import annotations
 
@@ -152,5 +152,5 @@ def test_behind_a_proxy_the_console_needs_tokens_on_loopback_too() -> None:
 
 def test_a_tokens_file_that_is_missing_stops_only_the_console(tmp_path: Path) -> None:
     settings = load(OUTBOX_CONSOLE_TOKENS_FILE=str(tmp_path / "missing"))
-    with pytest.raises(ConfigurationError, match="names no file"):
+    with pytest.raises(ConfigurationError, match="names no readable file"):
         settings.check_console()

@@ -1,4 +1,4 @@
-"""docs/configuration.md is what the settings say."""
+"""docs/configuration.md matches the settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile text in every variable: taken as it is, or refused by its name in a few words."""
+"""Hostile text in every variable: accepted unchanged, or rejected by its name in a short message."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_setting_takes_hostile_text(what: str) -> None:
 
 def test_a_console_with_a_path_that_cannot_be_one_is_refused_by_its_name() -> None:
     settings = load_settings({"OUTBOX_CONSOLE_TOKENS_FILE": HOSTILE["a long word"]}, require_database=False)
-    with pytest.raises(ConfigurationError, match="OUTBOX_CONSOLE_TOKENS_FILE: names no file"):
+    with pytest.raises(ConfigurationError, match="OUTBOX_CONSOLE_TOKENS_FILE: names no readable file"):
         settings.check_console()
 
 

@@ -1,4 +1,4 @@
-"""Everything that is wrong is reported at once, by its name, with a remedy."""
+"""All problems are reported together, by name, with a remedy."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from outbox.config import load_settings
-from outbox.errors import ConfigurationError, Problem
+from outbox.errors import ConfigProblem, ConfigurationError
 
 DSN = "postgresql://app:pw@db:5432/shop"
 
 
-def problems(*, database: bool = True, **environ: str) -> list[Problem]:
+def problems(*, database: bool = True, **environ: str) -> list[ConfigProblem]:
     with pytest.raises(ConfigurationError) as caught:
         load_settings(({"DATABASE_URL": DSN} if database else {}) | environ)
     return list(caught.value.problems)
 
 
-# variable, value, a part of what is said
+# variable, value, a part of the message
 WRONG_ALONE = [
     ("DATABASE_URL", "mysql://db/shop", "postgresql://"),
     ("DATABASE_URL", "postgresql+asyncpg://db/shop", "postgresql://"),

@@ -1,4 +1,4 @@
-"""The page of figures: full results are kept and drawn, anything else is not; words by people stay."""
+"""The page of figures: full results are kept and drawn, others are not; written text stays."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`python -m outbox.embedded`: help is help, and what is not understood starts nothing."""
+"""`python -m outbox.embedded`: help is printed, and invalid arguments start nothing."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def test_what_is_not_understood_starts_nothing(
     started: list[str], capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     assert command.main(arguments) == 2
-    assert "a heap may follow `serve`" in capsys.readouterr().err
+    assert "optional heap size" in capsys.readouterr().err
     assert started == []
 
 

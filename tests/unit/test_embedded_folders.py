@@ -1,4 +1,4 @@
-"""A folder of a stack's own, however many start and sweep at once."""
+"""Each stack has its own folder, however many start and clean up at once."""
 
 import threading
 from pathlib import Path

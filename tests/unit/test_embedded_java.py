@@ -31,7 +31,7 @@ def whole(home: Path, modules: str = "java.base jdk.jdi", image: bytes = b"sun/t
         (9, 17, False),
         (9, 21, True),
         (9, 25, True),
-        (8, 0, False),  # did not say its version
+        (8, 0, False),  # printed no version
     ],
 )
 def test_a_java_fits_by_its_major_version(tmp_path: Path, elasticsearch: int, java: int, fits: bool) -> None:
@@ -39,7 +39,7 @@ def test_a_java_fits_by_its_major_version(tmp_path: Path, elasticsearch: int, ja
 
 
 def test_modules_are_those_it_lists_not_those_of_its_release_file(tmp_path: Path) -> None:
-    """Temurin's runtime keeps the file of the JDK that it was cut from, which names jdk.jdi."""
+    """Temurin's runtime keeps the file of the JDK that it was made from, which names jdk.jdi."""
     home = whole(tmp_path, modules="java.base")
     (home / "release").write_text('MODULES="java.base jdk.jdi"')
     assert JAVA_NEEDS[9].why_not(Java(home, 21)) == "is Java 21 without the module jdk.jdi"

@@ -1,11 +1,11 @@
-"""How a fetch is shown: one line that is rewritten on a terminal, a handful of lines elsewhere."""
+"""The progress of a download: one rewritten line on a terminal, a few lines elsewhere."""
 
 import io
 import sys
 
 import pytest
 
-from outbox.embedded.progress import Meter
+from outbox.embedded.progress import DownloadMeter
 
 
 class Screen(io.StringIO):
@@ -14,7 +14,7 @@ class Screen(io.StringIO):
 
 
 def fetch(said: list[str]) -> None:
-    meter = Meter("fetching Elasticsearch 8.14.1", 759, said.append)
+    meter = DownloadMeter("fetching Elasticsearch 8.14.1", 759, said.append)
     for done in range(0, 765, 5):
         meter.show(done)
     meter.close()

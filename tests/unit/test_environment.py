@@ -1,4 +1,5 @@
-"""scripts/environment.sh: progress of pip in a line or a few, all missing packages at once, loopback past a proxy."""
+"""scripts/environment.sh: progress of pip in one or a few lines, all missing packages at once, loopback without a
+proxy."""
 
 import ast
 import os
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# Stands in for .venv/bin/python: says of 40 packages what pip says, and ends as it is asked to.
+# A fake .venv/bin/python: prints what pip prints for 40 packages, and exits with the given code.
 PIP = """#!/bin/bash
 for n in {1..40}; do echo "Collecting package-$n"; echo "  Downloading package_$n.whl"; done
 echo "Installing collected packages: all"
@@ -82,7 +83,7 @@ def test_all_missing_packages_are_named_in_one_message(checkout: Path, tmp_path:
     needs = "need_program no-such-jq jq; need_program bash bash; need_file '/no/such/*' postgresql; install_missing"
     done = sourced(checkout, needs, PATH=str(bare))
     assert done.returncode == 1
-    assert done.stderr == "Missing Debian packages, or what they bring. As root: apt-get install jq postgresql\n"
+    assert done.stderr == "Missing programs. On Debian, as root: apt-get install jq postgresql\n"
 
 
 def test_without_a_python_that_fits_nothing_else_is_named(checkout: Path, tmp_path: Path) -> None:
@@ -144,7 +145,7 @@ def test_a_script_of_the_guide_without_an_environment_says_in_one_line_what_make
     assert ended.returncode == 1
     [line] = ended.stderr.splitlines()
     assert line.startswith(f"{script}: the package ")
-    assert line.endswith(" is missing here; scripts/devtest_db_5435_start.sh makes .venv, which has it")
+    assert line.endswith(" is missing; run scripts/devtest_db_5435_start.sh, which makes a .venv that has it")
 
 
 @pytest.mark.parametrize("script", GUIDED)
@@ -159,6 +160,6 @@ def test_a_script_of_the_guide_goes_on_in_the_environment_of_its_checkout(script
 
 @pytest.mark.parametrize("script", GUIDED)
 def test_an_older_python_goes_on_inside_too(script: str) -> None:
-    """Its syntax is all that such a Python must understand before it is left."""
+    """Such a Python only has to parse the file."""
     for name in ("inside.py", script):
         ast.parse((ROOT / "scripts" / name).read_text(encoding="utf-8"), feature_version=(3, 6))

@@ -1,4 +1,4 @@
-"""scripts/evidence.py: every record is found, and a program that moved on since is told with its commits."""
+"""scripts/evidence.py: every record is found, and later commits of the program are reported."""
 
 import json
 import runpy
@@ -46,13 +46,13 @@ def recorded(checkout: Path, commit: str) -> None:
 
 def test_evidence_of_this_program_is_not_told(checkout: Path) -> None:
     committed(checkout, "labs/other.py")
-    assert EVIDENCE["told"](checkout) == []
+    assert EVIDENCE["outdated"](checkout) == []
 
 
 def test_commits_of_the_program_since_are_named_with_what_is_older(checkout: Path) -> None:
     first = json.loads((checkout / "docs" / "performance" / "drain.json").read_text())["commit"]
     newer = committed(checkout, "outbox/two.py")
-    assert EVIDENCE["told"](checkout) == [
+    assert EVIDENCE["outdated"](checkout) == [
         f"{first}: 1 commits of outbox/ and sql/ since, newest {newer} (lab bad_op, benchmark drain)"
     ]
 
@@ -63,7 +63,7 @@ def test_commits_of_the_program_since_are_named_with_what_is_older(checkout: Pat
 )
 def test_a_commit_that_proves_nothing_is_told(checkout: Path, commit: str, told: str) -> None:
     recorded(checkout, commit.format(git(checkout, "rev-parse", "--short", "HEAD")))
-    [line] = EVIDENCE["told"](checkout)
+    [line] = EVIDENCE["outdated"](checkout)
     assert told in line
 
 

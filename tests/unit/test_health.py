@@ -1,4 +1,4 @@
-"""Health is judged from facts alone: what is alive, what is ready, what is merely degraded, and no flapping."""
+"""Health is derived from facts: alive, ready, degraded, without flapping."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
@@ -79,13 +79,13 @@ def test_the_answer_has_the_contract_s_form() -> None:
 @pytest.mark.parametrize(
     ("announced", "status"),
     [
-        ([LOST] * 2, "ready"),  # two bad words are not enough
+        ([LOST] * 2, "ready"),  # two failed checks are not enough
         ([LOST] * 3, "not_ready"),
         ([LOST, LOST, sampled(), LOST, LOST], "ready"),  # a good one in between starts the count again
-        ([LOST] * 3 + [sampled()], "not_ready"),  # one good word is not enough
+        ([LOST] * 3 + [sampled()], "not_ready"),  # one passed check is not enough
         ([LOST] * 3 + [sampled()] * 2, "ready"),
         ([LOST] * 3 + [sampled(), LOST, sampled()], "not_ready"),
-        ([facts.SampleMissed("too slow")] * 9, "ready"),  # a slow answer is an answer
+        ([facts.SampleMissed("too slow")] * 9, "ready"),  # a slow reply is a reply
         ([facts.SchemaChecked(False, "too old")], "not_ready"),
         ([facts.SchemaChecked(False, "too old"), facts.SchemaChecked(True, "10")], "ready"),
         ([facts.WorkerDraining("SIGTERM", 25.0)], "not_ready"),
@@ -93,7 +93,7 @@ def test_the_answer_has_the_contract_s_form() -> None:
         ([UNANSWERED] * 3, "degraded"),
         ([UNANSWERED] * 3 + [ANSWERED] * 2, "ready"),
         ([facts.SinkProbed("articles", False, "refused")] * 3, "degraded"),
-        ([facts.SinkPaused("*", "connect", "refused")], "degraded"),  # the breaker has judged already
+        ([facts.SinkPaused("*", "connect", "refused")], "degraded"),  # the breaker has already decided
         ([facts.SinkPaused("*", "connect", "x"), facts.SinkResumed("*", "connect", 1.0)], "ready"),
         ([facts.SinkPaused("articles", "es_auth", "401")], "degraded"),
         ([facts.SinkPaused("articles", "es_auth", "401"), facts.SinkResumed("articles", "es_auth", 1.0)], "ready"),
@@ -193,7 +193,7 @@ def test_freshness_begins_anew_when_a_pause_ends() -> None:
     ("rules", "stale"),
     [
         (ReadyRules(), True),
-        (ReadyRules(entity_types=("author",)), False),  # all due rows are articles: someone else's
+        (ReadyRules(entity_types=("author",)), False),  # all due rows are articles, which another daemon claims
         (ReadyRules(entity_types=("article",)), True),
         (ReadyRules(exclude_entity_types=("article",)), False),
         (ReadyRules(exclude_entity_types=("author",)), True),
@@ -224,7 +224,7 @@ def test_a_loop_that_stops_beating_is_not_alive() -> None:
 
 
 def test_a_chore_that_hangs_restarts_no_daemon_and_is_named() -> None:
-    """All that stand beside the lanes: a webhook receiver that drips must not end a projector that projects."""
+    """All loops beside the lanes: a slow webhook receiver must not restart a working projector."""
     settings = load_settings({"DATABASE_URL": "postgresql://h/db"})
     beside = chores(settings, Database("postgresql://h/db", size=1), facts.Announcer(), lambda: 0.0)
     daemon = Daemon().told(*(facts.Beat(name) for name in beside), facts.Beat("lane-0"))

@@ -1,4 +1,4 @@
-"""Facts become the contract's log lines: one JSON object a line, whole, short, and without secrets."""
+"""Facts become log lines: one JSON object per line, complete, short, and without secrets."""
 
 import io
 import json
@@ -15,8 +15,8 @@ import pytest
 from outbox import facts
 from outbox.policy.event import Event
 from outbox.policy.outcome import DeadReason, Failure, Reason
-from outbox.telemetry.logger import configure
-from outbox.telemetry.logs import LogSubscriber
+from outbox.telemetry.log_lines import LogSubscriber
+from outbox.telemetry.log_setup import configure
 from outbox.telemetry.redaction import LINE_BYTES, redactor
 
 EVENT = Event(
@@ -65,7 +65,7 @@ def log() -> Log:
 
 @pytest.fixture(autouse=True)
 def root_logging_as_it_was() -> Iterator[None]:
-    """The set-up leads the libraries' logging into ours; other tests get theirs back."""
+    """The set-up routes the libraries' logging into ours; other tests get theirs back."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     yield
@@ -137,10 +137,10 @@ LINES: list[tuple[facts.Fact, str, dict[str, Any]]] = [
     (facts.BrakeOff("abc", 10), "brake.off", {"held": 10}),
     (facts.EventsReplayed(TOKEN, "cli", 5, 1, "alice"), "replay.dispatched", {"by": "alice"}),
     (facts.ReplaySettled(TOKEN, "settled", 4, 1, 0, 3.0), "replay.settled", {"status": "settled"}),
-    (facts.Pruned("search_outbox_events", 500, True, 0.1), "prune.done", {"counts": {"pruned": 500}}),
+    (facts.TablePruned("search_outbox_events", 500, True, 0.1), "prune.done", {"counts": {"pruned": 500}}),
     (facts.WebhookTried("sink.paused", "failed", 2, "timeout"), "webhook.failed", {"error": "timeout"}),
 ]
-# Facts that are counted or watched, and told only as a metric or on /readyz.
+# Facts that show only as a metric or on /readyz.
 SILENT = {facts.Beat, facts.BacklogSampled, facts.PrunePassed, facts.SchemaChecked, facts.SinkProbed}
 
 
@@ -162,7 +162,7 @@ def test_every_line_opens_with_the_same_five_fields(log: Log) -> None:
 
 
 def test_every_fact_has_a_line_or_is_silent_on_purpose(log: Log) -> None:
-    told = set(LogSubscriber(log.logger).told)
+    told = set(LogSubscriber(log.logger).handled)
     assert told | SILENT == set(typing.get_args(facts.Fact))
     assert not told & SILENT
 
@@ -170,7 +170,7 @@ def test_every_fact_has_a_line_or_is_silent_on_purpose(log: Log) -> None:
 def test_lines_that_would_say_nothing_are_left_out(log: Log) -> None:
     log.tell(facts.BatchClaimed(TOKEN, 0, 0, 0.001))
     log.tell(facts.Reclaimed(0, 0, 0))
-    log.tell(facts.Pruned("search_outbox_events", 0, True, 0.1))
+    log.tell(facts.TablePruned("search_outbox_events", 0, True, 0.1))
     log.tell(facts.BulkSent("ok", {"written": 500}, {}, 100, 0.01, "articles"))
     log.tell(facts.WebhookTried("sink.paused", "delivered", 1))
     assert log.text == ""
@@ -283,7 +283,7 @@ def test_a_line_is_at_most_eight_kilobytes_and_still_json(log: Log) -> None:
 
 @pytest.mark.parametrize("text", ["y" * 16_000, "http://a:" * 1_800, "password=" * 1_800, "Basic " * 3_000])
 def test_redacting_takes_time_in_proportion_to_the_text(text: str) -> None:
-    """An error may quote 16 KB of a document; a careless expression took two seconds for it."""
+    """An error may quote 16 KB of a document; a careless regular expression took two seconds for it."""
     redact = redactor()
     started = time.process_time()
     redact(text)

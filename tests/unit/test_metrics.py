@@ -1,4 +1,4 @@
-"""Facts become metrics: every name of the contract, closed labels, zero from the start, cheap on the hot path."""
+"""Facts become metrics: every documented name, fixed labels, zero from the start, cheap on the hot path."""
 
 import time
 from collections.abc import Mapping
@@ -11,11 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from outbox import facts
 from outbox.policy.outcome import Reason
-from outbox.telemetry.instruments import PAUSE_CAUSES, REASONS
-from outbox.telemetry.latency import AgeHistogram
+from outbox.telemetry.instruments import PAUSE_CAUSES, REASONS, AgeHistogram
 from outbox.telemetry.metrics import Metrics, new_registry
 
-# The contract's section 6, word for word: name -> labels beside `projection`.
+# All metrics: name -> labels in addition to `projection`.
 CONTRACT = {
     "outbox_lag_events": (),
     "outbox_oldest_age_seconds": (),
@@ -128,7 +127,7 @@ def test_every_series_is_there_and_zero_before_anything_happened(registry: Colle
 
 
 def test_no_fact_adds_a_series(registry: CollectorRegistry, metrics: Metrics) -> None:
-    """Nothing from a row ever becomes a label: 2,000 entity types, reasons and causes leave the page as it was."""
+    """Nothing from a row ever becomes a label: 2,000 entity types, reasons and causes do not change the page."""
     before = samples(registry).keys()
     for n in range(2_000):
         lane = facts.TypeBacklog(1, 1.0, 1)
@@ -136,7 +135,7 @@ def test_no_fact_adds_a_series(registry: CollectorRegistry, metrics: Metrics) ->
         metrics.handle(backlog(lanes={f"type-{n}": lane}, failed={f"reason-{n}": 1}))
         metrics.handle(facts.SinkPaused(f"target-{n}", f"cause-{n}", ""))
         metrics.handle(facts.EventsReplayed(uuid4(), f"source-{n}", 1, 0, "alice"))
-        metrics.handle(facts.Pruned(f"table-{n}", 1, False, 0.1))
+        metrics.handle(facts.TablePruned(f"table-{n}", 1, False, 0.1))
     assert samples(registry).keys() == before
     assert value(registry, "outbox_terminal_failed_total", reason="other") == 2_000
 
@@ -265,15 +264,15 @@ def test_a_sample_sets_every_gauge_and_clears_what_is_gone(registry: CollectorRe
             1,
         ),
         (
-            facts.Pruned("search_outbox_events", 500, True, 0.2),
+            facts.TablePruned("search_outbox_events", 500, True, 0.2),
             "outbox_pruned_total",
             {"table": "search_outbox_events"},
             500,
         ),
         (facts.PrunePassed(True), "outbox_prune_timestamp_seconds", {}, NOW),
         (facts.PrunePassed(False), "outbox_prune_timestamp_seconds", {}, 0),
-        (facts.Verified({"missing": 2}, 100, 5.0), "outbox_drift_documents", {"kind": "missing"}, 2),
-        (facts.Verified({}, 100, 5.0), "outbox_verify_timestamp_seconds", {}, NOW),
+        (facts.IndexVerified({"missing": 2}, 100, 5.0), "outbox_drift_documents", {"kind": "missing"}, 2),
+        (facts.IndexVerified({}, 100, 5.0), "outbox_verify_timestamp_seconds", {}, NOW),
     ],
 )
 def test_a_fact_moves_its_metric(
@@ -312,7 +311,7 @@ def test_an_age_from_a_clock_ahead_counts_as_zero(registry: CollectorRegistry, m
 
 
 def test_a_settled_event_costs_less_than_half_a_microsecond(metrics: Metrics) -> None:
-    """The best of many rounds: the machine is shared, and the bound is about the code."""
+    """The best of many rounds: the machine is shared, and the limit is about the code."""
     batch = settled(done=500, first_ages_seconds=[n % 17 / 7 for n in range(500)], by_type={("a", "done", ""): 500})
     best = min(_seconds(lambda: metrics.handle(batch)) for _ in range(200))
     assert best / 500 < 0.5e-6

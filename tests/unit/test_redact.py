@@ -1,4 +1,4 @@
-"""Values and secrets never leave; names and types stay; the same kind of failure keeps its fingerprint."""
+"""Values and secrets are removed; names and types stay; the same kind of failure keeps its fingerprint."""
 
 import json
 import string

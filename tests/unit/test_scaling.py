@@ -1,4 +1,4 @@
-"""The simulation behind docs/scaling.md: its table is on the page, its constants say where they come from."""
+"""The simulation behind docs/scaling.md: its table is on the page, and every constant names its source."""
 
 import tomllib
 

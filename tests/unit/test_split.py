@@ -1,4 +1,4 @@
-"""The search for the document to blame, over a scripted wire: exactly the bad ones are blamed, in few requests."""
+"""The search for bad documents, with scripted replies: exactly the bad ones are found, in few requests."""
 
 import math
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ BAD_GATEWAY = Failure(Reason.ES_5XX, "502", whole=True)
 
 @dataclass
 class Wire:
-    """Answers like a server that a bad document spoils in its own way."""
+    """Replies like a server whose requests fail because of a bad document."""
 
     bad: dict[int, Answer]
     alive: bool = True

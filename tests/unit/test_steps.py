@@ -1,4 +1,4 @@
-"""What scripts/test makes of pytest's exit codes: a run that broke is never green."""
+"""How scripts/test interprets pytest's exit codes: an aborted run is never green."""
 
 import os
 import signal
@@ -51,7 +51,7 @@ def test_only_tests_that_ran_and_passed_are_green(tmp_path: Path, code: int, ver
 
 
 def imitated(folder: Path, machine: str, pytest_does: str) -> str:
-    """What the script says when pytest is this line of shell, on a machine by this name."""
+    """The script's output if pytest is this line of shell, on this kind of machine."""
     program = folder / ".venv" / "bin" / "pytest"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/bash\n{pytest_does}\n")
@@ -65,10 +65,10 @@ def imitated(folder: Path, machine: str, pytest_does: str) -> str:
 
 
 def test_the_tests_meet_a_machine_that_was_started_a_minute_ago(tmp_path: Path) -> None:
-    """Or, where no time namespace may be made, its real age is said."""
+    """If no time namespace can be created, its real age is printed."""
     said = imitated(tmp_path, "young", "cut -d. -f1 /proc/uptime > age")
     age = int((tmp_path / "age").read_text())
-    assert age <= 120 or "No time namespace may be made here" in said
+    assert age <= 120 or "No time namespace can be created here" in said
 
 
 def test_a_busy_machine_has_two_more_processes_which_end_with_the_tests(tmp_path: Path) -> None:

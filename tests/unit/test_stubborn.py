@@ -1,4 +1,4 @@
-"""Which large documents are called too large: those that were refused alone three times, and no others."""
+"""Only documents that were refused alone three times are classified as too large."""
 
 import pytest
 

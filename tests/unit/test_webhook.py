@@ -1,4 +1,4 @@
-"""What a webhook says, how it is signed, when it is tried again and where it may go; nothing is sent here."""
+"""The content of a webhook, its signature, its retries and its allowed addresses; nothing is sent here."""
 
 import json
 import threading
@@ -171,7 +171,7 @@ def test_a_replays_end_is_told_to_both_addresses_once_each_and_fits_its_schema()
 
 
 class Kept:
-    """Takes notices as the store does: a key only once."""
+    """Accepts notices like the store: a key only once."""
 
     def __init__(self) -> None:
         self.notices: list[Notice] = []
@@ -230,7 +230,7 @@ class OneMinute(datetime):
 
 
 def test_a_target_that_flaps_within_a_minute_leaves_its_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pause, resume, pause: the receiver must not believe that it goes on. Other daemons tell nothing twice."""
+    """Pause, resume, pause: the receiver must not believe that it is running. Other daemons do not repeat a notice."""
     monkeypatch.setattr("outbox.daemon.webhooks.datetime", OneMinute)
     kept = Kept()
     ours, others = (Notices(kept, "https://example.com/x", "p") for _ in range(2))  # type: ignore[arg-type]
@@ -256,7 +256,7 @@ def test_what_flaps_all_the_time_is_told_ten_times_a_minute_and_then_its_last_wo
 
 
 def test_what_waits_for_the_next_minute_is_written_when_there_is_none() -> None:
-    """A SIGTERM: another daemon sends what is written."""
+    """After SIGTERM another daemon sends the stored notices."""
     kept = Kept()
     notices = Notices(kept, "https://example.com/x", "p")  # type: ignore[arg-type]
     for count in (1, 2):

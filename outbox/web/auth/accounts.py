@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from outbox.errors import ConfigurationError, Problem
+from outbox.errors import ConfigProblem, ConfigurationError
 from outbox.policy.audit import FOR
 
 
@@ -108,7 +108,7 @@ class TokenFile:
         problems = self.problems or ([] if entries else ["holds no token"])
         if problems:
             remedy = "Make a line with `outbox console token NAME --role R`."
-            raise ConfigurationError([Problem(_VARIABLE, what, remedy) for what in problems])
+            raise ConfigurationError([ConfigProblem(_VARIABLE, what, remedy) for what in problems])
 
     def entries(self) -> list[TokenEntry]:
         """One `stat` a request (2 us)."""

@@ -1,7 +1,7 @@
 """A verification that ran elsewhere is announced once, with its own time."""
 
 from outbox.daemon.upkeep import NEWS_SECONDS, VerificationNews
-from outbox.facts import Fact, Verified
+from outbox.facts import Fact, IndexVerified
 from outbox.store.reindex import LastVerification
 from tests.fixtures.events import Time
 
@@ -24,4 +24,4 @@ def test_each_result_is_announced_once_and_asked_for_now_and_then() -> None:
     for _ in range(3):
         clock.passes(NEWS_SECONDS)
         news.tend()
-    assert facts == [Verified({"missing": 2}, 100, 3.5, 1_700_000_000.0)]
+    assert facts == [IndexVerified({"missing": 2}, 100, 3.5, 1_700_000_000.0)]

@@ -21,7 +21,7 @@ from outbox.policy.event import Status
 from outbox.policy.filter import BadFilter, read_audit_filter, read_event_filter
 from outbox.policy.filter import given as told
 from outbox.policy.webhook import bad_url, is_public, verify
-from outbox.telemetry import logs
+from outbox.telemetry import log_lines
 from outbox.telemetry.tracing import links
 from tests.fixtures.events import an_event
 from tests.unit.fuzz.texts import JSON, TEXT
@@ -125,7 +125,7 @@ def test_a_trace_context_links_or_is_passed_over(traceparents: list[str]) -> Non
 @given(TEXT | HEX | st.from_regex(r"00-.{32}-.{16}-01", fullmatch=True))
 @example(f"00-{'x' * 32}-{'0' * 16}-01")  # was shown in the log as a trace id
 def test_a_trace_id_is_32_hex_digits_or_none(text: str) -> None:
-    found = logs._trace_id(an_event(traceparent=text))
+    found = log_lines._trace_id(an_event(traceparent=text))
     assert found is None or (len(found) == 32 and set(found) <= set("0123456789abcdef"))
 
 

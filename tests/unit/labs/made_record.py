@@ -1,4 +1,4 @@
-"""Makes the folder of a run by hand, so that verdicts and reports can be tested without any server."""
+"""Makes the folder of a run, so that verdicts and reports can be tested without any server."""
 
 import json
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ def made_record(
     documents: Sequence[dict[str, Any]] | None = None,
     **about: Any,
 ) -> Record:
-    """Two events that went well, unless something else is said."""
+    """Two events that are done, unless given otherwise."""
     ledger = [Entry(e, "block", e, "upsert", 1, "d", BEGAN + 1) for e in events]
     good = [s for e in events for s in (step(e, "pending", "processing"), step(e, "processing", "done", 2))]
     files: dict[str, Sequence[Any]] = {

@@ -1,4 +1,4 @@
-"""The guide's servers without Docker: which one on which port, and what is said."""
+"""The guide's servers without Docker: which one on which port, and what is printed."""
 
 import signal
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from labs import devtest
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
-    """What would have been started: the real servers are tests/acceptance/test_labs_guide.py's."""
+    """What would have been started; tests/acceptance/test_labs_guide.py tests the real servers."""
     seen: list[tuple[str, str, int]] = []
 
     def starting(name: str) -> object:

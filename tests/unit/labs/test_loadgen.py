@@ -1,4 +1,4 @@
-"""The guide's variables: their defaults, and what is said about values that cannot be used."""
+"""The guide's variables: their defaults, and the messages about invalid values."""
 
 import pytest
 

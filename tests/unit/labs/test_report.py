@@ -1,4 +1,4 @@
-"""Reports: whole without the network, readable when they fail, and the same each time they are written."""
+"""Reports: complete without network access, readable for failures, and reproducible."""
 
 import json
 import re
@@ -85,7 +85,7 @@ def test_checksums_find_what_was_changed_removed_or_added(tmp_path: Path) -> Non
     (tmp_path / "events.ndjson").write_text("{}\n")
     (tmp_path / "audit.ndjson").unlink()
     (tmp_path / "more").write_text("x")
-    assert manifest.problems(tmp_path) == ["events.ndjson was changed", "audit.ndjson is gone", "more was added"]
+    assert manifest.problems(tmp_path) == ["events.ndjson was changed", "audit.ndjson was removed", "more was added"]
 
 
 def test_the_gallery_shows_each_lab_once_with_its_history(tmp_path: Path) -> None:

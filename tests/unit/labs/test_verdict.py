@@ -1,4 +1,4 @@
-"""PASS, FAIL or INCONCLUSIVE: each from a record made by hand."""
+"""PASS, FAIL or INCONCLUSIVE: each from a made-up record."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,19 +30,19 @@ def experiment(**more: Any) -> Experiment:
 
 def test_all_held_and_the_fault_bit_is_a_pass(tmp_path: Path) -> None:
     verdict = judge(made_record(tmp_path), experiment())
-    assert verdict.word == PASS, verdict
+    assert verdict.result == PASS, verdict
     assert "2 events committed, 2 done, 0 lost" in verdict.sentence
 
 
-def test_one_row_that_failed_is_told_in_the_singular(tmp_path: Path) -> None:
+def test_rows_that_failed_are_reported_as_expected(tmp_path: Path) -> None:
     record = made_record(tmp_path, rows=[row("e1"), row("e2", "failed")])
-    assert "1 failed as it should" in sentence(record, experiment())
+    assert "1 failed as expected" in sentence(record, experiment())
 
 
 def test_one_violation_is_a_failure_that_names_it_first(tmp_path: Path) -> None:
     record = made_record(tmp_path, rows=[row("e1"), row("e2", "pending")])
     verdict = judge(record, experiment())
-    assert verdict.word == FAIL
+    assert verdict.result == FAIL
     assert verdict.sentence.startswith("Nothing is lost: expected every committed event is done or visibly failed")
     assert "seen 2 committed, 1 missing or not finished" in verdict.sentence
     assert not verdict.findings[0].ok
@@ -50,34 +50,34 @@ def test_one_violation_is_a_failure_that_names_it_first(tmp_path: Path) -> None:
 
 def test_a_fault_that_did_not_bite_proves_nothing(tmp_path: Path) -> None:
     verdict = judge(made_record(tmp_path), experiment(bit=at_least("bites", lambda _: 0, 1, "here")))
-    assert (verdict.word, "did not bite" in verdict.sentence) == (INCONCLUSIVE, True)
+    assert (verdict.result, "had no effect" in verdict.sentence) == (INCONCLUSIVE, True)
 
 
 def test_too_little_load_proves_nothing(tmp_path: Path) -> None:
     verdict = judge(made_record(tmp_path), experiment(least_events=3))
-    assert (verdict.word, "too little load" in verdict.sentence) == (INCONCLUSIVE, True)
+    assert (verdict.result, "too little load" in verdict.sentence) == (INCONCLUSIVE, True)
 
 
 @pytest.mark.parametrize("kind", ["interrupted", "server_died", "not_here", "no_steady_state", "broken_lab"])
 def test_a_run_that_was_cut_short_is_judged_by_nothing_else(tmp_path: Path, kind: str) -> None:
     problem = {"kind": kind, "phase": "fault", "message": "because"}
     record = made_record(tmp_path, rows=[], problems=[problem])
-    assert (judge(record, experiment()).word, judge(record, experiment()).findings) == (INCONCLUSIVE, [])
+    assert (judge(record, experiment()).result, judge(record, experiment()).findings) == (INCONCLUSIVE, [])
 
 
 @pytest.mark.parametrize("kind", ["worker_died", "late"])
 def test_a_daemon_that_died_or_a_recovery_that_never_came_is_a_failure(tmp_path: Path, kind: str) -> None:
     record = made_record(tmp_path, problems=[{"kind": kind, "phase": "recovery", "message": "it ended"}])
-    assert judge(record, experiment()).word == FAIL
+    assert judge(record, experiment()).result == FAIL
 
 
 def test_an_expected_alert_that_did_not_fire_is_a_failure_where_someone_watched(tmp_path: Path) -> None:
     missing = experiment(expected_alerts=("OutboxDown",))
-    assert judge(made_record(tmp_path), missing).word == FAIL
+    assert judge(made_record(tmp_path), missing).result == FAIL
     fired = replace(missing, expected_alerts=("OutboxStuck",))
-    assert judge(made_record(tmp_path), fired).word == PASS
+    assert judge(made_record(tmp_path), fired).result == PASS
     nobody = {"speed": 60.0, "spans": {}, "why_not": "no Prometheus"}
-    assert judge(made_record(tmp_path, alerts=nobody), missing).word == PASS
+    assert judge(made_record(tmp_path, alerts=nobody), missing).result == PASS
 
 
 def test_a_document_of_an_older_version_is_no_convergence(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Looks at Elasticsearch as `outbox doctor` does: its version, a mapping, the versions of documents. Writes nothing."""
+"""Checks Elasticsearch for `outbox doctor`: its version, a mapping, the versions of documents. Writes nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -13,32 +13,32 @@ from outbox.sink.target import WRONG_PRODUCT
 MAJORS: Final = ("8", "9")
 
 
-class ElasticExamination:
+class ElasticServerCheck:
     def __init__(self, elastic: Elastic, document_id: Callable[[str, str], str]) -> None:
         self._elastic = elastic
         self._indices = ElasticIndices(elastic)
         self._document_id = document_id
 
     def require(self) -> Finding:
-        """The same, raised where it is bad: for commands that can do nothing without it."""
+        """As `server`, but raises if there is no Elasticsearch: for commands that need it."""
         reply = self._elastic.call("GET", "/")
         if isinstance(reply, NoReply):
             raise ElasticsearchDown(reply.failure.error)
         if not reply.from_elasticsearch and reply.status not in (401, 403):
-            raise WrongProduct(f"it answers {reply.status}")
-        return self._judged(reply)
+            raise WrongProduct(f"its reply is {reply.status}")
+        return self._finding(reply)
 
     def server(self) -> Finding:
-        """Who answers at ELASTIC_URL; bad where nobody does, or not Elasticsearch."""
+        """What answers at ELASTIC_URL. Bad if nothing answers, or it is not Elasticsearch."""
         reply = self._elastic.call("GET", "/")
         if isinstance(reply, NoReply):
-            remedy = "Start Elasticsearch, or correct ELASTIC_URL; events go their way under OUTBOX_OUTAGE_POLICY."
+            remedy = "Start Elasticsearch, or correct ELASTIC_URL. Events wait as OUTBOX_OUTAGE_POLICY says."
             return Finding("elasticsearch", Level.BAD, reply.failure.error, remedy)
-        return self._judged(reply)
+        return self._finding(reply)
 
-    def _judged(self, reply: Reply) -> Finding:
+    def _finding(self, reply: Reply) -> Finding:
         if reply.status in (401, 403):
-            detail = f"it answers {reply.status}: the credentials are not accepted"
+            detail = f"its reply is {reply.status}: the credentials are not accepted"
             remedy = "Set ELASTIC_API_KEY, or ELASTIC_USERNAME and ELASTIC_PASSWORD."
             return Finding("elasticsearch", Level.BAD, detail, remedy)
         if not reply.from_elasticsearch:
@@ -46,7 +46,7 @@ class ElasticExamination:
         return _version(reply)
 
     def mapping(self, name: str) -> Mapping[str, Any] | None:
-        """The mapping of the index behind a name, the newest where an alias has several; None: not to be seen."""
+        """The mapping of the index behind a name (the newest, if an alias has several). None: it cannot be read."""
         reply = self._elastic.call("GET", f"/{quote(name, safe='')}/_mapping")
         if not isinstance(reply, Reply) or reply.status != 200 or not isinstance(reply.body, dict) or not reply.body:
             return None
@@ -62,7 +62,7 @@ class ElasticExamination:
 def _version(reply: Reply) -> Finding:
     about = reply.body if isinstance(reply.body, dict) else {}
     number = str(about.get("version", {}).get("number", "unknown"))
-    told = f"Elasticsearch {number}, cluster {about.get('cluster_name', 'unknown')}"
+    detail = f"Elasticsearch {number}, cluster {about.get('cluster_name', 'unknown')}"
     if number.partition(".")[0] not in MAJORS:
-        return Finding("elasticsearch", Level.BAD, told, "Elasticsearch 8 or 9 is needed.")
-    return Finding("elasticsearch", Level.OK, told)
+        return Finding("elasticsearch", Level.BAD, detail, "Elasticsearch 8 or 9 is needed.")
+    return Finding("elasticsearch", Level.OK, detail)

@@ -1,4 +1,4 @@
-"""Owns the command lines of Elasticsearch 8 and 9, which start differently; it runs none of them."""
+"""Builds the command lines of Elasticsearch 8 and 9, which start differently. It runs none of them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from outbox.embedded.distribution import Distribution
 from outbox.embedded.java import Java
 from outbox.embedded.process import MARK, Command
 
-# For people and tests, who start it often and ask little of it: the quick compiler alone, and the plain collector. A
-# start costs 11 s of CPU instead of 24 (8.3 s instead of 13.1), and 150 small indexes 16 instead of 34 (two cores).
-# Whoever measures it gives () for Java's own choice. Its launcher, which lives for seconds, costs 2.8 s instead of 4.2.
+# For development and tests: only the fast compiler, and the serial collector. A start takes 11 s of CPU instead of 24
+# (8.3 s of time instead of 13.1), 150 small indexes 16 s instead of 34 (two cores), and the launcher 2.8 s instead of
+# 4.2. Benchmarks pass () for Java's defaults.
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 def server_command(distribution: Distribution, java: Java, folder: Path) -> Command:
-    """How to run the server of this folder; its working directory must be the distribution's root."""
+    """The command of the server in this folder. Its working directory must be the distribution's root."""
     make = _server_of_8 if distribution.major == 8 else _server_of_9
     return make(distribution, java, folder)
 
@@ -43,7 +43,7 @@ def _server_of_9(distribution: Distribution, java: Java, folder: Path) -> Comman
 
 
 def keystore_command(distribution: Distribution, java: Java, folder: Path, *arguments: str) -> Command:
-    """How to run the keystore tool, which wants its secret on standard input."""
+    """The command of the keystore tool, which reads its secret from standard input."""
     tool = _tool(distribution, java, folder, name="keystore", script="elasticsearch-keystore", libs="keystore-cli")
     return Command([*tool, *arguments], distribution.home, _env(java, folder), signal.SIGTERM)
 
@@ -69,5 +69,5 @@ def _tool(distribution: Distribution, java: Java, folder: Path, *, name: str, sc
 
 
 def _env(java: Java, folder: Path) -> dict[str, str]:
-    # A temporary folder of its own: a killed JVM leaves its files there, and the next start clears them.
+    # A temporary folder of its own: a killed JVM leaves its files there, and the next start removes them.
     return {**java.env, "ES_TMPDIR": str(folder / "tmp")}

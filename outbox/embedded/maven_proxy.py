@@ -1,6 +1,6 @@
-"""Owns handing a proxy of the environment to Maven, which does not read these variables; it connects to nothing.
+"""Passes the proxy of the environment to Maven, which does not read these variables. It connects to nothing.
 
-The address may hold a password: it goes into a file that only the caller can read, never into arguments or logs.
+The address may contain a password: it is written to a file that only the caller can read, never to arguments or logs.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ NAMESPACE = "http://maven.apache.org/SETTINGS/1.0.0"
 
 
 def proxy_of_environment() -> SplitResult | None:
-    """What HTTPS_PROXY names, else ALL_PROXY; None for a kind that Maven cannot use."""
+    """HTTPS_PROXY, else ALL_PROXY; None for a type that Maven cannot use."""
     for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         if given := os.environ.get(name):
             found = urlsplit(given if "://" in given else f"http://{given}")
             if not _has_port(found):
-                raise ProxyUnusable(f"the port in {name} is no number")  # never the value: it may hold a password
+                raise ProxyUnusable(f"the port in {name} is not a number")  # never the value: it may contain a password
             return found if found.hostname and found.scheme in ("http", "https") else None
     return None
 
 
 def _has_port(address: SplitResult) -> bool:
-    """A number, or none; `port` raises for anything else."""
+    """The port is a number or missing; `port` raises for anything else."""
     try:
         return address.port is None or address.port > 0
     except ValueError:
@@ -36,14 +36,14 @@ def _has_port(address: SplitResult) -> bool:
 
 
 def not_proxied() -> str:
-    """NO_PROXY in Maven's form: names divided by bars, a star for any beginning."""
+    """NO_PROXY in Maven's form: names separated by bars, a star for any prefix."""
     given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
     hosts = [host.strip() for host in given.split(",") if host.strip()]
     return "|".join(["localhost", "127.*", *(f"*{host}" if host.startswith(".") else host for host in hosts)])
 
 
 def maven_settings(user_settings: Path, target: Path) -> list[str]:
-    """Options that make Maven use the proxy; none without one, or where the user's own settings name a proxy."""
+    """Options that make Maven use the proxy. None without a proxy, or if the user's own settings name one."""
     proxy = proxy_of_environment()
     if proxy is None:
         return []

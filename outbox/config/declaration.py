@@ -21,8 +21,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}(\.[A-Za-z_][A-Za-z0-9_$]
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _LONGEST_PATH = 200
 _DRIVER = "postgresql+psycopg://"
-# The form that nearly everyone writes. It is narrower than libpq's: what it takes libpq takes too (a property test),
-# and for what it does not take libpq is asked.
+# The usual form, narrower than libpq's. A property test checks that libpq accepts all that this accepts. All else is
+# parsed by libpq.
 _WORD = r"(?:[A-Za-z0-9_.~!$*+-]|%[2-7][0-9A-Fa-f])"
 _OPTION = rf"(?:sslmode|sslrootcert|connect_timeout|application_name|target_session_attrs)={_WORD}+"
 PLAIN_DSN = re.compile(
@@ -32,7 +32,7 @@ PLAIN_DSN = re.compile(
 
 
 def lower_case(value: Any) -> Any:
-    """INFO and info are the same word."""
+    """INFO and info mean the same."""
     return value.lower() if isinstance(value, str) else value
 
 
@@ -68,7 +68,7 @@ def _frozen(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def is_readable_file(path: Path) -> bool:
-    """A path that the system refuses to look at (too long, a NUL in it) is no file."""
+    """A path that the system rejects (too long, a NUL in it) is not a file."""
     try:
         return path.is_file() and os.access(path, os.R_OK)
     except (OSError, ValueError):
@@ -76,7 +76,7 @@ def is_readable_file(path: Path) -> bool:
 
 
 def short(path: Path) -> str:
-    """A path in an error; one that is no path at all may be very long."""
+    """A path for an error message; what is not really a path may be very long."""
     return text if len(text := str(path)) <= _LONGEST_PATH else f"{text[:_LONGEST_PATH]}..."
 
 
@@ -94,14 +94,14 @@ def index_name(name: str) -> str:
 
 
 def relation_name(name: str) -> str:
-    """A table or view, with its schema or without: it stands in SQL text, so nothing else is let in."""
+    """A table or view, with or without its schema. It becomes SQL text, so nothing else is accepted."""
     if not _IDENTIFIER.fullmatch(name):
         raise ValueError("must be a plain name or schema.name: letters, digits and _")
     return name
 
 
 def network(text: str) -> str:
-    """An IP address, or a network with nothing after its prefix; a name would have to be looked up again and again."""
+    """An IP address, or a network without host bits. Names are rejected: they would need DNS at every request."""
     try:
         ipaddress.ip_network(text)
     except ValueError:
@@ -114,12 +114,12 @@ def _split(url: str) -> SplitResult:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        raise ValueError("is not an address that can be read (is the port a number?)") from None
+        raise ValueError("is not a valid address (is the port a number?)") from None
     return parts
 
 
 def http_address(url: str) -> str:
-    """An http or https address without credentials: those would end up in logs and error messages."""
+    """An http or https address. Credentials in it are rejected: they would end up in logs and error messages."""
     parts = _split(url)
     if parts.scheme not in ("http", "https"):
         raise ValueError("must begin with http:// or https://")
@@ -131,7 +131,7 @@ def http_address(url: str) -> str:
 
 
 def server_address(url: str) -> str:
-    """An http address of a server: a query or fragment would be dropped silently."""
+    """An http address of a server. A query or fragment is rejected: it would be dropped silently."""
     parts = _split(http_address(url))
     if parts.query or parts.fragment:
         raise ValueError("must not have a query (?...) or fragment (#...)")
@@ -145,22 +145,22 @@ def _dsn(value: Any) -> Any:
         text = "postgresql://" + text.removeprefix(_DRIVER)
     if _SCHEME.match(text) and not text.startswith(("postgresql://", "postgres://")):
         raise ValueError("must begin with postgresql://, postgres:// or postgresql+psycopg://")
-    _require_readable(text)
+    _require_valid_dsn(text)
     return text
 
 
-def _require_readable(text: str) -> None:
+def _require_valid_dsn(text: str) -> None:
     if PLAIN_DSN.fullmatch(text):
         return
-    # Late import: psycopg adds 0.1 s of CPU to the 0.24 s after which `outbox run` answers probes. libpq's own message
-    # may quote the password, so it is never passed on.
+    # Late import: psycopg adds 0.1 s of CPU to the 0.24 s after which `outbox run` answers probes.
+    # libpq's own message may quote the password, so it is not repeated.
     from psycopg import ProgrammingError  # noqa: PLC0415
     from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
 
     try:
         conninfo_to_dict(text)
     except ProgrammingError:
-        raise ValueError("is not a connection string that libpq can read") from None
+        raise ValueError("is not a connection string that libpq accepts") from None
 
 
 def _one_line(secret: SecretStr) -> SecretStr:
@@ -200,20 +200,20 @@ OneLineSecret = Annotated[SecretStr, AfterValidator(_one_line)]
 SigningSecret = Annotated[OneLineSecret, AfterValidator(_signing)]
 
 
-# A year and a century: what fits a timestamp of PostgreSQL, a timedelta and a thread's wait.
+# A year and a century: these fit PostgreSQL's timestamps, timedelta and a thread's wait.
 _LONGEST = {"SECONDS": 31_536_000, "DAYS": 36_500}
 _BOUNDS = (("ge", "from"), ("gt", "above"), ("le", "to"), ("lt", "below"))
 
 
 class Section(BaseModel):
-    """A frozen group of settings; what goes wrong in it never shows the value it was given."""
+    """A frozen group of settings. Its validation errors never show the given value."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
 
 @dataclass(frozen=True)
 class Variable:
-    """What is known about one environment variable, for the docs, for `config print` and for remedies."""
+    """One environment variable, as the docs, `config print` and error messages describe it."""
 
     name: str
     section: str
@@ -246,7 +246,7 @@ def setting(
     show: Callable[[str], str] | None = None,
     **constraints: Any,
 ) -> Any:
-    """A field that knows its variable. Returns Any, as pydantic's Field does, to fit any declared type."""
+    """A field with its variable. Returns Any, as pydantic's Field does, to fit any declared type."""
     about: dict[str, Any] = {
         "variable": variable,
         "tradeoff": tradeoff,
@@ -300,11 +300,11 @@ def _accepted(info: FieldInfo) -> str:
 
 
 def _bounds(info: FieldInfo) -> Iterator[str]:
-    for attribute, word in _BOUNDS:
+    for attribute, preposition in _BOUNDS:
         for rule in info.metadata:
             bound = getattr(rule, attribute, None)
             if bound is not None:
-                yield f"{word} {bound:g}" if isinstance(bound, float) else f"{word} {bound}"
+                yield f"{preposition} {bound:g}" if isinstance(bound, float) else f"{preposition} {bound}"
 
 
 def _as_text(default: Any) -> str:

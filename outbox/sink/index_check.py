@@ -1,4 +1,4 @@
-"""Owns the findings about a target index: what is there, what is risky, and the remedy. It changes nothing."""
+"""Checks a target index for `outbox doctor` and `outbox index check`: settings, risks and remedies. Changes nothing."""
 
 import fnmatch
 import re
@@ -16,7 +16,7 @@ _SECONDS: Final = {"nanos": 1e-9, "micros": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.
 
 
 class TargetCheck:
-    """Looks at one server; every question may be refused, and then says so."""
+    """Checks indexes of one server. A query that the key may not make gives the finding UNKNOWN."""
 
     def __init__(self, elastic: Elastic, targets: Targets, max_processing_seconds: float = 600.0) -> None:
         self._elastic = elastic
@@ -24,7 +24,7 @@ class TargetCheck:
         self._max_processing_seconds = max_processing_seconds
 
     def check(self, name: str) -> list[Finding]:
-        """All findings about a target. When it cannot be written to, that alone."""
+        """All findings about a target. If it cannot be written to, only that."""
         settings = self._settings(name)
         if settings is None:
             return [*self._writable(name), self.template(name)]
@@ -37,7 +37,7 @@ class TargetCheck:
         ]
 
     def warn(self, names: Sequence[str], announce: Announce) -> bool:
-        """Announces what a daemon should say once at its start. False: nobody answered; call again later."""
+        """Announces warnings about the targets, once per start. False: the server did not answer; call again later."""
         if not self._targets.answers():
             return False
         for name in names:
@@ -53,9 +53,9 @@ class TargetCheck:
             yield Finding("writable", Level.BAD, failure.error, f"cause: {failure.reason}")
         elif self._settings(name) is None:
             remedy = f"Run `outbox index create {name}`."
-            yield Finding("exists", Level.BAD, f"{name} does not exist, or cannot be looked at", remedy)
+            yield Finding("exists", Level.BAD, f"{name} does not exist, or the key may not see it", remedy)
         else:
-            yield Finding("writable", Level.OK, f"{name} takes writes")
+            yield Finding("writable", Level.OK, f"{name} accepts writes")
 
     def _kind(self, name: str) -> Finding:
         known = self._targets.known(name, fresh_seconds=0)
@@ -67,38 +67,38 @@ class TargetCheck:
     def _durable(self, index: str, settings: Mapping[str, Any]) -> Iterator[Finding]:
         yield self._gc_deletes(index, settings)
         if settings.get("index.translog.durability", "request") != "request":
-            remedy = "Set index.translog.durability to request: acknowledged writes could be lost in a crash."
-            yield Finding("translog", Level.WARN, f"{index} acknowledges before it syncs", remedy)
+            remedy = "Set index.translog.durability to request. Now a crash can lose acknowledged writes."
+            yield Finding("translog", Level.WARN, f"{index} acknowledges writes before it syncs them", remedy)
         else:
-            yield Finding("translog", Level.OK, f"{index} syncs before it acknowledges")
+            yield Finding("translog", Level.OK, f"{index} syncs writes before it acknowledges them")
 
     def _gc_deletes(self, index: str, settings: Mapping[str, Any]) -> Finding:
         value = str(settings.get("index.gc_deletes", "60s"))
         if seconds(value) < self._max_processing_seconds:
-            detail = f"{index} forgets deletes after {value}, before OUTBOX_MAX_PROCESSING_SECONDS"
-            remedy = f"PUT /{index}/_settings with index.gc_deletes 1h."
+            detail = f"{index} forgets deletes after {value}, which is less than OUTBOX_MAX_PROCESSING_SECONDS"
+            remedy = f"PUT /{index}/_settings with index.gc_deletes=1h."
             return Finding("gc_deletes", Level.WARN, detail, remedy)
         return Finding("gc_deletes", Level.OK, f"{index} remembers deletes for {value}")
 
     def template(self, name: str) -> Finding:
-        """Whether Elasticsearch may create this target by itself, with a mapping that it guesses."""
+        """Whether Elasticsearch may create this target automatically, with a guessed mapping."""
         reply = self._get("/_index_template?filter_path=index_templates")
         if reply is None:
-            return Finding("auto_create", Level.UNKNOWN, "the key may not read templates", "Check it by hand.")
+            return Finding("auto_create", Level.UNKNOWN, "the key may not read templates", "Check them manually.")
         best = _strongest(reply.get("index_templates", []), name)
         allowed = best.get("allow_auto_create")
         if allowed is None:
             allowed = self._setting("action.auto_create_index") != "false"
         if allowed:
-            detail = f"no template forbids that {name} is created by itself with a guessed mapping"
-            return Finding("auto_create", Level.WARN, detail, "`outbox index create` makes one for a new index.")
-        return Finding("auto_create", Level.OK, f"{name} is never created by itself")
+            detail = f"no template prevents the automatic creation of {name} with a guessed mapping"
+            return Finding("auto_create", Level.WARN, detail, "`outbox index create` adds one for a new index.")
+        return Finding("auto_create", Level.OK, f"{name} is never created automatically")
 
     def disk(self) -> Finding:
-        """The fullest node against the watermarks; only percentages are compared."""
+        """The fullest node compared with the watermarks; only percentages are compared."""
         nodes = self._get("/_cat/allocation?format=json&h=node,disk.percent", list)
         if nodes is None:
-            return Finding("disk", Level.UNKNOWN, "the key may not read the disk's state")
+            return Finding("disk", Level.UNKNOWN, "the key may not read the disk usage")
         if self._setting("cluster.routing.allocation.disk.threshold_enabled") == "false":
             return Finding("disk", Level.OK, "watermarks are switched off")
         used = max((float(node.get("disk.percent") or 0) for node in nodes), default=0.0)
@@ -113,7 +113,7 @@ class TargetCheck:
         return {index: each.get("settings", {}) for index, each in found.items()} if found else None
 
     def _setting(self, name: str) -> str | None:
-        # No filter_path: it takes the dots of a flat name for steps and finds nothing.
+        # No filter_path: it takes the dots of a flat name for nesting and finds nothing.
         found = self._get("/_cluster/settings?include_defaults=true&flat_settings=true")
         for layer in ("transient", "persistent", "defaults"):
             if found and name in found.get(layer, {}):
@@ -136,6 +136,6 @@ def _strongest(templates: Sequence[Mapping[str, Any]], name: str) -> Mapping[str
 
 
 def seconds(value: str) -> float:
-    """`60s`, `1h`, `-1`: Elasticsearch's way to write a time. Unreadable counts as nothing."""
+    """Parses Elasticsearch's durations: `60s`, `1h`, `-1`. Invalid text counts as 0."""
     found = re.fullmatch(r"(-?\d+(?:\.\d+)?)([a-z]*)", value.strip())
     return float(found[1]) * _SECONDS.get(found[2], 1e-3) if found else 0.0

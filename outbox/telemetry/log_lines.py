@@ -1,4 +1,4 @@
-"""Turns facts into the contract's log lines. Sets up no logger (see logger) and never shows a payload."""
+"""Turns facts into log lines. Sets up no logger (see log_setup) and never shows a payload."""
 
 import re
 import threading
@@ -12,7 +12,7 @@ from structlog.typing import FilteringBoundLogger
 from outbox import facts
 from outbox.policy.event import Event
 
-# An outage retries whole batches: the first lines tell what it is, the rest would only repeat it.
+# An outage retries whole batches: the first lines show the cause, more would only repeat it.
 MOST_RETRY_LINES: Final = 20
 LOST_AGAIN_SECONDS: Final = 30.0
 LIVELOCK_BATCHES: Final = 3
@@ -23,14 +23,14 @@ Handler = Callable[[Any], None]
 
 
 class _Lane(threading.local):
-    """What this lane's batch has said so far: a batch is announced from claim to settle by one thread."""
+    """What was logged of this lane's batch: all facts of a batch come from one thread."""
 
     batch: UUID | None = None
     retries: int = 0
 
 
 class LogSubscriber:
-    """Subscribe `handle`. No line a done event: two lines a batch."""
+    """Subscribe `handle`. Two lines per batch, none per done event."""
 
     def __init__(self, logger: FilteringBoundLogger) -> None:
         self._log = logger
@@ -44,12 +44,12 @@ class LogSubscriber:
             handler(fact)
 
     @property
-    def told(self) -> Collection[type[Any]]:
-        """The facts that have a line."""
+    def handled(self) -> Collection[type[Any]]:
+        """The facts that are logged."""
         return self._handlers.keys()
 
     def broken_subscriber(self, error: Exception) -> None:
-        """For `Announcer(on_error=...)`: a subscriber that failed is a bug of ours, and stops nothing."""
+        """For `Announcer(on_error=...)`: a subscriber that failed is a bug of ours and stops nothing."""
         self._log.error("subscriber.failed", error=f"{type(error).__name__}: {error}")
 
     def _table(self) -> Mapping[type[Any], Handler]:
@@ -81,9 +81,9 @@ class LogSubscriber:
             facts.ReplaySettled: self._replay_settled,
             facts.EventDiscarded: self._discarded,
             facts.EventsFlushed: self._flushed,
-            facts.Pruned: self._pruned,
+            facts.TablePruned: self._pruned,
             facts.WebhookTried: self._webhook,
-            facts.Verified: self._verified,
+            facts.IndexVerified: self._verified,
             facts.Warned: self._warned,
         }
 
@@ -94,9 +94,9 @@ class LogSubscriber:
         self._log.info("worker.draining", reason=fact.signal, grace_seconds=fact.grace_seconds)
 
     def _stopped(self, fact: facts.WorkerStopped) -> None:
-        say = self._log.info if fact.clean else self._log.warning
+        log = self._log.info if fact.clean else self._log.warning
         uptime = round(fact.uptime_seconds, 1)
-        say("worker.stopped", clean=fact.clean, released=fact.released, uptime_seconds=uptime)
+        log("worker.stopped", clean=fact.clean, released=fact.released, uptime_seconds=uptime)
 
     def _claimed(self, fact: facts.BatchClaimed) -> None:
         self._lane.batch, self._lane.retries = fact.token, 0
@@ -113,7 +113,7 @@ class LogSubscriber:
             )
 
     def _settled(self, fact: facts.BatchSettled) -> None:
-        self._tell_the_rest(fact.token)
+        self._log_more_retries(fact.token)
         names = ("done", "superseded", "missing", "retried", "released", "failed", "lost")
         counts = {name: getattr(fact, name) for name in names}
         self._log.info(
@@ -126,9 +126,9 @@ class LogSubscriber:
         )
 
     def _no_progress(self, fact: facts.NoProgress) -> None:
-        """One batch is a slow moment (a suspended machine); from the third in a row on a person should know."""
-        say = self._log.warning if fact.in_a_row >= LIVELOCK_BATCHES else self._log.info
-        say(
+        """One such batch may be a suspended machine; the third in a row needs a person."""
+        log = self._log.warning if fact.in_a_row >= LIVELOCK_BATCHES else self._log.info
+        log(
             "batch.no_progress",
             batch=self._lane.batch,
             lane=fact.lane,
@@ -149,7 +149,7 @@ class LogSubscriber:
             retry_seconds = round(fact.retry_seconds, 3)
             self._log.info("event.retry_scheduled", batch=self._lane.batch, **_of(fact), retry_seconds=retry_seconds)
 
-    def _tell_the_rest(self, token: UUID) -> None:
+    def _log_more_retries(self, token: UUID) -> None:
         more, self._lane.retries = self._lane.retries - MOST_RETRY_LINES, 0
         if more > 0:
             self._log.info("event.retry_scheduled", batch=token, counts={"more": more})
@@ -206,7 +206,7 @@ class LogSubscriber:
         self._log.warning("version.raised", was=fact.was, now=fact.now, remedy=remedy)
 
     def _database_lost(self, fact: facts.DatabaseLost) -> None:
-        """Loops say so each time round; a line now and then is enough."""
+        """Every loop reports this in each round; one line per half minute is enough."""
         now = time.monotonic()
         if now >= self._lost_until.get(fact.where, 0.0):
             self._lost_until[fact.where] = now + LOST_AGAIN_SECONDS
@@ -245,7 +245,7 @@ class LogSubscriber:
         counts = {"discarded": fact.count}
         self._log.info("event.discarded", batch=fact.batch, by=fact.by, reason=fact.reason, counts=counts)
 
-    def _pruned(self, fact: facts.Pruned) -> None:
+    def _pruned(self, fact: facts.TablePruned) -> None:
         if fact.count:
             duration = _ms(fact.duration_seconds)
             self._log.info("prune.done", table=fact.table, duration_ms=duration, counts={"pruned": fact.count})
@@ -260,10 +260,10 @@ class LogSubscriber:
                 error=fact.error,
             )
 
-    def _verified(self, fact: facts.Verified) -> None:
-        say = self._log.warning if any(fact.drift.values()) else self._log.info
-        counts = {"looked_at": fact.looked_at, **fact.drift}
-        say("verify.done", duration_ms=_ms(fact.duration_seconds), counts=counts)
+    def _verified(self, fact: facts.IndexVerified) -> None:
+        log = self._log.warning if any(fact.drift.values()) else self._log.info
+        counts = {"compared": fact.compared, **fact.drift}
+        log("verify.done", duration_ms=_ms(fact.duration_seconds), counts=counts)
 
     def _warned(self, fact: facts.Warned) -> None:
         self._log.warning(fact.event, message=fact.message, **_free(fact.fields))
@@ -285,13 +285,13 @@ def _of(fact: facts.AttemptFailed) -> dict[str, Any]:
 
 
 def _trace_id(event: Event) -> str | None:
-    """The trace part of `00-<32 hex>-<16 hex>-01`; anything else a producer wrote there is not shown."""
+    """The trace part of `00-<32 hex>-<16 hex>-01`; anything else in its place is not shown."""
     found = _TRACEPARENT.match(event.traceparent or "")
     return found[1] if found else None
 
 
 def _free(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A field must not take the place of one that every line has."""
+    """A field must not replace one that every line has."""
     return {name if name not in ("event", "level", "message") else f"{name}_": v for name, v in fields.items()}
 
 

@@ -1,4 +1,4 @@
-"""Sets up structlog: one JSON object a line, or readable text on a terminal. Knows no fact (see logs)."""
+"""Sets up structlog: one JSON object per line, or readable text on a terminal. Knows no fact (see log_lines)."""
 
 import logging
 import sys
@@ -14,7 +14,7 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
 from outbox.telemetry.redaction import LINE_BYTES, escape, escape_for_json, redactor, shorten
 
-# These tell of each request or connection at INFO; what they warn of belongs in our log, in our form.
+# These log each request or connection at INFO; only their warnings belong in our log, in our format.
 LIBRARIES: Final = ("elastic_transport", "elasticsearch", "psycopg.pool", "urllib3")
 _FIRST: Final = ("ts", "level", "event", "projection", "worker")
 _SHORT: Final = 200
@@ -31,7 +31,7 @@ def configure(
     secrets: Iterable[str] = (),
     stream: TextIO | None = None,
 ) -> FilteringBoundLogger:
-    """Build the logger of this process and lead the libraries' own logging into it."""
+    """Build the logger of this process and route the libraries' logging into it."""
     out = stream or sys.stderr
     render = _json_line if log_format == "json" else _console(out)
     redact = redactor(secrets)
@@ -51,12 +51,12 @@ def configure(
         cache_logger_on_first_use=True,
     )
     logger: FilteringBoundLogger = structlog.get_logger().bind()
-    _lead_in(logger)
+    _route_libraries(logger)
     return logger
 
 
 def _base_fields(projection: str, worker: str) -> Processor:
-    """First in the line, so that a person reads every line alike."""
+    """These come first in every line, so that lines are easy to compare."""
 
     def add(_: Any, __: str, event: EventDict) -> EventDict:
         ts = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -91,7 +91,7 @@ def _json_line(_: Any, __: str, event: EventDict) -> str:
 
 
 def _fit(event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Cut the longest values first, then leave fields out; those that every line has stay."""
+    """Cut the longest values first, then leave fields out. The fields that every line has stay."""
     fitted = dict(event, truncated=True)
     by_size = sorted(event, key=lambda name: len(orjson.dumps(event[name])), reverse=True)
     cut = ((name, shorten(value, _SHORT)) for name in by_size if isinstance(value := event[name], str))
@@ -115,7 +115,7 @@ def _console(out: TextIO) -> Processor:
     )
 
     def line(logger: Any, name: str, event: EventDict) -> str:
-        """Projection and worker are the same in every line of one terminal: left out there."""
+        """Projection and worker are the same in every line of one terminal, so they are left out."""
         shown = {key: value for key, value in event.items() if key not in ("projection", "worker")}
         return render(logger, name, shown)[:LINE_BYTES]
 
@@ -126,7 +126,7 @@ def _factory(out: TextIO) -> Callable[..., Any]:
     lock = threading.Lock()
 
     class Line:
-        """One write a line, so that lines of two threads never mix."""
+        """One write per line, so that lines of two threads never mix."""
 
         def msg(self, message: str) -> None:
             with lock:
@@ -139,7 +139,7 @@ def _factory(out: TextIO) -> Callable[..., Any]:
 
 
 class _Library(logging.Handler):
-    """Says in our form what a library has to say."""
+    """Writes a library's warnings in our format."""
 
     def __init__(self, logger: FilteringBoundLogger) -> None:
         super().__init__(logging.WARNING)
@@ -155,7 +155,7 @@ class _Library(logging.Handler):
             self.handleError(record)
 
 
-def _lead_in(logger: FilteringBoundLogger) -> None:
+def _route_libraries(logger: FilteringBoundLogger) -> None:
     root = logging.getLogger()
     for old in [handler for handler in root.handlers if isinstance(handler, _Library)]:
         root.removeHandler(old)

@@ -14,9 +14,9 @@ import pytest
 
 from outbox.embedded import EmbeddedStack, fetching
 from outbox.embedded.archives import ELASTICSEARCH_8, Archive
-from outbox.embedded.errors import FolderNotWritable, NoRoom
+from outbox.embedded.errors import FolderNotWritable, NoSpace
 from outbox.embedded.fetching import fetched
-from outbox.embedded.room import check_room
+from outbox.embedded.folders import check_space
 from tests.fixtures.embedded import cannot_show
 
 
@@ -47,13 +47,15 @@ def silent(_: str) -> None:
 
 
 def test_a_need_that_no_disk_can_meet_names_folder_need_and_remedy(tmp_path: Path) -> None:
-    with pytest.raises(NoRoom, match=r"OUTBOX_DATA_DIR.*/not/yet has \d+ MB free; 10000000000 MB are needed \(tests\)"):
-        check_room(tmp_path / "not" / "yet", 10_000_000_000, "tests")
+    with pytest.raises(
+        NoSpace, match=r"OUTBOX_DATA_DIR.*/not/yet has \d+ MB free; 10000000000 MB are needed \(tests\)"
+    ):
+        check_space(tmp_path / "not" / "yet", 10_000_000_000, "tests")
 
 
 def test_a_tiny_disk_is_refused_before_anything_is_fetched(tiny_disk: Path) -> None:
     said: list[str] = []
-    with pytest.raises(NoRoom, match=str(tiny_disk)):
+    with pytest.raises(NoSpace, match=str(tiny_disk)):
         fetched(ELASTICSEARCH_8, tiny_disk / "elasticsearch", said.append)
     assert said == []
 
@@ -81,7 +83,7 @@ def test_a_folder_of_somebody_else_is_refused(ordinary_user: None, mode: int) ->
     try:
         folder.chmod(mode)
         with pytest.raises(FolderNotWritable, match=f"OUTBOX_DATA_DIR.*{folder}"):
-            check_room(folder / "cache" / "outbox", 1, "a test")
+            check_space(folder / "cache" / "outbox", 1, "a test")
     finally:
         folder.chmod(0o700)
         folder.rmdir()
@@ -101,7 +103,7 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
 
 
 def test_a_disk_that_fills_up_in_the_middle_leaves_nothing_half_done(large: Archive, tiny_disk: Path) -> None:
-    with pytest.raises(NoRoom, match=f"OUTBOX_DATA_DIR.*{tiny_disk}: No space left on device"):
+    with pytest.raises(NoSpace, match=f"OUTBOX_DATA_DIR.*{tiny_disk}: No space left on device"):
         fetched(large, tiny_disk / "elasticsearch", silent)
     assert [path.name for path in tiny_disk.iterdir()] == ["fetch"]
     assert [path.name for path in (tiny_disk / "fetch").iterdir()] == ["lock"]
