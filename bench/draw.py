@@ -1,7 +1,7 @@
 """`python -m bench.draw`: the newest full result of each benchmark into docs/performance/, its table and its picture.
 
-The words of both pages, docs/performance.md (the summary) and docs/performance-history.md (each benchmark), are written by
-people; only what stands between their marks is replaced.
+People write the words of docs/performance.md (the summary) and docs/performance-history.md (each benchmark); only what
+stands between their marks is replaced.
 """
 
 import json

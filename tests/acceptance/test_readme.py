@@ -1,4 +1,4 @@
-"""The README's own words, run: the five minutes with your own table, the library, the links, the commands it names."""
+"""The README and the library example of docs/producers.md, run as they stand; their links, and the commands they name."""
 
 import json
 import os
@@ -19,6 +19,8 @@ from tests.fixtures.processes import ROOT, StartProcess, clean_environment
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+# The other ways to write an event, over the tables of the README.
+PRODUCERS = (ROOT / "docs" / "producers.md").read_text(encoding="utf-8")
 # Articles that are there before the reader begins, each with a comment. With a million, 82 s in all on two busy cores:
 # 63 s are `outbox backfill`.
 ROWS = int(os.environ.get("OUTBOX_TEST_README_ROWS", "20000"))
@@ -28,7 +30,7 @@ BLOCK = re.compile(r"^```(\w+) test=([\w-]+)( background)?\n(.*?)^```$", re.DOTA
 
 def blocks(name: str) -> list[tuple[str, bool, str]]:
     """Language, whether it runs beside the others, and text of every block of this test, in order."""
-    return [(m[1], bool(m[3]), m[4]) for m in BLOCK.finditer(README) if m[2] == name]
+    return [(m[1], bool(m[3]), m[4]) for m in BLOCK.finditer(README + PRODUCERS) if m[2] == name]
 
 
 @pytest.fixture
@@ -106,7 +108,7 @@ def test_the_library_example_runs_as_it_stands(database: str, capsys: pytest.Cap
         )
         ((_, _, text),) = blocks("library")
         names: dict[str, object] = {"database_url": database}
-        exec(compile(text, "README.md", "exec"), names)
+        exec(compile(text, "docs/producers.md", "exec"), names)
         assert "does not fit" in capsys.readouterr().out
         rows = connection.execute("select entity_id, status from search_outbox_events order by 1").fetchall()
     assert rows == [("5", "pending"), ("5", "pending"), ("9", "pending")]
