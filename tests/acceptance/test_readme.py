@@ -1,4 +1,4 @@
-"""The README and the library example of docs/producers.md, run as they stand; their links, and the commands they name."""
+"""The README and the library example of docs/producers.md, run; their links, and the commands that they name."""
 
 import json
 import os
