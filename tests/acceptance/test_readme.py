@@ -123,7 +123,11 @@ def test_every_command_that_the_documents_name_is_there() -> None:
         assert named <= known, f"{name}: {named - known}"
 
 
-@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/README.md"])
+FOLDERS = ("deploy", "docs", "grafana", "labs", "scripts", "sql")
+PAGES = [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))]
+
+
+@pytest.mark.parametrize("name", sorted(page.relative_to(ROOT).as_posix() for page in PAGES))
 def test_links_and_paths_in_the_documents_lead_somewhere(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     links = [m[1] for m in re.finditer(r"\]\((?!https?:)([^)#]+)", text)]
