@@ -1,6 +1,7 @@
 """`python -m bench.draw`: the newest full result of each benchmark into docs/performance/, its table and its picture.
 
-The words of docs/performance.md are written by people; only what stands between its marks is replaced.
+People write the words of docs/performance.md (the summary) and docs/performance-history.md (each benchmark); only what
+stands between their marks is replaced.
 """
 
 import json
@@ -13,7 +14,8 @@ from typing import Any
 from bench.__main__ import MORE, NAMES
 from bench.svg import bars, icicle
 
-RESULTS, PAGE, KEPT = Path("build/bench"), Path("docs/performance.md"), Path("docs/performance")
+RESULTS, KEPT = Path("build/bench"), Path("docs/performance")
+SUMMARY, SECTIONS = Path("docs/performance.md"), Path("docs/performance-history.md")
 Found = dict[str, Any]
 MARK = re.compile(r"<!-- figures: (\w+) -->.*?<!-- end of figures -->", re.DOTALL)
 NOT_YET = "*No full run yet.*"
@@ -59,7 +61,7 @@ def redraw(page: str, found: dict[str, Found]) -> str:
 def summary(found: dict[str, Found]) -> str:
     """Every bar of every benchmark in one table."""
     rows = [
-        f"| [`{name}`](#{name.replace('_', '-')}) | {bar['name']} | {number(bar['value'])} | {_limit(bar, 'first')}"
+        f"| [`{name}`]({SECTIONS.name}#{name}) | {bar['name']} | {number(bar['value'])} | {_limit(bar, 'first')}"
         f" | {_limit(bar, 'goal')} | {bar['verdict']} |"
         for name, result in found.items()
         for bar in result["bars"]
@@ -161,7 +163,8 @@ def main() -> None:
     for name, result in found.items():
         if name in PICTURES:
             (KEPT / f"{name}.svg").write_text(PICTURES[name](result))
-    PAGE.write_text(redraw(PAGE.read_text(), found))
+    for page in (SUMMARY, SECTIONS):
+        page.write_text(redraw(page.read_text(), found))
     print(f"drawn: {', '.join(found) or 'nothing: there is no full run in build/bench'}")
 
 

@@ -24,7 +24,7 @@ def test_a_default_of_the_page_is_the_programs(name: str) -> None:
 
 
 def test_the_changed_defaults_are_all_there() -> None:
-    """Those that 000 and 003 have otherwise: each needs its reason."""
+    """Those that the earlier systems have otherwise: each needs its reason."""
     assert {"OUTBOX_RECLAIM_BATCH_SIZE", "OUTBOX_RECLAIM_INTERVAL_SECONDS", "OUTBOX_KIND_CONCURRENCY_DEFAULT"} <= set(
         DEFAULTS
     )

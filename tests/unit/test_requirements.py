@@ -32,16 +32,16 @@ def test_every_requirement_is_pinned_to_a_version_that_fits(name: str) -> None:
         assert wanted.specifier.contains(pinned[canonicalize_name(wanted.name)]), wanted.name
 
 
-@pytest.mark.parametrize("name", ["run", "dev", "supply", "fuzz"])
+@pytest.mark.parametrize("name", ["run", "dev", "supply", "fuzz", "site"])
 def test_every_pin_carries_hashes(name: str) -> None:
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
     entries = re.split(r"^(?=[A-Za-z0-9])", text, flags=re.MULTILINE)[1:]
     assert [entry.splitlines()[0] for entry in entries if "--hash=sha256:" not in entry] == []
 
 
-@pytest.mark.parametrize("name", ["run.txt", "dev.txt", "supply.txt", "fuzz.txt", "build.in", "supply.in", "fuzz.in"])
-def test_no_index_and_no_download_address_is_named(name: str) -> None:
-    text = (ROOT / "requirements" / name).read_text()
+@pytest.mark.parametrize("file", sorted((ROOT / "requirements").glob("*.*")), ids=lambda file: file.name)
+def test_no_index_and_no_download_address_is_named(file: Path) -> None:
+    text = file.read_text()
     assert not re.search(r"://|--index|--extra-index|--find-links|--trusted-host", text)
 
 
