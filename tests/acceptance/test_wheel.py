@@ -1,4 +1,4 @@
-"""The built wheel, installed by pip where nothing else is: what it asks for is enough, and `outbox up` works from it."""
+"""The built wheel, installed by pip where nothing else is: what it asks for is enough for `outbox up`."""
 
 import json
 import signal
@@ -22,7 +22,7 @@ ELSEWHERE = ["sh", "-c", 'cd "$0" && exec "$@"']
 
 
 def built(folder: Path) -> Path:
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+    command: list[str | Path] = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     [wheel] = folder.glob("*.whl")
     return wheel
@@ -65,7 +65,7 @@ def programs(tmp_path: Path) -> Path:
     """`bin` of an environment that has the wheel, and of all other packages only what the wheel asks for."""
     wheel = built(tmp_path / "dist")
     programs = empty_environment(tmp_path / "environment", asked_for(wheel))
-    pip = [sys.executable, "-m", "pip", "--python", programs / "python", "install", "--no-index", "--no-compile"]
+    pip = [sys.executable, "-m", "pip", "--python", str(programs / "python"), "install", "--no-index", "--no-compile"]
     subprocess.run([*pip, "--quiet", f"{wheel}[{','.join(sorted(EXTRAS))}]"], check=True, cwd=tmp_path)
     return programs
 

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.policy.document import MAX_ID_BYTES, Addressing
+from outbox.policy.event import Event
 from tests.fixtures.events import an_event
 
 KINDS = st.sampled_from(["article", "a:b", "", "é" * 300, "x" * 600, "block"])
@@ -23,7 +24,7 @@ EVENTS = st.builds(
 
 
 @given(st.lists(EVENTS, max_size=20), st.booleans())
-def test_a_batch_is_sorted_out_as_its_events_one_by_one(events: list, composed: bool) -> None:
+def test_a_batch_is_sorted_out_as_its_events_one_by_one(events: list[Event], composed: bool) -> None:
     addressing = Addressing(composed, lambda kind: f"index-{kind[:10]}")
     found, refused = addressing.sort_out(events)
     sendable = found.addressed()
@@ -33,7 +34,9 @@ def test_a_batch_is_sorted_out_as_its_events_one_by_one(events: list, composed: 
 
 
 @given(st.lists(EVENTS, max_size=20), st.booleans())
-def test_a_plain_batch_is_one_of_upserts_with_bodies_each_of_its_own_document(events: list, composed: bool) -> None:
+def test_a_plain_batch_is_one_of_upserts_with_bodies_each_of_its_own_document(
+    events: list[Event], composed: bool
+) -> None:
     found, _ = Addressing(composed, lambda kind: f"index-{kind[:10]}").sort_out(events)
     addressed = found.addressed()
     plain = all(event.op == "upsert" and event.payload is not None for _, event in addressed) and len(
