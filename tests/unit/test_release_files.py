@@ -60,3 +60,9 @@ def test_the_commands_of_the_release_page_parse() -> None:
     assert len(commands) == 15
     for command in commands:
         subprocess.run(["bash", "-n", "-c", command], check=True)
+
+
+def test_the_changelog_has_this_version() -> None:
+    assert re.search(
+        rf"^## {re.escape(__version__)}( - \d{{4}}-\d\d-\d\d)?$", (ROOT / "CHANGELOG.md").read_text(), re.M
+    )
