@@ -3,6 +3,7 @@ event store runs on it and on PostgreSQL alike, so that it cannot drift away."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from outbox.policy.event import Event
@@ -56,7 +57,7 @@ class MemoryQueue:
         self.rows[event.id] = Row(event, payload)
         return event.id
 
-    def set(self, id: UUID, **values: object) -> None:
+    def set(self, id: UUID, **values: Any) -> None:
         self.rows[id].event = self.rows[id].event._replace(**values)
 
     def take_back(self, token: UUID, *, dead: bool) -> int:

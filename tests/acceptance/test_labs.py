@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -31,7 +32,7 @@ from tests.fixtures.processes import ROOT, RunningProcess, StartProcess
 from tests.fixtures.waiting import eventually
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Request
 
 PHASES = ["baseline", "fault", "recovery", "quiesce", "verify"]
 StartLabs = Callable[..., RunningProcess]
@@ -127,12 +128,16 @@ def test_a_run_can_be_packed_and_the_gallery_shows_all(labs: StartLabs, quick_ru
     assert "3 of 3 experiments passed" in (quick_runs / "index.html").read_text()
 
 
+def note(addresses: list[str], request: Request) -> None:
+    addresses.append(request.url)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_reports_open_in_a_real_browser(browser: Browser, quick_runs: Path, scheme: str) -> None:
     for path in [quick_runs / "index.html", *sorted(quick_runs.glob("*/report.html"))]:
         asked: list[str] = []
         with open_page(browser, "http://nowhere.invalid", color_scheme=scheme) as page:
-            page.on("request", lambda request, seen=asked: seen.append(request.url))
+            page.on("request", partial(note, asked))
             page.goto(path.as_uri())
             assert page.locator("h1").inner_text()
             assert serious_findings(page) == []

@@ -44,6 +44,12 @@ class Sink:
         )
         self.es.indices.delete(index=self.index)
 
+    def close_index(self) -> None:
+        self.es.indices.close(index=self.index)
+
+    def open_index(self) -> None:
+        self.es.indices.open(index=self.index)
+
     def create(self) -> None:
         self.es.indices.create(index=self.index, settings=INDEX_SETTINGS)
 
@@ -52,7 +58,7 @@ FAULTS = [
     Fault("es_auth", lambda s: setattr(s.gate, "closed", True), lambda s: setattr(s.gate, "closed", False)),
     Fault("es_index_missing", lambda s: s.remove(), lambda s: s.create()),
     Fault("es_blocked", lambda s: s.set_block(True), lambda s: s.set_block(False)),
-    Fault("es_config", lambda s: s.es.indices.close(index=s.index), lambda s: s.es.indices.open(index=s.index)),
+    Fault("es_config", lambda s: s.close_index(), lambda s: s.open_index()),
 ]
 
 

@@ -2,18 +2,23 @@
 
 import signal
 import sys
+from functools import partial
 
 import pytest
 from elasticsearch import Elasticsearch
 
 from tests.fixtures.bustle import Shop, open_shop
 from tests.fixtures.commands import Outbox
-from tests.fixtures.processes import StartProcess
+from tests.fixtures.processes import RunningProcess, StartProcess
 
 
 @pytest.fixture
 def shop(database: str, elastic_url: str, absent_index: str, es: Elasticsearch, start_process: StartProcess) -> Shop:
     return open_shop(database, elastic_url, absent_index, es, start_process, 300, daemons=1)
+
+
+def shows(daemon: RunningProcess, line: str) -> bool:
+    return line in daemon.wait_for_http("/metrics")
 
 
 def test_drift_is_found_counted_mended_and_gone(shop: Shop) -> None:
@@ -42,7 +47,7 @@ def test_drift_is_found_counted_mended_and_gone(shop: Shop) -> None:
     metrics = shop.daemons[0]
     for kind in ("missing", "different", "orphaned"):
         line = f'outbox_drift_documents{{kind="{kind}",projection="search_index_to_elastic"}} 1.0'
-        metrics.wait_until(lambda line=line: line in metrics.wait_for_http("/metrics"), line)
+        metrics.wait_until(partial(shows, metrics, line), line)
 
     assert shop.outbox("repair").code == 2, "off a terminal it needs --dry-run or --yes"
     dry = shop.outbox("repair", "--dry-run", "--json")

@@ -2,6 +2,7 @@
 that refuse what they do not know, and nothing about people for who has not logged in."""
 
 import re
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -180,13 +181,17 @@ def reasons(connection: psycopg.Connection) -> set[str]:
     return {row[0] for row in connection.execute("select reason from search_outbox_audit")}
 
 
+def is_written(connection: psycopg.Connection, reason: str) -> bool:
+    return reason in reasons(connection)
+
+
 def test_every_door_that_takes_a_reason_keeps_it(console: Served, connection: psycopg.Connection) -> None:
     doors = acts(connection)
     assert doors.keys() == takes_a_reason()
     for number, (door, (path, body)) in enumerate(doors.items()):
         answer = post(console.client, path, {"by": "alice", "reason": f"because {number}", **body})
         assert answer.is_success, (door, answer.text)
-        eventually(lambda n=number: f"because {n}" in reasons(connection), what=f"the reason of {door}")
+        eventually(partial(is_written, connection, f"because {number}"), what=f"the reason of {door}")
 
 
 def test_the_forms_of_prune_and_redeliver_keep_their_reason_too(

@@ -104,13 +104,17 @@ def test_200000_rows_in_every_state_are_adopted_under_a_producer(
 ) -> None:
     guide.execute("drop table search_outbox_events")
     create_guide_table(guide, ROWS)
-    before = dict(guide.execute("select id, (status, event_version, entity_id, op)::text from search_outbox_events"))
+    before: dict[Any, Any] = dict(
+        guide.execute("select id, (status, event_version, entity_id, op)::text from search_outbox_events")
+    )
     file_before = value(guide, "select pg_relation_filenode('search_outbox_events')")
     with producing(empty_database) as producer:
         migrate(empty_database)
     record_property("longest insert, ms", round(producer.longest_seconds * 1000))
     assert producer.longest_seconds < LOCK_TIMEOUT_MS / 1000 + SCHEDULING_SECONDS
-    after = dict(guide.execute("select id, (status, event_version, entity_id, op)::text from search_outbox_events"))
+    after: dict[Any, Any] = dict(
+        guide.execute("select id, (status, event_version, entity_id, op)::text from search_outbox_events")
+    )
     assert len(after) == ROWS + producer.inserted
     assert before.items() <= after.items()
     assert value(guide, "select pg_relation_filenode('search_outbox_events')") == file_before

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
@@ -15,11 +16,11 @@ from tests.fixtures.waiting import eventually
 
 
 @pytest.fixture
-def locked(database: str) -> psycopg.Connection:
+def locked(database: str) -> Iterator[psycopg.Connection]:
     """A session that holds the events as `alter table` would."""
     holder = psycopg.connect(database)
     holder.execute("lock table search_outbox_events in access exclusive mode")
-    yield holder  # type: ignore[misc]
+    yield holder
     holder.close()
 
 

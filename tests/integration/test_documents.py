@@ -1,7 +1,6 @@
 """Upserts without a payload, looked up in the view: gone rows, null documents, broken expressions, broken views."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -52,7 +51,7 @@ class Articles:
 
 
 @pytest.fixture
-def articles(queue: Queue) -> Iterator[Articles]:
+def articles(queue: Queue) -> Articles:
     queue.connection.execute(TABLE)
     queue.connection.execute(VIEW)
     return Articles(queue)

@@ -17,7 +17,7 @@ from tests.fixtures.waiting import eventually
 
 GOOD = b'{"title":"good"}'
 SECRET = "s3cr3t-value"
-MAPPING = {
+MAPPING: dict[str, Any] = {
     "properties": {
         "number": {"type": "integer"},
         "day": {"type": "date"},
@@ -330,6 +330,7 @@ def test_a_document_over_the_servers_limit_is_too_large_however_the_server_shows
         if outcome.reason is Reason.TOO_LARGE:
             break
         assert (outcome.reason, outcome.whole) == (Reason.CONNECT, False)
+    assert isinstance(outcome, Failure)
     assert (outcome.reason, outcome.code) == (Reason.TOO_LARGE, Code.PAYLOAD_INVALID)
 
 

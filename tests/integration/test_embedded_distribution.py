@@ -259,7 +259,7 @@ def test_what_is_unpacked_is_what_was_checked(programs: Path, tmp_path: Path, mo
         other.replace(theirs)
         return found
 
-    monkeypatch.setattr(fetching.hashlib, "file_digest", then_replaced)
+    monkeypatch.setattr("outbox.embedded.fetching.hashlib.file_digest", then_replaced)
     home = fetched_distribution(tmp_path, "8", lambda _: None).home
     assert (home / "lib" / "elasticsearch-8.14.1.jar").read_text() == "x"
 

@@ -1,6 +1,7 @@
 """Root and the servers' account, or anybody else on the machine: no link is followed, no stranger's folder is used."""
 
 import os
+import pwd
 import socket
 import struct
 import subprocess
@@ -69,13 +70,14 @@ def test_a_folder_that_is_a_link_or_a_strangers_is_neither_given_nor_written_to(
     strangers.mkdir()
     os.chown(strangers, STRANGER, STRANGER)
     (server_folder / "data").symlink_to(roots)
-    for act in (
+    acts: list[Callable[[], object]] = [
         lambda: account.give_folder(server_folder / "data"),
         lambda: account.share_folder(server_folder / "data"),
         lambda: account.give_file(server_folder / "data" / "x", "text"),
         lambda: account.give_folder(strangers),
         lambda: account.give_file(strangers / "x", "text"),
-    ):
+    ]
+    for act in acts:
         with pytest.raises(FolderNotOurs, match="OUTBOX_DATA_DIR"):
             act()
     assert (roots.stat().st_uid, list(roots.iterdir()), list(strangers.iterdir())) == (0, [], [])
@@ -138,9 +140,9 @@ def test_an_account_of_its_own_is_taken_where_there_is_one(as_root: None, monkey
     from outbox.embedded import account as accounts
 
     monkeypatch.setattr(accounts, "OWN_NAME", "daemon")
-    assert Account.for_servers().uid == accounts.pwd.getpwnam("daemon").pw_uid
+    assert Account.for_servers().uid == pwd.getpwnam("daemon").pw_uid
     monkeypatch.setattr(accounts, "OWN_NAME", "no-such-account")
-    assert Account.for_servers().uid == accounts.pwd.getpwnam("nobody").pw_uid
+    assert Account.for_servers().uid == pwd.getpwnam("nobody").pw_uid
 
 
 @pytest.fixture
@@ -163,7 +165,7 @@ def shared_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_cache_of_a_user_without_a_home_is_used_only_if_it_is_theirs(
     as_root: None, shared_tmp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr("outbox.config.service.os.geteuid", lambda: 1000)
     data_dir = service.default_data_dir()
     monkeypatch.undo()
     assert data_dir == shared_tmp / "cache-1000" / "outbox"

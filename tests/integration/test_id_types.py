@@ -118,7 +118,7 @@ class Ids:
             reads.append(len(part))
             return read(part, *rest)
 
-        self.documents._read = counted  # type: ignore[method-assign]
+        self.documents._read = counted  # type: ignore[method-assign,assignment]
         found = self.documents.load([Wanted(UUID(int=n), "thing", id) for n, id in enumerate(ids)])
         assert len(reads) <= 1
         assert [d.failure for d in found.values()] == [None] * len(ids)

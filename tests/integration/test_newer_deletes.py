@@ -1,6 +1,7 @@
 """Nothing deleted comes back: Elasticsearch forgets a delete's version, PostgreSQL does not."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -270,11 +271,11 @@ def test_on_the_real_server_with_tombstones_kept_for_a_second(
 
 def forgotten(es: Elasticsearch, index: str) -> bool:
     """A canary that was deleted before: an old version gets through once the server forgets deletes."""
-    options = {"version_type": "external_gte", "id": "canary", "index": index}
+    options: dict[str, Any] = {"version_type": "external_gte", "id": "canary", "index": index}
     if not es.options(ignore_status=[404, 409]).indices.stats(index=index)["_all"]["total"]["indexing"]["delete_total"]:
         return False
     if not getattr(forgotten, index, False):
         es.options(ignore_status=404).delete(version=9, **options)
         setattr(forgotten, index, True)
         return False
-    return es.options(ignore_status=409).index(version=3, document={}, **options).meta.status == 201
+    return bool(es.options(ignore_status=409).index(version=3, document={}, **options).meta.status == 201)

@@ -20,7 +20,7 @@ from tests.fixtures.pgbouncer import SESSIONS, Pgbouncer
 from tests.fixtures.processes import StartProcess
 
 Session = psycopg.Connection[Any]
-PREPARING = {"autocommit": True, "prepare_threshold": 0}
+PREPARING: dict[str, Any] = {"autocommit": True, "prepare_threshold": 0}
 
 
 @pytest.fixture(scope="module")

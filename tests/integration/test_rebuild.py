@@ -498,7 +498,7 @@ def test_an_elasticsearch_that_is_away_leaves_the_rebuild_to_be_resumed(world: R
     def away(*args: Any) -> None:
         raise ElasticsearchDown("away")
 
-    desk.steps.indices.create = away  # type: ignore[method-assign]
+    desk.steps.indices.create = away  # type: ignore[method-assign,assignment]
     with pytest.raises(ElasticsearchDown):
         world.start(desk)
     assert (world.row().status, world.row().step) == ("running", "created")

@@ -459,7 +459,7 @@ def test_no_trigger_function_with_the_owners_rights_can_be_attached_elsewhere(
     whole: psycopg.Connection[Any], stranger: str
 ) -> None:
     whole.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'x', 'cli')")
-    (event,) = whole.execute(f"{INSERTED} returning id".encode()).fetchone() or ()
+    (event,) = whole.execute(f"{INSERTED} returning id".encode()).fetchone() or (None,)
     whole.execute("update search_outbox_events set status = 'discarded'")
     before = whole.execute(STATE).fetchone()
     functions = whole.execute(f"{DEFINERS} and prorettype = 'trigger'::regtype".encode()).fetchall()
@@ -522,7 +522,7 @@ def test_limits_are_in_force_for_who_logs_in_as_the_role(roles: Roles, role: str
     milliseconds = {"60s": "60000", "10s": "10000", "5min": "300000", "30s": "30000"}
     told = {name: milliseconds[value] for name, value in page_limits().get(role, {}).items()}
     with roles.connect(role) as connection:
-        found = dict(connection.execute(LIMITS).fetchall())
+        found: dict[str, str] = dict(connection.execute(LIMITS).fetchall())
     assert found == (told or dict.fromkeys(found, "0"))
 
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Mapping
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -81,7 +82,8 @@ class Away:
 
 
 def test_counts_that_could_not_be_written_go_with_the_next() -> None:
-    store, heard = Away(), []
+    heard: list[Any] = []
+    store = Away()
     rollup = Rollup(store, heard.append)
     rollup.handle(settled({("article", "done", ""): 3}))
     rollup.flush()
@@ -96,7 +98,8 @@ def test_counts_that_could_not_be_written_go_with_the_next() -> None:
 def test_the_loop_writes_now_and_then_and_once_more_at_the_end(
     connection: psycopg.Connection, store: PostgresRollup
 ) -> None:
-    stop, beats = threading.Event(), []
+    beats: list[Any] = []
+    stop = threading.Event()
     rollup = Rollup(store, beats.append, interval_seconds=0.05)
     thread = threading.Thread(target=rollup.run, args=(stop,))
     thread.start()

@@ -38,7 +38,7 @@ def insert(connection: psycopg.Connection, count: int = 1, **columns: Any) -> No
     bound = [value for value in given.values() if not isinstance(value, tuple)]
     connection.execute(
         f"insert into search_outbox_events (entity_id, {names})"
-        f" select n::text, {values} from generate_series(1, {count}) n",  # type: ignore[arg-type]
+        f" select n::text, {values} from generate_series(1, {count}) n",
         bound,
     )
 
@@ -60,7 +60,7 @@ def lease(connection: psycopg.Connection, until: str, count: int, entity_type: s
         " and entity_type = %s order by seq limit %s) returning id)"
         " insert into search_outbox_leases (token, owner, start_id, lease_until, ids, counts)"
         f" select gen_random_uuid(), 'w1', gen_random_uuid(), now() + interval '{until}', array_agg(id),"
-        " jsonb_build_object(%s::text, count(*)) from taken",  # type: ignore[arg-type]
+        " jsonb_build_object(%s::text, count(*)) from taken",
         [entity_type, count, entity_type],
     )
 

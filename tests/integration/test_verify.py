@@ -1,6 +1,7 @@
 """Is the index right? Real PostgreSQL and Elasticsearch, with every way in which they can come apart."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from elasticsearch import Elasticsearch
@@ -161,7 +162,13 @@ def test_routed_documents_are_found_and_a_second_one_is_an_orphan(
     world.project()
     assert found(verified(world)) == {}
     # The same id under another routing is another document, on another shard: one too many.
-    other = {"index": absent_index, "id": "article:1", "version": 0, "version_type": "external_gte", "document": {}}
+    other: dict[str, Any] = {
+        "index": absent_index,
+        "id": "article:1",
+        "version": 0,
+        "version_type": "external_gte",
+        "document": {},
+    }
     lost = next(r for r in "abcdefgh" if not es.exists(index=absent_index, id="article:1", routing=r))
     es.index(**other, routing=lost)
     result = verified(world)

@@ -604,7 +604,7 @@ def test_a_livelock_is_found_within_a_few_steps() -> None:
         suppress_health_check=list(HealthCheck),
     )
     with pytest.raises(AssertionError, match="goes back unsent, and will for ever"):
-        run_state_machine_as_test(seed(1)(TwoClocks), settings=options)  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(seed(1)(TwoClocks), settings=options)
 
 
 @pytest.mark.slow  # 100 s alone, 300 s beside three others on two cores
@@ -619,7 +619,7 @@ def test_no_step_breaks_an_invariant_and_every_run_converges() -> None:
     first = 1 if os.environ.get("CI") else random.randrange(1 << 30)
     for number in range(first, first + MOST_ROUNDS):
         print(f"seed {number}")
-        run_state_machine_as_test(seed(number)(Outbox), settings=options)  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(seed(number)(Outbox), settings=options)
         if all(seen[fault] for fault in FAULTS):
             return
         print(f"not met yet: {[fault for fault in FAULTS if not seen[fault]]}")

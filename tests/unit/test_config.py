@@ -222,6 +222,6 @@ def test_the_path_of_every_secret_file_is_kept_beside_the_secret(variable: str, 
 def test_settings_cannot_be_changed() -> None:
     settings = load(OUTBOX_KIND_RATE='{"a": 1}')
     with pytest.raises(ValueError, match="frozen"):
-        settings.batch.size = 1
+        settings.batch.size = 1  # type: ignore[misc]
     with pytest.raises(TypeError):
         settings.kinds.rate["a"] = 2  # type: ignore[index]

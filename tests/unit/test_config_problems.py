@@ -12,9 +12,13 @@ from outbox.errors import ConfigProblem, ConfigurationError
 DSN = "postgresql://app:pw@db:5432/shop"
 
 
-def problems(*, database: bool = True, **environ: str) -> list[ConfigProblem]:
+def problems(**environ: str) -> list[ConfigProblem]:
+    return problems_of({"DATABASE_URL": DSN} | environ)
+
+
+def problems_of(environ: dict[str, str]) -> list[ConfigProblem]:
     with pytest.raises(ConfigurationError) as caught:
-        load_settings(({"DATABASE_URL": DSN} if database else {}) | environ)
+        load_settings(environ)
     return list(caught.value.problems)
 
 
@@ -128,7 +132,7 @@ def test_values_that_contradict_each_other_are_reported(environ: dict[str, str],
 
 
 def test_a_missing_database_is_one_problem_with_a_remedy() -> None:
-    (problem,) = problems(database=False)
+    (problem,) = problems_of({})
     assert problem.variable == "DATABASE_URL"
     assert "outbox up" in problem.remedy
 
@@ -216,5 +220,5 @@ def test_a_webhook_secret_without_a_key_is_refused(secret: str) -> None:
 
 
 def test_a_database_file_that_is_missing_is_one_problem(tmp_path: Path) -> None:
-    (problem,) = problems(database=False, DATABASE_URL_FILE=str(tmp_path / "missing"))
+    (problem,) = problems_of({"DATABASE_URL_FILE": str(tmp_path / "missing")})
     assert problem.variable == "DATABASE_URL_FILE"

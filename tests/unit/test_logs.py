@@ -73,8 +73,9 @@ def root_logging_as_it_was() -> Iterator[None]:
 
 
 def settled(token: UUID = TOKEN, **counts: int) -> facts.BatchSettled:
-    plain = dict.fromkeys(("done", "retried", "released", "failed", "superseded", "missing", "lost"), 0)
-    return facts.BatchSettled(token=token, lane=0, duration_seconds=0.02, settle_seconds=0.01, **{**plain, **counts})
+    names = ("done", "retried", "released", "failed", "superseded", "missing", "lost")
+    every: dict[str, Any] = {**dict.fromkeys(names, 0), **counts}
+    return facts.BatchSettled(token=token, lane=0, duration_seconds=0.02, settle_seconds=0.01, **every)
 
 
 LINES: list[tuple[facts.Fact, str, dict[str, Any]]] = [

@@ -12,11 +12,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT, GROUPS = PYPROJECT["project"], PYPROJECT["dependency-groups"]
 EXTRAS = PROJECT["optional-dependencies"]
+PUBLISHED = [*PROJECT["dependencies"], *EXTRAS["embedded"], *EXTRAS["console"]]
 WANTED = {
-    "run": [*PROJECT["dependencies"], *EXTRAS["embedded"], *EXTRAS["console"], *EXTRAS["labs"]],
-    "dev": [*PROJECT["dependencies"], *(line for lines in EXTRAS.values() for line in lines)],
+    "run": [*PUBLISHED, *GROUPS["labs"]],
+    "dev": [*PUBLISHED, *GROUPS["labs"], *(line for line in GROUPS["dev"] if isinstance(line, str))],
 }
 
 
@@ -62,3 +64,13 @@ def test_the_labs_need_nothing_that_scripts_run_does_not_install() -> None:
     wanted = {name: {canonicalize_name(each) for each in provided[name]} for name in strange}
     pinned = {canonicalize_name(name) for name in pins("run")}
     assert {name: brought for name, brought in wanted.items() if not brought & pinned} == {}
+
+
+def test_every_dependency_of_the_published_package_is_used() -> None:
+    """By an import, or by a package that imports it: forms of the console need python-multipart."""
+    text = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "outbox").rglob("*.py"))
+    brought = {
+        canonicalize_name(name): module for module, names in packages_distributions().items() for name in names
+    } | {"python-multipart": "fastapi"}
+    modules = {wanted.name: brought[canonicalize_name(wanted.name)] for wanted in map(Requirement, PUBLISHED)}
+    assert {name for name, module in modules.items() if not re.search(rf"\b{module}\b", text)} == set()

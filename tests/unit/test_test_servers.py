@@ -1,6 +1,5 @@
 """Where the test servers come from: the choice, and the Docker way against a Docker that is not there."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -54,7 +53,7 @@ class FakeDocker:
 
 
 @pytest.fixture
-def docker(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDocker]:
+def docker(monkeypatch: pytest.MonkeyPatch) -> FakeDocker:
     fake = FakeDocker()
     monkeypatch.setattr(testcontainers_container, "DockerClient", lambda **_: fake)
     monkeypatch.setattr(testcontainers_config, "ryuk_disabled", True)

@@ -53,7 +53,7 @@ def _slots(kind: type) -> tuple[str, ...]:
 
 def test_no_container_of_a_process_grows_with_the_entities_it_has_met() -> None:
     events, sink = MemoryEvents(), MemorySink()
-    sink.refuse = answer
+    sink.refuse = answer  # type: ignore[assignment]
     worker = InProcess(Parts(events, sink, retry=RetryPolicy(2, Backoff(1.0, 300.0))))
     for n in range(ENTITIES):
         events.queue.produce(str(n), event_version=n)

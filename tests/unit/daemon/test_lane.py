@@ -160,7 +160,12 @@ def test_a_probe_that_finds_nothing_wrong_lets_one_row_ahead_only(memory: Memory
     claimed = sum(row.status == "processing" for row in memory.queue.rows.values())
     memory.clock.passes(1)
     seen: list[int] = []
-    memory.sink.write = lambda actions, _: (seen.append(len(actions)), WriteReport([BLOCKED] * len(actions)))[1]  # type: ignore[method-assign]
+
+    def blocked(actions: Sequence[BulkAction], _: float) -> WriteReport:
+        seen.append(len(actions))
+        return WriteReport([BLOCKED] * len(actions))
+
+    memory.sink.write = blocked  # type: ignore[method-assign,assignment]
     memory.steps(20)
     assert (claimed, set(seen)) == (0, {1})
 
@@ -199,7 +204,7 @@ def test_a_probe_that_raises_does_not_keep_the_target_paused_for_ever(memory: Me
     memory.sink.systemic = BLOCKED
     memory.lane.step()
     memory.clock.passes(10)
-    real, memory.gate._probe = memory.gate._probe, lambda _: 1 / 0  # type: ignore[return-value]
+    real, memory.gate._probe = memory.gate._probe, lambda _: 1 / 0  # type: ignore[assignment,return-value]
     memory.lane.step()
     assert [fact.event for fact in memory.worker.of(Warned)] == ["lane.error"]
     memory.gate._probe, memory.sink.systemic = real, None
@@ -301,7 +306,7 @@ def refused_settle(memory: Memory) -> None:
     def refuse(*_: object) -> Settled:
         raise NotPermitted("permission denied for table search_outbox_attempts")
 
-    memory.events.settle = refuse  # type: ignore[method-assign]
+    memory.events.settle = refuse  # type: ignore[method-assign,assignment]
 
 
 def braked_and_short(memory: Memory) -> None:

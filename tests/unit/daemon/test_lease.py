@@ -128,7 +128,7 @@ def test_a_renewal_counts_from_when_it_was_asked_for_not_from_its_answer(
         clock.passes(8)
         return True
 
-    renewer.renew = slow  # type: ignore[method-assign]
+    renewer.renew = slow  # type: ignore[method-assign,assignment]
     with leases.holding(a_batch()) as holding:
         clock.passes(10)
         leases.beat()

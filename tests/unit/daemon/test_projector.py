@@ -79,7 +79,7 @@ def memory(request: pytest.FixtureRequest) -> Memory:
     delivery."""
     made = Memory()
     if request.param == "replayed":
-        made.produce = partial(made.queue.produce, replay_count=1)  # type: ignore[method-assign]
+        made.produce = partial(made.queue.produce, replay_count=1)
     return made
 
 
@@ -220,7 +220,7 @@ def test_a_batch_past_half_of_max_processing_gives_back_what_it_has_not_sent(mem
             holding.renewed(memory.worker.clock.now)
         return write(actions, deadline)
 
-    memory.sink.write = slow  # type: ignore[method-assign]
+    memory.sink.write = slow  # type: ignore[method-assign,assignment]
     memory.run()
     assert memory.status(*ids) == ["done", "done", "pending"]
     assert memory.row(ids[2]).attempts == 0
@@ -234,7 +234,7 @@ def test_the_deadline_of_a_request_is_within_what_is_left_of_the_lease(memory: M
         seen.append(seconds)
         return WriteReport([Stale(None)] * len(actions))
 
-    memory.sink.write = deadline  # type: ignore[method-assign]
+    memory.sink.write = deadline  # type: ignore[method-assign,assignment]
     memory.run()
     assert seen == [30.0]
 

@@ -3,6 +3,7 @@
 import random
 import uuid
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,8 +43,9 @@ class Scripted:
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "ledger.ndjson")
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with Ledger(tmp_path / "ledger.ndjson") as made:
+        yield made
 
 
 @pytest.fixture(autouse=True)

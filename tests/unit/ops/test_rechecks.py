@@ -110,4 +110,4 @@ def test_a_backlog_of_production_slows_the_job_to_a_fifth_until_it_is_gone() -> 
 
 
 def test_a_rate_of_nothing_never_rests() -> None:
-    JobPace(0, rest=lambda _: 1 / 0).took(10_000)  # type: ignore[arg-type,return-value]
+    JobPace(0, rest=lambda _: 1 / 0).took(10_000)
