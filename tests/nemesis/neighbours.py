@@ -260,6 +260,3 @@ def _routings(elastic: Elasticsearch) -> tuple[str, str] | None:
         if there and away:
             return there, away
     return None
-
-
-__all__ = ["AFTER", "CALM", "PLAIN", "POISON", "VIEWED", "Neighbours", "seconds_for"]

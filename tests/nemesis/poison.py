@@ -136,7 +136,10 @@ class Brew:
             case "locked_event":
                 return {"payload": "{}"}
             case "locked_lease":
-                return {"payload": "{}", "abandoned_count": 3}  # so it is claimed alone: nobody innocent is in its lease
+                return {
+                    "payload": "{}",
+                    "abandoned_count": 3,
+                }  # so it is claimed alone: nobody innocent is in its lease
         raise ValueError(kind)
 
 
