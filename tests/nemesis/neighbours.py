@@ -26,7 +26,7 @@ from outbox.embedded.process import free_port
 from outbox.store.migrations import migrate
 from tests.fixtures.extremes import COLUMNS
 from tests.nemesis.ground import Ground
-from tests.nemesis.innocents import PLAIN, VIEWED, Innocents
+from tests.nemesis.innocents import Innocents
 from tests.nemesis.poison import FIRST_BAD_ID, KINDS, Brew
 from tests.nemesis.poisoner import Poisoner
 

@@ -1,4 +1,4 @@
-"""Judges the lane of the neighbours by what it left: whole, bitten, and the p99 beside poison under twice the calm one. Pure."""
+"""Judges the lane of the neighbours: innocents whole, poison bitten, p99 beside it under twice the calm one. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the kinds of poison of the lane of the neighbours: which rows, how often, and by what one is seen to have bitten.
+"""Owns the kinds of poison of the lane of the neighbours: which rows, how often, and how one is seen to have bitten.
 
 Someone who holds locks or changes the table is in poisoner.py. It touches no server.
 """
@@ -80,7 +80,7 @@ KINDS: dict[str, Kind] = {
 
 
 class Brew:
-    """Makes rows of each kind, by the seed. `there` and `away`: routings of the shard that is there and of the other."""
+    """Makes rows of each kind, by the seed. `there`, `away`: routings of the two shards."""
 
     def __init__(self, seed: int, columns: list[tuple[str, str]], there: str, away: str) -> None:
         self._dice = random.Random(f"{seed}:poison")
@@ -107,42 +107,42 @@ class Brew:
         return event | self._more(kind, turn), None
 
     def _more(self, kind: str, turn: int) -> Row:
-        match kind:
-            case "long_id":
-                op = ("upsert", "delete")[turn % 2]
-                return {"entity_id": secrets.token_hex(6_000), "op": op, "payload": "{}" if op == "upsert" else None}
-            case "extreme":
-                return next(self._extremes)
-            case "unknown_op":
-                return {"op": "explode"}
-            case "mapping":
-                return {"payload": json.dumps({"revision": "no number"})}
-            case "nested":
-                deep = (400, 1_500)[turn % 2]
-                return {"payload": '{"revision": ' + "[" * deep + '"x"' + "]" * deep + "}"}
-            case "immense_term":
-                return {"payload": json.dumps({"kind": secrets.token_hex(20_000)})}
-            case "too_large":
-                return {"payload": json.dumps({"content": secrets.token_hex(TOO_LARGE_BYTES // 2)})}
-            case "red_shard":
-                return {"routing": self._away, "payload": "{}"}
-            case "no_verdict_done":
-                return {"entity_type": REFUSED, "payload": "{}"}
-            case "no_verdict_at_all":
-                return {"entity_type": NEVER, "payload": "{}"}
-            case "no_such_id":
-                no_number = ("abc", "1e3", "99999999999999999999", "1 ", "é", "0x10")[turn % 6]
-                return {"entity_type": VIEWED, "entity_id": no_number, "op": "refresh"}
-            case "locked_event":
-                return {"payload": "{}"}
-            case "locked_lease":
-                return {
-                    "payload": "{}",
-                    "abandoned_count": 3,
-                }  # so it is claimed alone: nobody innocent is in its lease
-        raise ValueError(kind)
+        if kind == "extreme":
+            return next(self._extremes)
+        if kind == "red_shard":
+            return {"routing": self._away, "payload": "{}"}
+        return ROWS[kind](turn)
 
 
+def _long_id(turn: int) -> Row:
+    op = ("upsert", "delete")[turn % 2]
+    return {"entity_id": secrets.token_hex(6_000), "op": op, "payload": "{}" if op == "upsert" else None}
+
+
+def _nested(turn: int) -> Row:
+    deep = (400, 1_500)[turn % 2]
+    return {"payload": '{"revision": ' + "[" * deep + '"x"' + "]" * deep + "}"}
+
+
+def _no_such_id(turn: int) -> Row:
+    no_number = ("abc", "1e3", "99999999999999999999", "1 ", "é", "0x10")[turn % 6]
+    return {"entity_type": VIEWED, "entity_id": no_number, "op": "refresh"}
+
+
+ROWS: dict[str, Callable[[int], Row]] = {
+    "long_id": _long_id,
+    "unknown_op": lambda _: {"op": "explode"},
+    "mapping": lambda _: {"payload": json.dumps({"revision": "no number"})},
+    "nested": _nested,
+    "immense_term": lambda _: {"payload": json.dumps({"kind": secrets.token_hex(20_000)})},
+    "too_large": lambda _: {"payload": json.dumps({"content": secrets.token_hex(TOO_LARGE_BYTES // 2)})},
+    "no_verdict_done": lambda _: {"entity_type": REFUSED, "payload": "{}"},
+    "no_verdict_at_all": lambda _: {"entity_type": NEVER, "payload": "{}"},
+    "no_such_id": _no_such_id,
+    LOCKED_EVENT: lambda _: {"payload": "{}"},
+    # Claimed alone, as one that was abandoned before: nobody innocent is in its lease.
+    LOCKED_LEASE: lambda _: {"payload": "{}", "abandoned_count": 3},
+}
 BAD_ROWS: dict[str, tuple[str, ...]] = {
     "broken_row": (DIVISION,),
     "overtaxing_row": (DAMAGED,),

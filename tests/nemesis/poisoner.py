@@ -1,4 +1,4 @@
-"""Owns the hands that poison the lane of the neighbours: rows at a steady pace, locks that are held, a column altered."""
+"""Owns the hands that poison the neighbours: rows at a steady pace, locks that are held, a column that is altered."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ALTER: tuple[LiteralString, LiteralString] = (
 
 
 class Poisoner:
-    """One thread for rows, one for each kind of lock, one for the ALTER. `made` names the rows, `held` counts the rest."""
+    """One thread for rows, one for each kind of lock, one for the ALTER. `made` names the rows, `held` the rest."""
 
     def __init__(self, database_url: str, brew: Brew, seed: int, kinds: Collection[str]) -> None:
         self._url = database_url

@@ -39,8 +39,8 @@ def quiet(about: dict[str, Any]) -> str:
 def neighbours(lane: Lane) -> str:
     left = f"; left out, because too short for them: {', '.join(lane.left_out)}" if lane.left_out else ""
     return (
-        f"neighbours: {lane.workers} daemons, {lane.rate:g} innocents a second, half of {lane.seconds:g} s calm and half"
-        f" beside poison{left}"
+        f"neighbours: {lane.workers} daemons, {lane.rate:g} innocents a second, half of {lane.seconds:g} s calm and"
+        f" half beside poison{left}"
     )
 
 
