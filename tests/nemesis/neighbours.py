@@ -243,7 +243,7 @@ class Neighbours:
         for name in self.kinds:
             own = [row for row in states if self._poisoner.made[row["id"]] == name]
             bit = sum(map(KINDS[name].bites, own)) + self._poisoner.held[name]
-            seen = Counter(" ".join(filter(None, (row["status"], row["reason"]))) for row in own)
+            seen = Counter(" ".join(filter(None, (row["status"], (row["reason"] or "")[:40]))) for row in own)
             done = self._poisoner.tried[name] - self._poisoner.refused[name]
             found[name] = {"made": done, "bit": bit, "states": dict(seen), "meant": KINDS[name].meant}
         return found

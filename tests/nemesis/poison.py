@@ -69,7 +69,7 @@ KINDS: dict[str, Kind] = {
         Kind("no_verdict_at_all", 20.0, lambda row: row["abandoned"] > 0, "neither done nor failed can be written"),
         Kind("broken_row", 2.0, DETERMINISTIC, "a row of the view that divides by zero: failed"),
         Kind("overtaxing_row", 5.0, _waits("unknown_exception"), "a row of the view on a damaged page: retried"),
-        Kind("slow_row", 15.0, _waits("timeout"), "a row of the view that takes half a minute: retried", 14.0),
+        Kind("slow_row", 30.0, _waits("timeout"), "a row of the view that takes half a minute: retried", 14.0),
         Kind("no_document", 3.0, DETERMINISTIC, "a row of the view with null or an array for a document: failed"),
         Kind("no_such_id", 2.0, lambda row: row["read_found"] is False, "a refresh of an id that is no number: gone"),
         Kind(LOCKED_EVENT, 5.0, _never, "someone idle in a transaction on a claimed event, for 3 s"),

@@ -76,7 +76,7 @@ class Poisoner:
     def _insert_all(self, connection: psycopg.Connection[Any]) -> None:
         """Each kind at its own pace, jittered; the first of each within half of it, so that a short lane meets all."""
         kinds = [kind for kind in self._kinds if kind.name not in (*LOCKS, ALTERED)]
-        due = {kind: time.monotonic() + min(2.0, kind.every_seconds / 2) * self._dice.random() for kind in kinds}
+        due = {kind: time.monotonic() + min(1.5, kind.every_seconds / 2) * self._dice.random() for kind in kinds}
         while due:
             kind = min(due, key=lambda each: due[each])
             if self._stop.wait(max(0.0, due[kind] - time.monotonic())):
