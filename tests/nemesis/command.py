@@ -27,8 +27,8 @@ Four workers on a real PostgreSQL and a real Elasticsearch, under load, while ev
 stalled, restarted and flooded; then healed, drained, and judged (I1 to I18) by a ledger and a log of every step.
 
 Before the storm comes the lane of the neighbours: innocent events beside poison of every kind, without any fault; their
-p99 must stay under twice that of a calm. It takes 4 minutes beside a storm of 10 or more; beside a shorter one 9 s,
-which is too short to judge a p99.
+p99 must stay under twice that of a calm. It takes 4 minutes beside a storm of 10 or more; beside a shorter one a
+few seconds, which are too short to judge a p99.
 
 The plan of faults follows from the seed alone. What a fault does is measured: one that did not bite proves nothing.
 

@@ -18,6 +18,7 @@ from typing import Any, LiteralString
 import psycopg
 from elasticsearch import Elasticsearch
 from psycopg import sql
+from psycopg.rows import dict_row
 
 from labs.index import create as create_index
 from labs.index import drop as drop_index
@@ -27,18 +28,19 @@ from outbox.store.migrations import migrate
 from tests.fixtures.extremes import COLUMNS
 from tests.nemesis.ground import Ground
 from tests.nemesis.innocents import Innocents
-from tests.nemesis.poison import FIRST_BAD_ID, KINDS, Brew
+from tests.nemesis.poison import FIRST_BAD_ID, KINDS, Brew, Row
 from tests.nemesis.poisoner import Poisoner
 
 SCHEMA = Path(__file__).with_name("neighbours.sql")
 DATABASE = INDEX = "neighbours"
 WORKERS = ("n1", "n2")
 CALM, POISON, AFTER = "calm", "poison", "calm again"
-SHORT_SECONDS, LONG_SECONDS = 9.0, 240.0
+SHORT_SECONDS, LONG_SECONDS = 6.0, 240.0
+BITES_SECONDS = 60.0  # a busy machine takes its time until every kind has bitten once; alone it takes five
 LONG_FROM = 600.0  # seconds of storm
 RATE = 50.0
 # The defaults, but for these: item 3 is about `pause`; three attempts, so that retries come to their end; a document of
-# 2.5 MB is too large then (see TINY in ground.py).
+# 2.5 MB is too large then (see `TINY` in ground.py).
 SETTINGS = {
     "OUTBOX_OUTAGE_POLICY": "pause",
     "OUTBOX_MAX_ATTEMPTS": "3",
@@ -171,19 +173,36 @@ class Neighbours:
         self._innocents.start()
         self._phase(CALM, poisoned / 2)
         self._poisoner.start()
-        self._phase(POISON, poisoned)
+        self._phase(POISON, poisoned, until=self._all_have_bitten)
         self._poisoner.stop()
-        self._states = self._connection.execute(STATES, [list(self._poisoner.made)]).fetchall()
+        self._states = self._look()
         self._heal()
         self._phase(AFTER, poisoned / 2)
         self._innocents.stop()
         self._await_done()
 
-    def _phase(self, name: str, seconds: float) -> None:
+    def _phase(self, name: str, seconds: float, until: Callable[[], bool] = lambda: True) -> None:
         self.say(f"neighbours: {name}, {seconds:g} s, {self._innocents.committed} innocents so far")
         began = self._now()
         time.sleep(seconds)
+        deadline = time.monotonic() + BITES_SECONDS
+        while not until() and time.monotonic() < deadline:
+            time.sleep(0.2)
         self.phases.append({"name": name, "began": began, "ended": self._now()})
+
+    def _look(self) -> list[Row]:
+        """What became of the poison so far."""
+        made = dict(self._poisoner.made)
+        with self._connection.cursor(row_factory=dict_row) as cursor:
+            rows = cursor.execute(STATES, [list(made)]).fetchall()
+        return [{**row, "kind": made[row["id"]]} for row in rows]
+
+    def _all_have_bitten(self) -> bool:
+        rows = self._look()
+        return all(self._bites(name, rows) for name in self.kinds)
+
+    def _bites(self, name: str, rows: list[Row]) -> int:
+        return sum(KINDS[name].bites(row) for row in rows if row["kind"] == name) + self._poisoner.held[name]
 
     def _now(self) -> float:
         row = self._connection.execute("select extract(epoch from clock_timestamp())::float8").fetchone()
@@ -233,16 +252,16 @@ class Neighbours:
             "ended": [worker.label for worker in self._workers if not worker.running],
             "problems": [*filter(None, [self._innocents.problem]), *self._poisoner.problems],
         }
+        for worker in self._workers:
+            worker.ask_to_stop()
         (self.folder / "neighbours.json").write_text(json.dumps(told, indent=1, default=str), encoding="utf-8")
 
     def _poison(self) -> dict[str, dict[str, Any]]:
         """Of each kind: how many were made, how many bit by the table, and in which states they were at the end."""
-        names = ("id", "status", "attempts", "abandoned", "reason", "dead_reason", "read_found")
         found: dict[str, dict[str, Any]] = {}
-        states = [dict(zip(names, state, strict=True)) for state in self._states]
         for name in self.kinds:
-            own = [row for row in states if self._poisoner.made[row["id"]] == name]
-            bit = sum(map(KINDS[name].bites, own)) + self._poisoner.held[name]
+            own = [row for row in self._states if row["kind"] == name]
+            bit = self._bites(name, own)
             seen = Counter(" ".join(filter(None, (row["status"], (row["reason"] or "")[:40]))) for row in own)
             done = self._poisoner.tried[name] - self._poisoner.refused[name]
             found[name] = {"made": done, "bit": bit, "states": dict(seen), "meant": KINDS[name].meant}
