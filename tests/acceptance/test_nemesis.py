@@ -1,4 +1,4 @@
-"""Innocents beside poison, then two minutes of everything at once: kill -9, SIGSTOP, restarts, cuts, floods, wrong clocks; then I1 to I18."""
+"""Innocents beside poison, then two minutes of kill -9, SIGSTOP, restarts, cuts, floods, wrong clocks: I1 to I18."""
 
 import json
 import os

@@ -67,6 +67,8 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         parser.error("--rate must be above 0 and at most 1000")
     if unknown := set(_kinds(asked.poison)) - KINDS.keys():
         parser.error(f"--poison: unknown {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
+    if asked.lane != "all" and (asked.record or asked.archive):
+        parser.error("--record and --archive are of a whole run: leave --lane out")
     if asked.out and asked.out.exists() and any(asked.out.iterdir()):
         parser.error(f"{asked.out} is not empty: a history is never written over")
     if asked.judge and not (asked.judge / "about.json").exists():
