@@ -37,6 +37,7 @@ WORKERS = ("n1", "n2")
 CALM, POISON, AFTER = "calm", "poison", "calm again"
 SHORT_SECONDS, LONG_SECONDS = 6.0, 240.0
 BITES_SECONDS = 60.0  # a busy machine takes its time until every kind has bitten once; alone it takes five
+LEAST_STEADY_SECONDS = 60.0
 LONG_FROM = 600.0  # seconds of storm
 RATE = 50.0
 # The defaults, but for these: item 3 is about `pause`; three attempts, so that retries come to their end; a document of
@@ -104,7 +105,8 @@ class Neighbours:
             self._connection.execute(SCHEMA.read_bytes())
             self._connection.execute(sql.SQL(VIEW).format(sql.Literal(self._there)))
             columns = self._connection.execute(COLUMNS).fetchall()
-            self._poisoner = Poisoner(self._url, Brew(self.seed, columns, self._there, away), self.seed, self.kinds)
+            brew, at_once = Brew(self.seed, columns, self._there, away), self.seconds < LEAST_STEADY_SECONDS
+            self._poisoner = Poisoner(self._url, brew, self.seed, self.kinds, at_once=at_once)
             self._innocents = Innocents(self._url, self.seed, self.rate, self._there)
             self._workers = [undo.enter_context(self._worker(name)) for name in WORKERS]
             self._await_ready()

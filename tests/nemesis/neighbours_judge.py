@@ -11,7 +11,11 @@ from labs.experiment import Finding
 
 CALM, POISON, AFTER = "calm", "poison", "calm again"
 MOST = 2.0  # times the calm p99
+# A calm p99 is 0.16 s on two cores that have nothing else to do. A quicker machine must not make the limit one that a
+# collection of garbage breaks.
 FLOOR_SECONDS = 0.1
+# Where even the calm is slower than this, something else had the machine: whatever is twice of that shows nothing.
+BUSY_SECONDS = 1.0
 # In fewer a p99 is the slowest or the second slowest of all: a hiccup of the machine, not a figure.
 LEAST_INNOCENTS = 1_000
 SHARE = 99
@@ -55,7 +59,9 @@ class Lane:
 
     @property
     def doubts(self) -> list[str]:
-        return [
+        busy = min(self.calm.innocents, self.poison.innocents) >= LEAST_INNOCENTS and self.calm.p99 > BUSY_SECONDS
+        told = f"the calm itself had a p99 of {self.calm.p99:.3f} s: the machine was too busy to judge neighbours"
+        return [told] * busy + [
             f"poison {one.kind} bit {one.bit} times, {one.least} were needed"
             for one in self.poisons
             if one.bit < one.least

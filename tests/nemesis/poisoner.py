@@ -34,11 +34,14 @@ ALTER: tuple[LiteralString, LiteralString] = (
 class Poisoner:
     """One thread for rows, one for each kind of lock, one for the ALTER. `made` names the rows, `held` the rest."""
 
-    def __init__(self, database_url: str, brew: Brew, seed: int, kinds: Collection[str]) -> None:
+    def __init__(
+        self, database_url: str, brew: Brew, seed: int, kinds: Collection[str], *, at_once: bool = False
+    ) -> None:
         self._url = database_url
         self._brew = brew
         self._dice = random.Random(f"{seed}:poisoner")
         self._kinds = [KINDS[name] for name in kinds]
+        self._first_seconds = 1.5 if at_once else 30.0  # until each kind has come once, where it does not come often
         self._stop = threading.Event()
         self._brewing = threading.Lock()
         # An ALTER must not queue behind a lock that is held for seconds: all others would queue behind the ALTER.
@@ -74,9 +77,13 @@ class Poisoner:
     # Rows
 
     def _insert_all(self, connection: psycopg.Connection[Any]) -> None:
-        """Each kind at its own pace, jittered; the first of each within half of it, so that a short lane meets all."""
+        """Each kind at its own pace, jittered, from the first one on: all of them at once would be another experiment.
+        Only a lane of seconds begins with all."""
         kinds = [kind for kind in self._kinds if kind.name not in (*LOCKS, ALTERED)]
-        due = {kind: time.monotonic() + min(1.5, kind.every_seconds / 2) * self._dice.random() for kind in kinds}
+        due = {
+            kind: time.monotonic() + min(self._first_seconds, kind.every_seconds) * self._dice.random()
+            for kind in kinds
+        }
         while due:
             kind = min(due, key=lambda each: due[each])
             if self._stop.wait(max(0.0, due[kind] - time.monotonic())):

@@ -82,6 +82,15 @@ def test_a_calm_that_is_quicker_than_the_floor_counts_as_the_floor() -> None:
     assert broken(told, rows) == []
 
 
+def test_a_calm_that_was_slow_itself_shows_nothing() -> None:
+    told, rows = lane()
+    for one in rows:
+        one["latency"] = 1.1
+    assert broken(told, rows) == []
+    (doubt,) = neighbours_judge.judged(told, rows).doubts
+    assert "too busy" in doubt
+
+
 def test_a_lane_that_is_too_short_judges_no_p99_and_says_so() -> None:
     told, rows = lane(200)
     for one in beside_poison(rows):
