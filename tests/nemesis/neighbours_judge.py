@@ -119,5 +119,7 @@ def _quick(calm: Pace, beside: Pace, is_long: bool) -> Finding:
     seen = f"calm: {calm.told()}; beside poison: {beside.told()}"
     if not is_long:
         return Finding("neighbours: in time", "not judged", f"{seen}; too few for a p99: not judged", True)
+    if calm.p99 > BUSY_SECONDS:
+        return Finding("neighbours: in time", "not judged", f"{seen}; too slow a calm: not judged", True)
     told = f"{seen}; the limit is {limit:.3f} s"
     return Finding("neighbours: in time", expected, told, beside.p99 < limit)

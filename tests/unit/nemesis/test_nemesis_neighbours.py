@@ -85,7 +85,7 @@ def test_a_calm_that_is_quicker_than_the_floor_counts_as_the_floor() -> None:
 def test_a_calm_that_was_slow_itself_shows_nothing() -> None:
     told, rows = lane()
     for one in rows:
-        one["latency"] = 1.1
+        one["latency"] = 9.0 if 10 <= one["created"] < 30 else 1.1
     assert broken(told, rows) == []
     (doubt,) = neighbours_judge.judged(told, rows).doubts
     assert "too busy" in doubt
