@@ -51,8 +51,8 @@ def measure(stack: Stack, shape: Shape, result: Result, *, rounds: int, warm: bo
         stack.fresh_index(index)
         if shape.lookup:  # before the start: the daemon looks for the view there
             make_view(url, shape.events, shape.size, prose=shape.prose)
-        with daemons(url, stack.elastic_url, index, count=shape.processes, settings=shape.settings) as running:
-            running.pause()
+        count, settings = shape.processes, shape.settings
+        with daemons(url, stack.elastic_url, index, count=count, settings=settings, paused=True) as running:
             if warm:
                 progress(f"{prefix}a round that is not measured")
                 _round(stack, url, index, raw_index, running, shape, Result("warm", True), prefix)

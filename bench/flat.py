@@ -44,11 +44,9 @@ def run(
         _fill_done(urls["large"], done)
         _add_pending(urls["large"], pending + pending // 5, size)  # a daemon takes more than its part before it pauses
         running = {
-            side: open_ones.enter_context(daemons(url, stack.elastic_url, index, settings=settings))
+            side: open_ones.enter_context(daemons(url, stack.elastic_url, index, settings=settings, paused=True))
             for side, url in urls.items()
         }
-        for each in running.values():
-            each.pause()
         if not smoke:
             progress("a round that is not measured")
             fill(urls["small"], part, size)

@@ -27,10 +27,9 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, events: int = 400
     with (
         stack.database() as url,
         stack.index() as index,
-        daemons(url, stack.elastic_url, index, settings=chatty) as running,
+        daemons(url, stack.elastic_url, index, settings=chatty, paused=True) as running,
     ):
         if not smoke:
-            running.pause()
             warm_up(stack, url, index, 200)
         for side in ("unpinned", "pinned") * rounds:
             running.pause()

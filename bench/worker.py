@@ -51,11 +51,7 @@ class Daemons:
         self.processes = processes
 
     def pause(self) -> None:
-        with psycopg.connect(self._url, autocommit=True) as connection:
-            connection.execute(
-                "insert into search_outbox_controls (scope, kind, paused_by, reason)"
-                " values ('*', 'pause', 'bench', 'between rounds') on conflict do nothing"
-            )
+        _forbid(self._url)
         time.sleep(2.5)  # obeyed within two seconds
 
     def resume(self) -> None:
@@ -97,6 +93,14 @@ class Daemons:
                 raise RuntimeError(f"a daemon ended with {process.returncode}; see {LOG}")
 
 
+def _forbid(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "insert into search_outbox_controls (scope, kind, paused_by, reason)"
+            " values ('*', 'pause', 'bench', 'between rounds') on conflict do nothing"
+        )
+
+
 def _last_is_done(connection: psycopg.Connection) -> bool:
     """One row by its key, which costs nothing: until it is true the drain goes on."""
     row = connection.execute(
@@ -114,8 +118,17 @@ def _first(connection: psycopg.Connection, where: str, floor: int | None = 0) ->
 
 @contextmanager
 def daemons(
-    url: str, elastic_url: str, index: str, *, count: int = 1, settings: Mapping[str, str] | None = None
+    url: str,
+    elastic_url: str,
+    index: str,
+    *,
+    count: int = 1,
+    settings: Mapping[str, str] | None = None,
+    paused: bool = False,
 ) -> Iterator[Daemons]:
+    """`paused`: before they start. A daemon is up within half a second, and would take what is measured later."""
+    if paused:
+        _forbid(url)
     LOG.parent.mkdir(parents=True, exist_ok=True)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OUTBOX_", "ELASTIC_", "DATABASE_URL"))}
     environ = {

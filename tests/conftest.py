@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from tests.fixtures.browser import browser
 from tests.fixtures.burners import busy_machine
-from tests.fixtures.commands import end_of_the_warm_process, outbox, outbox_here, servers
+from tests.fixtures.commands import outbox, outbox_here, servers
 from tests.fixtures.console import console, guarded, guarded_behind, start_console
 from tests.fixtures.desks import desk, examine
 from tests.fixtures.elasticsearch import absent_index, elastic_url, es, index
@@ -24,11 +24,12 @@ from tests.fixtures.postgres import (
     older_postgres_url,
     postgres_url,
 )
-from tests.fixtures.processes import free_port, start_daemon, start_process
+from tests.fixtures.processes import free_port
 from tests.fixtures.queue import queue
 from tests.fixtures.roles import roles
 from tests.fixtures.secured import authority, secured_elastic, secured_postgres
 from tests.fixtures.shared import await_shared_servers, shared_servers
+from tests.fixtures.starting import end_of_the_warm_process, start_daemon, start_process
 
 __all__ = [
     "absent_index",

@@ -20,7 +20,7 @@ from outbox.embedded.distribution import Distribution
 from outbox.embedded.errors import EmbeddedServerFailed, FolderNotAllowed, FolderUnreachable
 from outbox.embedded.folders import default_data_dir
 from outbox.embedded.java import Java
-from outbox.embedded.launch import keystore_command, server_command
+from outbox.embedded.launch import QUICK_START, keystore_command, server_command
 from outbox.embedded.process import MARK, Command
 from outbox.embedded.progress import Report, to_stderr
 from outbox.embedded.server import EmbeddedServer
@@ -43,12 +43,6 @@ class TlsFiles:
 
     certificate: Path
     key: Path
-
-
-# For people and tests, who start it often and ask little of it: the quick compiler alone, and the plain collector. A
-# start costs 11 s of CPU instead of 24 (8.3 s instead of 13.1), and 150 small indexes 16 instead of 34 (two cores).
-# Whoever measures it gives () for Java's own choice.
-QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 class EmbeddedElasticsearch(EmbeddedServer):

@@ -9,6 +9,11 @@ from outbox.embedded.distribution import Distribution
 from outbox.embedded.java import Java
 from outbox.embedded.process import MARK, Command
 
+# For people and tests, who start it often and ask little of it: the quick compiler alone, and the plain collector. A
+# start costs 11 s of CPU instead of 24 (8.3 s instead of 13.1), and 150 small indexes 16 instead of 34 (two cores).
+# Whoever measures it gives () for Java's own choice. Its launcher, which lives for seconds, costs 2.8 s instead of 4.2.
+QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
 
 def server_command(distribution: Distribution, java: Java, folder: Path) -> Command:
     """How to run the server of this folder; its working directory must be the distribution's root."""
@@ -23,7 +28,7 @@ def _server_of_8(distribution: Distribution, java: Java, folder: Path) -> Comman
 
 def _server_of_9(distribution: Distribution, java: Java, folder: Path) -> Command:
     launcher = distribution.home / "lib" / "tools" / "server-launcher"
-    argv = [java.program, "-Xms4m", "-Xmx64m", "-XX:+UseSerialGC", f"{MARK}{folder}", "-cp", f"{launcher}/*"]
+    argv = [java.program, "-Xms4m", "-Xmx64m", *QUICK_START, f"{MARK}{folder}", "-cp", f"{launcher}/*"]
     env = {
         **_env(java, folder),
         "ES_HOME": str(distribution.home),
@@ -49,7 +54,7 @@ def _tool(distribution: Distribution, java: Java, folder: Path, *, name: str, sc
         java.program,
         "-Xms16m",
         "-Xmx64m",
-        "-XX:+UseSerialGC",
+        *QUICK_START,
         f"{MARK}{folder}",
         f"-Dcli.name={name}",
         f"-Dcli.script={home}/bin/{script}",

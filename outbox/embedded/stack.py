@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from outbox.embedded.elasticsearch import QUICK_START, EmbeddedElasticsearch
+from outbox.embedded.elasticsearch import EmbeddedElasticsearch
 from outbox.embedded.folders import default_data_dir, stack_folder, temporary_folder
+from outbox.embedded.launch import QUICK_START
 from outbox.embedded.postgres import EmbeddedPostgres
 from outbox.embedded.progress import Report, to_stderr
 from outbox.embedded.room import FOR_SERVERS, check_room

@@ -5,6 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 from elasticsearch import Elasticsearch
@@ -13,6 +14,7 @@ from tests.fixtures.commands import Called, Outbox, call
 from tests.fixtures.processes import StartProcess
 from tests.fixtures.queue import Queue
 from tests.fixtures.scripted import answer, scripted
+from tests.fixtures.starting import COLD
 
 AWAY = "postgresql://u:hunter2@127.0.0.1:1/d"
 
@@ -257,3 +259,18 @@ def test_watching_prints_a_line_a_look_until_it_is_interrupted(
     watching.wait_for_line("No projector runs: 1 open")
     watching.signal(signal.SIGINT)
     assert watching.wait() == 130
+
+
+def test_a_process_that_was_forked_is_ended_and_accounted_for_by_its_own_id(
+    start_process: StartProcess, servers: dict[str, str | None]
+) -> None:
+    """As the tests start most daemons (tests/fixtures/warm.py): what holds of them must hold of a real start."""
+    without = {"DATABASE_URL": AWAY, "OUTBOX_METRICS_PORT": "0"}
+    killed, asked = (start_process([*COLD, "run"], **{**servers, **without}) for _ in range(2))
+    for process in (killed, asked):
+        process.wait_for_line("trying again")
+        assert psutil.Process(process.pid).parent() != psutil.Process()
+    killed.kill()
+    assert (killed.returncode, asked.returncode) == (-signal.SIGKILL, None)
+    assert asked.terminate() == 0
+    assert not psutil.pid_exists(asked.pid)

@@ -173,7 +173,7 @@ def test_the_rate_is_kept(connection: psycopg.Connection, outbox: Outbox) -> Non
         "select extract(epoch from max(last_replayed_at) - min(last_replayed_at)) from search_outbox_events"
     ).fetchone()
     assert spread is not None
-    assert 1.5 <= float(spread[0]) <= 4  # 200 rows in steps of a quarter second: 1.75 s at the earliest
+    assert float(spread[0]) >= 1.5  # 200 rows in steps of a quarter second: 1.75 s at the earliest
 
 
 def test_a_plan_applies_exactly_its_ids_and_only_once(

@@ -29,11 +29,15 @@ def runs(
     environ = {**os.environ, "OUTBOX_TEST_DATABASE_URL": postgres_url, "OUTBOX_TEST_ELASTIC_URL": elastic_url}
     environ["PYTHONPATH"] = str(ROOT)
     wanted = [name for name in HERE if any(f"[{name}]" in item.name for item in request.session.items)]
-    folder = tmp_path_factory.mktemp("bench")
     with ThreadPoolExecutor(AT_ONCE) as pool:
         parts = [part for first in range(AT_ONCE) if (part := wanted[first::AT_ONCE])]
-        running = [(part, pool.submit(smoke, part, folder, environ)) for part in parts]
-        yield {name: (folder, future) for part, future in running for name in part}
+        folders = [tmp_path_factory.mktemp("bench") for _ in parts]  # one each: a benchmark counts in its daemon's log
+        futures = [pool.submit(smoke, part, folder, environ) for part, folder in zip(parts, folders, strict=True)]
+        yield {
+            name: (folder, future)
+            for part, folder, future in zip(parts, folders, futures, strict=True)
+            for name in part
+        }
 
 
 def smoke(names: list[str], folder: Path, environ: dict[str, str]) -> Run:

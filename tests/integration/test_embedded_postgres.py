@@ -39,6 +39,11 @@ def test_it_wants_its_password(postgres: EmbeddedPostgres) -> None:
         psycopg.connect(f"postgresql://outbox:wrong@127.0.0.1:{postgres.port}/postgres")
 
 
+def test_a_connection_hashes_its_random_password_once(postgres: EmbeddedPostgres) -> None:
+    stored = one(postgres.url, "select rolpassword from pg_authid where rolname = 'outbox'")
+    assert str(stored).startswith("SCRAM-SHA-256$1:")
+
+
 def test_data_and_port_survive_a_restart_and_a_crash(postgres: EmbeddedPostgres) -> None:
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute("create table kept as select 42 as n")
