@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from threading import Event
 
 from outbox.config import Settings
 from outbox.daemon.boot_clock import boottime
 from outbox.errors import NotPermitted
-from outbox.ops.backfill import OLD_SECONDS, PAGE, Backfill
+from outbox.ops.backfill import IN_FLIGHT, OLD_SECONDS, PAGE, Backfill
 from outbox.ops.crew import Crew, new_owner
 from outbox.ops.first_load import BUSY_RATE, BackfillDesk, IndexLost
 from outbox.ops.pace import Pace
@@ -52,7 +53,7 @@ class Reindexing:
 def open_reindexing(settings: Settings, *, application: str = "outbox verify") -> Iterator[Reindexing]:
     """Closed at the end. Raises DatabaseDown at once where nobody answers."""
     connect(settings.database.dsn, application=application).close()
-    database = Database(settings.database.dsn, size=3, application=application)
+    database = Database(settings.database.dsn, size=2 + IN_FLIGHT, application=application)
     elastic = connect_elastic(settings.elastic)
     database.open()
     try:
@@ -160,8 +161,9 @@ class _Copier:
         if routed and not truth.by_entity:
             raise OutOfSight("documents of this index have a routing, which only events know")
         pages = PostgresPages(self._database, truth, self._settings.documents, actor)
-        pace = Pace(rate, truth.backlog_waits)
-        return Backfill(pages, self._sink, self.naming, self.naming.index_of, routed, pace)
+        ending = Event()
+        pace = Pace(rate, truth.backlog_waits, rest=ending.wait)
+        return Backfill(pages, self._sink, self.naming, self.naming.index_of, routed, pace, ending=ending)
 
 
 def naming_of(settings: Settings) -> Naming:

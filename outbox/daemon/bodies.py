@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
+from operator import is_, itemgetter
 from typing import Final, cast
 from uuid import UUID
 
@@ -15,6 +17,7 @@ from outbox.ports import Action, Clock, Document, DocumentSource, EventStore, Ne
 EMPTY_BYTES = 200  # what an action without a body weighs
 PAYLOAD_GONE = refused("the payload was removed while the event was on its way; replay it", Code.PAYLOAD_MISSING)
 
+_ID: Final = itemgetter(Event._fields.index("id"))
 # `Action(...)` without its frame in Python.
 _action: Final = cast(
     Callable[[tuple[str, str, int, str | None, bytes | None]], Action], partial(tuple.__new__, Action)
@@ -63,11 +66,13 @@ class Delivery:
 @dataclass(slots=True)
 class Plain:
     """A batch as nearly every one is: upserts with their bodies at hand, each of a document of its own, none of them
-    late. It is sent as it was claimed; a `Delivery` each is made only for those who look at them one by one."""
+    late; or all of them just read from the view. It is sent as it was claimed; a `Delivery` each is made only for those
+    who look at them one by one."""
 
     sendable: Sendable
     parts: Sequence[Parts]
     delivery: Callable[[Stack], Delivery]
+    drawn: bool = False  # their versions were, for a lookup
     _deliveries: list[Delivery] = field(default_factory=list)
 
     @property
@@ -159,6 +164,23 @@ class Bodies:
         if not parts or not self._fit([len(part[4]) for part in parts]):
             return None
         return Plain(sendable, parts, self.delivery)
+
+    def plain_documents(self, sendable: Sendable, found: Mapping[UUID, Document]) -> Plain | None:
+        """What was just looked up for all of them. None: one is not there, is large, or has a version or a place of its
+        own."""
+        if not found or not all(map(is_, map(_ID, sendable.events), found)):
+            return None
+        bodies, sizes, versions, failures, _, routed = zip(*found.values(), strict=True)
+        as_drawn = versions.count(None) == failures.count(None) == len(bodies) and not any(routed)
+        if not as_drawn or None in bodies or not self._fit(sizes) or self._has_own_version(sendable):
+            return None
+        return Plain(sendable, sendable.parts(repeat(self.drawn, len(bodies)), bodies), self.delivery, drawn=True)
+
+    def _has_own_version(self, sendable: Sendable) -> bool:
+        """Of events: an upsert keeps its own where the view has versions."""
+        assert self.documents is not None
+        kinds = {event.entity_type for event in sendable.events if event.op != REFRESH}
+        return any(map(self.documents.keeps_versions, kinds))
 
     def _fit(self, sizes: Sequence[int]) -> bool:
         return sum(sizes) + EMPTY_BYTES * len(sizes) <= self.portion_bytes

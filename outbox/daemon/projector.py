@@ -20,7 +20,7 @@ from outbox.daemon.order import IN_ORDER_SECONDS, Standing
 from outbox.errors import DocumentsUnavailable, NothingSent
 from outbox.facts import Announce, LeaseLost, Reclaimed, VersionAhead, VersionRaised, Warned
 from outbox.policy.coalesce import Stack, coalesce
-from outbox.policy.document import Addressing
+from outbox.policy.document import Addressing, Sendable
 from outbox.policy.event import DELETE, HIGHEST_FOLLOWED, Event
 from outbox.policy.outcome import Failure, FailureClass, Outcome, Stale, Written, all_written
 from outbox.policy.settle import Failed
@@ -109,7 +109,22 @@ class Projector:
         plain = None if batch.standing.tried else batch.bodies.plain(sendable)
         if plain is not None and (self._in_order(batch) or not self._newer_deletes(batch)):
             return plain
+        if self.documents is not None and not batch.standing.tried and sendable.in_view():
+            return self._read(sendable, batch)
         return self._deliveries(coalesce(sendable.addressed()), batch)
+
+    def _read(self, sendable: Sendable, batch: Batch) -> Portion:
+        """All are in the view, as nearly every batch of lookups is: read first, and looked at one by one only where
+        that does not do."""
+        bodies, verdicts = batch.bodies, batch.verdicts
+        try:
+            found = bodies.look_up(sendable.events)
+        except DocumentsUnavailable as error:
+            self.judge.documents_unavailable(error, coalesce(sendable.addressed()), verdicts)
+            return []
+        plain = bodies.plain_documents(sendable, found)
+        good = self.judge.looked_up([] if plain else coalesce(sendable.addressed()), found, bodies, verdicts)
+        return plain or self._guard_deletes([bodies.delivery(stack) for stack in good], batch)
 
     def _deliveries(self, stacks: Sequence[Stack], batch: Batch) -> list[Delivery]:
         if not stacks:
@@ -161,6 +176,10 @@ class Projector:
     def _overdue(self, batch: Batch) -> bool:
         return batch.standing.overdue(batch.holding.age())
 
+    def _late(self, portion: Plain, batch: Batch) -> bool:
+        """Whether what was written has to be looked at once more."""
+        return batch.bodies.age() > IN_ORDER_SECONDS if portion.drawn else self._overdue(batch)
+
     # write
 
     def _deliver(self, deliveries: Portion, batch: Batch) -> Report:
@@ -190,7 +209,7 @@ class Projector:
             self._fill(portion, batch, again)
         report = self._write(portion, deadline)
         self.report_write(report)
-        if isinstance(portion, Plain) and all_written(report.outcomes) and not self._overdue(batch):
+        if isinstance(portion, Plain) and all_written(report.outcomes) and not self._late(portion, batch):
             batch.verdicts.done(portion.events)
         else:
             self._judge(list(portion), report.outcomes, batch, deadline, again)

@@ -6,8 +6,10 @@ page was read, anything else under its own; Elasticsearch keeps the higher. Dele
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any, Final, NamedTuple, Protocol
 
 from outbox.errors import ElasticsearchDown, OutboxError
@@ -20,6 +22,7 @@ from outbox.policy.outcome import Failure, FailureClass, Outcome, Stale, all_wri
 from outbox.ports import Action, Clock, Document, Refusal, Sink
 
 PAGE: Final = 1_000
+IN_FLIGHT: Final = 2  # pages with Elasticsearch at once: with one it rests while we read its answer and the next page
 DEADLINE_SECONDS: Final = 30.0
 PATIENCE_SECONDS: Final = 600.0  # with an Elasticsearch that is away; then `--resume` goes on later
 LONGEST_WAIT_SECONDS: Final = 10.0
@@ -81,14 +84,21 @@ class Backfill:
     old_seconds: float = math.inf  # a rebuild's index remembers deletes for days
     alive: Callable[[], None] = lambda: None  # called while waiting, so that a lease is kept
     clock: Clock = time.monotonic
-    rest: Callable[[float], None] = time.sleep
+    ending: Event = field(default_factory=Event)
+    rest: Callable[[float], object] = field(init=False)
 
-    def pages(self, types: Sequence[str], cursor: Mapping[str, Any] | None) -> Iterator[tuple[dict[str, Any], Written]]:
-        """Every page from the cursor on, each with the cursor that comes after it. The next one is read meanwhile."""
-        with read_ahead(self._read_all(types, cursor)) as pages:
-            for page in pages:
-                yield page.cursor, self.write(page)
-                self.pace.took(len(page.found))
+    def __post_init__(self) -> None:
+        self.rest = self.ending.wait  # who stops it need not wait for an Elasticsearch that is away
+
+    def pages(
+        self, types: Sequence[str], cursor: Mapping[str, Any] | None
+    ) -> Generator[tuple[dict[str, Any], Written], None, None]:
+        """Every page from the cursor on, each with the cursor that comes after it, in key order: all before it is
+        written. Some are with Elasticsearch at a time, in any order; the next one is read meanwhile."""
+        return read_ahead(self._read_all(types, cursor), self._copy, IN_FLIGHT, self.ending)
+
+    def _copy(self, page: Page) -> tuple[dict[str, Any], Written]:
+        return page.cursor, self.write(page)
 
     def mend(self, findings: Sequence[Finding]) -> Written:
         """What a comparison of the new index found: written again, and what is too much removed."""
@@ -107,9 +117,10 @@ class Backfill:
         begin_type, begin_after = (cursor["type"], cursor["after"]) if cursor else ("", None)
         for entity_type in (each for each in types if each >= begin_type):
             after = begin_after if entity_type == begin_type else None
-            while (page := self._read_next(entity_type, after)).found:
+            while not self.ending.is_set() and (page := self._read_next(entity_type, after)).found:
                 after = page.cursor["after"]
                 yield page
+                self.pace.took(len(page.found))  # before the next read, so that what was read does not grow old
 
     def _read_next(self, entity_type: str, after: str | None) -> Page:
         """The version first, then the read: what is written under it holds all that was committed before the draw."""
@@ -206,6 +217,8 @@ class Backfill:
         while left := self._undecided(actions, outcomes):
             if waited >= PATIENCE_SECONDS:
                 raise ElasticsearchDown(_error(outcomes[left[0]]))
+            if self.ending.is_set():
+                raise CancelledError
             self.alive()
             self.rest(delay)
             waited, delay = waited + delay, min(LONGEST_WAIT_SECONDS, delay * 2)

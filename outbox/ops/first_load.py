@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -103,10 +103,11 @@ class BackfillDesk:
         backfill = self.make(run.entity_types, rate, actor)
         backfill.alive = lambda: self._keep(run, None, 0, 0, ())
         done = run.done
-        for cursor, written in backfill.pages(run.entity_types, run.cursor):
-            self._keep(run, cursor, written.count, written.newer, written.refusals)
-            done += written.count + written.newer + len(written.refusals)
-            on_page(done, max(run.total or 0, done))
+        with closing(backfill.pages(run.entity_types, run.cursor)) as pages:
+            for cursor, written in pages:
+                self._keep(run, cursor, written.count, written.newer, written.refusals)
+                done += written.count + written.newer + len(written.refusals)
+                on_page(done, max(run.total or 0, done))
 
     def _keep(
         self, run: BackfillRun, cursor: Mapping[str, Any] | None, count: int, newer: int, refusals: Sequence[Refusal]

@@ -17,7 +17,7 @@ class Pace:
     rate: float  # items a second; 0 = as fast as it goes
     busy: Callable[[], bool] = lambda: False  # whether events wait for the projector, asked once a second
     clock: Clock = time.monotonic
-    rest: Callable[[float], None] = time.sleep
+    rest: Callable[[float], object] = time.sleep
     busy_rate: float | None = None  # while events wait; None: a fifth of the rate
     _next: float = field(default=float("-inf"))
     _next_look: float = field(default=float("-inf"))

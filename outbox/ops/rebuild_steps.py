@@ -7,6 +7,7 @@ an index, or to leave it alone, begins after every live one has confirmed and al
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -82,10 +83,11 @@ class RebuildSteps:
         backfill.alive = lambda: self.crew.renew(rebuild)
         done = rebuild.written
         try:
-            for cursor, written in backfill.pages(types, rebuild.cursor):
-                done += written.count
-                self._page_written(rebuild, cursor, written.count, written.refusals)
-                self.on_progress("copying", done, max(rebuild.total or 0, done), "")
+            with closing(backfill.pages(types, rebuild.cursor)) as pages:
+                for cursor, written in pages:
+                    done += written.count
+                    self._page_written(rebuild, cursor, written.count, written.refusals)
+                    self.on_progress("copying", done, max(rebuild.total or 0, done), "")
         except SecondIndexLost as lost:
             self.rebuilds.give_up(rebuild, lost.detail)
             raise

@@ -1,6 +1,6 @@
 """Which document an event means, and which events are refused before anything is sent. Reads one byte of a payload."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import add, itemgetter
@@ -29,7 +29,9 @@ class Address(NamedTuple):
 # `Address(...)` without its frame in Python.
 _address: Final = cast(Callable[[tuple[str, str, str | None]], Address], partial(tuple.__new__, Address))
 
-_OP, _VERSION, _PAYLOAD = (itemgetter(Event._fields.index(name)) for name in ("op", "event_version", "payload"))
+_OP, _VERSION, _PAYLOAD, _SIZE = (
+    itemgetter(Event._fields.index(name)) for name in ("op", "event_version", "payload", "payload_bytes")
+)
 
 _OPS_WITH_PAYLOAD: Final = OPS - {DELETE, REFRESH}
 
@@ -55,11 +57,22 @@ class Sendable:
         payloads = list(map(_PAYLOAD, self.events))
         if None in payloads or not _OPS_WITH_PAYLOAD.issuperset(map(_OP, self.events)):
             return None
-        if len(set(self.ids)) < len(payloads) and not self._distinct():
+        if not self._distinct():
             return None
-        return list(zip(self.indexes, self.ids, map(_VERSION, self.events), self.routings, payloads, strict=True))
+        return self.parts(map(_VERSION, self.events), payloads)
+
+    def parts(self, versions: Iterable[int], bodies: Iterable[bytes]) -> list[Parts]:
+        return list(zip(self.indexes, self.ids, versions, self.routings, bodies, strict=True))
+
+    def in_view(self) -> bool:
+        """Whether the document of each is in the view, and one of its own."""
+        payload_sizes = list(map(_SIZE, self.events))
+        only_lookups = payload_sizes.count(None) == len(payload_sizes) and DELETE not in map(_OP, self.events)
+        return only_lookups and self._distinct()
 
     def _distinct(self) -> bool:
+        if len(set(self.ids)) == len(self.ids):
+            return True
         return len(set(zip(self.indexes, self.ids, self.routings, strict=True))) == len(self.events)
 
 

@@ -37,6 +37,11 @@ OPTIONS: dict[str, Any] = {
 UNPREPARED: Final = None
 
 
+_READ_ONLY_WITHIN: Final = (
+    "select set_config('transaction_read_only', 'on', true), set_config('statement_timeout', %s, true)"
+)
+
+
 class RawJson(Loader):
     """json as the bytes that the producer wrote: never parsed, so no row can poison a fetch."""
 
@@ -141,10 +146,12 @@ class Database:
         with self._connection() as connection, connection.transaction():
             if snapshot:  # before any other statement: PostgreSQL takes it only then
                 connection.execute("set transaction isolation level repeatable read, read only")
+            limit = timeout_ms or self._statement_timeout_ms
+            if read_only and limit:  # in one: each statement of a batch's lookup costs 0.3 us an event
+                connection.execute(_READ_ONLY_WITHIN, [str(limit)])
             elif read_only:
                 connection.execute("set transaction read only")
-            limit = timeout_ms or self._statement_timeout_ms
-            if limit:
+            elif limit:
                 connection.execute("select set_config('statement_timeout', %s, true)", [str(limit)])
             yield connection
 

@@ -1,5 +1,6 @@
 """`backfill` fills the index in use from a view that joins tables; `refresh` lets the projectors do it."""
 
+import threading
 from typing import Any
 
 import pytest
@@ -140,6 +141,36 @@ def test_one_that_stopped_goes_on_at_its_cursor_and_two_at_once_are_refused(worl
     assert (done.status, done.written) == ("finished", 50)
     with pytest.raises(NothingToResume):
         later.resume()
+
+
+def test_one_that_dies_while_a_later_page_is_in_the_index_and_an_earlier_one_is_not_loses_neither(
+    world: JoinedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add(90)
+    write, third_is_written = backfill.Backfill.write, threading.Event()
+
+    class Died(BaseException):
+        pass
+
+    def dies(self: backfill.Backfill, page: backfill.Page) -> backfill.Written:
+        if page.cursor["after"] == "40":
+            assert third_is_written.wait(20)
+            raise Died
+        done = write(self, page)
+        if page.cursor["after"] == "60":
+            third_is_written.set()
+        return done
+
+    monkeypatch.setattr(backfill.Backfill, "write", dies)
+    with pytest.raises(Died):
+        world.fill_index()
+    assert (world.source("article:50") is not None, world.source("article:30")) == (True, None)
+    monkeypatch.setattr(backfill.Backfill, "write", write)
+    desk = world.reindexing().backfill
+    resumed = desk.resume()
+    assert (resumed.cursor, resumed.written) == ({"type": "article", "after": "20"}, 20)
+    assert desk.run(resumed, ALICE, 0.0).written == 90
+    assert world.drift() == 0
 
 
 def test_types_that_the_view_does_not_have_and_an_index_that_is_not_there_are_refused_by_name(

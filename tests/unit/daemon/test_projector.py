@@ -1,23 +1,26 @@
 """One batch through the projector, on a queue and a sink in memory: every event gets exactly one verdict."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest import mock
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from outbox.daemon import bodies
-from outbox.errors import DatabaseDown
+from outbox.errors import DatabaseDown, DocumentsUnavailable
 from outbox.facts import AttemptFailed, BrakeOn, LeaseLost
 from outbox.policy.backoff import Backoff
+from outbox.policy.document import Sendable
+from outbox.policy.event import Event
 from outbox.policy.outcome import WRITTEN, Code, Failure, Outcome, Reason, Stale
 from outbox.policy.settle import RetryPolicy
-from outbox.ports import Action, NewerDelete, WriteReport
-from tests.fakes import MemoryEvents, Row
+from outbox.ports import Action, Document, NewerDelete, WriteReport
+from tests.fakes import MemoryEvents, MemoryQueue, Row
 from tests.fixtures.events import BODY
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.sinks import MemorySink
@@ -421,3 +424,108 @@ def test_a_batch_whose_claim_waited_half_a_minute_for_its_reply_is_checked_for_n
     memory.events.newer_deletes = lambda *_: {id: NewerDelete(9, None)}  # type: ignore
     memory.worker.projector.project(claimed, 0)
     assert [[action.body for action in request] for request in memory.sink.sent] == [[None]]
+
+
+# A plain batch of lookups
+
+FOUND = {
+    "there": Document(BODY, len(BODY), None),
+    "gone": Document(None, None, None),
+    "large": Document(None, len(BODY), None),
+    "versioned": Document(BODY, len(BODY), 3),
+    "elsewhere": Document(BODY, len(BODY), None, None, "there", True),
+    "unreadable": Document(None, None, None, REFUSED),
+}
+
+
+class View:
+    """What each entity is like in the view, or that the view is away. It may have versions for others than these."""
+
+    def __init__(self, kinds: Mapping[str, str], queue: MemoryQueue, *, versions: bool, away: bool) -> None:
+        self.kinds, self.queue, self.versions, self.away, self.reads = kinds, queue, versions, away, 0
+
+    def draw(self) -> int:
+        self.queue.last_version += 1
+        return self.queue.last_version
+
+    def keeps(self, entity_type: str) -> bool:
+        return not self.keeps_versions(entity_type)
+
+    def says_routing(self) -> bool:
+        return False
+
+    def keeps_versions(self, entity_type: str) -> bool:
+        return self.versions or "versioned" in self.kinds.values()
+
+    def made_by_payloads(self, entity_type: str) -> bool:
+        return False
+
+    def load(self, events: Sequence[Event], *, whole: bool = False) -> dict[UUID, Document]:
+        self.reads += 1
+        if self.away:
+            raise DocumentsUnavailable("away")
+        found = {event.id: FOUND[self.kinds[event.entity_id]] for event in events}
+        return {id: document._replace(body=BODY) if whole else document for id, document in found.items()}
+
+
+LOOKUPS = st.lists(
+    st.tuples(
+        st.integers(1, 6), st.sampled_from(["upsert", "refresh", "refresh", "delete"]), st.sampled_from(list(FOUND))
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def lookups(
+    shapes: list[tuple[int, str, str]],
+    answers: Sequence[Outcome] = (),
+    *,
+    versions: bool = False,
+    late: bool = False,
+    away: bool = False,
+) -> Any:
+    """The same of events without payloads. `late`: so much time passes while the first request is on its way."""
+    memory = Memory()
+    view = View({str(entity): kind for entity, _, kind in shapes}, memory.queue, versions=versions, away=away)
+    memory.worker = InProcess(Parts(memory.events, memory.sink, view))
+    for entity, op, _ in shapes:
+        memory.produce(str(entity), op, payload=None)
+    if answers:
+        memory.sink.script = [WriteReport([answers[i % len(answers)] for i in range(99)])]
+        memory.sink.cut = True
+    once = [31.0] if late else []
+    memory.sink.before = lambda: memory.worker.clock.passes(once.pop() if once else 0.0)
+    report = memory.worker.run()
+    rows = [(row.status, row.attempts, row.error_reason, row.due_in) for row in memory.queue.rows.values()]
+    told = report and (report.unreachable, report.systemic, report.sent, report.judged)
+    return memory.sink.sent, rows, told, view.reads, memory.queue.last_version
+
+
+BOTH = [(1, "refresh", "there"), (2, "upsert", "there")]
+FLAGS = st.fixed_dictionaries({}, optional={name: st.just(True) for name in ("versions", "late", "away")})
+
+
+@given(LOOKUPS, st.lists(ANSWERS, max_size=4), FLAGS)
+@example(BOTH, [], {"late": True})
+@example(BOTH, [], {"versions": True})
+@example(BOTH, [], {"away": True})
+@example(BOTH, [WRITTEN, Stale(7)], {})
+@example([*BOTH, (3, "refresh", "elsewhere")], [], {})
+@example([*BOTH, (3, "refresh", "large")], [], {})
+@example([*BOTH, (3, "refresh", "gone")], [], {})
+@example([*BOTH, (2, "refresh", "there")], [], {})
+def test_a_batch_of_lookups_fares_as_one_that_is_looked_at_event_by_event(
+    shapes: list[tuple[int, str, str]], answers: list[Outcome], flags: dict[str, bool]
+) -> None:
+    at_once = lookups(shapes, answers, **flags)
+    with mock.patch.object(Sendable, "in_view", return_value=False):
+        assert at_once == lookups(shapes, answers, **flags)
+
+
+def test_a_plain_batch_of_lookups_makes_no_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it is for: 3 us an event less in the daemon."""
+    monkeypatch.setattr(bodies, "Delivery", None)
+    sent, rows, *_ = lookups([(n, "refresh", "there") for n in range(20)])
+    assert [len(request) for request in sent] == [20]
+    assert {row[0] for row in rows} == {"done"}

@@ -1,11 +1,16 @@
-"""Copying: a page is drawn before it is read, and read again when it has become old or a server was away."""
+"""Copying: a page is drawn before it is read, and read again when it is old or a server was away; two are written
+at once."""
 
-from collections.abc import Sequence
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
 from outbox.errors import ElasticsearchDown
+from outbox.ops import backfill
 from outbox.ops.backfill import PATIENCE_SECONDS, Backfill, Page, SecondIndexLost
 from outbox.ops.pace import Pace
 from outbox.ops.read_ahead import read_ahead
@@ -142,13 +147,97 @@ def test_an_index_that_cannot_be_written_to_ends_it() -> None:
         copying(Table({"1": "one"}), sink).write(Page("article", [("1", document("one"))], 1, 0.0))
 
 
+# Several at once
+
+
+@dataclass
+class Gates(MemorySink):
+    """A write of a document begins when those that are named for it have been written, and fails as it is told."""
+
+    after: dict[str, str] = field(default_factory=dict)
+    fails: dict[str, Failure] = field(default_factory=dict)
+    written: dict[str, threading.Event] = field(default_factory=lambda: defaultdict(threading.Event))
+    order: list[str] = field(default_factory=list)
+
+    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+        (action,) = actions
+        if before := self.after.get(action.id):
+            assert self.written[before].wait(10), f"{before} is not written beside {action.id}"
+        if failure := self.fails.get(action.id):
+            return WriteReport([failure])
+        report = super().write(actions, deadline_seconds)
+        self.order.append(action.id)
+        self.written[action.id].set()
+        return report
+
+
+@pytest.fixture
+def one_a_page(monkeypatch: pytest.MonkeyPatch) -> Table:
+    monkeypatch.setattr(backfill, "PAGE", 1)
+    return Table({str(n): f"text {n}" for n in range(1, 6)})
+
+
+def copying_to(table: Table, sink: MemorySink, pace: Pace | None = None) -> Backfill:
+    naming = Naming(True, lambda _: "index")
+    return Backfill(table, sink, naming, naming.index_of, False, pace or Pace(0))
+
+
+def test_a_page_that_is_written_before_the_one_in_front_of_it_is_told_after_it(one_a_page: Table) -> None:
+    sink = Gates(after={"article:1": "article:2", "article:3": "article:4"})
+    told = [cursor["after"] for cursor, _ in copying_to(one_a_page, sink).pages(["article"], None)]
+    assert told == ["1", "2", "3", "4", "5"]
+    assert sink.order[:2] == ["article:2", "article:1"]
+
+
+def test_a_page_that_fails_is_where_it_ends_though_the_next_one_is_written(one_a_page: Table) -> None:
+    """So the cursor that was kept last is before both, and whoever resumes writes the second one twice."""
+    sink = Gates(after={"article:2": "article:3"}, fails={"article:2": Failure(Reason.ES_BLOCKED, "read only")})
+    told: list[str] = []
+    with pytest.raises(SecondIndexLost):
+        told.extend(cursor["after"] for cursor, _ in copying_to(one_a_page, sink).pages(["article"], None))
+    assert told == ["1"]
+    assert "article:3" in sink.order
+    sink = Gates(documents=sink.documents)
+    rest = copying_to(one_a_page, sink).pages(["article"], {"type": "article", "after": "1"})
+    assert [(cursor["after"], written.count) for cursor, written in rest] == [("2", 1), ("3", 1), ("4", 1), ("5", 1)]
+    assert len(sink.documents) == 5
+
+
+def test_who_stops_it_waits_neither_for_a_server_that_is_away_nor_for_the_pace(one_a_page: Table) -> None:
+    away = Failure(Reason.CONNECT, "no route")
+    sink = Gates(fails={"article:2": away})
+    made = copying_to(one_a_page, sink, pace := Pace(0.0))
+    waiting, resting = threading.Event(), threading.Event()
+    made.alive = waiting.set
+    pages = made.pages(["article"], None)
+    next(pages)
+    assert waiting.wait(10)
+    began = time.monotonic()
+    pages.close()
+    assert time.monotonic() - began < 5
+    pace.rate, pace.rest = 0.001, lambda seconds: (resting.set(), made.ending.wait(seconds))  # 1,000 s a page
+    pages = made.pages(["article"], {"type": "article", "after": "3"})
+    next(pages)
+    assert resting.wait(10)
+    pages.close()
+    assert time.monotonic() - began < 10
+    assert "article:5" not in sink.order
+
+
+def test_a_page_is_read_when_the_share_of_time_of_the_one_before_is_over(one_a_page: Table) -> None:
+    """And so no page more than the rate allows is on its way, nor grows old meanwhile."""
+    pace = Pace(0.5, clock=lambda: 0.0, rest=lambda seconds: one_a_page.calls.append(f"rest {seconds:g}"))
+    list(copying_to(one_a_page, Gates(), pace).pages(["article"], {"type": "article", "after": "3"}))
+    assert one_a_page.calls == ["draw", "read", "rest 1", "draw", "read", "rest 3", "draw", "read"]
+
+
 def test_reading_ahead_keeps_the_order_and_the_error_comes_in_its_place() -> None:
-    def source() -> object:
+    def source() -> Iterator[int]:
         yield 1
         yield 2
         raise ValueError("third")
 
     seen: list[int] = []
-    with pytest.raises(ValueError, match="third"), read_ahead(source()) as items:  # type: ignore[type-var, arg-type]
-        seen.extend(items)  # type: ignore[arg-type]
-    assert seen == [1, 2]
+    with pytest.raises(ValueError, match="third"):
+        seen.extend(read_ahead(source(), lambda n: n * 10, 2, ending := threading.Event()))
+    assert (seen, ending.is_set()) == ([10, 20], False)
