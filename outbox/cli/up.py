@@ -20,6 +20,7 @@ import typer
 from outbox.cli import output, session
 from outbox.cli.output import Json
 from outbox.cli.status import one_line
+from outbox.daemon.shutdown import Stop
 from outbox.errors import DependencyDown
 
 if TYPE_CHECKING:
@@ -57,7 +58,9 @@ def up(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with session.up(rate, output.note) as running:
         where = running.start()
-        stop = _stop_on_signals()
+        asked = Stop()
+        asked.install()
+        stop = asked.event
         _await_first_signs(running, where, stop)
         if json:
             output.as_json(asdict(where) | {"search": search(where)}, compact=True)
@@ -66,20 +69,6 @@ def up(
         _live(running, stop, json=json)
         output.note("\nstopping")
     output.note("stopped")
-
-
-def _stop_on_signals() -> threading.Event:
-    """The first signal asks; the second leaves at once: the parts and servers end by themselves then."""
-    stop = threading.Event()
-
-    def ask(number: int, _: object) -> None:
-        if stop.is_set():
-            os._exit(128 + number)
-        stop.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, ask)
-    return stop
 
 
 def _await_first_signs(running: Up, where: Where, stop: threading.Event) -> None:

@@ -89,7 +89,7 @@ def _explain_item(op: str, status: object, error: object, report: Report | None)
     rule = find(status, error)
     if rule is UNKNOWN and report is not None:
         report(status, _type(error) or "none")
-    failure = replace(_failure(rule, status, error, whole=rule.away), shard=rule.away)
+    failure = replace(_failure(rule, status, error, whole=rule.away), shard=rule.away, contested=rule.contested)
     return Explanation(rule.name, failure, rule.why)
 
 

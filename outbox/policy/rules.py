@@ -18,6 +18,7 @@ class Rule:
     types: frozenset[str] = frozenset()
     pattern: re.Pattern[str] | None = None
     away: bool = False  # never the document's doing: the index or the cluster is not there to write to
+    contested: bool = False  # may be the doing of another request at the same moment: sent once more at once
 
     def fits(self, status: int, error_type: str, text: str) -> bool:
         return (
@@ -28,7 +29,15 @@ class Rule:
 
 
 def _rule(
-    name: str, reason: Reason, why: str, *, status: str = "", types: str = "", starts: str = "", away: bool = False
+    name: str,
+    reason: Reason,
+    why: str,
+    *,
+    status: str = "",
+    types: str = "",
+    starts: str = "",
+    away: bool = False,
+    contested: bool = False,
 ) -> Rule:
     return Rule(
         name=name,
@@ -39,6 +48,7 @@ def _rule(
         # Anchored: a reason quotes names and values of the document, and these must not choose their own class.
         pattern=re.compile(starts, re.DOTALL) if starts else None,
         away=away,
+        contested=contested,
     )
 
 
@@ -136,6 +146,16 @@ RULES: Final[tuple[Rule, ...]] = (
         Reason.ES_REJECTED_DOCUMENT,
         "the document is not a JSON object",
         types="not_x_content_exception",
+    ),
+    _rule(
+        "contested field",  # one request brings a new field with 1, another with 1.5: the later of the two is refused
+        Reason.ES_REJECTED_DOCUMENT,
+        "the field has another type in the mapping, and had when this was sent a second time: correct the document or"
+        " the mapping, then replay",
+        status="400",
+        types="illegal_argument_exception",
+        starts=r"mapper \[.*\] cannot be changed from type \[",
+        contested=True,
     ),
     _rule(
         "document",

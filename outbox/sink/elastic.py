@@ -107,6 +107,13 @@ class _Write:
         self._target = Target()
 
     def run(self, away: Failure | None) -> Search:
+        search = self._search(away)
+        if not all_written(search.outcomes):
+            self._settle_contest(search)
+            self._tell(search)
+        return search
+
+    def _search(self, away: Failure | None) -> Search:
         search = Search(
             send=self._send,
             answers=self._sink.targets.answers,
@@ -115,8 +122,20 @@ class _Write:
             away=away or self._look(),
         )
         search.run(self._encoded.portions(self._sink.batch_bytes, max(1, self._sink.batch_items())))
-        self._tell(search)
         return search
+
+    def _settle_contest(self, search: Search) -> None:
+        """Two requests may bring a new field at the same moment, one with 1 and one with 1.5. Elasticsearch refuses the
+        later one, which fits as soon as the mapping is made: sent once more, in one request. The second refusal is its
+        verdict."""
+        places = [place for place, o in enumerate(search.outcomes) if isinstance(o, Failure) and o.contested]
+        if not places:
+            return
+        again = _Write(self._sink, [self._actions[place] for place in places], self._seconds, self._until)
+        second = again._search(search.away)
+        for place, outcome in zip(places, second.outcomes, strict=True):
+            search.outcomes[place] = outcome
+        search.away, search.pressure = second.away, search.pressure or second.pressure
 
     def _look(self) -> Failure | None:
         """Product and alias, asked once a process; nothing is sent to a server that is not Elasticsearch."""
@@ -157,8 +176,6 @@ class _Write:
 
     def _tell(self, search: Search) -> None:
         """Large documents, always alone in their request, are judged; a target that refuses is asked about later."""
-        if all_written(search.outcomes):
-            return
         for place, outcome in enumerate(search.outcomes):
             if not isinstance(outcome, Failure):
                 continue

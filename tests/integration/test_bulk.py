@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 from elasticsearch import Elasticsearch
@@ -12,6 +13,7 @@ from outbox.ports import Action
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.index import Indices
 from tests.fixtures.sinks import elastic_sink
+from tests.fixtures.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -108,6 +110,34 @@ def test_a_thousand_documents_with_three_bad_ones_end_as_997_and_3(
     ]
     es.indices.refresh(index=index)
     assert es.count(index=index)["count"] == 997
+
+
+def test_two_requests_that_bring_a_new_field_at_the_same_moment_are_both_written(sink: ElasticSink, index: str) -> None:
+    """One with 1, one with 1.5: Elasticsearch makes one mapping and refuses the other request's document, which fits
+    a moment later. Without the second try every pair (60 of 60) lost one document."""
+    together = Barrier(2, timeout=PATIENCE_SECONDS)
+
+    def lane(value: str) -> list[object]:
+        outcomes: list[object] = []
+        for field in range(10):
+            together.wait()
+            body = f'{{"field{field}":{value}}}'.encode()
+            outcomes += sink.write([Action(index, f"{value}-{field}", 1, None, body)], 30.0).outcomes
+        return outcomes
+
+    with ThreadPoolExecutor(2) as lanes:
+        assert [set(outcomes) for outcomes in lanes.map(lane, ("1", "1.5"))] == [{WRITTEN}, {WRITTEN}]
+
+
+def test_a_document_that_contradicts_itself_is_refused_after_a_second_try(
+    sink: ElasticSink, index: str, facts: list[Fact]
+) -> None:
+    itself = Action(index, "itself", 1, None, b'{"a":1,"a.b":2}')
+    other, refused = sink.write([Action(index, "other", 1, None, b"{}"), itself], 30.0).outcomes
+    assert other == WRITTEN
+    assert isinstance(refused, Failure)
+    assert refused.reason is Reason.ES_REJECTED_DOCUMENT
+    assert [sum(fact.items.values()) for fact in facts if isinstance(fact, BulkSent)] == [2, 1]
 
 
 def test_several_indices_in_one_batch_are_written_each_by_itself(

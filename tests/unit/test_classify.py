@@ -76,6 +76,8 @@ ROWS = [
      Reason.ES_CONFIG, "shard limit"),
     (400, error("illegal_argument_exception", "pipeline with id [p] does not exist"), Reason.ES_CONFIG, "pipeline"),
     (400, error("illegal_argument_exception", "mapper [a] cannot be changed"), Reason.ES_REJECTED_DOCUMENT, "8.14"),
+    (400, error("illegal_argument_exception", "mapper [a] cannot be changed from type [float] to [long]"),
+     Reason.ES_REJECTED_DOCUMENT, "after a second try: another request may have made the mapping meanwhile"),
     (400, error("illegal_argument_exception", "mapper [no write index is defined for alias] cannot"),
      Reason.ES_REJECTED_DOCUMENT, "a field's name must not choose the class"),
     (400, error("mapper_parsing_exception", "failed"), Reason.ES_REJECTED_DOCUMENT, "before 8.8"),
