@@ -21,7 +21,7 @@ _OPEN, _MIDDLE, _CLOSE = b'{"index":{"_id":"', b'","version":', b',"version_type
 # for it by so long.
 SHARD_WAIT_SECONDS: Final = 3.0
 # The same where a shard of this index was away a moment ago. Its events come back every few seconds, each in a request
-# with others, and by reckoning a few dozen of them would keep every lane waiting.
+# with others; by our estimate a few dozen of them would keep every lane waiting.
 AWAY_WAIT_SECONDS: Final = 0.1
 
 

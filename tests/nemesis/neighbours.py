@@ -215,7 +215,7 @@ class Neighbours:
         """No poison is left; what was made beside it is done before the calm that follows counts."""
         self._connection.execute("drop trigger refuse_done on search_outbox_events")
         self._connection.execute("drop trigger refuse_ends on search_outbox_events")
-        self._connection.execute("update viewed set title = 'mended' where id > %s", [FIRST_BAD_ID])
+        self._connection.execute("update viewed set title = 'fixed' where id > %s", [FIRST_BAD_ID])
         self._connection.execute(DISCARD, [list(self._poisoner.made)])
         self._await_done(before=self._now())
 
