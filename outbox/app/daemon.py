@@ -16,7 +16,7 @@ from outbox.daemon.claiming import Claimer, Kinds
 from outbox.daemon.enrolment import Enrolment
 from outbox.daemon.gate import EVERYTHING, Gate
 from outbox.daemon.judge import Judge
-from outbox.daemon.lane import Lane
+from outbox.daemon.lane import Lane, Underway
 from outbox.daemon.lease import Leases
 from outbox.daemon.limits import Limits
 from outbox.daemon.listen import Listener
@@ -208,8 +208,10 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     )
     orders = Orders(clock, settings.batch.size)
     claimer = Claimer(events, gate, orders, kinds, announce, limits.items, boottime)
+    underway = Underway(clock)
     lanes = [
-        _lane(settings, number, claimer, projector, gate, announce) for number in range(settings.worker.concurrency)
+        _lane(settings, number, claimer, projector, gate, announce, underway)
+        for number in range(settings.worker.concurrency)
     ]
     desk = Workers(pools.chores, worker_id=worker_id, start_id=start_id)
 
@@ -269,7 +271,13 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
 
 
 def _lane(
-    settings: Settings, number: int, claimer: Claimer, projector: Projector, gate: Gate, announce: Announcer
+    settings: Settings,
+    number: int,
+    claimer: Claimer,
+    projector: Projector,
+    gate: Gate,
+    announce: Announcer,
+    underway: Underway,
 ) -> Lane:
     return Lane(
         number=number,
@@ -281,6 +289,7 @@ def _lane(
         clock=clock,
         poll_seconds=settings.worker.poll_interval_seconds,
         pause_on_outage=settings.retry.outage_policy == "pause",
+        underway=underway,
     )
 
 
