@@ -16,7 +16,8 @@ import urllib3
 from bench.console_rows import FINGERPRINTS, fill_rows
 from bench.result import Bar, Result, percentile, progress
 from bench.stack import Stack
-from bench.worker import free_port, stopped
+from bench.worker import stopped
+from outbox.embedded.process import free_port
 from outbox.web.application import API, API_PREFIX, PAGES
 
 P95 = Bar("p95 of the slowest page or call, ms", 300.0, 100.0, most=True)

@@ -20,8 +20,10 @@ MAPPING: Mapping[str, Any] = {
 ONE_NODE = {"number_of_shards": 1, "number_of_replicas": 0}
 
 
-def create(elastic: Elasticsearch, name: str, settings: Mapping[str, Any], mapping: Mapping[str, Any]) -> None:
-    """As `outbox index create` does."""
+def create(
+    elastic: Elasticsearch, name: str, settings: Mapping[str, Any], mapping: Mapping[str, Any], wait: str = "1"
+) -> None:
+    """As `outbox index create` does. `wait`: for how many copies of each shard."""
     wanted = {"gc_deletes": GC_DELETES, **ONE_NODE, **settings}
     elastic.indices.put_index_template(
         name=name,
@@ -30,7 +32,7 @@ def create(elastic: Elasticsearch, name: str, settings: Mapping[str, Any], mappi
         priority=TEMPLATE_PRIORITY,
         template={"settings": {"index": wanted}, "mappings": {**MAPPING, **mapping}},
     )
-    elastic.indices.create(index=f"{name}-v1", aliases={name: {"is_write_index": True}})
+    elastic.indices.create(index=f"{name}-v1", aliases={name: {"is_write_index": True}}, wait_for_active_shards=wait)
 
 
 def drop(elastic: Elasticsearch, name: str) -> None:

@@ -16,7 +16,7 @@ from outbox.daemon.brakes import Brakes
 from outbox.daemon.claiming import Claimer, Kinds, Orders
 from outbox.daemon.gate import EVERYTHING, PauseGate
 from outbox.daemon.judge import Judge
-from outbox.daemon.lane import Lane, Listener
+from outbox.daemon.lane import Lane, Listener, Underway
 from outbox.daemon.lease import Leases, boottime
 from outbox.daemon.limits import SharedLimit
 from outbox.daemon.lookups import Lookups
@@ -208,8 +208,10 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     )
     orders = Orders(clock, settings.batch.size)
     claimer = Claimer(events, gate, orders, kinds, announce, limits.items, boottime)
+    underway = Underway(clock)
     lanes = [
-        _lane(settings, number, claimer, projector, gate, announce) for number in range(settings.worker.concurrency)
+        _lane(settings, number, claimer, projector, gate, announce, underway)
+        for number in range(settings.worker.concurrency)
     ]
     desk = Workers(pools.chores, worker_id=worker_id, start_id=start_id)
 
@@ -270,7 +272,13 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
 
 
 def _lane(
-    settings: Settings, number: int, claimer: Claimer, projector: Projector, gate: PauseGate, announce: Announcer
+    settings: Settings,
+    number: int,
+    claimer: Claimer,
+    projector: Projector,
+    gate: PauseGate,
+    announce: Announcer,
+    underway: Underway,
 ) -> Lane:
     return Lane(
         number=number,
@@ -282,6 +290,7 @@ def _lane(
         clock=clock,
         poll_seconds=settings.worker.poll_interval_seconds,
         pause_on_outage=settings.retry.outage_policy == "pause",
+        underway=underway,
     )
 
 

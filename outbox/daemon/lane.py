@@ -19,7 +19,28 @@ from outbox.policy.backoff import LanePace
 from outbox.policy.outcome import Failure
 from outbox.ports import Claimed, Clock
 
+# An idle lane checks so often whether another of its process is held up in a batch for as long: then it polls at once.
+# Otherwise everyone would wait for the poll interval (0.5 s) whenever the one lane that is awake meets a locked row.
+RELIEF_SECONDS: Final = 0.05
 FIRST_IDLE_SECONDS: Final = 0.01  # doubles up to the poll interval: the latency of the first event after a busy spell
+
+
+class Underway:
+    """Since when each lane of a process has been in its batch. Lanes share it: single operations of a dict are safe."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since: dict[int, float] = {}
+
+    def begin(self, lane: int) -> None:
+        self._since[lane] = self._clock()
+
+    def end(self, lane: int) -> None:
+        self._since.pop(lane, None)
+
+    def held_up(self) -> bool:
+        latest = self._clock() - RELIEF_SECONDS
+        return any(since <= latest for since in list(self._since.values()))
 
 
 @dataclass(slots=True)
@@ -33,6 +54,7 @@ class Lane:
     clock: Clock
     poll_seconds: float
     pause_on_outage: bool
+    underway: Underway
     wake: threading.Event = field(default_factory=threading.Event)  # set by LISTEN and by the stop
     _idle_seconds: float = FIRST_IDLE_SECONDS
     _away_since: float | None = None
@@ -47,11 +69,16 @@ class Lane:
                 self._rest(delay, stopping)
 
     def _rest(self, seconds: float, stopping: Callable[[], bool]) -> None:
-        """A stop ends it, and while idle a NOTIFY too: a busy producer must not cancel the pauses after failures."""
+        """A stop ends it. While idle a NOTIFY does too, and a lane that is held up in its batch: nobody polls for it. A
+        busy producer must not cancel the pauses after failures."""
         if not self._idling:
             self.wake.clear()  # of a NOTIFY during the step; a stop is asked for below
-        if not stopping():
-            self.wake.wait(seconds)
+        while seconds > 0 and not stopping():
+            if self.wake.wait(min(seconds, RELIEF_SECONDS) if self._idling else seconds):
+                break
+            seconds -= RELIEF_SECONDS if self._idling else seconds
+            if self._idling and self.underway.held_up():
+                break
         self.wake.clear()
 
     def notice(self) -> None:
@@ -85,7 +112,11 @@ class Lane:
             return self._idle() if taken.wait_seconds is None else taken.wait_seconds
         self._idle_seconds = FIRST_IDLE_SECONDS
         self._idling, self._has_batch = False, True
-        result = self._project(taken)
+        self.underway.begin(self.number)
+        try:
+            result = self._project(taken)
+        finally:
+            self.underway.end(self.number)
         if result.unreachable is not None:
             return self._outage(result.unreachable)
         if result.stalled:

@@ -1,4 +1,4 @@
-"""Two minutes of everything at once: kill -9, SIGSTOP, restarts, cuts, floods, wrong clocks; then I1 to I18."""
+"""Innocents beside poison, then two minutes of kill -9, SIGSTOP, restarts, cuts, floods, wrong clocks: I1 to I18."""
 
 import json
 import os
@@ -30,3 +30,4 @@ def test_two_minutes_of_every_fault_lose_nothing_and_every_fault_bites(tmp_path:
     assert counts["acknowledged"] > 1_000
     assert counts["refreshes"] > counts["acknowledged"] / 5
     assert counts["joined"] > 100
+    assert verdict["neighbours"]["poison"]["innocents"] > 50

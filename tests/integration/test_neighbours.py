@@ -27,48 +27,22 @@ from outbox.store.backlog import PostgresOverview
 from outbox.store.browsing import PostgresBrowsing
 from outbox.store.failures import PostgresFailures
 from tests.fixtures.events import Time
+from tests.fixtures.extremes import COLUMNS, REFUSED_AT_INSERT, extremes
 from tests.fixtures.failures import ALICE, replay_desk
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import Queue, alive, dead, order
 from tests.fixtures.sinks import MemorySink, elastic_sink
 
 NEIGHBOURS = 60
-# Hexadecimal of random bytes: pglz and lz4 halve it, so 12 KB of it fit into no page of a btree.
-TEXTS = ("", "a:b", "\x01\x7f", "é" * 300, secrets.token_hex(6_000), secrets.token_hex(60_000))
-TIMES = ("-infinity", "infinity", "4713-01-01 00:00:00+00 BC", "294276-12-31 23:59:59+00", "1970-01-01", "now")
-UUIDS = (UUID(int=0), UUID(int=2**128 - 1))
-JSONS = ("null", "[]", "{}", "1e400", '"x"', "[" * 500 + "]" * 500, '{"a": "\\u0000"}', '{"a": "\\ud800"}', '{"": 1}')
-VALUES: dict[str, Sequence[Any]] = {
-    "text": TEXTS,
-    "integer": (-(2**31), -1, 0, 1, 2**31 - 2, 2**31 - 1),
-    "bigint": (-(2**63), -1, 0, 2**62 + 1, 2**63 - 2, 2**63 - 1),
-    "timestamp with time zone": TIMES,
-    "uuid": UUIDS,
-    "json": JSONS,
-    "boolean": (True, False),
-}
-REFUSED_AT_INSERT = (
-    psycopg.errors.ProgramLimitExceeded,
-    psycopg.errors.CheckViolation,
-    psycopg.errors.UniqueViolation,
-)
-STATUSES = ("pending", "processing", "done", "failed", "discarded", "unheard of")
 
 
 def poison(queue: Queue) -> dict[UUID, str]:
     """One row for each extreme value of each column; what PostgreSQL refuses is the producer's to see, at once."""
-    columns = queue.connection.execute(
-        "select attname, format_type(atttypid, null) from pg_attribute"
-        " where attrelid = 'search_outbox_events'::regclass and attnum > 0 and not attisdropped order by attnum"
-    ).fetchall()
     made: dict[UUID, str] = {}
-    for column, type_name in columns:
-        for value in STATUSES if column == "status" else VALUES[type_name]:
-            for more in ({}, {"op": "delete", "payload": None}, {"status": "failed"}):
-                row: dict[str, Any] = {"entity_type": "poison", "op": "upsert", "payload": "{}", **more, column: value}
-                entity_id = row.pop("entity_id", f"p{len(made)}")
-                with suppress(*REFUSED_AT_INSERT):
-                    made[queue.produce(entity_id, **row)] = f"{column} = {str(value)[:40]!r} of {more}"
+    for told, row in extremes(queue.connection.execute(COLUMNS).fetchall()):
+        entity_id = row.pop("entity_id", f"p{len(made)}")
+        with suppress(*REFUSED_AT_INSERT):
+            made[queue.produce(entity_id, **row)] = told
     return made
 
 

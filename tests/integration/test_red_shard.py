@@ -9,22 +9,29 @@ from tests.fixtures.elasticsearch import INDEX_SETTINGS
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import Queue
 from tests.fixtures.sinks import elastic_sink
+from tests.fixtures.waiting import eventually
 
 BATCH = 10
+STARTED = "STARTED"
 
 
 @pytest.fixture
 def half_red_index(es: Elasticsearch, absent_index: str) -> str:
     """Two shards, of which this one node may hold one."""
     settings = {**INDEX_SETTINGS, "number_of_shards": 2, "routing.allocation.total_shards_per_node": 1}
-    es.options(request_timeout=60).indices.create(index=absent_index, settings=settings, wait_for_active_shards="1")
+    es.indices.create(index=absent_index, settings=settings, wait_for_active_shards="0")
+    eventually(lambda: STARTED in states_of(es, absent_index), what="the one shard that may start")
     return absent_index
+
+
+def states_of(es: Elasticsearch, index: str) -> list[str]:
+    return [copy["state"] for copies in es.search_shards(index=index)["shards"] for copy in copies]
 
 
 def routing_of(es: Elasticsearch, index: str, *, red: bool) -> str:
     """A routing value whose shard is away, or there."""
     places = ((str(n), es.search_shards(index=index, routing=str(n))["shards"][0]) for n in range(100))
-    return next(value for value, copies in places if red != any(copy["state"] == "STARTED" for copy in copies))
+    return next(value for value, copies in places if red != any(copy["state"] == STARTED for copy in copies))
 
 
 def test_events_of_a_shard_that_is_away_let_those_behind_them_pass_under_pause(

@@ -16,6 +16,7 @@ from outbox.errors import OutboxError
 from tests.nemesis import report
 from tests.nemesis.archive import pack
 from tests.nemesis.evidence import Evidence
+from tests.nemesis.poison import KINDS
 from tests.nemesis.run import Run
 from tests.nemesis.verdict import judge
 
@@ -25,15 +26,20 @@ HELP = """\
 Four workers on a real PostgreSQL and a real Elasticsearch, under load, while everything is killed, frozen, cut,
 stalled, restarted and flooded; then healed, drained, and judged (I1 to I18) by a ledger and a log of every step.
 
+Before the storm comes the lane of the neighbours: innocent events beside poison of every kind, without any fault; their
+p99 must stay under twice that of a calm. It takes 4 minutes beside a storm of 10 or more; beside a shorter one a
+few seconds, which are too short to judge a p99.
+
 The plan of faults follows from the seed alone. What a fault does is measured: one that did not bite proves nothing.
 
 examples:
   scripts/nemesis --minutes 2 --seed 1            what CI runs
   scripts/nemesis --minutes 30 --seed 1 --record --archive     what docs/reliability.md records
+  scripts/nemesis --lane neighbours --minutes 2   innocents beside poison, without a storm
   scripts/nemesis --judge build/nemesis/FOLDER    judge a stored history, or an unpacked archive, without servers
 
 exit: 0 all held and every fault bit, 1 an invariant is broken, 75 no servers
-      3 a fault did not bite often enough, or there is nothing to judge by
+      3 a fault or a poison did not bite often enough, or there is nothing to judge by
 """
 
 
@@ -43,6 +49,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=2.0, help="how long it storms (default 2)")
     parser.add_argument("--seed", type=int, default=1, help="the plan of faults (default 1)")
     parser.add_argument("--rate", type=float, default=50.0, help="events a second (default 50)")
+    parser.add_argument("--lane", choices=("all", "storm", "neighbours"), default="all", help="run only this one")
+    told = "only these kinds, separated by commas: to find out which one holds up its neighbours"
+    parser.add_argument("--poison", default="", metavar="KINDS", help=told)
     parser.add_argument("--out", type=Path, help="folder for the raw history (default: a new one in build/nemesis)")
     parser.add_argument("--judge", type=Path, metavar="FOLDER", help="only judge a stored history")
     told = "also pack the history (without a name: docs/reliability/nemesis.tar.xz)"
@@ -56,6 +65,10 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         parser.error("--minutes must be above 0 and at most 1440")
     if not 0 < asked.rate <= 1000:
         parser.error("--rate must be above 0 and at most 1000")
+    if unknown := set(_kinds(asked.poison)) - KINDS.keys():
+        parser.error(f"--poison: unknown {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
+    if asked.lane != "all" and (asked.record or asked.archive):
+        parser.error("--record and --archive are of a whole run: leave --lane out")
     if asked.out and asked.out.exists() and any(asked.out.iterdir()):
         parser.error(f"{asked.out} is not empty: a history is never written over")
     if asked.judge and not (asked.judge / "about.json").exists():
@@ -69,7 +82,8 @@ def main(argv: Sequence[str]) -> int:
     if not asked.judge:
         signal.signal(signal.SIGTERM, _leave)
         try:
-            Run(folder, asked.minutes * 60, asked.seed, asked.rate, _say).run()
+            kinds = _kinds(asked.poison)
+            Run(folder, asked.minutes * 60, asked.seed, asked.rate, _say, asked.lane, kinds).run()
         except OutboxError as problem:
             _say(str(problem))
             return problem.exit_code
@@ -89,6 +103,10 @@ def main(argv: Sequence[str]) -> int:
     else:
         print((report.markdown if asked.markdown else report.text)(verdict, found.about))
     return verdict.code
+
+
+def _kinds(told: str) -> list[str]:
+    return [name.strip() for name in told.split(",") if name.strip()]
 
 
 def _leave(number: int, _: FrameType | None) -> None:

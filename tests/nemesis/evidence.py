@@ -98,6 +98,16 @@ class Evidence:
     def acts(self) -> list[dict[str, Any]]:
         return _lines(self.folder / "acts.ndjson")
 
+    @cached_property
+    def neighbours(self) -> dict[str, Any]:
+        """What the lane of the neighbours left; empty where there was none."""
+        path = self.folder / "neighbours.json"
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+    @cached_property
+    def innocents(self) -> list[dict[str, Any]]:
+        return _lines(self.folder / "innocents.ndjson")
+
     def rows(self, name: str) -> list[dict[str, Any]]:
         return _lines(self.folder / f"{name}.ndjson")
 

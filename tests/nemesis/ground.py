@@ -32,7 +32,8 @@ SCHEMA = Path(__file__).with_name("schema.sql")
 INDEX = "nemesis"
 NEIGHBOUR = "neighbour"
 # One thread and a queue of eight: a few more requests at once are refused with 429, by the real server.
-TINY_QUEUE = {"thread_pool.write.size": 1, "thread_pool.write.queue_size": 8}
+# And a limit of two megabytes, so that a document that is too large need not be a hundred.
+TINY = {"thread_pool.write.size": 1, "thread_pool.write.queue_size": 8, "http.max_content_length": "2mb"}
 PATIENCE_SECONDS = 600.0  # a start takes 12 s alone, and minutes where others have the machine
 DATABASE_DOWN = (psycopg.OperationalError, psycopg.InterfaceError)
 ELASTIC_DOWN = (ApiError, TransportError)
@@ -52,7 +53,7 @@ class Ground:
         with contextlib.ExitStack() as undo:
             remove_abandoned(default_data_dir())
             folder = undo.enter_context(temporary_folder(default_data_dir()))
-            self.elasticsearch = EmbeddedElasticsearch(folder / "elasticsearch", settings=TINY_QUEUE)
+            self.elasticsearch = EmbeddedElasticsearch(folder / "elasticsearch", settings=TINY)
             self.elasticsearch.ready_seconds = PATIENCE_SECONDS
             undo.callback(self.elasticsearch.stop)
             self.elasticsearch.launch()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tests.nemesis.neighbours_judge import Lane
 from tests.nemesis.verdict import Verdict
 
 MEANING = {
@@ -35,10 +36,38 @@ def quiet(about: dict[str, Any]) -> str:
     return f"quiet windows for verify and rebuild: {len(windows)}, {sum(windows):.0f} s in all"
 
 
+def neighbours(lane: Lane) -> str:
+    left = f"; left out, because too short for them: {', '.join(lane.left_out)}" if lane.left_out else ""
+    return (
+        f"neighbours: {lane.workers} daemons, {lane.rate:g} innocents a second, half of {lane.seconds:g} s calm and"
+        f" half beside poison{left}"
+    )
+
+
 def text(verdict: Verdict, about: dict[str, Any]) -> str:
     lines = [
         headline(about),
         "",
+        *(_storm_text(verdict, about) if verdict.counts else []),
+        *(_poison_text(verdict.neighbours) if verdict.neighbours else []),
+        *(f"  {'ok ' if f.ok else 'NOT'} {f.name:<26} {f.observed}" for f in verdict.findings),
+        "",
+        f"{verdict.word}: {verdict.why}",
+    ]
+    return "\n".join(lines)
+
+
+def _poison_text(lane: Lane) -> list[str]:
+    return [
+        f"  {neighbours(lane)}",
+        f"  {'poison':<18}{'made':>5}{'bit':>5}  what it is, and what became of it",
+        *(f"  {one.kind:<18}{one.made:>5}{one.bit:>5}  {one.meant} ({one.states or '-'})" for one in lane.poisons),
+        "",
+    ]
+
+
+def _storm_text(verdict: Verdict, about: dict[str, Any]) -> list[str]:
+    return [
         *(f"  {name:<14}{n:>9,}  {MEANING[name]}" for name, n in verdict.counts.items()),
         "",
         f"  {'fault':<15}{'done':>5}{'bit in the storm':>18}{'after it':>10}  the last bite",
@@ -48,35 +77,47 @@ def text(verdict: Verdict, about: dict[str, Any]) -> str:
         ),
         f"  {quiet(about)}",
         "",
-        *(f"  {'ok ' if f.ok else 'NOT'} {f.name:<26} {f.observed}" for f in verdict.findings),
-        "",
-        f"{verdict.word}: {verdict.why}",
     ]
-    return "\n".join(lines)
 
 
 def markdown(verdict: Verdict, about: dict[str, Any]) -> str:
     """The tables of docs/reliability.md."""
     return "\n".join(
         [
-            "| count | | meaning |",
-            "|---|---:|---|",
-            *(f"| {name.replace('_', ' ')} | {n:,} | {MEANING[name]} |" for name, n in verdict.counts.items()),
-            "",
-            "| fault | done | bit in the storm | after it | the last bite |",
-            "|---|---:|---:|---:|---|",
-            *(
-                f"| `{one.kind}` | {one.done} | {one.in_storm} | {one.after_it} | {one.example} |"
-                for one in verdict.bitten
-            ),
-            "",
-            f"{quiet(about)[0].upper()}{quiet(about)[1:]}.",
-            "",
+            *(_storm_markdown(verdict, about) if verdict.counts else []),
+            *(_poison_markdown(verdict.neighbours) if verdict.neighbours else []),
             "| invariant | held | seen |",
             "|---|---|---|",
             *(f"| {f.name} | {'yes' if f.ok else '**no**'} | {f.observed} |" for f in verdict.findings),
         ]
     )
+
+
+def _poison_markdown(lane: Lane) -> list[str]:
+    told = neighbours(lane)
+    return [
+        f"{told[0].upper()}{told[1:]}.",
+        "",
+        "| poison | made | bit | what it is | what became of it |",
+        "|---|---:|---:|---|---|",
+        *(f"| `{one.kind}` | {one.made} | {one.bit} | {one.meant} | {one.states or '-'} |" for one in lane.poisons),
+        "",
+    ]
+
+
+def _storm_markdown(verdict: Verdict, about: dict[str, Any]) -> list[str]:
+    return [
+        "| count | | meaning |",
+        "|---|---:|---|",
+        *(f"| {name.replace('_', ' ')} | {n:,} | {MEANING[name]} |" for name, n in verdict.counts.items()),
+        "",
+        "| fault | done | bit in the storm | after it | the last bite |",
+        "|---|---:|---:|---:|---|",
+        *(f"| `{one.kind}` | {one.done} | {one.in_storm} | {one.after_it} | {one.example} |" for one in verdict.bitten),
+        "",
+        f"{quiet(about)[0].upper()}{quiet(about)[1:]}.",
+        "",
+    ]
 
 
 BEGIN, END = "<!-- nemesis: written by scripts/nemesis --record -->", "<!-- /nemesis -->"

@@ -7,7 +7,7 @@ import platform
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from tests.nemesis.bite import Bite, History
 from tests.nemesis.gang import LEASE_SECONDS, SETTINGS, Gang
 from tests.nemesis.ground import DATABASE_DOWN, ELASTIC_DOWN, INDEX, Ground
 from tests.nemesis.load import Producer
+from tests.nemesis.neighbours import Neighbours, seconds_for
 from tests.nemesis.people import People
 from tests.nemesis.quiet import Quiet
 from tests.nemesis.schedule import DECKS, Act, acts
@@ -47,6 +48,8 @@ class Run:
     seed: int
     rate: float
     say: Callable[[str], None]
+    lane: str = "all"  # or `storm`, or `neighbours` alone
+    poison: Collection[str] = ()
     notes: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -59,6 +62,11 @@ class Run:
         self._quiet = Quiet()
         self.say("starting PostgreSQL and Elasticsearch: half a minute")
         with Ground(self.seed) as self.ground, Ledger(self.folder / "ledger.ndjson") as self.ledger:
+            if self.lane != "storm":
+                self._neighbours()
+            if self.lane == "neighbours":
+                self._write_neighbours()
+                return
             self.notes |= {**self.ground.versions(), "neighbour_before": self.ground.neighbour()}
             self._build()
             try:
@@ -81,6 +89,16 @@ class Run:
         self.servers = ServerFaults(self.ground, self.gang, self._end)
         self.workers = WorkerFaults(self.ground, self.gang, self.folder, self._end)
         self.producer = Producer(self.ground.database_url, self.ledger, self.seed, self.rate)
+
+    def _neighbours(self) -> None:
+        """Before the storm: its faults would drown the figure."""
+        seconds = self.seconds if self.lane == "neighbours" else seconds_for(self.seconds)
+        Neighbours(self.ground, self.folder, seconds, self.seed, self.say, only=self.poison).run()
+
+    def _write_neighbours(self) -> None:
+        about = {**self._about(), **self.ground.versions(), "lane": self.lane}
+        (self.folder / "about.json").write_text(json.dumps(about, indent=1, default=str), encoding="utf-8")
+        self.history.close()
 
     # The storm
 
@@ -238,8 +256,8 @@ class Run:
         texts = [path.read_text(encoding="utf-8", errors="replace") for path in (self.folder / "logs").iterdir()]
         return sum(password in text for text in [*texts, *said])
 
-    def _write(self) -> None:
-        about = {
+    def _about(self) -> dict[str, Any]:
+        return {
             "seed": self.seed,
             "minutes": round(self.seconds / 60, 2),
             "rate": self.rate,
@@ -247,6 +265,11 @@ class Run:
             "python": platform.python_version(),
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
             "clock": how(),
+        }
+
+    def _write(self) -> None:
+        about = {
+            **self._about(),
             "lease_seconds": LEASE_SECONDS,
             "max_attempts": int(SETTINGS["OUTBOX_MAX_ATTEMPTS"]),
             "refused_attempts": self.producer.refused,

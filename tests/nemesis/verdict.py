@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from labs.experiment import Finding
-from tests.nemesis import joined_documents
+from tests.nemesis import joined_documents, neighbours_judge
 from tests.nemesis.evidence import Evidence
 from tests.nemesis.invariants import CHECKS, Check, resurrected, stale
 from tests.nemesis.joined import REFRESH
 from tests.nemesis.lease_log import double_leases
+from tests.nemesis.neighbours_judge import Lane
 from tests.nemesis.schedule import FAULTS, PEOPLE
 
 PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
@@ -43,6 +44,7 @@ class Verdict:
     counts: dict[str, int]
     bitten: list[Bitten]
     findings: list[Finding]
+    neighbours: Lane | None = None  # None: a history from before there was this lane, or a run without it
 
     @property
     def code(self) -> int:
@@ -58,6 +60,37 @@ def least_bites(minutes: float) -> int:
 
 
 def judge(found: Evidence) -> Verdict:
+    lane = neighbours_judge.judged(found.neighbours, found.innocents) if found.neighbours else None
+    if found.about.get("lane") == "neighbours":
+        return _of_neighbours(found, lane)
+    storm = _of_storm(found)
+    if lane is None:
+        return storm
+    broken = [finding.name for finding in lane.findings if not finding.ok]
+    word, why = storm.word, storm.why
+    if broken and word != INCONCLUSIVE:
+        word, why = FAIL, "; ".join([*([why] if word == FAIL else []), f"broken: {', '.join(broken)}"])
+    elif broken:
+        why = f"{why}; not held: {', '.join(broken)}"
+    elif word == PASS and (doubts := [*lane.doubts, *found.neighbours["problems"]]):
+        word, why = INCONCLUSIVE, "; ".join(doubts)
+    return replace(storm, word=word, why=why, findings=[*storm.findings, *lane.findings], neighbours=lane)
+
+
+def _of_neighbours(found: Evidence, lane: Lane | None) -> Verdict:
+    """Of a run without a storm."""
+    if lane is None:
+        return Verdict(INCONCLUSIVE, "no neighbours to look at", {}, [], [])
+    broken = [finding.name for finding in lane.findings if not finding.ok]
+    doubts = [*lane.doubts, *found.neighbours["problems"]]
+    if broken:
+        return Verdict(FAIL, f"broken: {', '.join(broken)}", {}, [], lane.findings, lane)
+    if doubts:
+        return Verdict(INCONCLUSIVE, "; ".join(doubts), {}, [], lane.findings, lane)
+    return Verdict(PASS, "no innocent was held up and every poison bit", {}, [], lane.findings, lane)
+
+
+def _of_storm(found: Evidence) -> Verdict:
     findings = [_checked(check, found) for check in CHECKS]
     bitten = [_bitten(found, kind) for kind in (*FAULTS, *PEOPLE)]
     broken = [finding.name for finding in findings if not finding.ok]

@@ -10,6 +10,7 @@ import pytest
 from outbox import fast_path
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import EVERYTHING
+from outbox.daemon.lane import RELIEF_SECONDS
 from outbox.errors import DatabaseDown, NotPermitted
 from outbox.facts import DatabaseBack, DatabaseLost, NoProgress, SinkPaused, SinkResumed, Warned
 from outbox.fast_path import Sendable
@@ -376,6 +377,46 @@ def test_a_batch_that_was_judged_without_being_sent_is_progress(memory: Memory) 
     assert memory.lane.step() == 0.0
     assert memory.statuses() == {"failed"}
     assert memory.worker.of(NoProgress) == []
+
+
+@pytest.mark.parametrize("idling", [True, False], ids=["idle", "after a failure"])
+def test_a_lane_that_is_held_up_in_its_batch_is_relieved_by_an_idle_one_at_once(memory: Memory, idling: bool) -> None:
+    """A poll interval of an hour would show."""
+    memory.lane._idling = idling
+    rested: list[float] = []
+
+    def rest(seconds: float) -> None:
+        began = time.monotonic()
+        memory.lane._rest(seconds, lambda: False)
+        rested.append(time.monotonic() - began)
+
+    memory.worker.underway.begin(1)
+    rest(4 * RELIEF_SECONDS)
+    memory.clock.passes(RELIEF_SECONDS)
+    rest(3_600.0 if idling else 4 * RELIEF_SECONDS)
+    memory.worker.underway.end(1)
+    rest(4 * RELIEF_SECONDS)
+    assert rested[0] >= 4 * RELIEF_SECONDS, "a batch that has just begun is no reason"
+    assert rested[1] < 60 if idling else rested[1] >= 4 * RELIEF_SECONDS
+    assert rested[2] >= 4 * RELIEF_SECONDS
+
+
+def test_a_lane_is_underway_for_as_long_as_its_batch(memory: Memory) -> None:
+    seen: list[bool] = []
+
+    def refuse(_: BulkAction) -> None:
+        memory.clock.passes(RELIEF_SECONDS)
+        seen.append(memory.worker.underway.held_up())
+
+    memory.sink.refuse = refuse
+    memory.produce()
+    memory.lane.step()
+    assert (seen, memory.worker.underway.held_up()) == ([True], False)
+    memory.produce()
+    memory.sink.refuse = lambda _: 1 / 0  # type: ignore[return-value]
+    memory.lane.step()
+    memory.clock.passes(RELIEF_SECONDS)
+    assert not memory.worker.underway.held_up(), "an error ends it too"
 
 
 def test_a_busy_producer_ends_the_rest_of_an_idle_lane_and_no_pause(memory: Memory) -> None:
