@@ -41,6 +41,7 @@ class Report:
     systemic: bool = False
     sent: bool = False
     judged: bool = False  # the sink said yes or no to one document at least
+    away: bool = False  # all that it did not judge belongs to a shard that is away, which says nothing of others
     hold_up: HoldUp | None = None  # what ended the sending early
     no_progress: HoldUp | None = None  # set where nothing at all came of the batch
 
@@ -54,6 +55,7 @@ class Report:
         self.systemic = self.systemic or systemic
         self.sent = self.sent or bool(written.outcomes)
         self.judged = self.judged or not all(map(_is_transient, written.outcomes))
+        self.away = all(map(_is_away, written.outcomes))
 
 
 @dataclass(slots=True)
@@ -422,6 +424,10 @@ def _version_of(event: Event) -> tuple[str, str, int]:
 
 def _is_transient(outcome: Outcome) -> bool:
     return isinstance(outcome, Failure) and outcome.failure_class is FailureClass.TRANSIENT
+
+
+def _is_away(outcome: Outcome) -> bool:
+    return isinstance(outcome, Failure) and outcome.shard
 
 
 def dice() -> float:
