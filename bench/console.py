@@ -17,7 +17,8 @@ from bench.console_rows import FINGERPRINTS, fill_rows
 from bench.percentiles import percentile
 from bench.result import Bar, Result, progress
 from bench.stack import Stack
-from bench.worker import free_port, stopped
+from bench.worker import stopped
+from outbox.embedded.process import free_port
 from outbox.web.routes import API, API_PREFIX, PAGES
 
 P95 = Bar("p95 of the slowest page or call, ms", 300.0, 100.0, most=True)

@@ -12,7 +12,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from bench.result import CannotRun, progress
-from bench.worker import free_port, stopped
+from bench.worker import stopped
+from outbox.embedded.process import free_port
 
 VERSION = "7.3.0"
 HOME = Path("build/peers").absolute()

@@ -14,7 +14,8 @@ import psutil
 import outbox
 from bench.result import Bar, Result, progress
 from bench.stack import Stack
-from bench.worker import LOG, free_port, stopped
+from bench.worker import LOG, stopped
+from outbox.embedded.process import free_port
 
 BAR = Bar("first byte of /healthz / import psycopg", 3.0, 2.0, most=True)
 YARDSTICK = [sys.executable, "-c", "import psycopg"]

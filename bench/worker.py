@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -150,12 +149,6 @@ def daemons(
             yield Daemons(url, processes)
         finally:
             stop(*processes)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def stop(*processes: subprocess.Popen[Any]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -22,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from outbox.embedded.process import free_port
 
 RULES = Path(__file__).parents[1] / "deploy" / "prometheus" / "rules"
 JOB = "outbox-projector"  # as in deploy/prometheus/prometheus.yml; OutboxInstanceDown asks for it
@@ -71,12 +72,6 @@ def _faster_expression(expression: str, speed: float) -> str:
 
 def _shorter(text: str, speed: float) -> str:
     return _DURATION.sub(lambda d: f"{max(1, round(int(d[1]) * SECONDS[d[2]] * 1000 / speed))}ms", text)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Prometheus:

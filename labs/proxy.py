@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from labs.link import RESET, Link
 from labs.traffic import Fault, Rules
+from outbox.embedded.process import free_port
 
 
 class Proxy:
@@ -124,9 +125,7 @@ class Proxy:
 
     def _bind(self) -> None:
         """To a port by its number: one that the kernel chose itself would be given back by `cut`."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self._listener = socket.socket()
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._listener.bind(("127.0.0.1", self.port))

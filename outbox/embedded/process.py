@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,9 @@ STOP_SECONDS = 30.0
 MARK = "-Doutbox.embedded.folder="
 # What a server needs of the caller's environment: none of its secrets.
 ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
+LOWEST_PORT, PORT_TRIES = 20_000, 50  # above the usual ports of servers that people know
+PORTS_KEPT = 64  # this many ports that were given last are nobody else's, until this process ends
+_given: deque[socket.socket] = deque()
 
 
 @dataclass(frozen=True)
@@ -143,10 +148,32 @@ def _is_within(path: str, folder: Path) -> bool:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on now; a caller that loses the race for it asks again."""
+    """A loopback port that nobody uses now and that nobody else is given while a server starts on it.
+
+    Not one of the kernel's own range where there are others: the kernel may give that one to any client's connection
+    before the server listens.
+    """
+    ours = range(LOWEST_PORT, _first_of_the_kernel())
+    for port in random.sample(ours, min(PORT_TRIES, len(ours))):
+        claim = claim_port(port)
+        if claim is not None and _is_free(port):
+            _given.append(claim)
+            if len(_given) > PORTS_KEPT:
+                _given.popleft().close()
+            return port
+        if claim is not None:
+            claim.close()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _first_of_the_kernel() -> int:
+    """The lowest port that an outgoing connection may have."""
+    try:
+        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError):
+        return 32768  # macOS begins at 49152
 
 
 def claim_port(port: int) -> socket.socket | None:
