@@ -12,7 +12,7 @@ from outbox.policy.classify import classify_request, whole
 from outbox.policy.memory import BATCH_BYTES
 from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Missing, Outcome, Reason, Stale, Written, all_written
 from outbox.ports import Action, Clock, WriteReport
-from outbox.sink.bulk import Encoded, address
+from outbox.sink.bulk import AWAY_WAIT_SECONDS, SHARD_WAIT_SECONDS, Encoded, address
 from outbox.sink.client import Elastic, NoReply, Reply
 from outbox.sink.reply import read
 from outbox.sink.split import Answer, Lost, Search
@@ -21,6 +21,7 @@ from outbox.sink.target import FRESH_SECONDS, Target, Targets
 
 # A request that timed out may be split and sent again: so often its deadline may pass in one write.
 _PATIENCE: Final = 4
+_AWAY_SECONDS: Final = 30.0  # so long a shard counts as away after it was last met; its events come within ten
 _NAMES: Final = {Written: "written", Missing: "missing", Stale: "stale", Failure: "failed"}
 
 # Stands where no answer was put: never seen, and never a row that counts as done.
@@ -42,6 +43,7 @@ class ElasticSink:
     clock: Clock = time.monotonic
     targets: Targets = field(init=False)
     stubborn: Stubborn = field(init=False)
+    _met_away: dict[str, float] = field(default_factory=dict)  # by index: when one of its shards was last met away
 
     def __post_init__(self) -> None:
         self.targets = Targets(self.elastic, self.clock)
@@ -63,6 +65,13 @@ class ElasticSink:
 
     def probe(self, target: str) -> Failure | None:
         return self.targets.probe(target)
+
+    def met_away(self, index: str) -> None:
+        self._met_away[index] = self.clock()
+
+    def shard_wait_seconds(self, index: str) -> float:
+        met = self._met_away.get(index)
+        return SHARD_WAIT_SECONDS if met is None or self.clock() - met > _AWAY_SECONDS else AWAY_WAIT_SECONDS
 
     def unknown(self, status: int, error_type: str) -> None:
         self.announce(Unclassified(status, error_type))
@@ -144,7 +153,12 @@ class _Write:
 
     def _send(self, start: int, stop: int) -> Answer:
         body = self._encoded.body(start, stop)
-        path = address(self._index, require_alias=self._target.alias, deadline_seconds=self._seconds)
+        path = address(
+            self._index,
+            require_alias=self._target.alias,
+            deadline_seconds=self._seconds,
+            shard_wait_seconds=self._sink.shard_wait_seconds(self._index),
+        )
         began = self._sink.clock()
         seconds = min(self._seconds, max(self._until - began, 0.1))
         reply = self._sink.elastic.call("PUT", path, body, seconds=seconds)
@@ -165,6 +179,8 @@ class _Write:
         for place, outcome in enumerate(search.outcomes):
             if not isinstance(outcome, Failure):
                 continue
+            if outcome.shard:
+                self._sink.met_away(self._index)
             if outcome.failure_class is FailureClass.SYSTEMIC:
                 self._sink.targets.told(self._index, outcome.reason)
             elif search.away is None:

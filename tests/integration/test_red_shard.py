@@ -1,10 +1,15 @@
 """One shard of the real Elasticsearch is away: what belongs to it waits, everything else goes on."""
 
+import time
+
 import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.policy.backoff import Backoff
+from outbox.policy.outcome import Failure, Written
 from outbox.policy.settle import RetryPolicy
+from outbox.ports import Action
+from outbox.sink.bulk import SHARD_WAIT_SECONDS
 from tests.fixtures.elasticsearch import INDEX_SETTINGS
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import Queue
@@ -51,3 +56,20 @@ def test_events_of_a_shard_that_is_away_let_those_behind_them_pass_under_pause(
     waiting = queue.rows("status = 'pending'")
     assert {(row.attempts, row.error_reason) for row in waiting} == {(0, "es_5xx")}
     assert all(row.next_retry_at is not None for row in waiting)
+
+
+def test_a_shard_that_is_known_to_be_away_keeps_nobody_waiting(
+    es: Elasticsearch, elastic_url: str, half_red_index: str
+) -> None:
+    """Its events come back every few seconds, each time in a request with others."""
+    away, there = (routing_of(es, half_red_index, red=red) for red in (True, False))
+    with elastic_sink(elastic_url) as sink:
+        took = []
+        for version in (1, 2):
+            routings = {"a": away, "b": there}.items()
+            began = time.monotonic()
+            report = sink.write([Action(half_red_index, id, version, where, b"{}") for id, where in routings], 20.0)
+            took.append(time.monotonic() - began)
+            assert [type(outcome) for outcome in report.outcomes] == [Failure, Written]
+        assert sink.shard_wait_seconds("another") == SHARD_WAIT_SECONDS
+    assert took[0] > SHARD_WAIT_SECONDS / 2 > took[1], "Elasticsearch's timer may end a little early"
