@@ -41,7 +41,7 @@ class Report:
     systemic: bool = False
     sent: bool = False
     judged: bool = False  # the sink said yes or no to one document at least
-    away: bool = False  # all that it did not judge belongs to a shard that is away, which says nothing of others
+    away: bool = False  # all that was sent belongs to a shard that is away, which says nothing of others
     hold_up: HoldUp | None = None  # what ended the sending early
     no_progress: HoldUp | None = None  # set where nothing at all came of the batch
 
@@ -53,9 +53,9 @@ class Report:
     def learn(self, written: WriteReport, systemic: bool) -> None:
         self.unreachable = written.unreachable
         self.systemic = self.systemic or systemic
+        self.away = (self.away or not self.sent) and all(map(_is_away, written.outcomes))
         self.sent = self.sent or bool(written.outcomes)
         self.judged = self.judged or not all(map(_is_transient, written.outcomes))
-        self.away = all(map(_is_away, written.outcomes))
 
 
 @dataclass(slots=True)

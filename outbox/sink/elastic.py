@@ -105,11 +105,12 @@ class _Write:
         self._index = actions[0].index
         self._encoded = Encoded(actions)
         self._target = Target()
+        self._shard_wait_seconds = sink.shard_wait_seconds(self._index)
 
     def run(self, away: Failure | None) -> Search:
         search = self._search(away)
         if not all_written(search.outcomes):
-            self._settle_contest(search)
+            self._send_again(search)
             self._tell(search)
         return search
 
@@ -124,14 +125,20 @@ class _Write:
         search.run(self._encoded.portions(self._sink.batch_bytes, max(1, self._sink.batch_items())))
         return search
 
-    def _settle_contest(self, search: Search) -> None:
-        """Two requests may bring a new field at the same moment, one with 1 and one with 1.5. Elasticsearch refuses the
-        later one, which fits as soon as the mapping is made: sent once more, in one request. The second refusal is its
-        verdict."""
-        places = [place for place, o in enumerate(search.outcomes) if isinstance(o, Failure) and o.contested]
+    def _send_again(self, search: Search) -> None:
+        """Once more, in one request and with the whole wait, what may have failed through no fault of its own.
+
+        Two requests may bring a new field at the same moment, one with 1 and one with 1.5: Elasticsearch refuses the
+        later one, which fits as soon as the mapping is made. A new field may also need more than the short wait for a
+        shard that is away, though its own shard is there. The second refusal is its verdict.
+        """
+        hurried = self._shard_wait_seconds < SHARD_WAIT_SECONDS
+        failures = ((place, o) for place, o in enumerate(search.outcomes) if isinstance(o, Failure))
+        places = [place for place, failure in failures if failure.contested or (hurried and failure.late)]
         if not places:
             return
         again = _Write(self._sink, [self._actions[place] for place in places], self._seconds, self._until)
+        again._shard_wait_seconds = SHARD_WAIT_SECONDS
         second = again._search(search.away)
         for place, outcome in zip(places, second.outcomes, strict=True):
             search.outcomes[place] = outcome
@@ -157,7 +164,7 @@ class _Write:
             self._index,
             require_alias=self._target.alias,
             deadline_seconds=self._seconds,
-            shard_wait_seconds=self._sink.shard_wait_seconds(self._index),
+            shard_wait_seconds=self._shard_wait_seconds,
         )
         began = self._sink.clock()
         seconds = min(self._seconds, max(self._until - began, 0.1))
@@ -179,7 +186,7 @@ class _Write:
         for place, outcome in enumerate(search.outcomes):
             if not isinstance(outcome, Failure):
                 continue
-            if outcome.shard:
+            if outcome.shard and not outcome.late:
                 self._sink.met_away(self._index)
             if outcome.failure_class is FailureClass.SYSTEMIC:
                 self._sink.targets.told(self._index, outcome.reason)
