@@ -178,6 +178,7 @@ class BatchResult:
     systemic: bool = False
     sent: bool = False
     judged: bool = False  # the sink accepted or refused one document at least
+    away: bool = False  # all that was sent belongs to a shard that is down, which says nothing about others
     hold_up: HoldUp | None = None  # what ended the sending early
     no_progress: HoldUp | None = None  # set where nothing at all came of the batch
 
@@ -189,6 +190,7 @@ class BatchResult:
     def learn(self, written: WriteReport, systemic: bool) -> None:
         self.unreachable = written.unreachable
         self.systemic = self.systemic or systemic
+        self.away = (self.away or not self.sent) and all(map(_is_away, written.outcomes))
         self.sent = self.sent or bool(written.outcomes)
         self.judged = self.judged or not all(map(_is_transient, written.outcomes))
 
@@ -229,3 +231,7 @@ def _outcome(settlement: Settlement) -> tuple[str, str]:
 
 def _is_transient(outcome: Outcome) -> bool:
     return isinstance(outcome, Failure) and outcome.failure_class is FailureClass.TRANSIENT
+
+
+def _is_away(outcome: Outcome) -> bool:
+    return isinstance(outcome, Failure) and outcome.shard

@@ -22,6 +22,9 @@ from outbox.ports import Claimed, Clock
 # An idle lane checks so often whether another of its process is held up in a batch for as long: then it polls at once.
 # Otherwise everyone would wait for the poll interval (0.5 s) whenever the one lane that is awake meets a locked row.
 RELIEF_SECONDS: Final = 0.05
+# A batch of one event whose shard is down made its lane rest for half a second and more. If the sink has answered for
+# other documents within this time, the lane goes on; a backlog that belongs to that shard alone still slows it down.
+LATELY_SECONDS: Final = 1.0
 FIRST_IDLE_SECONDS: Final = 0.01  # doubles up to the poll interval: the latency of the first event after a busy spell
 
 
@@ -31,12 +34,20 @@ class Underway:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since: dict[int, float] = {}
+        self._judged_at = float("-inf")
 
     def begin(self, lane: int) -> None:
         self._since[lane] = self._clock()
 
     def end(self, lane: int) -> None:
         self._since.pop(lane, None)
+
+    def judged(self) -> None:
+        self._judged_at = self._clock()
+
+    def judged_lately(self) -> bool:
+        """Whether a lane of this process has had an answer for a document a moment ago."""
+        return self._clock() - self._judged_at <= LATELY_SECONDS
 
     def held_up(self) -> bool:
         latest = self._clock() - RELIEF_SECONDS
@@ -119,7 +130,9 @@ class Lane:
             self.underway.end(self.number)
         if result.unreachable is not None:
             return self._outage(result.unreachable)
-        if result.stalled:
+        if result.judged:
+            self.underway.judged()
+        if result.stalled and not (result.away and self.underway.judged_lately()):
             return self.pace.failed(random.random())  # noqa: S311
         if result.no_progress is not None:
             return self._stuck(result.no_progress)

@@ -89,7 +89,8 @@ def _explain_item(op: str, status: object, error: object, report: OnUnknown | No
     rule = find(status, error)
     if rule is UNKNOWN and report is not None:
         report(status, _type(error) or "none")
-    failure = replace(_failure(rule, status, error, whole=rule.away), shard=rule.away, contested=rule.contested)
+    failure = _failure(rule, status, error, whole=rule.away)
+    failure = replace(failure, shard=rule.away, contested=rule.contested, late=rule.late)
     return Explanation(rule.name, failure, rule.why)
 
 

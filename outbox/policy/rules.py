@@ -19,6 +19,7 @@ class Rule:
     pattern: re.Pattern[str] | None = None
     away: bool = False  # never the document's doing: the index or the cluster is not there to write to
     contested: bool = False  # may be the doing of another request at the same moment: sent once more at once
+    late: bool = False  # may be the doing of a short wait: sent once more with a longer one
 
     def fits(self, status: int, error_type: str, text: str) -> bool:
         return (
@@ -38,6 +39,7 @@ def _rule(
     starts: str = "",
     away: bool = False,
     contested: bool = False,
+    late: bool = False,
 ) -> Rule:
     return Rule(
         name=name,
@@ -49,6 +51,7 @@ def _rule(
         pattern=re.compile(starts, re.DOTALL) if starts else None,
         away=away,
         contested=contested,
+        late=late,
     )
 
 
@@ -170,12 +173,30 @@ RULES: Final[tuple[Rule, ...]] = (
         " array_index_out_of_bounds_exception",
     ),
     _rule(
+        "new field, no answer",  # within the wait that the request allows, the same one as for a missing primary
+        Reason.ES_5XX,
+        "the master did not take a new field into the mapping in time",
+        types="process_cluster_event_timeout_exception",
+        away=True,
+        late=True,
+    ),
+    _rule(
+        "new field, not heard of",
+        Reason.ES_5XX,
+        "the master took a new field into the mapping, and the shard did not hear of it in time",
+        status="500",
+        types="mapper_exception",
+        starts="timed out while waiting for a dynamic mapping update",
+        away=True,
+        late=True,
+    ),
+    _rule(
         "unavailable",
         Reason.ES_5XX,
         "the shard, its node or the master is not there now",
         types="unavailable_shards_exception no_shard_available_action_exception node_closed_exception"
         " node_not_connected_exception node_disconnected_exception master_not_discovered_exception"
-        " not_master_exception process_cluster_event_timeout_exception receive_timeout_transport_exception"
+        " not_master_exception receive_timeout_transport_exception"
         " index_shard_closed_exception already_closed_exception shard_not_in_primary_mode_exception"
         " primary_missing_action_exception retry_on_primary_exception no_node_available_exception"
         " illegal_index_shard_state_exception timeout_exception connect_transport_exception"

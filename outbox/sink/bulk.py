@@ -22,12 +22,17 @@ _LINE_BREAKS: Final = bytes.maketrans(b"\n\r", b"  ")
 # For a missing primary, and for the master's word on a new field. One red shard holds up every request with a document
 # for it by so long.
 SHARD_WAIT_SECONDS: Final = 3.0
+# The same where a shard of this index was away a moment ago. Its events come back every few seconds, each in a request
+# with others; by our estimate a few dozen of them would keep every lane waiting.
+AWAY_WAIT_SECONDS: Final = 0.1
 
 
-def address(index: str, *, require_alias: bool, deadline_seconds: float) -> str:
+def address(
+    index: str, *, require_alias: bool, deadline_seconds: float, shard_wait_seconds: float = SHARD_WAIT_SECONDS
+) -> str:
     """The request's target. Elasticsearch gives up waiting for a shard before we give up waiting for it."""
     alias = "&require_alias=true" if require_alias else ""
-    wait = max(1, int(min(SHARD_WAIT_SECONDS, 0.8 * deadline_seconds) * 1000))
+    wait = max(1, int(min(shard_wait_seconds, 0.8 * deadline_seconds) * 1000))
     return f"/{quote(index, safe='')}/_bulk?filter_path={_FILTER}&timeout={wait}ms{alias}"
 
 

@@ -12,7 +12,7 @@ from outbox.policy.classify import classify_request, whole
 from outbox.policy.memory import BATCH_BYTES
 from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Missing, Outcome, Reason, Stale, Written, all_written
 from outbox.ports import BulkAction, Clock, WriteReport
-from outbox.sink.bulk import Encoded, address, read
+from outbox.sink.bulk import AWAY_WAIT_SECONDS, SHARD_WAIT_SECONDS, Encoded, address, read
 from outbox.sink.client import Elastic, NoReply, Reply
 from outbox.sink.split import Answer, Lost, Search
 from outbox.sink.stubborn import Stubborn
@@ -20,6 +20,7 @@ from outbox.sink.target import FRESH_SECONDS, Target, Targets
 
 # A request that timed out may be split and sent again: the most deadlines that may pass in one write.
 _PATIENCE: Final = 4
+_AWAY_SECONDS: Final = 30.0  # a shard counts as down for this long after a reply said so; its events come within ten
 _NAMES: Final = {Written: "written", Missing: "missing", Stale: "stale", Failure: "failed"}
 
 # The initial value of every outcome: never seen, and never counted as done.
@@ -41,6 +42,7 @@ class ElasticSink:
     clock: Clock = time.monotonic
     targets: Targets = field(init=False)
     stubborn: Stubborn = field(init=False)
+    _met_away: dict[str, float] = field(default_factory=dict)  # by index: when one of its shards was last met away
 
     def __post_init__(self) -> None:
         self.targets = Targets(self.elastic, self.clock)
@@ -62,6 +64,13 @@ class ElasticSink:
 
     def probe(self, target: str) -> Failure | None:
         return self.targets.probe(target)
+
+    def met_away(self, index: str) -> None:
+        self._met_away[index] = self.clock()
+
+    def shard_wait_seconds(self, index: str) -> float:
+        met = self._met_away.get(index)
+        return SHARD_WAIT_SECONDS if met is None or self.clock() - met > _AWAY_SECONDS else AWAY_WAIT_SECONDS
 
     def unknown(self, status: int, error_type: str) -> None:
         self.announce(Unclassified(status, error_type))
@@ -95,11 +104,12 @@ class _Write:
         self._index = actions[0].index
         self._encoded = Encoded(actions)
         self._target = Target()
+        self._shard_wait_seconds = sink.shard_wait_seconds(self._index)
 
     def run(self, away: Failure | None) -> Search:
         search = self._search(away)
         if not all_written(search.outcomes):
-            self._settle_contest(search)
+            self._send_again(search)
             self._tell(search)
         return search
 
@@ -114,14 +124,20 @@ class _Write:
         search.run(self._encoded.portions(self._sink.batch_bytes, max(1, self._sink.batch_items())))
         return search
 
-    def _settle_contest(self, search: Search) -> None:
-        """Two requests may bring a new field at the same moment, one with 1 and one with 1.5. Elasticsearch refuses the
-        later one, which fits as soon as the mapping is made: sent once more, in one request. The second refusal is its
-        verdict."""
-        places = [place for place, o in enumerate(search.outcomes) if isinstance(o, Failure) and o.contested]
+    def _send_again(self, search: Search) -> None:
+        """Once more, in one request and with the whole wait, what may have failed through no fault of its own.
+
+        Two requests may bring a new field at the same moment, one with 1 and one with 1.5: Elasticsearch refuses the
+        later one, which fits as soon as the mapping is made. A new field may also need more than the short wait for a
+        shard that is away, though its own shard is there. The second refusal is its verdict.
+        """
+        hurried = self._shard_wait_seconds < SHARD_WAIT_SECONDS
+        failures = ((place, o) for place, o in enumerate(search.outcomes) if isinstance(o, Failure))
+        places = [place for place, failure in failures if failure.contested or (hurried and failure.late)]
         if not places:
             return
         again = _Write(self._sink, [self._actions[place] for place in places], self._seconds, self._until)
+        again._shard_wait_seconds = SHARD_WAIT_SECONDS
         second = again._search(search.away)
         for place, outcome in zip(places, second.outcomes, strict=True):
             search.outcomes[place] = outcome
@@ -143,7 +159,12 @@ class _Write:
 
     def _send(self, start: int, stop: int) -> Answer:
         body = self._encoded.body(start, stop)
-        path = address(self._index, require_alias=self._target.alias, deadline_seconds=self._seconds)
+        path = address(
+            self._index,
+            require_alias=self._target.alias,
+            deadline_seconds=self._seconds,
+            shard_wait_seconds=self._shard_wait_seconds,
+        )
         began = self._sink.clock()
         seconds = min(self._seconds, max(self._until - began, 0.1))
         reply = self._sink.elastic.call("PUT", path, body, seconds=seconds)
@@ -164,6 +185,8 @@ class _Write:
         for place, outcome in enumerate(search.outcomes):
             if not isinstance(outcome, Failure):
                 continue
+            if outcome.shard and not outcome.late:
+                self._sink.met_away(self._index)
             if outcome.failure_class is FailureClass.SYSTEMIC:
                 self._sink.targets.told(self._index, outcome.reason)
             elif search.away is None:

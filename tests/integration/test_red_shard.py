@@ -1,10 +1,16 @@
 """One shard of the real Elasticsearch is away: what belongs to it waits, everything else goes on."""
 
+import time
+
 import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.policy.backoff import Backoff
+from outbox.policy.outcome import Failure, Written
 from outbox.policy.settle import RetryPolicy
+from outbox.ports import BulkAction
+from outbox.sink import elastic
+from outbox.sink.bulk import SHARD_WAIT_SECONDS
 from tests.fixtures.elasticsearch import INDEX_SETTINGS
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import Queue
@@ -51,3 +57,37 @@ def test_events_of_a_shard_that_is_away_let_those_behind_them_pass_under_pause(
     waiting = queue.rows("status = 'pending'")
     assert {(row.attempts, row.error_reason) for row in waiting} == {(0, "es_5xx")}
     assert all(row.next_retry_at is not None for row in waiting)
+
+
+def test_a_shard_that_is_known_to_be_away_keeps_nobody_waiting(
+    es: Elasticsearch, elastic_url: str, half_red_index: str
+) -> None:
+    """Its events come back every few seconds, each time in a request with others."""
+    away, there = (routing_of(es, half_red_index, red=red) for red in (True, False))
+    with elastic_sink(elastic_url) as sink:
+        took = []
+        for version in (1, 2):
+            routings = {"a": away, "b": there}.items()
+            began = time.monotonic()
+            report = sink.write([BulkAction(half_red_index, id, version, where, b"{}") for id, where in routings], 20.0)
+            took.append(time.monotonic() - began)
+            assert [type(outcome) for outcome in report.outcomes] == [Failure, Written]
+        assert sink.shard_wait_seconds("another") == SHARD_WAIT_SECONDS
+    assert took[0] > SHARD_WAIT_SECONDS / 2 > took[1], "Elasticsearch's timer may end a little early"
+
+
+def test_a_new_field_has_the_whole_wait_beside_a_shard_that_is_away(
+    es: Elasticsearch, elastic_url: str, half_red_index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elasticsearch has one limit for both: a millisecond, which no master keeps, stands for a busy one."""
+    monkeypatch.setattr(elastic, "AWAY_WAIT_SECONDS", 0.001)
+    away, there = (routing_of(es, half_red_index, red=red) for red in (True, False))
+    with elastic_sink(elastic_url) as sink:
+        sink.met_away(half_red_index)
+        fields = [(away, b"{}"), *((there, b'{"field_%d": 1}' % n) for n in range(20))]
+        actions = [BulkAction(half_red_index, str(n), 1, routing, body) for n, (routing, body) in enumerate(fields)]
+        began = time.monotonic()
+        outcomes = sink.write(actions, 20.0).outcomes
+    assert isinstance(outcomes[0], Failure)
+    assert [outcome for outcome in outcomes[1:] if not isinstance(outcome, Written)] == []
+    assert time.monotonic() - began < SHARD_WAIT_SECONDS, "the document of the shard that is away was sent again"

@@ -10,7 +10,7 @@ import pytest
 from outbox import fast_path
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import EVERYTHING
-from outbox.daemon.lane import RELIEF_SECONDS
+from outbox.daemon.lane import LATELY_SECONDS, RELIEF_SECONDS
 from outbox.errors import DatabaseDown, NotPermitted
 from outbox.facts import DatabaseBack, DatabaseLost, NoProgress, SinkPaused, SinkResumed, Warned
 from outbox.fast_path import Sendable
@@ -399,6 +399,25 @@ def test_a_lane_that_is_held_up_in_its_batch_is_relieved_by_an_idle_one_at_once(
     assert rested[0] >= 4 * RELIEF_SECONDS, "a batch that has just begun is no reason"
     assert rested[1] < 60 if idling else rested[1] >= 4 * RELIEF_SECONDS
     assert rested[2] >= 4 * RELIEF_SECONDS
+
+
+@pytest.mark.parametrize("retry", [COUNT, PAUSE], ids=["count", "pause"])
+def test_an_event_whose_shard_is_away_slows_its_lane_down_only_where_no_other_document_is_taken(
+    retry: RetryPolicy,
+) -> None:
+    memory = Memory(retry)
+    away = Failure(Reason.ES_5XX, "its shard is away", whole=True, shard=True)
+    memory.sink.refuse = lambda action: away if action.id == "article:away" else None
+    memory.queue.produce("away")
+    assert memory.lane.step() >= 0.5, "nothing was taken so far: the whole index may be away"
+    memory.clock.passes(60.0)
+    memory.produce()
+    assert memory.lane.step() == 0.0
+    memory.queue.produce("away")
+    assert memory.lane.step() == 0.0, "others are taken"
+    memory.queue.produce("away")
+    memory.clock.passes(LATELY_SECONDS + 0.1)
+    assert memory.lane.step() >= 0.5
 
 
 def test_a_lane_is_underway_for_as_long_as_its_batch(memory: Memory) -> None:
