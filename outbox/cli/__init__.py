@@ -51,8 +51,8 @@ def _confession(bug: Exception) -> str:
     from outbox.policy.redact import redact_dsn
 
     frames = "".join(traceback.format_tb(bug.__traceback__))
-    told = redact_dsn(f"{type(bug).__name__}: {bug}")[:1000]
-    return f"{frames}outbox: this is a bug of ours, please report it with the lines above. {told}"
+    message = redact_dsn(f"{type(bug).__name__}: {bug}")[:1000]
+    return f"{frames}outbox: this is a bug of ours, please report it with the lines above. {message}"
 
 
 def _say(text: str) -> None:
@@ -150,7 +150,7 @@ def migrations() -> ModuleType:
 
 
 def open_reindex(chosen: Settings | None = None) -> AbstractContextManager[Reindexing]:
-    """What compares, mends and rebuilds the index."""
+    """What compares, repairs and rebuilds the index."""
     from outbox.app.reindex import open_reindexing
 
     return open_reindexing(chosen or settings())
@@ -167,7 +167,7 @@ def person() -> str:
 
 
 def actor(by: str) -> Actor:
-    """Who acts, at this door."""
+    """Who acts, by this command."""
     from outbox.ops.inputs import actor
     from outbox.policy.audit import Source
 

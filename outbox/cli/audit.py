@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from outbox.policy.filter import AuditFilter
 
 commands = typer.Typer()
-audit = typer.Typer(no_args_is_help=True, help="Who did what: look, export, prune, verify.")
-commands.add_typer(audit, name="audit", rich_help_panel="Look")
+audit = typer.Typer(no_args_is_help=True, help="List, export, prune and verify the audit log.")
+commands.add_typer(audit, name="audit", rich_help_panel="Inspect")
 
 
 class ChainBroken(OutboxError):
@@ -35,7 +35,7 @@ class ChainBroken(OutboxError):
 def list_(
     raw: options.Raw | None = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="Most rows on a page.", min=1, max=500)] = 50,
-    after: Annotated[int | None, typer.Option("--after", help="Go on behind a page: the id it named.")] = None,
+    after: Annotated[int | None, typer.Option("--after", help="Continue after a page: its last id.")] = None,
     json: Json = False,
 ) -> None:
     """List acts, the newest first.
@@ -64,7 +64,7 @@ def export(
     file: Annotated[Path | None, typer.Option("--output", "-o", help="File; left out: stdout.", metavar="FILE")] = None,
     raw: options.Raw | None = None,
 ) -> None:
-    """Write all rows that match, the oldest first; that you did is written down too.
+    """Write all rows that match, the oldest first; the export itself is audited too.
 
     JSON and NDJSON keep every value as it is; in CSV a quote stands before what a spreadsheet would run as a formula.
 
@@ -93,8 +93,8 @@ def prune(
     archive: Annotated[
         Path | None, typer.Option("--archive", help="Write the rows to this file (NDJSON) first.", metavar="FILE")
     ] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why; written down.", metavar="TEXT")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many.")] = False,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why, for the audit log.", metavar="TEXT")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print how many.")] = False,
     raw: options.Raw | None = None,
     yes: Yes = False,
     json: Json = False,

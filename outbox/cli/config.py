@@ -1,4 +1,4 @@
-"""The commands that look at the settings: `config check` and `config print`. They change nothing."""
+"""The commands that read the settings: `config check` and `config print`. They change nothing."""
 
 from __future__ import annotations
 

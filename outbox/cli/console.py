@@ -32,7 +32,7 @@ def serve(
     host: Annotated[str | None, typer.Option("--host", help="Address to listen on [127.0.0.1].")] = None,
     port: Annotated[int | None, typer.Option("--port", help="Port [8090]; 0 takes any free one.")] = None,
 ) -> None:
-    """Serve the web console at /ops/queue and the API at /api/v1, until told to stop.
+    """Serve the web console at /ops/queue and the API at /api/v1, until stopped.
 
     On loopback it needs no token. On any other address OUTBOX_CONSOLE_TOKENS_FILE is required: one line a person, made
     by `outbox console token`. It has its own small pool; a busy console takes nothing from the projector.

@@ -23,7 +23,7 @@ def discard(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Give one pending or failed event up. The row stays; `outbox replay --id` brings it back.
+    """Discard one pending or failed event. The row stays; `outbox replay --id` brings it back.
 
     Examples:
       outbox discard 0199c0de-0000-7000-8000-000000000001 --by alice --reason "test data" --yes
@@ -51,7 +51,7 @@ def flush(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Give up all failed events that match, if they are as many as you expect. The rows stay as discarded.
+    """Discard all failed events that match, if there are exactly as many as expected. The rows stay.
 
     Examples:
       outbox list --status failed --fingerprint 5d4ed31ca13675e1

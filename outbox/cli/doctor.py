@@ -1,4 +1,4 @@
-"""The commands `doctor`, `index create` and `index check`: they print findings and leave by them. They fix nothing."""
+"""The commands `doctor`, `index create` and `index check`: they print findings and exit by them. They fix nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNSEEN = ("unknown", "cyan")
 
 
 def print_findings(findings: Iterable[Finding], *, json: bool) -> list[Finding]:
-    """As they are made, so that a slow look shows what it follows; as JSON all at once."""
+    """Printed as they are made, so that a slow check does not hide the earlier ones; as JSON all at once."""
     if json:
         found = list(findings)
         output.as_json({"ok": all(f.level is not Level.BAD for f in found), "findings": [_record(f) for f in found]})
@@ -53,9 +53,9 @@ def leave_by(findings: Iterable[Finding]) -> None:
 commands = typer.Typer()
 
 
-@commands.command(rich_help_panel="Look")
+@commands.command(rich_help_panel="Inspect")
 def doctor(json: Json = False) -> None:
-    """Examine everything that the projector stands on; each finding with its remedy. Exit 1 if there is a problem.
+    """Check the setup: servers, schema, rights, view, index, workers. Exit 1 if there is a problem.
 
     Versions, rights, schema, slow indexes, limits, clock, the view and its plan, the oldest open document against the
     mapping (nothing is sent), the target index, disk, versions, workers, failures. Changes nothing.
@@ -108,7 +108,7 @@ def create(
 
 @index.command()
 def check(name: Name = None, json: Json = False) -> None:
-    """Look at the target: does it take writes, is it an alias, what does it forget, how full is the disk.
+    """Check the target: does it accept writes, is it an alias, how long are deletes remembered, how full is the disk.
 
     Examples:
       outbox index check

@@ -22,7 +22,7 @@ import sys
 commands = typer.Typer()
 
 
-@commands.command(name="list", rich_help_panel="Look")
+@commands.command(name="list", rich_help_panel="Inspect")
 @options.filters_events()
 def list_(
     status: Annotated[
@@ -30,9 +30,7 @@ def list_(
         typer.Option("--status", "-s", help="State; repeatable, `all` for every one.", metavar="STATUS"),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="Most events on a page.", min=1, max=500)] = 50,
-    after: Annotated[
-        str, typer.Option("--after", help="Go on behind a page: the place it named.", show_default=False)
-    ] = "",
+    after: Annotated[str, typer.Option("--after", help="Continue after a page: its cursor.", show_default=False)] = "",
     raw: options.Raw | None = None,
     json: Json = False,
 ) -> None:
@@ -84,7 +82,7 @@ def _row(event: StoredEvent) -> tuple[object, ...]:
     )
 
 
-@commands.command(rich_help_panel="Look")
+@commands.command(rich_help_panel="Inspect")
 def show(
     id: Annotated[str, typer.Argument(help="The event's id.", metavar="ID")],
     payload: Annotated[bool, typer.Option("--payload/--no-payload", help="Show the payload.")] = True,
@@ -149,7 +147,7 @@ def _print_rows(title: str, rows: Any, columns: tuple[str, ...]) -> None:
         output.table(columns, [[row[column] for column in columns] for row in rows])
 
 
-@commands.command(name="explain-error", rich_help_panel="Look")
+@commands.command(name="explain-error", rich_help_panel="Inspect")
 def explain_error(
     reply: Annotated[
         str | None, typer.Argument(help="The reply as JSON; left out or -: read from stdin.", metavar="[REPLY]")

@@ -108,53 +108,53 @@ ENTRIES = (
         "run",
         "run",
         "Run",
-        "Run the projector: claim events, write them to Elasticsearch, settle them, until told to stop.",
+        "Run the projector: claim events, write them to Elasticsearch, settle them, until stopped.",
     ),
     MenuEntry(
-        "console", "console", "Run", "Serve the web console at /ops/queue and the API at /api/v1, until told to stop."
+        "console", "console", "Run", "Serve the web console at /ops/queue and the API at /api/v1, until stopped."
     ),
     MenuEntry(
         "status",
         "status",
-        "Look",
-        "Show how it is: backlog, oldest event, rate, failures by reason, entity types, workers, pauses.",
+        "Inspect",
+        "Show the status: backlog, oldest event, rate, failures by reason, entity types, workers, pauses.",
     ),
     MenuEntry(
         "status",
         "wait",
-        "Look",
+        "Inspect",
         "Wait until everything that was committed before is settled: done, failed or discarded.",
     ),
     MenuEntry(
         "events",
         "list",
-        "Look",
+        "Inspect",
         "List events: what is open or failed, unless --status, --id or --entity-id ask for more. The newest first.",
     ),
     MenuEntry(
         "events",
         "show",
-        "Look",
+        "Inspect",
         "Show one event with all that is recorded: state, times, error, payload, attempts, and its entity's others.",
     ),
     MenuEntry(
         "status",
         "stats",
-        "Look",
+        "Inspect",
         "Show failures by entity type, reason and kind, by hour, and what became of events. Never reads done rows.",
     ),
-    MenuEntry("audit", "audit", "Look", "Who did what: look, export, prune, verify."),
+    MenuEntry("audit", "audit", "Inspect", "List, export, prune and verify the audit log."),
     MenuEntry(
         "events",
         "explain-error",
-        "Look",
+        "Inspect",
         "Say how a reply of Elasticsearch is classified, by which rule, and what happens to the event.",
     ),
     MenuEntry(
         "doctor",
         "doctor",
-        "Look",
-        "Examine everything that the projector stands on; each finding with its remedy. Exit 1 if there is a problem.",
+        "Inspect",
+        "Check the setup: servers, schema, rights, view, index, workers. Exit 1 if there is a problem.",
     ),
     MenuEntry(
         "replay",
@@ -162,18 +162,18 @@ ENTRIES = (
         "Act",
         "Put failed events back to pending, so that they are projected again; with --id also discarded ones.",
     ),
-    MenuEntry("replays", "replays", "Act", "Look at replays, and cancel one."),
+    MenuEntry("replays", "replays", "Act", "List, show and cancel replays."),
     MenuEntry(
         "discard",
         "discard",
         "Act",
-        "Give one pending or failed event up. The row stays; `outbox replay --id` brings it back.",
+        "Discard one pending or failed event. The row stays; `outbox replay --id` brings it back.",
     ),
     MenuEntry(
         "discard",
         "flush",
         "Act",
-        "Give up all failed events that match, if they are as many as you expect. The rows stay as discarded.",
+        "Discard all failed events that match, if there are exactly as many as expected. The rows stay.",
     ),
     MenuEntry(
         "prune",
@@ -239,7 +239,7 @@ ENTRIES = (
         "Install",
         "Remove the triggers; changes of the table are no longer projected. Events that were written stay.",
     ),
-    MenuEntry("webhook", "webhook", "Install", "Try the receiver, and check a signature."),
+    MenuEntry("webhook", "webhook", "Install", "Send a test webhook, or check a signature."),
     MenuEntry("config", "config", "Install", "Check and show the settings."),
 )
 
@@ -280,7 +280,7 @@ def _version(asked: bool) -> None:
 def outbox(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version and leave.", callback=_version, is_eager=True),
+        typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True),
     ] = False,
 ) -> None:
     pass

@@ -1,4 +1,4 @@
-"""The command `migrate` and its looks (`status`, `plan`, `sql`): it prints what the store says and does."""
+"""The command `migrate` with `status`, `plan` and `sql`: it prints what the store says and does."""
 
 from __future__ import annotations
 

@@ -14,18 +14,18 @@ import typer
 from outbox.errors import UsageError
 from outbox.policy.filter import BadFilter, EventFilter, read_event_filter
 
-By = Annotated[str, typer.Option("--by", help="Who you are; written down.", metavar="NAME")]
+By = Annotated[str, typer.Option("--by", help="Your name, for the audit log.", metavar="NAME")]
 ByLogin = Annotated[
     str,
     typer.Option(
         "--by",
-        help="Who you are; written down.",
+        help="Your name, for the audit log.",
         metavar="NAME",
         default_factory=getpass.getuser,
         show_default="your login name",
     ),
 ]
-Reason = Annotated[str, typer.Option("--reason", help="Why; written down.", metavar="TEXT")]
+Reason = Annotated[str, typer.Option("--reason", help="Why, for the audit log.", metavar="TEXT")]
 
 Command = Callable[..., None]
 Raw = dict[str, Any]  # the filter's values as they were typed, by the names of its fields
@@ -42,16 +42,16 @@ _TIMES: Final = {
 
 
 def _options(panel: str, fields: Mapping[str, tuple[str, str, str]]) -> dict[str, Any]:
-    def option(name: str, flags: str, told: str, metavar: str) -> Any:
+    def option(name: str, flags: str, text: str, metavar: str) -> Any:
         kind: Any = list[str] | None if name == "ids" else str | None
-        given = typer.Option(*flags.split(), help=told, metavar=metavar, rich_help_panel=panel, show_default=False)
+        given = typer.Option(*flags.split(), help=text, metavar=metavar, rich_help_panel=panel, show_default=False)
         return Annotated[kind, given]
 
     return {name: option(name, *about) for name, about in fields.items()}
 
 
 _EVENT: Final = _options(
-    "Filter (all that is given must fit)",
+    "Filter (all that are given must match)",
     {
         **_ENTITY,
         "error_reason": ("--error-reason", "Such as es_rejected_document.", "REASON"),
@@ -65,7 +65,7 @@ _EVENT: Final = _options(
     },
 )
 _AUDIT: Final = _options(
-    "Filter (all must fit)",
+    "Filter (all must match)",
     {
         **_ENTITY,
         **_TRACE,
@@ -108,8 +108,8 @@ def event_filter(raw: Raw) -> EventFilter:
     try:
         return read_event_filter(raw, datetime.now(UTC))
     except BadFilter as wrong:
-        told = "; ".join(f"--{_flag(field)}: {what}" for field, what in wrong.problems)
-        raise UsageError(told) from wrong
+        problems = "; ".join(f"--{_flag(field)}: {what}" for field, what in wrong.problems)
+        raise UsageError(problems) from wrong
 
 
 def _flag(field: str) -> str:

@@ -41,7 +41,7 @@ def _console(*, stderr: bool) -> Console:
 
 
 def note(text: str) -> None:
-    """A remark for the person who looks on; never data."""
+    """A remark for people; never data."""
     print(visible(text, keep="\n\t"), file=sys.stderr)
 
 

@@ -48,18 +48,18 @@ def resume(
     """End a pause; or let the events of one fingerprint fail that the brake holds back.
 
     Examples:
-      outbox resume --by alice --reason "mapping mended"
+      outbox resume --by alice --reason "mapping fixed"
       outbox resume --let-fail 5d4ed31ca13675e1 --by alice --reason "these are really broken"
     """
     with cli.open_desk() as desk:
         if let_fail is not None:
             said = desk.pauses.let_fail(let_fail, Actor(by, Source.CLI), reason)
-            told = f"events with fingerprint {let_fail} may fail, until {output.shown(said['until'])}"
+            message = f"events with fingerprint {let_fail} may fail, until {output.shown(said['until'])}"
         else:
             ended = desk.pauses.resume(Actor(by, Source.CLI), reason, entity_type)
             said = ended or {"scope": entity_type or "*", "was_paused": False}
-            told = f"{entity_type or 'everything'} goes on" if ended else "nothing was paused"
+            message = f"{entity_type or 'everything'} resumed" if ended else "nothing was paused"
     if json:
         output.as_json(dict(said))
     else:
-        output.line(told)
+        output.line(message)

@@ -25,17 +25,17 @@ def prune(
     older_than_days: Annotated[
         float | None,
         typer.Option(
-            "--older-than-days", help="Events: 0 is all that are finished; OUTBOX_RETENTION_DAYS if not said.", min=0
+            "--older-than-days", help="Age of events; 0 is every finished one. Default: OUTBOX_RETENTION_DAYS.", min=0
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many are old enough.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print how many are old enough.")] = False,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
     """Remove what is old: done and discarded events, and audit rows by OUTBOX_AUDIT_TTL_DAYS, in small steps.
 
     Failed events are never removed. Deletes that an older event may still need stay; without the view OUTBOX_DOCUMENTS,
-    so does each entity's newest event. Exit 3 where it could not be told in time (`outbox migrate --by-entity` helps).
+    so does each entity's newest event. Exit 3 if there was no time to decide that (`outbox migrate --by-entity` helps).
 
     Examples:
       outbox prune --older-than-days 30 --by alice --dry-run
@@ -55,17 +55,17 @@ def prune(
             found = desk.prune.run(days, audit_days, who)
     _print(found, json=json)
     if found.events and found.events.undecided:
-        told = f"for {found.events.undecided:,} events it could not be told in time: `outbox migrate --by-entity`"
-        raise PartlyDone(told)
+        message = f"for {found.events.undecided:,} events there was no time to decide: `outbox migrate --by-entity`"
+        raise PartlyDone(message)
 
 
 def _old(found: RetentionPass) -> str:
-    told = []
+    parts = []
     if found.events:
-        told.append(f"up to {found.events.due:,} events from before {output.shown(found.events.before)}")
+        parts.append(f"up to {found.events.due:,} events from before {output.shown(found.events.before)}")
     if found.audit:
-        told.append(f"{found.audit.removed:,} audit rows from before {output.shown(found.audit.before)}")
-    return " and ".join(told)
+        parts.append(f"{found.audit.removed:,} audit rows from before {output.shown(found.audit.before)}")
+    return " and ".join(parts)
 
 
 def _print(found: RetentionPass, *, json: bool) -> None:

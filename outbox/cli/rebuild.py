@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 commands = typer.Typer()
 
 
-def _flag(name: str, told: str) -> Any:
-    return typer.Option(name, help=told, show_default=False)
+def _flag(name: str, text: str) -> Any:
+    return typer.Option(name, help=text, show_default=False)
 
 
 @commands.command(rich_help_panel="Index")
@@ -40,13 +40,13 @@ def rebuild(
         ),
     ] = None,
     target: Annotated[str | None, typer.Option("--target", help="The alias; left out: ELASTIC_INDEX.")] = None,
-    resume: Annotated[bool, _flag("--resume", "Go on where it stopped, or begin again if it is broken.")] = False,
+    resume: Annotated[bool, _flag("--resume", "Continue where it stopped, or begin again if it is broken.")] = False,
     swap: Annotated[bool, _flag("--swap", "Let searches see the new index, when it is ready.")] = False,
     rollback: Annotated[bool, _flag("--rollback", "After the swap: back to the old index.")] = False,
     finish: Annotated[bool, _flag("--finish", "Remove the index that the alias does not use.")] = False,
     cancel: Annotated[bool, _flag("--cancel", "Before the swap: remove the new index.")] = False,
     status: Annotated[bool, _flag("--status", "Show the newest rebuild, and change nothing.")] = False,
-    rate: Annotated[float, typer.Option("--rate", help="Documents a second at most; 0 = no limit.")] = 2000.0,
+    rate: Annotated[float, typer.Option("--rate", help="Most documents per second; 0: no limit.")] = 2000.0,
     max_refused: Annotated[
         int, typer.Option("--max-refused", help="Stop copying when the new mapping refused more than so many.")
     ] = 1000,

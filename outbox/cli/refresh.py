@@ -42,13 +42,14 @@ def refresh(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All entities of the type, or of every type.")] = False,
     after: Annotated[
-        str | None, typer.Option("--after", help="Go on behind this id (ID, or TYPE:ID without --type).", metavar="ID")
+        str | None,
+        typer.Option("--after", help="Continue after this id (ID, or TYPE:ID without --type).", metavar="ID"),
     ] = None,
     routing: Annotated[
         str | None, typer.Option("--routing", help="With --id: where its document is, if the view does not say.")
     ] = None,
-    rate: Annotated[float, typer.Option("--rate", help="Events a second at most; 0 = no limit.", metavar="N")] = 1000.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")] = False,
+    rate: Annotated[float, typer.Option("--rate", help="Most events per second; 0: no limit.", metavar="N")] = 1000.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print how many there are.")] = False,
     by: Annotated[str | None, typer.Option("--by", help="Who does this; left out: the user at the shell.")] = None,
     reason: Annotated[str, typer.Option("--reason", help="Why, for the audit.")] = "outbox refresh",
     yes: Yes = False,
@@ -70,7 +71,7 @@ def refresh(
       outbox refresh --all --yes && outbox wait --caught-up
     """
     if rate < 0:
-        raise UsageError("--rate must be 0 (no limit) or more events a second")
+        raise UsageError("--rate must be 0 (no limit) or more events per second")
     kind, start = _start(entity_type, after)
     _check(kind, id, where, everything, after, routing)
     with cli.open_reindex() as desk, meter() as show:
@@ -151,15 +152,15 @@ def _print(done: Refreshed, *, json: bool) -> None:
 
 def _stopped(done: Refreshed, wish: RefreshOptions, entity_type: str | None) -> str:
     """With the command that goes on. Ids are few: they are all given again."""
-    told = f"stopped after {done.written:,} refreshes"
+    stopped = f"stopped after {done.written:,} refreshes"
     if done.last is None or wish.ids:
-        return f"{told}; run the same command again: twice does no harm"
+        return f"{stopped}; run the same command again: twice does no harm"
     which = ["--all"] if wish.condition is None else ["--where", wish.condition]
     if entity_type is not None:
         words = ["--type", entity_type, *which, "--after", done.last.entity_id]
     else:
         words = [*which, "--after", f"{done.last.entity_type}:{done.last.entity_id}"]
-    return f"{told}; go on with: outbox refresh {shlex.join(words)}"
+    return f"{stopped}; continue with: outbox refresh {shlex.join(words)}"
 
 
 @commands.command(rich_help_panel="Index")
@@ -168,10 +169,10 @@ def backfill(
         list[str] | None,
         typer.Option("--type", "--entity-type", help="Only this entity type; may be given again.", metavar="TYPE"),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where the last one stopped.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue where the last one stopped.")] = False,
     rate: Annotated[
         float,
-        typer.Option("--rate", help="Documents a second at most; 0 = as fast as it goes.", metavar="N"),
+        typer.Option("--rate", help="Most documents per second; 0: no limit.", metavar="N"),
     ] = 0.0,
     by: Annotated[str | None, typer.Option("--by", help="Who does this; left out: the user at the shell.")] = None,
     reason: Annotated[str, typer.Option("--reason", help="Why, for the audit.")] = "outbox backfill",
@@ -180,8 +181,8 @@ def backfill(
     """Fill the index straight from the view, page by page in key order, beside running projectors.
 
     For what was there before the first event, or after the index was lost. Safe at any time, and to run twice: a
-    document that is newer in the index stays, and nothing is deleted (`outbox repair` removes what is too much). Steps
-    back to 2,000 a second while events wait. Killed anywhere, --resume goes on. Needs a key that may write to the
+    document that is newer in the index stays, and nothing is deleted (`outbox repair` removes what is too much). Slows
+    down to 2,000 per second while events wait. Killed anywhere, --resume continues. Needs a key that may write to the
     index. Exit 3 if documents were refused.
 
     Examples:
@@ -192,7 +193,7 @@ def backfill(
     if resume and entity_type:
         raise UsageError("--resume goes on with the entity types of the last one: leave out --type")
     if rate < 0:
-        raise UsageError("--rate must be 0 (as fast as it goes) or more documents a second")
+        raise UsageError("--rate must be 0 (no limit) or more documents per second")
     actor = cli.actor(by or cli.person())
     with cli.open_reindex() as desk, meter() as show:
         run = desk.backfill.resume() if resume else desk.backfill.start(entity_type or (), actor, reason)
@@ -217,7 +218,7 @@ def _print_backfill(run: BackfillRun, *, json: bool) -> None:
     refused = f", {run.refused:,} refused" if run.refused else ""
     output.line(
         f"{run.written:,} documents of {', '.join(run.entity_types)} written{newer}{refused}"
-        f" in {run.seconds:,.1f} s ({run.rate:,.0f} a second)"
+        f" in {run.seconds:,.1f} s ({run.rate:,.0f} per second)"
     )
     for refusal in run.refusals or ():
         output.line(f"refused {refusal['id']}: {refusal['error']}")

@@ -36,29 +36,29 @@ def main() -> None:
 @commands.command(rich_help_panel="Act")
 @options.filters_events()
 def replay(
-    by: Annotated[str | None, typer.Option("--by", help="Who you are; written down. Required to replay.")] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why; written down. Required to replay.")] = None,
+    by: Annotated[str | None, typer.Option("--by", help="Your name, for the audit log. Required to replay.")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why, for the audit log. Required to replay.")] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", help="Most events; 100 if not said, or the number of ids.")
+        int | None, typer.Option("--limit", "-n", help="Most events. Default: 100, or the number of ids.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every event that matches; asks first.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be replayed.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end: exit 0, 3 (partly, timeout) or 1.")] = False,
-    rate: Annotated[float | None, typer.Option("--rate", help="Events a second; 1,000 if not said.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every event that matches; asks for confirmation.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be replayed.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it ends: exit 0, 3 (partly, timeout) or 1.")] = False,
+    rate: Annotated[float | None, typer.Option("--rate", help="Events per second. Default: 1,000.")] = None,
     webhook: Annotated[
-        str | None, typer.Option("--webhook", help="Also tell this address; its host must be allowed.", metavar="URL")
+        str | None, typer.Option("--webhook", help="Also send a webhook here; its host must be allowed.", metavar="URL")
     ] = None,
     plan_out: Annotated[
-        Path | None, typer.Option("--plan-out", help="A dry run that writes its ids to a file.", metavar="FILE")
+        Path | None, typer.Option("--plan-out", help="A dry run that writes the ids to a file.", metavar="FILE")
     ] = None,
     plan: Annotated[
-        Path | None, typer.Option("--plan", help="Replay exactly the ids of such a file, once.", metavar="FILE")
+        Path | None, typer.Option("--plan", help="Replay exactly the ids of that file, once.", metavar="FILE")
     ] = None,
     ids_file: Annotated[
         Path | None, typer.Option("--ids-file", help="File with ids, 500 at most; `-` is stdin.", metavar="FILE")
     ] = None,
     client_id: Annotated[
-        str | None, typer.Option("--client-id", help="Sent again with the same one, nothing happens twice.")
+        str | None, typer.Option("--client-id", help="Idempotency key: repeating it does nothing.")
     ] = None,
     raw: options.Raw | None = None,
     json: Json = False,
@@ -66,13 +66,13 @@ def replay(
 ) -> None:
     """Put failed events back to pending, so that they are projected again; with --id also discarded ones.
 
-    Works where no projector runs. Asks only above 1,000 events or with --all. If this command is killed, a projector
-    goes on; `outbox replays cancel` stops it.
+    Works without a running projector. Asks only above 1,000 events or with --all. If this command is killed, a
+    projector continues; `outbox replays cancel` stops it.
 
     Examples:
       outbox replay --dry-run --error-reason es_rejected_document
       outbox replay --by alice --reason "fixed root cause" --limit 100
-      outbox replay --by alice --reason "mapping mended" --fingerprint 5d4ed31ca13675e1 --all --wait
+      outbox replay --by alice --reason "mapping fixed" --fingerprint 5d4ed31ca13675e1 --all --wait
       outbox replay --plan-out plan.json --since 2h && outbox replay --plan plan.json --by alice --reason "agreed"
     """
     asked = options.event_filter({**(raw or {}), "ids": _ids((raw or {}).get("ids"), ids_file)})
@@ -106,7 +106,7 @@ def _ids(given_ids: list[str] | None, file: Path | None) -> list[str] | None:
 
 
 class ReplayFailed(OutboxError):
-    """The replay did not do what was asked. See `outbox replays show`; what moved stays moved."""
+    """The replay did not do all that was requested. See `outbox replays show`; events that moved stay moved."""
 
     def __init__(self, detail: str, code: int) -> None:
         super().__init__(detail)
@@ -152,7 +152,7 @@ def replay_of(desk: Operations, asked: EventFilter, wishes: Wishes, plan: Path |
         _ask(desk, request, wishes)
     created = desk.replays.create(request)
     if created.lease is None:
-        output.note(f"replay {created.batch.id} was asked for before: nothing is done twice")
+        output.note(f"replay {created.batch.id} was requested before: nothing is done twice")
     batch = _move(desk, created, wishes)
     if wishes.json:
         output.as_json(replays.batch_record(batch))
@@ -216,7 +216,7 @@ def _move(desk: Operations, created: Created, wishes: Wishes) -> ReplayBatch:
 
             return desk.replays.wait(batch.id, tell)
     except KeyboardInterrupt:
-        output.note(f"replay {batch.id} goes on by a projector; `outbox replays cancel {batch.id}` stops it")
+        output.note(f"replay {batch.id} is continued by a projector; `outbox replays cancel {batch.id}` stops it")
         raise
 
 

@@ -1,4 +1,4 @@
-"""The commands `replays list|show|cancel`, and how a replay and its plan are printed. They cancel where told."""
+"""The commands `replays list|show|cancel`, and how a replay and its plan are printed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from outbox.ops.replay.plan import Plan
 
 commands = typer.Typer()
-replays = typer.Typer(no_args_is_help=True, help="Look at replays, and cancel one.")
+replays = typer.Typer(no_args_is_help=True, help="List, show and cancel replays.")
 commands.add_typer(replays, name="replays", rich_help_panel="Act")
 
 Id = Annotated[str, typer.Argument(help="The replay's id.", metavar="ID")]
@@ -27,7 +27,7 @@ Id = Annotated[str, typer.Argument(help="The replay's id.", metavar="ID")]
 @replays.command(name="list")
 def list_(
     limit: Annotated[int, typer.Option("--limit", "-n", help="Most replays on a page.", min=1, max=500)] = 20,
-    after: Annotated[str | None, typer.Option("--after", help="Go on behind a page: the cursor it named.")] = None,
+    after: Annotated[str | None, typer.Option("--after", help="Continue after a page: its cursor.")] = None,
     live: Annotated[bool, typer.Option("--live", help="Only those that are not over.")] = False,
     json: Json = False,
 ) -> None:
@@ -142,7 +142,7 @@ def summary(batch: ReplayBatch) -> str:
 def print_batch(batch: ReplayBatch) -> None:
     output.line(summary(batch))
     if not batch.is_over:
-        output.note(f"see how it goes on: outbox replays show {batch.id}")
+        output.note(f"follow it with: outbox replays show {batch.id}")
 
 
 def plan_record(plan: Plan) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The commands `status`, `wait` and `stats`: how it is now, waiting until it is caught up, what failed."""
+"""The commands `status`, `wait` and `stats`: the state now, waiting until it is caught up, what failed."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ commands = typer.Typer()
 INTERVAL_SECONDS = 2.0
 
 
-@commands.command(rich_help_panel="Look")
+@commands.command(rich_help_panel="Inspect")
 def status(
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again every two seconds until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat every two seconds until Ctrl-C.")] = False,
     json: Json = False,
 ) -> None:
-    """Show how it is: backlog, oldest event, rate, failures by reason, entity types, workers, pauses.
+    """Show the status: backlog, oldest event, rate, failures by reason, entity types, workers, pauses.
 
-    Counts have an end (a + behind the number): no look reads a whole table. With --watch and --json one line a look.
+    Counts are capped (a + follows the number), so that no query reads a whole table. With --watch and --json: one line
+    per reading.
 
     Examples:
       outbox status
@@ -54,7 +55,7 @@ def status(
 
 
 def _watch(look: Callable[[], QueueStatus], *, json: bool) -> None:
-    """On a terminal one picture that is drawn again; elsewhere a line a look."""
+    """On a terminal one picture that is drawn again; elsewhere one line per reading."""
     if json or not sys.stdout.isatty():
         while True:
             _line(look, json=json)
@@ -139,13 +140,13 @@ def _picture(seen: QueueStatus) -> RenderableType:
     return Group(*parts)
 
 
-@commands.command(rich_help_panel="Look")
+@commands.command(rich_help_panel="Inspect")
 def wait(
     caught_up: Annotated[
         bool, typer.Option("--caught-up", help="Until all events that are there now are settled.")
     ] = False,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", help="Give up after so many seconds (exit 3).", metavar="S")
+        float | None, typer.Option("--timeout", help="Stop waiting after this many seconds (exit 3).", metavar="S")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -170,7 +171,7 @@ def wait(
         output.line(f"caught up after {waited.waited_seconds:.1f} s")
 
 
-@commands.command(rich_help_panel="Look")
+@commands.command(rich_help_panel="Inspect")
 @options.filters_events("entity_type", "error_reason")
 def stats(
     hours: Annotated[int, typer.Option("--hours", help="How far back the hours go.", min=1, max=2160)] = 24,

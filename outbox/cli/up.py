@@ -41,7 +41,7 @@ LINE_SECONDS = 5.0
 @commands.command(rich_help_panel="Run")
 def up(
     rate: Annotated[
-        float, typer.Option("--rate", help="Changes of the sample a second; 0 makes no sample.", min=0, max=1000)
+        float, typer.Option("--rate", help="Changes of the sample per second; 0: no sample.", min=0, max=1000)
     ] = 3.0,
     json: Json = False,
 ) -> None:
@@ -109,7 +109,7 @@ def _tell(where: Addresses) -> None:
     if where.sample:
         output.line("\n  A catalogue of articles is changing. Search it:\n")
         output.line(f"  {search(where)}")
-    output.line("\n  Look around in another terminal:\n")
+    output.line("\n  Try it in another terminal:\n")
     for command in look_around(where):
         output.line(f"  {command}")
     output.line()

@@ -29,16 +29,14 @@ Type = Annotated[str | None, typer.Option("--type", "--entity-type", help="Only 
 Target = Annotated[
     str | None, typer.Option("--target", help="Only this target; left out: every target of the settings.")
 ]
-Rate = Annotated[float, typer.Option("--rate", help="Documents a second at most; 0 = as fast as it goes.", metavar="N")]
+Rate = Annotated[float, typer.Option("--rate", help="Most documents per second; 0: no limit.", metavar="N")]
 DRIFT_FOUND, INCONCLUSIVE = 1, 3
 
 
 @commands.command(rich_help_panel="Index")
 def verify(
     entity_type: Type = None,
-    sample: Annotated[
-        int | None, typer.Option("--sample", help="Compare so many, drawn by lot, not all.", metavar="N")
-    ] = None,
+    sample: Annotated[int | None, typer.Option("--sample", help="Compare a random sample of N.", metavar="N")] = None,
     target: Target = None,
     index: Annotated[
         str | None, typer.Option("--index", help="Compare with this index in place of the target.", metavar="NAME")
@@ -49,7 +47,7 @@ def verify(
     """Compare PostgreSQL with the index: missing, stale, orphaned and different documents. Changes nothing.
 
     The truth is the view of documents or, for entity types that it does not have, each entity's newest event (which
-    needs `outbox migrate --by-entity`). What changes while it is looked at is looked at again. Numbers are compared by
+    needs `outbox migrate --by-entity`). What changes during the comparison is compared again. Numbers are compared by
     value: 1.10 and 1.1 are the same. The first hundred of each kind are shown.
 
     Exit: 0 no drift, 1 drift, 3 no drift but something could not be judged.
@@ -101,9 +99,9 @@ def repair(
     entity_type: Type = None,
     target: Target = None,
     limit: Annotated[int, typer.Option("--limit", help="Events at most.", metavar="N")] = 10_000,
-    rate: Annotated[float, typer.Option("--rate", help="Events a second at most; 0 = no limit.", metavar="N")] = 500.0,
+    rate: Annotated[float, typer.Option("--rate", help="Most events per second; 0: no limit.", metavar="N")] = 500.0,
     compare_rate: Annotated[
-        float, typer.Option("--compare-rate", help="Documents compared a second at most.", metavar="N")
+        float, typer.Option("--compare-rate", help="Most documents compared per second.", metavar="N")
     ] = 2000.0,
     expect_deletes: Annotated[
         int | None,
@@ -116,7 +114,7 @@ def repair(
 ) -> None:
     """Compare PostgreSQL with the index and write events for what differs, and for nothing else.
 
-    Versions are chosen so that a document edited or deleted by hand is really mended. Documents that PostgreSQL does
+    Versions are chosen so that a document edited or deleted by hand is really corrected. Documents that PostgreSQL does
     not know (unknown) are never deleted; those whose newest event failed are left to `outbox replay`. Audited.
 
     Examples:
@@ -127,7 +125,7 @@ def repair(
     from outbox.ops.reindex.verify import VerifyOptions  # noqa: PLC0415
 
     if not (dry_run or yes or (sys.stdin.isatty() and sys.stderr.isatty())):
-        raise UsageError("say --dry-run to look or --yes to write: nobody is here to ask")
+        raise UsageError("give --dry-run to compare only or --yes to write: there is no terminal to ask on")
     person = by or cli.person()
     wish = VerifyOptions(entity_type, None, compare_rate, target, by=person)
     with cli.open_reindex() as desk, meter() as show:
@@ -138,7 +136,7 @@ def repair(
             return
         if not yes:
             print_verification(plan.verification)
-        output.confirm(f"Write {len(plan.findings):,} events to mend {_kinds(plan.by_kind)}?", yes=yes)
+        output.confirm(f"Write {len(plan.findings):,} events to repair {_kinds(plan.by_kind)}?", yes=yes)
         repaired = desk.repair.write(
             plan,
             cli.actor(person),
@@ -163,8 +161,13 @@ def _print_plan(plan: RepairPlan, *, json: bool) -> None:
 
 def _print_result(plan: RepairPlan, repaired: Repaired, *, json: bool) -> None:
     if json:
-        told = {"batch": repaired.batch, "written": repaired.written, "mended": repaired.by_kind, "left": repaired.left}
-        output.as_json({"dry_run": False, **_about(plan), **told, "right_by_now": repaired.right_by_now})
+        result = {
+            "batch": repaired.batch,
+            "written": repaired.written,
+            "repaired": repaired.by_kind,
+            "left": repaired.left,
+        }
+        output.as_json({"dry_run": False, **_about(plan), **result, "right_by_now": repaired.right_by_now})
         return
     right = f", {repaired.right_by_now:,} were right by now" if repaired.right_by_now else ""
     output.line(f"{repaired.written:,} events written ({_kinds(repaired.by_kind)}){right}; batch {repaired.batch}")
@@ -174,7 +177,7 @@ def _print_result(plan: RepairPlan, repaired: Repaired, *, json: bool) -> None:
             " view a column `routing`"
         )
     if plan.failed:
-        output.note(f"{plan.failed:,} documents have a failed event: mend the cause and `outbox replay`")
+        output.note(f"{plan.failed:,} documents have a failed event: fix the cause, then `outbox replay`")
 
 
 def _about(plan: RepairPlan) -> dict[str, object]:

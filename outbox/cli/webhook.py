@@ -13,7 +13,7 @@ from outbox.cli.output import Json
 from outbox.errors import ConfigProblem, ConfigurationError, DependencyDown, OutboxError, UsageError
 
 commands = typer.Typer()
-webhook = typer.Typer(no_args_is_help=True, help="Try the receiver, and check a signature.")
+webhook = typer.Typer(no_args_is_help=True, help="Send a test webhook, or check a signature.")
 commands.add_typer(webhook, name="webhook", rich_help_panel="Install")
 
 
@@ -22,7 +22,7 @@ class NotOurs(OutboxError):
 
 
 class ReceiverAway(DependencyDown):
-    """The receiver did not take the message. Correct OUTBOX_WEBHOOK_URL, or look at the receiver's own log."""
+    """The receiver did not take the message. Correct OUTBOX_WEBHOOK_URL, or read the receiver's log."""
 
 
 @webhook.command(name="test")

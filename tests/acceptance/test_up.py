@@ -93,7 +93,7 @@ def printed_commands(up: RunningProcess) -> list[str]:
     """The lines for another terminal, as they stand."""
     last = up.wait_for_line("outbox status;", 90).strip()
     lines = [line.strip() for line in up.output.splitlines()]
-    begin = lines.index("Look around in another terminal:") + 2
+    begin = lines.index("Try it in another terminal:") + 2
     return lines[begin : lines.index(last) + 1]
 
 

@@ -148,7 +148,7 @@ def _check_options(wish: VerifyOptions, targets: Sequence[str]) -> None:
     if wish.sample is not None and not 1 <= wish.sample <= MOST_SAMPLE:
         raise UsageError(f"--sample must be from 1 to {MOST_SAMPLE:,}; leave it out to compare everything")
     if wish.rate < 0:
-        raise UsageError("--rate must be 0 (as fast as it goes) or more documents a second")
+        raise UsageError("--rate must be 0 (no limit) or more documents per second")
     if wish.target is not None and wish.target not in targets:
         raise UsageError(f"--target must be one of {', '.join(targets)}")
     if wish.index is not None and wish.target is None and len(targets) > 1:
