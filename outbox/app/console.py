@@ -1,4 +1,4 @@
-"""Joins the console: its own small pool, one shared look for all pages, and the web application over them."""
+"""Joins the console: its own small pool, one shared reading for all pages, and the web application over them."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -37,10 +37,10 @@ from outbox.store.truth import PostgresTruth
 from outbox.telemetry.log_setup import configure
 from outbox.web import application
 from outbox.web.console_server import Console, address, listen
-from outbox.web.services import ReplayDispatching, Services, Shared, looker
+from outbox.web.services import ReplayDispatching, Services, Shared, snapshots
 
 READERS: Final = 4  # pages wait here, never in front of a projector
-ACTORS: Final = 4  # replays under way take nothing from those who look
+ACTORS: Final = 4  # replays under way take nothing from those who only read
 EXPORTERS: Final = 2  # exports take nothing from those who act
 WAIT_SECONDS: Final = 3.0
 READ_MS: Final = 3_000
@@ -52,7 +52,7 @@ OPTIONS: Final[dict[str, Any]] = {"application": "outbox console", "timeout_seco
 
 @contextmanager
 def open_console(settings: Settings) -> Iterator[FastAPI]:
-    """The application, its pool closed at the end. A database that is away is a page's problem, not the start's."""
+    """The application, its pool closed at the end. A database that is down is a page's problem, not the start's."""
     reading = Bounded(settings.database.dsn, size=READERS, statement_timeout_ms=READ_MS, **OPTIONS)
     acting = Acting(settings.database.dsn, size=ACTORS, statement_timeout_ms=ACT_MS, **OPTIONS)
     exporting = Database(settings.database.dsn, size=EXPORTERS, statement_timeout_ms=ACT_MS, **OPTIONS)
@@ -73,7 +73,7 @@ def open_console(settings: Settings) -> Iterator[FastAPI]:
 
 
 class Bounded(Database):
-    """Nobody who only looks may ask for longer than others may wait."""
+    """Who only reads may not hold a connection for longer than others may wait."""
 
     @contextmanager
     def transaction(
@@ -85,7 +85,7 @@ class Bounded(Database):
 
 
 class Acting(Database):
-    """An act may take its time; a look or a step that is one statement may not."""
+    """An act may take its time; a read or a step that is one statement may not."""
 
     @contextmanager
     def connection(self) -> Iterator[Connection[Any]]:
@@ -103,10 +103,10 @@ def services(
 ) -> Services:
     desk, sees = join(settings, reading, backlog), operations(settings, reading, elastic)
     does = operations(settings, acting, elastic)
-    look = looker(desk.status, PulseDesk(PostgresPulse(reading)), sees.stats, desk.browse, sees.audit)
+    read = snapshots(desk.status, PulseDesk(PostgresPulse(reading)), sees.stats, desk.browse, sees.audit)
     events, audit = PostgresBrowsing(reading), PostgresAudit(acting)
     return Services(
-        status=Shared(look),
+        status=Shared(read),
         day=Shared(sees.stats.look, DAY_SECONDS),
         groups=Shared(lambda: sees.failures.groups(EventFilter()), DAY_SECONDS),
         findings=Shared(_examine(settings), DOCTOR_SECONDS),
@@ -153,10 +153,10 @@ def run_console(settings: Settings, tell: Callable[[str], None]) -> None:
     with open_console(settings) as app:
         served = Console(app, listen(settings.console.host, settings.console.port), settings.console.trusted_proxies)
         stop.install()
-        threading.Thread(target=_stop_when_told, args=(stop, served), daemon=True).start()
+        threading.Thread(target=_stop_on_request, args=(stop, served), daemon=True).start()
         served.run(lambda: tell(address(served.socket)))
 
 
-def _stop_when_told(stop: Stop, served: Console) -> None:
+def _stop_on_request(stop: Stop, served: Console) -> None:
     stop.event.wait()
     served.stop()

@@ -150,7 +150,7 @@ def _schema(settings: Settings) -> SchemaState:
 
 
 def _refuse_deafness(settings: Settings) -> None:
-    """An address at which nobody would hear is refused; one that is away is not: polling goes on without it."""
+    """An address through which LISTEN would never fire is refused; one that is down is not: polling continues."""
     with suppress(DatabaseDown), ear(settings.database.direct_dsn):
         pass
 
@@ -378,7 +378,7 @@ def _loops(settings: Settings, pools: Pools, watching: Watching, upkeep: Upkeep,
 
 
 def _telemetry_loops(settings: Settings, pools: Pools, watching: Watching) -> dict[str, Loop]:
-    """The sampler has a connection of its own: a slow look must not hold a chore's."""
+    """The sampler has a connection of its own: a slow query must not hold a chore's."""
     backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
     # Types left to other daemons are sampled too: /readyz must not take their due rows for this one's debt.
     types = (*settings.known_entity_types, *settings.worker.exclude_entity_types)

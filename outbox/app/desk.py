@@ -20,7 +20,7 @@ from outbox.store.pool import Database, connect
 
 @dataclass(frozen=True, slots=True)
 class QueueDesk:
-    """One drawer a topic; each is an object of `ops`."""
+    """One service per topic; each is an object of `ops`."""
 
     browse: Browse
     status: StatusDesk

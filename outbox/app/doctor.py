@@ -1,4 +1,4 @@
-"""Joins what looks at Elasticsearch for people: the target indexes, and the doctor, who looks at everything."""
+"""Wires what checks Elasticsearch for people: the target indexes, and the doctor, which checks everything."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -35,7 +35,7 @@ def open_index_desk(settings: Settings) -> Iterator[IndexDesk]:
 
 @contextmanager
 def open_doctor(settings: Settings) -> Iterator[Doctor]:
-    """Opens nothing by itself: a server that is away is a finding, not an error."""
+    """Opens nothing by itself: a server that is down is a finding, not an error."""
     elastic = connect_elastic(settings.elastic)
     database = Database(settings.database.dsn, size=2, application="outbox doctor")
     backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)

@@ -37,7 +37,7 @@ from outbox.store.webhooks import PostgresWebhooks
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """One drawer a topic; each is an object of `ops`."""
+    """One service per topic; each is an object of `ops`."""
 
     replays: ReplayDesk
     planner: Planner

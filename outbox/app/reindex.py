@@ -1,4 +1,4 @@
-"""Joins what compares, mends and rebuilds the index, over a small pool of PostgreSQL and a client of Elasticsearch."""
+"""Wires what compares, repairs and rebuilds the index, over a small pool and a client of Elasticsearch."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -92,7 +92,7 @@ def join(settings: Settings, database: Database, elastic: Elastic) -> Reindexing
 
 
 def _reclaim(settings: Settings, database: Database) -> Callable[[], object]:
-    """Who waits for old batches takes back what ran out, without a word about who was to blame."""
+    """Who waits for old batches reclaims expired leases, and reports nothing about their causes."""
     reclaims = Reclaims(
         database,
         max_processing_seconds=settings.reclaim.max_processing_seconds,
@@ -100,7 +100,7 @@ def _reclaim(settings: Settings, database: Database) -> Callable[[], object]:
     )
 
     def take_back() -> None:
-        with suppress(NotPermitted):  # an operator's role may only look: then a daemon has to do it
+        with suppress(NotPermitted):  # an operator's role may only read: then a daemon has to do it
             reclaims.step(lambda _: False)
 
     return take_back

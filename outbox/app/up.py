@@ -69,7 +69,7 @@ _INDEX_SETTINGS = {"number_of_shards": 1, "number_of_replicas": 0}
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """What people need to know to look around. The database's password stands in `database_url_file` only."""
+    """What people need to know to try it. The database's password stands in `database_url_file` only."""
 
     database_url: str
     database_url_file: str
@@ -137,7 +137,7 @@ class Up:
         return int(body.get("count", 0))
 
     def _start_servers(self) -> None:
-        """Given addresses stay as they are; what is not given is started and told to the settings."""
+        """Given addresses stay as they are; what is not given is started, and its address put into the settings."""
         given = self.settings
         database_url = given.database.dsn if given.database.url is not None else None
         elastic_url = given.elastic.url if given.source_of("ELASTIC_URL") != "default" else None

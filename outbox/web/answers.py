@@ -22,7 +22,7 @@ from outbox.ops import audit, discard, failures, reprojection, status, stored, w
 from outbox.ops.stored import StoredEvent, failure_type
 from outbox.policy import replay
 
-# Named once: `asdict` copies every value of every row, 60 us an event. Up to 16 KB of detail are for one event alone.
+# Named once: `asdict` copies every value of every row, 60 us per event. Up to 16 KB of detail are for one event alone.
 _COLUMNS = tuple(field.name for field in fields(StoredEvent) if field.name != "error_detail")
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_UTC_Z
 
@@ -64,8 +64,8 @@ def model(name: str, about: str | None = None, /, *, base: Any = BaseModel, **fi
     """A field is a type, or a type with its description; a type with None is one that may be left out."""
     given = {}
     for field, about_it in fields.items():
-        kind, told = about_it if isinstance(about_it, tuple) else (about_it, "")
-        given[field] = (kind, None if told is None else Field(description=told or None))
+        kind, text = about_it if isinstance(about_it, tuple) else (about_it, "")
+        given[field] = (kind, None if text is None else Field(description=text or None))
     return create_model(name, __doc__=about, __module__=__name__, __base__=base, **given)
 
 
@@ -75,20 +75,20 @@ def shape(
     about: str | None = None,
     /,
     *,
-    told: Mapping[str, str] | None = None,
+    texts: Mapping[str, str] | None = None,
     only: Collection[str] = (),
     without: Collection[str] = (),
     behind: Mapping[str, str] | None = None,
     **changed: Any,
 ) -> Any:
-    """A model with the fields of `source`, all or some. `told` describes some; `changed` gives types of its own,
+    """A model with the fields of `source`, all or some. `texts` describes some; `changed` gives types of its own,
     and fields that `source` has not: those stand `behind` another field."""
     types = get_type_hints(source)
     order = list(only) or [field for field in types if field not in without]
     for field in changed:
         if field not in order:
             order.insert(order.index((behind or {})[field]) + 1, field)
-    fields = {field: (changed.get(field, types.get(field)), (told or {}).get(field, "")) for field in order}
+    fields = {field: (changed.get(field, types.get(field)), (texts or {}).get(field, "")) for field in order}
     return model(name, about, **fields)
 
 
@@ -96,13 +96,13 @@ def shape(
 
 AuditRow = shape("AuditRow", audit.AuditRow, detail=Any)
 AuditPruned = shape(
-    "AuditPruned", audit.AuditPruned, told={"removed": "Rows removed, or that would be where `dry_run`."}
+    "AuditPruned", audit.AuditPruned, texts={"removed": "Rows removed, or that would be where `dry_run`."}
 )
 Delivery = shape("Delivery", webhook.DeliveryRow, body=Any)
 AuditList = model("AuditList", rows=list[AuditRow], next_cursor=str | None, matched=int, matched_capped=bool)
 Pause = model(
     "Pause",
-    "What operators have told the projectors.",
+    "What operators have set for the projectors.",
     scope=(str, "`*`, `type:NAME` or `let_fail:FINGERPRINT`."),
     kind=str,
     by=str,
@@ -177,9 +177,9 @@ Group = shape(
     "Group",
     failures.FailureGroup,
     "Failures of one kind.",
-    told={"failed_again": "Of them, replayed before.", "hours": "The last 24 hours, the newest last."},
+    texts={"failed_again": "Of them, replayed before.", "hours": "The last 24 hours, the newest last."},
 )
-Flushed = shape("Flushed", discard.Flushed, told={"id": "The `batch_id` of its audit rows."})
+Flushed = shape("Flushed", discard.Flushed, texts={"id": "The `batch_id` of its audit rows."})
 FailedStats = shape("FailedStats", failures.FailedStats)
 HourOfFailures = shape("HourOfFailures", failures.HourOfFailures)
 HourOfWork = shape("HourOfWork", failures.HourOfWork)
@@ -187,7 +187,7 @@ Stats = shape(
     "Stats",
     failures.Stats,
     "Failures as they are now, and what became of events over the hours.",
-    told={"table": "Entity type, then failure type."},
+    texts={"table": "Entity type, then failure type."},
     failed=FailedStats,
     hours=list[HourOfFailures],
     work=list[HourOfWork],
@@ -233,7 +233,7 @@ Replay = shape(
     "Replay",
     replay.ReplayBatch,
     "A replay: a batch of pinned events on its way.",
-    told={"status": _STATES, "webhook_host": "Its own webhook's host; the rest of an address is often a secret."},
+    texts={"status": _STATES, "webhook_host": "Its own webhook's host; the rest of an address is often a secret."},
     without=("client_id", "webhook_to", "webhook_url"),
     behind={"webhook_host": "rate"},
     status=str,
@@ -261,12 +261,15 @@ ReplayList = model("ReplayList", replays=list[Replay], next_cursor=str | None)
 Queue = shape(
     "Queue",
     status.Queue,
-    told={"rate": "Events finished a second, over the last ten.", "capped": "There is more than was counted."},
+    texts={
+        "rate": "Events finished per second, over the last ten seconds.",
+        "capped": "There is more than was counted.",
+    },
 )
 TypeCounts = shape(
     "TypeCounts",
     status.TypeCounts,
-    told={
+    texts={
         "done": "Finished, as far back as the roll-up remembers (90 days).",
         "discarded": "Discarded now.",
     },

@@ -65,11 +65,11 @@ API: Final = (
 DESCRIPTION = """Operate the outbox: see, group, understand, replay and account for failures.
 
 Every error is an RFC 9457 problem document. Every POST takes an `Idempotency-Key`. Lists page by a `cursor` that the
-page before named. `x-role` says who may: viewer, operator or admin."""
+page before named. `x-role` is the role that is needed: viewer, operator or admin."""
 
 
 def build(settings: Settings, services: Services, *, pace: RateLimits | None = None) -> FastAPI:
-    """The whole app. Refuses an address that strangers could reach without a token."""
+    """The whole app. Refuses an address that others could reach without a token."""
     settings.check_console()
     tokens = TokenFile(settings.console.tokens_file) if settings.console.tokens_file else None
     if tokens is not None:
@@ -85,7 +85,7 @@ def build(settings: Settings, services: Services, *, pace: RateLimits | None = N
 
 
 def endpoints_only() -> FastAPI:
-    """Every door, and nothing behind it: enough for the OpenAPI document."""
+    """Every endpoint without its services: enough for the OpenAPI document."""
     app = FastAPI(
         title="Outbox",
         version=__version__,
@@ -117,13 +117,13 @@ _ALWAYS: Final = {
     "429": "Too many requests.",
     "503": "The database does not answer, or not in time.",
 }
-_WITH_PARAMETERS: Final = {"422": "Some fields cannot be meant."}
+_WITH_PARAMETERS: Final = {"422": "Some fields are invalid."}
 _WITH_BODY: Final = {
     "408": "The body did not arrive in time.",
     "409": "It is not in a state that allows this.",
     "413": "The body is too large.",
     "415": "The body is not JSON.",
-    "422": "Some fields cannot be meant.",
+    "422": "Some fields are invalid.",
 }
 _KEY: Final = {
     "name": "Idempotency-Key",
@@ -162,8 +162,8 @@ def _finished(app: FastAPI) -> dict[str, Any]:
 
 
 def _problem_schemas() -> dict[str, Any]:
-    told = ProblemDocument.model_json_schema(ref_template="#/components/schemas/{model}")
-    return {**told.pop("$defs"), "Problem": told}
+    schema = ProblemDocument.model_json_schema(ref_template="#/components/schemas/{model}")
+    return {**schema.pop("$defs"), "Problem": schema}
 
 
 def _finish(path: str, method: str, operation: dict[str, Any]) -> None:
@@ -179,8 +179,8 @@ def _finish(path: str, method: str, operation: dict[str, Any]) -> None:
         answers |= {"404": "There is no such thing."}
     responses = operation["responses"]
     responses.pop("422", None)
-    for status, told in answers.items():
-        responses.setdefault(status, {"description": told})
+    for status, text in answers.items():
+        responses.setdefault(status, {"description": text})
     for status, response in responses.items():
         if int(status) >= 400:
             response["content"] = _PROBLEM

@@ -1,4 +1,4 @@
-"""Runs the console on a socket of our own and stops when told; limits connections per client. Knows no page.
+"""Runs the console on a socket of our own and stops on request; limits connections per client. Knows no page.
 
 uvicorn counts connections of all clients together, answers 503 to health checks as well, and waits without end for a
 head that does not come and for a client that does not read.
@@ -37,7 +37,7 @@ class ConsoleConnection(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._unread = 0
         self.peer = ""
-        self.is_proxy = False  # its connections are its clients', who are told apart by what it forwards
+        self.is_proxy = False  # its connections are its clients', who are distinguished by what it forwards
         self.since = self.loop.time()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -44,7 +44,7 @@ def clock(when: datetime) -> str:
 
 
 def short_clock(when: datetime, now: datetime) -> str:
-    """As short as it can be told: the time of today, else the day as well."""
+    """As short as possible: the time of today, else the day as well."""
     at, today = when.astimezone(UTC), now.astimezone(UTC)
     return at.strftime("%H:%M:%S") if at.date() == today.date() else at.strftime("%d %b %H:%M")
 
@@ -57,7 +57,7 @@ def count(number: float | None, *, capped: bool = False) -> str:
 
 
 def rate(per_second: float | None) -> str:
-    """Events a second, or a minute where that reads better."""
+    """Events per second, or per minute where that reads better."""
     if not per_second:
         return "0 /s"
     if per_second < 1:

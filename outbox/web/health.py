@@ -64,7 +64,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             made = page(self.headers.get("Accept", ""))
-        except Exception:  # the reason is for the log of whoever made the page, not for a stranger
+        except Exception:  # the reason is for the log of whoever made the page, not for an unauthenticated client
             made = HealthPage(500, TEXT, b"500 This page could not be made\n")
         self._reply(made)
 
@@ -107,7 +107,7 @@ class _HealthServer(HTTPServer):
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        """HTTPServer's own looks its name up in DNS, which can take seconds and is never used."""
+        """HTTPServer's own resolves its name in DNS, which can take seconds and is never used."""
         socket_server_bind(self)
 
     def process_request(self, request: Any, client_address: Any) -> None:

@@ -57,7 +57,7 @@ class SecurityHeaders:
 
 
 class HeadAsGet:
-    """HEAD is answered by the door of GET, without its body: monitors and link checkers ask that way."""
+    """HEAD is answered by the endpoint of GET, without its body: monitors and link checkers ask that way."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -114,8 +114,8 @@ class Crowd:
             (MOST_EXPORTS, MOST_EXPORTS_OF_A_PEER) if kind == "export" else (MOST_REQUESTS, MOST_OF_A_PEER)
         )
         if self.under_way[kind, client] >= most_of_a_peer:
-            told = f"{most_of_a_peer} {kind}s of this address are under way; wait for one to end."
-            return RefusedRequest(429, told, headers={"retry-after": "1"})
+            detail = f"{most_of_a_peer} {kind}s of this address are under way; wait for one to end."
+            return RefusedRequest(429, detail, headers={"retry-after": "1"})
         if self.under_way[kind, ""] >= most:
             return RefusedRequest(503, "Too many requests are under way; try again.", headers={"retry-after": "5"})
         return None

@@ -59,9 +59,7 @@ class EventQuery(Strict):
     error_code: Code | None = Field(None, description="Such as `OUTBOX_PAYLOAD_INVALID`.")
     dead_reason: DeadReason | None = Field(None, description="Why it was given up.")
     failure_type: FailureType | None = Field(None, description="The coarse kind of the reason.")
-    fingerprint: str | None = Field(
-        None, pattern=rf"^({FINGERPRINT})$", description="Failures that look alike share one."
-    )
+    fingerprint: str | None = Field(None, pattern=rf"^({FINGERPRINT})$", description="Similar failures share one.")
     trace_id: str | None = Field(None, pattern=rf"^{TRACE_ID}$", description="The trace part of `traceparent`.")
     since: str | None = Field(None, max_length=64, pattern=_TIME, description=_AGE)
     until: str | None = Field(None, max_length=64, pattern=_TIME, description=_AGE + " Not included.")

@@ -61,11 +61,11 @@ class FieldProblem(BaseModel):
     """What is wrong with one field."""
 
     field: str = Field(description="The field, or where in the request it stood.")
-    problem: str = Field(description="Why it cannot be meant.")
+    problem: str = Field(description="Why it is invalid.")
 
 
 class ProblemDocument(BaseModel):
-    """An RFC 9457 problem document: what every error looks like."""
+    """An RFC 9457 problem document: the form of every error."""
 
     model_config = ConfigDict(title="Problem")
 
@@ -73,7 +73,7 @@ class ProblemDocument(BaseModel):
     title: str = Field(description="The name of the status.")
     status: int = Field(description="The HTTP status again.")
     detail: str = Field(description="What happened this time, and what to do about it.")
-    instance: str | None = Field(default=None, description="The path that was asked.")
+    instance: str | None = Field(default=None, description="The path of the request.")
     errors: list[FieldProblem] = Field(default_factory=list, description="Each field that is wrong.")
     state: str | None = Field(default=None, description="With 409: the state it is in.")
 
@@ -135,7 +135,7 @@ def refused_by(error: Exception) -> RefusedRequest:
 def _bad(problems: tuple[tuple[str, str], ...]) -> RefusedRequest:
     """A cursor is made by us, so a wrong one was forged or cut: 400, the request itself is broken."""
     forged = any(field in CURSORS for field, _ in problems)
-    return RefusedRequest(400 if forged else 422, "Some fields cannot be meant.", errors=problems)
+    return RefusedRequest(400 if forged else 422, "Some fields are invalid.", errors=problems)
 
 
 def _of_ours(error: OutboxError) -> RefusedRequest:
@@ -161,7 +161,7 @@ def _invalid(error: RequestValidationError) -> RefusedRequest:
     if any(each["type"] == "json_invalid" for each in found):
         return RefusedRequest(400, "The body is not JSON.")
     errors = [(_where(each["loc"]), str(each["msg"])[:300]) for each in found[:20]]
-    return RefusedRequest(422, "Some fields cannot be meant.", errors=errors)
+    return RefusedRequest(422, "Some fields are invalid.", errors=errors)
 
 
 def _where(place: tuple[Any, ...]) -> str:

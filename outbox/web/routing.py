@@ -45,8 +45,8 @@ async def read_body(request: Request, accepted: str) -> bytes:
 
 async def _collect(request: Request) -> bytes:
     """What is too large is read to its end and dropped, within reason: a client that still sends hears no answer."""
-    told = request.headers.get("content-length", "")
-    if told.isdecimal() and (len(told) > 12 or int(told) > MOST_DROPPED):
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and (len(length) > 12 or int(length) > MOST_DROPPED):
         raise _too_large()
     parts: list[bytes] = []
     size = 0
@@ -86,7 +86,7 @@ log = logging.getLogger("outbox.web")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One route: who may, and what happens. `acts`: it writes something although it is a GET, so it is guarded as a
+    """One route: its role, and what happens. `acts`: it writes something although it is a GET, so it is guarded as a
     POST is. `takes`: what a page's query string may say. `shows`: its answer holds what is audited each time it is
     shown, so an Idempotency-Key keeps none. `more` goes to the framework."""
 
@@ -100,9 +100,9 @@ class Endpoint:
     shows: bool = False
 
 
-def gives(model: type, status: int = 200, told: str = "") -> dict[str, Any]:
+def gives(model: type, status: int = 200, text: str = "") -> dict[str, Any]:
     """The answer's shape, for the document alone: answers are written by us, byte for byte."""
-    return {"responses": {status: {"model": model, "description": told or "It is."}}, "status_code": status}
+    return {"responses": {status: {"model": model, "description": text or "Done."}}, "status_code": status}
 
 
 class GuardedRoute(APIRoute):
@@ -118,7 +118,7 @@ class GuardedRoute(APIRoute):
 
     def check_query(self, request: Request) -> None:
         """A name that this address does not know is refused: whoever wrote it means something by it, and a filter that
-        is passed over matches everything. The framework does so itself where a door has parameters of its own."""
+        is passed over matches everything. The framework does so itself where an endpoint has parameters of its own."""
         if self.role is Role.ANYONE or self.dependant.query_params:
             return
         takes = (*(self.openapi_extra or {}).get(TAKES, ()), *(() if self.include_in_schema else ON_EVERY_PAGE))
@@ -169,27 +169,31 @@ def _refusal_of(error: Exception) -> RefusedRequest:
     return refused
 
 
-def add_endpoints(app: FastAPI, doors: Iterable[Endpoint], *, prefix: str = "", api: bool = False) -> None:
-    """Add the doors to the app. Pages stay out of the OpenAPI document."""
-    for door in doors:
-        about: dict[str, Any] = {ROLE: str(door.role)} | ({ACTS: True} if door.acts else {})
-        about |= {SHOWS: True} if door.shows else {}
-        about |= {} if api else {TAKES: tuple(door.takes)}
-        more = {"openapi_extra": about, "include_in_schema": api, **door.more}
+def add_endpoints(app: FastAPI, endpoints: Iterable[Endpoint], *, prefix: str = "", api: bool = False) -> None:
+    """Add the endpoints to the app. Pages stay out of the OpenAPI document."""
+    for endpoint in endpoints:
+        about: dict[str, Any] = {ROLE: str(endpoint.role)} | ({ACTS: True} if endpoint.acts else {})
+        about |= {SHOWS: True} if endpoint.shows else {}
+        about |= {} if api else {TAKES: tuple(endpoint.takes)}
+        more = {"openapi_extra": about, "include_in_schema": api, **endpoint.more}
         app.router.add_api_route(
-            prefix + door.path, door.endpoint, methods=[door.method], route_class_override=GuardedRoute, **more
+            prefix + endpoint.path,
+            endpoint.endpoint,
+            methods=[endpoint.method],
+            route_class_override=GuardedRoute,
+            **more,
         )
 
 
 def _methods(request: Request) -> list[str]:
-    """What this address takes, of all doors there: the framework names only the first one's."""
+    """What this address takes, of all endpoints there: the framework names only the first one's."""
     here = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
     taken = {method for route in here if isinstance(route, GuardedRoute) for method in route.methods or ()}
     return sorted(taken | ({"HEAD"} if "GET" in taken else set()))
 
 
 def catch_the_rest(app: FastAPI) -> None:
-    """What no door handles: unknown paths, wrong methods, and the framework's own words."""
+    """What no endpoint handles: unknown paths, wrong methods, and the framework's own words."""
 
     async def handle(request: Request, error: Exception) -> Response:
         refused = _refusal_of(error)

@@ -11,8 +11,8 @@ class Advice(NamedTuple):
 
 
 _OUTAGE: Final = (
-    "Look at Elasticsearch first: `outbox doctor` says whether it answers.",
-    "When it is back, events that still have attempts go on by themselves.",
+    "Check Elasticsearch first: `outbox doctor` says whether it answers.",
+    "When it is back, events that still have attempts are retried without help.",
     "Replay those that failed meanwhile: their cause is gone.",
 )
 RUNBOOK: Final[dict[str, Advice]] = {
@@ -20,15 +20,15 @@ RUNBOOK: Final[dict[str, Advice]] = {
     "timeout": Advice(
         "Elasticsearch did not answer in time; whether it wrote the document is not known, and sending it again does "
         "no harm.",
-        ("Look at the load of Elasticsearch and at ELASTIC_TIMEOUT_SECONDS.", *_OUTAGE[1:]),
+        ("Check the load of Elasticsearch and ELASTIC_TIMEOUT_SECONDS.", *_OUTAGE[1:]),
     ),
     "es_429": Advice(
         "Elasticsearch was too busy: queues or memory were full.",
-        ("Wait, or give it room: the batch limit has shrunk by itself.", *_OUTAGE[1:]),
+        ("Wait, or give it more resources: the batch limit has already shrunk.", *_OUTAGE[1:]),
     ),
     "es_5xx": Advice("Elasticsearch had an error of its own, or shards were not available.", _OUTAGE),
     "unknown_exception": Advice(
-        "Nobody has classified this failure yet. It was retried up to its attempts.",
+        "This failure is not classified yet. It was retried until its attempts were used up.",
         (
             "Read the error in full below; `outbox explain-error` shows which rule was used.",
             "Report it: it is counted.",
@@ -37,8 +37,8 @@ RUNBOOK: Final[dict[str, Advice]] = {
     "es_rejected_document": Advice(
         "Elasticsearch refuses this document as it is: a value does not fit the mapping, or a limit is exceeded.",
         (
-            "The field to blame is marked in the payload and in the difference.",
-            "Mend the mapping, or the data at its source. A newer event of the entity may have overtaken this one.",
+            "The field at fault is marked in the payload and in the difference.",
+            "Fix the mapping, or the data at its source. A newer event of the entity may have superseded this one.",
             "Replay the group when the cause is gone, or discard the event with a reason.",
         ),
     ),
@@ -47,28 +47,28 @@ RUNBOOK: Final[dict[str, Advice]] = {
         ("Make the document smaller at its source, or raise http.max_content_length.", "Then replay, or discard it."),
     ),
     "deterministic_exception": Advice(
-        "The row was refused before anything was sent: its op, id, version or payload cannot be meant.",
-        ("The error says which. Mend the producer.", "Discard the event, and let the producer write a right one."),
+        "The row was refused before anything was sent: its op, id, version or payload is invalid.",
+        ("The error says which. Fix the producer.", "Discard the event, and let the producer write a right one."),
     ),
     "crash_suspect": Advice(
         "The worker that had claimed this event alone died, again and again. The event may kill workers.",
-        ("Look at its size and content before anything else.", "Replay it once, and watch `abandoned_count`."),
+        ("Check its size and content before anything else.", "Replay it once, and watch `abandoned_count`."),
     ),
     "es_auth": Advice(
-        "Elasticsearch does not accept the credentials.", ("Renew the key; projection goes on by itself.",)
+        "Elasticsearch does not accept the credentials.", ("Renew the key; projection resumes without help.",)
     ),
     "es_index_missing": Advice(
-        "The index or alias is not there.", ("`outbox index create` makes it; projection goes on by itself.",)
+        "The index or alias is not there.", ("`outbox index create` makes it; projection resumes without help.",)
     ),
     "es_blocked": Advice(
         "The index or the cluster is blocked for writes, often because a disk is full.",
-        ("Free the disk and lift the block; projection goes on by itself.",),
+        ("Free the disk and lift the block; projection resumes without help.",),
     ),
     "es_config": Advice(
         "The server, its version or the index is not what it should be.", ("`outbox doctor` says which.",)
     ),
     "documents_unavailable": Advice(
-        "The view of documents cannot be read.", ("Create it or grant SELECT; projection goes on by itself.",)
+        "The view of documents cannot be read.", ("Create it or grant SELECT; projection resumes without help.",)
     ),
 }
 OTHER: Final = Advice(

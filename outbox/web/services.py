@@ -33,7 +33,7 @@ from outbox.policy.rebuild import Rebuild
 from outbox.ports import Finding
 
 FRESH_SECONDS: Final = 2.0
-# A look that takes 300 ms comes every 3 s: watching takes a tenth of one connection's time at most.
+# A reading that takes 300 ms comes every 3 s: watching takes a tenth of one connection's time at most.
 REST: Final = 10.0
 WATCHED_SECONDS: Final = 30.0
 # After this an old reading says more wrong than right.
@@ -54,11 +54,11 @@ class SharedReading(Generic[T]):
 class Shared(Generic[T]):
     def __init__(
         self,
-        look: Callable[[], T],
+        read: Callable[[], T],
         fresh_seconds: float = FRESH_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._look = look
+        self._query = read
         self._fresh_seconds = fresh_seconds
         self._clock = clock
         self._reading = threading.Lock()
@@ -77,7 +77,7 @@ class Shared(Generic[T]):
         return self._kept()
 
     def forget(self) -> None:
-        """After an act of a person, who wants to see what it did: the next who asks waits for a new look."""
+        """After an act of a person, who wants to see what it did: the next request waits for a new reading."""
         if self._last is not None:
             self._last = (self._clock() - 2 * self._every, self._last[1])
 
@@ -85,7 +85,7 @@ class Shared(Generic[T]):
         return self._last is not None and self._age() < 2 * self._every
 
     def _read_or_wait(self) -> None:
-        """Whoever comes first looks. The others take what is there; where nothing is, they wait for the first."""
+        """The first request reads. The others take what is there; where nothing is, they wait for the first."""
         if not self._reading.acquire(blocking=self._last is None):
             return
         try:
@@ -100,7 +100,7 @@ class Shared(Generic[T]):
 
     def _read(self) -> None:
         began = self._clock()
-        value = self._look()
+        value = self._query()
         self._every = max(self._fresh_seconds, REST * (self._clock() - began))
         self._last, self._problem = (self._clock(), value), ""
 
@@ -175,15 +175,15 @@ class ReplayDispatching:
             self._wake.wait(None if not self._followed else FOLLOW_SECONDS)
             self._wake.clear()
             for id in tuple(self._followed):
-                self._look(id)
+                self._check(id)
 
-    def _look(self, id: UUID) -> None:
-        """One look, if it is due. A look that fails is never a failed batch."""
+    def _check(self, id: UUID) -> None:
+        """One check, if it is due. A check that fails is never a failed batch."""
         try:
             if self._replays.follow(id).is_over:
                 self._followed.discard(id)
         except OutboxError as error:
-            log.warning("replay %s could not be looked at: %s", id, error.detail or error.message)
+            log.warning("replay %s could not be checked: %s", id, error.detail or error.message)
             self._stop.wait(FOLLOW_SECONDS)
 
 
@@ -202,10 +202,10 @@ class Snapshot:
     recent_audit: AuditPage
 
 
-def looker(
+def snapshots(
     status: StatusDesk, pulse: PulseDesk, stats: StatsDesk, browse: Browse, audit: AuditDesk
 ) -> Callable[[], Snapshot]:
-    def look() -> Snapshot:
+    def read() -> Snapshot:
         return Snapshot(
             status=status.look(),
             pulse=pulse.look(),
@@ -215,12 +215,12 @@ def looker(
             recent_audit=audit.page(AuditFilter(), None, RECENT),
         )
 
-    return look
+    return read
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """`status`, `day`, `groups` and `findings` are shared looks: many open pages cost the database no more than one.
+    """`status`, `day`, `groups` and `findings` are shared readings: many open pages cost the database no more than one.
     `exports` is the audit over connections of its own."""
 
     status: Shared[Snapshot]

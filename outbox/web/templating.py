@@ -110,7 +110,7 @@ ENVIRONMENT: Final = _environment()
 
 
 def render(request: Request, template: str, *, status_code: int = 200, **values: Any) -> HTMLResponse:
-    """A page, with what every page knows: who looks, what time it is, what was asked."""
+    """A page, with what every page knows: who reads it, the time, what was asked."""
     state = request.app.state
     asked = {name: parts for name, parts in _query(request).items() if parts}
     known = {

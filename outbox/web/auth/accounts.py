@@ -17,7 +17,7 @@ from outbox.policy.audit import FOR
 
 
 class Role(StrEnum):
-    """Each may what the ones before it may. ANYONE marks doors that show nothing: login, static files, health."""
+    """Each may what the ones before it may. ANYONE marks endpoints that show nothing: login, static files, health."""
 
     ANYONE = "anyone"
     VIEWER = "viewer"
@@ -93,7 +93,7 @@ def parse(text: str) -> tuple[list[TokenEntry], list[str]]:
 
 
 class TokenFile:
-    """The people of the file. While it cannot be read nobody may enter: a removed file must not leave doors open."""
+    """The people of the file. While it cannot be read nobody may enter: a removed file must not open the console."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -57,7 +57,7 @@ def listing(at: Services, asked: AuditFilter, limit: int, cursor: str | None) ->
 
 def page(at: Services, asked: AuditFilter, limit: int, cursor: str | None) -> AuditPage:
     if cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
-        raise RefusedRequest(400, "The cursor is not one that an earlier page has named.")
+        raise RefusedRequest(400, "Invalid cursor.")
     return at.audit.page(asked, int(cursor) if cursor else None, limit)
 
 

@@ -36,7 +36,7 @@ def event_page(request: Request, id: str) -> Response:
 
 
 def unmask(request: Request, id: str, reason: Annotated[str, Form()] = "", by: Annotated[str, Form()] = "") -> Response:
-    """Shows it once, in the answer itself: the next look is masked again."""
+    """Shows it once, in the answer itself: the next request gets it masked again."""
     at = params.services(request)
     detail = at.browse.show(params.event_id(id))
     payload = at.payloads.unmask(detail.event.id, params.actor(request, by), read.reason(reason))

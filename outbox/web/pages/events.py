@@ -43,7 +43,7 @@ def page(at: Services, asked: EventFilter, statuses: list[str], limit: int, curs
     try:
         return at.browse.page(asked, statuses, limit, cursor or "")
     except UsageError as wrong:
-        raise RefusedRequest(400, "The cursor is not one that an earlier page has named.") from wrong
+        raise RefusedRequest(400, "Invalid cursor.") from wrong
 
 
 def listing(found: EventPage) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def replay_event(id: UUID, act: Act, at: At, who: Who, request: Request) -> Resp
 
 
 def discard_event(id: UUID, act: Act, at: At, who: Who) -> Response:
-    """Give one pending or failed event up. The row is kept; 409 with its state for any other."""
+    """Discard one pending or failed event. The row is kept; 409 with its state for any other."""
     return answer(discard(at, id, who, act))
 
 
@@ -169,7 +169,7 @@ _PROJECT_ANSWERS: Final = {
     "status_code": 202,
     "responses": {
         202: {"model": answers.Requested, "description": "The event, written."},
-        404: {"description": "Nobody knows this entity."},
+        404: {"description": "This entity is unknown."},
     },
 }
 PAGES: Final = (

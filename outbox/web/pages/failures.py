@@ -63,10 +63,10 @@ class ReplayBody(Act, EventQuery):
     limit: int | None = Field(
         None, ge=1, le=MOST_ROWS, description="Most events that move: the number of ids where they are given, else 100."
     )
-    dry_run: bool = Field(False, description="Only say what would happen; nothing is written.")
-    rate: float | None = Field(None, ge=0.01, le=100_000, description="Events a second; 1,000 if none.")
+    dry_run: bool = Field(False, description="Only report what would happen; nothing is written.")
+    rate: float | None = Field(None, ge=0.01, le=100_000, description="Events per second. Default: 1,000.")
     webhook_url: str | None = Field(
-        None, max_length=2000, description="Told when it settles; its host must be allowed."
+        None, max_length=2000, description="Receives a webhook when the replay settles; its host must be allowed."
     )
 
 
@@ -74,7 +74,7 @@ class FlushBody(Act, EventQuery):
     """The filter, how many are expected, who and who else."""
 
     ids: list[UUID] | None = Field(None, max_length=MOST_IDS, description="Exactly these events.")
-    expect: int = Field(ge=1, le=100_000, description="Nothing happens unless exactly so many match.")
+    expect: int = Field(ge=1, le=100_000, description="Nothing happens unless exactly this many match.")
     approved_by: str = Field(
         min_length=1, max_length=120, pattern=ONE_LINE, description="A second person, who is not `by`."
     )
@@ -86,7 +86,7 @@ def list_failed(asked: Annotated[FailedListQuery, Query()], at: At) -> Response:
 
 
 def groups(asked: Annotated[GroupQuery, Query()], at: At) -> Response:
-    """Failed events by fingerprint: failures that look alike are one group."""
+    """Failed events by fingerprint: similar failures are one group."""
     wanted = event_filter_of(asked)
     found = at.groups().value[: asked.limit] if wanted.is_empty else at.failures.groups(wanted, asked.limit)
     return answer({"groups": found})

@@ -41,7 +41,7 @@ class StatsQuery(Strict):
 
 
 def ops(asked: Annotated[OpsQuery, Query()], at: At) -> Response:
-    """How it is now. All who ask within two seconds get the same reading."""
+    """The status now. All requests within two seconds get the same reading."""
     reading = at.status()
     seen, status = reading.value, reading.value.status
     filtered = audit_filter_of(asked)
@@ -92,7 +92,7 @@ BOTH_FILTERS = tuple(name for name in EventFilter.__dataclass_fields__ if name i
 
 
 class Attention(NamedTuple):
-    """One thing that a person should look at, the most urgent first."""
+    """One thing that needs a person, the most urgent first."""
 
     tone: str
     what: str
@@ -217,10 +217,10 @@ def acts(rows: Sequence[AuditRow]) -> list[Acts]:
 def subline(status: QueueStatus) -> str:
     """What stands under the sentence: who works, and what waits for a person."""
     alive = sum(worker.alive for worker in status.workers)
-    told = [f"{figures.plural(alive, 'projector')} running", f"{figures.rate(status.queue.rate)} finished"]
+    parts = [f"{figures.plural(alive, 'projector')} running", f"{figures.rate(status.queue.rate)} finished"]
     if status.queue.failed:
-        told.append(f"{figures.plural(status.queue.failed, 'failed event')} for a person to look at")
-    return " · ".join(told)
+        parts.append(f"{figures.plural(status.queue.failed, 'failed event')} for a person to check")
+    return " · ".join(parts)
 
 
 def tone(status: QueueStatus) -> str:

@@ -35,7 +35,7 @@ def pause(body: PauseBody, at: At, who: Who) -> Response:
 
 
 def resume(body: ResumeBody, at: At, who: Who) -> Response:
-    """Go on claiming. `resumed` is false where nothing was paused under that name."""
+    """Resume claiming. `resumed` is false if nothing was paused under that name."""
     acting = actor_of(who, body)
     if body.let_fail:
         row = at.pauses.let_fail(body.let_fail, acting, body.reason)

@@ -142,7 +142,7 @@ class Plans:
         with self._lock:
             found = self._kept.get(id)
         if found is None or self._clock() - found[0] > KEPT_SECONDS:
-            raise RefusedRequest(409, "This plan is too old to be run; nothing was changed. Look at what matches now.")
+            raise RefusedRequest(409, "This plan is too old to be run; nothing was changed. Check what matches now.")
         return found[1], found[2]
 
 
@@ -230,7 +230,7 @@ def _rate(form: FormData) -> float | None:
     try:
         return read.rate(float(text), DEFAULT_RATE) if text else None
     except ValueError:
-        raise read.BadRequest([("rate", "must be a number of events a second")]) from None
+        raise read.BadRequest([("rate", "must be a number of events per second")]) from None
 
 
 def _name(asked: EventFilter) -> str:

@@ -82,7 +82,7 @@ MEANING: Final = {
     Kind.STALE: "an older version in the index",
     Kind.ORPHANED: "in the index, not in PostgreSQL",
     Kind.DIFFERENT: "other content at this version",
-    Kind.UNKNOWN: "nobody knows it; left alone",
+    Kind.UNKNOWN: "unknown to PostgreSQL; left alone",
 }
 
 

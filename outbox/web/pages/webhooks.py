@@ -25,7 +25,7 @@ class DeliveryListQuery(Strict):
 
 
 class RedeliverBody(Act):
-    """Who asks; a reason is welcome."""
+    """Who requests it; a reason is optional."""
 
     reason: str | None = Field(  # type: ignore[assignment]
         None, min_length=1, max_length=1000, pattern=ONE_LINE, description="Why; one line, kept in the audit."
