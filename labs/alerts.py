@@ -11,7 +11,7 @@ from typing import Any
 
 from labs.prometheus import RULES, Prometheus
 
-LOOK_SECONDS = 0.5
+CHECK_SECONDS = 0.5
 SPEED = 60.0  # an alert that needs five minutes fires after five seconds
 
 
@@ -47,7 +47,7 @@ class AlertWatch:
             prometheus.__exit__(None, None, None)
 
     def _follow(self) -> None:
-        while not self._stop.wait(LOOK_SECONDS):
+        while not self._stop.wait(CHECK_SECONDS):
             with contextlib.suppress(OSError, ValueError, KeyError):
                 self.sample()
 
@@ -61,7 +61,7 @@ class AlertWatch:
 
     @staticmethod
     def _extend(spans: list[list[Any]], at: float, state: str) -> None:
-        if spans and spans[-1][2] == state and at - spans[-1][1] < LOOK_SECONDS * 3:
+        if spans and spans[-1][2] == state and at - spans[-1][1] < CHECK_SECONDS * 3:
             spans[-1][1] = at
         else:
             spans.append([at, at, state])

@@ -107,7 +107,7 @@ def services(
     events, audit = PostgresBrowsing(reading), PostgresAudit(acting)
     return Services(
         status=Shared(read),
-        day=Shared(sees.stats.look, DAY_SECONDS),
+        day=Shared(sees.stats.read, DAY_SECONDS),
         groups=Shared(lambda: sees.failures.groups(EventFilter()), DAY_SECONDS),
         findings=Shared(_examine(settings), DOCTOR_SECONDS),
         browse=desk.browse,
@@ -138,11 +138,11 @@ def _projection(settings: Settings, reading: Database, acting: Database, elastic
 
 
 def _examine(settings: Settings) -> Callable[[], Sequence[Finding]]:
-    def look() -> Sequence[Finding]:
+    def read() -> Sequence[Finding]:
         with open_doctor(settings) as doctor:
             return list(doctor.examine())
 
-    return look
+    return read
 
 
 def run_console(settings: Settings, tell: Callable[[str], None]) -> None:

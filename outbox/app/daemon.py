@@ -342,7 +342,7 @@ def _open_types(settings: Settings, events: PostgresEvents) -> Callable[[], list
     limited, written = _limits(settings), set[str]()
     limits = settings.kinds
 
-    def look() -> list[str]:
+    def read() -> list[str]:
         found = events.open_types()
         for kind in found:
             if kind not in written and limited(kind):
@@ -351,7 +351,7 @@ def _open_types(settings: Settings, events: PostgresEvents) -> Callable[[], list
                 written.add(kind)
         return found
 
-    return look
+    return read
 
 
 def _loops(settings: Settings, pools: Pools, watching: Watching, upkeep: Upkeep, lanes: list[Lane]) -> dict[str, Loop]:

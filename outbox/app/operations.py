@@ -104,10 +104,10 @@ def held_versions(settings: Settings, elastic: Elastic) -> Versions:
 
     address = naming(settings).address
 
-    def look(rows: Sequence[Mapping[str, Any]]) -> Sequence[int | None] | None:
+    def read(rows: Sequence[Mapping[str, Any]]) -> Sequence[int | None] | None:
         return versions(elastic, [address(row["entity_type"], row["entity_id"], row["routing"]) for row in rows])
 
-    return look
+    return read
 
 
 def secret(settings: Settings) -> str | None:

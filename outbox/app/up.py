@@ -115,12 +115,12 @@ class Up:
             sample.start(self.rate)
         return where
 
-    def look(self) -> QueueStatus:
+    def read(self) -> QueueStatus:
         """How it is now. Raises PartEnded when a part has ended by itself."""
         for part in self._parts:
             part.check()
         assert self._desk is not None, "not started"
-        return self._desk.status.look()
+        return self._desk.status.read()
 
     def listens(self, url: str) -> bool:
         """Whether someone has taken the port of one of our own pages."""

@@ -47,33 +47,33 @@ def status(
     """
     with cli.open_desk() as desk:
         if watch:
-            _watch(desk.status.look, json=json)
+            _watch(desk.status.read, json=json)
         elif json:
-            output.as_json(desk.status.look().as_json())
+            output.as_json(desk.status.read().as_json())
         else:
-            _print(desk.status.look())
+            _print(desk.status.read())
 
 
-def _watch(look: Callable[[], QueueStatus], *, json: bool) -> None:
+def _watch(reading: Callable[[], QueueStatus], *, json: bool) -> None:
     """On a terminal one picture that is drawn again; elsewhere one line per reading."""
     if json or not sys.stdout.isatty():
         while True:
-            _line(look, json=json)
+            _line(reading, json=json)
             time.sleep(INTERVAL_SECONDS)
     from rich.live import Live  # noqa: PLC0415
 
-    with Live(_picture(look()), console=output.stdout(), auto_refresh=False, screen=True) as live:
+    with Live(_picture(reading()), console=output.stdout(), auto_refresh=False, screen=True) as live:
         while True:
             time.sleep(INTERVAL_SECONDS)
             try:
-                live.update(_picture(look()), refresh=True)
+                live.update(_picture(reading()), refresh=True)
             except DependencyDown as away:
                 live.update(f"{away.message}\n", refresh=True)
 
 
-def _line(look: Callable[[], QueueStatus], *, json: bool) -> None:
+def _line(reading: Callable[[], QueueStatus], *, json: bool) -> None:
     try:
-        seen = look()
+        seen = reading()
     except DependencyDown as away:
         output.note(away.message)
         return
@@ -194,11 +194,11 @@ def stats(
             else:
                 _print_groups(found)
             return
-        look = desk.stats.look(hours)
+        reading = desk.stats.read(hours)
     if json:
-        output.as_json(asdict(look) | {"failed": look.failed._asdict()})
+        output.as_json(asdict(reading) | {"failed": reading.failed._asdict()})
     else:
-        _print_stats(look)
+        _print_stats(reading)
 
 
 def _print_groups(found: Sequence[FailureGroup]) -> None:
@@ -213,24 +213,24 @@ def _group(each: FailureGroup) -> tuple[object, ...]:
     return each.fingerprint, each.count, each.failed_again, change, types, each.error_reason, each.last_failed_at, error
 
 
-def _print_stats(look: Stats) -> None:
-    failed = look.failed
-    output.line(f"{failed.total:,} failed now, {look.failed_again:,} of them after a replay")
+def _print_stats(reading: Stats) -> None:
+    failed = reading.failed
+    output.line(f"{failed.total:,} failed now, {reading.failed_again:,} of them after a replay")
     if failed.total:
-        output.line(f"from {output.shown(look.oldest)} to {output.shown(look.newest)}")
-        output.line(f"{look.last_day:,} in the last day, {look.day_before:,} in the day before")
+        output.line(f"from {output.shown(reading.oldest)} to {output.shown(reading.newest)}")
+        output.line(f"{reading.last_day:,} in the last day, {reading.day_before:,} in the day before")
     for title, counts in (
         ("entity type", failed.by_entity_type),
         ("reason", failed.by_reason),
         ("failure type", failed.by_failure_type),
     ):
         _counts(title, counts, "failed")
-    _counts("entity type", look.finished, "done")
-    _counts("entity type", look.discarded, "discarded")
-    if look.work:
+    _counts("entity type", reading.finished, "done")
+    _counts("entity type", reading.discarded, "discarded")
+    if reading.work:
         output.line()
         names = ("done", "failed", "retried", "released")
-        rows = [(hour.hour, *(hour.outcomes.get(name, 0) for name in names)) for hour in look.work]
+        rows = [(hour.hour, *(hour.outcomes.get(name, 0) for name in names)) for hour in reading.work]
         output.table(("hour", *names), rows)
 
 

@@ -81,7 +81,7 @@ def _await_first_signs(running: Up, where: Addresses, stop: threading.Event) -> 
         return pages and (not where.sample or running.found(QUERY) > 0)
 
     while not stop.is_set() and time.monotonic() < deadline and not all_there():
-        running.look()
+        running.read()
         stop.wait(0.2)
 
 
@@ -110,13 +110,13 @@ def _tell(where: Addresses) -> None:
         output.line("\n  A catalogue of articles is changing. Search it:\n")
         output.line(f"  {search(where)}")
     output.line("\n  Try it in another terminal:\n")
-    for command in look_around(where):
+    for command in commands_to_try(where):
         output.line(f"  {command}")
     output.line()
     sys.stdout.flush()
 
 
-def look_around(where: Addresses) -> list[str]:
+def commands_to_try(where: Addresses) -> list[str]:
     """Commands that work as they are in a fresh terminal, from any folder."""
     return [
         *on_the_path(),
@@ -143,7 +143,7 @@ def _live(running: Up, stop: threading.Event, *, json: bool) -> None:
     animated = sys.stdout.isatty() and not json
     with _line() if animated else contextlib.nullcontext() as live:
         while True:
-            seen = _look(running)
+            seen = _read(running)
             if live is not None:
                 live.update(_plain(seen if isinstance(seen, str) else one_line(seen)))
             elif isinstance(seen, str):
@@ -164,9 +164,9 @@ def _plain(text: str) -> Text:
     return Text(text)
 
 
-def _look(running: Up) -> QueueStatus | str:
+def _read(running: Up) -> QueueStatus | str:
     try:
-        return running.look()
+        return running.read()
     except DependencyDown as away:
         return away.message
 

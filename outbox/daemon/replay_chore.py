@@ -72,7 +72,7 @@ class ReplayChore:
             self._take_over()
             for held in list(self._held.values()):
                 self._dispatch(held)
-            self._look()
+            self._check()
             self._settle()
             self._tell()
             self._tell_discards()
@@ -127,9 +127,9 @@ class ReplayChore:
         if not ours:
             self._held.pop(held.lease.id, None)
 
-    def _look(self) -> None:
-        for lease in self.store.take_looks(self.limits.max_poll):
-            self.store.look(lease, self.limits.max_polls)
+    def _check(self) -> None:
+        for lease in self.store.take_checks(self.limits.max_poll):
+            self.store.check(lease, self.limits.max_polls)
 
     def _settle(self) -> None:
         for lease in self.store.take_settles(self.limits.max_settle):

@@ -46,7 +46,7 @@ def wait_for_schema(
         return
 
 
-LOOK_SECONDS: Final = 0.5
+CHECK_SECONDS: Final = 0.5
 
 
 class RegisteredWorker(Protocol):
@@ -94,7 +94,7 @@ class Enrolment:
                 message = f"{self.worker_id} was last seen on {holder.host}; waiting {left:.0f} s for it to fall silent"
                 self.announce(Warned("worker.id_taken", message, {"wait_seconds": round(left, 1)}))
             waited_for = holder.silent_seconds
-            if stop.wait(LOOK_SECONDS):
+            if stop.wait(CHECK_SECONDS):
                 raise WorkerIdTaken("stopped while waiting for the worker id")
 
     def _try(self) -> bool:

@@ -17,7 +17,7 @@ Everything takes an `Actor(name, source, role)` where something is written, retu
 | programs | `ReplayDesk.replay_one(id, actor, reason)`, `.replay_many(ids, ...)`, `failures.StatsDesk.failed()` |
 | `POST events/{id}/discard`, `POST failed/flush` | `discard.DiscardDesk.discard(id, actor, reason)`, `.flush(filter, expect, actor, reason, approved_by)` |
 | `GET audit`, export, prune, verify | `audit.AuditDesk.page(filter, cursor, limit)`, `.export(filter, format, actor)`, `.prune(filter, older_than_days, actor, reason, dry_run, archive)`, `.verify()` |
-| `GET stats` | `failures.StatsDesk.look(hours)`, `.finished()` (done by type, from the roll-up) |
+| `GET stats` | `failures.StatsDesk.read(hours)`, `.finished()` (done by type, from the roll-up) |
 | `outbox prune` | `retention.Retention.run(events_days, audit_days, actor, dry_run)` |
 | `POST pause`, `POST resume` | `pauses.Pauses.pause(...)`, `.resume(...)`, `.let_fail(...)` |
 | `GET webhooks/deliveries`, redeliver, test, verify | `webhook.WebhookDesk.page(cursor, limit)`, `.redeliver(id, actor)`, `.test()`, `webhook.check_signature(...)` |

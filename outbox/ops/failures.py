@@ -208,7 +208,7 @@ class StatsDesk:
     def failed(self) -> FailedStats:
         return _failed(self.store.failed())
 
-    def look(self, hours: int = 48) -> Stats:
+    def read(self, hours: int = 48) -> Stats:
         """The last hours are of the roll-up and of the charts; the rest is as it is now."""
         window = timedelta(hours=inputs.whole("hours", hours, 1, MOST_HOURS))
         rows = self.store.failed()

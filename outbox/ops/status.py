@@ -97,7 +97,7 @@ class StatusDesk:
         self._overview = overview
         self._backlog = backlog
 
-    def look(self) -> QueueStatus:
+    def read(self) -> QueueStatus:
         """One reading. Raises SchemaMismatch where there is nothing that it could read."""
         schema = self._overview.schema()
         if not schema.ok:
@@ -227,7 +227,7 @@ class PulseDesk:
         self._store = store
         self._now = now
 
-    def look(self) -> Mapping[str, Pulse]:
+    def read(self) -> Mapping[str, Pulse]:
         found: dict[str, list[int]] = {}
         this = self._now().replace(second=0, microsecond=0)
         for kind, minute, n in self._store.minutes(timedelta(minutes=MINUTES)):
@@ -237,7 +237,7 @@ class PulseDesk:
         return {kind: Pulse(minutes) for kind, minutes in found.items()}
 
 
-LOOK_SECONDS: Final = 0.2
+CHECK_SECONDS: Final = 0.2
 
 
 class OpenEvents(Protocol):
@@ -269,5 +269,5 @@ def wait_until_caught_up(
         if timeout_seconds is not None and waited >= timeout_seconds:
             return Waited(False, left, waited)
         tell(left)
-        sleep(LOOK_SECONDS if timeout_seconds is None else min(LOOK_SECONDS, max(timeout_seconds - waited, 0.01)))
+        sleep(CHECK_SECONDS if timeout_seconds is None else min(CHECK_SECONDS, max(timeout_seconds - waited, 0.01)))
     return Waited(True, 0, clock() - began)

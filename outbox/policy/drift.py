@@ -124,7 +124,7 @@ def _is_elsewhere(truth: Truth, held: HeldDocument) -> bool:
     return truth.routed and truth.routing != held.routing
 
 
-def look_of(truth: Truth, held: HeldDocument | None) -> tuple[object, ...]:
+def seen_of(truth: Truth, held: HeldDocument | None) -> tuple[object, ...]:
     """What two looks must have in common before their verdict counts."""
     there = None if held is None else (held.version, held.routing, hash(repr(held.source)))
     return (truth.version, None if truth.text is None else hash(truth.text), there)

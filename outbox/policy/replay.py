@@ -94,7 +94,7 @@ class Dispatched(NamedTuple):
     left: int
 
 
-class LookVerdict(NamedTuple):
+class CheckVerdict(NamedTuple):
     """What one look means: the next status, and the next look if there is one."""
 
     status: ReplayStatus
@@ -103,21 +103,21 @@ class LookVerdict(NamedTuple):
     reason: str | None = None
 
 
-def look_delay_seconds(poll_count: int) -> float:
+def check_delay_seconds(poll_count: int) -> float:
     """5 s to the first look, 15 s to the next two, then 30 s. Progress starts the count again."""
     return 5.0 if poll_count == 0 else 15.0 if poll_count <= 2 else 30.0
 
 
-def judge_look(poll_count: int, ended: int, still_open: int, max_polls: int) -> LookVerdict:
+def judge_check(poll_count: int, ended: int, still_open: int, max_polls: int) -> CheckVerdict:
     """`ended` rows have come to an end since the last look."""
     if still_open == 0:
-        return LookVerdict(ReplayStatus.FOLLOWING, poll_count, 0.0)
+        return CheckVerdict(ReplayStatus.FOLLOWING, poll_count, 0.0)
     if ended:
-        return LookVerdict(ReplayStatus.FOLLOWING, 0, look_delay_seconds(0))
+        return CheckVerdict(ReplayStatus.FOLLOWING, 0, check_delay_seconds(0))
     looks = poll_count + 1
     if looks >= max_polls:
-        return LookVerdict(ReplayStatus.TIMEOUT, looks, 0.0, f"MAX_POLL_COUNT_REACHED:{max_polls}")
-    return LookVerdict(ReplayStatus.FOLLOWING, looks, look_delay_seconds(looks))
+        return CheckVerdict(ReplayStatus.TIMEOUT, looks, 0.0, f"MAX_POLL_COUNT_REACHED:{max_polls}")
+    return CheckVerdict(ReplayStatus.FOLLOWING, looks, check_delay_seconds(looks))
 
 
 def step_rows(rate: float, most: int) -> int:

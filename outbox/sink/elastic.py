@@ -119,7 +119,7 @@ class _Write:
             answers=self._sink.targets.answers,
             enough=lambda: self._sink.clock() >= self._until,
             outcomes=[_FORGOTTEN] * len(self._actions),
-            away=away or self._look(),
+            away=away or self._probe_target(),
         )
         search.run(self._encoded.portions(self._sink.batch_bytes, max(1, self._sink.batch_items())))
         return search
@@ -143,7 +143,7 @@ class _Write:
             search.outcomes[place] = outcome
         search.away, search.pressure = second.away, search.pressure or second.pressure
 
-    def _look(self) -> Failure | None:
+    def _probe_target(self) -> Failure | None:
         """Product and alias, queried once per process; nothing is sent to a server that is not Elasticsearch."""
         targets = self._sink.targets
         known = targets.known(self._index, seconds=self._seconds)

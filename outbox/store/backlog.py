@@ -11,7 +11,7 @@ from psycopg import Connection
 from outbox.errors import DatabaseDown
 from outbox.facts import TypeBacklog
 from outbox.ports import OpenCounts
-from outbox.store.pool import Database, connect, fetch_rows, looking, translated
+from outbox.store.pool import Database, bounded_read, connect, fetch_rows, translated
 from outbox.store.queries import queries
 from outbox.store.reindex import PostgresRebuilds
 from outbox.store.schema.state import SchemaState, check_schema
@@ -49,14 +49,14 @@ class PostgresBacklog:
 
     def open_counts(self) -> OpenCounts:
         named = {"most": MOST_COUNTED, "head": HEAD_ROWS, "max_processing": self._max_processing}
-        with self._looking() as connection:
+        with self._bounded_read() as connection:
             row = connection.execute(self._sql["sample_backlog"], named).fetchone()
         assert row is not None
         lag, oldest_age, inflight, stuck, waiting, capped = row
         return OpenCounts(lag, oldest_age, int(inflight), int(stuck), waiting, capped)
 
     def failed_by_reason(self) -> dict[str, int]:
-        with self._looking() as connection:
+        with self._bounded_read() as connection:
             return dict(connection.execute(self._sql["sample_failed"], {"most": MOST_FAILED}).fetchall())
 
     def lanes(self, entity_types: Sequence[str], total: OpenCounts) -> dict[str, TypeBacklog]:
@@ -64,7 +64,7 @@ class PostgresBacklog:
         if not entity_types:
             return {OTHER: TypeBacklog(total.lag, total.oldest_age_seconds, total.due)}
         named = {"entity_types": list(entity_types), "most": MOST_COUNTED, "head": HEAD_ROWS}
-        with self._looking() as connection:
+        with self._bounded_read() as connection:
             rows = connection.execute(self._sql["sample_lanes"], named).fetchall()
             lanes = {name: TypeBacklog(lag, age, int(due)) for name, lag, age, due in rows}
             rest = _rest(total, lanes)
@@ -77,7 +77,7 @@ class PostgresBacklog:
             connection.close()
 
     @contextmanager
-    def _looking(self) -> Iterator[Connection[Any]]:
+    def _bounded_read(self) -> Iterator[Connection[Any]]:
         """A short read-only transaction whose settings end with it: nothing is left in a pooled server session."""
         try:
             with self._own() as connection, translated(), _limited(), connection.transaction():
@@ -161,10 +161,10 @@ class PostgresOverview:
         return self._number("open_up_to", seq=seq, most=MOST_ROWS)
 
     def _number(self, query: str, **named: object) -> int:
-        with looking(self._database) as connection:
+        with bounded_read(self._database) as connection:
             row = connection.execute(self._sql[query], named).fetchone()
             return int(row[0]) if row else 0
 
     def _rows(self, query: str, **named: object) -> Sequence[Row]:
-        with looking(self._database) as connection:
+        with bounded_read(self._database) as connection:
             return fetch_rows(connection, self._sql[query], named)

@@ -9,7 +9,7 @@ from outbox.errors import NotPermitted
 from outbox.policy.filter import EventFilter
 from outbox.store.events import entity_id_type, typed
 from outbox.store.filters import TimeColumn, event_where, text_of_id
-from outbox.store.pool import BY_INDEX, Database, fetch_rows, looking
+from outbox.store.pool import BY_INDEX, Database, bounded_read, fetch_rows
 from outbox.store.queries import queries
 from outbox.store.schema.state import has_by_entity
 
@@ -44,7 +44,7 @@ class PostgresBrowsing:
     def related(self, id: UUID, entity_type: str, entity_id: str) -> Sequence[Row]:
         """Other events of the entity. Without the entity index done upserts are not searched."""
         named = {"id": id, "entity_type": entity_type, "entity_id": entity_id, "most": MOST_RELATED, "scan": SCAN_ROWS}
-        with looking(self._database) as connection:
+        with bounded_read(self._database) as connection:
             query = "related_by_index" if has_by_entity(connection) else "related"
             return fetch_rows(connection, typed(self._sql[query], entity_id_type(connection)), named)
 
@@ -69,7 +69,7 @@ class PostgresBrowsing:
         return self._page("list_discarded", asked, "processed_at", _before(before, limit))
 
     def _page(self, query: str, asked: EventFilter, time: TimeColumn, named: Mapping[str, object]) -> Sequence[Row]:
-        with looking(self._database, plans=BY_INDEX) as connection:
+        with bounded_read(self._database, plans=BY_INDEX) as connection:
             id_type = entity_id_type(connection)
             where = event_where(asked, time, id_type)
             id_text = None if asked.entity_id is None else text_of_id(asked.entity_id, id_type)
@@ -78,7 +78,7 @@ class PostgresBrowsing:
             )
 
     def _rows(self, query: str, **named: object) -> Sequence[Row]:
-        with looking(self._database) as connection:
+        with bounded_read(self._database) as connection:
             return fetch_rows(connection, self._sql[query], named)
 
 

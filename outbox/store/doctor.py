@@ -14,7 +14,7 @@ from outbox.ports import AttachmentFacts, Pooled
 from outbox.store.attach import installed
 from outbox.store.documents import asking_for
 from outbox.store.events import entity_id_type, typed
-from outbox.store.pool import Database, connect, fetch_rows, looking, translated
+from outbox.store.pool import Database, bounded_read, connect, fetch_rows, translated
 from outbox.store.queries import queries
 from outbox.store.schema.state import SchemaStatus, read_status
 from outbox.store.sessions import is_between, shares_sessions
@@ -95,17 +95,17 @@ class PostgresDoctor:
 
     def view_columns(self) -> Mapping[str, str]:
         """The columns of the view with their types; empty where there is no view."""
-        with self._looking() as connection:
+        with self._bounded_read() as connection:
             return read_shape(connection, self._view).columns
 
     def unsupported_ids(self) -> str | None:
         """The type of the view's ids, where they cannot name documents."""
-        with self._looking() as connection:
+        with self._bounded_read() as connection:
             ids = read_shape(connection, self._view).id
         return None if ids.supported else ids.declared
 
     def attachments(self) -> Sequence[AttachmentFacts]:
-        with self._looking() as connection:
+        with self._bounded_read() as connection:
             return installed.read_facts(connection, self._view)
 
     def needs_the_view(self) -> bool:
@@ -118,7 +118,7 @@ class PostgresDoctor:
 
     def document(self, entity_type: str, entity_id: str) -> bytes | None:
         """What the view says of one entity, or None where it has no such row or cannot be read."""
-        with self._looking() as connection:
+        with self._bounded_read() as connection:
             shape = self._whole(connection)
             if shape is None or not shape.id.names(entity_id):
                 return None
@@ -131,7 +131,7 @@ class PostgresDoctor:
             return row[1] if row and row[1] else None
 
     def version_known(self, entity_type: str, entity_id: str, version: int) -> bool:
-        with self._looking() as connection:
+        with self._bounded_read() as connection:
             last = connection.execute(queries("events")["last_version"]).fetchone()
             if last is not None and version <= last[0]:
                 return True
@@ -154,7 +154,7 @@ class PostgresDoctor:
 
     def lookup_scans(self) -> Sequence[Row]:
         """Tables that a lookup of a batch reads as a whole, by PostgreSQL's own plan, with their number of rows."""
-        with self._looking() as connection:
+        with self._bounded_read() as connection:
             shape = self._whole(connection)
             ids = [] if shape is None else [pair for pair in self._sample(connection) if shape.id.names(pair[1])]
             if shape is None or not ids:
@@ -181,11 +181,11 @@ class PostgresDoctor:
     def _name(self) -> sql.Identifier:
         return sql.Identifier(*self._view.split("."))
 
-    def _looking(self) -> AbstractContextManager[Connection[Any]]:
-        return looking(self._database, time_limit_ms=TIME_LIMIT_MS)
+    def _bounded_read(self) -> AbstractContextManager[Connection[Any]]:
+        return bounded_read(self._database, time_limit_ms=TIME_LIMIT_MS)
 
     def _rows(self, query: str, **named: object) -> Sequence[Row]:
-        with self._looking() as connection:
+        with self._bounded_read() as connection:
             return fetch_rows(connection, self._sql[query], named)
 
 

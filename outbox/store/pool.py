@@ -231,7 +231,7 @@ TIME_LIMIT_MS: Final = 3_000
 BY_INDEX: Final[Mapping[str, str]] = {"enable_seqscan": "off", "max_parallel_workers_per_gather": "0", "jit": "off"}
 
 
-class LookTooLong(DatabaseDown):
+class ReadTooLong(DatabaseDown):
     """This look would read too many rows and was given up. Narrow it: by state, entity type or id, or by a shorter
     time (`--since`)."""
 
@@ -243,7 +243,7 @@ def plan_with(connection: Connection[Any], plans: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def looking(
+def bounded_read(
     database: Database, *, time_limit_ms: int = TIME_LIMIT_MS, plans: Mapping[str, str] | None = None
 ) -> Iterator[Connection[Any]]:
     """`plans`: planner settings that end with the look."""
@@ -253,5 +253,5 @@ def looking(
             yield connection
     except DatabaseDown as error:
         if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
-            raise LookTooLong(f"stopped after {time_limit_ms / 1000:g} s") from error
+            raise ReadTooLong(f"stopped after {time_limit_ms / 1000:g} s") from error
         raise

@@ -16,13 +16,13 @@ from outbox.policy.audit import Action, Actor, Entry, Source
 from outbox.policy.filter import EventFilter, given
 from outbox.policy.replay import (
     LEASE_SECONDS,
+    CheckVerdict,
     Dispatched,
-    LookVerdict,
     ReplayBatch,
     ReplayLease,
     ReplayStatus,
-    judge_look,
-    look_delay_seconds,
+    check_delay_seconds,
+    judge_check,
 )
 from outbox.policy.webhook import Notice
 from outbox.store import audit, webhooks
@@ -160,17 +160,17 @@ class PostgresReplays:
         return fetch_rows(connection, self._sql["dispatch"], named)
 
     def finish_dispatch(self, lease: ReplayLease) -> bool:
-        return self._changed("finish_dispatch", lease, delay=timedelta(seconds=look_delay_seconds(0)))
+        return self._changed("finish_dispatch", lease, delay=timedelta(seconds=check_delay_seconds(0)))
 
     def fail(self, lease: ReplayLease, failure_type: str, reason: str) -> ReplayBatch | None:
         return self._end("fail", lease, failure_type=failure_type, reason=reason)
 
     # following
 
-    def take_looks(self, limit: int, id: UUID | None = None) -> Sequence[ReplayLease]:
-        return self._leases("take_looks", limit=limit, id=id)
+    def take_checks(self, limit: int, id: UUID | None = None) -> Sequence[ReplayLease]:
+        return self._leases("take_checks", limit=limit, id=id)
 
-    def look(self, lease: ReplayLease, max_polls: int) -> ReplayBatch | None:
+    def check(self, lease: ReplayLease, max_polls: int) -> ReplayBatch | None:
         """What has ended since the last look, and what that means. None: someone else looks."""
         with self._database.transaction() as connection:
             batch = self._hold(connection, lease, ReplayStatus.FOLLOWING)
@@ -178,11 +178,11 @@ class PostgresReplays:
                 return None
             ended = ended_since(connection, batch.id)
             n = sum(ended.values())
-            verdict = judge_look(batch.poll_count, n, batch.still_open - n, max_polls)
-            looked = fetch_batch(connection, "looked", {"id": batch.id, **ended, **_verdict(verdict)})
-            if looked is not None and looked.is_over:
-                close(connection, looked, self._notices(looked))
-            return looked
+            verdict = judge_check(batch.poll_count, n, batch.still_open - n, max_polls)
+            checked = fetch_batch(connection, "checked", {"id": batch.id, **ended, **_verdict(verdict)})
+            if checked is not None and checked.is_over:
+                close(connection, checked, self._notices(checked))
+            return checked
 
     def take_settles(self, limit: int, id: UUID | None = None) -> Sequence[ReplayLease]:
         return self._leases("take_settles", limit=limit, id=id)
@@ -229,7 +229,7 @@ def batch_of(row: Row) -> ReplayBatch:
 
 def ended_since(connection: Connection[Any], id: UUID) -> dict[str, int]:
     """Writes down which rows have come to an end since the last look, and counts them."""
-    row = connection.execute(queries("replays")["look"], {"id": id}).fetchone()
+    row = connection.execute(queries("replays")["check"], {"id": id}).fetchone()
     return dict(zip(("done", "failed", "discarded"), row or (0, 0, 0), strict=True))
 
 
@@ -264,6 +264,6 @@ def _actor(batch: ReplayBatch) -> Actor:
     return Actor(batch.requested_by, Source(batch.source), batch.role)
 
 
-def _verdict(look: LookVerdict) -> dict[str, Any]:
-    delay = timedelta(seconds=look.delay_seconds)
-    return {"status": look.status, "poll_count": look.poll_count, "delay": delay, "reason": look.reason}
+def _verdict(check: CheckVerdict) -> dict[str, Any]:
+    delay = timedelta(seconds=check.delay_seconds)
+    return {"status": check.status, "poll_count": check.poll_count, "delay": delay, "reason": check.reason}

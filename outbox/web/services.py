@@ -207,8 +207,8 @@ def snapshots(
 ) -> Callable[[], Snapshot]:
     def read() -> Snapshot:
         return Snapshot(
-            status=status.look(),
-            pulse=pulse.look(),
+            status=status.read(),
+            pulse=pulse.read(),
             finished=stats.finished(),
             discarded=stats.store.discarded(),
             recent_failures=browse.page(EventFilter(), ("failed",), RECENT).events,

@@ -81,13 +81,13 @@ def test_the_first_page_shows_its_last_reading_while_the_database_is_away(
 def test_many_who_watch_cost_one_look(console: Served, connection: psycopg.Connection) -> None:
     shared = console.app.state.services.status
     looks: list[int] = []
-    inner = shared._look
+    inner = shared._query
 
     def counted() -> object:
         looks.append(threading.get_ident())
         return inner()
 
-    shared._look = counted
+    shared._query = counted
     with ThreadPoolExecutor(20) as people:
         answers = list(people.map(lambda _: console.client.get("/api/v1/ops"), range(40)))
     assert {answer.status_code for answer in answers} == {200}

@@ -135,8 +135,8 @@ def test_no_role_may_hand_on_what_it_has_or_switch_off_a_guard(
 # Enough for their work: every query, explained as the role (which checks its rights and runs nothing)
 
 _FOLLOWING = (
-    "take_over begin renew let_go hold dispatch count_step finish_dispatch take_looks look looked take_settles settle"
-    " fail tell forget"
+    "take_over begin renew let_go hold dispatch count_step finish_dispatch take_checks check checked take_settles"
+    " settle fail tell forget"
 )
 PROJECTOR = {
     "audit": "write head prune_step cutoff",

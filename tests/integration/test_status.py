@@ -20,7 +20,7 @@ ALICE = Actor("alice", Source.CLI)
 
 
 def test_an_empty_table_is_caught_up(desk: QueueDesk) -> None:
-    status = desk.status.look()
+    status = desk.status.read()
     assert status.sentence == "Caught up: nothing waits"
     assert status.queue.lag == status.queue.failed == 0
     assert (status.by_entity_type, status.workers, status.pauses) == ([], [], [])
@@ -37,7 +37,7 @@ def test_what_waits_what_failed_and_who_works_are_counted(queue: Queue, desk: Qu
     )
     queue.connection.execute("update search_outbox_events set status = 'done' where entity_id = '2'")
     queue.claim(limit=2)
-    status = desk.status.look()
+    status = desk.status.read()
     assert (status.queue.lag, status.queue.inflight, status.queue.failed) == (4, 2, 2)
     assert status.failed_by_reason == {"too_large": 2}
     counts = {each.entity_type: (each.pending, each.processing, each.failed) for each in status.by_entity_type}
@@ -52,13 +52,13 @@ def test_a_worker_that_is_silent_for_three_intervals_is_not_alive(queue: Queue, 
         {"host": "h", "pid": 1, "version": "1", "heartbeat_seconds": 1, "entity_types": []}, None
     )
     queue.connection.execute("update search_outbox_workers set heartbeat_at = now() - interval '10 seconds'")
-    (worker,) = desk.status.look().workers
+    (worker,) = desk.status.read().workers
     assert (worker.alive, worker.state) == (False, "silent")
 
 
 def test_a_database_without_the_schema_names_the_command_that_helps(empty_database: str) -> None:
     with desk_on(empty_database) as desk, pytest.raises(SchemaMismatch, match="outbox migrate"):
-        desk.status.look()
+        desk.status.read()
 
 
 def test_a_database_that_is_away_is_said_at_once_with_the_servers_words() -> None:
@@ -70,10 +70,10 @@ def test_a_database_that_is_away_is_said_at_once_with_the_servers_words() -> Non
 
 def test_pauses_are_stored_audited_and_taken_back(desk: QueueDesk, connection: psycopg.Connection) -> None:
     desk.pauses.pause(ALICE, "reindexing")
-    assert desk.status.look().sentence.startswith("Paused by an operator")
+    assert desk.status.read().sentence.startswith("Paused by an operator")
     assert desk.pauses.resume(ALICE, "done") is not None
     assert desk.pauses.resume(ALICE, "again") is None
-    assert desk.status.look().pauses == []
+    assert desk.status.read().pauses == []
     rows = connection.execute("select action, actor, source, reason from search_outbox_audit order by id").fetchall()
     assert rows == [("PAUSED", "alice", "cli", "reindexing"), ("RESUMED", "alice", "cli", "done")]
 

@@ -81,7 +81,7 @@ def test_a_rebuild_is_seen_on_the_page_the_overview_and_in_status(world: Rebuild
     from outbox.app.desk import open_desk
 
     with open_desk(world.settings) as desk:
-        status = desk.status.look()
+        status = desk.status.read()
     assert status.rebuild == ready.sentence
     assert "An index is being rebuilt" in console.get("/ops/queue").text
     world.es.indices.delete(index=ready.new_index)
@@ -91,4 +91,4 @@ def test_a_rebuild_is_seen_on_the_page_the_overview_and_in_status(world: Rebuild
     desk2, taken = world.taken()
     desk2.cancel(taken)
     with open_desk(world.settings) as desk:
-        assert desk.status.look().rebuild is None
+        assert desk.status.read().rebuild is None

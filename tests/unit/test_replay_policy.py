@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.policy.audit import GENESIS, Link, follow_chain
-from outbox.policy.replay import ReplayPace, ReplayStatus, exit_code, judge_look, look_delay_seconds, step_rows
+from outbox.policy.replay import ReplayPace, ReplayStatus, check_delay_seconds, exit_code, judge_check, step_rows
 from tests.unit.test_webhook import batch
 
 
 def test_the_looks_of_the_founding_document() -> None:
-    assert [look_delay_seconds(n) for n in range(6)] == [5, 15, 15, 30, 30, 30]
+    assert [check_delay_seconds(n) for n in range(6)] == [5, 15, 15, 30, 30, 30]
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_the_looks_of_the_founding_document() -> None:
 def test_what_a_look_means(
     poll_count: int, ended: int, still_open: int, status: ReplayStatus, looks: int, reason: str | None
 ) -> None:
-    look = judge_look(poll_count, ended, still_open, 20)
+    look = judge_check(poll_count, ended, still_open, 20)
     assert (look.status, look.poll_count, look.reason) == (status, looks, reason)
 
 

@@ -170,11 +170,11 @@ def roles(store: DatabaseExam) -> Iterator[Finding]:
 
 
 class QueueExam(Protocol):
-    def look(self) -> QueueStatus: ...
+    def read(self) -> QueueStatus: ...
 
 
 def work(desk: QueueExam) -> Iterator[Finding]:
-    status = desk.look()
+    status = desk.read()
     yield _projectors(status)
     if status.queue.failed:
         reasons = ", ".join(f"{n} {reason or 'without a reason'}" for reason, n in status.failed_by_reason.items())

@@ -16,7 +16,7 @@ from outbox.ops.doctor.database import DatabaseExam, DoctorSettings, QueueExam
 from outbox.ops.doctor.documents import AttachmentExam, DocumentExam, IndexExam
 from outbox.ports import CreatedIndex, Finding, IndexAdmin, IndexChecks, Level
 
-Look = Callable[[], Iterable[Finding]]
+Check = Callable[[], Iterable[Finding]]
 
 
 class DoctorStore(DatabaseExam, DocumentExam, AttachmentExam, Protocol):
@@ -76,11 +76,11 @@ class Doctor:
             yield from guarded("versions", lambda: documents.versions_ahead(*exam))
 
 
-def guarded(name: str, look: Look) -> Generator[Finding, None, list[Finding]]:
+def guarded(name: str, check: Check) -> Generator[Finding, None, list[Finding]]:
     """A look that is refused or takes too long is a finding itself; the others go on. Returns what was found."""
     found: list[Finding] = []
     try:
-        for finding in look():
+        for finding in check():
             found.append(finding)
             yield finding
     except OutboxError as error:

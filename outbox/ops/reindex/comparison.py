@@ -20,7 +20,7 @@ from outbox.policy.drift import (
     Truth,
     fields_of,
     judge,
-    look_of,
+    seen_of,
 )
 from outbox.policy.naming import Naming
 from outbox.ports import Clock
@@ -41,7 +41,7 @@ class Mismatch:
     at: float
     extra: bool = False  # a second document under the same id, with this routing
     routing: str | None = None
-    looks: int = 1
+    checks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Recheck:
 
 @dataclass(slots=True)
 class Mismatches:
-    look: Callable[[Sequence[Mismatch]], Sequence[Recheck]]
+    recheck: Callable[[Sequence[Mismatch]], Sequence[Recheck]]
     certain: Callable[[DriftFinding], None]
     in_flux: Callable[[Mismatch], None]
     clock: Clock = time.monotonic
@@ -83,7 +83,7 @@ class Mismatches:
         self.rest(max(0.02, due - self.clock()))
 
     def _due_at(self, doubt: Mismatch) -> float:
-        return doubt.at + WAITS_SECONDS[doubt.looks - 1]
+        return doubt.at + WAITS_SECONDS[doubt.checks - 1]
 
     def _pass(self) -> None:
         now = self.clock()
@@ -93,19 +93,19 @@ class Mismatches:
         self._kept = [doubt for doubt in self._kept if self._due_at(doubt) > now]
         for start in range(0, len(due), A_LOOK):
             portion = due[start : start + A_LOOK]
-            for doubt, look in zip(portion, self.look(portion), strict=True):
-                self._judge(doubt, look)
+            for doubt, check in zip(portion, self.recheck(portion), strict=True):
+                self._judge(doubt, check)
 
-    def _judge(self, doubt: Mismatch, look: Recheck) -> None:
-        if look.finding is None and not look.open:
+    def _judge(self, doubt: Mismatch, check: Recheck) -> None:
+        if check.finding is None and not check.open:
             return
-        if look.finding is not None and not look.open and look.seen == doubt.seen:
-            self.certain(look.finding)
+        if check.finding is not None and not check.open and check.seen == doubt.seen:
+            self.certain(check.finding)
             return
-        doubt.seen, doubt.at, doubt.looks = look.seen, self.clock(), doubt.looks + 1
-        if doubt.looks <= len(WAITS_SECONDS):
+        doubt.seen, doubt.at, doubt.checks = check.seen, self.clock(), doubt.checks + 1
+        if doubt.checks <= len(WAITS_SECONDS):
             self._kept.append(doubt)
-        elif look.finding is not None:
+        elif check.finding is not None:
             self.in_flux(doubt)
 
 
@@ -187,7 +187,7 @@ class DocumentPairs:
 
     # Later looks
 
-    def look_again(self, doubts: Sequence[Mismatch]) -> list[Recheck]:
+    def recheck(self, doubts: Sequence[Mismatch]) -> list[Recheck]:
         """Open events first: whatever was committed before that and is not open any more has been projected."""
         keys = list(dict.fromkeys(doubt.key for doubt in doubts))
         open_now = self.source.open_of(keys)
@@ -208,7 +208,7 @@ def _recheck(
         truth, found = Truth(doubt.key), [held for held in found[1:] if held.routing == doubt.routing]
     held = found[0] if found else None
     kind = None if truth.failure is not None else judge(truth, held)
-    seen = look_of(truth, held)
+    seen = seen_of(truth, held)
     if kind is None:
         return Recheck(seen, None)
     finding = DriftFinding(
@@ -260,7 +260,7 @@ class Comparison:
     _walked: int = 0
 
     def __post_init__(self) -> None:
-        self.doubts = Mismatches(self.sides.look_again, self._certain, self._in_flux)
+        self.doubts = Mismatches(self.sides.recheck, self._certain, self._in_flux)
 
     def target(self, name: str, index: str, entity_type: str | None = None) -> ComparedTarget:
         """Raises what is wrong before anything is walked: no such index, no way to walk PostgreSQL."""
@@ -279,7 +279,7 @@ class Comparison:
         self._walked = 0
         self.sides.documents.refresh(target.index)
         for page in self.sides.documents.scan(target.index):
-            self._look_for_orphans(target, page, entity_type)
+            self._find_orphans(target, page, entity_type)
             self._step("documents", len(page), target)
         self.doubts.drain()
 
@@ -326,7 +326,7 @@ class Comparison:
             for extra in found[1:]:
                 self._doubt(target.index, Truth(truth.key), extra, extra=True)
 
-    def _look_for_orphans(self, target: ComparedTarget, page: Sequence[HeldDocument], entity_type: str | None) -> None:
+    def _find_orphans(self, target: ComparedTarget, page: Sequence[HeldDocument], entity_type: str | None) -> None:
         """A document that PostgreSQL does not have is doubted."""
         meant = {held.id: (key, held) for held in page if (key := self._key_of(target, held, entity_type)) is not None}
         present = self.sides.source.present([key for key, _ in meant.values()])
@@ -354,7 +354,7 @@ class Comparison:
     def _doubt(self, index: str, truth: Truth, held: HeldDocument | None, *, extra: bool = False) -> None:
         id = self.sides.naming.id_of(truth.key)
         # An orphan was seen without its source: its second look is the first that counts.
-        seen = look_of(truth, held) if truth.text is not None else ()
+        seen = seen_of(truth, held) if truth.text is not None else ()
         too_many = held.routing if extra and held is not None else None
         self.doubts.add(Mismatch(index, id, truth.key, seen, self.doubts.clock(), extra, too_many))
 

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from outbox.ports import Clock
 
 LONGEST_DEBT_SECONDS: Final = 1.0  # a slow spell is not made up for by a burst
-LOOK_SECONDS: Final = 1.0
+CHECK_SECONDS: Final = 1.0
 BUSY_SHARE: Final = 0.2
 
 
@@ -24,7 +24,7 @@ class JobPace:
     rest: Callable[[float], object] = time.sleep
     busy_rate: float | None = None  # while events wait; None: a fifth of the rate
     _next: float = field(default=float("-inf"))
-    _next_look: float = field(default=float("-inf"))
+    _next_check: float = field(default=float("-inf"))
     _rate: float = 0.0
 
     def took(self, items: int) -> None:
@@ -32,8 +32,8 @@ class JobPace:
         if not self.rate and not self.busy_rate:
             return
         now = self.clock()
-        if now >= self._next_look:
-            self._next_look = now + LOOK_SECONDS
+        if now >= self._next_check:
+            self._next_check = now + CHECK_SECONDS
             self._rate = self._busy_rate() if self.busy() else self.rate
         if not self._rate:
             return

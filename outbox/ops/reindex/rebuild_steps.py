@@ -276,7 +276,7 @@ class RebuildSteps:
             raise Broken(rebuild.broken or "")
 
 
-LOOK_SECONDS: Final = 0.25
+CHECK_SECONDS: Final = 0.25
 SAY_EVERY_SECONDS: Final = 5.0
 RENEW_SECONDS: Final = 3.0
 RECLAIM_SECONDS: Final = 2.0
@@ -315,7 +315,7 @@ class WorkerBarrier:
         if self.clock() >= self._next_word:
             self._next_word = self.clock() + SAY_EVERY_SECONDS
             self.say(told)
-        self.rest(LOOK_SECONDS)
+        self.rest(CHECK_SECONDS)
 
     def _take_back(self) -> None:
         if self.clock() >= self._next_reclaim:

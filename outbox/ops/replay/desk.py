@@ -37,7 +37,7 @@ from outbox.policy.webhook import bad_url, is_allowed
 from outbox.ports import ReplaySteps
 
 MOST_SHOWN: Final = 500
-LOOK_SECONDS: Final = 0.25
+CHECK_SECONDS: Final = 0.25
 AWAY_WAITS: Final = (0.2, 1.0, 3.0)  # a short outage is waited for; after a longer one a daemon goes on
 
 T = TypeVar("T")
@@ -205,13 +205,13 @@ class ReplayDesk:
                 tell(batch)
                 if batch.is_over:
                     return batch
-            if stopped.wait(LOOK_SECONDS):
+            if stopped.wait(CHECK_SECONDS):
                 return self.get(id)
 
     def follow(self, id: UUID) -> ReplayBatch:
         """One look, if it is due, and the settling, if nothing is open."""
-        for lease in self.store.take_looks(1, id):
-            self.store.look(lease, self.max_polls)
+        for lease in self.store.take_checks(1, id):
+            self.store.check(lease, self.max_polls)
         for lease in self.store.take_settles(1, id):
             self.store.settle(lease)
         return self.get(id)

@@ -55,7 +55,7 @@ def check(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> Via:
         return Via((problem,))
     try:
         with conn.transaction(force_rollback=True):
-            return _look(conn, source, via)
+            return _check(conn, source, via)
     except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError) as error:
         return Via((f"--via: {_said(error)}. It is one SELECT over the row `changed`, a row of {source.shown}.",))
 
@@ -71,7 +71,7 @@ def _not_one_statement(conn: psycopg.Connection[Any], via: str) -> str:
     return f"--via is not one query: {(said or b'').decode(errors='replace')}. Give one SELECT without a semicolon."
 
 
-def _look(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> Via:
+def _check(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> Via:
     both = sql.SQL("(select * from {0} union all select * from {0}) as changed").format(source.name)
     oid = _make_view(conn, source, both, via)
     columns = list(read_columns(conn, oid).values())

@@ -82,7 +82,7 @@ def _types(seen: Snapshot) -> list[dict[str, Any]]:
 
 def stats(asked: Annotated[StatsQuery, Query()], at: At) -> Response:
     """Failures by type, reason and hour, what was done, what became of replays. Never a scan of done rows."""
-    found = at.day().value if asked.hours == 48 else at.stats.look(asked.hours)
+    found = at.day().value if asked.hours == 48 else at.stats.read(asked.hours)
     return answer({**asdict(found), "failed": found.failed._asdict()})
 
 

@@ -12,7 +12,7 @@ from outbox.policy.drift import (
     Truth,
     fields_of,
     judge,
-    look_of,
+    seen_of,
 )
 from outbox.policy.naming import Naming
 
@@ -48,12 +48,12 @@ def test_verdicts(truth: Truth, there: HeldDocument | None, expected: Kind | Non
 
 
 def test_two_looks_are_alike_only_when_both_sides_stood_still() -> None:
-    first = look_of(Truth(KEY, BODY, 5), held(4))
-    assert look_of(Truth(KEY, BODY, 5), held(4)) == first
-    assert look_of(Truth(KEY, BODY, 6), held(4)) != first
-    assert look_of(Truth(KEY, '{"title":"z"}', 5), held(4)) != first
-    assert look_of(Truth(KEY, BODY, 5), held(5)) != first
-    assert look_of(Truth(KEY, BODY, 5), None) != first
+    first = seen_of(Truth(KEY, BODY, 5), held(4))
+    assert seen_of(Truth(KEY, BODY, 5), held(4)) == first
+    assert seen_of(Truth(KEY, BODY, 6), held(4)) != first
+    assert seen_of(Truth(KEY, '{"title":"z"}', 5), held(4)) != first
+    assert seen_of(Truth(KEY, BODY, 5), held(5)) != first
+    assert seen_of(Truth(KEY, BODY, 5), None) != first
 
 
 def test_fields_are_named_only_where_both_sides_have_a_document() -> None:
