@@ -109,7 +109,7 @@ class EventStore(Protocol):
         ...
 
     def abandon(self, token: UUID, ids: Sequence[UUID], error: str) -> Reclaim:
-        """Give rows back as if their worker had died: they are claimed apart, down to the one to blame."""
+        """Give rows back as if their worker had died: they are claimed apart, down to the one at fault."""
         ...
 
     def claim_within_quota(self, order: ClaimOrder) -> Claimed: ...
@@ -181,7 +181,7 @@ class WriteReport:
     """An outcome for every action, in order, and what the requests were like (for AIMD and the breaker)."""
 
     outcomes: Sequence[Outcome]
-    unreachable: Failure | None = None  # the whole sink is away: connect, or no answer to a probe either
+    unreachable: Failure | None = None  # the whole sink is down: connect, or no answer to a probe either
     pressure: bool = False  # a 429, breaker, 413 or timeout was met on the way
 
 
@@ -361,7 +361,7 @@ def _odd(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AttachmentFacts:
-    """`command` installs it anew. What could not be looked at is empty or None."""
+    """`command` installs it anew. What could not be read is empty or None."""
 
     table: str
     entity_type: str

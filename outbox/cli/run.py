@@ -23,13 +23,13 @@ def run(
         float | None, typer.Option("--max-runtime", help="Drain and exit after this many seconds.", metavar="S")
     ] = None,
     no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Exit with 75 if the database does not answer, instead of waiting.")
+        bool, typer.Option("--no-wait", help="Exit with code 75 if the database does not answer, instead of waiting.")
     ] = False,
 ) -> None:
     """Run the projector: claim events, write them to Elasticsearch, settle them, until stopped.
 
-    SIGTERM or Ctrl-C drains: what is in flight is finished or released, then the program exits with 0. A second
-    signal ends it at once. Logs go to stderr; metrics and health pages are at OUTBOX_METRICS_PORT.
+    SIGTERM or Ctrl-C drains: what is in flight is finished or released, then the program exits with 0;
+    a second signal ends it at once. Logs go to stderr; metrics and health pages are at OUTBOX_METRICS_PORT.
 
     Examples:
       outbox run

@@ -175,7 +175,7 @@ class WebhookSettings(Section):
         "OUTBOX_WEBHOOK_ALLOWED_HOSTS",
         (),
         meaning="Hosts that a replay's own webhook may use, even at private addresses.",
-        tradeoff="Everyone who may replay can make the daemon send requests to these hosts.",
+        tradeoff="Everyone with the right to replay can make the daemon send requests to these hosts.",
         accepts="host names separated by commas",
     )
     secret_file: Path | None = None

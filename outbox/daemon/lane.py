@@ -164,9 +164,9 @@ class Lane:
     def _give_back(self, claimed: Claimed, error: Exception) -> None:
         """A batch that ended in an error goes back at once, not when its lease ends. The cases:
 
-        the database is away    nothing can be written; the lease ends by itself, and nothing counts
-        an error that we know   a person must act: nobody's row is to blame
-        any other               it counts as a death of the worker, so that the row to blame is claimed apart, and found
+        the database is down    nothing can be written; the lease expires, and nothing counts
+        an error that we know   a person must act: no row is at fault
+        any other               it counts as a death of the worker, so that the row at fault is claimed apart, and found
         """
         if isinstance(error, DatabaseDown):
             return

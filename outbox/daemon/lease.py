@@ -180,7 +180,7 @@ class _LeaseOver(stop_base):
 
 
 def while_leased(step: Callable[[], T], holding: Holding) -> T:
-    """Repeat `step` while the database is away and the lease lives; the token makes a repetition harmless."""
+    """Repeat `step` while the database is down and the lease is valid; the token makes a repetition harmless."""
     return _repeat(step, _LeaseOver(holding))
 
 
@@ -195,7 +195,7 @@ def until_unlocked(step: Callable[[], bool], holding: Holding) -> None:
 
 
 def for_a_minute(step: Callable[[], T]) -> T:
-    """Repeat `step` while the database is away, lease or not, for a minute: for what only this process can do."""
+    """Repeat `step` while the database is down, lease or not, for a minute: for what only this process can do."""
     return _repeat(step, stop_after_delay(INSIST_SECONDS))
 
 

@@ -37,7 +37,7 @@ class SharedLimit:
         return self._limit.items
 
     def report(self, report: WriteReport) -> None:
-        """Learn from one write. A sink that is away says nothing about how much it could take."""
+        """Learn from one write. A sink that is down says nothing about how much it could take."""
         if report.unreachable is not None and not report.pressure:
             return
         with self._lock:

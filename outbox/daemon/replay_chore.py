@@ -33,7 +33,7 @@ class Discards(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReplayLimits:
-    """003's limits a pass."""
+    """The limits of one pass (`ReplaySettings`)."""
 
     max_claim: int = 5
     max_start_per_batch: int = 500
@@ -66,7 +66,7 @@ class ReplayChore:
         self.let_go()
 
     def pass_once(self) -> None:
-        """Dispatch, look, settle, each within its limit. A lost database is never a failed batch: it is tried again."""
+        """Dispatch, check, settle, each within its limit. A lost database never fails a batch: it is tried again."""
         self.announce(Beat("replays"))
         try:
             self._take_over()
@@ -118,9 +118,9 @@ class ReplayChore:
         except OutboxError:
             raise
         except Exception as error:
-            told = cut(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}", 500)
-            self.announce(Warned("replay.failed", told, {"batch": str(held.batch.id)}))
-            self.store.fail(held.lease, "unknown", told)
+            detail = cut(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}", 500)
+            self.announce(Warned("replay.failed", detail, {"batch": str(held.batch.id)}))
+            self.store.fail(held.lease, "unknown", detail)
             return None
 
     def _keep(self, held: Held, ours: bool) -> None:
@@ -144,7 +144,7 @@ class ReplayChore:
                 self._over(batch)
 
     def _tell_discards(self) -> None:
-        """A line an event; of a flush, which may be of many thousands, one line."""
+        """One line per event; of a flush, which may be of many thousands, one line."""
         flushed: dict[UUID, list[EventDiscarded]] = {}
         for each in self.discards.tell(MOST_DISCARDS_TOLD):
             if each.batch is None:

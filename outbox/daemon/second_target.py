@@ -130,7 +130,7 @@ class SecondTarget:
         return now - self._failing_since > PATIENCE_SECONDS
 
     def _give_up(self, mirroring: Mirroring, why: str) -> bool:
-        """False: the event must come again, because the database is away or other indexes are mirrored to by now."""
+        """False: the event must come again, because the database is down or other indexes are mirrored to by now."""
         if self._mirroring is None:
             return True
         if self._mirroring.revision != mirroring.revision:

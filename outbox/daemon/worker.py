@@ -63,7 +63,7 @@ class Worker:
         return thread
 
     def _guarded(self, name: str, loop: Loop) -> None:
-        """A loop that fails is announced and started again: a daemon without its reclaimer would look healthy."""
+        """A loop that fails is announced and started again: a daemon without its reclaimer would seem healthy."""
         while not self._background.is_set():
             try:
                 loop(self._background)

@@ -12,7 +12,7 @@ Everything takes an `Actor(name, source, role)` where something is written, retu
 | `GET failed/preview` | `failures.FailureDesk.preview(filter, page, page_size)` |
 | `POST failed/replay` with `dry_run` | `replay.plan.Planner.plan(filter, limit)`; a file: `plan.written(plan)`, `plan.read(text)` |
 | `POST failed/replay`, `POST events/{id}/replay` | `replay.desk.ReplayDesk.create(ReplayRequest(...)) -> Created`, then `.dispatch(created, tell, stop)`, in a thread where a request must not wait; `client_id` is the idempotency key |
-| follow, wait | `ReplayDesk.wait(id)`, or one look: `ReplayDesk.follow(id)` |
+| follow, wait | `ReplayDesk.wait(id)`, or one check: `ReplayDesk.follow(id)` |
 | `GET replays`, `GET replays/{id}`, cancel | `ReplayDesk.page(cursor, limit, live)`, `.show(id)`, `.cancel(id, actor, reason)` |
 | programs | `ReplayDesk.replay_one(id, actor, reason)`, `.replay_many(ids, ...)`, `failures.StatsDesk.failed()` |
 | `POST events/{id}/discard`, `POST failed/flush` | `discard.DiscardDesk.discard(id, actor, reason)`, `.flush(filter, expect, actor, reason, approved_by)` |

@@ -157,7 +157,7 @@ class Statistics(Protocol):
 
 
 class FailedStats(NamedTuple):
-    """Rows that are failed now (001's statistics)."""
+    """Rows that are failed now."""
 
     total: int
     by_entity_type: Mapping[str, int]

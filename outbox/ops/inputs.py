@@ -1,4 +1,4 @@
-"""Reads what people ask for, the same at every door: who, why, which, how many. Every refusal changes nothing."""
+"""Reads what people ask for, the same for commands, API and console. A refusal changes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LAST: Final = (datetime(9999, 1, 1, tzinfo=UTC), UUID(int=2**128 - 1))
 
 
 class BadRequest(UsageError):
-    """What was asked for cannot be meant. Correct what is named; nothing was changed."""
+    """The request is invalid. Correct what is named; nothing was changed."""
 
     def __init__(self, problems: Iterable[tuple[str, str]]) -> None:
         self.problems = tuple(problems)
@@ -36,7 +36,7 @@ class BadRequest(UsageError):
 
 
 class NothingMatches(NotFound):
-    """No event is in a state that this can change. Look with `outbox list` or a dry run; nothing was changed."""
+    """No event is in a state that this can change. Check with `outbox list` or a dry run; nothing was changed."""
 
     exit_code = 2
 
@@ -67,11 +67,11 @@ def whole(field: str, value: Any, least: int, most: int) -> int:
 
 
 def rate(value: float | None, default: float) -> float:
-    """Rows a second; what is not a number is refused, infinity included."""
+    """Rows per second; what is not a number is refused, infinity included."""
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.01 <= value <= 100_000:
-        raise BadRequest([("rate", "must be from 0.01 to 100,000 rows a second")])
+        raise BadRequest([("rate", "must be from 0.01 to 100,000 rows per second")])
     return float(value)
 
 

@@ -1,4 +1,4 @@
-"""Attaching and detaching users' tables, with a look at what else a person must do. Writes no trigger itself."""
+"""Attaching and detaching users' tables, and what else a person must do. Writes no trigger itself."""
 
 from __future__ import annotations
 

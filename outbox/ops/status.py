@@ -153,7 +153,7 @@ def _worker(row: Row) -> WorkerSeen:
 
 
 def by_type(open_rows: Sequence[Row], failed_rows: Sequence[Row]) -> list[TypeCounts]:
-    """One line a type that has open or failed rows, the fullest first."""
+    """One line per type that has open or failed rows, the fullest first."""
     found = {row["entity_type"]: dict(row) for row in open_rows}
     for row in failed_rows:
         found.setdefault(row["entity_type"], {})["failed"] = row["failed"]
@@ -209,7 +209,7 @@ class Minutes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """`minutes`: finished in each of the last sixty, the newest last. `rate`: a second, over the last five."""
+    """`minutes`: finished in each of the last sixty, the newest last. `rate`: per second, over five minutes."""
 
     minutes: Sequence[int]
 

@@ -87,7 +87,7 @@ class WebhookDesk:
         return DeliveryPage(found[:limit], more)
 
     def redeliver(self, id: UUID, actor: Actor, reason: str | None = None) -> None:
-        """Sent again by the next daemon that looks, also where the address is disabled; success enables it again."""
+        """Sent again by the next pass of a daemon, also where the address is disabled; success enables it again."""
         actor = inputs.actor(actor.name, actor.source, actor.role)
         if self.store.redeliver(id, actor, None if reason is None else inputs.reason(reason)) is None:
             raise NotFound(f"delivery {id}")

@@ -38,7 +38,7 @@ class BackfillRun:
 
     @property
     def rate(self) -> float:
-        """Documents a second, pauses before a `--resume` included."""
+        """Documents per second, pauses before a `--resume` included."""
         return self.done / self.seconds if self.seconds else 0.0
 
     @property

@@ -25,7 +25,7 @@ OnUnknown = Callable[[int, str], None]  # status and error type of an answer tha
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Someone in this request is to blame: halve it and send again. `alone` is the verdict on a single document."""
+    """A document in this request is at fault: halve it and send again. `alone` is the verdict on a single document."""
 
     alone: Failure
 

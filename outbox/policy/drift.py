@@ -74,7 +74,7 @@ class DriftFinding:
     failed: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        told = {
+        record = {
             "id": self.id,
             "entity_type": self.key.entity_type if self.key else None,
             "entity_id": self.key.entity_id if self.key else None,
@@ -85,7 +85,7 @@ class DriftFinding:
             "why": self.why or None,
             "failed_event": self.failed or None,
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in record.items() if value is not None}
 
 
 def judge(truth: Truth, held: HeldDocument | None) -> Kind | None:
@@ -125,7 +125,7 @@ def _is_elsewhere(truth: Truth, held: HeldDocument) -> bool:
 
 
 def seen_of(truth: Truth, held: HeldDocument | None) -> tuple[object, ...]:
-    """What two looks must have in common before their verdict counts."""
+    """What two checks must have in common before their verdict counts."""
     there = None if held is None else (held.version, held.routing, hash(repr(held.source)))
     return (truth.version, None if truth.text is None else hash(truth.text), there)
 

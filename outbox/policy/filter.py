@@ -1,7 +1,7 @@
 """The one event filter and the one audit filter: what people may ask by, checked and typed. Knows no SQL and no clock.
 
-Every door (list, failed, groups, preview, replay, flush; CLI, HTTP and page) reads raw words with `read_event_filter`;
-whoever is wrong about several fields hears about all of them at once.
+Every list and action (list, failed, groups, preview, replay, flush; CLI, HTTP and page) reads raw values with
+`read_event_filter`, which reports all invalid fields at once.
 """
 
 import re
@@ -28,7 +28,7 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w":
 
 
 class BadFilter(ValueError):
-    """One or more fields cannot be meant; `problems` says which and why, fit to be shown."""
+    """One or more fields are invalid; `problems` says which and why, fit to be shown."""
 
     def __init__(self, problems: Iterable[tuple[str, str]]) -> None:
         self.problems = tuple(problems)
@@ -37,7 +37,7 @@ class BadFilter(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """All that is given must fit. `since` and `until` look at the time of an event's state: failed_at of failed
+    """All that is given must match. `since` and `until` are about the time of an event's state: failed_at of failed
     events, processed_at of done and discarded ones, created_at of open ones; `until` is not included."""
 
     entity_type: str | None = None
@@ -59,7 +59,7 @@ class EventFilter:
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """All that is given must fit; `since` and `until` look at the time of the act."""
+    """All that is given must match; `since` and `until` are about the time of the act."""
 
     entity_type: str | None = None
     entity_id: str | None = None
@@ -83,8 +83,8 @@ def given(asked: EventFilter | AuditFilter) -> dict[str, Any]:
 
 def described(asked: EventFilter | AuditFilter) -> str:
     """The filter as people read it on a button or in an audit row."""
-    told = [f"{len(v)} ids" if name == "ids" else f"{name}={v}" for name, v in given(asked).items()]
-    return ", ".join(told) or "everything"
+    parts = [f"{len(v)} ids" if name == "ids" else f"{name}={v}" for name, v in given(asked).items()]
+    return ", ".join(parts) or "everything"
 
 
 def read_event_filter(raw: Mapping[str, Any], now: datetime) -> EventFilter:

@@ -13,7 +13,7 @@ from decimal import Decimal, InvalidOperation
 from itertools import chain
 from typing import Any, Final
 
-DEEPEST: Final = 100  # Elasticsearch takes 20 unless told otherwise; what shows a value goes down level by level
+DEEPEST: Final = 100  # Elasticsearch takes 20 by default; what shows a value goes down level by level
 
 
 class Number(str):
@@ -127,7 +127,7 @@ def read_exact(text: str) -> Any:
 
 
 def same_exact(left: Any, right: Any) -> bool:
-    """Python takes true for 1: so what it calls equal is looked at once more."""
+    """Python takes true for 1: so what it calls equal is compared once more."""
     return bool(left == right) and _same_kinds(left, right)
 
 

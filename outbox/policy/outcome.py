@@ -32,7 +32,7 @@ class Reason(StrEnum):
 
 
 class Code(StrEnum):
-    """`error_code`: which layer is to blame."""
+    """`error_code`: which layer is at fault."""
 
     EXECUTION_FAILED = "OUTBOX_EXECUTION_FAILED"
     PAYLOAD_INVALID = "OUTBOX_PAYLOAD_INVALID"
@@ -101,7 +101,7 @@ class Failure:
     fingerprint: str | None = None
     detail: Mapping[str, Any] | None = None
     whole: bool = False  # the whole request met it, not this document
-    shard: bool = False  # its shard or node is away, or the master: others of its request may have been taken
+    shard: bool = False  # its shard, its node or the master is down: others of its request may have been taken
     contested: bool = False  # another request may have caused it at the same moment: worth sending once more
     late: bool = False  # its new field was not in the mapping in time: worth sending once more with more time
     second: bool = False  # only a rebuild's second index met it: the target itself has accepted

@@ -1,4 +1,4 @@
-"""A replay's states, when it is looked at, and when it is over. Pure: times and counts are handed in."""
+"""A replay's states, when it is checked, and when it is over. Pure: times and counts are handed in."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -58,7 +58,7 @@ class ReplayBatch:
     cancelled_by: str | None
     failure_type: str | None
     reason: str | None
-    webhook_url: str | None = field(default=None, repr=False)  # only where it is about to be told: a secret
+    webhook_url: str | None = field(default=None, repr=False)  # only where it is about to be used: a secret
 
     @property
     def is_over(self) -> bool:
@@ -95,7 +95,7 @@ class Dispatched(NamedTuple):
 
 
 class CheckVerdict(NamedTuple):
-    """What one look means: the next status, and the next look if there is one."""
+    """What one check means: the next status, and the next check if there is one."""
 
     status: ReplayStatus
     poll_count: int
@@ -104,20 +104,20 @@ class CheckVerdict(NamedTuple):
 
 
 def check_delay_seconds(poll_count: int) -> float:
-    """5 s to the first look, 15 s to the next two, then 30 s. Progress starts the count again."""
+    """5 s to the first check, 15 s to the next two, then 30 s. Progress starts the count again."""
     return 5.0 if poll_count == 0 else 15.0 if poll_count <= 2 else 30.0
 
 
 def judge_check(poll_count: int, ended: int, still_open: int, max_polls: int) -> CheckVerdict:
-    """`ended` rows have come to an end since the last look."""
+    """`ended` rows have come to an end since the last check."""
     if still_open == 0:
         return CheckVerdict(ReplayStatus.FOLLOWING, poll_count, 0.0)
     if ended:
         return CheckVerdict(ReplayStatus.FOLLOWING, 0, check_delay_seconds(0))
-    looks = poll_count + 1
-    if looks >= max_polls:
-        return CheckVerdict(ReplayStatus.TIMEOUT, looks, 0.0, f"MAX_POLL_COUNT_REACHED:{max_polls}")
-    return CheckVerdict(ReplayStatus.FOLLOWING, looks, check_delay_seconds(looks))
+    checks = poll_count + 1
+    if checks >= max_polls:
+        return CheckVerdict(ReplayStatus.TIMEOUT, checks, 0.0, f"MAX_POLL_COUNT_REACHED:{max_polls}")
+    return CheckVerdict(ReplayStatus.FOLLOWING, checks, check_delay_seconds(checks))
 
 
 def step_rows(rate: float, most: int) -> int:
@@ -140,7 +140,7 @@ class ReplayPace:
 
 
 def exit_code(batch: ReplayBatch) -> int:
-    """What `--wait` leaves with: 0 all done, 3 partly or not known, 1 nothing came of it."""
+    """What `--wait` exits with: 0 all done, 3 partly or not known, 1 nothing came of it."""
     if batch.status is ReplayStatus.FAILED:
         return 1
     if batch.status is not ReplayStatus.SETTLED:

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from outbox.policy.drift import Truth
 from outbox.policy.event import DELETE, REFRESH, UPSERT
-from outbox.policy.mending import needs_refresh
+from outbox.policy.repair import needs_refresh
 
 
 @dataclass(frozen=True, slots=True)
 class Reprojection:
-    """Without a text the projector looks the document up, or finds that the entity is gone."""
+    """Without a text the projector looks up the document, or finds that the entity is gone."""
 
     entity_type: str
     entity_id: str

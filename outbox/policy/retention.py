@@ -10,14 +10,14 @@ FIRST: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
 class PrunePlace(NamedTuple):
-    """The last row that a pass has looked at."""
+    """The last row that a pass has checked."""
 
     at: datetime = FIRST
     id: UUID = UUID(int=0)
 
 
 class PruneStep(NamedTuple):
-    """One step: rows it looked at and removed, and where the next one begins. `skipped`: rows that had to stay only
+    """One step: rows it checked and removed, and where the next one begins. `skipped`: rows that had to stay only
     because asking whether anyone needs them took too long."""
 
     looked_at: int

@@ -181,9 +181,9 @@ RULES: Final[tuple[Rule, ...]] = (
         late=True,
     ),
     _rule(
-        "new field, not heard of",
+        "new field, not known to the shard",
         Reason.ES_5XX,
-        "the master took a new field into the mapping, and the shard did not hear of it in time",
+        "the master took a new field into the mapping, and the shard did not know it in time",
         status="500",
         types="mapper_exception",
         starts="timed out while waiting for a dynamic mapping update",

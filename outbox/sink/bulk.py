@@ -19,10 +19,10 @@ _FILTER: Final = "errors,items.*.status,items.*.error"
 _LINE_BREAKS: Final = bytes.maketrans(b"\n\r", b"  ")
 
 
-# For a missing primary, and for the master's word on a new field. One red shard holds up every request with a document
-# for it by so long.
+# For a missing primary, and for the master's reply about a new field. One red shard delays every request with a
+# document for it by this long.
 SHARD_WAIT_SECONDS: Final = 3.0
-# The same where a shard of this index was away a moment ago. Its events come back every few seconds, each in a request
+# The same where a shard of this index was down a moment ago. Its events come back every few seconds, each in a request
 # with others; by our estimate a few dozen of them would keep every lane waiting.
 AWAY_WAIT_SECONDS: Final = 0.1
 
@@ -37,9 +37,9 @@ def address(
 
 
 class Encoded:
-    """The actions of one index as parts, two an action; a delete has no body. A range of them is one request.
+    """The actions of one index as parts, two per action; a delete has no body. A range of them is one request.
 
-    Measured, 500 documents of 500 B: 0.3 us an event to encode, 0.1 to portion and join, 0.05 to read the reply. The
+    Measured, 500 documents of 500 B: 0.3 us per event to encode, 0.1 to portion and join, 0.05 to read the reply. The
     parts are joined only for sending, so a batch is held twice and not three times.
     """
 
@@ -111,7 +111,7 @@ def _text(value: str) -> bytes:
 
 
 def read(raw: bytes, actions: Sequence[BulkAction], report: OnUnknown | None = None) -> list[Outcome] | Failure:
-    """Outcomes in order. Every item is looked at, also when `errors` is false: a row is done by its item's word."""
+    """Outcomes in order. Every item is read, also when `errors` is false: a row is done by its own item's status."""
     if all_indexed(raw, len(actions)):
         return [WRITTEN] * len(actions)
     try:

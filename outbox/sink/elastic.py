@@ -42,7 +42,7 @@ class ElasticSink:
     clock: Clock = time.monotonic
     targets: Targets = field(init=False)
     stubborn: Stubborn = field(init=False)
-    _met_away: dict[str, float] = field(default_factory=dict)  # by index: when one of its shards was last met away
+    _met_away: dict[str, float] = field(default_factory=dict)  # by index: when one of its shards was last found down
 
     def __post_init__(self) -> None:
         self.targets = Targets(self.elastic, self.clock)
@@ -129,7 +129,7 @@ class _Write:
 
         Two requests may bring a new field at the same moment, one with 1 and one with 1.5: Elasticsearch refuses the
         later one, which fits as soon as the mapping is made. A new field may also need more than the short wait for a
-        shard that is away, though its own shard is there. The second refusal is its verdict.
+        shard that is down, though its own shard is there. The second refusal is its verdict.
         """
         hurried = self._shard_wait_seconds < SHARD_WAIT_SECONDS
         failures = ((place, o) for place, o in enumerate(search.outcomes) if isinstance(o, Failure))
@@ -188,7 +188,7 @@ class _Write:
             if outcome.shard and not outcome.late:
                 self._sink.met_away(self._index)
             if outcome.failure_class is FailureClass.SYSTEMIC:
-                self._sink.targets.told(self._index, outcome.reason)
+                self._sink.targets.refused(self._index, outcome.reason)
             elif search.away is None:
                 size = self._encoded.size(place)
                 search.outcomes[place] = self._sink.stubborn.judge(self._actions[place], size, outcome)

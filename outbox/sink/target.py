@@ -60,7 +60,7 @@ class Targets:
             return self._unseen(name, answer)
         return self._remember(name, Target(name not in answer, bool(answer), self._clock()))
 
-    def told(self, name: str, reason: Reason) -> None:
+    def refused(self, name: str, reason: Reason) -> None:
         """A write got this error: the next probe checks for it, and the cached target is dropped."""
         with self._lock:
             self._told[name] = reason

@@ -13,7 +13,7 @@ from psycopg.rows import dict_row
 from outbox.facts import EventDiscarded
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.filter import EventFilter, given
-from outbox.policy.mending import Mend
+from outbox.policy.repair import RepairEvent
 from outbox.policy.reprojection import Reprojection
 from outbox.store import audit
 from outbox.store.events import entity_id_type, typed
@@ -41,7 +41,7 @@ class PostgresDiscards:
             return None if found is None else str(found["status"])
 
     def tell(self, limit: int) -> Sequence[EventDiscarded]:
-        """What has been discarded since some daemon last told; each event to one caller alone."""
+        """What has been discarded since a daemon last reported; each event to one caller alone."""
         with self._database.connection() as connection:
             rows = connection.execute(self._sql["tell"], {"limit": limit}).fetchall()
             return [
@@ -94,7 +94,7 @@ class PostgresControls:
         return self._act("take_control_back", {"scope": scope}, entry)
 
     def _act(self, query: str, named: Mapping[str, object], entry: Entry) -> Row | None:
-        """The word and its audit row stand or fall together; what changed nothing is not audited."""
+        """The control and its audit row are written together; what changed nothing is not audited."""
         with self._database.transaction() as connection:
             row = fetch_row(connection, self._sql[query], named)
             if row is not None:
@@ -139,16 +139,16 @@ class PostgresRepairs:
         self._database = database
         self._sql = queries("repairs")
 
-    def write(self, batch: UUID, first: int, mends: Sequence[Mend], entry: Entry) -> int:
+    def write(self, batch: UUID, first: int, events: Sequence[RepairEvent], entry: Entry) -> int:
         """How many were written. `first` is the number of the first of them in the whole repair."""
         named = {
-            "types": [mend.key.entity_type for mend in mends],
-            "ids": [mend.key.entity_id for mend in mends],
-            "ops": [mend.op for mend in mends],
-            "versions": [mend.version for mend in mends],
-            "payloads": [mend.text for mend in mends],
-            "routings": [mend.routing for mend in mends],
-            "keys": [f"repair:{batch}:{first + place}" for place in range(len(mends))],
+            "types": [event.key.entity_type for event in events],
+            "ids": [event.key.entity_id for event in events],
+            "ops": [event.op for event in events],
+            "versions": [event.version for event in events],
+            "payloads": [event.text for event in events],
+            "routings": [event.routing for event in events],
+            "keys": [f"repair:{batch}:{first + place}" for place in range(len(events))],
         }
         with self._database.transaction() as connection:
             query = typed(self._sql["write"], entity_id_type(connection))

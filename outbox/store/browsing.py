@@ -1,4 +1,4 @@
-"""Reads single events and lists of them for people, each look bounded in rows and time. Changes nothing."""
+"""Reads single events and lists of them for people, each read bounded in rows and time. Changes nothing."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -16,7 +16,7 @@ from outbox.store.schema.state import has_by_entity
 MOST_SHOWN_BYTES: Final = 1_048_576
 MOST_ATTEMPTS: Final = 50
 MOST_RELATED: Final = 20
-SCAN_ROWS: Final = 10_000  # open rows that are looked through for an entity: 10 ms
+SCAN_ROWS: Final = 10_000  # open rows that are searched for an entity: 10 ms
 
 Row = Mapping[str, Any]
 

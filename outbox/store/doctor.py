@@ -1,4 +1,4 @@
-"""Looks at the database as `outbox doctor` does: what is there, not whether that is good. Changes nothing."""
+"""Reads the database for `outbox doctor`: what is there, not whether that is good. Changes nothing."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

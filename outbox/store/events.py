@@ -1,4 +1,4 @@
-"""Claims events and lets them out again: one worker's door into and out of `processing`. Decides nothing."""
+"""Claims events and lets them out again: one worker's way into and out of `processing`. Decides nothing."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from outbox.store import audit
 from outbox.store.pool import Database
 from outbox.store.queries import queries
 
-# `Event._make` without its frame in Python: 0.1 us a row instead of 0.35.
+# `Event._make` without its frame in Python: 0.1 us per row instead of 0.35.
 _EVENT: Final = cast("RowMaker[Event]", partial(tuple.__new__, Event))
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 REFUSALS: Final = (psycopg.Error, SchemaMismatch)  # an error that is no outage: some row, or all, cannot be written so
@@ -121,7 +121,7 @@ class PostgresEvents:
         part: bool = False,
     ) -> Settled:
         """Every verdict of a batch in one statement, fenced by the token: what is no longer ours stays as it is. Where
-        the database refuses that, it is written in halves, down to the rows to blame."""
+        the database refuses that, it is written in halves, down to the rows at fault."""
         refused: dict[UUID, str] = {}
         settled: set[UUID] = set()
         try:
@@ -136,7 +136,7 @@ class PostgresEvents:
         except REFUSALS as error:
             self._settle_halves(token, settlements, drawn, error, refused, settled)
             if isinstance(error, SchemaMismatch) and len(refused) == len(settlements):
-                raise  # none of it can be written: a person must act, and no row is to blame
+                raise  # none of it can be written: a person must act, and no row is at fault
         return self._unsettled(token, [id for id, _ in settlements if id not in settled], len(settlements), refused)
 
     def _settle_halves(
@@ -349,7 +349,7 @@ def _verdict(id: UUID, settlement: Settlement) -> dict[str, Any]:
         case RetryLater():
             failure = settlement.failure
             own = not failure.whole
-            # An attempt is written down only where the event itself was to blame; an outage would bring this a row.
+            # An attempt is recorded only where the event itself was at fault; an outage would write one for every row.
             told = {"detail": failure.error_detail if own else None}
             delay = settlement.delay_seconds
             return {"id": id, "verdict": "retry", "delay": delay, "own": own, **_columns(failure), **told}

@@ -32,7 +32,7 @@ OPTIONS: dict[str, Any] = {
 
 # Nothing is prepared. A kept plan is of the day it was made: of an empty table (a claim of 260 ms instead of 5,
 # measured), or of columns that have another type since ("cached plan must not change result type", until a restart);
-# and behind pgbouncer before 1.21 a name is anybody's. To plan claim and settle anew costs 1.7 us of CPU an event in
+# and behind pgbouncer before 1.21 a name is anybody's. To plan claim and settle anew costs 1.7 us of CPU per event in
 # batches of 500 (median of five rounds, by turns in one run; -3 to +4 on a busy machine), of the 148 us that `drain`
 # takes: 1.2 %.
 UNPREPARED: Final = None
@@ -72,7 +72,7 @@ def plain_dsn(url: str) -> str:
 
 
 def connect(url: str, *, application: str = "outbox", **more: Any) -> Connection[Any]:
-    """One connection of one's own, in autocommit, for what a pool cannot serve: LISTEN, a first look."""
+    """One connection of one's own, in autocommit, for what a pool cannot serve: LISTEN, a first query."""
     options = {"prepare_threshold": UNPREPARED, **OPTIONS, **more}
     with translated():
         return psycopg.connect(plain_dsn(url), autocommit=True, application_name=application, **options)
@@ -150,13 +150,13 @@ class Database:
     ) -> Iterator[Connection[Any]]:
         """Several statements that stand or fall together, with a time limit that lives only in here.
 
-        `snapshot`: all of them look at one moment, and change nothing.
+        `snapshot`: all of them read as of one moment, and change nothing.
         """
         with self._connection() as connection, connection.transaction():
             if snapshot:  # before any other statement: PostgreSQL takes it only then
                 connection.execute("set transaction isolation level repeatable read, read only")
             limit = timeout_ms or self._statement_timeout_ms
-            if read_only and limit:  # in one: each statement of a batch's lookup costs 0.3 us an event
+            if read_only and limit:  # in one: each statement of a batch's lookup costs 0.3 us per event
                 connection.execute(_READ_ONLY_WITHIN, [str(limit)])
             elif read_only:
                 connection.execute("set transaction read only")
@@ -227,12 +227,12 @@ def _short(error: psycopg.Error) -> str:
 
 
 TIME_LIMIT_MS: Final = 3_000
-# Estimates after a flood, or a filter that looks rare, tempt the planner into reading the whole table.
+# Estimates after a flood, or a filter that seems rare, tempt the planner into reading the whole table.
 BY_INDEX: Final[Mapping[str, str]] = {"enable_seqscan": "off", "max_parallel_workers_per_gather": "0", "jit": "off"}
 
 
 class ReadTooLong(DatabaseDown):
-    """This look would read too many rows and was given up. Narrow it: by state, entity type or id, or by a shorter
+    """This query would read too many rows and was cancelled. Narrow it: by state, entity type or id, or by a shorter
     time (`--since`)."""
 
 
@@ -246,7 +246,7 @@ def plan_with(connection: Connection[Any], plans: Mapping[str, str]) -> None:
 def bounded_read(
     database: Database, *, time_limit_ms: int = TIME_LIMIT_MS, plans: Mapping[str, str] | None = None
 ) -> Iterator[Connection[Any]]:
-    """`plans`: planner settings that end with the look."""
+    """`plans`: planner settings for this read only."""
     try:
         with database.transaction(read_only=True, timeout_ms=time_limit_ms) as connection:
             plan_with(connection, plans or {})

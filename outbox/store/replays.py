@@ -43,7 +43,7 @@ class _NothingPinned(Exception):
 
 
 class PostgresReplays:
-    """`owner` names this process to people who look at a batch; the lease's token is what counts."""
+    """`owner` names this process to people who read a batch; the lease's token is what counts."""
 
     def __init__(self, database: Database, *, owner: str, notices: Notices) -> None:
         self._database = database
@@ -171,7 +171,7 @@ class PostgresReplays:
         return self._leases("take_checks", limit=limit, id=id)
 
     def check(self, lease: ReplayLease, max_polls: int) -> ReplayBatch | None:
-        """What has ended since the last look, and what that means. None: someone else looks."""
+        """What has ended since the last check, and what that means. None: another process checks it."""
         with self._database.transaction() as connection:
             batch = self._hold(connection, lease, ReplayStatus.FOLLOWING)
             if batch is None:
@@ -191,7 +191,7 @@ class PostgresReplays:
         return self._end("settle", lease)
 
     def tell(self, limit: int) -> Sequence[tuple[ReplayBatch, int, int]]:
-        """(batch, rows replayed, rows skipped) since some daemon last told; each batch to one caller alone."""
+        """(batch, rows replayed, rows skipped) since a daemon last reported; each batch to one caller alone."""
         rows = self._database.rows(self._sql["tell"], {"limit": limit})
         return [(batch_of(row), row["newly_replayed"], row["newly_skipped"]) for row in rows]
 
@@ -228,7 +228,7 @@ def batch_of(row: Row) -> ReplayBatch:
 
 
 def ended_since(connection: Connection[Any], id: UUID) -> dict[str, int]:
-    """Writes down which rows have come to an end since the last look, and counts them."""
+    """Writes down which rows have come to an end since the last check, and counts them."""
     row = connection.execute(queries("replays")["check"], {"id": id}).fetchone()
     return dict(zip(("done", "failed", "discarded"), row or (0, 0, 0), strict=True))
 

@@ -44,7 +44,7 @@ class Wanted(NamedTuple):
 
 
 class PostgresTruth:
-    """One comparison's look at PostgreSQL. Every call is a short transaction of its own."""
+    """What one comparison reads from PostgreSQL. Every call is a short transaction of its own."""
 
     def __init__(self, database: Database, view: str, limits: LookupLimits = LookupLimits()) -> None:  # noqa: B008
         self._database = database
@@ -115,8 +115,8 @@ class PostgresTruth:
         try:
             return [row[0] for row in rows(self._database, query, named)]
         except psycopg.DataError as error:
-            told = f"{self._view} cannot list its keys: SQLSTATE {error.sqlstate}, {type(error).__name__}"
-            raise DocumentsUnavailable(told) from error
+            detail = f"{self._view} cannot list its keys: SQLSTATE {error.sqlstate}, {type(error).__name__}"
+            raise DocumentsUnavailable(detail) from error
 
     def present(self, keys: Sequence[Key]) -> frozenset[Key]:
         """Those that should have a document; cheaper than `load`, which builds it."""
@@ -187,7 +187,7 @@ class PostgresTruth:
 
 
 class PostgresPages:
-    """One copying's look at PostgreSQL. `actor`: who is said to have moved the sequence of versions on."""
+    """What one copy reads from PostgreSQL. `actor`: who is said to have moved the sequence of versions on."""
 
     def __init__(self, database: Database, truth: PostgresTruth, view: str, actor: Actor) -> None:
         self._database = database

@@ -75,22 +75,22 @@ _DIRECT: Final = "Set OUTBOX_DIRECT_DATABASE_URL to PostgreSQL itself, past the 
 
 def _pooler(found: Pooled, wanted: DoctorSettings) -> Finding:
     """`migrate`, LISTEN and `attach` need a session that stays theirs; all else works behind any pooler."""
-    told = "a pooler stands before the database" if found.between else "no pooler stands before the database"
+    summary = "a pooler stands before the database" if found.between else "no pooler stands before the database"
     if found.direct_is_shared:
         level = Level.BAD if wanted.notify else Level.WARN
         deaf = ", and OUTBOX_LISTEN would hear nothing" if wanted.notify else ""
-        return Finding("pooler", level, f"{told}; `outbox migrate` would go through it{deaf}", _DIRECT)
+        return Finding("pooler", level, f"{summary}; `outbox migrate` would go through it{deaf}", _DIRECT)
     if found.direct_is_shared is None:
         remedy = "`outbox migrate` and LISTEN use it: correct it, or leave it unset."
-        return Finding("pooler", Level.WARN, f"{told}; OUTBOX_DIRECT_DATABASE_URL does not answer", remedy)
-    return Finding("pooler", Level.OK, told)
+        return Finding("pooler", Level.WARN, f"{summary}; OUTBOX_DIRECT_DATABASE_URL does not answer", remedy)
+    return Finding("pooler", Level.OK, summary)
 
 
 def _version(about: Row) -> Finding:
-    told = f"PostgreSQL {about['version']}, database {about['database']} as {about['role']}"
+    summary = f"PostgreSQL {about['version']}, database {about['database']} as {about['role']}"
     if about["version_num"] < OLDEST_SUPPORTED:
-        return Finding("database", Level.BAD, told, "PostgreSQL 15 or later is needed.")
-    return Finding("database", Level.OK, told)
+        return Finding("database", Level.BAD, summary, "PostgreSQL 15 or later is needed.")
+    return Finding("database", Level.OK, summary)
 
 
 def _clock(there: float, before: float, after: float) -> Finding:
@@ -103,7 +103,7 @@ def _clock(there: float, before: float, after: float) -> Finding:
 
 
 def _limits(about: Row) -> Finding:
-    told = (
+    summary = (
         f"statement {_limit(about['statement_timeout_ms'])}, lock {_limit(about['lock_timeout_ms'])}, "
         f"idle in transaction {_limit(about['idle_timeout_ms'])}"
     )
@@ -111,11 +111,11 @@ def _limits(about: Row) -> Finding:
     missing = [name for key, name in _LIMITS.items() if not about[key]]
     if missing:
         remedy = "; ".join(f"alter role {role} set {name}" for name in missing)
-        return Finding("timeouts", Level.WARN, told, remedy)
+        return Finding("timeouts", Level.WARN, summary, remedy)
     if about["statement_timeout_ms"] < SHORTEST_STATEMENT_MS:
         remedy = f"alter role {role} set {_LIMITS['statement_timeout_ms']}"
-        return Finding("timeouts", Level.WARN, f"{told}: too short for a large settle", remedy)
-    return Finding("timeouts", Level.OK, told)
+        return Finding("timeouts", Level.WARN, f"{summary}: too short for a large settle", remedy)
+    return Finding("timeouts", Level.OK, summary)
 
 
 def _limit(milliseconds: int) -> str:
@@ -153,8 +153,12 @@ def privileges(store: DatabaseExam) -> Iterator[Finding]:
     if not lacking:
         yield Finding("privileges", Level.OK, "this role may do what a projector does")
     elif others:
-        told = f"this role may do what a person's does ({min(others)}); for a projector it lacks {', '.join(lacking)}"
-        yield Finding("privileges", Level.WARN, told, "Right for a person; `outbox run` needs search_outbox_projector.")
+        summary = (
+            f"this role may do what a person's does ({min(others)}); for a projector it lacks {', '.join(lacking)}"
+        )
+        yield Finding(
+            "privileges", Level.WARN, summary, "Right for a person; `outbox run` needs search_outbox_projector."
+        )
     else:
         remedy = "Make it a member of search_outbox_projector, or grant these; see docs/security.md."
         yield Finding("privileges", Level.BAD, f"this role lacks {', '.join(lacking)}", remedy)
@@ -178,7 +182,7 @@ def work(desk: QueueExam) -> Iterator[Finding]:
     yield _projectors(status)
     if status.queue.failed:
         reasons = ", ".join(f"{n} {reason or 'without a reason'}" for reason, n in status.failed_by_reason.items())
-        remedy = "See `outbox list --status failed`; mend the cause, then `outbox-replay --by NAME --reason WHY`."
+        remedy = "See `outbox list --status failed`; fix the cause, then `outbox-replay --by NAME --reason WHY`."
         yield Finding("failed", Level.WARN, f"failed events: {reasons}", remedy)
     if status.queue.stuck:
         remedy = "A running projector takes them back by itself; without one start `outbox run`."

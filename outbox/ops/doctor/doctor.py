@@ -25,7 +25,7 @@ class DoctorStore(DatabaseExam, DocumentExam, AttachmentExam, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Doctor:
-    """`connect` raises when PostgreSQL is away; `elasticsearch` says why the other server is, or its version."""
+    """`connect` raises when PostgreSQL is down; `elasticsearch` says why the other server is, or its version."""
 
     connect: Callable[[], None]
     store: DoctorStore
@@ -38,7 +38,7 @@ class Doctor:
     wanted: DoctorSettings
 
     def examine(self) -> Iterator[Finding]:
-        """All findings, one after the other as they are made; what cannot be looked at is said, not skipped."""
+        """All findings, one after the other as they are made; what cannot be checked is reported, not skipped."""
         reached = yield from self._database()
         yield from self._elasticsearch(reached)
 
@@ -77,14 +77,14 @@ class Doctor:
 
 
 def guarded(name: str, check: Check) -> Generator[Finding, None, list[Finding]]:
-    """A look that is refused or takes too long is a finding itself; the others go on. Returns what was found."""
+    """A check that is refused or takes too long is a finding itself; the others go on. Returns what was found."""
     found: list[Finding] = []
     try:
         for finding in check():
             found.append(finding)
             yield finding
     except OutboxError as error:
-        found.append(Finding(name, Level.UNKNOWN, error.detail or error.message, "Look by hand, or as another role."))
+        found.append(Finding(name, Level.UNKNOWN, error.detail or error.message, "Check by hand, or as another role."))
         yield found[-1]
     return found
 

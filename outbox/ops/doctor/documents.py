@@ -97,9 +97,7 @@ def mixtures(store: DocumentExam) -> Iterator[Finding]:
     """A payload's version says when it was written, a refresh's when it was read: the two cannot be compared."""
     mixed = store.mixed_types()
     if not mixed:
-        yield Finding(
-            "mixture", Level.OK, "each entity type is kept by payloads or by the view (newest ones looked at)"
-        )
+        yield Finding("mixture", Level.OK, "each entity type is kept by payloads or by the view (newest ones checked)")
         return
     told = ", ".join(mixed[:MOST_NAMED])
     remedy = "Send payloads for all changes of a type, or refreshes for all: what one says may overwrite the other."
@@ -109,7 +107,7 @@ def mixtures(store: DocumentExam) -> Iterator[Finding]:
 def version_raised(store: DocumentExam) -> Iterator[Finding]:
     row = store.version_raised()
     if row is None:
-        yield Finding("sequence", Level.OK, "the version sequence was not moved (newest acts looked at)")
+        yield Finding("sequence", Level.OK, "the version sequence was not moved (newest acts checked)")
         return
     told = f"moved from {row['was']} to {row['now']} at {row['at']:%Y-%m-%d %H:%M:%S%z}"
     remedy = (
@@ -124,7 +122,7 @@ def version_raised(store: DocumentExam) -> Iterator[Finding]:
 def equal_versions(store: DocumentExam) -> Iterator[Finding]:
     rows = store.equal_versions()
     if not rows:
-        yield Finding("versions", Level.OK, "no two events of one entity share a version (newest ones looked at)")
+        yield Finding("versions", Level.OK, "no two events of one entity share a version (newest ones checked)")
         return
     told = ", ".join(f"{row['entity_type']}:{row['entity_id']} at {row['event_version']}" for row in rows[:MOST_NAMED])
     remedy = "Give each change of an entity a higher version, or leave event_version to its default; never both."

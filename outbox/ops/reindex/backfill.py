@@ -16,7 +16,7 @@ from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.backfill import BackfillRun
 from outbox.ports import Refusal
 
-BUSY_RATE: Final = 2_000.0  # documents a second while events wait for the projectors
+BUSY_RATE: Final = 2_000.0  # documents per second while events wait for the projectors
 
 
 class IndexLost(OutboxError):

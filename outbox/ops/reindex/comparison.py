@@ -25,7 +25,7 @@ from outbox.policy.drift import (
 from outbox.policy.naming import Naming
 from outbox.ports import Clock
 
-WAITS_SECONDS: Final = (1.0, 1.0, 2.0, 3.0, 5.0, 5.0, 5.0)  # before each further look; after the last it is in flux
+WAITS_SECONDS: Final = (1.0, 1.0, 2.0, 3.0, 5.0, 5.0, 5.0)  # before each further check; after the last it is in flux
 MOST: Final = 20_000  # kept at once: beyond it the walk waits for verdicts
 A_LOOK: Final = 500
 
@@ -46,7 +46,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Recheck:
-    """A later look. No finding: it is as it should be. `open`: an event of it is on its way."""
+    """A later check. No finding: it is as it should be. `open`: an event of it is on its way."""
 
     seen: tuple[object, ...]
     finding: DriftFinding | None
@@ -66,7 +66,7 @@ class Mismatches:
         self._kept.append(doubt)
 
     def advance(self) -> None:
-        """Look again at what is due; wait only while too much is kept."""
+        """Check again what is due; wait only while too much is kept."""
         self._pass()
         while len(self._kept) > MOST:
             self._wait()
@@ -185,7 +185,7 @@ class DocumentPairs:
         if portion:
             yield portion
 
-    # Later looks
+    # Later checks
 
     def recheck(self, doubts: Sequence[Mismatch]) -> list[Recheck]:
         """Open events first: whatever was committed before that and is not open any more has been projected."""
@@ -227,7 +227,7 @@ def _recheck(
 
 
 PAGE: Final = 500
-SUCCESSORS: Final = 4  # of each place drawn by lot: so entities that the index lacks are met too
+SUCCESSORS: Final = 4  # of each document of the random sample: so entities that the index lacks are met too
 NOT_OURS: Final = "no event of this projection could have made such an id"
 
 
@@ -284,7 +284,7 @@ class Comparison:
         self.doubts.drain()
 
     def sample_of(self, target: ComparedTarget, number: int, seed: int | None = None) -> None:
-        """Documents by lot, and the entities that follow some of them in key order."""
+        """A random sample of documents, and the entities that follow some of them in key order."""
         drawn = self.sides.documents.sample(target.index, number, seed or random.randrange(2**31))  # noqa: S311
         keys = list(dict.fromkeys(key for held in drawn if (key := self._key_of(target, held)) is not None))
         met = set(keys)
@@ -335,7 +335,7 @@ class Comparison:
                 self._doubt(target.index, Truth(key), held)
 
     def _key_of(self, target: ComparedTarget, held: HeldDocument, entity_type: str | None = None) -> Key | None:
-        """The entity that a document means. None: of another type than asked for, or unknown, and told as such."""
+        """The entity that a document means. None: of another type than asked for, or unknown, and reported as such."""
         keys = self.sides.naming.keys_of(held.id, target.types)
         if entity_type is not None and keys and keys[0].entity_type != entity_type:
             return None
@@ -353,7 +353,7 @@ class Comparison:
 
     def _doubt(self, index: str, truth: Truth, held: HeldDocument | None, *, extra: bool = False) -> None:
         id = self.sides.naming.id_of(truth.key)
-        # An orphan was seen without its source: its second look is the first that counts.
+        # An orphan was seen without its source: its second check is the first that counts.
         seen = seen_of(truth, held) if truth.text is not None else ()
         too_many = held.routing if extra and held is not None else None
         self.doubts.add(Mismatch(index, id, truth.key, seen, self.doubts.clock(), extra, too_many))

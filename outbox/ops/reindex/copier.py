@@ -23,7 +23,7 @@ from outbox.ports import BulkAction, Clock, Document, Refusal, Sink
 PAGE: Final = 1_000
 IN_FLIGHT: Final = 2  # pages with Elasticsearch at once: with one it rests while we read its answer and the next page
 DEADLINE_SECONDS: Final = 30.0
-PATIENCE_SECONDS: Final = 600.0  # with an Elasticsearch that is away; then `--resume` goes on later
+PATIENCE_SECONDS: Final = 600.0  # with an Elasticsearch that is down; then `--resume` continues later
 LONGEST_WAIT_SECONDS: Final = 10.0
 # An index in use may forget a delete after 60 s (`index.gc_deletes`): what was read longer ago could bring it back.
 OLD_SECONDS: Final = 30.0
@@ -31,7 +31,7 @@ MOST_ROUNDS: Final = 3  # of one page
 
 
 class SecondIndexLost(OutboxError):
-    """The new index cannot be written to: it is gone, blocked or forbidden. Production goes on in the old one; mend
+    """The new index cannot be written to: it is gone, blocked or forbidden. Production continues in the old one; fix
     the cause and begin again with `outbox rebuild --resume`, or give it up with `--cancel`."""
 
 
@@ -87,7 +87,7 @@ class Copier:
     rest: Callable[[float], object] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.rest = self.ending.wait  # who stops it need not wait for an Elasticsearch that is away
+        self.rest = self.ending.wait  # who stops it need not wait for an Elasticsearch that is down
 
     def pages(
         self, types: Sequence[str], cursor: Mapping[str, Any] | None
@@ -99,7 +99,7 @@ class Copier:
     def _copy(self, page: DocumentPage) -> tuple[dict[str, Any], Copied]:
         return page.cursor, self.write(page)
 
-    def mend(self, findings: Sequence[DriftFinding]) -> Copied:
+    def correct(self, findings: Sequence[DriftFinding]) -> Copied:
         """What a comparison of the new index found: written again, and what is too much removed."""
         written = Copied()
         keys = [f.key for f in findings if f.key is not None and f.kind is not Kind.ORPHANED]
@@ -214,7 +214,7 @@ class Copier:
     # Sending
 
     def _deliver(self, actions: Sequence[BulkAction]) -> Sequence[Outcome]:
-        """A last word for each: accepted, a newer version is there, or refused. A server that is away is waited for."""
+        """A verdict on each: accepted, a newer version is there, or refused. Waits for a server that is down."""
         outcomes: list[Outcome] = list(self.sink.write(actions, DEADLINE_SECONDS).outcomes) if actions else []
         waited, delay = 0.0, 0.5
         while left := self._undecided(actions, outcomes):

@@ -18,7 +18,7 @@ BUSY_SHARE: Final = 0.2
 
 @dataclass(slots=True)
 class JobPace:
-    rate: float  # items a second; 0 = as fast as it goes
+    rate: float  # items per second; 0: no limit
     busy: Callable[[], bool] = lambda: False  # whether events wait for the projector, asked once a second
     clock: Clock = time.monotonic
     rest: Callable[[float], object] = time.sleep
@@ -54,7 +54,7 @@ R = TypeVar("R")
 def read_ahead(source: Iterator[T], work: Callable[[T], R], at_once: int, ending: Event) -> Generator[R, None, None]:
     """What `work` made of each item of `source`, in their order, whichever was done first; one item more is read
     meanwhile. An error comes in its place: nothing behind it is answered, though it may have been done. However this
-    ends, no more is begun, and what is at work is waited for; it may look at `ending` in order to be quicker."""
+    ends, no more is begun, and what is at work is waited for; it may check `ending` in order to be quicker."""
 
     def read() -> T | None:
         return None if ending.is_set() else next(source, None)

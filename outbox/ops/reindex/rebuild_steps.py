@@ -39,12 +39,12 @@ class HeldByAnother(Conflict):
 
 
 class Broken(Conflict):
-    """A worker found that the other index could not be written to, and went on without it. Mend the cause, then begin
+    """A worker found that the other index could not be written to, and continued without it. Fix the cause, then begin
     again with `outbox rebuild --resume` (the new index is emptied), or give it up with `--cancel`."""
 
 
 class NoWayBack(Conflict):
-    """The old index has missed writes since the swap, so that going back would lose them. Mend the new index, or
+    """The old index has missed writes since the swap, so that going back would lose them. Fix the new index, or
     rebuild again; `--finish` removes the old one."""
 
 
@@ -149,14 +149,14 @@ class RebuildSteps:
         return None if chosen is None else chosen(rebuild)
 
     def make_index(self, rebuild: Rebuild) -> Rebuild:
-        """The backfill's own needs are looked at first: what cannot be read cannot be copied."""
+        """The backfill's own needs are checked first: what cannot be read cannot be copied."""
         try:
             self.make_backfill(rebuild, self.choices.rate)
             if not self.indices.exists(rebuild.new_index):
                 options = rebuild.options or {}
                 self.indices.create(rebuild.new_index, rebuild.mapping or {}, options.get("settings", {}))
         except OutboxError as error:
-            if error.exit_code != 75:  # a server that is away is no verdict on the wish
+            if error.exit_code != 75:  # a server that is down is no verdict on the request
                 self.advance(rebuild, rebuild.step, RebuildStatus.FAILED, error=error.message)
             raise
         self.say(f"made {rebuild.new_index}")
@@ -226,7 +226,7 @@ class RebuildSteps:
         )
         found = self.verify.run(wish, progress, keep)
         if wrong:
-            written = backfill.mend(wrong)
+            written = backfill.correct(wrong)
             self.rebuilds.refused(rebuild.id, written.refusals, len(written.refusals))
         return found
 
@@ -297,12 +297,12 @@ class WorkerBarrier:
     clock: Clock = time.monotonic
     rest: Callable[[float], None] = time.sleep
     _next_renewal: float = 0.0
-    _next_word: float = 0.0
+    _next_message: float = 0.0
     _next_reclaim: float = 0.0
 
     def wait(self, rebuild: Rebuild) -> None:
         """First the confirmations, then the batches that were claimed before the last of them."""
-        self._next_word = self.clock() + 1.0
+        self._next_message = self.clock() + 1.0
         while late := self.workers.unconfirmed(rebuild.revision):
             self._turn(rebuild, f"waiting for {', '.join(late[:5])} to confirm")
         moment = self.workers.now()
@@ -310,11 +310,11 @@ class WorkerBarrier:
             self._turn(rebuild, f"waiting for {sum(n for _, n in held)} batches from before to end")
             self._take_back()
 
-    def _turn(self, rebuild: Rebuild, told: str) -> None:
+    def _turn(self, rebuild: Rebuild, message: str) -> None:
         self.renew(rebuild)
-        if self.clock() >= self._next_word:
-            self._next_word = self.clock() + SAY_EVERY_SECONDS
-            self.say(told)
+        if self.clock() >= self._next_message:
+            self._next_message = self.clock() + SAY_EVERY_SECONDS
+            self.say(message)
         self.rest(CHECK_SECONDS)
 
     def _take_back(self) -> None:

@@ -1,4 +1,4 @@
-"""`outbox repair`: compares, then writes events for what differs and for nothing else. The daemons do the mending."""
+"""`outbox repair`: compares, then writes events for what differs and for nothing else. The daemons send them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from outbox.ops.reindex.pacing import JobPace
 from outbox.ops.reindex.verify import Enough, Verification, Verify, VerifyOptions
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.drift import DRIFT, DriftFinding, HeldDocument, Key, Kind, Truth
-from outbox.policy.mending import Mend, mend, needs_refresh, refresh, too_many_deletes, without_needless_text
+from outbox.policy.repair import (
+    RepairEvent,
+    needs_refresh,
+    refresh,
+    repair_event,
+    too_many_deletes,
+    without_needless_text,
+)
 
 DEFAULT_LIMIT: Final = 10_000
 MOST: Final = 100_000
@@ -22,7 +29,7 @@ A_STEP: Final = 100  # documents held in memory at once
 
 
 class ManyDeletes(Conflict):
-    """Unusually many documents would be deleted, which looks like the wrong index or an incomplete view. Look at
+    """Unusually many documents would be deleted, which suggests the wrong index or an incomplete view. See
     `outbox verify`; if it is meant, say how many with --expect-deletes N. Nothing was written."""
 
 
@@ -31,12 +38,12 @@ class Tombstones(Protocol):
 
 
 class RepairEvents(Protocol):
-    def write(self, batch: UUID, first: int, mends: Sequence[Mend], entry: Entry) -> int: ...
+    def write(self, batch: UUID, first: int, events: Sequence[RepairEvent], entry: Entry) -> int: ...
 
 
 @dataclass(slots=True)
 class RepairPlan:
-    """What would be mended. `cut`: there is more than the limit."""
+    """What would be repaired. `cut`: there is more than the limit."""
 
     verification: Verification
     findings: list[DriftFinding] = field(default_factory=list)
@@ -56,9 +63,9 @@ class Repaired:
     right_by_now: int = 0
     left: int = 0  # a second document under another routing, which no refresh reaches: the view does not say which
 
-    def count(self, mends: Sequence[Mend], written: int) -> None:
+    def count(self, events: Sequence[RepairEvent], written: int) -> None:
         self.written += written
-        for each in mends:
+        for each in events:
             self.by_kind[each.kind] = self.by_kind.get(each.kind, 0) + 1
 
 
@@ -113,22 +120,22 @@ class Repair:
         repaired, pace = Repaired(uuid4()), JobPace(rate)
         sides, versions = self._sides()
         for done, step in enumerate(_steps(plan.findings), 1):
-            found = list(self._mends(step[0].index, step, sides, versions))
-            mends = [made for made in found if made is not None]
+            found = list(self._repairs(step[0].index, step, sides, versions))
+            events = [made for made in found if made is not None]
             left = sum(made is None for made in found)
             repaired.left += left
-            repaired.right_by_now += len(step) - len(mends) - left
-            if mends:
-                entry = _entry(repaired.batch, actor, reason, step[0].index, mends)
-                repaired.count(mends, self._events.write(repaired.batch, repaired.written, mends, entry))
-                pace.took(len(mends))
+            repaired.right_by_now += len(step) - len(events) - left
+            if events:
+                entry = _entry(repaired.batch, actor, reason, step[0].index, events)
+                repaired.count(events, self._events.write(repaired.batch, repaired.written, events, entry))
+                pace.took(len(events))
             on_progress(min(done * A_STEP, len(plan.findings)), len(plan.findings))
         return repaired
 
-    def _mends(
+    def _repairs(
         self, index: str, step: Sequence[DriftFinding], sides: DocumentPairs, versions: TruthSource
-    ) -> Iterator[Mend | None]:
-        """The events to be written. None: one that no event can mend."""
+    ) -> Iterator[RepairEvent | None]:
+        """The events to be written. None: one that no event can repair."""
         if index not in sides.routed:
             sides.prepare(index)
         extra = {f.key: f for f in step if f.key is not None and f.kind is Kind.ORPHANED}
@@ -142,7 +149,7 @@ class Repair:
                 made = refresh(one, held, routings.get(key), gone=truth.text is None)
                 unreachable = made is not None and one is not truth and not truth.routed
                 yield from [None] if unreachable else [made] if made else []
-            elif made := mend(one, held, gone.get(key), routings.get(key)):
+            elif made := repair_event(one, held, gone.get(key), routings.get(key)):
                 yield without_needless_text(made, one, looked_up=versions.in_view(key.entity_type))
 
     def _routings(
@@ -190,11 +197,11 @@ def _steps(findings: Sequence[DriftFinding]) -> Iterator[Sequence[DriftFinding]]
             yield own[start : start + A_STEP]
 
 
-def _entry(batch: UUID, actor: Actor, reason: str, index: str, mends: Sequence[Mend]) -> Entry:
+def _entry(batch: UUID, actor: Actor, reason: str, index: str, events: Sequence[RepairEvent]) -> Entry:
     detail: dict[str, Any] = {
         "index": index,
-        "events": len(mends),
-        "by_kind": {kind.value: n for kind in DRIFT if (n := sum(m.kind is kind for m in mends))},
-        "first": [f"{m.key.entity_type}:{m.key.entity_id}" for m in mends[:20]],
+        "events": len(events),
+        "by_kind": {kind.value: n for kind in DRIFT if (n := sum(m.kind is kind for m in events))},
+        "first": [f"{m.key.entity_type}:{m.key.entity_id}" for m in events[:20]],
     }
     return Entry(Action.REPAIR_SUMMARY, actor, reason, batch_id=batch, detail=detail)

@@ -30,7 +30,7 @@ class VerificationLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class VerifyOptions:
-    """What is to be compared. `index` takes the place of the one target; `rebuild` marks a rebuild's own look."""
+    """What is to be compared. `index` takes the place of the one target; `rebuild` marks a rebuild's own comparison."""
 
     entity_type: str | None = None
     sample: int | None = None
@@ -129,7 +129,7 @@ class Verify:
 
 @dataclass(slots=True)
 class _Keeping:
-    """Passes progress on, and keeps it every two seconds for whoever looks from elsewhere."""
+    """Passes progress on, and keeps it every two seconds for readers elsewhere."""
 
     log: VerificationLog
     id: int
@@ -172,7 +172,7 @@ def _remarks(report: DriftReport, targets: Sequence[ComparedTarget]) -> list[str
     suspicion = _suspicion(report, sum(target.estimate for target in targets))
     counted = (
         (report.counts[Kind.UNKNOWN], "documents are unknown to PostgreSQL and are left alone"),
-        (report.failed, "of them have a failed event: mend the cause and `outbox replay`"),
+        (report.failed, "of them have a failed event: fix the cause, then `outbox replay`"),
         (report.unreadable, "entities could not be read"),
         (report.in_flux, "documents kept changing or wait in the queue: `outbox wait --caught-up` first"),
         (report.without_source, "documents keep no source, so only their versions were compared"),

@@ -145,7 +145,7 @@ class ReplayDesk:
         return about, limit_of(asked.filter, asked.limit, asked.pinned)
 
     def _check_webhook(self, url: str) -> None:
-        """A replay's own address must be one that the installation allows: anyone who may replay could name it."""
+        """A replay's own address must be one that the installation allows: any operator can name one."""
         wrong = bad_url(url, self.allowed_hosts)
         if wrong is None and not is_allowed(urlsplit(url).hostname or "", self.allowed_hosts):
             wrong = "its host is not in OUTBOX_WEBHOOK_ALLOWED_HOSTS"
@@ -165,9 +165,9 @@ class ReplayDesk:
             except DependencyDown:
                 raise
             except Exception as error:
-                told = first_line(error)
-                self.store.fail(lease, "unknown", told)
-                raise OutboxError(f"replay {batch.id} failed: {told}") from error
+                detail = first_line(error)
+                self.store.fail(lease, "unknown", detail)
+                raise OutboxError(f"replay {batch.id} failed: {detail}") from error
         return self.get(batch.id)
 
     def _dispatch(self, batch: ReplayBatch, lease: ReplayLease, tell: Tell, stop: threading.Event) -> None:
@@ -197,10 +197,10 @@ class ReplayDesk:
     def wait(
         self, id: UUID, tell: Callable[[ReplayBatch], None] = lambda _: None, stop: threading.Event | None = None
     ) -> ReplayBatch:
-        """Follows the same looks as the daemons, and takes part in them, until the batch is over."""
+        """Makes the same checks as the daemons, and shares them, until the batch is over."""
         stopped = stop or threading.Event()
         while True:
-            with suppress(DependencyDown):  # a look that fails is never a failed batch
+            with suppress(DependencyDown):  # a check that fails is never a failed batch
                 batch = self.follow(id)
                 tell(batch)
                 if batch.is_over:
@@ -209,7 +209,7 @@ class ReplayDesk:
                 return self.get(id)
 
     def follow(self, id: UUID) -> ReplayBatch:
-        """One look, if it is due, and the settling, if nothing is open."""
+        """One check, if it is due, and the settling, if nothing is open."""
         for lease in self.store.take_checks(1, id):
             self.store.check(lease, self.max_polls)
         for lease in self.store.take_settles(1, id):

@@ -135,4 +135,6 @@ def _permitted() -> Iterator[None]:
         yield
     except psycopg.errors.InsufficientPrivilege as error:
         said = error.diag.message_primary or "permission denied"
-        raise CannotAttach([f"{said}. Run this as the table's owner, who may also write to the outbox."]) from error
+        raise CannotAttach(
+            [f"{said}. Run this as the table's owner, with the right to write to the outbox too."]
+        ) from error

@@ -160,7 +160,7 @@ def _via(conn: psycopg.Connection[Any], each: Installed) -> tuple[str, str]:
         return "", ""
     try:
         return "", via.scans(conn, sql.SQL(each.quoted_table), each.attachment.via, each.path)
-    except psycopg.errors.InsufficientPrivilege:  # whoever looks need not be who writes
+    except psycopg.errors.InsufficientPrivilege:  # a reader need not have the right to write
         return "", ""
     except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError) as error:
         return error.diag.message_primary or type(error).__name__, ""

@@ -87,7 +87,7 @@ def _same_kind(source: Column, target: Column) -> bool:
 
 
 COUNTED_ROWS = 10_000
-"""Up to here rows are counted; above it PostgreSQL's estimate is told."""
+"""Up to here rows are counted; above it PostgreSQL's estimate is shown."""
 
 
 class CannotAttach(OutboxError):
@@ -204,7 +204,7 @@ def table_problems(conn: psycopg.Connection[Any], source: SourceTable) -> list[s
     owner = conn.execute(queries("producers")["cascading_owner"], {"oid": source.oid}).fetchone()
     if owner is not None:
         problems.append(
-            f"foreign keys change {source.shown} with the rights of its owner {owner[0]}, who may not write events. "
+            f"foreign keys change {source.shown} with the rights of its owner {owner[0]}, which may not write events. "
             f"Make {owner[0]} a member of search_outbox_producer."
         )
     return problems

@@ -189,7 +189,7 @@ def _holds_null(conn: psycopg.Connection, column: str) -> bool:
 
 
 FILL_STEP = 1000
-"""Rows a step: about 50 ms with the guide's ten indexes, so an update of the same row never waits long."""
+"""Rows per step: about 50 ms with the guide's ten indexes, so an update of the same row never waits long."""
 
 Say = Callable[[str], None]
 

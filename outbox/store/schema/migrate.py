@@ -125,7 +125,7 @@ EVENTS = "0002_events"
 
 
 class MigrationRunning(OutboxError):
-    """Another `outbox migrate` has been at work on this database for too long. Look for it in
+    """Another `outbox migrate` has been at work on this database for too long. Find it in
     pg_stat_activity (application_name 'outbox migrate'), and run the command again when it has ended."""
 
     exit_code = 75

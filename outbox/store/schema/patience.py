@@ -30,7 +30,7 @@ _BUSY = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 
 
 class TableBusy(OutboxError):
-    """A table stayed locked by other sessions. Nothing is lost: look for long transactions in pg_stat_activity,
+    """A table stayed locked by other sessions. Nothing is lost: find long transactions in pg_stat_activity,
     let them end, and run the command again; it goes on where it stopped."""
 
     exit_code = 75

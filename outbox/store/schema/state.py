@@ -2,7 +2,7 @@
 
 PostgreSQL may keep a new row version on its page, and leave every index alone, only if no changed column is in
 any index. One index on a column that the claim writes makes each claim pay for all of them (measured on the
-guide's table: 700 events a second instead of 40,000). A unique one is never touched.
+guide's table: 700 events per second instead of 40,000). A unique one is never touched.
 """
 
 from __future__ import annotations

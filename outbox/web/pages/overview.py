@@ -260,7 +260,7 @@ def attention(status: QueueStatus) -> list[Attention]:
                 figures.plural(queue.stuck, "event is", "events are") + " stuck in processing",
                 "Their lease has run out; they will be reclaimed.",
                 "/ops/queue/events?status=processing",
-                "Look",
+                "Show",
             )
         )
     if queue.failed:

@@ -3,7 +3,14 @@
 import pytest
 
 from outbox.policy.drift import DriftFinding, HeldDocument, Key, Kind, Truth
-from outbox.policy.mending import Mend, mend, needs_refresh, refresh, too_many_deletes, without_needless_text
+from outbox.policy.repair import (
+    RepairEvent,
+    needs_refresh,
+    refresh,
+    repair_event,
+    too_many_deletes,
+    without_needless_text,
+)
 
 KEY = Key("article", "1")
 BODY = '{"a": 1}'
@@ -30,7 +37,7 @@ def held(version: int, source: object = None, routing: str | None = None) -> Hel
 def test_versions_pass(
     truth: Truth, there: HeldDocument | None, tombstone: int | None, expected: tuple[Kind, str, int]
 ) -> None:
-    made = mend(truth, there, tombstone, None)
+    made = repair_event(truth, there, tombstone, None)
     assert made is not None
     assert (made.kind, made.op, made.version) == expected
 
@@ -49,7 +56,7 @@ def test_what_is_looked_up_is_mended_without_a_version_where_the_document_is(
     truth: Truth, there: HeldDocument | None, kind: Kind, routing: str
 ) -> None:
     gone = kind is Kind.ORPHANED
-    expected = Mend(kind, KEY, "delete" if gone else "refresh", None, None, routing)
+    expected = RepairEvent(kind, KEY, "delete" if gone else "refresh", None, None, routing)
     assert refresh(truth, there, "of its event", gone=gone) == expected
 
 
@@ -78,18 +85,18 @@ def test_what_the_view_names_no_version_for_is_refreshed(truth: Truth, refreshed
     ids=["right by now", "unknown", "unreadable", "gone on both sides"],
 )
 def test_nothing_is_written_for_what_is_right_or_unknown(truth: Truth, there: HeldDocument | None) -> None:
-    assert mend(truth, there, None, None) is None
+    assert repair_event(truth, there, None, None) is None
     assert refresh(truth, there, None, gone=truth.text is None) is None
 
 
 def test_routing_comes_from_the_document_else_from_the_event() -> None:
-    assert mend(Truth(KEY, BODY, 5, "event"), held(5, routing="shard"), None, "newest") == Mend(
+    assert repair_event(Truth(KEY, BODY, 5, "event"), held(5, routing="shard"), None, "newest") == RepairEvent(
         Kind.DIFFERENT, KEY, "upsert", 5, BODY, "shard"
     )
-    missing = mend(Truth(KEY, BODY, 5, "event"), None, None, "newest")
+    missing = repair_event(Truth(KEY, BODY, 5, "event"), None, None, "newest")
     assert missing is not None
     assert missing.routing == "event"
-    from_view = mend(Truth(KEY, BODY, 5), None, None, "newest")
+    from_view = repair_event(Truth(KEY, BODY, 5), None, None, "newest")
     assert from_view is not None
     assert from_view.routing == "newest"
 
@@ -102,7 +109,7 @@ def test_routing_comes_from_the_document_else_from_the_event() -> None:
 def test_the_text_travels_only_where_a_lookup_could_not_mend(
     version: int, view_version: int, looked_up: bool, keeps: bool
 ) -> None:
-    made = Mend(Kind.DIFFERENT, KEY, "upsert", version, BODY)
+    made = RepairEvent(Kind.DIFFERENT, KEY, "upsert", version, BODY)
     sent = without_needless_text(made, Truth(KEY, BODY, view_version), looked_up=looked_up)
     assert (sent.text == BODY) is keeps
 
