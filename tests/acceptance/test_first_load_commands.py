@@ -59,7 +59,7 @@ def test_a_backfill_that_is_killed_goes_on_at_its_cursor(
     assert (again.code, again.out.startswith(f"{SIZE:,} documents of article written in")) == (0, True), again
 
 
-def test_refused_documents_are_told_and_leave_with_3(
+def test_refused_documents_are_reported_and_exit_with_3(
     table: psycopg.Connection, outbox: Outbox, servers: dict[str, str | None], es: Elasticsearch
 ) -> None:
     es.indices.put_mapping(index=str(servers["ELASTIC_INDEX"]), properties={"title": {"type": "date"}})
@@ -124,7 +124,7 @@ def test_a_refresh_that_is_stopped_says_how_to_go_on(
         (("backfill", "--rate", "-1"), "--rate"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_a_remedy(
+def test_what_is_invalid_is_refused_with_a_remedy(
     table: psycopg.Connection, outbox_here: Outbox, args: tuple[str, ...], told: str
 ) -> None:
     done = outbox_here(*args)

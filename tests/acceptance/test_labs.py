@@ -200,7 +200,7 @@ def test_what_a_killed_lab_leaves_is_ended_by_itself_and_removed_by_clean(
     assert "dropped database lab_bad_op" in cleaned.output
 
 
-def test_a_kept_database_and_index_can_be_looked_at_and_are_removed_by_clean(
+def test_a_kept_database_and_index_can_be_inspected_and_are_removed_by_clean(
     labs: StartLabs, postgres_url: str, elastic_url: str, es: Elasticsearch, tmp_path: Path
 ) -> None:
     assert labs("run", "bad_op", "--keep").wait() == 0

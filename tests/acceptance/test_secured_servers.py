@@ -232,7 +232,7 @@ def unspent(connection: psycopg.Connection[Any]) -> bool:
     return found == [("pending", 0)]
 
 
-def test_an_elasticsearch_with_a_certificate_for_another_name_is_told_nothing(
+def test_an_elasticsearch_with_a_certificate_for_another_name_is_sent_nothing(
     start_daemon: StartProcess, connection: psycopg.Connection[Any], authority: Authority, key_file: Path
 ) -> None:
     files = authority.issue("another-elasticsearch", "DNS:elsewhere.example")

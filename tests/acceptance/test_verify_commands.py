@@ -21,7 +21,7 @@ def shows(daemon: RunningProcess, line: str) -> bool:
     return line in daemon.wait_for_http("/metrics")
 
 
-def test_drift_is_found_counted_mended_and_gone(shop: Shop) -> None:
+def test_drift_is_found_counted_repaired_and_gone(shop: Shop) -> None:
     clean = shop.outbox("verify", "--json")
     assert clean.code == 0, clean
     assert (clean.json["compared"], clean.json["drift"]) == (300, 0)
@@ -70,7 +70,7 @@ def test_drift_is_found_counted_mended_and_gone(shop: Shop) -> None:
     assert float(stamp.split()[-1]) == pytest.approx(finished, abs=0.01)
 
 
-def test_a_limit_is_told_by_the_exit_code(shop: Shop) -> None:
+def test_a_limit_is_reported_by_the_exit_code(shop: Shop) -> None:
     for n in range(1, 6):
         shop.es.delete(index=shop.alias, id=f"article:{n}")
     partly = shop.outbox("repair", "--yes", "--limit", "2")

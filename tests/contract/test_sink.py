@@ -82,7 +82,7 @@ def test_a_sink_that_can_be_written_to_has_nothing_to_report(sink: Sink, target:
     assert sink.probe(target) is None
 
 
-def test_a_sink_that_is_away_says_so_for_every_action_and_raises_nothing() -> None:
+def test_a_sink_that_is_down_says_so_for_every_action_and_raises_nothing() -> None:
     away = Failure(Reason.CONNECT, "away", whole=True)
     name = uuid.uuid4().hex
     with elastic_sink("http://127.0.0.1:9") as real:

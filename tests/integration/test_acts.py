@@ -185,7 +185,7 @@ def is_written(connection: psycopg.Connection, reason: str) -> bool:
     return reason in reasons(connection)
 
 
-def test_every_door_that_takes_a_reason_keeps_it(console: Served, connection: psycopg.Connection) -> None:
+def test_every_endpoint_that_takes_a_reason_keeps_it(console: Served, connection: psycopg.Connection) -> None:
     doors = acts(connection)
     assert doors.keys() == takes_a_reason()
     for number, (door, (path, body)) in enumerate(doors.items()):
@@ -252,7 +252,7 @@ def test_the_first_page_takes_the_one_event_filter_and_counts_discarded_events(
 FILTERED = [f"/ops/queue{rest}" for rest in ("", "/failures", "/failures/list", "/events", "/replay")]
 
 
-def test_every_filter_form_has_every_field_and_every_door_refuses_what_it_does_not_know(console: Served) -> None:
+def test_every_filter_form_has_every_field_and_every_endpoint_refuses_what_it_does_not_know(console: Served) -> None:
     """Passed over, a filter that is misspelt matches everything."""
     for path in FILTERED:
         page = console.client.get(path).text

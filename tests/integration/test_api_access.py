@@ -33,7 +33,7 @@ def ask(client: httpx.Client, door: Endpoint, path: str) -> httpx.Response:
     return client.post(path, data={}, headers={"sec-fetch-site": "same-origin"})
 
 
-def test_every_door_is_shut_without_a_token_and_by_role_with_one(guarded: Served) -> None:
+def test_every_endpoint_is_shut_without_a_token_and_by_role_with_one(guarded: Served) -> None:
     guarded.app.state.gate.pace = RateLimits(count(step=60).__next__)  # nobody is too quick
     clients = {str(role): guarded.as_(str(role)) for role in PEOPLE}
     nobody, wrong = guarded.client, guarded.client
@@ -58,7 +58,7 @@ def test_a_refused_request_of_a_viewer_changes_nothing(guarded: Served, connecti
     assert connection.execute("select count(*) from search_outbox_controls").fetchone() == (0,)
 
 
-def test_a_malformed_body_of_a_stranger_is_a_401_and_not_read(guarded: Served) -> None:
+def test_a_malformed_body_of_an_unauthenticated_client_is_a_401_and_not_read(guarded: Served) -> None:
     answer = guarded.client.post("/api/v1/failed/replay", content=b"{", headers={"content-type": "application/json"})
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Bearer")
@@ -99,7 +99,7 @@ def test_a_form_that_does_not_say_where_it_comes_from_is_refused(console: Served
     assert console.client.post("/ops/queue/pause", data=ACT).status_code == 403
 
 
-def test_nothing_that_another_sites_page_can_fetch_changes_a_row(console: Served, connection: Any) -> None:
+def test_nothing_that_a_page_of_another_site_can_fetch_writes_to_a_row(console: Served, connection: Any) -> None:
     """Every address by GET and HEAD. Only a program's GET of an export leaves a trace: the contract has it as a GET."""
     (id,) = events(connection, 1)
     paths = [door.path for door in application.PAGES] + [application.API_PREFIX + door.path for door in application.API]

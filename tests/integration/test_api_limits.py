@@ -60,7 +60,7 @@ def test_a_pool_that_is_used_up_is_a_503_and_not_a_queue_without_end(
     eventually(lambda: console.client.get("/api/v1/failed").status_code == 200, what="it goes on")
 
 
-def test_the_first_page_shows_its_last_reading_while_the_database_is_away(
+def test_the_first_page_shows_its_last_reading_while_the_database_is_down(
     console: Served, connection: psycopg.Connection, database: str
 ) -> None:
     events(connection, 3)
@@ -78,7 +78,7 @@ def test_the_first_page_shows_its_last_reading_while_the_database_is_away(
         assert "3 events have failed" in page.text
 
 
-def test_many_who_watch_cost_one_look(console: Served, connection: psycopg.Connection) -> None:
+def test_many_who_watch_cost_one_query(console: Served, connection: psycopg.Connection) -> None:
     shared = console.app.state.services.status
     looks: list[int] = []
     inner = shared._query

@@ -133,7 +133,7 @@ class TestChanges:
         child(shop, per_row=True)
         assert written(shop, fill) == ["10"] * 1000
 
-    def test_a_query_finds_whose_documents_a_row_belongs_to(self, shop: Connection, per_row: bool) -> None:
+    def test_a_query_finds_the_documents_that_a_row_belongs_to(self, shop: Connection, per_row: bool) -> None:
         via(shop, per_row=per_row)
         assert written(shop, "update authors set name = 'x' where id = 1") == ["10", "11"]
         assert written(shop, "insert into authors values (3)") == []
@@ -390,7 +390,7 @@ class TestWays:
         assert len(left_behind(shop)) == 4
         assert written(shop, "update articles set title = 'x', price = 2 where id = 20") == ["20"]
 
-    def test_a_renamed_table_and_a_new_one_of_its_name_are_told_apart(self, shop: Connection) -> None:
+    def test_a_renamed_table_and_a_new_one_of_its_name_are_distinguished(self, shop: Connection) -> None:
         child(shop, columns=("body",))
         shop.execute("alter table comments rename to remarks; create table comments (like remarks including all)")
         child(shop)

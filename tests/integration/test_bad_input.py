@@ -351,7 +351,7 @@ def test_such_a_time_is_shown_as_the_nearest_that_python_knows(queue: Queue, whe
         database.close()
 
 
-def test_neither_does_one_that_an_older_server_cannot_reckon_with(older_postgres_url: str) -> None:
+def test_neither_does_one_that_an_older_server_cannot_calculate_with(older_postgres_url: str) -> None:
     """Before 17 now() - infinity is an error: it was one of the whole claim, for every worker and for ever."""
     with fresh_database(older_postgres_url) as url:
         migrate(url)
@@ -367,7 +367,7 @@ def test_one_version_used_twice_with_other_bodies_ends_with_the_later_row(bench:
     assert bench.source(bench.queue.rows()[0]) == '{"number": 2}'
 
 
-def test_no_value_of_a_document_is_stored_or_told_with_its_error(bench: Bench) -> None:
+def test_no_value_of_a_document_is_stored_or_reported_with_its_error(bench: Bench) -> None:
     """Elasticsearch quotes values: "Preview of field's value: '...'"."""
     secret = "s3cr3t-value"
     for text in ({"number": secret}, {"day": secret}, {"word": {"x": secret}}, {"ratio": [secret]}):

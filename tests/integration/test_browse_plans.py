@@ -52,7 +52,7 @@ def test_a_page_touches_rows_in_proportion_to_itself(large: Queue, name: str) ->
     assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < MOST_BLOCKS
 
 
-def test_a_look_that_takes_too_long_says_how_to_narrow_it(large: Queue) -> None:
+def test_a_query_that_takes_too_long_says_how_to_narrow_it(large: Queue) -> None:
     with (
         pytest.raises(ReadTooLong, match="Narrow it") as late,
         bounded_read(large.pool(), time_limit_ms=50) as connection,
@@ -62,7 +62,7 @@ def test_a_look_that_takes_too_long_says_how_to_narrow_it(large: Queue) -> None:
     assert late.value.exit_code == 75
 
 
-def test_status_of_a_large_table_is_one_quick_look(large: Queue) -> None:
+def test_status_of_a_large_table_is_one_quick_query(large: Queue) -> None:
     with desk_on(large.url) as desk:
         status = desk.status.read()
         page = desk.browse.page(EventFilter(entity_type="failed"), ["failed"], 500)

@@ -132,7 +132,7 @@ def test_a_reply_without_end_is_given_up_at_the_deadline(what: str) -> None:
     assert took < DEADLINE + 5, "the reply goes on for twenty seconds and more"
 
 
-def test_a_server_that_never_answers_is_away_and_nothing_is_split() -> None:
+def test_a_server_that_never_answers_is_down_and_nothing_is_split() -> None:
     with silent_server() as url, elastic_sink(url) as sink:
         report = sink.write(ACTIONS, 1.0)
     transient(report, Reason.TIMEOUT)
@@ -152,7 +152,7 @@ def test_nobody_at_the_address_is_connect_and_away() -> None:
     assert failure.reason is Reason.CONNECT
 
 
-def test_a_server_that_dies_in_mid_work_leaves_no_row_to_blame() -> None:
+def test_a_server_that_dies_in_mid_work_leaves_no_row_at_fault() -> None:
     """The bulk's connection breaks and the probe after it gets no answer either: the whole batch waits."""
     with scripted(lambda _: b"", lambda request: b"" if request.method == "HEAD" else known()) as server:
         with elastic_sink(server.url) as sink:
@@ -291,7 +291,7 @@ def test_the_key_is_read_again_when_its_file_changes(tmp_path: Path) -> None:
     assert sent == ["ApiKey first", "ApiKey the-second", "ApiKey the-second"]
 
 
-def test_a_password_is_sent_as_basic_authentication_and_never_told() -> None:
+def test_a_password_is_sent_as_basic_authentication_and_never_shown() -> None:
     facts: list[Fact] = []
     with (
         scripted(lambda _: answer(401)) as server,

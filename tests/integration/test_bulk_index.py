@@ -74,7 +74,7 @@ def test_create_refuses_a_name_that_is_taken_and_changes_nothing(
     assert not es.indices.exists_index_template(name=absent_index)
 
 
-def test_a_plain_index_is_told_about(check: TargetCheck, es: Elasticsearch, absent_index: str) -> None:
+def test_a_plain_index_is_reported(check: TargetCheck, es: Elasticsearch, absent_index: str) -> None:
     es.indices.create(index=absent_index, settings={"index.translog.durability": "async"})
     found = levels(check.check(absent_index))
     warned = {name for name, level in found.items() if level is Level.WARN}
@@ -109,7 +109,7 @@ def test_versions_are_read_in_portions_without_sources(sink: ElasticSink, indice
     assert found == [n + 1 if n % 2 == 0 else None for n in range(2500)]
 
 
-def test_a_server_that_is_away_or_another_product_is_said_as_such() -> None:
+def test_a_server_that_is_down_or_another_product_is_said_as_such() -> None:
     away = connect(ElasticSettings(url="http://127.0.0.1:9"))
     with pytest.raises(ElasticsearchDown):
         ElasticIndices(away).create("things")

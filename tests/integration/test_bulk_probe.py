@@ -52,7 +52,7 @@ def test_what_a_key_may_do_decides(metadata: bytes, privileges: bytes, reason: R
     assert (found.reason if found else None) == reason, remark
 
 
-def test_a_key_that_may_look_and_not_write_stays_paused_until_it_may() -> None:
+def test_a_key_that_may_read_and_not_write_stays_paused_until_it_may() -> None:
     allowed = [False]
     with (
         scripted(
@@ -72,7 +72,7 @@ def test_a_key_that_may_look_and_not_write_stays_paused_until_it_may() -> None:
         assert sink.write([ACTION], 5.0).outcomes[0] == WRITTEN
 
 
-def test_a_key_that_may_write_and_not_look_writes() -> None:
+def test_a_key_that_may_write_and_not_read_writes() -> None:
     with scripted(lambda _: FINE, key(DENIED, rights(True))) as server, elastic_sink(server.url) as sink:  # type: ignore[arg-type]
         assert sink.write([ACTION], 5.0).outcomes[0] == WRITTEN
 

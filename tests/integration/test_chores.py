@@ -126,7 +126,7 @@ def test_a_daemon_that_stops_lets_go_at_once(connection: psycopg.Connection, poo
     assert statuses(connection) == {"pending": 4}
 
 
-def test_looks_and_settles_keep_within_their_limits_a_pass(connection: psycopg.Connection, pool: Database) -> None:
+def test_checks_and_settles_keep_within_their_limits_per_pass(connection: psycopg.Connection, pool: Database) -> None:
     ids = events(connection, 5)
     desk = replay_desk(pool)
     for id in ids:
@@ -176,7 +176,9 @@ def test_a_lost_database_fails_no_batch(
     assert replay_desk(pool).get(batch.id).replayed == 2
 
 
-def test_what_a_command_has_moved_is_told_by_one_daemon_once(connection: psycopg.Connection, pool: Database) -> None:
+def test_what_a_command_has_moved_is_reported_by_one_daemon_once(
+    connection: psycopg.Connection, pool: Database
+) -> None:
     ids = events(connection, 3)
     result = replay_desk(pool).replay_many([*ids[:2], ids[0]], ALICE, "x")
     assert len(result.replayed) == 2

@@ -126,7 +126,7 @@ def test_a_head_has_a_deadline(open_socket: Open, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("limit", "status"), [("MOST_REQUESTS", 503), ("MOST_OF_A_PEER", 429)])
-def test_a_crowd_is_told_to_come_back_and_health_is_answered(
+def test_a_crowd_is_asked_to_come_back_and_health_is_answered(
     console: Served, monkeypatch: pytest.MonkeyPatch, limit: str, status: int
 ) -> None:
     monkeypatch.setattr(middleware, limit, 0)

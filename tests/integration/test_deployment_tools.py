@@ -97,7 +97,7 @@ def test_compose_resolves_its_file() -> None:
 
 
 @pytest.mark.parametrize("folder", ["base", "migrate", "overlays/dev", "overlays/production"])
-def test_kustomize_builds_what_the_other_tests_look_at(folder: str) -> None:
+def test_kustomize_builds_what_the_other_tests_read(folder: str) -> None:
     """kubectl's kustomize where it is. Its absence leaves our own builder, which must at least agree with itself."""
     path = DEPLOY / "kubernetes" / folder
     kubectl = shutil.which("kubectl")

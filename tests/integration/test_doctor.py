@@ -42,14 +42,14 @@ def test_every_finding_that_is_not_ok_has_a_remedy(examine: Examine, queue: Queu
             assert finding.level in (Level.OK, Level.UNKNOWN) or finding.remedy, finding
 
 
-def test_a_database_that_is_away_does_not_hide_elasticsearch(examine: Examine) -> None:
+def test_a_database_that_is_down_does_not_hide_elasticsearch(examine: Examine) -> None:
     found = examine("postgresql://u:hunter2@127.0.0.1:1/d")
     assert "refused" in bad(found)["database"]
     assert "hunter2" not in str(found)
     assert the(found, "elasticsearch").level is Level.OK
 
 
-def test_an_elasticsearch_that_is_away_does_not_hide_the_database(examine: Examine) -> None:
+def test_an_elasticsearch_that_is_down_does_not_hide_the_database(examine: Examine) -> None:
     found = examine(ELASTIC_URL="http://127.0.0.1:1")
     assert list(bad(found)) == ["elasticsearch"]
     assert the(found, "schema").level is Level.OK
@@ -75,7 +75,9 @@ def test_settings_that_claim_by_type_need_their_indexes(examine: Examine, databa
     assert "by_type" not in examine(OUTBOX_ENTITY_TYPES="article")
 
 
-def test_a_role_without_rights_is_told_which(examine: Examine, database: str, connection: psycopg.Connection) -> None:
+def test_a_role_without_rights_is_reported_with_what_is_missing(
+    examine: Examine, database: str, connection: psycopg.Connection
+) -> None:
     name, server = connection.info.dbname, urlsplit(database)
     try:
         connection.execute(sql.SQL("create role {} login password 'x'").format(sql.Identifier(name)))
@@ -108,7 +110,9 @@ def test_open_events_without_payload_need_the_view(examine: Examine, queue: Queu
     assert "no view" in bad(examine())["documents"]
 
 
-def test_a_view_that_lacks_a_column_is_told_which(examine: Examine, connection: psycopg.Connection) -> None:
+def test_a_view_that_lacks_a_column_is_reported_with_what_is_missing(
+    examine: Examine, connection: psycopg.Connection
+) -> None:
     connection.execute("create view search_documents as select 'a'::text as entity_type, 1 as entity_id")
     assert "lacks document" in bad(examine())["documents"]
 
@@ -122,7 +126,7 @@ def test_a_type_that_is_kept_by_payloads_and_by_the_view_is_named(examine: Exami
     assert (found.level, found.detail) == (Level.WARN, "events come with payloads and without: page")
 
 
-def test_a_sequence_that_was_moved_is_told_with_what_to_do(examine: Examine, queue: Queue) -> None:
+def test_a_sequence_that_was_moved_is_reported_with_what_to_do(examine: Examine, queue: Queue) -> None:
     assert the(examine(), "sequence").level is Level.OK
     queue.store().raise_version(5_000)
     found = the(examine(), "sequence")
@@ -131,7 +135,7 @@ def test_a_sequence_that_was_moved_is_told_with_what_to_do(examine: Examine, que
     assert "OutboxIndexAhead" in found.remedy
 
 
-def test_ids_that_cannot_name_documents_are_told_by_their_type(
+def test_ids_that_cannot_name_documents_are_reported_by_their_type(
     examine: Examine, connection: psycopg.Connection
 ) -> None:
     connection.execute(

@@ -332,7 +332,7 @@ def test_when_most_lookups_find_no_row_nothing_is_deleted_and_the_alarm_is_raise
     assert [fact.held for fact in articles.worker.of(BrakeOff)] == [120]
 
 
-def test_an_operator_who_has_looked_lets_the_deletes_through(articles: Articles) -> None:
+def test_an_operator_who_has_checked_lets_the_deletes_through(articles: Articles) -> None:
     for _ in range(60):
         articles.ask("00000000-0000-0000-0000-000000000000", entity_type="article")
     for number in range(60):

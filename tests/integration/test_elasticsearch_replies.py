@@ -225,7 +225,7 @@ def accepted_again(sink: ElasticSink, target: str) -> None:
     assert write(sink, put(target, "after")) == [WRITTEN]
 
 
-def test_an_alias_that_became_an_index_is_missing_until_it_is_looked_at_again(
+def test_an_alias_that_became_an_index_is_missing_until_it_is_checked_again(
     sink: ElasticSink, es: Elasticsearch, index: str, absent_index: str
 ) -> None:
     es.indices.put_alias(index=index, name=absent_index)

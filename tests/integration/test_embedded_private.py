@@ -62,7 +62,7 @@ def test_a_file_that_root_writes_replaces_a_link_and_is_only_for_the_account(
     assert account.run(["/bin/cat", str(file)], Path("/")) == "new"
 
 
-def test_a_folder_that_is_a_link_or_a_strangers_is_neither_given_nor_written_to(
+def test_a_folder_that_is_a_link_or_another_accounts_is_neither_given_nor_written_to(
     server_folder: Path, account: Account, tmp_path: Path
 ) -> None:
     roots, strangers = tmp_path / "roots", server_folder / "strangers"
@@ -92,7 +92,7 @@ def test_logs_and_locks_are_the_callers_own_and_for_nobody_else(tmp_path: Path, 
         os.close(opened)
 
 
-def test_a_log_replaces_a_link_and_a_lock_that_is_one_or_a_strangers_is_refused(
+def test_a_log_replaces_a_link_and_a_lock_that_is_one_or_another_accounts_is_refused(
     theirs: Path, victim: Path, tmp_path: Path
 ) -> None:
     (theirs / "server.log").symlink_to(victim)
@@ -202,7 +202,7 @@ def test_the_folders_of_an_ordinary_user_are_closed_to_others(as_root: None, ser
     assert oct((cache / "own").stat().st_mode) == "0o40700"
 
 
-def test_the_password_is_not_told_to_whoever_took_the_port(server_folder: Path) -> None:
+def test_the_password_is_not_shown_to_whoever_took_the_port(server_folder: Path) -> None:
     """They would ask for it in clear: the address that clients are given allows no other login than SCRAM."""
     heard: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as impostor:

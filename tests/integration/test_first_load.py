@@ -94,7 +94,7 @@ def test_an_index_that_is_ahead_of_the_database_moves_its_versions_on(
         assert "outbox rebuild" in (done.refusals or [{}])[0]["error"]
 
 
-def test_documents_that_are_refused_or_unreadable_are_told_and_do_not_end_it(world: JoinedWorld) -> None:
+def test_documents_that_are_refused_or_unreadable_are_reported_and_do_not_end_it(world: JoinedWorld) -> None:
     world.es.indices.put_mapping(index=world.index, properties={"comments": {"type": "byte"}})
     world.add(60)
     world.connection.execute("insert into comments (article_id) select 30 from generate_series(1, 200)")
@@ -198,7 +198,7 @@ def test_it_steps_back_while_events_wait(world: JoinedWorld) -> None:
     assert rested == [pytest.approx(4000 / backfill.BUSY_RATE - LONGEST_DEBT_SECONDS)]
 
 
-def test_a_view_that_says_the_routing_is_filled_to_the_right_shards_and_a_document_elsewhere_is_mended(
+def test_a_view_that_says_the_routing_is_filled_to_the_right_shards_and_a_document_elsewhere_is_repaired(
     queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str
 ) -> None:
     es.indices.create(index=absent_index, settings={"number_of_shards": 4, "number_of_replicas": 0})

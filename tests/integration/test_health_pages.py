@@ -188,7 +188,7 @@ def test_only_the_three_pages_can_be_read(daemon: Daemon, method: str, path: str
         assert answer.headers["Allow"] == "GET, HEAD"
 
 
-def test_no_version_of_anything_is_told_in_headers(daemon: Daemon) -> None:
+def test_no_version_of_anything_is_shown_in_headers(daemon: Daemon) -> None:
     for path in ("/metrics", "/nothing"):
         assert daemon.ask(path).headers["Server"] == "outbox"
     with socket.create_connection(("127.0.0.1", daemon.port), timeout=5) as raw:

@@ -59,7 +59,7 @@ def test_a_batch_is_one_claim_and_one_settle_however_large(
     assert len(statements.seen) == 2, statements.seen
 
 
-def test_documents_of_the_view_are_one_query_a_batch(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_of_the_view_are_one_query_per_batch(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     queue.connection.execute(
         "create table articles (id text primary key, title text);"
         "insert into articles select g::text, 'x' from generate_series(1, 200) g;"

@@ -187,7 +187,7 @@ class Racing(socket.socket):
         return b""
 
 
-def test_a_reset_that_only_the_sending_pump_is_told_of_is_passed_on_as_a_reset() -> None:
+def test_a_reset_that_only_the_sending_pump_notices_is_passed_on_as_a_reset() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as client:
         inside, _ = listener.accept()
         pumping = threading.Thread(target=Link(Rules(0), inside, Racing()).run)

@@ -187,7 +187,7 @@ def test_the_tables_may_live_in_a_schema_of_their_own(empty_database: str) -> No
         assert row == (True,)
 
 
-def test_without_the_optional_parts_the_daemon_is_told_so(connection: psycopg.Connection) -> None:
+def test_without_the_optional_parts_the_daemon_reports_it(connection: psycopg.Connection) -> None:
     assert not has_by_type(connection)
     assert not has_by_entity(connection)
     assert not has_notify(connection)
@@ -212,7 +212,7 @@ def test_a_migrated_schema_fits(connection: psycopg.Connection) -> None:
     assert schema.found == schema.needed == files.latest()
 
 
-def test_an_empty_database_is_told_to_migrate(empty_database: str) -> None:
+def test_an_empty_database_is_asked_to_migrate(empty_database: str) -> None:
     with psycopg.connect(empty_database) as conn:
         schema = check_schema(conn)
     assert schema.state == "missing"

@@ -258,7 +258,7 @@ class Falls(MemorySink):
         return super().write(actions, deadline_seconds)
 
 
-def test_an_error_that_nobody_foresaw_gives_the_batch_back_at_once_and_finds_the_row_to_blame(queue: Queue) -> None:
+def test_an_error_that_nobody_foresaw_gives_the_batch_back_at_once_and_finds_the_row_at_fault(queue: Queue) -> None:
     queue.produce_many(100)
     worker = InProcess(Parts(queue.store(), Falls()))
     worker.lane.step()
@@ -270,7 +270,7 @@ def test_an_error_that_nobody_foresaw_gives_the_batch_back_at_once_and_finds_the
     assert "ZeroDivisionError" in row.error
 
 
-def test_an_error_that_a_person_must_mend_is_no_rows_fault(queue: Queue) -> None:
+def test_an_error_that_a_person_must_fix_is_no_rows_fault(queue: Queue) -> None:
     queue.produce_many(3)
     worker = InProcess(Parts(queue.store(), MemorySink()))
     queue.connection.execute("alter table search_outbox_attempts rename to elsewhere")

@@ -156,7 +156,7 @@ def test_a_delete_that_was_applied_and_waits_for_its_settle_is_sent_again(queue:
     assert worker.last.superseded == 1
 
 
-def test_a_batch_that_took_over_half_a_minute_looks_again_although_it_was_claimed_in_order(
+def test_a_batch_that_took_over_half_a_minute_checks_again_although_it_was_claimed_in_order(
     queue: Queue, sink: Meanwhile
 ) -> None:
     """A machine that slept: the process is old, the row was fresh, and the tombstone is gone meanwhile."""
@@ -234,7 +234,7 @@ def test_a_newer_delete_of_the_same_version_is_newer_by_its_seq(queue: Queue, si
     assert sink.documents == {}
 
 
-def test_fresh_upserts_cost_no_look_at_all(queue: Queue, sink: Meanwhile) -> None:
+def test_fresh_upserts_cost_no_check_at_all(queue: Queue, sink: Meanwhile) -> None:
     worker = a_worker(queue, sink)
     queue.produce_many(3)
     queue.connection.execute("drop index search_outbox_events_delete_hash_idx")

@@ -42,7 +42,7 @@ def connected(url: str) -> Session:
 # What is seen
 
 
-def test_a_pooler_is_told_from_the_server(pooled: str, database: str) -> None:
+def test_a_pooler_is_distinguished_from_the_server(pooled: str, database: str) -> None:
     with connected(database) as direct, connected(pooled) as behind:
         assert not is_between(direct)
         assert not shares_sessions(direct, partial(connected, database))

@@ -270,7 +270,7 @@ def test_an_old_index_that_misses_writes_after_the_swap_forbids_the_way_back(wor
 # What the new mapping refuses
 
 
-def test_documents_that_only_the_new_mapping_refuses_are_told_and_stop_the_swap(world: RebuildWorld) -> None:
+def test_documents_that_only_the_new_mapping_refuses_are_reported_and_stop_the_swap(world: RebuildWorld) -> None:
     world.fill(20)
     world.put("1", n="1.5")
     world.put("2", n="2.5")
@@ -489,7 +489,7 @@ def test_large_and_unreadable_documents_do_not_stop_the_copying(world: RebuildWo
     assert world.source("article:big", ready.new_index) is not None
 
 
-def test_an_elasticsearch_that_is_away_leaves_the_rebuild_to_be_resumed(world: RebuildWorld) -> None:
+def test_an_elasticsearch_that_is_down_leaves_the_rebuild_to_be_resumed(world: RebuildWorld) -> None:
     world.fill(5)
     world.project()
     desk = world.desk()

@@ -40,7 +40,7 @@ def routing_of(es: Elasticsearch, index: str, *, red: bool) -> str:
     return next(value for value, copies in places if red != any(copy["state"] == STARTED for copy in copies))
 
 
-def test_events_of_a_shard_that_is_away_let_those_behind_them_pass_under_pause(
+def test_events_of_a_shard_that_is_down_let_those_behind_them_pass_under_pause(
     queue: Queue, es: Elasticsearch, elastic_url: str, half_red_index: str
 ) -> None:
     away, there = (routing_of(es, half_red_index, red=red) for red in (True, False))
@@ -59,7 +59,7 @@ def test_events_of_a_shard_that_is_away_let_those_behind_them_pass_under_pause(
     assert all(row.next_retry_at is not None for row in waiting)
 
 
-def test_a_shard_that_is_known_to_be_away_keeps_nobody_waiting(
+def test_a_shard_that_is_known_to_be_down_keeps_nobody_waiting(
     es: Elasticsearch, elastic_url: str, half_red_index: str
 ) -> None:
     """Its events come back every few seconds, each time in a request with others."""
@@ -76,7 +76,7 @@ def test_a_shard_that_is_known_to_be_away_keeps_nobody_waiting(
     assert took[0] > SHARD_WAIT_SECONDS / 2 > took[1], "Elasticsearch's timer may end a little early"
 
 
-def test_a_new_field_has_the_whole_wait_beside_a_shard_that_is_away(
+def test_a_new_field_has_the_whole_wait_beside_a_shard_that_is_down(
     es: Elasticsearch, elastic_url: str, half_red_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Elasticsearch has one limit for both: a millisecond, which no master keeps, stands for a busy one."""

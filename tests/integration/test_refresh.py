@@ -500,7 +500,7 @@ def test_a_slow_exchange_is_repeated_three_times_at_most(blog: Blog) -> None:
 # The index ahead of the database
 
 
-def test_an_index_that_is_ahead_of_the_database_is_caught_up_with_and_told(blog: Blog) -> None:
+def test_an_index_that_is_ahead_of_the_database_is_caught_up_with_and_reported(blog: Blog) -> None:
     """A database that was restored gives out versions again that the index has already."""
     blog.sink.documents["articles", "article:1"] = (1_000_000, b'{"title": "from before"}')
     blog.add(title="now")

@@ -249,7 +249,7 @@ def test_rows_that_are_pruned_discarded_or_replayed_once_more_are_counted_for_wh
     assert (batch.done, batch.failed_again, batch.discarded) == (1, 1, 1)
 
 
-def test_looks_without_progress_end_in_a_timeout_that_says_how_many(
+def test_checks_without_progress_end_in_a_timeout_that_says_how_many(
     connection: psycopg.Connection, desk: ReplayDesk
 ) -> None:
     events(connection, 2)
@@ -268,7 +268,7 @@ def test_looks_without_progress_end_in_a_timeout_that_says_how_many(
     assert audit_counts(connection)["REPLAY_BATCH_SUMMARY"] == 1
 
 
-def test_a_look_that_sees_progress_starts_the_count_again(connection: psycopg.Connection, desk: ReplayDesk) -> None:
+def test_a_check_that_sees_progress_starts_the_count_again(connection: psycopg.Connection, desk: ReplayDesk) -> None:
     events(connection, 3)
     batch = desk.dispatch(desk.create(asked()))
     for _ in range(3):
@@ -280,7 +280,7 @@ def test_a_look_that_sees_progress_starts_the_count_again(connection: psycopg.Co
     assert desk.follow(batch.id).poll_count == 0
 
 
-def test_the_looks_come_after_5_15_15_and_30_seconds(connection: psycopg.Connection, desk: ReplayDesk) -> None:
+def test_the_checks_come_after_5_15_15_and_30_seconds(connection: psycopg.Connection, desk: ReplayDesk) -> None:
     events(connection, 1)
     batch = desk.dispatch(desk.create(asked()))
 

@@ -401,7 +401,7 @@ def whole(database: str, connection: psycopg.Connection[Any]) -> psycopg.Connect
     return connection
 
 
-def test_every_function_with_the_owners_rights_looks_for_temporary_tables_last(whole: psycopg.Connection[Any]) -> None:
+def test_every_function_with_the_owners_rights_searches_temporary_tables_last(whole: psycopg.Connection[Any]) -> None:
     """And so does every other one of ours that names a path at all."""
     rows = whole.execute(
         "select proname from pg_proc, lateral (select string_agg(c, ';') as path from unnest(proconfig) as c"
@@ -557,7 +557,7 @@ def test_the_doctor_tells_a_member_which_limits_to_set(roles: Roles, examine: Ex
             owner.execute(sql.SQL("drop role {}").format(sql.Identifier(member)))
 
 
-def test_who_may_not_make_roles_is_told_what_to_run_and_everything_else_is_there(
+def test_one_without_the_right_to_make_roles_sees_what_to_run_and_everything_else_is_there(
     empty_database: str, examine: Examine
 ) -> None:
     with psycopg.connect(empty_database, autocommit=True) as admin:
@@ -591,7 +591,7 @@ def test_who_may_not_make_roles_is_told_what_to_run_and_everything_else_is_there
             admin.execute(sql.SQL("drop role {}").format(owner))
 
 
-def test_a_missing_right_is_told_as_such_and_not_as_a_wrong_schema(roles: Roles) -> None:
+def test_a_missing_right_is_reported_as_such_and_not_as_a_wrong_schema(roles: Roles) -> None:
     database = Database(roles.url("reader"), size=1)
     database.open()
     try:

@@ -61,7 +61,7 @@ def test_a_database_without_the_schema_names_the_command_that_helps(empty_databa
         desk.status.read()
 
 
-def test_a_database_that_is_away_is_said_at_once_with_the_servers_words() -> None:
+def test_a_database_that_is_down_is_said_at_once_with_the_servers_words() -> None:
     started = time.monotonic()
     with pytest.raises(DatabaseDown, match="refused"), desk_on("postgresql://u:hunter2@127.0.0.1:1/d"):
         pass

@@ -121,7 +121,7 @@ def test_what_waits_in_the_queue_is_in_flux_and_not_drift(world: World) -> None:
     assert verified(world).report.conclusive
 
 
-def test_a_change_between_two_looks_is_looked_at_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_between_two_checks_is_checked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first look sees the queue's delay; the projector catches up before the second."""
     world.fill(5)
     world.project()
@@ -364,7 +364,7 @@ def test_a_view_that_is_gone_ends_the_comparison_with_its_name(with_view: World)
 @pytest.mark.parametrize(
     "wish", [{"sample": 0}, {"sample": 10_001}, {"target": "nowhere"}], ids=["none", "too many", "unknown target"]
 )
-def test_wishes_that_cannot_be_meant_are_refused(with_view: World, wish: dict[str, object]) -> None:
+def test_options_that_are_invalid_are_refused(with_view: World, wish: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         verified(with_view, **wish)
 
@@ -436,7 +436,7 @@ def test_an_error_in_the_middle_is_kept_with_its_words(world: World, monkeypatch
     assert "the disk is full" in last["error"]
 
 
-def test_what_looked_at_a_part_or_elsewhere_is_not_the_metrics_result(with_view: World, absent_index: str) -> None:
+def test_what_compared_a_part_or_elsewhere_is_not_the_metrics_result(with_view: World, absent_index: str) -> None:
     world = with_view
     world.fill(5)
     world.project()

@@ -286,7 +286,7 @@ def test_a_private_address_that_is_not_allowed_is_refused_without_a_connection(
     assert "not public" in errors[1][0]
 
 
-def test_every_address_of_a_name_is_looked_at_and_the_one_looked_at_is_used(
+def test_every_address_of_a_name_is_checked_and_the_one_checked_is_used(
     monkeypatch: pytest.MonkeyPatch, receive: Receive
 ) -> None:
     there = receive(200)

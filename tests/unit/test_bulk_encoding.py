@@ -85,7 +85,7 @@ def test_a_reply_is_read_item_by_item() -> None:
     assert read(orjson.dumps(reply), BATCH) == [Stale(None), MISSING]
 
 
-def test_errors_false_is_not_believed_without_the_items_own_word() -> None:
+def test_errors_false_is_not_believed_without_the_items_own_status() -> None:
     outcomes = read(b'{"errors":false,"items":[{"index":{"status":201}},{"delete":{"status":500}}]}', BATCH)
     assert isinstance(outcomes, list)
     assert outcomes[0] == WRITTEN

@@ -38,7 +38,7 @@ def test_a_console_with_a_path_that_cannot_be_one_is_refused_by_its_name() -> No
         settings.check_console()
 
 
-def test_hostile_texts_together_are_told_together() -> None:
+def test_hostile_texts_together_are_reported_together() -> None:
     with pytest.raises(ConfigurationError) as refused:
         load_settings(dict.fromkeys(VARIABLES, HOSTILE["markup"]))
     assert len(refused.value.problems) > len(VARIABLES) / 2

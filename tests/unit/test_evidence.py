@@ -44,7 +44,7 @@ def recorded(checkout: Path, commit: str) -> None:
     (checkout / "labs" / "RECORD.md").write_text(row)
 
 
-def test_evidence_of_this_program_is_not_told(checkout: Path) -> None:
+def test_evidence_of_this_program_is_not_reported(checkout: Path) -> None:
     committed(checkout, "labs/other.py")
     assert EVIDENCE["outdated"](checkout) == []
 
@@ -61,7 +61,7 @@ def test_commits_of_the_program_since_are_named_with_what_is_older(checkout: Pat
     ("commit", "told"),
     [("0000000", "not a commit of this repository"), ("{}-dirty", "with changes that were not committed")],
 )
-def test_a_commit_that_proves_nothing_is_told(checkout: Path, commit: str, told: str) -> None:
+def test_a_commit_that_proves_nothing_is_reported(checkout: Path, commit: str, told: str) -> None:
     recorded(checkout, commit.format(git(checkout, "rev-parse", "--short", "HEAD")))
     [line] = EVIDENCE["outdated"](checkout)
     assert told in line

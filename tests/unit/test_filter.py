@@ -79,7 +79,7 @@ def test_every_field_of_the_contract_is_read() -> None:
         ({"since": "1h", "until": "2h"}, "since", "before `until`"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_by_field(raw: dict[str, object], field: str, says: str) -> None:
+def test_what_is_invalid_is_refused_by_field(raw: dict[str, object], field: str, says: str) -> None:
     with pytest.raises(BadFilter) as refused:
         read_event_filter(raw, NOW)
     assert [name for name, _ in refused.value.problems] == [field]

@@ -322,7 +322,7 @@ def test_a_terminal_gets_readable_text() -> None:
     assert not log.text.startswith("{")
 
 
-def test_a_subscriber_that_breaks_is_told_and_stops_nothing() -> None:
+def test_a_subscriber_that_breaks_is_reported_and_stops_nothing() -> None:
     log = Log()
     announce = facts.Announcer(on_error=LogSubscriber(log.logger).broken_subscriber)
     seen: list[facts.Fact] = []

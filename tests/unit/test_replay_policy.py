@@ -12,7 +12,7 @@ from outbox.policy.replay import ReplayPace, ReplayStatus, check_delay_seconds, 
 from tests.unit.test_webhook import batch
 
 
-def test_the_looks_of_the_founding_document() -> None:
+def test_the_checks_come_after_these_delays() -> None:
     assert [check_delay_seconds(n) for n in range(6)] == [5, 15, 15, 30, 30, 30]
 
 
@@ -26,7 +26,7 @@ def test_the_looks_of_the_founding_document() -> None:
         (19, 0, 0, ReplayStatus.FOLLOWING, 19, None),  # nothing open: it is settled, never timed out
     ],
 )
-def test_what_a_look_means(
+def test_what_a_check_means(
     poll_count: int, ended: int, still_open: int, status: ReplayStatus, looks: int, reason: str | None
 ) -> None:
     look = judge_check(poll_count, ended, still_open, 20)

@@ -85,7 +85,7 @@ def test_every_document_is_written_in_exactly_one_request_that_succeeds(case: tu
 
 
 @pytest.mark.parametrize("lost", [BROKEN, LATE])
-def test_nobody_is_blamed_while_the_server_is_away(lost: Failure) -> None:
+def test_nobody_is_blamed_while_the_server_is_down(lost: Failure) -> None:
     wire = Wire({3: Lost(lost)}, alive=False)
     search = wire.write(100, [(0, 50), (50, 100)])
     assert wire.sent == [(0, 50)]

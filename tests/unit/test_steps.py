@@ -79,7 +79,7 @@ def test_a_busy_machine_has_two_more_processes_which_end_with_the_tests(tmp_path
 
 
 @pytest.mark.parametrize(("code", "verdict"), [(0, "passed"), (3, "UNKNOWN"), (1, "FAILED")])
-def test_what_ran_beside_is_told_with_what_it_said_and_its_verdict(tmp_path: Path, code: int, verdict: str) -> None:
+def test_what_ran_beside_is_reported_with_what_it_said_and_its_verdict(tmp_path: Path, code: int, verdict: str) -> None:
     script = f"""set -euo pipefail
 say() {{ printf '%s\\n' "$*" >&2; }}
 . {ROOT}/scripts/steps.sh

@@ -159,7 +159,7 @@ def test_ordinary_addresses_are_public(address: str) -> None:
     assert is_public(address)
 
 
-def test_a_replays_end_is_told_to_both_addresses_once_each_and_fits_its_schema() -> None:
+def test_a_replays_end_is_reported_to_both_addresses_once_each_and_fits_its_schema() -> None:
     one = batch(webhook_url="https://own.example/x")
     told = replay_notices(one, "https://all.example/x")
     assert [notice.url for notice in told] == ["https://all.example/x", "https://own.example/x"]
@@ -211,7 +211,7 @@ PAUSED = SinkPaused("articles", "es_auth", "401")
 RESUMED = SinkResumed("articles", "es_auth", 3.5)
 
 
-def test_retries_are_not_told_and_pauses_are() -> None:
+def test_retries_are_not_reported_and_pauses_are() -> None:
     kept = Kept()
     notices = Notices(kept, "https://example.com/x", "p")  # type: ignore[arg-type]
     notices.handle(AttemptFailed(failed().event, failed().failure, 1.0))
@@ -229,7 +229,7 @@ class OneMinute(datetime):
         return NOW
 
 
-def test_a_target_that_flaps_within_a_minute_leaves_its_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_that_flaps_within_a_minute_leaves_its_last_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pause, resume, pause: the receiver must not believe that it is running. Other daemons do not repeat a notice."""
     monkeypatch.setattr("outbox.daemon.webhooks.datetime", OneMinute)
     kept = Kept()
@@ -242,7 +242,7 @@ def test_a_target_that_flaps_within_a_minute_leaves_its_last_word(monkeypatch: p
     assert told == [HookType.SINK_PAUSED, HookType.SINK_RESUMED, HookType.SINK_PAUSED]
 
 
-def test_what_flaps_all_the_time_is_told_ten_times_a_minute_and_then_its_last_word() -> None:
+def test_what_flaps_all_the_time_is_reported_ten_times_per_minute_and_then_its_last_state() -> None:
     kept = Kept()
     notices = Notices(kept, "https://example.com/x", "p")  # type: ignore[arg-type]
     for _ in range(50):

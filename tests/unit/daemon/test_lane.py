@@ -142,7 +142,7 @@ def test_under_pause_an_outage_spends_nothing_and_stops_all_claims_until_a_probe
     ]
 
 
-def test_a_systemic_refusal_pauses_the_target_gives_all_back_and_goes_on_by_itself(memory: Memory) -> None:
+def test_a_systemic_refusal_pauses_the_target_gives_all_back_and_resumes_without_help(memory: Memory) -> None:
     memory.produce(2_000)
     memory.sink.systemic = memory.sink.probed = BLOCKED
     memory.steps(60)
@@ -220,7 +220,7 @@ def test_a_pause_ends_by_the_probe_alone_where_no_row_waits(memory: Memory) -> N
     assert not memory.gate.paused_targets()
 
 
-def test_a_database_that_is_away_is_said_once_and_its_return_too(memory: Memory) -> None:
+def test_a_database_that_is_down_is_said_once_and_its_return_too(memory: Memory) -> None:
     memory.produce(1)
     claim = memory.events.claim
 
@@ -402,7 +402,7 @@ def test_a_lane_that_is_held_up_in_its_batch_is_relieved_by_an_idle_one_at_once(
 
 
 @pytest.mark.parametrize("retry", [COUNT, PAUSE], ids=["count", "pause"])
-def test_an_event_whose_shard_is_away_slows_its_lane_down_only_where_no_other_document_is_taken(
+def test_an_event_whose_shard_is_down_slows_its_lane_down_only_where_no_other_document_is_taken(
     retry: RetryPolicy,
 ) -> None:
     memory = Memory(retry)

@@ -106,7 +106,7 @@ def test_a_lease_that_is_gone_is_marked_and_not_asked_for_again(
     assert {type(fact) for fact in facts} == {Beat}, "the settle says it, with what it finds"
 
 
-def test_a_database_that_is_away_loses_no_lease_before_its_time(
+def test_a_database_that_is_down_loses_no_lease_before_its_time(
     leases: Leases, renewer: Renewer, clock: Time, facts: list[Fact]
 ) -> None:
     renewer.answer = DatabaseDown("away")

@@ -267,7 +267,7 @@ def test_a_block_in_mid_batch_pauses_its_target_and_sends_no_more_to_it() -> Non
     assert memory.worker.gate.snapshot() == {"shut": "es_blocked"}
 
 
-def test_a_settle_is_repeated_while_the_database_is_away_and_its_lost_reply_loses_nothing(memory: Memory) -> None:
+def test_a_settle_is_repeated_while_the_database_is_down_and_its_lost_reply_loses_nothing(memory: Memory) -> None:
     id = memory.produce()
     memory.events.lost_replies, memory.events.lost_reply = 2, DatabaseDown("no reply")
     memory.run()

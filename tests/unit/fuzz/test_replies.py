@@ -58,7 +58,7 @@ def test_any_bytes_are_read_without_a_raise(raw: bytes, actions: list[BulkAction
 
 
 @given(REPLY, ACTIONS)
-def test_a_row_is_done_only_by_its_own_items_word(reply: Any, actions: list[BulkAction]) -> None:
+def test_a_row_is_done_only_by_its_own_items_status(reply: Any, actions: list[BulkAction]) -> None:
     judge(json.dumps(reply).encode(), actions)
 
 

@@ -42,7 +42,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
     ],
     ids=str,
 )
-def test_each_server_is_where_the_guide_looks_for_it(
+def test_each_server_is_where_the_guide_expects_it(
     served: list[tuple[str, str, int]],
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],

@@ -65,7 +65,7 @@ def test_the_guides_sections_hold_the_conclusions_that_reports_fill_in() -> None
             assert f"### {one.guide.section} Conclusion (fill in)" in guide, one.name
 
 
-def test_every_experiment_is_told_in_the_readme() -> None:
+def test_every_experiment_is_in_the_readme() -> None:
     readme = (ROOT / "labs" / "README.md").read_text()
     assert [name for name in ALL if f"| `{name}` |" not in readme] == []
 

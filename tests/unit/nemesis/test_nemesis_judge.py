@@ -456,7 +456,7 @@ def test_what_is_broken_is_broken_in_the_archive_too(
     assert invariant in again.why
 
 
-def test_what_bit_after_the_storm_is_told_apart(tmp_path: Path) -> None:
+def test_what_bit_after_the_storm_is_distinguished(tmp_path: Path) -> None:
     about, files = history()
     files["acts"][0]["began"] = 41.0
     verdict = judged(tmp_path, about, files)

@@ -119,7 +119,7 @@ def test_a_higher_version_is_met_with_a_new_draw_and_one_that_was_never_given_ou
     assert "raise to 900" in table.calls
 
 
-def test_a_server_that_is_away_is_waited_for_and_then_given_up() -> None:
+def test_a_server_that_is_down_is_waited_for_and_then_given_up() -> None:
     table, sink = Table({"1": "one"}), Slow(away=Failure(Reason.CONNECT, "no route"))
     made = copying(table, sink)
     alive: list[float] = []
@@ -181,7 +181,7 @@ def copying_to(table: Table, sink: MemorySink, pace: JobPace | None = None) -> C
     return Copier(table, sink, naming, naming.index_of, False, pace or JobPace(0))
 
 
-def test_a_page_that_is_written_before_the_one_in_front_of_it_is_told_after_it(one_a_page: Table) -> None:
+def test_a_page_that_is_written_before_the_one_in_front_of_it_is_reported_after_it(one_a_page: Table) -> None:
     sink = Gates(after={"article:1": "article:2", "article:3": "article:4"})
     told = [cursor["after"] for cursor, _ in copying_to(one_a_page, sink).pages(["article"], None)]
     assert told == ["1", "2", "3", "4", "5"]
@@ -202,7 +202,7 @@ def test_a_page_that_fails_is_where_it_ends_though_the_next_one_is_written(one_a
     assert len(sink.documents) == 5
 
 
-def test_who_stops_it_waits_neither_for_a_server_that_is_away_nor_for_the_pace(one_a_page: Table) -> None:
+def test_who_stops_it_waits_neither_for_a_server_that_is_down_nor_for_the_pace(one_a_page: Table) -> None:
     away = Failure(Reason.CONNECT, "no route")
     sink = Gates(fails={"article:2": away})
     made = copying_to(one_a_page, sink, pace := JobPace(0.0))

@@ -32,7 +32,7 @@ def test_nobody_asks_for_done_events_by_default() -> None:
     assert [place.shelf for place in places((), everything=False)] == [Shelf.OPEN, Shelf.FAILED]
 
 
-def test_ids_are_looked_for_in_every_state() -> None:
+def test_ids_are_searched_in_every_state() -> None:
     assert [place.shelf for place in places((), everything=True)] == list(Shelf)
 
 

@@ -60,7 +60,7 @@ def test_an_open_event_puts_the_verdict_off_until_it_is_in_flux() -> None:
     assert bench.looks == len(WAITS_SECONDS)
 
 
-def test_what_changes_at_every_look_is_in_flux() -> None:
+def test_what_changes_at_every_check_is_in_flux() -> None:
     turns = iter(range(100))
     bench = Bench(lambda _: Recheck((next(turns),), WRONG))
     bench.add()
@@ -68,7 +68,7 @@ def test_what_changes_at_every_look_is_in_flux() -> None:
     assert (len(bench.certain), len(bench.flux)) == (0, 1)
 
 
-def test_a_change_starts_the_comparison_of_looks_anew() -> None:
+def test_a_change_starts_the_comparison_of_checks_anew() -> None:
     seen = iter(["b", "b"])
     bench = Bench(lambda _: Recheck((next(seen),), WRONG))
     bench.add()

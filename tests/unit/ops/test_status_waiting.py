@@ -43,7 +43,7 @@ def test_the_time_limit_says_how_many_are_left() -> None:
     assert 1.0 <= waited.waited_seconds < 1.3
 
 
-def test_a_limit_of_nothing_looks_once() -> None:
+def test_a_limit_of_nothing_checks_once() -> None:
     time = Time()
     waited = wait_until_caught_up(Queue(2), 0.0, sleep=time.sleep, clock=time.clock)
     assert (waited.caught_up, waited.left, time.now) == (False, 2, 0.0)

@@ -47,7 +47,7 @@ def test_verdicts(truth: Truth, there: HeldDocument | None, expected: Kind | Non
     assert judge(truth, there) is expected
 
 
-def test_two_looks_are_alike_only_when_both_sides_stood_still() -> None:
+def test_two_checks_are_equal_only_when_both_sides_did_not_change() -> None:
     first = seen_of(Truth(KEY, BODY, 5), held(4))
     assert seen_of(Truth(KEY, BODY, 5), held(4)) == first
     assert seen_of(Truth(KEY, BODY, 6), held(4)) != first

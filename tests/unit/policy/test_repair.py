@@ -52,7 +52,7 @@ def test_versions_pass(
     ],
     ids=["missing", "different", "under another routing than the view says", "gone"],
 )
-def test_what_is_looked_up_is_mended_without_a_version_where_the_document_is(
+def test_what_is_looked_up_is_repaired_without_a_version_where_the_document_is(
     truth: Truth, there: HeldDocument | None, kind: Kind, routing: str
 ) -> None:
     gone = kind is Kind.ORPHANED
@@ -106,7 +106,7 @@ def test_routing_comes_from_the_document_else_from_the_event() -> None:
     [(5, 5, True, False), (6, 5, True, True), (5, 5, False, True)],
     ids=["the view's own version", "above the view's", "events carry documents"],
 )
-def test_the_text_travels_only_where_a_lookup_could_not_mend(
+def test_the_text_travels_only_where_a_lookup_could_not_repair(
     version: int, view_version: int, looked_up: bool, keeps: bool
 ) -> None:
     made = RepairEvent(Kind.DIFFERENT, KEY, "upsert", version, BODY)

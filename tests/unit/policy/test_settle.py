@@ -121,7 +121,7 @@ def test_an_outage_of_the_whole_sink_costs_an_attempt_under_count_and_none_under
 
 
 @given(st.floats(0, 1))
-def test_a_shard_that_is_away_costs_no_attempt_under_pause_but_a_wait(random: float) -> None:
+def test_a_shard_that_is_down_costs_no_attempt_under_pause_but_a_wait(random: float) -> None:
     """Released at once it would be claimed again before all others, which would never come."""
     failure = Failure(Reason.ES_5XX, "x", whole=True, shard=True)
     verdict = settle(an_event(attempts=10), failure, PAUSE, lambda: random)

@@ -73,7 +73,7 @@ def test_masked_fields_say_nothing_about_whether_they_differ() -> None:
         ("", ()),
     ],
 )
-def test_the_field_to_blame_is_read_from_the_error(error: str, fields: tuple[str, ...]) -> None:
+def test_the_field_at_fault_is_read_from_the_error(error: str, fields: tuple[str, ...]) -> None:
     assert offending_fields(error) == fields
 
 

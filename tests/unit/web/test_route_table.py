@@ -37,12 +37,12 @@ CONTRACT = {
 }
 
 
-def test_the_api_has_exactly_the_doors_of_the_contract() -> None:
+def test_the_api_has_exactly_the_endpoints_of_the_contract() -> None:
     assert {(door.method, door.path) for door in application.API} == CONTRACT
 
 
 @pytest.mark.parametrize("door", UNSAFE, ids=lambda door: f"{door.method} {door.path}")
-def test_every_unsafe_door_needs_an_operator_or_more(door: Endpoint) -> None:
+def test_every_unsafe_endpoint_needs_an_operator_or_more(door: Endpoint) -> None:
     if door.path in BEFORE_LOGIN:
         assert door.role is Role.ANYONE
     elif door.path in READS:
@@ -51,7 +51,7 @@ def test_every_unsafe_door_needs_an_operator_or_more(door: Endpoint) -> None:
         assert door.role.allows(Role.OPERATOR)
 
 
-def test_only_doors_that_show_nothing_are_open_to_anyone() -> None:
+def test_only_endpoints_that_show_nothing_are_open_to_anyone() -> None:
     open_ones = {door.path for door in (*application.PAGES, *application.API) if door.role is Role.ANYONE}
     assert open_ones == {"/", "/healthz", *BEFORE_LOGIN}
 

@@ -17,7 +17,7 @@ class Clock:
         return self.now
 
 
-def test_the_first_look_is_shared_by_all_who_ask_at_once() -> None:
+def test_the_first_reading_is_shared_by_all_who_ask_at_once() -> None:
     looks: list[int] = []
     gate = threading.Event()
 

@@ -27,7 +27,7 @@ def test_ages_have_one_unit(seconds: float | None, told: str) -> None:
     assert figures.age(seconds) == told
 
 
-def test_times_are_told_both_ways() -> None:
+def test_times_are_shown_both_ways() -> None:
     assert figures.ago(NOW - timedelta(minutes=3), NOW) == "3 min ago"
     assert figures.ago(NOW + timedelta(seconds=40), NOW) == "in 40 s"
     assert figures.ago(NOW, NOW) == "just now"
@@ -38,7 +38,7 @@ def test_counts_say_where_they_stopped() -> None:
     assert figures.count(10_000, capped=True) == "10,000+"
 
 
-def test_rates_are_told_in_the_unit_that_reads_best() -> None:
+def test_rates_are_shown_in_the_unit_that_reads_best() -> None:
     assert [figures.rate(n) for n in (0, 0.05, 0.5, 2.5, 1200)] == ["0 /s", "3.0 /min", "30 /min", "2.5 /s", "1,200 /s"]
 
 
