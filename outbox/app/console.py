@@ -24,8 +24,7 @@ from outbox.policy.filter import EventFilter
 from outbox.ports import Finding
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
-from outbox.sink.document import DocumentReader
-from outbox.sink.versions import versions
+from outbox.sink.documents import DocumentReader, versions
 from outbox.store.acts import PostgresEventWriter
 from outbox.store.audit import PostgresAudit
 from outbox.store.backlog import PostgresBacklog

@@ -13,12 +13,11 @@ from outbox.app import naming
 from outbox.app.chores import chores
 from outbox.config import Settings
 from outbox.daemon.brakes import Brakes
-from outbox.daemon.claiming import Claimer, Kinds, Orders
+from outbox.daemon.claiming import Claimer, Kinds, Orders, SharedLimit
 from outbox.daemon.gate import EVERYTHING, PauseGate
 from outbox.daemon.judge import Judge
 from outbox.daemon.lane import Lane, Listener, Underway
 from outbox.daemon.lease import Leases, boottime
-from outbox.daemon.limits import SharedLimit
 from outbox.daemon.lookups import Lookups
 from outbox.daemon.projector import Projector
 from outbox.daemon.reclaimer import Reclaimer
@@ -33,9 +32,9 @@ from outbox.facts import Announcer
 from outbox.policy.backoff import Backoff, LanePace
 from outbox.policy.document import Addressing
 from outbox.policy.settle import RetryPolicy
+from outbox.sink.checks import TargetCheck
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
-from outbox.sink.index_check import TargetCheck
 from outbox.store.backlog import PostgresBacklog
 from outbox.store.documents import ViewDocuments
 from outbox.store.events import PostgresEvents

@@ -23,7 +23,7 @@ from outbox.policy.replay import ReplayBatch
 from outbox.policy.webhook import Notice, replay_notices
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
-from outbox.sink.versions import versions
+from outbox.sink.documents import versions
 from outbox.sink.webhook import Posted, post
 from outbox.store.acts import PostgresDiscards
 from outbox.store.audit import PostgresAudit

@@ -19,13 +19,13 @@ from outbox.ops.reindex.refresh import RefreshDesk
 from outbox.ops.reindex.repair import Repair
 from outbox.ops.reindex.verify import Verify
 from outbox.policy.audit import Actor, Source
-from outbox.policy.rebuild import Rebuild
+from outbox.policy.reindex import Rebuild
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
+from outbox.sink.documents import ElasticTombstones
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.new_index import ElasticNewIndex
 from outbox.sink.scan import ElasticScan
-from outbox.sink.versions import ElasticTombstones
 from outbox.store.acts import PostgresEventWriter, PostgresRepairs
 from outbox.store.pool import Database, connect
 from outbox.store.reindex import PostgresBackfills, PostgresRebuilds, PostgresVerifications

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from outbox.app.reindex import Reindexing
     from outbox.ops.reindex.rebuild import RebuildDesk
     from outbox.policy.audit import Actor
-    from outbox.policy.rebuild import Rebuild
+    from outbox.policy.reindex import Rebuild
 
 commands = typer.Typer()
 

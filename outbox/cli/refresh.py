@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from outbox.errors import PartlyDone
 
 if TYPE_CHECKING:
-    from outbox.policy.backfill import BackfillRun
+    from outbox.policy.reindex import BackfillRun
 
 commands = typer.Typer()
 ASKS_ABOVE = 1_000

@@ -1,5 +1,5 @@
-"""Takes a lane's next batch: the gate says whether, `Orders` what a claim asks for, the store gives rows. Projects
-nothing."""
+"""Takes a lane's next batch: the gate says whether, `Orders` what a claim asks for, `SharedLimit` how many, the store
+gives rows. Projects nothing."""
 
 import threading
 import time
@@ -9,8 +9,8 @@ from typing import Final
 from uuid import uuid4
 
 from outbox.daemon.gate import EVERYTHING, PauseGate
-from outbox.facts import Announce, BatchClaimed
-from outbox.ports import Claimed, ClaimOrder, Clock, EventStore
+from outbox.facts import Announce, BatchClaimed, LimitChanged
+from outbox.ports import Claimed, ClaimOrder, Clock, EventStore, WriteReport
 
 SUSPECT_BATCH: Final = {1: 50, 2: 5, 3: 1}  # abandoned that often -> claimed so many at a time
 SUSPECT_PAUSE_SECONDS: Final = 1.0
@@ -243,3 +243,43 @@ class Claimer:
         traces = [event.traceparent for event in claimed.events if event.traceparent]
         self.announce(BatchClaimed(order.token, lane, len(claimed.events), took, bool(order.suspects), traces))
         return replace(claimed, asked_at=asked_at)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimit:
+    """A value: `after` returns the next one. Starts at the largest, because most sinks never push back."""
+
+    largest: int
+    items: int
+    step: int
+
+    @classmethod
+    def full(cls, largest: int) -> "BatchLimit":
+        """A twentieth per step: back at full size after 10 good batches that follow a single halving."""
+        return cls(largest, largest, max(1, largest // 20))
+
+    def after(self, *, pressure: bool) -> "BatchLimit":
+        """Pressure is a 429, a breaker, a 413 or a timeout on the way."""
+        items = max(1, self.items // 2) if pressure else min(self.largest, self.items + self.step)
+        return self if items == self.items else replace(self, items=items)
+
+
+class SharedLimit:
+    def __init__(self, largest: int, announce: Announce) -> None:
+        self._limit = BatchLimit.full(largest)
+        self._announce = announce
+        self._lock = threading.Lock()
+        announce(LimitChanged(largest, "start"))
+
+    def items(self) -> int:
+        return self._limit.items
+
+    def report(self, report: WriteReport) -> None:
+        """Learn from one write. A sink that is down says nothing about how much it could take."""
+        if report.unreachable is not None and not report.pressure:
+            return
+        with self._lock:
+            before, self._limit = self._limit, self._limit.after(pressure=report.pressure)
+            changed = before.items != self._limit.items
+        if changed:
+            self._announce(LimitChanged(self._limit.items, "pressure" if report.pressure else "success"))

@@ -14,8 +14,7 @@ from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Missing, Outco
 from outbox.ports import BulkAction, Clock, WriteReport
 from outbox.sink.bulk import AWAY_WAIT_SECONDS, SHARD_WAIT_SECONDS, Encoded, address, read
 from outbox.sink.client import Elastic, NoReply, Reply
-from outbox.sink.split import Answer, Lost, Search
-from outbox.sink.stubborn import Stubborn
+from outbox.sink.split import Answer, Lost, Search, Stubborn
 from outbox.sink.target import FRESH_SECONDS, Target, Targets
 
 # A request that timed out may be split and sent again: the most deadlines that may pass in one write.

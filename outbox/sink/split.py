@@ -1,10 +1,14 @@
-"""Finds the document that makes a request fail: halve, send again, down to one. Sends by a callback."""
+"""Finds the document that makes a request fail: halve, send again, down to one; and which one is refused for its size.
+Sends by a callback."""
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
-from outbox.policy.classify import RequestVerdict, Split, whole
+from outbox.policy.classify import RequestVerdict, Split, too_large, whole
 from outbox.policy.outcome import Failure, FailureClass, Outcome, Reason, all_written
+from outbox.ports import BulkAction
 
 Span = tuple[int, int]
 
@@ -97,3 +101,42 @@ class Search:
     def _all(self, start: int, stop: int, failure: Failure) -> list[Span]:
         self.outcomes[start:stop] = [failure] * (stop - start)
         return []
+
+
+REFUSED_ALONE: Final = 3
+_MOST_COUNTED: Final = 1000
+
+
+class Stubborn:
+    """Overload and a document that is too large give the same reply: a 429 or a reset. Only the second persists.
+
+    The counts live in this process and span an event's attempts, so that an overload has time to pass.
+    """
+
+    def __init__(self, least_bytes: int) -> None:
+        self._least_bytes = least_bytes
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, str, int], int] = {}
+
+    def judge(self, action: BulkAction, size_bytes: int, outcome: Outcome) -> Outcome:
+        """The outcome, or `too_large` instead. Only for a document that was alone in its request."""
+        if size_bytes < self._least_bytes:
+            return outcome
+        key = (action.index, action.id, action.version)
+        if not isinstance(outcome, Failure) or outcome.reason not in (Reason.ES_429, Reason.CONNECT):
+            self._forget(key)
+            return outcome
+        return too_large(outcome, REFUSED_ALONE) if self._count(key) >= REFUSED_ALONE else outcome
+
+    def _count(self, key: tuple[str, str, int]) -> int:
+        with self._lock:
+            count = self._counts.pop(key, 0) + 1
+            if count < REFUSED_ALONE:
+                self._counts[key] = count
+            if len(self._counts) > _MOST_COUNTED:
+                del self._counts[next(iter(self._counts))]
+            return count
+
+    def _forget(self, key: tuple[str, str, int]) -> None:
+        with self._lock:
+            self._counts.pop(key, None)

@@ -9,9 +9,8 @@ import orjson
 from psycopg import Connection
 
 from outbox.policy.audit import Entry
-from outbox.policy.backfill import BackfillRun
 from outbox.policy.drift import DriftReport, totals
-from outbox.policy.rebuild import Rebuild
+from outbox.policy.reindex import BackfillRun, Rebuild
 from outbox.ports import Mirroring, Refusal
 from outbox.store import audit
 from outbox.store.pool import Database, fetch_row

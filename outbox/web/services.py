@@ -29,7 +29,7 @@ from outbox.ops.status import Pulse, PulseDesk, QueueStatus, StatusDesk
 from outbox.ops.stored import StoredEvent
 from outbox.ops.webhook import WebhookDesk
 from outbox.policy.filter import AuditFilter, EventFilter
-from outbox.policy.rebuild import Rebuild
+from outbox.policy.reindex import Rebuild
 from outbox.ports import Finding
 
 FRESH_SECONDS: Final = 2.0

@@ -20,7 +20,7 @@ from outbox.ops.reindex.rebuild_steps import (
     TooManyRefused,
 )
 from outbox.ops.reindex.verify import VerifyOptions
-from outbox.policy.rebuild import next_index
+from outbox.policy.reindex import next_index
 from outbox.sink.new_index import MappingRefused, NotAnAlias
 from outbox.store.truth import NeedsEntityIndex
 from tests.fixtures.queue import Queue

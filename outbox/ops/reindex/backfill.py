@@ -13,7 +13,7 @@ from outbox.ops.reindex.comparison import TruthSource
 from outbox.ops.reindex.copier import Copier
 from outbox.ops.reindex.rebuild_steps import dead_owner
 from outbox.policy.audit import Action, Actor, Entry
-from outbox.policy.backfill import BackfillRun
+from outbox.policy.reindex import BackfillRun
 from outbox.ports import Refusal
 
 BUSY_RATE: Final = 2_000.0  # documents per second while events wait for the projectors

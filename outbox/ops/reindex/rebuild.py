@@ -17,7 +17,7 @@ from outbox.ops.reindex.rebuild_steps import (
     dead_owner,
 )
 from outbox.policy.audit import Action, Actor, Entry
-from outbox.policy.rebuild import Rebuild, RebuildStatus, RebuildStep, next_index
+from outbox.policy.reindex import Rebuild, RebuildStatus, RebuildStep, next_index
 
 
 @dataclass(slots=True)

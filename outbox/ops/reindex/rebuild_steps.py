@@ -21,7 +21,7 @@ from outbox.ops.reindex.copier import Copier, SecondIndexLost
 from outbox.ops.reindex.verify import Verification, VerifyOptions
 from outbox.policy.audit import Entry
 from outbox.policy.drift import DRIFT, DriftFinding
-from outbox.policy.rebuild import Rebuild, RebuildStatus, RebuildStep
+from outbox.policy.reindex import Rebuild, RebuildStatus, RebuildStep
 from outbox.ports import AliasState, Clock, Refusal
 
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from outbox.policy.drift import DRIFT, Kind
-from outbox.policy.rebuild import Rebuild
+from outbox.policy.reindex import Rebuild
 from outbox.ports import Level
 from outbox.web import figures, params
 from outbox.web.routing import API_PREFIX, HOME, VIEWER, Endpoint

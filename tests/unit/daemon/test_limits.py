@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.daemon.limits import BatchLimit
+from outbox.daemon.claiming import BatchLimit
 
 
 @given(st.integers(1, 10_000), st.lists(st.booleans()))

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.daemon.limits import BatchLimit
+from outbox.daemon.claiming import BatchLimit
 from outbox.policy.backoff import MOST_PACE_SECONDS, PROBE_SECONDS, LanePace, probe_delay
 
 DICE = st.floats(0.0, 1.0, exclude_max=True)

@@ -1,8 +1,8 @@
-"""The states of a rebuild and the way from step to step. Pure: what each step does is done elsewhere.
+"""The states of a rebuild and the way from step to step; a backfill as it stands. Pure: no step is done here.
 
 created -> mirroring -> backfilling -> verifying -> ready -> swapping -> swapped -> finishing -> finished
                                                                             \\-> rolled_back -> finishing -> finished
-anywhere before swapped: cancelling -> cancelled; a daemon's word: broken, which begins again or is cancelled
+anywhere before swapped: cancelling -> cancelled; reported by a daemon: broken, which begins again or is cancelled
 """
 
 from collections.abc import Mapping, Sequence
@@ -111,3 +111,46 @@ def next_index(target: str, names: Sequence[str]) -> str:
     """`NAME-vN`, one above the highest there is."""
     taken = [int(n) for name in names if (n := name.removeprefix(f"{target}-v")).isdigit() and name != n]
     return f"{target}-v{max(taken, default=1) + 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillRun:
+    """`held`: a process works on it now. `newer`: documents of which the index had a later version already."""
+
+    id: int
+    entity_types: tuple[str, ...]
+    status: str
+    cursor: Mapping[str, Any] | None
+    total: int | None
+    written: int
+    newer: int
+    refused: int
+    refusals: Sequence[Mapping[str, str]] | None
+    started_by: str
+    reason: str | None
+    owner: str | None
+    held: bool | None
+    started_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+    error: str | None
+
+    @property
+    def done(self) -> int:
+        return self.written + self.newer + self.refused
+
+    @property
+    def seconds(self) -> float:
+        return ((self.finished_at or self.updated_at) - self.started_at).total_seconds()
+
+    @property
+    def rate(self) -> float:
+        """Documents per second, pauses before a `--resume` included."""
+        return self.done / self.seconds if self.seconds else 0.0
+
+    @property
+    def place(self) -> str:
+        """How far it is, as a person reads it."""
+        if self.cursor is None:
+            return "at the beginning"
+        return f"after {self.cursor['type']} {self.cursor['after']}"
