@@ -32,7 +32,7 @@ from outbox.store.schema import migrate
 
 
 class PartEnded(OutboxError):
-    """A part of `outbox up` ended by itself, and the rest was stopped. The end of its log says why."""
+    """A part of `outbox up` ended, and the rest was stopped. The end of its log says why."""
 
 
 @dataclass(slots=True)

@@ -36,7 +36,7 @@ def apply(
 ) -> None:
     """Create the tables, or bring them up to date. Safe to run twice at once, and to kill anywhere.
 
-    An existing search_outbox_events is adopted: nothing is rewritten and producers go on. Uses
+    An existing search_outbox_events is adopted: nothing is rewritten and producers continue. Uses
     OUTBOX_DIRECT_DATABASE_URL where that is set.
 
     Examples:

@@ -140,6 +140,6 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(f"{question} Nobody is here to ask: say --yes.")
+        raise UsageError(f"{question} There is no terminal to ask on: give --yes.")
     if not typer.confirm(question, err=True):
         raise typer.Abort

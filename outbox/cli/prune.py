@@ -47,7 +47,7 @@ def prune(
     days = older_than_days if older_than_days is not None else (settings.retention.days or None)
     audit_days = settings.retention.audit_ttl_days or None
     if days is None and audit_days is None:
-        raise UsageError("say --older-than-days: OUTBOX_RETENTION_DAYS and OUTBOX_AUDIT_TTL_DAYS keep everything")
+        raise UsageError("give --older-than-days: OUTBOX_RETENTION_DAYS and OUTBOX_AUDIT_TTL_DAYS keep everything")
     with cli.open_operations(settings) as desk:
         found = desk.prune.run(days, audit_days, who, dry_run=True)
         if not dry_run and found.due:

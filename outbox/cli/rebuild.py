@@ -62,7 +62,7 @@ def rebuild(
 
     A new index NAME-vN is made; from then on workers write to both, and an event is done when both have it. Then all
     documents are copied, compared, and, after a question, the alias is swapped. The old index stays, and is written to,
-    until --finish removes it or --rollback goes back. Killed anywhere, --resume goes on; searches never notice.
+    until --finish removes it or --rollback goes back. Killed anywhere, --resume continues; searches never notice.
 
     Examples:
       outbox rebuild --mapping articles.json
@@ -74,7 +74,7 @@ def rebuild(
     chosen = {"resume": resume, "swap": swap, "rollback": rollback, "finish": finish, "cancel": cancel}
     wanted = [name for name, said in chosen.items() if said]
     if len(wanted) + status > 1 or (mapping is not None and (wanted or status)):
-        raise UsageError("say one of --mapping, --resume, --swap, --rollback, --finish, --cancel, --status")
+        raise UsageError("give one of --mapping, --resume, --swap, --rollback, --finish, --cancel, --status")
     with cli.open_reindex() as desk:
         if status:
             _print(desk.rebuild.newest(), json=json)
@@ -85,7 +85,7 @@ def rebuild(
             moved = act.start(target, mapping) if not wanted else getattr(act, wanted[0])()
         _print(moved, json=json)
         if moved.step in ("ready", "swapping") and not moved.is_over:
-            raise PartlyDone("nothing was swapped: say `outbox rebuild --swap --yes`")
+            raise PartlyDone("nothing was swapped: run `outbox rebuild --swap --yes`")
 
 
 class _Acting:

@@ -59,7 +59,7 @@ def refresh(
 
     For some thousands of entities, or where the projectors should do the work; `outbox backfill` fills a whole index
     faster. Documents of entities that are no longer in the view are found by `outbox repair`; an --id that is gone is
-    deleted. Safe to run twice. Slows down while events wait. Stopped by Ctrl-C, it says how to go on. Audited by step.
+    deleted. Safe to run twice. Slows down while events wait. Stopped by Ctrl-C, it prints how to continue. Audited.
 
     --where is one SQL expression, run read-only with your own database rights and within a minute. It may name every
     column of the view and use subqueries.
@@ -94,7 +94,7 @@ def refresh(
 
 
 def _start(entity_type: str | None, after: str | None) -> tuple[str | None, str | None]:
-    """Where to begin: the type and the id behind which to go on."""
+    """Where to begin: the type and the id after which to continue."""
     if after is None or entity_type is not None:
         return entity_type, after
     named, colon, id = after.partition(":")
@@ -107,7 +107,7 @@ def _check(
     kind: str | None, ids: list[str] | None, where: str | None, everything: bool, after: str | None, routing: str | None
 ) -> None:
     if bool(ids) + (where is not None) + everything != 1:
-        raise UsageError("say one of --id, --where and --all")
+        raise UsageError("give one of --id, --where and --all")
     if kind is None and not everything:
         raise UsageError("--id and --where need --type")
     if ids and after is not None:
@@ -191,7 +191,7 @@ def backfill(
       outbox backfill --resume
     """
     if resume and entity_type:
-        raise UsageError("--resume goes on with the entity types of the last one: leave out --type")
+        raise UsageError("--resume continues with the entity types of the last one: leave out --type")
     if rate < 0:
         raise UsageError("--rate must be 0 (no limit) or more documents per second")
     actor = cli.actor(by or cli.person())
@@ -203,7 +203,7 @@ def backfill(
             ended = desk.backfill.run(run, actor, rate, lambda done, of: show("copying", done, of))
         except BaseException:
             show.close()
-            output.note("stopped; `outbox backfill --resume` goes on where it was")
+            output.note("stopped; `outbox backfill --resume` continues where it was")
             raise
     _print_backfill(ended, json=json)
     if ended.refused:

@@ -158,7 +158,7 @@ def wait(
       outbox wait --caught-up --timeout 60 && curl ...
     """
     if not caught_up:
-        raise UsageError("say what to wait for: --caught-up")
+        raise UsageError("give what to wait for: --caught-up")
     if timeout is not None and timeout < 0:
         raise UsageError("--timeout must be 0 or more")
     with cli.open_desk() as desk:

@@ -18,11 +18,11 @@ commands.add_typer(webhook, name="webhook", rich_help_panel="Install")
 
 
 class NotOurs(OutboxError):
-    """The signature does not fit: the message is not ours, or not fresh. Do not act on it."""
+    """The signature does not match: the message is not ours, or not fresh. Do not act on it."""
 
 
 class ReceiverAway(DependencyDown):
-    """The receiver did not take the message. Correct OUTBOX_WEBHOOK_URL, or read the receiver's log."""
+    """The receiver did not accept the message. Correct OUTBOX_WEBHOOK_URL, or read the receiver's log."""
 
 
 @webhook.command(name="test")

@@ -104,7 +104,7 @@ def read_place(text: str, wanted: Sequence[ListPlace]) -> ListPlace:
         read = datetime.fromisoformat(at)
         return replace(place, before=(read if read.tzinfo else read.replace(tzinfo=UTC), UUID(id)))
     except ValueError:
-        raise UsageError("that is no place in this list: use the one that the page before has named") from None
+        raise UsageError("invalid cursor: use the one that the page before named") from None
 
 
 def _seq(text: str) -> int:

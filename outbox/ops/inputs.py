@@ -110,4 +110,4 @@ def read_cursor(text: str | None) -> tuple[datetime, UUID]:
         read = datetime.fromisoformat(at)
         return read if read.tzinfo else read.replace(tzinfo=UTC), UUID(id)
     except (ValueError, TypeError, AttributeError, binascii.Error):
-        raise BadRequest([("cursor", "is not one that an earlier page has named")]) from None
+        raise BadRequest([("cursor", "is invalid")]) from None

@@ -108,7 +108,7 @@ def _shown(value: Any) -> str | None:
 INDENT: Final = "  "
 
 
-class Line(NamedTuple):
+class SourceLine(NamedTuple):
     """One line of a document as it is shown: what stands left of the value, the value, and which path it has."""
 
     indent: str
@@ -118,19 +118,19 @@ class Line(NamedTuple):
     path: str
 
 
-def lines(value: Any, path: str = "", indent: str = "", key: str = "", tail: str = "") -> Iterator[Line]:
+def lines(value: Any, path: str = "", indent: str = "", key: str = "", tail: str = "") -> Iterator[SourceLine]:
     """The document pretty-printed, a line at a time, so that a page may stop early."""
     if isinstance(value, Members | list) and value:
         members = isinstance(value, Members)
-        yield Line(indent, key, "{" if members else "[", "bracket", path)
+        yield SourceLine(indent, key, "{" if members else "[", "bracket", path)
         inner = list(value) if isinstance(value, Members) else [(str(n), item) for n, item in enumerate(value)]
         for position, (name, item) in enumerate(inner):
             comma = "," if position < len(inner) - 1 else ""
             label = f"{scalar(name)}: " if members else ""
             yield from lines(item, joined(path, name, member=members), indent + INDENT, label, comma)
-        yield Line(indent, "", ("}" if members else "]") + tail, "bracket", path)
+        yield SourceLine(indent, "", ("}" if members else "]") + tail, "bracket", path)
     else:
-        yield Line(
+        yield SourceLine(
             indent,
             key,
             (compact(value) if isinstance(value, Members | list) else scalar(value)) + tail,

@@ -36,7 +36,7 @@ async def read_body(request: Request, accepted: str) -> bytes:
     except TimeoutError:
         raise RefusedRequest(408, f"The body did not arrive within {MOST_SECONDS:.0f} s.") from None
     except ClientDisconnect:
-        raise RefusedRequest(400, "The client went away before its body was read.") from None
+        raise RefusedRequest(400, "The client disconnected before its body was read.") from None
     if body:
         _check_type(request, accepted)
     request._body = body

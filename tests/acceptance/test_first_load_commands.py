@@ -83,7 +83,7 @@ def test_refreshes_are_written_by_id_by_condition_and_for_all(table: psycopg.Con
     counted = outbox("refresh", "--all", "--dry-run", "--json")
     assert (counted.code, counted.json) == (0, {"dry_run": True, "entity_types": ["article"], "count": SIZE})
     unasked = outbox("refresh", "--all")
-    assert (unasked.code, "say --yes" in unasked.err) == (2, True)
+    assert (unasked.code, "give --yes" in unasked.err) == (2, True)
     rest = outbox("refresh", "--all", "--after", "article:5000", "--rate", "0", "--yes", "--by", "alice", "--json")
     assert (rest.code, rest.json["by_type"]) == (0, {"article": 1000})
     assert value(table, "select count(*) from search_outbox_events where op = 'refresh'") == 1012

@@ -21,7 +21,7 @@ BUSY_RATE: Final = 2_000.0  # documents per second while events wait for the pro
 
 class IndexLost(OutboxError):
     """The index cannot be written to: it is missing, blocked or forbidden. Make it with `outbox index create`, or fix
-    the cause (`outbox index check` names it), and go on with `outbox backfill --resume`."""
+    the cause (`outbox index check` names it), and continue with `outbox backfill --resume`."""
 
 
 class NotInView(OutboxError):
@@ -32,7 +32,7 @@ class NotInView(OutboxError):
 
 
 class AtWork(Conflict):
-    """Another backfill is at work. Wait for it, or stop it there first; a killed one lets go after fifteen seconds."""
+    """Another backfill is at work. Wait for it, or stop it first; the lease of a killed one lasts fifteen seconds."""
 
 
 class NothingToResume(Conflict):

@@ -32,7 +32,7 @@ MOST_ROUNDS: Final = 3  # of one page
 
 class SecondIndexLost(OutboxError):
     """The new index cannot be written to: it is gone, blocked or forbidden. Production continues in the old one; fix
-    the cause and begin again with `outbox rebuild --resume`, or give it up with `--cancel`."""
+    the cause and begin again with `outbox rebuild --resume`, or cancel it with `--cancel`."""
 
 
 class PageSource(Protocol):

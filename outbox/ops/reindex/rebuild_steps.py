@@ -30,17 +30,17 @@ class NotNow(Conflict):
 
 
 class InTheWay(Conflict):
-    """A rebuild is not over yet, and there is only one at a time. See `outbox rebuild --status`; go on with `--resume`,
-    give it up with `--cancel` or, when it is swapped, end it with `--finish` or `--rollback`."""
+    """A rebuild is not over yet, and there is only one at a time. See `outbox rebuild --status`; continue with
+    `--resume`, cancel it with `--cancel` or, when it is swapped, end it with `--finish` or `--rollback`."""
 
 
 class HeldByAnother(Conflict):
-    """Another process works on this rebuild. Stop it there first; a killed one lets go after fifteen seconds."""
+    """Another process works on this rebuild. Stop it first; the lease of a killed one lasts fifteen seconds."""
 
 
 class Broken(Conflict):
     """A worker found that the other index could not be written to, and continued without it. Fix the cause, then begin
-    again with `outbox rebuild --resume` (the new index is emptied), or give it up with `--cancel`."""
+    again with `outbox rebuild --resume` (the new index is emptied), or cancel it with `--cancel`."""
 
 
 class NoWayBack(Conflict):
@@ -50,12 +50,12 @@ class NoWayBack(Conflict):
 
 class TooManyRefused(OutboxError):
     """The new mapping refuses too many documents, and the copying has stopped. See `outbox rebuild --status` for the
-    first hundred; give it up with `--cancel`, or go on with `--resume --max-refused N`."""
+    first hundred; cancel it with `--cancel`, or continue with `--resume --max-refused N`."""
 
 
 class NotAlike(OutboxError):
     """The new index is not what PostgreSQL says, and nothing was swapped. See `outbox rebuild --status`; compare again
-    with `--resume`, accept it with `--resume --accept-drift N`, or give it up with `--cancel`."""
+    with `--resume`, accept it with `--resume --accept-drift N`, or cancel it with `--cancel`."""
 
 
 class OutOfSight(OutboxError):

@@ -46,7 +46,7 @@ class RefreshEvents(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RefreshOptions:
-    """Which entities: by id, by a condition, or all. `after`: go on behind this id of the first type."""
+    """Which entities: by id, by a condition, or all. `after`: continue after this id of the first type."""
 
     types: Sequence[str]
     ids: Sequence[str] = ()

@@ -30,7 +30,7 @@ A_STEP: Final = 100  # documents held in memory at once
 
 class ManyDeletes(Conflict):
     """Unusually many documents would be deleted, which suggests the wrong index or an incomplete view. See
-    `outbox verify`; if it is meant, say how many with --expect-deletes N. Nothing was written."""
+    `outbox verify`; if that is intended, give their number with --expect-deletes N. Nothing was written."""
 
 
 class Tombstones(Protocol):

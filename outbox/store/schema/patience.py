@@ -31,7 +31,7 @@ _BUSY = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 
 class TableBusy(OutboxError):
     """A table stayed locked by other sessions. Nothing is lost: find long transactions in pg_stat_activity,
-    let them end, and run the command again; it goes on where it stopped."""
+    let them end, and run the command again; it continues where it stopped."""
 
     exit_code = 75
 
