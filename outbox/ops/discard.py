@@ -62,7 +62,7 @@ class DiscardDesk:
         actor, reason = inputs.actor(actor.name, actor.source, actor.role), inputs.reason(reason)
         approved_by = inputs.line("approved_by", approved_by, inputs.LONGEST_NAME)
         if people(approved_by) & people(actor.name):
-            raise BadRequest([("approved_by", "must be a third person: neither who acts nor for whom they act")])
+            raise BadRequest([("approved_by", "must be another person: neither who acts nor for whom they act")])
         expect = inputs.whole("expect", expect, 1, MOST_FLUSHED)
         batch_id = uuid4()
         found = self.store.flush(batch_id, asked, expect, actor, reason, approved_by)
