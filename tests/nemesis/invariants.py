@@ -46,7 +46,7 @@ def converged(found: Evidence) -> Finding:
     alive = sum(entry.op == "upsert" for entry in found.newest.values())
     wrong = stale(found)
     drift = found.about["final_verify"]["code"]
-    told = f"{alive} documents compared, {len(wrong)} differ; `outbox verify` leaves with {drift}"
+    told = f"{alive} documents compared, {len(wrong)} differ; `outbox verify` exits with {drift}"
     expected = "body and version of every document are its newest commit's"
     if drift != 0:
         return holds("I3 convergence", expected, told, False, "documents, ledger, about")
@@ -191,7 +191,7 @@ def nobody_elses(found: Evidence) -> Finding:
 def clean_exits(found: Evidence) -> Finding:
     codes: dict[str, int | None] = found.about["exit_codes"]
     last = set(found.about.get("last_workers", codes))
-    # In the storm PostgreSQL may be away while one drains: it says so, and leaves with 3.
+    # In the storm PostgreSQL may be down while one drains: it says so, and exits with 3.
     bad = {name: code for name, code in codes.items() if code not in ((0,) if name in last else (0, 3))}
     crashed = found.about["crashed_commands"]
     told = f"{len(codes)} drained, {len(bad)} with another code than 0 {bad or ''}; {len(crashed)} commands fell over"

@@ -88,13 +88,13 @@ class People:
     # One act each
 
     def _replay(self, act: Act) -> Bite:
-        """Sometimes the cause is mended first: then old events come after newer ones of their entity."""
-        mended = act.size < 0.6
+        """Sometimes the cause is fixed first: then old events come after newer ones of their entity."""
+        fixed = act.size < 0.6
         self._wait_for(self._any_failed, 10)
-        with_mapping = self._try(lambda: self.ground.refuse_malformed(not mended))
+        with_mapping = self._try(lambda: self.ground.refuse_malformed(not fixed))
         moved = self.replay()
         self._try(lambda: self.ground.refuse_malformed(True))
-        told = f"{moved} events replayed, the mapping {'mended' if mended and with_mapping else 'as it was'}"
+        told = f"{moved} events replayed, the mapping {'fixed' if fixed and with_mapping else 'as it was'}"
         return Bite(moved > 0, told, {"events": moved})
 
     def replay(self) -> int:
@@ -116,14 +116,14 @@ class People:
     def _prune(self, _: Act) -> Bite:
         said = self.outbox("prune", "--older-than-days", "0.00006", "--by", "nemesis", "--yes", "--json")
         removed = int(_json(said).get("removed", 0))
-        return Bite(removed > 0, f"{removed} events removed (left with {said.code})", {"events": removed})
+        return Bite(removed > 0, f"{removed} events removed (exit {said.code})", {"events": removed})
 
     def _verify(self, _: Act) -> Bite:
         self._wait_for(self.ground.elastic_answers, 40)
         said = self.outbox("verify", "--rate", "0", "--json")
         looked = _json(said)
         finished = said.code in (0, 1, 3) and bool(looked)
-        return Bite(finished, f"left with {said.code}: {looked.get('sentence') or _line(said)}")
+        return Bite(finished, f"exit {said.code}: {looked.get('sentence') or _line(said)}")
 
     def _rebuild(self, _: Act) -> Bite:
         """A new index beside the old one, in the middle of it all; what was cut short is taken up again, or ended. It

@@ -147,7 +147,7 @@ class Run:
                 victim, bite = self._act(act)
         except (*DATABASE_DOWN, *ELASTIC_DOWN) as away:
             # A look failed because another lane's fault was just there: the act says nothing, and is no finding.
-            victim, bite = act.victim, Bite(False, f"could not be looked at: {type(away).__name__}")
+            victim, bite = act.victim, Bite(False, f"could not be read: {type(away).__name__}")
         except Exception:
             self.problems.append(f"{act.kind}: {traceback.format_exc()}")
             victim, bite = act.victim, Bite(False, "the nemesis itself fell over")

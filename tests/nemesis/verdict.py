@@ -80,7 +80,7 @@ def judge(found: Evidence) -> Verdict:
 def _of_neighbours(found: Evidence, lane: Lane | None) -> Verdict:
     """Of a run without a storm."""
     if lane is None:
-        return Verdict(INCONCLUSIVE, "no neighbours to look at", {}, [], [])
+        return Verdict(INCONCLUSIVE, "no neighbours to check", {}, [], [])
     broken = [finding.name for finding in lane.findings if not finding.ok]
     doubts = [*lane.doubts, *found.neighbours["problems"]]
     if broken:
@@ -96,7 +96,7 @@ def _of_storm(found: Evidence) -> Verdict:
     broken = [finding.name for finding in findings if not finding.ok]
     if nothing := _empty(found):
         # Whatever holds on nothing shows nothing, and what is broken there may only be missing.
-        why = "; ".join([*(f"no {name} to look at" for name in nothing), *(f"not held: {name}" for name in broken)])
+        why = "; ".join([*(f"no {name} to check" for name in nothing), *(f"not held: {name}" for name in broken)])
         return Verdict(INCONCLUSIVE, why, _counts(found), bitten, findings)
     if broken:
         return Verdict(FAIL, f"broken: {', '.join(broken)}", _counts(found), bitten, findings)
@@ -129,7 +129,7 @@ def _checked(check: Check, found: Evidence) -> Finding:
     try:
         return check(found)
     except (KeyError, ValueError, TypeError) as lacking:
-        return Finding(check.__name__, "something to look at", f"not in the record: {lacking!r}", False)
+        return Finding(check.__name__, "something to check", f"not in the record: {lacking!r}", False)
 
 
 def _bitten(found: Evidence, kind: str) -> Bitten:

@@ -52,7 +52,7 @@ class WorkerFaults:
         slot.worker.kill()
         self._stop.wait(0.2 * act.size)
         self._gang.start(slot)
-        told = f"killed with {hand.rows} rows of {len(hand.tokens)} batches in hand"
+        told = f"killed with {hand.rows} rows of {len(hand.tokens)} batches held"
         return Bite(hand.rows > 0, told, {"rows": hand.rows})
 
     def _freeze(self, act: Act, slot: Slot) -> Bite:
@@ -61,7 +61,7 @@ class WorkerFaults:
         self._stop.wait(FREEZE_SECONDS + 2 * act.size)
         taken = self._taken(hand)
         slot.worker.thaw()
-        told = f"asleep with {hand.rows} rows in hand, {taken} taken back by others meanwhile"
+        told = f"asleep with {hand.rows} rows held, {taken} taken back by others meanwhile"
         return Bite(taken > 0, told, {"rows": taken})
 
     def _taken(self, hand: Hand) -> int:
@@ -90,7 +90,7 @@ class WorkerFaults:
             worker.kill()
         steps = self._steps(worker.label, at)
         self._gang.start(slot)
-        told = f"asked to stop with {hand.rows} rows in hand, {steps} steps while draining, left with {code}"
+        told = f"asked to stop with {hand.rows} rows held, {steps} steps while draining, exit {code}"
         return Bite(hand.rows > 0 and code == 0, told, {"rows": hand.rows})
 
     def _steps(self, label: str, at: float) -> int:

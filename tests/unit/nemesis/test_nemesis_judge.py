@@ -398,7 +398,7 @@ def test_a_history_that_lacks_what_every_run_has_is_inconclusive(name: str, tmp_
     files[name] = []
     verdict = judged(tmp_path, about, files)
     assert (verdict.word, verdict.code) == ("INCONCLUSIVE", 3)
-    assert f"no {'joined documents' if name == 'view' else name} to look at" in verdict.why
+    assert f"no {'joined documents' if name == 'view' else name} to check" in verdict.why
 
 
 def test_joined_documents_whose_commits_were_never_swapped_show_nothing(tmp_path: Path) -> None:
