@@ -17,7 +17,7 @@ MOST_ABANDONED = 6
 
 @dataclass
 class Row:
-    """What a test looks at. `payload` is the text that was written."""
+    """What a test reads. `payload` is the text that was written."""
 
     event: Event
     payload: bytes | None

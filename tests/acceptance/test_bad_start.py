@@ -1,4 +1,4 @@
-"""A projector started into a bad world: Elasticsearch away or another product, a worker id that is taken."""
+"""A projector started into a bad world: Elasticsearch down or another product, a worker id that is taken."""
 
 import json
 

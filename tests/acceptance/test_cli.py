@@ -57,7 +57,7 @@ def test_config_check_says_ok_and_config_print_hides_secrets(outbox: Outbox) -> 
     assert shown.json["DATABASE_URL"] == {"value": "postgresql://u:***@h/d", "source": "environment"}
 
 
-# Servers that are away, wrong or not ready
+# Servers that are down, wrong or not ready
 
 
 @pytest.mark.parametrize("command", [["status"], ["list"], ["migrate"], ["attach", "t", "--type", "t", "--id", "id"]])

@@ -18,7 +18,7 @@ LEFT_OUT = "ignored_auth,positive_data_acceptance,ensure_resource_availability,u
 
 
 class NoPace(RateLimits):
-    """Thousands of requests a minute are what this test is."""
+    """Thousands of requests per minute are what this test is."""
 
     def take(self, allowance: Allowance, key: str) -> float:
         return 0.0

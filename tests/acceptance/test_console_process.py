@@ -1,4 +1,4 @@
-"""`outbox console` as a process: where it may listen, tokens, signals, a database that is away."""
+"""`outbox console` as a process: where it may listen, tokens, signals, a database that is down."""
 
 import json
 import os

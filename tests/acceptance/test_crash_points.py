@@ -41,7 +41,7 @@ REFERENCE = (
     " in webhook send / in drain"
 )
 PAGE = ROOT / "docs" / "reliability.md"
-# Where rows need not be in hand: acknowledged or about to be, the lane had finished, or a command died.
+# Where rows need not be held: acknowledged or about to be, the lane had finished, or a command died.
 MAYBE_NOTHING_IN_HAND = {"ack sent before commit reply", "after ack", "in replay", "in webhook send"}
 SHORTCUT = "update search_outbox_replays set lease_until = clock_timestamp() where status = 'dispatching'"
 DELIVERY = (
@@ -58,7 +58,7 @@ def one_round(campaign: Campaign) -> None:
 
 
 def reclaim_round(campaign: Campaign) -> None:
-    """The first dies with rows in hand, the second while it takes them back."""
+    """The first dies with rows held, the second while it takes them back."""
     campaign.commit(EVENTS)
     campaign.die(point="claim committed", after=1)
     campaign.die(after=1)
@@ -66,7 +66,7 @@ def reclaim_round(campaign: Campaign) -> None:
 
 
 def replay_round(campaign: Campaign) -> None:
-    """Refused documents; the mapping is mended; the command that replays them dies; a daemon takes over."""
+    """Refused documents; the mapping is fixed; the command that replays them dies; a daemon takes over."""
     refuse(campaign, refuse=True)
     campaign.commit(EVENTS // 2)
     campaign.commit(5, bad=True)

@@ -1,4 +1,4 @@
-"""What only a person can mend, under load: no attempt spent, no row failed, paused soon, going again soon after."""
+"""What only a person can fix, under load: no attempt spent, no row failed, paused soon, going again soon after."""
 
 import time
 from collections.abc import Callable, Iterator

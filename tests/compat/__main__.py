@@ -1,4 +1,4 @@
-"""Owns the command line of scripts/compat; the runs are next door."""
+"""Owns the command line of scripts/compat; the runs are beside it."""
 
 import argparse
 import signal

@@ -39,7 +39,7 @@ def index() -> str:
 
 
 def ask(client: httpx.Client, method: str, path: str, **more: Any) -> httpx.Response:
-    """The door at this path, with a body of its kind where it needs one."""
+    """The endpoint at this path, with a body of its kind where it needs one."""
     path = re.sub(r"\{\w+\}", UNKNOWN, path)
     if method == "GET":
         return client.get(path, **more)
@@ -137,7 +137,7 @@ def test_a_deeply_nested_payload_is_shown_or_said_to_be_too_deep(
 
 
 def acts(connection: psycopg.Connection) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Every door of the API that takes a reason -> its address and what else its body needs to act."""
+    """Every endpoint of the API that takes a reason -> its address and what else its body needs to act."""
     one, two = events(connection, 2)
     events(connection, 2, entity_type="order", prefix="o")
     events(connection, 1, entity_type="junk", prefix="j")

@@ -1,4 +1,4 @@
-"""Adoption of the guide's table: nothing lost, nothing rewritten, nobody held up, and a kill anywhere is mended."""
+"""Adoption of the guide's table: nothing lost, nothing rewritten, nobody held up, and a kill anywhere is fixed."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def value(conn: psycopg.Connection, query: str) -> Any:
 
 
 class Producer(threading.Thread):
-    """Inserts as the guide's producers do, one row a transaction, and keeps the longest wait."""
+    """Inserts as the guide's producers do, one row per transaction, and keeps the longest wait."""
 
     def __init__(self, url: str) -> None:
         super().__init__(daemon=True)

@@ -1,4 +1,4 @@
-"""Who may: every door as every role, hosts, other sites, tokens that change, and the headers on every answer."""
+"""Access: every endpoint as every role, hosts, other sites, tokens that change, and the headers on every answer."""
 
 import re
 from collections.abc import Callable
@@ -24,7 +24,7 @@ ID = "00000000-0000-4000-8000-000000000000"
 
 
 def ask(client: httpx.Client, door: Endpoint, path: str) -> httpx.Response:
-    """The door with an empty body: whoever may pass is told what is missing, and nothing happens."""
+    """The endpoint with an empty body: with access one learns what is missing, and nothing happens."""
     path = re.sub(r"\{\w+\}", ID, path)
     if door.method == "GET":
         return client.get(path)

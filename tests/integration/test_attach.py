@@ -102,7 +102,7 @@ class TestChanges:
         assert written(shop, "delete from articles where id = 7") == ["7"]
 
     def test_only_the_end_of_an_entitys_own_row_is_written_as_a_delete(self, shop: Connection, per_row: bool) -> None:
-        """The projector looks both up; what it is told by a delete is that the view must lack the entity."""
+        """The projector looks both up; what a delete tells it is that the view must lack the entity."""
         shop.execute("create table extras (article_id bigint primary key references articles on delete cascade)")
         shop.execute("insert into extras select id from articles")
         own(shop, per_row=per_row)
@@ -639,7 +639,7 @@ def test_rows_that_logical_replication_brings_refresh_by_row_triggers(logical_se
 
 @dataclass(frozen=True)
 class Seen:
-    """The doctor's look at attachments alone; Elasticsearch is not needed."""
+    """The doctor's check of attachments alone; Elasticsearch is not needed."""
 
     conn: Connection
 

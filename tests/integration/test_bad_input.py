@@ -34,7 +34,7 @@ MAPPING = {
     "day": {"type": "date"},
     "word": {"type": "keyword"},
     "inside": {"properties": {"x": {"type": "integer"}}},
-    "kept": {"type": "object", "enabled": False},  # stored as it is, not looked into
+    "kept": {"type": "object", "enabled": False},  # stored as it is, not searched
     "parts": {"type": "nested", "properties": {"x": {"type": "integer"}}},
 }
 REJECTED = "es_rejected_document"

@@ -1,4 +1,4 @@
-"""What people look at stays quick in a large table: every list by its index, and a look too long ends in words."""
+"""What people read stays quick in a large table: every list by its index, and a slow query ends with a message."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

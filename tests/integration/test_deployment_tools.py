@@ -56,7 +56,7 @@ def test_prometheus_understands_every_query_of_a_dashboard(name: str, tmp_path: 
 
 @pytest.fixture
 def units(tmp_path: Path) -> Path:
-    """The units with a program that is there: systemd-analyze looks for it."""
+    """The units with a program that is there: systemd-analyze searches for it."""
     folder = tmp_path / "systemd"
     shutil.copytree(DEPLOY / "systemd", folder)
     for unit in folder.rglob("*.service"):

@@ -1,4 +1,4 @@
-"""Root and the servers' account, or anybody else on the machine: no link is followed, no stranger's folder is used."""
+"""Root and the servers' account, or others on the machine: no link is followed, nor is another account's folder used."""
 
 import os
 import pwd
@@ -170,7 +170,7 @@ def test_the_cache_of_a_user_without_a_home_is_used_only_if_it_is_theirs(
     monkeypatch.undo()
     assert data_dir == shared_tmp / "cache-1000" / "outbox"
     check_place(data_dir)
-    # A stranger was faster: a folder of theirs, or a link.
+    # Another account was faster: a folder of theirs, or a link.
     (shared_tmp / "cache-1000").mkdir()
     os.chown(shared_tmp / "cache-1000", STRANGER, STRANGER)
     with pytest.raises(FolderNotOurs, match="cache-1000"):

@@ -29,7 +29,7 @@ class Statements:
 
 @contextmanager
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Statements]:
-    """Every statement of every connection of this process, but for the look for a pooler, once a connection."""
+    """Every statement of every connection of this process, but for the search for a pooler, once per connection."""
     found = Statements()
     plain = psycopg.Cursor.execute
 

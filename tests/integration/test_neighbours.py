@@ -47,7 +47,7 @@ def poison(queue: Queue) -> dict[UUID, str]:
 
 
 def run_out(worker: InProcess, most: int = 400) -> None:
-    """Lane steps until nothing is claimed any more; the clock moves on, so that suspects are looked for."""
+    """Lane steps until nothing is claimed any more; the clock moves on, so that suspects are searched for."""
     idle = 0
     for _ in range(most):
         before = len(worker.facts)

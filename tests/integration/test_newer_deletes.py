@@ -137,7 +137,7 @@ def test_a_delete_that_was_settled_while_the_upsert_was_on_its_way_is_sent_again
 
 
 def test_a_delete_that_was_applied_and_waits_for_its_settle_is_sent_again(queue: Queue, sink: Meanwhile) -> None:
-    """The database was away for its worker for longer than Elasticsearch remembers; when it is back that worker only
+    """The database was down for its worker for longer than Elasticsearch remembers; when it is back that worker only
     settles."""
     queue.produce("a")
     worker, other = a_worker(queue, sink), a_worker(queue, sink, "other")

@@ -1,4 +1,4 @@
-"""Producers' doors: outbox_enqueue, and tables attached with their payloads. Refreshes: test_attach.py."""
+"""Producers' interfaces: outbox_enqueue, and tables attached with their payloads. Refreshes: test_attach.py."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""One shard of the real Elasticsearch is away: what belongs to it waits, everything else goes on."""
+"""One shard of the real Elasticsearch is down: what belongs to it waits, everything else goes on."""
 
 import time
 
@@ -35,7 +35,7 @@ def states_of(es: Elasticsearch, index: str) -> list[str]:
 
 
 def routing_of(es: Elasticsearch, index: str, *, red: bool) -> str:
-    """A routing value whose shard is away, or there."""
+    """A routing value whose shard is down, or there."""
     places = ((str(n), es.search_shards(index=index, routing=str(n))["shards"][0]) for n in range(100))
     return next(value for value, copies in places if red != any(copy["state"] == STARTED for copy in copies))
 

@@ -597,7 +597,7 @@ def test_large_documents_are_read_again_after_the_draw_and_keep_its_version(blog
     assert blog.queue.counts() == {"done": 3}
 
 
-# Doors
+# Interfaces
 
 
 @pytest.mark.parametrize("call", ["outbox_refresh('article', '1')", "outbox_enqueue('article', '1', 'refresh')"])

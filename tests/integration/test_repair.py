@@ -1,4 +1,4 @@
-"""Repair writes events for what differs and for nothing else, with versions that really mend. Real servers."""
+"""Repair writes events for what differs and for nothing else, with versions that really fix. Real servers."""
 
 import json
 from typing import Any

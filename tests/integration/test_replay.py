@@ -224,7 +224,7 @@ def test_following_counts_ends_and_settles_with_a_summary(connection: psycopg.Co
     assert (batch.status, batch.done, batch.failed_again, batch.still_open) == (ReplayStatus.FOLLOWING, 2, 0, 2)
     finish(connection, "failed", 1)
     finish(connection, "done", 1)
-    batch = desk.follow(batch.id)  # all are terminal: it does not wait for the next look
+    batch = desk.follow(batch.id)  # all are terminal: it does not wait for the next check
     assert (batch.status, batch.done, batch.failed_again, batch.still_open) == (ReplayStatus.SETTLED, 3, 1, 0)
     (row,) = connection.execute(
         "select actor, batch_id, detail from search_outbox_audit where action = 'REPLAY_BATCH_SUMMARY'"

@@ -240,7 +240,7 @@ def test_the_loop_samples_at_once_and_again(database: str, connection: psycopg.C
     try:
         eventually(lambda: heard.of(facts.BacklogSampled), what="the first sample")
         insert(connection, 3)
-        # Lanes are looked at apart, and more seldom where that takes long.
+        # Lanes are read apart, and more seldom where that takes long.
         eventually(lambda: heard.of(facts.BacklogSampled)[-1].lag == 3, what="the rows in a sample")
         eventually(lambda: heard.of(facts.BacklogSampled)[-1].lanes["article"].lag == 3, what="the rows of the type")
     finally:

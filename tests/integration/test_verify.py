@@ -19,7 +19,7 @@ from tests.fixtures.world import World
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Second looks come after a tenth of a second: nobody else is at work here."""
+    """Second checks come after a tenth of a second: nobody else is at work here."""
     monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 4)
 
 
@@ -122,7 +122,7 @@ def test_what_waits_in_the_queue_is_in_flux_and_not_drift(world: World) -> None:
 
 
 def test_a_change_between_two_checks_is_checked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first look sees the queue's delay; the projector catches up before the second."""
+    """The first check sees the queue's delay; the projector catches up before the second."""
     world.fill(5)
     world.project()
     world.put("3", "newer")

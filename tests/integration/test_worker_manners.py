@@ -71,7 +71,7 @@ def test_no_transaction_is_open_while_the_sink_is_asked(queue: Queue) -> None:
 
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every statement that this process sends, by its first words; not a new connection's look for a pooler, nor what
+    """Every statement that this process sends, by its first words; not a new connection's search for a pooler, nor what
     only a slow machine sends (tests/integration/test_grown_table.py)."""
     sent: list[str] = []
     execute = psycopg.Cursor.execute

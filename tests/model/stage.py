@@ -46,7 +46,7 @@ class Crash(BaseException):
 
 
 class Index(MemorySink):
-    """Elasticsearch's rules, tombstones that may be forgotten after a minute, and a look at every version."""
+    """Elasticsearch's rules, tombstones that may be forgotten after a minute, and a read of every version."""
 
     def __init__(self, clock: Time) -> None:
         super().__init__()

@@ -200,7 +200,7 @@ class Campaign:
 
     @staticmethod
     def taken_back(found: Evidence) -> int:
-        """Rows that a dead worker had in hand, and that came back when its lease was over."""
+        """Rows that a dead worker held, and that came back when its lease was over."""
         return sum(step["old_status"] == "processing" and step["app"] == "outbox-chores" for step in found.steps)
 
     def _run(self, *argv: str) -> tuple[int, str]:
@@ -231,7 +231,7 @@ class Campaign:
             "looks": 0,
             "problems": [],
             "password_seen": self._password_seen(),
-            # What commands answered lies in logs/ too, and is looked at there.
+            # What commands answered lies in logs/ too, and is read there.
             "answers": 0,
             "canary_seen": 0,
         }

@@ -104,7 +104,7 @@ def answer_never_read(connection: Any, trap: Trap) -> Iterator[None]:
 
 
 def unanswered(owner: Any, name: str, trap: Trap, counts: Callable[[Any], bool] = lambda _: True) -> None:
-    """For methods whose first argument is the connection; `counts` looks at the second."""
+    """For methods whose first argument is the connection; `counts` reads the second."""
     original = getattr(owner, name)
 
     def patched(self: Any, connection: Any, *args: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Owns the four workers of a nemesis: started, caught with rows in hand, frozen, killed, drained. Judges nothing."""
+"""Owns the four workers of a nemesis: started, caught with rows held, frozen, killed, drained. Judges nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the two servers of a nemesis, its database, its index and the roads to them. It harms nothing by itself."""
+"""Owns the two servers of a nemesis, its database, its index and the connections to them. It harms nothing."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Ground:
             yield from connection.execute(query, values)
 
     def leases_of(self, worker: str, pid: int) -> list[tuple[str, int]]:
-        """Token and rows of each batch that this very process has in hand now."""
+        """Token and rows of each batch that this very process holds now."""
         query: LiteralString = (
             "select l.token::text, cardinality(l.ids) from search_outbox_leases l"
             "  join search_outbox_workers w on w.worker_id = l.owner and w.start_id = l.start_id"

@@ -131,7 +131,7 @@ class Neighbours:
 
     @contextlib.contextmanager
     def _index(self) -> Iterator[tuple[str, str]]:
-        """Routings of the shard that is there, and of the one that is away."""
+        """Routings of the shard that is there, and of the one that is down."""
         elastic = self.ground.elastic
         try:
             create_index(elastic, INDEX, HALF_RED, MAPPING, wait="0")

@@ -30,7 +30,7 @@ MAPPING = {
         "tags": {"type": "keyword"},
     }
 }
-# What a command may leave with while servers are away: partly done, refused for now, a server is down.
+# What a command may leave with while servers are down: partly done, refused for now, a server is down.
 EXCUSED = {0, 1, 3, 75}
 
 
@@ -161,7 +161,7 @@ class People:
     def behind_alias(self) -> list[str]:
         return sorted(self.ground.elastic.indices.get_alias(name=INDEX))
 
-    # Servers may be away
+    # Servers may be down
 
     def _wait_for(self, look: Callable[[], bool], seconds: float) -> None:
         """Nobody starts a rebuild on a server that is not there; nobody replays nothing."""

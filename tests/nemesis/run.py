@@ -131,7 +131,7 @@ class Run:
             if time.monotonic() - self._began >= self.seconds and act.round > 0:
                 break
             self._do(act)
-        self.notes.setdefault("storm_ended", time.time())  # by the first lane: what bites from now on is told apart
+        self.notes.setdefault("storm_ended", time.time())  # by the first lane: what bites from now on is distinguished
         least = least_bites(self.seconds / 60)
         for _ in range(TRIES_AT_THE_END * len(DECKS[name])):
             act = next(plan)
@@ -146,7 +146,7 @@ class Run:
                 began = time.time()
                 victim, bite = self._act(act)
         except (*DATABASE_DOWN, *ELASTIC_DOWN) as away:
-            # A look failed because another lane's fault was just there: the act says nothing, and is no finding.
+            # A read failed because another lane's fault was just there: the act says nothing, and is no finding.
             victim, bite = act.victim, Bite(False, f"could not be read: {type(away).__name__}")
         except Exception:
             self.problems.append(f"{act.kind}: {traceback.format_exc()}")
@@ -200,7 +200,7 @@ class Run:
             return 0
 
     def _drain(self) -> None:
-        """All that is open is finished, then what failed is mended and replayed: in the end everything is done."""
+        """All that is open is finished, then what failed is fixed and replayed: in the end everything is done."""
         began = time.monotonic()
         self.ground.refuse_malformed(False)
         self.people.end_rebuild()

@@ -125,7 +125,7 @@ def _empty(found: Evidence) -> list[str]:
 
 
 def _checked(check: Check, found: Evidence) -> Finding:
-    """A run that broke off may lack what a check looks at: then it does not hold."""
+    """A run that broke off may lack what a check reads: then it does not hold."""
     try:
         return check(found)
     except (KeyError, ValueError, TypeError) as lacking:

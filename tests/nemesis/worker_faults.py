@@ -65,7 +65,7 @@ class WorkerFaults:
         return Bite(taken > 0, told, {"rows": taken})
 
     def _taken(self, hand: Hand) -> int:
-        """Whoever sleeps long enough is found out, unless PostgreSQL is away just now."""
+        """Whoever sleeps long enough is found out, unless PostgreSQL is down just now."""
         deadline = time.monotonic() + 4
         while hand.tokens and time.monotonic() < deadline:
             try:

@@ -25,7 +25,7 @@ class Holder(NamedTuple):
 
 @dataclass
 class Register:
-    """Holders as they are seen one look after the other; the id is given when the last one is gone."""
+    """Holders as they are seen one check after the other; the id is given when the last one is gone."""
 
     looks: list[Holder] = field(default_factory=list)
     frees: set[UUID] = field(default_factory=set)
@@ -48,7 +48,7 @@ class Register:
 
 
 class Waiting(threading.Event):
-    """Each wait is one more look at the register."""
+    """Each wait is one more read of the register."""
 
     def __init__(self, register: Register) -> None:
         super().__init__()

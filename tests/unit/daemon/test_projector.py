@@ -439,7 +439,7 @@ FOUND = {
 
 
 class View:
-    """What each entity is like in the view, or that the view is away. It may have versions for others than these."""
+    """What each entity is like in the view, or that the view cannot be read. It may have versions for others."""
 
     def __init__(self, kinds: Mapping[str, str], queue: MemoryQueue, *, versions: bool, away: bool) -> None:
         self.kinds, self.queue, self.versions, self.away, self.reads = kinds, queue, versions, away, 0

@@ -1,4 +1,4 @@
-"""The start: a database that is away is waited for and said, a wrong schema is refused, and every try beats."""
+"""The start: a database that is down is waited for and said, a wrong schema is refused, and every try beats."""
 
 import threading
 from dataclasses import dataclass

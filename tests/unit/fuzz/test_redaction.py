@@ -18,7 +18,7 @@ from outbox.web import difference
 from tests.unit.fuzz.texts import ERRORS, JSON, RICH, TEXT, laid_out
 from tests.unit.test_redact import TEXTS
 
-# Longer than what is read of any text, made of what the rules look for: the worst that they can be given.
+# Longer than what is read of any text, made of what the rules search for: the worst that they can be given.
 HOSTILE = st.builds(lambda unit, times: unit * times, RICH.filter(bool), st.integers(1, 3000)).map(lambda t: t[:20_000])
 # What a key or a token is made of (RFC 6750); the passwords of DSNs, which hold anything, have a test of their own.
 SECRETS = st.text(string.ascii_letters + string.digits + "-._~+/=", min_size=8, max_size=40)

@@ -1,4 +1,4 @@
-"""Elasticsearch's replies, fuzzed: nothing raises, no row is done but by its own item's word, all can be stored."""
+"""Elasticsearch's replies, fuzzed: nothing raises, no row is done but by its own item's status, all can be stored."""
 
 import json
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ def test_a_row_is_done_only_by_its_own_items_status(reply: Any, actions: list[Bu
 def test_one_changed_byte_of_a_good_reply_never_makes_a_row_done_that_was_not(
     statuses: list[int], place: int, byte: bytes
 ) -> None:
-    """The quick way to read counts bytes: a byte that it does not look at must not exist."""
+    """The quick way to read counts bytes: a byte that it does not read must not exist."""
     items = ",".join(f'{{"index":{{"status":{status}}}}}' for status in statuses)
     raw = bytearray(f'{{"errors":false,"items":[{items}]}}'.encode())
     raw[place % len(raw)] = byte[0]

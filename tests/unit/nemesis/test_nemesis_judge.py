@@ -305,7 +305,7 @@ def leave_with_an_error(about: dict[str, Any], files: Files) -> None:
 
 
 def drain_badly_at_the_end(about: dict[str, Any], files: Files) -> None:
-    """In the storm PostgreSQL may be away, and 3 says so; at the end nothing is."""
+    """In the storm PostgreSQL may be down, and 3 says so; at the end nothing is."""
     about["exit_codes"]["w1.1"] = 3
 
 

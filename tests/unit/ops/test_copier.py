@@ -1,4 +1,4 @@
-"""Copying: a page is drawn before it is read, and read again when it is old or a server was away; two are written
+"""Copying: a page is drawn before it is read, and read again when it is old or a server was down; two are written
 at once."""
 
 import threading

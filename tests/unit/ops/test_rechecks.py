@@ -1,4 +1,4 @@
-"""Nothing is called drift before a second look, and what never rests is in flux."""
+"""Nothing is called drift before a second check, and what never rests is in flux."""
 
 from collections.abc import Callable, Sequence
 

@@ -4,7 +4,7 @@ from outbox.ops.status import wait_until_caught_up
 
 
 class Queue:
-    """Open events by seq; each look settles the lowest and adds a newer one, as a busy producer does."""
+    """Open events by seq; each check settles the lowest and adds a newer one, as a busy producer does."""
 
     def __init__(self, n: int) -> None:
         self.open = list(range(1, n + 1))

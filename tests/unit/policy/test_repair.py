@@ -1,4 +1,4 @@
-"""Which event mends what, and the version that lets it pass."""
+"""Which event fixes what, and the version that lets it pass."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The difference between a payload and the document in Elasticsearch: lossless, ordered, the field to blame marked."""
+"""The difference between a payload and the document in Elasticsearch: lossless, ordered, the field at fault marked."""
 
 import pytest
 

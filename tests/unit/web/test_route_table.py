@@ -1,4 +1,4 @@
-"""The route table by itself: every door has a role, every unsafe one needs a person, the contract is all there."""
+"""The route table by itself: every endpoint has a role, every unsafe one needs a person, the contract is all there."""
 
 import pytest
 from fastapi import FastAPI

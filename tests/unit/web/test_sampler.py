@@ -1,4 +1,4 @@
-"""The shared look: read once for all, kept fresh while someone watches, shown old rather than not at all."""
+"""The shared reading: read once for all, kept fresh while someone watches, shown old rather than not at all."""
 
 import threading
 
