@@ -1,4 +1,4 @@
-"""Root and the servers' account, or others on the machine: no link is followed, nor is another account's folder used."""
+"""Root and the servers' account, or others on the machine: no link and no folder of another account is used."""
 
 import os
 import pwd
