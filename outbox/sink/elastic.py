@@ -2,7 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
@@ -42,6 +43,7 @@ class ElasticSink:
     targets: Targets = field(init=False)
     stubborn: Stubborn = field(init=False)
     _met_away: dict[str, float] = field(default_factory=dict)  # by index: when one of its shards was last found down
+    _pending: dict[object, tuple[str, float]] = field(default_factory=dict)  # requests: their index and their beginning
 
     def __post_init__(self) -> None:
         self.targets = Targets(self.elastic, self.clock)
@@ -68,8 +70,22 @@ class ElasticSink:
         self._met_away[index] = self.clock()
 
     def shard_wait_seconds(self, index: str) -> float:
-        met = self._met_away.get(index)
-        return SHARD_WAIT_SECONDS if met is None or self.clock() - met > _AWAY_SECONDS else AWAY_WAIT_SECONDS
+        """Short where a shard was found down, and where another lane may be meeting it: one of them waits, not all."""
+        now = self.clock()
+        slow = any(other == index and now - began > AWAY_WAIT_SECONDS for other, began in list(self._pending.values()))
+        met = self._met_away.get(index, float("-inf"))
+        return AWAY_WAIT_SECONDS if slow or now - met <= _AWAY_SECONDS else SHARD_WAIT_SECONDS
+
+    @contextmanager
+    def pending(self, index: str) -> Iterator[float]:
+        """While a request is under way; gives the time at which it began."""
+        began = self.clock()
+        key = object()
+        self._pending[key] = index, began
+        try:
+            yield began
+        finally:
+            del self._pending[key]
 
     def unknown(self, status: int, error_type: str) -> None:
         self.announce(Unclassified(status, error_type))
@@ -95,7 +111,9 @@ def _put(outcomes: list[Outcome], places: Sequence[int], found: Sequence[Outcome
 class _Write:
     """The requests of one index."""
 
-    def __init__(self, sink: ElasticSink, actions: Sequence[BulkAction], seconds: float, until: float) -> None:
+    def __init__(
+        self, sink: ElasticSink, actions: Sequence[BulkAction], seconds: float, until: float, *, patient: bool = False
+    ) -> None:
         self._sink = sink
         self._actions = actions
         self._seconds = seconds
@@ -103,7 +121,8 @@ class _Write:
         self._index = actions[0].index
         self._encoded = Encoded(actions)
         self._target = Target()
-        self._shard_wait_seconds = sink.shard_wait_seconds(self._index)
+        self._patient = patient
+        self._hurried = False
 
     def run(self, away: Failure | None) -> Search:
         search = self._search(away)
@@ -130,14 +149,12 @@ class _Write:
         later one, which fits as soon as the mapping is made. A new field may also need more than the short wait for a
         shard that is down, though its own shard is there. The second refusal is its verdict.
         """
-        hurried = self._shard_wait_seconds < SHARD_WAIT_SECONDS
         failures = ((place, o) for place, o in enumerate(search.outcomes) if isinstance(o, Failure))
-        places = [place for place, failure in failures if failure.contested or (hurried and failure.late)]
+        places = [place for place, failure in failures if failure.contested or (self._hurried and failure.late)]
         if not places:
             return
-        again = _Write(self._sink, [self._actions[place] for place in places], self._seconds, self._until)
-        again._shard_wait_seconds = SHARD_WAIT_SECONDS
-        second = again._search(search.away)
+        actions = [self._actions[place] for place in places]
+        second = _Write(self._sink, actions, self._seconds, self._until, patient=True)._search(search.away)
         for place, outcome in zip(places, second.outcomes, strict=True):
             search.outcomes[place] = outcome
         search.away, search.pressure = second.away, search.pressure or second.pressure
@@ -158,15 +175,14 @@ class _Write:
 
     def _send(self, start: int, stop: int) -> Answer:
         body = self._encoded.body(start, stop)
+        wait = SHARD_WAIT_SECONDS if self._patient else self._sink.shard_wait_seconds(self._index)
+        self._hurried = self._hurried or wait < SHARD_WAIT_SECONDS
         path = address(
-            self._index,
-            require_alias=self._target.alias,
-            deadline_seconds=self._seconds,
-            shard_wait_seconds=self._shard_wait_seconds,
+            self._index, require_alias=self._target.alias, deadline_seconds=self._seconds, shard_wait_seconds=wait
         )
-        began = self._sink.clock()
-        seconds = min(self._seconds, max(self._until - began, 0.1))
-        reply = self._sink.elastic.call("PUT", path, body, seconds=seconds)
+        with self._sink.pending(self._index) as began:
+            seconds = min(self._seconds, max(self._until - began, 0.1))
+            reply = self._sink.elastic.call("PUT", path, body, seconds=seconds)
         answer = self._judge(reply, start, stop)
         self._announce(answer, reply, len(body), self._sink.clock() - began)
         return answer

@@ -1,6 +1,9 @@
 """One shard of the real Elasticsearch is down: what belongs to it waits, everything else goes on."""
 
+import re
 import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from elasticsearch import Elasticsearch
@@ -10,7 +13,8 @@ from outbox.policy.outcome import Failure, Written
 from outbox.policy.settle import RetryPolicy
 from outbox.ports import BulkAction
 from outbox.sink import elastic
-from outbox.sink.bulk import SHARD_WAIT_SECONDS
+from outbox.sink.bulk import AWAY_WAIT_SECONDS, SHARD_WAIT_SECONDS
+from outbox.sink.client import Elastic
 from tests.fixtures.elasticsearch import INDEX_SETTINGS
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import Queue
@@ -91,3 +95,26 @@ def test_a_new_field_has_the_whole_wait_beside_a_shard_that_is_down(
     assert isinstance(outcomes[0], Failure)
     assert [outcome for outcome in outcomes[1:] if not isinstance(outcome, Written)] == []
     assert time.monotonic() - began < SHARD_WAIT_SECONDS, "the document of the shard that is away was sent again"
+
+
+def test_one_lane_meets_a_shard_that_is_down_and_the_other_goes_on(
+    es: Elasticsearch, elastic_url: str, half_red_index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows of it yet, and both send an event of it within the same moment."""
+    paths: list[str] = []
+    call = Elastic.call
+
+    def noted(self: Elastic, method: str, path: str, *rest: Any, **named: Any) -> Any:
+        paths.append(path)
+        return call(self, method, path, *rest, **named)
+
+    away = routing_of(es, half_red_index, red=True)
+    with elastic_sink(elastic_url) as sink, ThreadPoolExecutor(1) as lane:
+        sink.probe(half_red_index)
+        monkeypatch.setattr(Elastic, "call", noted)
+        first = lane.submit(sink.write, [BulkAction(half_red_index, "a", 1, away, b"{}")], 20.0)
+        eventually(lambda: sink.shard_wait_seconds(half_red_index) == AWAY_WAIT_SECONDS, what="a slow request")
+        second = sink.write([BulkAction(half_red_index, "b", 1, away, b"{}")], 20.0)
+        assert isinstance(first.result().outcomes[0], Failure)
+    assert isinstance(second.outcomes[0], Failure)
+    assert [re.findall(r"timeout=(\d+)ms", path) for path in paths if "_bulk" in path] == [["3000"], ["100"]]
