@@ -18,7 +18,8 @@ from bench.result import Bar, Result, percentile, progress
 from bench.stack import Stack
 from bench.worker import stopped
 from outbox.embedded.process import free_port
-from outbox.web.application import API, API_PREFIX, PAGES
+from outbox.web.application import API, PAGES
+from outbox.web.routing import API_PREFIX
 
 P95 = Bar("p95 of the slowest page or call, ms", 300.0, 100.0, most=True)
 LOG = Path("build/bench/console.log")

@@ -129,7 +129,7 @@ def _costs(connection: psycopg.Connection, result: Result) -> None:
 
 
 def _attach(connection: psycopg.Connection, table: str, **how: str) -> None:
-    attach(connection, table, entity_type="article", **how)  # type: ignore[arg-type]
+    attach(connection, table, entity_type="article", **how)
 
 
 def _seconds(connection: psycopg.Connection, statement: str) -> float:

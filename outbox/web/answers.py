@@ -62,7 +62,7 @@ def event(stored: StoredEvent) -> dict[str, Any]:
 
 def model(name: str, about: str | None = None, /, *, base: Any = BaseModel, **fields: Any) -> Any:
     """A field is a type, or a type with its description; a type with None is one that may be left out."""
-    given = {}
+    given: dict[str, Any] = {}
     for field, about_it in fields.items():
         kind, text = about_it if isinstance(about_it, tuple) else (about_it, "")
         given[field] = (kind, None if text is None else Field(description=text or None))

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from outbox.policy.filter import EventFilter
-from outbox.web import application
+from outbox.web import application, routing
 from outbox.web.application import endpoints_only
 from outbox.web.auth.accounts import Role
 from tests.fixtures.audits import age_audit
@@ -23,7 +23,7 @@ SAME = {"sec-fetch-site": "same-origin"}
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 EVERY_DOOR = [
     *((door, door.path) for door in application.PAGES),
-    *((door, application.API_PREFIX + door.path) for door in application.API),
+    *((door, routing.API_PREFIX + door.path) for door in application.API),
 ]
 
 
@@ -173,7 +173,7 @@ def takes_a_reason() -> set[str]:
         told = methods.get("post", {}).get("requestBody", {}).get("content", {}).get("application/json", {})
         name = told.get("schema", {}).get("$ref", "").rpartition("/")[2]
         if name and "reason" in document["components"]["schemas"][name]["properties"]:
-            found.add(path.removeprefix(application.API_PREFIX))
+            found.add(path.removeprefix(routing.API_PREFIX))
     return found
 
 

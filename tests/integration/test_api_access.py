@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from outbox.web import application
+from outbox.web import application, routing
 from outbox.web.auth.accounts import PEOPLE, Role
 from outbox.web.auth.limits import RateLimits
 from outbox.web.routing import Endpoint
@@ -18,7 +18,7 @@ from tests.fixtures.failures import audit_counts, events
 
 DOORS = [
     *((door, door.path) for door in application.PAGES if door.role is not Role.ANYONE),
-    *((door, application.API_PREFIX + door.path) for door in application.API),
+    *((door, routing.API_PREFIX + door.path) for door in application.API),
 ]
 ID = "00000000-0000-4000-8000-000000000000"
 
@@ -102,7 +102,7 @@ def test_a_form_that_does_not_say_where_it_comes_from_is_refused(console: Served
 def test_nothing_that_a_page_of_another_site_can_fetch_writes_to_a_row(console: Served, connection: Any) -> None:
     """Every address by GET and HEAD. Only a program's GET of an export leaves a trace: the contract has it as a GET."""
     (id,) = events(connection, 1)
-    paths = [door.path for door in application.PAGES] + [application.API_PREFIX + door.path for door in application.API]
+    paths = [door.path for door in application.PAGES] + [routing.API_PREFIX + door.path for door in application.API]
     before, client = content(connection), console.client
     elsewhere = {"sec-fetch-site": "cross-site"}
     for method, headers, exported in (("GET", elsewhere, 403), ("HEAD", {}, 405)):

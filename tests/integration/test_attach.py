@@ -12,10 +12,10 @@ from outbox.app.desk import QueueDesk
 from outbox.embedded import EmbeddedPostgres
 from outbox.errors import SchemaMismatch
 from outbox.ops.doctor import documents as attachment_findings
-from outbox.ports import Attachment, Level
+from outbox.ports import Attachment, AttachmentFacts, Level
 from outbox.store.attach import installed
 from outbox.store.attach.attach import AttachedOtherwise, NotAttached, attach, detach
-from outbox.store.attach.installed import AttachmentFacts, attachments
+from outbox.store.attach.installed import attachments
 from outbox.store.attach.tables import CannotAttach
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.postgres import admin, fresh_database, with_database

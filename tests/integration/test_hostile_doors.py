@@ -13,7 +13,7 @@ import pytest
 from psycopg import sql
 
 from outbox import Outbox
-from outbox.web import application
+from outbox.web import application, routing
 from outbox.web.auth.limits import RateLimits
 from tests.fixtures.console import Served, serving
 from tests.fixtures.failures import events
@@ -145,10 +145,10 @@ def test_every_parameter_of_every_question_takes_hostile_text(
 ) -> None:
     client, text = shared[0].client, sendable(HOSTILE[what])[:3_000]
     for door in QUESTIONS:
-        path = application.API_PREFIX + door.path.replace("{id}", str(uuid4()))
+        path = routing.API_PREFIX + door.path.replace("{id}", str(uuid4()))
         for name in dealt(ASKED, what):
             is_answer(client.get(path, params={name: text}))
-        is_answer(client.get(application.API_PREFIX + door.path.replace("{id}", quote(text, safe=""))))
+        is_answer(client.get(routing.API_PREFIX + door.path.replace("{id}", quote(text, safe=""))))
 
 
 ACTS = [door for door in application.API if door.method == "POST"]
@@ -173,7 +173,7 @@ def test_every_field_of_every_act_takes_hostile_text(shared: tuple[Served, psyco
     served, connection = shared
     client, text = served.client, HOSTILE[what]
     for door in ACTS:
-        path = application.API_PREFIX + door.path.replace("{id}", str(uuid4()))
+        path = routing.API_PREFIX + door.path.replace("{id}", str(uuid4()))
         for field in dealt(FIELDS, what):
             before = made(connection)
             # Without a reason unless that is the field: most of these must be refused as a whole.

@@ -9,7 +9,8 @@ import psycopg
 import pytest
 
 from outbox import facts
-from outbox.store.backlog import HEAD_ROWS, MOST_COUNTED, SETTINGS, OpenCounts, PostgresBacklog, TookTooLong
+from outbox.ports import OpenCounts
+from outbox.store.backlog import HEAD_ROWS, MOST_COUNTED, SETTINGS, PostgresBacklog, TookTooLong
 from outbox.store.queries import queries
 from outbox.store.schema.migrate import migrate
 from outbox.telemetry.backlog import BacklogSampler

@@ -11,7 +11,8 @@ from elasticsearch import Elasticsearch
 from psycopg import sql
 
 from outbox.store.schema import files
-from outbox.store.schema.migrate import back, check_schema, migrate
+from outbox.store.schema.migrate import back, migrate
+from outbox.store.schema.state import check_schema
 from tests.fixtures.commands import Outbox as Command
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.processes import StartProcess

@@ -20,7 +20,7 @@ from tests.fixtures.events import an_event
 
 MOST_BYTES = 2_000
 # What may be wrong with one event among good ones: every kind of it is tried in every batch.
-ODD = [
+ODD: list[dict[str, Any]] = [
     {},
     {"entity_type": "a:b"},
     {"entity_type": ""},

@@ -432,7 +432,7 @@ def test_a_lane_is_underway_for_as_long_as_its_batch(memory: Memory) -> None:
     memory.lane.step()
     assert (seen, memory.worker.underway.held_up()) == ([True], False)
     memory.produce()
-    memory.sink.refuse = lambda _: 1 / 0  # type: ignore[return-value]
+    memory.sink.refuse = lambda _: 1 / 0  # type: ignore[assignment,return-value]
     memory.lane.step()
     memory.clock.passes(RELIEF_SECONDS)
     assert not memory.worker.underway.held_up(), "an error ends it too"

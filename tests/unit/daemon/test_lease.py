@@ -1,13 +1,14 @@
 """The heartbeat: renews while the work moves, stops at max processing, and never speaks for a settle."""
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from outbox.daemon.lease import Leases
 from outbox.errors import DatabaseDown
 from outbox.facts import Beat, DatabaseLost, Fact
-from outbox.ports import Claimed, ClaimOrder
+from outbox.ports import Claimed, ClaimOrder, EventStore
 from tests.fakes import MemoryEvents
 from tests.fixtures.events import Time, an_event
 
@@ -43,8 +44,13 @@ def facts() -> list[Fact]:
 
 @pytest.fixture
 def leases(renewer: Renewer, facts: list[Fact], clock: Time) -> Leases:
-    return Leases(
-        renewer, facts.append, clock, lease_seconds=30.0, heartbeat_seconds=10.0, max_processing_seconds=100.0
+    return Leases(  # only renews
+        cast(EventStore, renewer),
+        facts.append,
+        clock,
+        lease_seconds=30.0,
+        heartbeat_seconds=10.0,
+        max_processing_seconds=100.0,
     )
 
 

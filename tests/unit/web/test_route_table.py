@@ -65,6 +65,6 @@ def test_a_route_without_a_role_does_not_come_into_being() -> None:
 def test_every_hung_route_is_guarded() -> None:
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     routing.add_endpoints(app, application.PAGES)
-    routing.add_endpoints(app, application.API, prefix=application.API_PREFIX, api=True)
+    routing.add_endpoints(app, application.API, prefix=routing.API_PREFIX, api=True)
     assert app.routes
     assert all(isinstance(route, GuardedRoute) for route in app.routes)
