@@ -32,9 +32,9 @@ from outbox.facts import Announcer
 from outbox.policy.backoff import Backoff, LanePace
 from outbox.policy.document import Addressing
 from outbox.policy.settle import RetryPolicy
-from outbox.sink.checks import TargetCheck
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
+from outbox.sink.index_check import TargetCheck
 from outbox.store.backlog import PostgresBacklog
 from outbox.store.documents import ViewDocuments
 from outbox.store.events import PostgresEvents

@@ -8,10 +8,11 @@ from outbox.config import Settings
 from outbox.errors import DatabaseDown
 from outbox.ops.doctor.database import DoctorSettings
 from outbox.ops.doctor.doctor import Doctor, IndexDesk
-from outbox.sink.checks import ElasticServerCheck, TargetCheck
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.index import ElasticIndices
+from outbox.sink.index_check import TargetCheck
+from outbox.sink.server_check import ElasticServerCheck
 from outbox.sink.target import Targets
 from outbox.store.backlog import PostgresBacklog
 from outbox.store.doctor import PostgresDoctor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -30,6 +31,7 @@ ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
 LOWEST_PORT, PORT_TRIES = 20_000, 50  # above the usual ports of servers that people know
 PORTS_KEPT = 64  # this many ports that were given last are nobody else's, until this process ends
 _given: deque[socket.socket] = deque()
+atexit.register(lambda: [claim.close() for claim in _given])
 
 
 @dataclass(frozen=True)

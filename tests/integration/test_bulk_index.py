@@ -10,10 +10,10 @@ from outbox.errors import ElasticsearchDown, OutboxError, WrongProduct
 from outbox.facts import Fact, Warned
 from outbox.policy.outcome import WRITTEN, Failure, Reason
 from outbox.ports import BulkAction, Finding, Level
-from outbox.sink.checks import TargetCheck, seconds
 from outbox.sink.client import connect
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.index import ElasticIndices, IndexExists
+from outbox.sink.index_check import TargetCheck, seconds
 from tests.fixtures.scripted import answer, scripted
 from tests.fixtures.sinks import elastic_sink
 
