@@ -95,7 +95,7 @@ BUGS: Final = (
         "Elasticsearch's reason is stored as it came, values of the document and all",
         (
             "unit/test_redact.py::the_value_goes_and_the_name_stays",
-            "integration/test_bad_input.py::no_value_of_a_document_is_stored_or_told_with_its_error",
+            "integration/test_bad_input.py::no_value_of_a_document_is_stored_or_reported_with_its_error",
         ),
     ),
     Bug(
@@ -153,6 +153,6 @@ BUGS: Final = (
     Bug(
         "M23",
         "a drawn version that is refused counts as superseded, without a look whether the index is ahead",
-        (_REFRESH + "an_index_that_is_ahead_of_the_database_is_caught_up_with_and_told",),
+        (_REFRESH + "an_index_that_is_ahead_of_the_database_is_caught_up_with_and_reported",),
     ),
 )
