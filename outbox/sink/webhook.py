@@ -99,9 +99,9 @@ def _exchange(
             target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
             named = {"host": parts.netloc, "user-agent": _USER_AGENT, "connection": "close", **headers}
             connection.request("POST", target, body, named)
-            reply = connection.getresponse()
-            wait = retry_after_seconds(reply.headers.get("retry-after"), datetime.now(UTC))
-            return Posted(reply.status, retry_after_seconds=wait)
+            with connection.getresponse() as reply:
+                wait = retry_after_seconds(reply.headers.get("retry-after"), datetime.now(UTC))
+                return Posted(reply.status, retry_after_seconds=wait)
     finally:
         connection.close()
         sock.close()
