@@ -2,10 +2,28 @@
 does not answer. Computes only; randomness is handed in."""
 
 from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Final
 
 PROBE_SECONDS: Final = 5.0  # "probes at most 5 s apart"
 MOST_PACE_SECONDS: Final = 10.0
+LONGEST_ASKED_SECONDS: Final = 43_200.0  # nobody is kept waiting for longer than half a day by what a header says
+
+
+def retry_after_seconds(value: str | None, now: datetime | None = None) -> float:
+    """What a server asks for with `Retry-After`: seconds, or a date where it is known what `now` is. Nonsense counts as
+    nothing."""
+    try:
+        if value is not None and value.strip().isdecimal():
+            wait = float(value)
+        elif value is not None and now is not None:
+            wait = (parsedate_to_datetime(value) - now).total_seconds()
+        else:
+            return 0.0
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
+    return min(max(wait, 0.0), LONGEST_ASKED_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,7 @@ class Failure:
     whole: bool = False  # the whole request met it, not this document
     shard: bool = False  # its shard, its node or the master is down: others of its request may have been taken
     contested: bool = False  # another request may have caused it at the same moment: worth sending once more
+    retry_after_seconds: float = 0.0  # what the server, or a proxy before it, asked for with `Retry-After`
     late: bool = False  # its new field was not in the mapping in time: worth sending once more with more time
     second: bool = False  # only a rebuild's second index met it: the target itself has accepted
 

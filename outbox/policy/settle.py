@@ -108,7 +108,9 @@ def settle(
         case Failure(second=False) if event.attempts >= retry.limit(event):
             return Failed(outcome, DeadReason.MAX_ATTEMPTS_EXCEEDED)
         case _:
-            return RetryLater(retry.backoff.delay(event.attempts, random()), outcome)
+            # Not before the server asked for, and not all at that moment.
+            asked = min(outcome.retry_after_seconds, retry.backoff.cap_seconds)
+            return RetryLater(asked + retry.backoff.delay(event.attempts, random()), outcome)
 
 
 def _accepted(outcome: Accepted, sent: Sent) -> Done:

@@ -8,7 +8,6 @@ import ipaddress
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
-from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -82,17 +81,6 @@ def retry_delay_seconds(attempts: int, quick: int) -> float | None:
         return float(2**attempts - 1) / 2 if attempts < 3 else 3.5 * 2 ** (attempts - 3)
     later = attempts - quick - 1
     return LATER_SECONDS[later] if later < len(LATER_SECONDS) else None
-
-
-def retry_after_seconds(value: str | None, now: datetime) -> float:
-    """What a receiver asks for: seconds, or a date. Nonsense counts as nothing, more than the longest wait as that."""
-    if value is None:
-        return 0.0
-    try:
-        wait = float(value) if value.strip().isdecimal() else (parsedate_to_datetime(value) - now).total_seconds()
-    except (ValueError, TypeError, OverflowError):
-        return 0.0
-    return min(max(wait, 0.0), LATER_SECONDS[-1])
 
 
 def key_of(secret: str) -> bytes:

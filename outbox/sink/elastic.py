@@ -4,11 +4,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Final
 
 from outbox.facts import Announce, BulkSent, Unclassified
+from outbox.policy.backoff import retry_after_seconds
 from outbox.policy.classify import classify_request, whole
 from outbox.policy.memory import BATCH_BYTES
 from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Missing, Outcome, Reason, Stale, Written, all_written
@@ -192,7 +193,10 @@ class _Write:
             broke = reply.failure.reason in (Reason.CONNECT, Reason.TIMEOUT)
             return Lost(reply.failure, reply.sent) if broke else reply.failure
         if reply.status >= 300:
-            return classify_request(reply.status, reply.body, reply.headers, self._sink.unknown)
+            verdict = classify_request(reply.status, reply.body, reply.headers, self._sink.unknown)
+            # A date is not read: no clock of a worker decides when an event is due.
+            asked = retry_after_seconds(reply.headers.get("retry-after"))
+            return replace(verdict, retry_after_seconds=asked) if asked and isinstance(verdict, Failure) else verdict
         return read(reply.raw, self._actions[start:stop], self._sink.unknown)
 
     def _tell(self, search: Search) -> None:

@@ -12,8 +12,9 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from outbox.policy.backoff import retry_after_seconds
 from outbox.policy.redact import cut
-from outbox.policy.webhook import bad_url, is_allowed, is_public, retry_after_seconds
+from outbox.policy.webhook import bad_url, is_allowed, is_public
 
 _USER_AGENT: Final = "outbox-projector"
 # Threads that a dead DNS resolver may block: glibc gives up after about 30 s, an NSS plugin perhaps never.

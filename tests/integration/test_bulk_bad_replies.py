@@ -100,6 +100,18 @@ def test_an_item_without_a_status_is_unknown_and_the_others_are_believed() -> No
     assert second.reason is Reason.ES_5XX
 
 
+@pytest.mark.parametrize(
+    ("said", "seconds"), [("120", 120.0), ("Mon, 16 Nov 2026 12:00:00 GMT", 0.0), ("soon", 0.0), ("9" * 30, 43_200.0)]
+)
+def test_a_server_or_proxy_that_asks_for_a_pause_is_heard(said: str, seconds: float) -> None:
+    """As seconds: a date would be compared with the clock of this machine."""
+    asking = answer(429, headers=f"{PRODUCT}retry-after: {said}\r\n")
+    with scripted(lambda _: asking) as server, elastic_sink(server.url) as sink:
+        report = sink.write(ACTIONS, 60.0)
+    transient(report, Reason.ES_429)
+    assert {outcome.retry_after_seconds for outcome in report.outcomes if isinstance(outcome, Failure)} == {seconds}
+
+
 @pytest.mark.parametrize("what", ["a gzip bomb", "a reply without end"])
 def test_a_reply_that_is_too_large_is_cut_off_by_its_size(what: str) -> None:
     """Long before the deadline. Both begin with what would be believed."""

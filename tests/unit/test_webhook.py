@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from outbox.daemon.webhooks import MOST_FLAPS, Notices, WebhookSender
 from outbox.facts import AttemptFailed, SinkPaused, SinkResumed
+from outbox.policy.backoff import retry_after_seconds
 from outbox.policy.event import Event
 from outbox.policy.outcome import DeadReason, Failure, Reason
 from outbox.policy.replay import ReplayBatch, ReplayStatus
@@ -25,7 +26,6 @@ from outbox.policy.webhook import (
     is_public,
     message,
     replay_notices,
-    retry_after_seconds,
     retry_delay_seconds,
     sign,
     verify,

@@ -112,6 +112,13 @@ def test_a_transient_failure_is_tried_again_until_the_attempts_are_used_up(reaso
         assert settle(an_event(attempts=10), failure, retry, half) == Failed(failure, DeadReason.MAX_ATTEMPTS_EXCEEDED)
 
 
+@pytest.mark.parametrize(("asked", "least"), [(0.0, 0.0), (120.0, 120.0), (43_200.0, 300.0)])
+def test_a_pause_that_the_server_asked_for_is_kept_up_to_the_longest_delay(asked: float, least: float) -> None:
+    failure = Failure(Reason.ES_429, "later", whole=True, retry_after_seconds=asked)
+    verdict = settle(an_event(attempts=1), failure, COUNT, half)
+    assert verdict == RetryLater(least + 0.75, failure)
+
+
 @pytest.mark.parametrize("reason", BY_CLASS[FailureClass.TRANSIENT])
 def test_an_outage_of_the_whole_sink_costs_an_attempt_under_count_and_none_under_pause(reason: Reason) -> None:
     failure = Failure(reason, "x", whole=True)
