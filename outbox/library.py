@@ -15,7 +15,7 @@ from outbox.config import Settings, load_settings
 from outbox.errors import UsageError
 from outbox.ops.failures import FailedStats
 from outbox.ops.replay.desk import ReplayResult
-from outbox.ops.stored import StoredEvent
+from outbox.ops.stored_event import StoredEvent
 from outbox.policy.audit import Actor, Source
 from outbox.policy.event import Status
 from outbox.policy.filter import read_event_filter

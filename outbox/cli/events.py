@@ -16,7 +16,7 @@ from outbox.policy.event import Status
 
 if TYPE_CHECKING:
     from outbox.ops.events import EventDetail
-    from outbox.ops.stored import StoredEvent
+    from outbox.ops.stored_event import StoredEvent
 import sys
 
 commands = typer.Typer()

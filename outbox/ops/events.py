@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 from outbox.errors import NotFound, OutboxError, UsageError
-from outbox.ops.stored import StoredEvent
+from outbox.ops.stored_event import StoredEvent
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.event import Status
 from outbox.policy.filter import EventFilter

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from outbox.errors import UsageError
-from outbox.ops.stored import StoredEvent
+from outbox.ops.stored_event import StoredEvent
 from outbox.policy.classify import Explanation, explain, explain_request
 from outbox.policy.event import REFRESH
 from outbox.policy.outcome import CLASS_OF, FAILURE_TYPE_OF, Failure, FailureClass, Reason

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from outbox.ops import inputs
-from outbox.ops.stored import failure_type
+from outbox.ops.stored_event import failure_type
 from outbox.policy.filter import NONE, EventFilter
 
 SPARK_HOURS: Final = 24

@@ -15,7 +15,7 @@ from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.document import Address
 from outbox.policy.drift import Key
 from outbox.policy.naming import Naming
-from outbox.policy.repair import Reprojection, reprojection
+from outbox.policy.repair_event import Reprojection, reprojection
 
 LONGEST_TYPE = 200
 LONGEST_ID = 512

@@ -1,4 +1,4 @@
-"""Owns the way from an answer of Elasticsearch to an outcome, by the table in `rules`. It sends and stores nothing."""
+"""Owns the way from a reply of Elasticsearch to an outcome, by the table in `reply_rules`. Sends and stores nothing."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ from outbox.policy.outcome import (
     Stale,
 )
 from outbox.policy.redact import LONGEST_ERROR_BYTES, causes, cut, detail, fingerprint, summary
-from outbox.policy.rules import BY_STATUS, NO_TYPE, OUR_REQUEST, RULES, UNKNOWN, Rule
+from outbox.policy.reply_rules import BY_STATUS, NO_TYPE, OUR_REQUEST, RULES, UNKNOWN, Rule
 
 OnUnknown = Callable[[int, str], None]  # status and error type of an answer that no rule knows
 

@@ -15,7 +15,7 @@ from outbox import __version__
 from outbox.config import ElasticSettings, read_secret_file
 from outbox.policy.classify import unreadable, whole
 from outbox.policy.outcome import Failure, Reason
-from outbox.sink.node import BadReply, DeadlineNode, NotConnected
+from outbox.sink.exchange import BadReply, DeadlineNode, NotConnected
 
 if TYPE_CHECKING:
     from elasticsearch import Elasticsearch

@@ -12,7 +12,7 @@ from outbox.policy.drift import NO_SOURCE, HeldDocument
 from outbox.policy.lossless import Unreadable, read_exact
 from outbox.policy.redact import summary
 from outbox.sink.client import Elastic, NoReply
-from outbox.sink.node import LARGEST_REPLY_BYTES
+from outbox.sink.exchange import LARGEST_REPLY_BYTES
 
 KEEP_ALIVE: Final = "2m"
 SCAN_PAGE: Final = 1_000

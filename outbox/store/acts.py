@@ -13,7 +13,7 @@ from psycopg.rows import dict_row
 from outbox.facts import EventDiscarded
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.filter import EventFilter, given
-from outbox.policy.repair import RepairEvent, Reprojection
+from outbox.policy.repair_event import RepairEvent, Reprojection
 from outbox.store import audit
 from outbox.store.events import entity_id_type, typed
 from outbox.store.filters import event_where

@@ -18,8 +18,8 @@ import orjson
 from pydantic import BaseModel, Field, create_model
 from starlette.responses import Response
 
-from outbox.ops import audit, discard, failures, reprojection, status, stored, webhook
-from outbox.ops.stored import StoredEvent, failure_type
+from outbox.ops import audit, discard, failures, reprojection, status, stored_event, webhook
+from outbox.ops.stored_event import StoredEvent, failure_type
 from outbox.policy import replay
 
 # Named once: `asdict` copies every value of every row, 60 us per event. Up to 16 KB of detail are for one event alone.
@@ -118,7 +118,7 @@ Redelivered = model("Redelivered", id=UUID, queued=bool)
 
 Event = shape(
     "Event",
-    stored.StoredEvent,
+    stored_event.StoredEvent,
     "One row of the outbox, without its payload.",
     without=("error_detail",),
     behind={"failure_type": "dead_reason", "trace_id": "traceparent"},
@@ -148,7 +148,7 @@ OwnAct = shape(
 _RELATED = (
     "id", "status", "op", "event_version", "attempts", "error_reason", "created_at", "failed_at", "processed_at",
 )  # fmt: skip
-Related = shape("Related", stored.StoredEvent, "Another event of the same entity.", only=_RELATED)
+Related = shape("Related", stored_event.StoredEvent, "Another event of the same entity.", only=_RELATED)
 EventDetail = model(
     "EventDetail",
     "An event with all that is recorded about it.",
@@ -205,7 +205,7 @@ _SAMPLE = (
     "id", "entity_type", "entity_id", "event_version", "error_reason", "error_fingerprint", "error", "failed_at",
     "status",
 )  # fmt: skip
-Sample = shape("Sample", stored.StoredEvent, only=_SAMPLE)
+Sample = shape("Sample", stored_event.StoredEvent, only=_SAMPLE)
 Plan = model(
     "Plan",
     "A dry run: what a replay would do. Nothing was changed.",

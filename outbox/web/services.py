@@ -26,7 +26,7 @@ from outbox.ops.replay.desk import Created, ReplayDesk
 from outbox.ops.replay.plan import Planner
 from outbox.ops.reprojection import ProjectionDesk
 from outbox.ops.status import Pulse, PulseDesk, QueueStatus, StatusDesk
-from outbox.ops.stored import StoredEvent
+from outbox.ops.stored_event import StoredEvent
 from outbox.ops.webhook import WebhookDesk
 from outbox.policy.filter import AuditFilter, EventFilter
 from outbox.policy.reindex import Rebuild

@@ -12,7 +12,7 @@ import pytest
 from outbox.facts import BulkSent, Fact, Unclassified
 from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Reason
 from outbox.ports import BulkAction, WriteReport
-from outbox.sink.node import LARGEST_REPLY_BYTES
+from outbox.sink.exchange import LARGEST_REPLY_BYTES
 from tests.fixtures.scripted import PRODUCT, Answer, Request, answer, scripted, silent_server
 from tests.fixtures.sinks import elastic_sink
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from outbox import fast_path
 from outbox.daemon.worker import Worker
-from outbox.sink import node
+from outbox.sink import exchange
 from outbox.sink.client import Elastic
 from outbox.sink.elastic import ElasticSink
 from outbox.store.events import PostgresEvents
@@ -154,7 +154,7 @@ def before_send(trap: Trap) -> None:
 
 
 def mid_body(trap: Trap) -> None:
-    usual = node._Socket.sendall
+    usual = exchange._Socket.sendall
 
     def sendall(self: Any, data: Any, *args: Any) -> None:
         text = bytes(data)
@@ -163,12 +163,12 @@ def mid_body(trap: Trap) -> None:
             trap.snap()
         usual(self, data, *args)
 
-    node._Socket.sendall = sendall  # type: ignore[method-assign]
+    exchange._Socket.sendall = sendall  # type: ignore[method-assign]
 
 
 def after_apply(trap: Trap) -> None:
     """The answer lies in the socket, so Elasticsearch has done it; nobody reads it any more."""
-    sending, receiving = node._Socket.sendall, node._Socket.recv_into
+    sending, receiving = exchange._Socket.sendall, exchange._Socket.recv_into
     armed = threading.local()
 
     def sendall(self: Any, data: Any, *args: Any) -> None:
@@ -182,7 +182,7 @@ def after_apply(trap: Trap) -> None:
             trap.snap()
         return receiving(self, *args, **named)
 
-    node._Socket.sendall, node._Socket.recv_into = sendall, recv_into  # type: ignore[method-assign]
+    exchange._Socket.sendall, exchange._Socket.recv_into = sendall, recv_into  # type: ignore[method-assign]
 
 
 def after_reply(trap: Trap) -> None:

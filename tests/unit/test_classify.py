@@ -14,7 +14,7 @@ from outbox.policy.classify import (
     unreadable,
 )
 from outbox.policy.outcome import MISSING, WRITTEN, Code, Failure, FailureClass, Reason, Stale
-from outbox.policy.rules import BY_STATUS, RULES
+from outbox.policy.reply_rules import BY_STATUS, RULES
 
 CONFLICT = "version conflict, current version [7] is higher than the one provided [6]"
 

@@ -13,7 +13,7 @@ from outbox.ops.reindex.pacing import JobPace
 from outbox.ops.reindex.verify import Enough, Verification, Verify, VerifyOptions
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.drift import DRIFT, DriftFinding, HeldDocument, Key, Kind, Truth
-from outbox.policy.repair import (
+from outbox.policy.repair_event import (
     RepairEvent,
     needs_refresh,
     refresh,

@@ -16,7 +16,7 @@ from outbox.errors import OutboxError
 from outbox.ops import inputs as read
 from outbox.ops.events import Current, EventDetail
 from outbox.ops.explain import Verdict, explain_stored
-from outbox.ops.stored import StoredEvent
+from outbox.ops.stored_event import StoredEvent
 from outbox.policy import lossless
 from outbox.policy.event import REFRESH
 from outbox.policy.redact import causes

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from outbox.ops.audit import AuditPage, AuditRow
 from outbox.ops.status import Pulse, QueueStatus, TypeCounts
-from outbox.ops.stored import StoredEvent
+from outbox.ops.stored_event import StoredEvent
 from outbox.policy.event import Status
 from outbox.policy.filter import AuditFilter, EventFilter, given
 from outbox.web import answers, figures, params

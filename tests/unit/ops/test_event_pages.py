@@ -8,7 +8,7 @@ import pytest
 
 from outbox.errors import UsageError
 from outbox.ops.events import Shelf, next_place, places, read_place
-from outbox.ops.stored import StoredEvent
+from outbox.ops.stored_event import StoredEvent
 
 AT = datetime(2026, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
 EVENT = StoredEvent(

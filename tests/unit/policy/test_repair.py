@@ -3,7 +3,7 @@
 import pytest
 
 from outbox.policy.drift import DriftFinding, HeldDocument, Key, Kind, Truth
-from outbox.policy.repair import (
+from outbox.policy.repair_event import (
     RepairEvent,
     needs_refresh,
     refresh,

@@ -3,7 +3,7 @@
 import pytest
 
 from outbox.policy.drift import Key, Truth
-from outbox.policy.repair import Reprojection, reprojection
+from outbox.policy.repair_event import Reprojection, reprojection
 
 KEY = Key("article", "7")
 
