@@ -41,7 +41,7 @@ def prepare(admin_url: str, port: int) -> None:
 
 
 def serve_postgresql(port: int) -> None:
-    with EmbeddedPostgres(default_data_dir() / f"devtest-{port}", port=port) as server:
+    with EmbeddedPostgres(default_data_dir() / f"devtest-db-{port}", port=port) as server:
         prepare(server.url, port)
         for name in DATABASES:
             print(f"DATABASE_URL={url(port, name).replace('postgresql', 'postgresql+psycopg')}", flush=True)

@@ -14,8 +14,8 @@ commands = typer.Typer()
 migrate = typer.Typer()
 commands.add_typer(migrate, name="migrate", rich_help_panel="Install")
 
-# Below it an adopted table has a way back of its own, and a new one has nothing left: the headers in sql/ say how.
-EARLIEST = 9
+# The schema of 0.1.0: no older program is there to go back to. The headers in sql/ say how each file is undone.
+EARLIEST = 13
 
 ByType = Annotated[bool, typer.Option("--by-type", help="Also indexes for claims by entity type.")]
 ByEntity = Annotated[bool, typer.Option("--by-entity", help="Also an index to find done events of an entity.")]
@@ -115,7 +115,7 @@ def sql(by_type: ByType = False, by_entity: ByEntity = False, notify: Notify = F
 
     Examples:
       outbox migrate sql > outbox.sql
-      outbox migrate sql --back-to 22 > back.sql
+      outbox migrate sql --back-to 13 > back.sql
     """
     if back_to is not None:
         output.line(cli.migrations().back(back_to))

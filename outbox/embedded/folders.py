@@ -2,7 +2,7 @@
 
 DATA_DIR/elasticsearch-8.14.1/     fetched once, shared, read-only
 DATA_DIR/programs/                 copies of programs that the servers' account cannot reach
-DATA_DIR/stacks/1, 2, ...          one a running stack; the next start takes the first that is free
+DATA_DIR/stacks/kept-1, kept-2     one per running stack; the next start takes the first that is free
 DATA_DIR/stacks/temporary-*        removed at the end, or by the next start if its owner was killed
 """
 
@@ -103,7 +103,7 @@ def _try_lock(file: IO[str]) -> bool:
 def stack_folder(data_dir: Path) -> Iterator[Path]:
     """The first unused stack folder: a second stack gets its own, and each finds its data again."""
     for number in count(1):
-        lock = FolderLock(data_dir / "stacks" / str(number))
+        lock = FolderLock(data_dir / "stacks" / f"kept-{number}")
         if lock.acquire():
             break
     try:

@@ -60,7 +60,7 @@ def people(name: str) -> frozenset[str]:
     return frozenset(filter(None, (" ".join(part.split()) for part in [plain, *f" {plain} ".split(FOR)])))
 
 
-# What no prune touches, whoever asks: the database's own function holds the number too (0074_audit_trail).
+# What no prune touches, whoever asks: the database's own function holds the number too (0009_audit).
 LEAST_DAYS: Final = 7.0
 
 

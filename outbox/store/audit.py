@@ -1,4 +1,4 @@
-"""Writes, reads and prunes the audit. Decides nothing; the chain of hashes is PostgreSQL's own work (0074)."""
+"""Writes, reads and prunes the audit. Decides nothing; the chain of hashes is PostgreSQL's own work (0009)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

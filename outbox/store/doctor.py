@@ -25,7 +25,7 @@ MOST_SHOWN_BYTES: Final = 1_048_576
 SAMPLE_ROWS: Final = 1_000
 SAMPLE_LOOKUPS: Final = 50
 
-# What each kind of work does with the tables; enough to tell them apart (sql/0050_roles.sql has all of it).
+# What each kind of work does with the tables; enough to tell them apart (sql/0013_roles.sql has all of it).
 NEEDED_RIGHTS: Final[Mapping[str, Mapping[str, str]]] = {
     "projector": {
         "search_outbox_events": "SELECT UPDATE DELETE",

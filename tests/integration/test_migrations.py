@@ -355,6 +355,25 @@ def test_a_migrate_that_dies_after_any_step_is_finished_by_the_next(empty_databa
     assert status(empty_database).schema.ok
 
 
+def test_a_migration_in_steps_commits_as_it_goes(database: str, connection: psycopg.Connection) -> None:
+    """For rows that are too many for one transaction; no file needs it now."""
+    text = """-- Run:  in steps
+do $do$
+begin
+    for step in 1..3 loop
+        insert into search_outbox_rollup values (now(), 'minute', 'step ' || step, 'done', '', 1);
+        commit;
+    end loop;
+end
+$do$;
+"""
+    with migrating.migration_connection(database) as session:
+        migrating.apply_one(session, files.Migration("9999_steps", 9999, text), print)
+    row = connection.execute("select count(distinct xmin::text) from search_outbox_rollup").fetchone()
+    assert row == (3,)
+    assert connection.execute("select from search_outbox_migrations where name = '9999_steps'").rowcount == 1
+
+
 def test_every_migration_says_why_and_how_to_undo_it() -> None:
     everything = [*files.numbered(), *map(files.part, files.PARTS)]
     assert all(migration.why and migration.undo() for migration in everything)

@@ -135,5 +135,5 @@ def test_a_table_without_a_primary_key_can_go_back_as_well(empty_database: str) 
 
 
 def key_room() -> Migration:
-    (found,) = (migration for migration in files.numbered() if migration.name == "0061_key_room")
+    (found,) = (migration for migration in files.numbered() if migration.name == "0012_upkeep")
     return found

@@ -571,7 +571,7 @@ def test_one_without_the_right_to_make_roles_sees_what_to_run_and_everything_els
         url = parts._replace(netloc=f"{name}_owner:x@{parts.netloc.rpartition('@')[2]}").geturl()
         said: list[str] = []
         try:
-            assert "0050_roles" in migrate(url, say=said.append)
+            assert "0013_roles" in migrate(url, say=said.append)
             (told,) = [line for line in said if "docs/security.md" in line]
             (missing,) = examine(url)["roles"]
             assert missing.level is Level.WARN

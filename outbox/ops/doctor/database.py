@@ -15,7 +15,7 @@ MOST_APART_SECONDS: Final = 2.0
 # A bulk settle of 10,000 rows and a reclaim step stay far below this; a shorter limit would cancel honest work.
 SHORTEST_STATEMENT_MS: Final = 5_000
 
-# As 0050_roles sets them for a projector.
+# As 0013_roles sets them for a projector.
 _LIMITS: Final = {
     "statement_timeout_ms": "statement_timeout = '60s'",
     "lock_timeout_ms": "lock_timeout = '10s'",

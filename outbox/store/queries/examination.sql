@@ -18,7 +18,7 @@ select wanted.work, wanted.relation, wanted.privilege
                 else has_any_column_privilege(to_regclass(wanted.relation), wanted.privilege) end
 
 -- name: missing_roles
--- Reads: which of the four roles of 0050_roles this server does not have.
+-- Reads: which of the four roles of 0013_roles this server does not have.
 select named.role
   from (select coalesce(nullif(current_setting('search_outbox.role_prefix', true), ''), 'search_outbox') || '_' || suffix
                as role

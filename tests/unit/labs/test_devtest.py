@@ -35,8 +35,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
 @pytest.mark.parametrize(
     ("arguments", "expected", "said"),
     [
-        ([], ("db", "devtest-5435", 5435), "postgresql+psycopg://wordloom:wordloom@localhost:5435/wordloom_test"),
-        (["15435"], ("db", "devtest-15435", 15435), "localhost:15435/wordloom_dev"),
+        ([], ("db", "devtest-db-5435", 5435), "postgresql+psycopg://wordloom:wordloom@localhost:5435/wordloom_test"),
+        (["15435"], ("db", "devtest-db-15435", 15435), "localhost:15435/wordloom_dev"),
         (["es"], ("es", "devtest-es-9200", 9200), "ELASTIC_URL=http://127.0.0.1:9200"),
         (["es", "19200"], ("es", "devtest-es-19200", 19200), "ELASTIC_URL=http://127.0.0.1:19200"),
     ],

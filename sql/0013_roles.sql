@@ -1,12 +1,14 @@
 -- Why:  four roles with no more rights than their work needs (docs/security.md has the matrix, a test tries all of it):
---       producer inserts events, projector is the daemon, operator is who replays and discards, reader only looks and
---       sees no payload. Named PREFIX_producer and so on; PREFIX is `search_outbox`, or what
---       `alter database NAME set search_outbox.role_prefix = '...'` said before, where several installations share a
---       server: roles belong to all of its databases.
+--       producer inserts events, projector is the daemon, operator is who replays and discards, reader only reads and
+--       sees no payload. Named PREFIX_producer and so on; PREFIX is `search_outbox`, or what `alter database NAME set
+--       search_outbox.role_prefix = '...'` said before, where several installations share a server: roles belong to all
+--       of its databases.
 --       They are made without LOGIN. Where this role may not make them, `outbox migrate` says which statements are left
 --       to run; the function can be called again at any time and returns those statements.
+--       It also takes from PUBLIC the right to execute functions with the owner's rights, which a restore without
+--       privileges gives back: nobody needs it for a trigger function, not even who fires the trigger.
 --       Limits are set for each role in this database: they hold for who logs in as the role itself (a member's own
---       limits are the member's; `outbox doctor` looks at what is in force).
+--       limits are the member's; `outbox doctor` checks what is in force).
 --       Every function of ours gets a search_path with pg_temp at its end: before, a caller's temporary table took the
 --       place of a table that a definer's function meant, and its triggers ran with the owner's rights.
 -- Undo (the roles stay, other databases may use them; `drop role` removes them one by one; the search_path stays too):
@@ -25,7 +27,7 @@
 --       end loop;
 --   end $undo$;
 --   drop function if exists search_outbox_grant_roles();
---   delete from search_outbox_migrations where name = '0050_roles';
+--   delete from search_outbox_migrations where name = '0013_roles';
 
 create or replace function search_outbox_grant_roles() returns setof text
 language plpgsql set search_path from current as $fn$
@@ -70,8 +72,8 @@ begin
             ('producer', 'usage', 'sequence search_outbox_seq, search_outbox_version'),
 
             ('projector', 'usage', 'schema ' || home),
-            ('projector', format('select, delete, update (op, lease_token, last_attempt_at, %s)', acted),
-                'search_outbox_events'),
+            ('projector', format('select, delete, update (op, read_version, read_found, lease_token, last_attempt_at, %s)',
+                acted), 'search_outbox_events'),
             ('projector', 'select, insert, delete', 'search_outbox_attempts'),
             ('projector', 'select, insert, update, delete', 'search_outbox_leases, search_outbox_workers, '
                 'search_outbox_rollup, search_outbox_webhook_deliveries'),
@@ -79,11 +81,12 @@ begin
             ('projector', 'select, insert, delete', 'search_outbox_controls'),
             ('projector', 'select, update, delete', 'search_outbox_replays'),
             ('projector', 'select, update', 'search_outbox_replay_items, search_outbox_rebuilds'),
+            ('projector', 'update (told)', 'search_outbox_discards'),
             ('projector', 'select, insert', 'search_outbox_audit'),
             ('projector', 'select', 'search_outbox_audit_head, search_outbox_discards, search_outbox_verifications, '
                 'search_outbox_migrations'),
             ('projector', 'usage', 'sequence search_outbox_seq, search_outbox_rebuild_revision'),
-            ('projector', 'select', 'sequence search_outbox_version'),
+            ('projector', 'usage, select', 'sequence search_outbox_version'),
 
             ('operator', 'usage', 'schema ' || home),
             ('operator', format('select, delete, insert (%s), update (%s)', told, acted), 'search_outbox_events'),
@@ -91,7 +94,7 @@ begin
             ('operator', 'select, insert, update, delete', 'search_outbox_controls'),
             ('operator', 'select, insert, update', 'search_outbox_replays, search_outbox_replay_items, '
                 'search_outbox_webhook_deliveries, search_outbox_rebuilds'),
-            ('operator', 'select, insert, update, delete', 'search_outbox_verifications'),
+            ('operator', 'select, insert, update, delete', 'search_outbox_verifications, search_outbox_backfills'),
             ('operator', 'select, insert', 'search_outbox_audit'),
             ('operator', 'select', 'search_outbox_audit_head, search_outbox_audit_pruned, search_outbox_discards, '
                 'search_outbox_leases, search_outbox_workers, search_outbox_quotas, search_outbox_rollup, '
@@ -101,16 +104,27 @@ begin
 
             ('reader', 'usage', 'schema ' || home),
             ('reader', format('select (%s)', all_but_payload), 'search_outbox_events'),
-            ('reader', 'select', 'search_outbox_attempts, search_outbox_audit, search_outbox_audit_head, '
+            ('reader', 'select', 'search_outbox_backfills, search_outbox_attempts, search_outbox_audit, '
+                'search_outbox_audit_head, '
                 'search_outbox_audit_pruned, search_outbox_controls, search_outbox_discards, search_outbox_leases, '
-                'search_outbox_migrations, search_outbox_quotas, search_outbox_rebuilds, search_outbox_replays, '
+                'search_outbox_migrations, search_outbox_quotas, search_outbox_rebuilds, '
                 'search_outbox_replay_items, search_outbox_rollup, search_outbox_verifications, '
-                'search_outbox_webhook_deliveries, search_outbox_workers'),
+                'search_outbox_workers'),
+            ('reader', (select format('select (%s)', string_agg(quote_ident(attname), ', ' order by attnum))
+                          from pg_attribute where attrelid = 'search_outbox_replays'::regclass and attnum > 0
+                           and not attisdropped and attname <> 'webhook_url'), 'search_outbox_replays'),
+            ('reader', (select format('select (%s)', string_agg(quote_ident(attname), ', ' order by attnum))
+                          from pg_attribute where attrelid = 'search_outbox_webhook_deliveries'::regclass and attnum > 0
+                           and not attisdropped and attname <> 'url'), 'search_outbox_webhook_deliveries'),
             ('reader', 'select', 'sequence search_outbox_seq, search_outbox_version')
           ) as g (suffix, rights, things)
         union all
-        select s, format('grant execute on function search_outbox_audit_prune to %I', prefix || '_' || s)
+        select s, format('grant execute on function search_outbox_audit_prune, search_outbox_raise_version to %I',
+                         prefix || '_' || s)
           from unnest(array['projector', 'operator']) as s
+        union all
+        select '', format('revoke execute on function %s from public', p.oid::regprocedure) from pg_proc p
+         where p.prosecdef and p.pronamespace = home::regnamespace and p.proname like 'search\_outbox\_%'
         union all
         -- The user's own view, where it is there already under its usual name.
         select s, format('grant select on search_documents to %I', prefix || '_' || s)
@@ -140,15 +154,21 @@ revoke execute on function search_outbox_grant_roles() from public;
 
 do $do$
 declare
-    ours regprocedure;
+    ours record;
     remaining text;
 begin
     for ours in
-        select p.oid from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-         where n.nspname = current_schema() and (p.proname like 'search\_outbox\_%' or p.proname = 'outbox_enqueue')
+        select p.oid::regprocedure as named, p.prosecdef from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+         where n.nspname = current_schema()
+           and (p.proname like 'search\_outbox\_%' or p.proname in ('outbox_enqueue', 'outbox_refresh'))
+           -- The functions of `outbox attach` keep the path that they were made with.
+           and p.proname not like 'search\_outbox\_capture%'
            and (p.prosecdef or p.proconfig is not null)
     loop
-        execute format('alter function %s set search_path = pg_catalog, %I, pg_temp', ours, current_schema());
+        execute format('alter function %s set search_path = pg_catalog, %I, pg_temp', ours.named, current_schema());
+        if ours.prosecdef then
+            execute format('revoke execute on function %s from public', ours.named);
+        end if;
     end loop;
     select string_agg(statement, E'\n') into remaining from search_outbox_grant_roles() as statement;
     if remaining is not null then
