@@ -8,7 +8,7 @@ from bench.load import document_sql, fill
 from bench.result import Bar, Result, progress
 from bench.stack import Stack
 from bench.worker import Daemons, daemons
-from outbox.policy.memory import BATCH_BYTES
+from outbox.policy.document import BATCH_BYTES
 
 FLAT = Bar("resident after all / after the first part", 1.05, 1.02, most=True)
 LARGE = Bar("large documents: peak / what is promised", 1.0, 0.8, most=True)

@@ -83,7 +83,7 @@ MUTATIONS = (
         "joined_documents",
         [
             Change(
-                "outbox/daemon/bodies.py",
+                "outbox/daemon/batch.py",
                 "if event.op in (REFRESH, DELETE):\n            return None",
                 "if event.op in (REFRESH, DELETE):\n            return event.event_version",
             )

@@ -10,6 +10,7 @@ holds each pair together (tests/unit/test_fast_path.py).
     from_view       the same as from_payloads, for documents that were just looked up
     index_lines     _line of each action in sink/bulk
     all_indexed     _each item of a reply in sink/bulk
+    all_written     each outcome is `Written`
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,8 +32,7 @@ from outbox.policy.document import (
     is_refresh_with_payload,
 )
 from outbox.policy.event import DELETE, OPS, REFRESH, Event
-from outbox.policy.memory import fits
-from outbox.policy.outcome import Failure
+from outbox.policy.outcome import WRITTEN, Failure, Outcome
 from outbox.ports import BulkAction, Document
 
 Parts = tuple[str, str, int, str | None, bytes]  # index, id, version, routing, body
@@ -42,6 +42,7 @@ _ID, _OP, _VERSION, _PAYLOAD, _SIZE = (
 )
 _OPS_WITH_PAYLOAD: Final = OPS - {DELETE, REFRESH}
 _LARGEST_CHARACTER: Final = 4  # bytes
+EMPTY_BYTES: Final = 200  # what an action without a body weighs
 # `Action(...)` and `Address(...)` without their frames in Python.
 _action: Final = cast(Callable[[Parts], BulkAction], partial(tuple.__new__, BulkAction))
 _address: Final = cast(Callable[[tuple[str, str, str | None]], Address], partial(tuple.__new__, Address))
@@ -198,3 +199,13 @@ def all_indexed(raw: bytes, count: int) -> bool:
         and raw.count(_CREATED) + raw.count(_UPDATED) == count
         and raw.count(_BETWEEN) == count - 1
     )
+
+
+def fits(sizes: Sequence[int], most_bytes: int) -> bool:
+    """Whether documents of these sizes may be sent together."""
+    return sum(sizes) + EMPTY_BYTES * len(sizes) <= most_bytes
+
+
+def all_written(outcomes: Sequence[Outcome]) -> bool:
+    """What nearly every request comes to. `count` compares by identity: 0.01 us each."""
+    return outcomes.count(WRITTEN) == len(outcomes)

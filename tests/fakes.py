@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from outbox.policy.document import BATCH_BYTES
 from outbox.policy.event import Event
-from outbox.policy.memory import BATCH_BYTES, inline_bytes
 from outbox.policy.settle import Done, Failed, Released, RetryLater, Settlement
 from outbox.ports import Claimed, ClaimOrder, GivenBack, NewerDelete, Reclaim, Settled
+from outbox.store.events import inline_bytes
 from tests.fixtures.events import BODY, an_event
 
 MOST_ABANDONED = 6

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from outbox.config.declaration import CommaList, KindCounts, KindRates, Section, setting
-from outbox.policy.memory import BATCH_BYTES
+from outbox.policy.document import BATCH_BYTES
 
 WORKER_ID_LENGTH = 120
 LEAST_LEASE_SECONDS = 3.0

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outbox.daemon.bodies import Delivery
+from outbox.daemon.batch import Delivery
 from outbox.daemon.brakes import Brakes
 from outbox.policy.document import Stack
 from outbox.policy.event import Event

@@ -12,18 +12,17 @@ from typing import Final
 from uuid import UUID
 
 from outbox import fast_path
-from outbox.daemon.batch import IN_ORDER_SECONDS, Batch, BatchResult, Standing, Verdicts
-from outbox.daemon.bodies import Bodies, Delivery, Portion
+from outbox.daemon.batch import IN_ORDER_SECONDS, Batch, BatchResult, Bodies, Delivery, Portion, Standing, Verdicts
 from outbox.daemon.gate import PauseGate
 from outbox.daemon.judge import Judge
 from outbox.daemon.lease import HoldUp, Leases, for_a_minute, until_unlocked, while_leased
 from outbox.daemon.lookups import NO_VIEW, Lookups
 from outbox.errors import DocumentsUnavailable, NothingSent
 from outbox.facts import Announce, LeaseLost, Reclaimed, VersionAhead, VersionRaised, Warned
-from outbox.fast_path import Plain, Sendable
+from outbox.fast_path import Plain, Sendable, all_written
 from outbox.policy.document import Addressing, Stack, coalesce, refused
 from outbox.policy.event import DELETE, HIGHEST_FOLLOWED, Event
-from outbox.policy.outcome import WRITTEN, Code, Failure, FailureClass, Outcome, Stale, Written, all_written
+from outbox.policy.outcome import WRITTEN, Code, Failure, FailureClass, Outcome, Stale, Written
 from outbox.policy.settle import Failed
 from outbox.ports import Claimed, Document, DocumentSource, EventStore, NewerDelete, Settled, Sink, WriteReport
 

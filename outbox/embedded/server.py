@@ -110,6 +110,8 @@ class EmbeddedServer(ABC):
     def _retry_or_fail(self) -> None:
         """It died before it was ready: try another port if this one was taken meanwhile, else fail."""
         log = tail(self.log)
+        if self._process is not None:
+            self._process.stop()
         if self._fixed_port is None and any(mark in log for mark in self.port_taken_marks):
             self._run()
             return

@@ -12,6 +12,9 @@ from outbox.policy.redact import fingerprint
 MAX_ID_BYTES: Final = 512  # Elasticsearch refuses the whole request for one longer id
 MAX_TYPE_BYTES: Final = 512  # also where it is no part of the document's id: a name, and in indexes
 MAX_ROUTING_BYTES: Final = 2048  # Elasticsearch has no limit of its own; a claim cuts what is far longer
+BATCH_BYTES: Final = 8_388_608  # of documents that are read or sent at once
+INLINE_BYTES: Final = 65_536  # of one document that is read with many others; larger ones are read by portions
+PAGE_BYTES: Final = 500 * INLINE_BYTES  # of verify and rebuild: a document that is left out costs a request of its own
 CUT_AT: Final = 2400  # characters, by the claim: it may have been longer
 _WHITE: Final = b" \t\r\n"
 

@@ -14,9 +14,9 @@ from psycopg import Connection, sql
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable, SchemaMismatch
 from outbox.policy.document import not_an_object, refused
-from outbox.policy.memory import inline_bytes
 from outbox.policy.outcome import Code
 from outbox.ports import Clock, Document, Named
+from outbox.store.events import inline_bytes
 from outbox.store.parts import NOT_READ, LookupLimits, PartwiseRead, Suspects
 from outbox.store.pool import Database
 from outbox.store.queries import queries

@@ -14,9 +14,8 @@ from psycopg import sql
 
 from outbox.errors import DocumentsUnavailable, OutboxError
 from outbox.policy.audit import Actor
-from outbox.policy.document import refused
+from outbox.policy.document import PAGE_BYTES, refused
 from outbox.policy.drift import Key, Truth
-from outbox.policy.memory import PAGE_BYTES
 from outbox.policy.outcome import Code
 from outbox.ports import Document
 from outbox.store.documents import GONE, UNREAD, ViewDocuments

@@ -17,8 +17,7 @@ SIZE = 6_000
 
 
 @pytest.fixture
-def table(database: str) -> psycopg.Connection:
-    connection = psycopg.connect(database, autocommit=True)
+def table(connection: psycopg.Connection) -> psycopg.Connection:
     connection.execute((TABLES + VIEW).encode())
     connection.execute(
         "insert into articles (id, title) select g, 'title ' || g from generate_series(1, %s::int) g", (SIZE,)

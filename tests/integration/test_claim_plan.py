@@ -10,7 +10,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from outbox.policy.memory import INLINE_BYTES
+from outbox.policy.document import INLINE_BYTES
 from outbox.store.queries import queries
 from outbox.store.workers import START, SWEEPS
 from tests.fixtures.postgres import fresh_database

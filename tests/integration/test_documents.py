@@ -10,7 +10,7 @@ from psycopg import sql
 from outbox.errors import DocumentsUnavailable
 from outbox.facts import BrakeOff, BrakeOn, SinkPaused, SinkResumed
 from outbox.policy.brake import HOLD_SECONDS, WINDOW_SECONDS
-from outbox.policy.memory import BATCH_BYTES
+from outbox.policy.document import BATCH_BYTES
 from outbox.store.documents import ViewDocuments, asking_for
 from outbox.store.queries import queries
 from tests.fixtures.events import Time

@@ -83,13 +83,21 @@ def test_a_folder_that_is_a_link_or_another_accounts_is_neither_given_nor_writte
     assert (roots.stat().st_uid, list(roots.iterdir()), list(strangers.iterdir())) == (0, [], [])
 
 
-@pytest.mark.parametrize("act", [new_file, lambda path: FolderLock(path.parent).acquire()], ids=["log", "lock"])
-def test_logs_and_locks_are_the_callers_own_and_for_nobody_else(tmp_path: Path, act: Callable[[Path], int]) -> None:
+def make_log(file: Path) -> None:
+    os.close(new_file(file))
+
+
+def take_lock(file: Path) -> None:
+    lock = FolderLock(file.parent)
+    assert lock.acquire()
+    lock.release()
+
+
+@pytest.mark.parametrize("act", [make_log, take_lock], ids=["log", "lock"])
+def test_logs_and_locks_are_the_callers_own_and_for_nobody_else(tmp_path: Path, act: Callable[[Path], None]) -> None:
     file = tmp_path / "lock"
-    opened = act(file)
+    act(file)
     assert (file.stat().st_uid, oct(file.stat().st_mode)) == (os.geteuid(), "0o100600")
-    if act is new_file:
-        os.close(opened)
 
 
 def test_a_log_replaces_a_link_and_a_lock_that_is_one_or_another_accounts_is_refused(

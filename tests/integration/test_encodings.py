@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from outbox.errors import NoEncoding
-from outbox.policy.memory import BATCH_BYTES
+from outbox.policy.document import BATCH_BYTES
 from outbox.policy.outcome import DeadReason, Failure, Reason
 from outbox.policy.settle import Failed
 from outbox.store.documents import ViewDocuments

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from psycopg import Connection
 
-from outbox.policy.memory import BATCH_BYTES
+from outbox.policy.document import BATCH_BYTES
 from outbox.policy.settle import DONE
 from outbox.store.events import PostgresEvents
 from outbox.store.pool import Database

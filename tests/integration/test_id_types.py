@@ -14,8 +14,8 @@ from outbox.embedded import EmbeddedPostgres
 from outbox.errors import DocumentsUnavailable
 from outbox.ops.reindex import comparison
 from outbox.ops.reindex.verify import VerifyOptions
+from outbox.policy.document import BATCH_BYTES
 from outbox.policy.drift import Key
-from outbox.policy.memory import BATCH_BYTES
 from outbox.store.documents import ViewDocuments
 from outbox.store.schema.migrate import migrate
 from outbox.store.truth import PostgresTruth, Wanted

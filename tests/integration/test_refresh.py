@@ -11,8 +11,7 @@ import psycopg
 import pytest
 
 from outbox.facts import VersionAhead, VersionRaised
-from outbox.policy.document import refused
-from outbox.policy.memory import BATCH_BYTES
+from outbox.policy.document import BATCH_BYTES, refused
 from outbox.policy.outcome import Code, Failure, Reason
 from outbox.ports import BulkAction, WriteReport
 from outbox.store.documents import ViewDocuments

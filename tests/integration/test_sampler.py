@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any, LiteralString
 
 import psycopg
@@ -286,7 +287,8 @@ def test_a_broken_connection_is_said_and_opened_again(database: str, connection:
 
 def test_a_missing_table_is_a_matter_of_the_schema(empty_database: str) -> None:
     heard = Heard()
-    BacklogSampler(PostgresBacklog(empty_database), heard).sample()
+    with closing(PostgresBacklog(empty_database)) as backlog:
+        BacklogSampler(backlog, heard).sample()
     assert [fact.ok for fact in heard.of(facts.SchemaChecked)] == [False]
     assert not heard.of(facts.DatabaseLost)
 

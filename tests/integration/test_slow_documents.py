@@ -11,8 +11,8 @@ import pytest
 from outbox.errors import DocumentsUnavailable
 from outbox.facts import SinkPaused
 from outbox.policy.backoff import Backoff
+from outbox.policy.document import BATCH_BYTES
 from outbox.policy.drift import Key
-from outbox.policy.memory import BATCH_BYTES
 from outbox.policy.settle import RetryPolicy
 from outbox.store.documents import ViewDocuments
 from outbox.store.parts import LookupLimits

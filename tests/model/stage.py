@@ -18,7 +18,7 @@ from outbox.daemon.reclaimer import Reclaimer
 from outbox.errors import DatabaseDown
 from outbox.facts import Fact, LeaseLost
 from outbox.policy.backoff import Backoff
-from outbox.policy.memory import BATCH_BYTES
+from outbox.policy.document import BATCH_BYTES
 from outbox.policy.outcome import Code, Failure, Outcome, Reason
 from outbox.policy.settle import Released, RetryPolicy, Settlement
 from outbox.ports import BulkAction, Claimed, Document, Named, Settled, WriteReport

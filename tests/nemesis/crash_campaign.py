@@ -51,18 +51,20 @@ class Forge:
         self._said = threading.Condition()
         self._pids: list[int] = []
         self._ended: dict[int, int] = {}
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
     def _listen(self) -> None:
         assert self._popen.stdout is not None
-        for line in self._popen.stdout:
-            said = json.loads(line)
-            with self._said:
-                if "pid" in said:
-                    self._pids.append(said["pid"])
-                else:
-                    self._ended[said["ended"]] = said["status"]
-                self._said.notify_all()
+        with self._popen.stdout as lines:
+            for line in lines:
+                said = json.loads(line)
+                with self._said:
+                    if "pid" in said:
+                        self._pids.append(said["pid"])
+                    else:
+                        self._ended[said["ended"]] = said["status"]
+                    self._said.notify_all()
 
     def start(self, order: dict[str, Any]) -> int:
         assert self._popen.stdin is not None
@@ -82,6 +84,7 @@ class Forge:
         assert self._popen.stdin is not None
         self._popen.stdin.close()
         self._popen.wait(30)
+        self._listener.join(PATIENCE_SECONDS)
 
 
 @dataclass

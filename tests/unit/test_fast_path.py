@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from outbox import fast_path
-from outbox.daemon.bodies import Bodies
+from outbox.daemon.batch import Bodies
 from outbox.fast_path import Plain, Sendable
 from outbox.policy.document import MAX_ID_BYTES, Addressing, coalesce
 from outbox.policy.event import Event

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from outbox.policy.classify import Split
 from outbox.policy.outcome import WRITTEN, Failure, Reason
-from outbox.sink.split import Answer, Lost, Search
+from outbox.sink.elastic import Answer, Lost, Search
 
 NOTHING = Failure(Reason.UNKNOWN, "nothing was put here")
 TOO_LARGE = Failure(Reason.TOO_LARGE, "413")

@@ -4,8 +4,8 @@ import pytest
 
 from outbox.policy.outcome import WRITTEN, Failure, Reason
 from outbox.ports import BulkAction
-from outbox.sink import split
-from outbox.sink.split import Stubborn
+from outbox.sink import elastic
+from outbox.sink.elastic import Stubborn
 
 BUSY = Failure(Reason.ES_429, "busy")
 RESET = Failure(Reason.CONNECT, "reset")
@@ -43,7 +43,7 @@ def test_each_version_of_each_document_is_counted_for_itself() -> None:
 
 
 def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split, "_MOST_COUNTED", 10)
+    monkeypatch.setattr(elastic, "_MOST_COUNTED", 10)
     memory = Stubborn(least_bytes=100)
     for number in range(1000):
         memory.judge(action(str(number)), 100, BUSY)

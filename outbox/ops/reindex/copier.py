@@ -13,11 +13,12 @@ from threading import Event
 from typing import Any, Final, NamedTuple, Protocol
 
 from outbox.errors import ElasticsearchDown, OutboxError
+from outbox.fast_path import all_written
 from outbox.ops.reindex.pacing import JobPace, read_ahead
 from outbox.policy.drift import DriftFinding, Key, Kind
 from outbox.policy.event import HIGHEST_FOLLOWED
 from outbox.policy.naming import Naming
-from outbox.policy.outcome import Failure, FailureClass, Outcome, Stale, all_written
+from outbox.policy.outcome import Failure, FailureClass, Outcome, Stale
 from outbox.ports import BulkAction, Clock, Document, Refusal, Sink
 
 PAGE: Final = 1_000
