@@ -26,9 +26,9 @@ SIZE = {"width": 1200, "height": 760}
 # Two kinds: an unknown op, and a document that does not fit the mapping of the sample.
 FAILING = """
 insert into search_outbox_events (entity_type, entity_id, op, payload)
-select 'invoice', g::text, 'archive', null from generate_series(1, 3) g
+select 'invoice', g::text, 'archive', null::jsonb from generate_series(1, 3) g
 union all
-select 'review', g::text, 'upsert', '{"published_at": "next tuesday"}' from generate_series(1, 8) g
+select 'review', g::text, 'upsert', '{"published_at": "next tuesday"}'::jsonb from generate_series(1, 8) g
 """
 FAILED = "select count(*) from search_outbox_events where failed_at is not null"
 WARM_SECONDS = 40.0  # so that the rates have a minute to show
