@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import quote
 
 from outbox.errors import ElasticsearchDown, WrongProduct
 from outbox.ports import Finding, Level
@@ -44,15 +43,6 @@ class ElasticServerCheck:
         if not reply.from_elasticsearch:
             return Finding("elasticsearch", Level.BAD, WRONG_PRODUCT, "See `outbox config print`.")
         return _version(reply)
-
-    def mapping(self, name: str) -> Mapping[str, Any] | None:
-        """The mapping of the index behind a name (the newest, if an alias has several). None: it cannot be read."""
-        reply = self._elastic.call("GET", f"/{quote(name, safe='')}/_mapping")
-        if not isinstance(reply, Reply) or reply.status != 200 or not isinstance(reply.body, dict) or not reply.body:
-            return None
-        newest = max(reply.body)
-        found = reply.body[newest].get("mappings", {})
-        return dict(found)
 
     def versions(self, index: str, entities: Sequence[Mapping[str, Any]]) -> list[int | None]:
         ids = [(self._document_id(row["entity_type"], row["entity_id"]), row["routing"]) for row in entities]

@@ -9,7 +9,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import Connection, sql
 
-from outbox.errors import DatabaseDown, DocumentsUnavailable
+from outbox.errors import DatabaseDown
 from outbox.ports import AttachmentFacts, Pooled
 from outbox.store.attach import installed
 from outbox.store.documents import asking_for
@@ -21,7 +21,6 @@ from outbox.store.sessions import is_between, shares_sessions
 from outbox.store.view_shape import NEEDED_COLUMNS, ViewShape, read_shape
 
 TIME_LIMIT_MS: Final = 5_000
-MOST_SHOWN_BYTES: Final = 1_048_576
 SAMPLE_ROWS: Final = 1_000
 SAMPLE_LOOKUPS: Final = 50
 
@@ -111,24 +110,6 @@ class PostgresDoctor:
     def needs_the_view(self) -> bool:
         """Whether one of the first open events has no payload of its own."""
         return bool(self._rows("looked_up_open", most=SAMPLE_ROWS)[0]["exists"])
-
-    def oldest_open(self) -> Row | None:
-        found = self._rows("oldest_open", most_bytes=MOST_SHOWN_BYTES)
-        return found[0] if found else None
-
-    def document(self, entity_type: str, entity_id: str) -> bytes | None:
-        """What the view says of one entity, or None where it has no such row or cannot be read."""
-        with self._bounded_read() as connection:
-            shape = self._whole(connection)
-            if shape is None or not shape.id.names(entity_id):
-                return None
-            look_up = shape.query(self._lookups["look_up"])
-            named = asking_for([(entity_type, entity_id)], None)
-            try:
-                row = connection.execute(look_up, named).fetchone()
-            except psycopg.DataError as error:  # its message could quote the row
-                raise DocumentsUnavailable(f"the view cannot compute it: SQLSTATE {error.sqlstate}") from error
-            return row[1] if row and row[1] else None
 
     def version_known(self, entity_type: str, entity_id: str, version: int) -> bool:
         with self._bounded_read() as connection:

@@ -30,7 +30,7 @@ def the(found: dict[str, list[Finding]], name: str) -> Finding:
 def test_a_sound_installation_has_no_problem(examine: Examine, queue: Queue) -> None:
     found = examine()
     assert bad(found) == {}
-    for name in ("database", "clock", "schema", "slow_indexes", "privileges", "elasticsearch", "payload", "versions"):
+    for name in ("database", "clock", "schema", "slow_indexes", "privileges", "elasticsearch", "versions"):
         assert name in found
     assert the(found, "clock").level is Level.OK
 
@@ -162,34 +162,6 @@ def test_a_lookup_that_no_index_serves_is_found_by_its_plan(examine: Examine, co
     assert "articles (about 5000 rows)" in finding.detail
 
 
-def test_the_oldest_document_is_tried_against_the_mapping_and_nothing_is_written(
-    examine: Examine, queue: Queue, es: Elasticsearch, index: str
-) -> None:
-    es.indices.put_mapping(index=index, properties={"n": {"type": "integer"}})
-    queue.produce(payload='{"n": "not a number"}')
-    queue.produce(payload='{"n": 1}')
-    finding = the(examine(), "payload")
-    assert finding.level is Level.BAD
-    assert "n is a text that is no number" in finding.detail
-    assert "not a number" not in finding.detail
-    es.indices.refresh(index=index)
-    assert es.count(index=index)["count"] == 0
-    assert queue.counts() == {"pending": 2}
-
-
-def test_the_oldest_document_of_the_view_is_tried_too(
-    examine: Examine, queue: Queue, es: Elasticsearch, index: str, connection: psycopg.Connection
-) -> None:
-    es.indices.put_mapping(index=index, properties={"title": {"type": "long"}})
-    connection.execute(VIEW)
-    connection.execute(
-        "create view search_documents as select 'article'::text as entity_type, id as entity_id,"
-        " to_json(a) as document, null::bigint as version from articles a"
-    )
-    queue.produce("7", payload=None)
-    assert "title is a text that is no number" in bad(examine())["payload"]
-
-
 def test_events_of_one_entity_that_share_a_version_are_found(examine: Examine, queue: Queue) -> None:
     queue.produce("e1", event_version=5)
     queue.produce("e1", event_version=5)
@@ -241,18 +213,3 @@ def test_another_product_at_the_address_is_refused_in_words(examine: Examine) ->
     opensearch = answer(200, b'{"version": {"distribution": "opensearch", "number": "2.11.0"}}', headers="")
     with scripted(lambda _: opensearch, lambda _: opensearch) as server:
         assert "not Elasticsearch" in bad(examine(ELASTIC_URL=server.url))["elasticsearch"]
-
-
-def test_a_view_that_cannot_compute_the_oldest_document_is_said_without_the_row(
-    examine: Examine, queue: Queue, connection: psycopg.Connection
-) -> None:
-    connection.execute(
-        "create table secrets (id bigint primary key, word text); insert into secrets values (1, 'hunter2');"
-        " create view search_documents as select 'article'::text as entity_type, id as entity_id,"
-        " json_build_object('n', word::int) as document, null::bigint as version from secrets"
-    )
-    queue.produce("1", payload=None)
-    found = examine()
-    assert the(found, "payload").level is Level.UNKNOWN
-    assert "22P02" in the(found, "payload").detail
-    assert "hunter2" not in str(found)

@@ -72,7 +72,6 @@ class Doctor:
             yield from guarded("index", partial(self.index_check.check, target))
         if database_reached:
             exam = (self.store, self.index, self.index_of)
-            yield from guarded("payload", lambda: documents.oldest_payload(*exam))
             yield from guarded("versions", lambda: documents.versions_ahead(*exam))
 
 

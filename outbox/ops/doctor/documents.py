@@ -1,12 +1,10 @@
-"""What `outbox doctor` says about documents: the view, the oldest payload, versions; and about attached tables."""
+"""What `outbox doctor` says about documents: the view, versions; and about attached tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from outbox.policy.event import REFRESH, UPSERT
-from outbox.policy.fitting import fit
 from outbox.ports import AttachmentFacts, Finding, Level
 
 VIEW_COLUMNS: Final = ("entity_type", "entity_id", "document")
@@ -20,8 +18,6 @@ class DocumentExam(Protocol):
     def unsupported_ids(self) -> str | None: ...
     def needs_the_view(self) -> bool: ...
     def lookup_scans(self) -> Sequence[Row]: ...
-    def oldest_open(self) -> Row | None: ...
-    def document(self, entity_type: str, entity_id: str) -> bytes | None: ...
     def mixed_types(self) -> Sequence[str]: ...
     def version_raised(self) -> Row | None: ...
     def equal_versions(self) -> Sequence[Row]: ...
@@ -30,7 +26,6 @@ class DocumentExam(Protocol):
 
 
 class IndexExam(Protocol):
-    def mapping(self, name: str) -> Mapping[str, Any] | None: ...
     def versions(self, index: str, entities: Sequence[Row]) -> list[int | None]: ...
 
 
@@ -64,33 +59,6 @@ def _lookup(scans: Sequence[Row], name: str) -> Finding:
     tables = ", ".join(f"{scan['table']} (about {scan['rows']} rows)" for scan in scans[:MOST_NAMED])
     remedy = "Add an index on the id; do not cast it in the view: give `id` as `entity_id`, whatever its type."
     return Finding("lookup", Level.WARN, f"every lookup in {name} reads the whole of {tables}", remedy)
-
-
-def oldest_payload(store: DocumentExam, index: IndexExam, index_of: IndexOf) -> Iterator[Finding]:
-    """The document that is written next, against the mapping that is there now; nothing is sent."""
-    row = store.oldest_open()
-    if row is None or row["op"] not in (UPSERT, REFRESH):
-        yield Finding("payload", Level.OK, "no open upsert or refresh to try")
-        return
-    body = store.document(row["entity_type"], row["entity_id"]) if row["looked_up"] else row["payload"]
-    target = index_of(row["entity_type"])
-    mapping = index.mapping(target)
-    if body is None or mapping is None:
-        what = "its document cannot be read" if body is None else f"the mapping of {target} cannot be read"
-        yield Finding("payload", Level.UNKNOWN, f"oldest open event {row['id']}: {what}")
-        return
-    yield _fitting(str(row["id"]), body, mapping, target)
-
-
-def _fitting(event: str, body: bytes, mapping: Mapping[str, Any], target: str) -> Finding:
-    found = fit(body, mapping)
-    if found.misfits:
-        told = "; ".join(found.misfits[:MOST_NAMED])
-        remedy = "Correct the document or the mapping (`outbox rebuild` changes a mapping); it will fail otherwise."
-        return Finding("payload", Level.BAD, f"oldest open event {event} does not fit {target}: {told}", remedy)
-    rest = ", ".join(sorted(found.unjudged)[:MOST_NAMED])
-    unjudged = f"; only Elasticsearch can judge {rest}" if rest else ""
-    return Finding("payload", Level.OK, f"the oldest open event fits the mapping of {target}{unjudged}")
 
 
 def mixtures(store: DocumentExam) -> Iterator[Finding]:

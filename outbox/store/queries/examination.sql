@@ -25,22 +25,6 @@ select named.role
           from unnest(array['producer', 'projector', 'operator', 'reader']) as suffix) named
  where to_regrole(quote_ident(named.role)) is null
 
--- name: oldest_open
--- Reads: the first row that a projector would take, or the retry that is due next.
-select * from (
-    (select id, entity_type, entity_id::text as entity_id, op, event_version, payload is null as looked_up,
-            case when octet_length(payload::text) <= %(most_bytes)s then payload end as payload, created_at
-       from search_outbox_events
-      where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
-      order by seq limit 1)
-    union all
-    (select id, entity_type, entity_id::text, op, event_version, payload is null,
-            case when octet_length(payload::text) <= %(most_bytes)s then payload end, created_at
-       from search_outbox_events
-      where processed_at is null and failed_at is null and next_retry_at is not null and abandoned_count = 0
-      order by next_retry_at limit 1)) first
- order by created_at limit 1
-
 -- name: looked_up_open
 -- Reads: is any of the first open rows without a payload?
 select exists (select from (
