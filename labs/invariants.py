@@ -191,7 +191,7 @@ def clean_exits(history: History) -> Finding:
     """Every daemon that got SIGTERM exited with 0."""
     codes: dict[str, int | None] = history.about["exit_codes"]
     bad = {name: code for name, code in codes.items() if code not in history.clean_codes(name)}
-    observed = f"{len(codes)} ended by SIGTERM, {len(bad)} with another code than 0"
+    observed = f"{len(codes)} ended by SIGTERM, {len(bad)} not cleanly"
     observed += f": {', '.join(f'{name}: {code}' for name, code in bad.items())}" if bad else ""
     ok = bool(codes) and not bad
     return holds("Clean exits", "SIGTERM ends every daemon with 0", observed, ok, f"{history.ABOUT}, logs/")

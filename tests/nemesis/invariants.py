@@ -35,7 +35,7 @@ MOST_ABANDONED = 6  # the sixth time a row is called a crash suspect
 def verified(found: Evidence) -> Finding:
     """The product's own comparison, when all is over, finds no drift."""
     code = found.about["final_verify"]["code"]
-    return holds("Verified", "`outbox verify` finds no drift", f"it exits with {code}", code == 0, "about.json")
+    return holds("Verified", "it finds no drift", f"`outbox verify` exits with {code}", code == 0, "about.json")
 
 
 def ghosts(found: Evidence) -> list[str]:
@@ -54,7 +54,9 @@ def ghosts(found: Evidence) -> list[str]:
 
 def no_ghost_is_seen(found: Evidence) -> Finding:
     seen = ghosts(found)
-    told = f"in {found.about['looks']} looks {len(seen)} documents seen after their delete {seen[:1] or ''}"
+    told = f"in {found.about['looks']} looks {len(seen)} documents seen after their delete" + (
+        f" (first: {seen[0]})" if seen else ""
+    )
     return holds("Deleted documents stay away", "none is seen after its delete", told, not seen, "seen.ndjson")
 
 
