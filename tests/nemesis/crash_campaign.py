@@ -34,8 +34,6 @@ from tests.nemesis.gang import SETTINGS
 from tests.nemesis.load import is_bad
 
 PATIENCE_SECONDS = 240.0  # seconds alone; a busy machine takes its time
-UNREACHABLE = 75  # DatabaseDown: no answer within five seconds, which happens on a busy machine
-MOST_STARTS = 3
 OPEN = "select count(*) from search_outbox_events where processed_at is null and failed_at is null"
 INSERT = (
     "insert into search_outbox_events (id, entity_type, entity_id, op, payload) values (%s, 'thing', %s, %s, %s)"
@@ -175,15 +173,9 @@ class Campaign:
             self.deaths += 1
 
     def _ended(self, point: str | None, *argv: str, after: int = 1) -> tuple[int, str]:
-        """What it left with and said. A command that got no connection in time has no verdict: it is started anew, as a
-        person would. A daemon waits for its connection by itself."""
-        for _ in range(MOST_STARTS):
-            pid, log = self.start(point, *argv, after=after)
-            status, text = self.forge.wait(pid), log.read_text(encoding="utf-8")
-            if status != UNREACHABLE:
-                break
-            print(f"{argv[0] if argv else 'a worker'} got no connection in time and is started again")
-        return status, text
+        """What it left with and said."""
+        pid, log = self.start(point, *argv, after=after)
+        return self.forge.wait(pid), log.read_text(encoding="utf-8")
 
     def finish(self, over: Callable[[], bool] | None = None) -> None:
         """Another one takes it from there, to the end."""
