@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import TypeVar
 
 from labs.experiment import Check, Finding
+from labs.history import History
 from labs.record import Record
+
+H = TypeVar("H", bound=History)
 
 
 def holds(name: str, expected: str, observed: str, ok: bool, evidence: str) -> Finding:
@@ -16,6 +20,16 @@ def holds(name: str, expected: str, observed: str, ok: bool, evidence: str) -> F
 def nobody(name: str, expected: str, observed: str, violators: Sequence[str], evidence: str) -> Finding:
     """Holds if no event violates it. The report shows the history of the first violator."""
     return Finding(name, expected, observed, not violators, evidence, violators[0] if violators else None)
+
+
+def checked(check: Callable[[H], Finding], history: H) -> Finding:
+    """A run that was aborted may lack the data of a check: then that check fails, and the others are still
+    evaluated."""
+    try:
+        return check(history)
+    except (KeyError, ValueError, IndexError, TypeError) as lacking:
+        name = check.__name__.replace("_", " ")
+        return holds(name, "data to check", f"not in the record: {lacking!r}", False, history.ABOUT)
 
 
 def at_least(name: str, what: Callable[[Record], float], least: float, evidence: str, unit: str = "") -> Check:

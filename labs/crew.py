@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from labs.addresses import PEOPLE, known_as
 from labs.errors import NotSeen, WorkerDied
 from labs.recorder import samples
 from labs.servers import Servers
@@ -128,10 +129,12 @@ class Crew(ABC):
         return self.program([sys.executable, "-m", "outbox", *arguments], ["outbox", *arguments], expect, **settings)
 
     def program(self, argv: list[str], shown: list[str], expect: tuple[int, ...], **settings: str) -> Done:
+        own = self.settings(**settings)
+        own["DATABASE_URL"] = known_as(PEOPLE, own["DATABASE_URL"])
         done = subprocess.run(
             argv,
             check=False,
-            env=environment(self.settings(**settings), self._code),
+            env=environment(own, self._code),
             cwd=self._code or ROOT,
             text=True,
             capture_output=True,

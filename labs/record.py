@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-from labs import ledger
+from labs.history import History
 from labs.ledger import Entry
 from labs.recorder import samples
-from labs.worker import log_facts
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines if line.strip()]
-
-
-class Record:
-    """Lazy: each file is read at its first use."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.about: dict[str, Any] = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+class Record(History):
+    ABOUT = "record.json"
+    ENDS = frozenset({"done", "failed", "discarded", "pruned"})
 
     @property
     def name(self) -> str:
@@ -41,44 +29,27 @@ class Record:
     def settings(self) -> dict[str, str]:
         return dict(self.about["settings"])
 
-    @cached_property
-    def ledger(self) -> list[Entry]:
-        """What was committed. An insert without a reply counts if, and only if, its row exists."""
-        return [entry for entry in map(self._resolved, ledger.read(self.folder / "ledger.ndjson")) if entry is not None]
-
-    def _resolved(self, entry: Entry) -> Entry | None:
-        if entry.committed:
-            return entry
+    def _as_found(self, entry: Entry) -> Entry:
+        """Its reply was lost, and with it the version that was drawn: the row has it."""
         row = self.events.get(entry.id)
-        if row is None:
-            return None
-        return Entry(
-            entry.id, entry.entity_type, entry.entity_id, row["op"], row["event_version"], row["digest"], entry.at
-        )
-
-    @cached_property
-    def events(self) -> dict[str, dict[str, Any]]:
-        return {row["id"]: row for row in _lines(self.folder / "events.ndjson")}
-
-    @cached_property
-    def documents(self) -> dict[str, dict[str, Any]]:
-        return {row["_id"]: row for row in _lines(self.folder / "documents.ndjson")}
-
-    @cached_property
-    def transitions(self) -> list[dict[str, Any]]:
-        return _lines(self.folder / "transitions.ndjson")
-
-    @cached_property
-    def timeline(self) -> list[dict[str, Any]]:
-        return _lines(self.folder / "timeline.ndjson")
+        return replace(entry, op=row["op"], version=row["event_version"], digest=row["digest"]) if row else entry
 
     @cached_property
     def audit(self) -> list[dict[str, Any]]:
-        return _lines(self.folder / "audit.ndjson")
+        return self.rows("audit")
 
-    def rows(self, name: str) -> list[dict[str, Any]]:
-        """attempts, replays, deliveries, leases, workers."""
-        return _lines(self.folder / f"{name}.ndjson")
+    @cached_property
+    def unsettled(self) -> set[str]:
+        """Documents with an event that is failed, discarded or open."""
+        return {entry.document for entry in self.committed if self.state(entry.id) not in ("done", "pruned")}
+
+    def sightings(self) -> Iterator[tuple[Hashable, Mapping[str, int]]]:
+        return ((None, line.get("canaries", {})) for line in self.timeline)
+
+    @property
+    def counted(self) -> tuple[float, int]:
+        done = sum(step["old_status"] == "processing" and step["new_status"] == "done" for step in self.steps)
+        return self.total("outbox_processed_total"), done
 
     # Phases
 
@@ -107,26 +78,6 @@ class Record:
         began = [marker["t"] for marker in self.about["markers"] if marker["kind"] in ("fault", "kill")]
         ended = [marker["t"] for marker in self.about["markers"] if marker["text"] == "restored"]
         return float(ended[-1] - began[0]) if began and ended else 0.0
-
-    # Logs
-
-    @cached_property
-    def logs(self) -> list[dict[str, Any]]:
-        """The lines of all daemons by time, each with its `log`."""
-        lines = [{**fact, "log": path.stem} for path in self.log_files for fact in log_facts(path)]
-        return sorted(lines, key=lambda line: str(line.get("ts", "")))
-
-    @property
-    def log_files(self) -> list[Path]:
-        return sorted((self.folder / "logs").glob("*.ndjson"))
-
-    def said(self, event: str, **fields: Any) -> list[dict[str, Any]]:
-        """Log lines of one event (a prefix is enough) with these fields."""
-        return [
-            line
-            for line in self.logs
-            if str(line.get("event", "")).startswith(event) and all(line.get(k) == v for k, v in fields.items())
-        ]
 
     # Metrics
 

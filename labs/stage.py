@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from elasticsearch import Elasticsearch
 
 from labs import index, snapshots
+from labs.collect import STEPS
 from labs.crew import Crew
 from labs.experiment import SETTINGS, Experiment
 from labs.ledger import Ledger
@@ -23,7 +24,6 @@ from labs.servers import Servers
 from labs.table import Table
 
 R = TypeVar("R", bound="Closing")
-TRANSITIONS = Path(__file__).with_name("transitions.sql")
 
 
 class Closing(Protocol):
@@ -79,7 +79,7 @@ class Stage(Crew):
         self._undo.callback(self.ledger.close)
         self.table = Table(database_url, self.ledger)
         with self.table.connect() as connection:
-            connection.execute(TRANSITIONS.read_bytes())
+            connection.execute(STEPS.read_bytes())
             connection.execute(TABLE)
         self.producer = Producer(database_url, self.experiment.load, self.ledger, self.seed)
         self.recorder = self._new_recorder(database_url)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from labs.alerts import fired
-from labs.checks import holds
-from labs.experiment import Check, Experiment, Finding
+from labs.checks import checked, holds
+from labs.experiment import Experiment, Finding
 from labs.record import Record
 
 PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
@@ -32,21 +32,11 @@ def judge(record: Record, experiment: Experiment) -> Verdict:
     for problem in problems:
         if problem["kind"] in CUT_SHORT:
             return Verdict(INCONCLUSIVE, f"{_said(problem)}.", None, [])
-    bit = _checked(experiment.bit, record)
-    findings = [_checked(check, record) for check in experiment.invariants]
+    bit = checked(experiment.bit, record)
+    findings = [checked(check, record) for check in experiment.invariants]
     findings += [_as_finding(problem) for problem in problems if problem["kind"] in ("worker_died", "late")]
     findings += _alerts(record, experiment)
     return _decide(record, experiment, bit, findings)
-
-
-def _checked(check: Check, record: Record) -> Finding:
-    """A run that was aborted may lack the data of a check: then that check fails, and the others are still
-    evaluated."""
-    try:
-        return check(record)
-    except (KeyError, ValueError, IndexError, TypeError) as lacking:
-        name = check.__name__.replace("_", " ")
-        return holds(name, "data to check", f"not in the record: {lacking!r}", False, "record.json")
 
 
 def _decide(record: Record, experiment: Experiment, bit: Finding, findings: list[Finding]) -> Verdict:
@@ -59,8 +49,8 @@ def _decide(record: Record, experiment: Experiment, bit: Finding, findings: list
     doubts = [_said(problem) for problem in record.about["problems"]]
     if not bit.ok:
         doubts.append(f"the fault had no effect: {bit.name} was {bit.observed}, {bit.expected} was needed")
-    if len(record.ledger) < experiment.least_events:
-        doubts.append(f"too little load: {len(record.ledger)} events, {experiment.least_events} were needed")
+    if len(record.committed) < experiment.least_events:
+        doubts.append(f"too little load: {len(record.committed)} events, {experiment.least_events} were needed")
     if doubts:
         return Verdict(INCONCLUSIVE, f"{'; '.join(doubts)}.", bit, findings)
     return Verdict(PASS, sentence(record, experiment), bit, findings)
@@ -69,7 +59,7 @@ def _decide(record: Record, experiment: Experiment, bit: Finding, findings: list
 def sentence(record: Record, experiment: Experiment) -> str:
     """The result in numbers."""
     statuses = record.statuses
-    text = f"{len(record.ledger)} events committed, {statuses['done']} done"
+    text = f"{len(record.committed)} events committed, {statuses['done']} done"
     if statuses["failed"]:
         text += f", {statuses['failed']} failed as expected"
     oldest = max((line.get("oldest", 0.0) for line in record.timeline), default=0.0)

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from labs.addresses import known_as
+
 # The daemon rejects unknown OUTBOX_* variables, so only these are inherited.
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "VIRTUAL_ENV", "COVERAGE_", "COV_")
 ROOT = Path(__file__).parents[1]
@@ -36,6 +38,7 @@ class Worker:
         self.frozen = False
         self.ended_on_purpose = False
         own = {"OUTBOX_WORKER_ID": name, "OUTBOX_LOG_FORMAT": "json"}
+        own["DATABASE_URL"] = known_as(label, settings["DATABASE_URL"])
         follow = [sys.executable, "-I", "-S", str(ROOT / "labs" / "follow.py"), str(os.getpid())]
         with self.log.open("ab") as log:
             self._popen = subprocess.Popen(

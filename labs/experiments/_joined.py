@@ -72,7 +72,7 @@ def stale(record: Record) -> list[str]:
 def as_postgres_says(record: Record) -> Finding:
     compared, wrong = len(record.rows("truth")), stale(record)
     observed = f"{compared} documents compared by their content, {len(wrong)} stale or missing"
-    last = {entry.document: entry.id for entry in record.ledger}
+    last = {entry.document: entry.id for entry in record.committed}
     violators = [last.get(name, name) for name in wrong] if compared else ["nothing to compare"]
     evidence = "documents.ndjson, truth.ndjson"
     return nobody("Documents match PostgreSQL", "none is stale or missing", observed, violators, evidence)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from labs.checks import exactly
 from labs.experiment import Experiment, Finding, Guide
 from labs.invariants import EVERYWHERE, counters_are_true, recovered_within
+from labs.ledger import Entry
 from labs.producing import Load
 from labs.record import Record
 from labs.stage import Stage
@@ -18,13 +20,14 @@ INSERT INTO search_outbox_events (
   id, entity_type, entity_id, op, event_version, status, attempts, replay_count, created_at, updated_at
 ) VALUES (
   gen_random_uuid(), 'block', gen_random_uuid(), 'not-a-real-op', 0, 'pending', 0, 0, now(), now()
-) RETURNING id
+) RETURNING id::text, entity_id
 """
 ERROR = "Unknown outbox op: 'not-a-real-op'"
 
 
 def fault(stage: Stage) -> None:
-    bad = str(stage.table.value(INSERT))
+    [(bad, entity)] = stage.table.rows(INSERT)
+    stage.ledger.add(Entry(bad, "block", entity, "not-a-real-op", 0, "", time.time()))
     stage.note("bad", bad)
     stage.mark("a row with op 'not-a-real-op' is inserted", "fault")
     stage.wait_until(lambda: stage.table.count("failed_at is not null"), "the bad row failed")

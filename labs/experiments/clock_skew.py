@@ -57,13 +57,13 @@ def taken_back_in_time(record: Record) -> Finding:
     """By PostgreSQL's clock: not before the lease was over, and not long after."""
     left = [
         -float(step["lease_left"])
-        for step in record.transitions
+        for step in record.steps
         if step["old_owner"] == "ahead" and step["new_status"] == "pending" and not step["retries"]
         if step["attempts"] == step["old_attempts"]
     ]
     observed = f"{len(left)} rows, {min(left, default=0):.2f} to {max(left, default=0):.2f} s after the lease"
     ok = bool(left) and min(left) >= 0 and max(left) <= 10
-    return holds("Reclaimed in time", "0 to 10 s after the end of the lease", observed, ok, "transitions.ndjson")
+    return holds("Reclaimed in time", "0 to 10 s after the end of the lease", observed, ok, "steps.ndjson")
 
 
 def retries_in_time(record: Record) -> Finding:

@@ -38,18 +38,16 @@ def fault(stage: Stage) -> None:
 
 
 def claimed_once(record: Record) -> Finding:
-    claims = Counter(step["event_id"] for step in record.transitions if step["new_status"] == "processing")
+    claims = Counter(step["event_id"] for step in record.steps if step["new_status"] == "processing")
     twice = [id for id, n in claims.items() if n > 1]
     observed = f"{len(claims)} events, {len(twice)} claimed more than once"
-    return nobody("Claimed once", "one claim per event", observed, twice, "transitions.ndjson")
+    return nobody("Claimed once", "one claim per event", observed, twice, "steps.ndjson")
 
 
 def shared(record: Record) -> Finding:
-    owners = Counter(step["new_owner"] for step in record.transitions if step["new_status"] == "processing")
+    owners = Counter(step["new_owner"] for step in record.steps if step["new_status"] == "processing")
     observed = ", ".join(f"{owner}: {n}" for owner, n in sorted(owners.items()))
-    return holds(
-        "Every daemon has a share", "each of three daemons claims", observed, len(owners) == 3, "transitions.ndjson"
-    )
+    return holds("Every daemon has a share", "each of three daemons claims", observed, len(owners) == 3, "steps.ndjson")
 
 
 def no_deadlock(record: Record) -> Finding:

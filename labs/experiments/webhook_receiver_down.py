@@ -58,7 +58,7 @@ def slowest(record: Record) -> float:
     start = float(record.about["began_at"])
     seconds = [
         float(record.events[entry.id]["seconds"] or 0)
-        for entry in record.ledger
+        for entry in record.committed
         if start + began <= entry.at <= start + ended and record.events[entry.id]["status"] == "done"
     ]
     return max(seconds, default=99.0)

@@ -13,6 +13,8 @@ STEPS = {
     ("processing", "done"): "done",
     ("processing", "failed"): "failed",
     ("failed", "pending"): "replayed",
+    ("done", None): "pruned",
+    ("discarded", None): "pruned",
 }
 
 
@@ -34,14 +36,13 @@ class Life:
 
 def life(record: Record, event: str) -> Life | None:
     """None for an unknown event: it has no history."""
-    entry = next((entry for entry in record.ledger if entry.id == event), None)
+    entry = next((entry for entry in record.committed if entry.id == event), None)
     row = record.events.get(event)
     if entry is None and row is None:
         return None
     document = entry.document if entry else f"{row['entity_type']}:{row['entity_id']}" if row else ""
     began = float(record.about["began_at"])
-    claimers = {step["pid"]: step["new_owner"] for step in record.transitions if step["new_status"] == "processing"}
-    moments = [_transition(step, began, claimers) for step in record.transitions if step["event_id"] == event]
+    moments = [_step(step, began) for step in record.steps if step["event_id"] == event]
     if entry is not None:
         text = f"{entry.op}, version {entry.version}"
         moments.insert(0, Moment(entry.at - began, "committed", text))
@@ -56,12 +57,10 @@ def life(record: Record, event: str) -> Life | None:
     )
 
 
-def _transition(step: dict[str, Any], began: float, claimers: dict[int, str]) -> Moment:
+def _step(step: dict[str, Any], began: float) -> Moment:
     arrow = (step["old_status"], step["new_status"])
     name = STEPS.get(arrow) or _back(step)
-    backend = f"backend {step['pid']}"
-    backend += f" of {claimers[step['pid']]}" if step["pid"] in claimers else ""
-    text = f"by {backend}, attempt {step['attempts']}"
+    text = f"by {step['who'] or 'somebody else'} ({step['app']}), attempt {step['attempts']}"
     if arrow[0] == "processing":
         text += f"; it was held by {step['old_owner']}"
     if arrow[0] == "processing" and step["lease_left"] is not None:
@@ -87,5 +86,5 @@ def _end(record: Record, row: dict[str, Any] | None, document: str) -> str:
 
 
 def _others(record: Record, event: str, document: str) -> list[str]:
-    same = [entry for entry in record.ledger if entry.document == document and entry.id != event]
+    same = [entry for entry in record.committed if entry.document == document and entry.id != event]
     return [f"{e.op} version {e.version}: {record.events.get(e.id, {}).get('status', 'missing')}" for e in same][:12]

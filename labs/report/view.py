@@ -69,10 +69,10 @@ def view(record: Record, experiment: Experiment, verdict: Verdict) -> View:
 def _figures(record: Record) -> list[Figure]:
     statuses = record.statuses
     oldest = max((line.get("oldest", 0.0) for line in record.timeline), default=0.0)
-    lost = len(record.ledger) - sum(entry.id in record.events for entry in record.ledger)
+    lost = len(record.committed) - sum(entry.id in record.events for entry in record.committed)
     recovery = record.recovery_seconds
     return [
-        Figure("Committed", f"{len(record.ledger):,}", "events in the producer's ledger"),
+        Figure("Committed", f"{len(record.committed):,}", "events in the producer's ledger"),
         Figure("Done", f"{statuses['done']:,}", "rows in the table at the end"),
         Figure("Failed", f"{statuses['failed']:,}", "rows in the table at the end"),
         Figure("Lost", f"{lost:,}", "in the ledger, not in the table"),

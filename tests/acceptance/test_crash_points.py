@@ -10,13 +10,21 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from labs import index as lab_index
+from labs import invariants
 from labs.receiver import Receiver
 from labs.worker import ROOT
 from tests.fixtures.postgres import fresh_database
-from tests.nemesis import invariants
 from tests.nemesis.crash_campaign import OPEN, Campaign, Forge
 from tests.nemesis.crash_hooks import POINTS
-from tests.nemesis.lease_log import attempts_are_bounded, fenced, legal_steps, one_lease
+from tests.nemesis.invariants import (
+    attempts_are_bounded,
+    audit_is_complete,
+    it_drains,
+    no_ghost_is_seen,
+    nothing_secret_in_replies,
+    outages_fail_nothing,
+    verified,
+)
 
 TIMES = 20 if os.environ.get("OUTBOX_TEST_SLOW") == "1" else 2
 CHECKS = (
@@ -24,13 +32,17 @@ CHECKS = (
     invariants.nothing_made_up,
     invariants.converged,
     invariants.nothing_deleted_is_back,
-    invariants.outages_fail_nothing,
-    invariants.it_drains,
-    invariants.audit_is_complete,
-    invariants.no_secret_in_logs,
-    one_lease,
-    fenced,
-    legal_steps,
+    invariants.nothing_left_leased,
+    invariants.no_document_in_logs,
+    invariants.one_lease,
+    invariants.one_holder,
+    invariants.legal_steps,
+    verified,
+    no_ghost_is_seen,
+    outages_fail_nothing,
+    it_drains,
+    audit_is_complete,
+    nothing_secret_in_replies,
     attempts_are_bounded,
 )
 EVENTS = 40

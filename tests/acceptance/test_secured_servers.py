@@ -10,9 +10,9 @@ from urllib.parse import quote, urlsplit
 import psycopg
 import pytest
 
+from labs.addresses import with_words
 from outbox.embedded import EmbeddedPostgres
 from outbox.store.schema.migrate import migrate
-from tests.fixtures.addresses import with_words
 from tests.fixtures.commands import call
 from tests.fixtures.failures import statuses
 from tests.fixtures.postgres import fresh_database

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 import psycopg
 
+from labs.addresses import with_words
 from outbox.embedded import EmbeddedPostgres
 from tests.compat.release import Release
-from tests.fixtures.addresses import with_words
 from tests.fixtures.guide_table import create_guide_table
 from tests.fixtures.postgres import fresh_database, older_servers
 from tests.fixtures.servers import POSTGRES_SETTINGS

@@ -12,9 +12,9 @@ import psycopg
 from elasticsearch import Elasticsearch
 
 from labs import index
+from labs.collect import STEPS
 from labs.ledger import Ledger
 from labs.producing import Load, Producer
-from labs.stage import TRANSITIONS
 from labs.worker import Worker
 from outbox.store.schema import files
 from tests.compat.combination import RESULTS
@@ -73,7 +73,7 @@ class Drill:
         return int(
             value(
                 self.connection,
-                "select count(*) from lab_transitions where new_status = 'done' and old_owner = any(%s)",
+                "select count(*) from recorded_steps where new_status = 'done' and old_owner = any(%s)",
                 owners,
             )
         )
@@ -120,7 +120,7 @@ def forward(drill: Drill) -> int:
         "the old release makes its schema", done.returncode == 0, done.stderr.strip()[-200:] * (done.returncode != 0)
     )
     before = int(value(drill.connection, "select max(number) from search_outbox_migrations"))
-    drill.connection.execute(TRANSITIONS.read_bytes())
+    drill.connection.execute(STEPS.read_bytes())
     drill.connection.execute(
         "insert into search_outbox_events (entity_type, entity_id, op)"
         " select 'odd', g::text, 'not-a-real-op' from generate_series(1, 20) g"

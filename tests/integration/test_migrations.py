@@ -11,12 +11,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from labs.addresses import with_words
 from outbox.errors import DatabaseDown, SchemaMismatch
 from outbox.store.schema import files
 from outbox.store.schema import migrate as migrating
 from outbox.store.schema.migrate import migrate, plan, status
 from outbox.store.schema.state import check_schema, has_by_entity, has_by_type, has_notify
-from tests.fixtures.addresses import with_words
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]

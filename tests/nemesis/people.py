@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from labs.addresses import PEOPLE, known_as
 from labs.worker import ROOT, environment
 from tests.nemesis.bite import Bite
 from tests.nemesis.gang import SETTINGS
@@ -62,7 +63,9 @@ class People:
     def outbox(self, *arguments: str, patience: float = PATIENCE_SECONDS) -> Said:
         """A command that takes too long is killed with -9, as an impatient person does it."""
         argv = [sys.executable, "-m", "outbox", *arguments]
-        env = environment({**SETTINGS, **self.ground.road("people")})
+        road = self.ground.road()
+        road["DATABASE_URL"] = known_as(PEOPLE, road["DATABASE_URL"])
+        env = environment({**SETTINGS, **road})
         process = subprocess.Popen(
             argv, env=env, cwd=ROOT, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -110,7 +113,7 @@ class People:
         return self._replayed() - before
 
     def _replayed(self) -> int:
-        query = "select count(*) from nemesis_steps where old_status = 'failed' and new_status = 'pending'"
+        query = "select count(*) from recorded_steps where old_status = 'failed' and new_status = 'pending'"
         return int(self._ask(lambda: self.ground.value(query)) or 0)
 
     def _prune(self, _: Act) -> Bite:

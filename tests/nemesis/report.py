@@ -50,7 +50,7 @@ def text(verdict: Verdict, about: dict[str, Any]) -> str:
         "",
         *(_storm_text(verdict, about) if verdict.counts else []),
         *(_poison_text(verdict.neighbours) if verdict.neighbours else []),
-        *(f"  {'ok ' if f.ok else 'NOT'} {f.name:<26} {f.observed}" for f in verdict.findings),
+        *(f"  {'ok ' if f.ok else 'NOT'} {f.name:<32} {f.observed}" for f in verdict.findings),
         "",
         f"{verdict.word}: {verdict.why}",
     ]

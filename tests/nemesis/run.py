@@ -38,7 +38,7 @@ TRIES_AT_THE_END = 20
 CODA_SECONDS = 4.0
 LAST_CUT_SECONDS = 8.0
 OPEN = "select count(*) from search_outbox_events where processed_at is null and failed_at is null"
-DONE_STEPS = "select count(*) from nemesis_steps where old_status = 'processing' and new_status = 'done'"
+DONE_STEPS = "select count(*) from recorded_steps where old_status = 'processing' and new_status = 'done'"
 
 
 @dataclass

@@ -19,10 +19,10 @@ FREEZE_SECONDS = 2 * LEASE_SECONDS
 CATCH_SECONDS = 7.0
 SHIFT_SECONDS = 40.0  # until a new worker has claimed something
 TAKEN = """
-select count(*) from nemesis_steps
+select count(*) from recorded_steps
  where old_token = any (%s::uuid[]) and old_status = 'processing' and app = 'outbox-chores'
 """
-STEPS_SINCE = "select count(*) from nemesis_steps where who = %s and at > to_timestamp(%s)"
+STEPS_SINCE = "select count(*) from recorded_steps where who = %s and at > to_timestamp(%s)"
 
 
 class WorkerFaults:

@@ -16,7 +16,7 @@ from outbox.policy.redact import cut, detail, fingerprint, masked, redact, redac
 from outbox.telemetry.redaction import escape, escape_for_json, redactor, shorten
 from outbox.web import difference
 from tests.unit.fuzz.texts import ERRORS, JSON, RICH, TEXT, laid_out
-from tests.unit.test_redact import TEXTS
+from tests.unit.policy.test_redact import TEXTS
 
 # Longer than what is read of any text, made of what the rules search for: the worst that they can be given.
 HOSTILE = st.builds(lambda unit, times: unit * times, RICH.filter(bool), st.integers(1, 3000)).map(lambda t: t[:20_000])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 _TIMES = (
     "second|minute|hour|day|batch|event|process|lane|row|transaction|fingerprint|target|type|document|step|claim|client"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # A fake .venv/bin/python: prints what pip prints for 40 packages, and exits with the given code.
 PIP = """#!/bin/bash
 for n in {1..40}; do echo "Collecting package-$n"; echo "  Downloading package_$n.whl"; done

@@ -10,7 +10,7 @@ from outbox.config import VARIABLES
 from outbox.config.load import known_names
 from outbox.config.reference import render_reference
 
-PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 
 
 def test_the_page_is_up_to_date() -> None:

@@ -8,7 +8,7 @@ import pytest
 from outbox.config import VARIABLES
 from outbox.policy.outcome import FAILURE_TYPE_OF
 
-PAGE = (Path(__file__).parents[2] / "docs" / "differences.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "differences.md").read_text(encoding="utf-8")
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| ")]
 DEFAULTS = {row[0].strip("`"): row[2] for row in ROWS if row[0].startswith("`OUTBOX_")}
 

@@ -14,7 +14,7 @@ from tests.nemesis.neighbours import seconds_for
 from tests.nemesis.neighbours_judge import FLOOR_SECONDS, LEAST_INNOCENTS
 from tests.nemesis.poison import KINDS, Brew
 from tests.nemesis.verdict import judge
-from tests.unit.nemesis.test_nemesis_judge import ABOUT, history, written
+from tests.unit.nemesis.test_judge import ABOUT, history, written
 
 CALM_SECONDS = 0.2
 Told = dict[str, Any]

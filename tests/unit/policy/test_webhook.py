@@ -31,7 +31,7 @@ from outbox.policy.webhook import (
     verify,
 )
 
-SCHEMAS = Path(__file__).parents[2] / "docs" / "webhooks"
+SCHEMAS = Path(__file__).parents[3] / "docs" / "webhooks"
 NOW = datetime(2026, 2, 3, 12, tzinfo=UTC)
 # The test vector that the libraries of Standard Webhooks share.
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -12,7 +12,7 @@ from bench import drain_matrix
 from bench.__main__ import _one
 from bench.result import Result
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_every_case_of_the_drain_matrix_is_judged_by_the_bar_of_its_kind() -> None:

@@ -14,7 +14,7 @@ from outbox.embedded.process import await_end
 from tests.fixtures.limits import WholeRun
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # Ends with the code that it was given.
 PYTEST = """#!/bin/bash
 exit "$CODE"

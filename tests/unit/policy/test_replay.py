@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from outbox.policy.audit import GENESIS, Link, follow_chain
 from outbox.policy.replay import ReplayPace, ReplayStatus, check_delay_seconds, exit_code, judge_check, step_rows
-from tests.unit.test_webhook import batch
+from tests.unit.policy.test_webhook import batch
 
 
 def test_the_checks_come_after_these_delays() -> None:

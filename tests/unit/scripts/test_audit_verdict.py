@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "audit_verdict.py"))
+SCRIPT = runpy.run_path(str(Path(__file__).parents[3] / "scripts" / "audit_verdict.py"))
 CLEAN = {"name": "a", "version": "1", "vulns": []}
 VULNERABLE = {"name": "b", "version": "1", "vulns": [{"id": "CVE-1"}]}
 SKIPPED = {"name": "c", "skip_reason": "Dependency not found on PyPI and could not be audited"}
