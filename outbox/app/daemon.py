@@ -18,7 +18,7 @@ from outbox.daemon.gate import EVERYTHING, PauseGate
 from outbox.daemon.judge import Judge
 from outbox.daemon.lane import Lane, Listener, Underway
 from outbox.daemon.lease import Leases, boottime
-from outbox.daemon.lookups import Lookups
+from outbox.daemon.lookup_outcome import Lookups
 from outbox.daemon.projector import Projector
 from outbox.daemon.reclaimer import Reclaimer
 from outbox.daemon.second_target import SecondTarget
@@ -40,9 +40,9 @@ from outbox.store.documents import ViewDocuments
 from outbox.store.events import PostgresEvents
 from outbox.store.failures import PostgresRollup
 from outbox.store.pool import Database, connect
+from outbox.store.pooler import ear
 from outbox.store.reindex import PostgresMirrors, PostgresVerifications
 from outbox.store.schema.state import SchemaState, check_schema, has_by_type
-from outbox.store.sessions import ear
 from outbox.store.workers import Reclaims, Workers
 from outbox.telemetry import tracing
 from outbox.telemetry.backlog import BacklogSampler

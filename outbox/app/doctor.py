@@ -13,7 +13,7 @@ from outbox.sink.client import connect as connect_elastic
 from outbox.sink.index import ElasticIndices
 from outbox.sink.index_check import TargetCheck
 from outbox.sink.server_check import ElasticServerCheck
-from outbox.sink.target import Targets
+from outbox.sink.target_check import Targets
 from outbox.store.backlog import PostgresBacklog
 from outbox.store.doctor import PostgresDoctor
 from outbox.store.pool import Database, connect

@@ -16,7 +16,7 @@ from outbox.daemon.batch import IN_ORDER_SECONDS, Batch, BatchResult, Bodies, De
 from outbox.daemon.gate import PauseGate
 from outbox.daemon.judge import Judge
 from outbox.daemon.lease import HoldUp, Leases, for_a_minute, until_unlocked, while_leased
-from outbox.daemon.lookups import NO_VIEW, Lookups
+from outbox.daemon.lookup_outcome import NO_VIEW, Lookups
 from outbox.errors import DocumentsUnavailable, NothingSent
 from outbox.facts import Announce, LeaseLost, Reclaimed, VersionAhead, VersionRaised, Warned
 from outbox.fast_path import Plain, Sendable, all_written

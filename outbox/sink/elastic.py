@@ -23,7 +23,7 @@ from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Missing, Outco
 from outbox.ports import BulkAction, Clock, WriteReport
 from outbox.sink.bulk import AWAY_WAIT_SECONDS, SHARD_WAIT_SECONDS, Encoded, address, read
 from outbox.sink.client import Elastic, NoReply, Reply
-from outbox.sink.target import FRESH_SECONDS, Target, Targets
+from outbox.sink.target_check import FRESH_SECONDS, Target, Targets
 
 # A request that timed out may be split and sent again: the most deadlines that may pass in one write.
 _PATIENCE: Final = 4

@@ -10,7 +10,7 @@ from outbox.facts import Announce, Warned
 from outbox.policy.outcome import Failure
 from outbox.ports import Finding, Level
 from outbox.sink.client import Elastic, Reply
-from outbox.sink.target import Targets
+from outbox.sink.target_check import Targets
 
 _SECONDS: Final = {"nanos": 1e-9, "micros": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 

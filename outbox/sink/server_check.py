@@ -7,7 +7,7 @@ from outbox.errors import ElasticsearchDown, WrongProduct
 from outbox.ports import Finding, Level
 from outbox.sink.client import Elastic, NoReply, Reply
 from outbox.sink.index import ElasticIndices
-from outbox.sink.target import WRONG_PRODUCT
+from outbox.sink.target_check import WRONG_PRODUCT
 
 MAJORS: Final = ("8", "9")
 

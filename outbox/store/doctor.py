@@ -15,9 +15,9 @@ from outbox.store.attach import installed
 from outbox.store.documents import asking_for
 from outbox.store.events import entity_id_type, typed
 from outbox.store.pool import Database, bounded_read, connect, fetch_rows, translated
+from outbox.store.pooler import is_between, shares_sessions
 from outbox.store.queries import queries
 from outbox.store.schema.state import SchemaStatus, read_status
-from outbox.store.sessions import is_between, shares_sessions
 from outbox.store.view_shape import NEEDED_COLUMNS, ViewShape, read_shape
 
 TIME_LIMIT_MS: Final = 5_000

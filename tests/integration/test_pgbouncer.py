@@ -12,8 +12,8 @@ from elasticsearch import Elasticsearch
 from outbox.errors import PooledAddress
 from outbox.ports import Level
 from outbox.store.pool import Database
+from outbox.store.pooler import ear, is_between, shares_sessions
 from outbox.store.schema.migrate import migrate
-from outbox.store.sessions import ear, is_between, shares_sessions
 from tests.fixtures.commands import Outbox as Command
 from tests.fixtures.desks import Examine
 from tests.fixtures.pgbouncer import SESSIONS, Pgbouncer

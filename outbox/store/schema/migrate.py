@@ -15,6 +15,7 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 
 from outbox.errors import DatabaseDown, OutboxError, SchemaMismatch
 from outbox.store.attach import installed
+from outbox.store.pooler import require_own_session
 from outbox.store.schema import adoption, files, state
 from outbox.store.schema.files import Migration
 from outbox.store.schema.patience import in_transaction
@@ -23,7 +24,6 @@ from outbox.store.schema.state import (
     SchemaStatus,
     check_schema,
 )
-from outbox.store.sessions import require_own_session
 
 Say = Callable[[str], None]
 
