@@ -1,1 +1,1 @@
-"""Benchmarks: every figure is a ratio taken in one run, alternating and warm. Nothing in outbox/ knows them."""
+"""Benchmarks: every figure is a ratio measured in one run, alternating and warm. Nothing in outbox/ imports them."""

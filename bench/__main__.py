@@ -1,4 +1,4 @@
-"""`python -m bench NAME`: runs benchmarks, prints and writes what they found. Exit 1 = a bar was missed."""
+"""`python -m bench NAME`: runs benchmarks, prints and writes their results. Exit 1 = a bar was missed."""
 
 import importlib
 import sys
@@ -25,18 +25,18 @@ NAMES = (
     "fanout",
     "backfill",
 )
-MORE = ("drain_matrix", "profile")  # only when asked for by name
+MORE = ("drain_matrix", "profile")  # only by name
 app = typer.Typer(add_completion=False, help=__doc__)
 
 
 @app.command()
 def bench(
     names: Annotated[list[str], typer.Argument(help=f"all, or any of {', '.join(NAMES + MORE)}.")],
-    smoke: Annotated[bool, typer.Option(help="Tiny: shows that it runs, measures nothing.")] = False,
-    rounds: Annotated[int | None, typer.Option(help="How often each side is measured.")] = None,
+    smoke: Annotated[bool, typer.Option(help="A tiny run that only shows that it works.")] = False,
+    rounds: Annotated[int | None, typer.Option(help="How many times each side is measured.")] = None,
     option: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE for the benchmark.")] = None,
 ) -> None:
-    """Run benchmarks on embedded servers, or on those that OUTBOX_TEST_DATABASE_URL and OUTBOX_TEST_ELASTIC_URL name.
+    """Run benchmarks on embedded servers, or on those in OUTBOX_TEST_DATABASE_URL and OUTBOX_TEST_ELASTIC_URL.
 
     Examples:
       scripts/bench drain
@@ -45,7 +45,7 @@ def bench(
     """
     chosen = NAMES if names == ["all"] else tuple(names)
     if unknown := [name for name in chosen if name not in NAMES + MORE]:
-        raise typer.BadParameter(f"unknown: {', '.join(unknown)}; there are {', '.join(NAMES + MORE)}")
+        raise typer.BadParameter(f"unknown: {', '.join(unknown)}; available are {', '.join(NAMES + MORE)}")
     codes = []
     with servers(heap="1g" if smoke else "2g") as stack:
         for name in chosen:

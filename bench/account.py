@@ -1,4 +1,4 @@
-"""What a stretch of work cost: CPU of each part, WAL, HOT share and transactions, an event."""
+"""The cost of some work per event: CPU of each part, WAL, share of HOT updates, transactions."""
 
 from dataclasses import dataclass
 from typing import Any

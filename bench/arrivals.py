@@ -1,4 +1,4 @@
-"""What arrives in an index, by Elasticsearch's own counters: the same look for every mover of documents."""
+"""What arrives in an index, by Elasticsearch's own counters: the same measurement for every tool."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -9,14 +9,14 @@ from threading import Event, Thread
 from bench.stack import Stack
 
 LIMIT_SECONDS = 900.0
-# A look takes CPU from what is measured; only the first and the last arrival need a close one.
+# A poll takes CPU from what is measured; only the first and the last arrival need frequent polls.
 OFTEN_SECONDS, SELDOM_SECONDS, NEARLY_ALL = 0.05, 0.25, 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     rate: float
-    cpu_seconds: float  # a document
+    cpu_seconds: float  # per document
 
 
 class Arrivals:
@@ -34,7 +34,7 @@ class Arrivals:
         return int(self._client.count(index=self._index)["count"])
 
     def watch(self, documents: int, cpu: Callable[[], float], begin: Callable[[], object]) -> Found:
-        """From the first arrival, so that nobody's start is measured, to the one that makes all `documents` there."""
+        """From the first arrival, so that the start of a tool is not measured, to the last of all `documents`."""
         base, held = self.total(), self.count()
         first: tuple[float, int, float] | None = None
         begin()
@@ -45,7 +45,7 @@ class Arrivals:
                 first = (now, there, cpu())
             if first and there >= documents and self.count() >= held + documents:
                 rest, spent = documents - first[1], cpu()
-                if rest <= 0:  # over so soon that it was seen once: only a smoke run is
+                if rest <= 0:  # so short that it was seen only once: a smoke run
                     return Found(float(documents), spent / documents)
                 return Found(rest / (now - first[0]), (spent - first[2]) / rest)
             time.sleep(SELDOM_SECONDS if first and there < NEARLY_ALL * documents else OFTEN_SECONDS)
@@ -53,16 +53,16 @@ class Arrivals:
 
     @contextmanager
     def timed(self) -> Iterator["Waiting"]:
-        """Outstanding ids are asked for by `_mget`, hundreds of times a second: it sees what is not refreshed yet."""
+        """Polls missing ids by `_mget` hundreds of times per second: it finds what is not refreshed yet."""
         waiting, over = Waiting(), Event()
 
-        def look() -> None:
+        def poll() -> None:
             while not over.wait(0.001):
                 if asked := list(waiting.since):
                     reply = self._client.mget(index=self._index, ids=asked, source=False)
                     waiting.found([each["_id"] for each in reply["docs"] if each.get("found")])
 
-        thread = Thread(target=look, daemon=True)
+        thread = Thread(target=poll, daemon=True)
         thread.start()
         try:
             yield waiting
@@ -72,7 +72,7 @@ class Arrivals:
 
 
 class Waiting:
-    """Documents on their way: told at each one's commit, and when it was found."""
+    """Documents in flight: the time of each commit, and when it was found."""
 
     def __init__(self) -> None:
         self.since: dict[str, float] = {}
@@ -86,7 +86,7 @@ class Waiting:
         self._took += [now - self.since.pop(id) for id in ids]
 
     def latencies(self, patience_seconds: float = 10.0) -> tuple[list[float], int]:
-        """How long each took, and how many had not come by then: those count as what they have waited, at least."""
+        """How long each took, and how many have not arrived. Those count with the time that they waited so far."""
         ends = time.monotonic() + patience_seconds
         while self.since and time.monotonic() < ends:
             time.sleep(0.05)

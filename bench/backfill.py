@@ -1,4 +1,4 @@
-"""backfill: documents a second from the view straight into the index, against raw `_bulk` of the same documents."""
+"""backfill: documents per second from the view directly into the index, against raw `_bulk` of the same documents."""
 
 import os
 import subprocess
@@ -47,7 +47,7 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, documents: int = 
 
 
 def _bodies(url: str) -> list[bytes]:
-    """The events are there for the raw bodies alone: a backfill needs none."""
+    """The events are only for the raw bodies: a backfill needs none."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("truncate search_outbox_events")
         connection.execute(EVENTS)
@@ -65,7 +65,7 @@ def _raw(stack: Stack, index: str, bodies: list[bytes]) -> float:
 
 
 def _backfill(stack: Stack, url: str, index: str) -> float:
-    """The whole command, its start included."""
+    """The whole command, including its start."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OUTBOX_", "ELASTIC_", "DATABASE_URL"))}
     environ = {**kept, "DATABASE_URL": url, "ELASTIC_URL": stack.elastic_url, "ELASTIC_INDEX": index}
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""console: p95 of every page and API call that reads, over five million rows. It measures the console's own process."""
+"""console: p95 of every page and reading API call, with five million rows. It measures the console's own process."""
 
 import os
 import statistics
@@ -14,18 +14,18 @@ import psycopg
 import urllib3
 
 from bench.console_rows import FINGERPRINTS, fill_rows
-from bench.percentiles import percentile
-from bench.result import Bar, Result, progress
+from bench.result import Bar, Result, percentile, progress
 from bench.stack import Stack
 from bench.worker import stopped
 from outbox.embedded.process import free_port
-from outbox.web.routes import API, API_PREFIX, PAGES
+from outbox.web.application import API, PAGES
+from outbox.web.routing import API_PREFIX
 
 P95 = Bar("p95 of the slowest page or call, ms", 300.0, 100.0, most=True)
 LOG = Path("build/bench/console.log")
 LIMIT_SECONDS, START_SECONDS = 10.0, 60.0
-# What people ask these doors for, beside the door as it is. A door that is not here is asked as it is.
-ASKED: dict[str, tuple[dict[str, str], ...]] = {
+# Typical queries of these routes, in addition to the plain route. Other routes are called without a query.
+QUERIES: dict[str, tuple[dict[str, str], ...]] = {
     "/ops/queue/failures/list": ({}, {"fingerprint": FINGERPRINTS[0]}, {"entity_type": "article"}),
     "/ops/queue/events": ({}, {"status": "done"}, {"entity_type": "article", "status": "failed"}),
     "/ops/queue/replay": ({}, {"fingerprint": FINGERPRINTS[0]}),
@@ -63,14 +63,14 @@ def run(
 
 @contextmanager
 def _console(url: str, elastic_url: str, index: str) -> Iterator[str]:
-    """`outbox console` as people run it, on a free port."""
+    """`outbox console`, on a free port."""
     LOG.parent.mkdir(parents=True, exist_ok=True)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OUTBOX_", "ELASTIC_", "DATABASE_URL"))}
     port = str(free_port())
-    told = {"DATABASE_URL": url, "ELASTIC_URL": elastic_url, "ELASTIC_INDEX": index, "OUTBOX_CONSOLE_PORT": port}
+    given = {"DATABASE_URL": url, "ELASTIC_URL": elastic_url, "ELASTIC_INDEX": index, "OUTBOX_CONSOLE_PORT": port}
     command = [sys.executable, "-m", "outbox", "console"]
     with LOG.open("wb") as log:
-        process = subprocess.Popen(command, env={**kept, **told}, stdout=log, stderr=log)
+        process = subprocess.Popen(command, env={**kept, **given}, stdout=log, stderr=log)
         with stopped(process):
             yield _answers(process, f"http://127.0.0.1:{port}")
 
@@ -88,8 +88,8 @@ def _answers(process: subprocess.Popen[bytes], address: str) -> str:
 
 
 def _replay(address: str, events: int) -> None:
-    """One replay through the API: its page, its audit rows, its items are there to be looked at."""
-    body = {"by": "bench", "reason": "so that there is one", "limit": events, "rate": 100_000}
+    """One replay through the API, so that its page, audit rows and items exist."""
+    body = {"by": "bench", "reason": "benchmark data", "limit": events, "rate": 100_000}
     reply = urllib3.request("POST", f"{address}{API_PREFIX}/failed/replay", json=body, timeout=60)
     if reply.status != 202:
         raise RuntimeError(f"no replay: {reply.status} {reply.data[:300]!r}")
@@ -99,9 +99,9 @@ STATES = {"failed": "failed_at is not null", "done": "status = 'done'"}
 
 
 def _paths(url: str) -> dict[str, str]:
-    """Label -> path of every door of the route table that is opened by GET, with ids of rows that are there."""
-    doors = [door.path for door in PAGES if door.method == "GET"]
-    doors += [f"{API_PREFIX}{door.path}" for door in API if door.method == "GET"]
+    """Label -> path of every GET route of the route table, with ids of existing rows."""
+    routes = [route.path for route in PAGES if route.method == "GET"]
+    routes += [f"{API_PREFIX}{route.path}" for route in API if route.method == "GET"]
     with psycopg.connect(url, autocommit=True) as connection:
         events = {
             state: _one(connection, f"select id from search_outbox_events where {where} limit 1")
@@ -109,36 +109,36 @@ def _paths(url: str) -> dict[str, str]:
         }
         replays = {"replayed": _one(connection, "select id from search_outbox_replays limit 1")}
     paths = {}
-    for door in doors:
-        for word, id in (replays if "/replays/" in door else events).items() if "{id}" in door else [("", "")]:
-            for query in ASKED.get(door, ({},)):
+    for route in routes:
+        for status, id in (replays if "/replays/" in route else events).items() if "{id}" in route else [("", "")]:
+            for query in QUERIES.get(route, ({},)):
                 more = f"?{urlencode(query)}" if query else ""
-                paths[f"{door}{more} {word}".strip()] = door.replace("{id}", id) + more
+                paths[f"{route}{more} {status}".strip()] = route.replace("{id}", id) + more
     return paths
 
 
 def _one(connection: psycopg.Connection, query: str) -> str:
     row = connection.execute(query.encode()).fetchone()
     if row is None:
-        raise RuntimeError(f"nothing there: {query}")
+        raise RuntimeError(f"no row: {query}")
     return str(row[0])
 
 
 def _walk(address: str, paths: dict[str, str], rounds: int) -> dict[str, list[float]]:
-    """The whole table again and again: between two calls of one page its cached look grows old, as with real people."""
+    """All routes in turn, repeatedly: between two calls of one page its cache expires, as for real users."""
     pool = urllib3.PoolManager(num_pools=1, maxsize=1)
     took: dict[str, list[float]] = {name: [] for name in paths}
     for number in range(rounds + 1):
-        progress(f"walk {number} of {rounds} over {len(paths)} pages and calls")
+        progress(f"round {number} of {rounds} over {len(paths)} pages and calls")
         for name, path in paths.items():
             seconds = _ask(pool, f"{address}{path}")
-            if number:  # the first walk warms
+            if number:  # the first round is a warm-up
                 took[name].append(seconds)
     return took
 
 
 def _ask(pool: urllib3.PoolManager, url: str) -> float:
-    """Seconds of one answer. Exports are limited a minute and person: who comes too early waits, uncounted."""
+    """Seconds of one reply. Exports are limited per minute and person: that wait is not counted."""
     while True:
         started = time.monotonic()
         reply = pool.request("GET", url, redirect=False, timeout=LIMIT_SECONDS, retries=False)

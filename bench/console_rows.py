@@ -1,4 +1,4 @@
-"""Rows for the console's benchmark: done, failed in forty groups, open, and the counts of a day. Asks nothing."""
+"""Rows for the console's benchmark: done, failed in forty groups, open, and the counts of two days."""
 
 import hashlib
 
@@ -11,7 +11,7 @@ TYPES = ("article", "author", "block", "comment")
 FINGERPRINTS = tuple(hashlib.sha256(str(n).encode()).hexdigest()[:16] for n in range(40))
 STEP = 500_000
 _KIND = "(array['article', 'author', 'block', 'comment'])[g % 4 + 1]"
-# Spread over two days, so that every chart has something to draw.
+# Spread over two days, so that every chart has data.
 _WHEN = "now() - (g % 172800) * interval '1 second'"
 DONE = f"""
 insert into search_outbox_events (entity_type, entity_id, op, payload, status, attempts, last_attempt_at,

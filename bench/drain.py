@@ -1,4 +1,5 @@
-"""drain: events a second from all pending to all done, full semantics on, against raw `_bulk` of the same documents."""
+"""drain: events per second from all pending to all done, with full semantics, against raw `_bulk` of the same
+documents."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,14 +12,14 @@ from bench.stack import Stack
 from bench.worker import Daemons, daemons
 
 BAR = Bar("drain rate / raw _bulk", 0.50, 0.70)
-# A fresh JVM does half its speed: its compilers are busy for the first half million documents on two cores.
+# A new JVM has half its speed: its compilers are busy for the first half million documents on two cores.
 WARM_DOCUMENTS, WARM_PASSES = 100_000, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is drained, and by what. `lookup`: events without a payload, documents from the view. `prose`: bodies are
-    text and not one sentence repeated."""
+    """What is drained, and how. `lookup`: events without a payload, documents from the view. `prose`: bodies are
+    natural text instead of one repeated sentence."""
 
     events: int = 200_000
     size: int = 500
@@ -44,17 +45,17 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, **shape: int) -> 
 
 
 def measure(stack: Stack, shape: Shape, result: Result, *, rounds: int, warm: bool, prefix: str = "") -> None:
-    """Raw, ours and raw again, each into a fresh index; what ours cost goes into the account."""
+    """Raw, ours and raw again, each into a new index; the cost of ours is recorded."""
     with stack.database() as url, stack.index() as index, stack.index() as raw_index:
         if warm:
             warm_up(stack, url, raw_index, shape.size, shape.lanes)
         stack.fresh_index(index)
-        if shape.lookup:  # before the start: the daemon looks for the view there
+        if shape.lookup:  # before the start: the daemon checks for the view then
             make_view(url, shape.events, shape.size, prose=shape.prose)
         count, settings = shape.processes, shape.settings
         with daemons(url, stack.elastic_url, index, count=count, settings=settings, paused=True) as running:
             if warm:
-                progress(f"{prefix}a round that is not measured")
+                progress(f"{prefix}a warm-up round")
                 _round(stack, url, index, raw_index, running, shape, Result("warm", True), prefix)
             for number in range(rounds):
                 progress(f"{prefix}round {number + 1} of {rounds}")
@@ -83,7 +84,7 @@ def _round(
     account.close(result, shape.events, prefix)
     running.pause()
     rest(url)
-    stack.fresh_index(index)  # raw must find the servers as it did before: nothing of ours to merge or to vacuum
+    stack.fresh_index(index)  # raw must find the servers as before: nothing of ours to merge or to vacuum
     raw = 2 * shape.events / (before + _raw(stack, raw_index, bodies, shape))
     result.add(f"{prefix}raw _bulk", "docs/s", raw)
     result.add(f"{prefix}outbox", "events/s", ours)
@@ -91,16 +92,16 @@ def _round(
 
 
 def _raw(stack: Stack, index: str, bodies: Sequence[bytes], shape: Shape) -> float:
-    """Seconds. Before ours and after it, because a shared machine changes its speed within a round."""
+    """Seconds. Measured before ours and after it, because the speed of a shared machine changes within a round."""
     stack.fresh_index(index)
     stack.quiet()
     took = send(stack.elastic_url, index, bodies, shape.lanes * shape.processes)
-    stack.fresh_index(index)  # what it left behind is not merged while ours runs
+    stack.fresh_index(index)  # so that its segments are not merged while ours runs
     return took
 
 
 def warm_up(stack: Stack, url: str, index: str, size: int, connections: int = 2) -> None:
-    """By raw requests, through `index`; the table of `url` is only where the documents are made."""
+    """By raw requests into `index`; the table of `url` only provides the documents."""
     progress("warming Elasticsearch")
     fill(url, WARM_DOCUMENTS, size)
     bodies = list(bulk_bodies(url, 500))

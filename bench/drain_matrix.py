@@ -1,4 +1,4 @@
-"""drain_matrix: the drain over sizes of documents, payload and view, lanes and processes, with fewer rounds each."""
+"""drain_matrix: the drain with other sizes, payload or view, lanes and processes, with fewer rounds each."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from bench.stack import Stack
 
 VIEW_BAR = Bar("drain rate from the view / raw _bulk", 0.50, 0.60)
 SMALL, USUAL, LARGE = 200, 500, 5_000
-# One thing turned at a time from the usual case; all of them together would take hours and say no more.
+# One parameter changed at a time; all combinations would take hours and show no more.
 CASES: dict[str, dict[str, int]] = {
     "500 B": {},
     "500 B, one sentence repeated": {"prose": False},
@@ -21,7 +21,7 @@ CASES: dict[str, dict[str, int]] = {
     "2 processes": {"processes": 2},
     "2 processes of 4 lanes": {"processes": 2, "lanes": 4},
 }
-BYTES_A_ROUND = 100_000_000  # of large documents fewer: the raw bodies of a round are held in memory
+BYTES_A_ROUND = 100_000_000  # fewer large documents: the raw bodies of a round are held in memory
 
 
 def run(stack: Stack, *, smoke: bool = False, rounds: int = 2, events: int = 100_000) -> Result:
@@ -31,7 +31,7 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 2, events: int = 100
         size = int(turned.get("size", USUAL))
         most = 200 if smoke else min(events, BYTES_A_ROUND // size)
         shape = Shape(events=most, **turned)  # type: ignore[arg-type]
-        warm = not smoke and not number  # the JVM once
+        warm = not smoke and not number  # warm up the JVM once
         times = 1 if smoke else rounds
         measure(stack, shape, result, rounds=times, warm=warm, prefix=f"{name}: ")
     judge(result)
@@ -39,7 +39,7 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 2, events: int = 100
 
 
 def judge(result: Result) -> None:
-    """Every case by the bar of its kind: a good one hides no bad one."""
+    """Every case has its own bar, so that a good one hides no bad one."""
     for name, turned in CASES.items():
         bar = VIEW_BAR if turned.get("lookup") else BAR
         result.judge(replace(bar, name=f"{name}: {bar.name}"), result.median(f"{name}: ratio"))

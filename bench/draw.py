@@ -1,6 +1,7 @@
 """`python -m bench.draw`: the newest full result of each benchmark into docs/performance/, its table and its picture.
 
-The words of docs/performance.md are written by people; only what stands between its marks is replaced.
+People write the words of docs/performance.md (the summary) and docs/performance-history.md (each benchmark); only what
+stands between their marks is replaced.
 """
 
 import json
@@ -13,15 +14,16 @@ from typing import Any
 from bench.__main__ import MORE, NAMES
 from bench.svg import bars, icicle
 
-RESULTS, PAGE, KEPT = Path("build/bench"), Path("docs/performance.md"), Path("docs/performance")
+RESULTS, KEPT = Path("build/bench"), Path("docs/performance")
+SUMMARY, SECTIONS = Path("docs/performance.md"), Path("docs/performance-history.md")
 Found = dict[str, Any]
 MARK = re.compile(r"<!-- figures: (\w+) -->.*?<!-- end of figures -->", re.DOTALL)
-NOT_YET = "*No full run is kept yet.*"
+NOT_YET = "*No full run yet.*"
 LEAST_ROUNDS = 3
 
 
 def collect(results: Path = RESULTS, kept: Path = KEPT) -> dict[str, Found]:
-    """Name -> its newest full result. Smoke runs, and runs with anything turned, would stand for what they are not."""
+    """Name -> its newest full result, without smoke runs and runs with changed parameters."""
     kept.mkdir(parents=True, exist_ok=True)
     found = {}
     for name in (*NAMES, *MORE):
@@ -36,7 +38,7 @@ def collect(results: Path = RESULTS, kept: Path = KEPT) -> dict[str, Found]:
 
 
 def _is_full(path: Path, name: str) -> bool:
-    """A result that does not say what was turned is not believed to be one. More rounds turn nothing."""
+    """Whether the parameters are the defaults. A result without this information does not count; more rounds do."""
     found = json.loads(path.read_text())
     turned = found.get("turned")
     same = turned == {} or (turned is not None and set(turned) == {"rounds"} and turned["rounds"] >= LEAST_ROUNDS)
@@ -59,7 +61,7 @@ def redraw(page: str, found: dict[str, Found]) -> str:
 def summary(found: dict[str, Found]) -> str:
     """Every bar of every benchmark in one table."""
     rows = [
-        f"| [`{name}`](#{name.replace('_', '-')}) | {bar['name']} | {number(bar['value'])} | {_limit(bar, 'first')}"
+        f"| [`{name}`]({SECTIONS.name}#{name}) | {bar['name']} | {number(bar['value'])} | {_limit(bar, 'first')}"
         f" | {_limit(bar, 'goal')} | {bar['verdict']} |"
         for name, result in found.items()
         for bar in result["bars"]
@@ -126,7 +128,7 @@ def _pages(result: Found) -> str:
 
 def _ratios(result: Found) -> str:
     rows = [(name.removesuffix(": ratio"), value, text) for name, value, text in _ratio_rows(result)]
-    return bars("events a second as a share of raw _bulk", rows, marks={"first bar": 0.5, "goal": 0.7})
+    return bars("events per second as a share of raw _bulk", rows, marks={"first bar": 0.5, "goal": 0.7})
 
 
 def _ratio_rows(result: Found) -> list[tuple[str, float, str]]:
@@ -134,7 +136,7 @@ def _ratio_rows(result: Found) -> list[tuple[str, float, str]]:
 
 
 def _peers(result: Found) -> str:
-    return bars("documents a second, the same documents in the same run", _of_unit(result, "docs/s"), ours="outbox")
+    return bars("documents per second, the same documents in the same run", _of_unit(result, "docs/s"), ours="outbox")
 
 
 def _requests(result: Found) -> str:
@@ -161,8 +163,9 @@ def main() -> None:
     for name, result in found.items():
         if name in PICTURES:
             (KEPT / f"{name}.svg").write_text(PICTURES[name](result))
-    PAGE.write_text(redraw(PAGE.read_text(), found))
-    print(f"drawn: {', '.join(found) or 'nothing: no full run in build/bench'}")
+    for page in (SUMMARY, SECTIONS):
+        page.write_text(redraw(page.read_text(), found))
+    print(f"drawn: {', '.join(found) or 'nothing: there is no full run in build/bench'}")
 
 
 if __name__ == "__main__":

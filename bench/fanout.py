@@ -1,4 +1,5 @@
-"""fanout: one UPDATE of an author with many articles, up to the last document, and what attachments cost the writer."""
+"""fanout: one UPDATE of an author with many articles, up to the last document, and the cost of attachments for the
+writer."""
 
 import time
 
@@ -9,7 +10,7 @@ from bench.load import document_sql, fill, rest
 from bench.result import Bar, Result, progress
 from bench.stack import Stack
 from bench.worker import Daemons, daemons
-from outbox.store.producers import attach, detach
+from outbox.store.attach.attach import attach, detach
 
 RATE = Bar("documents of one UPDATE / drain of payload events", 0.5, 0.7)
 VIA = Bar("UPDATE with its refreshes / insert of as many events", 1.5, 1.2, most=True)
@@ -33,7 +34,7 @@ ARTICLES = "update articles set n = n + 1"
 EVENTS = (
     "insert into search_outbox_events (entity_type, entity_id, op) select 'article', id::text, 'refresh' from articles"
 )
-# What `outbox attach` installed before there were refreshes: one event for each row.
+# The row trigger of `outbox attach` before there were refreshes: one event per row.
 ROW_TRIGGER = """
 create function each_row() returns trigger language plpgsql as $$
 begin
@@ -78,7 +79,7 @@ def _documents(
     articles: int,
     result: Result,
 ) -> None:
-    """Both by running daemons: payload events that wait for them, and refreshes that one commit brings."""
+    """Both with running daemons: waiting payload events, and the refreshes of one commit."""
     fill(url, articles, SIZE)
     stack.fresh_index(index)
     stack.quiet()
@@ -105,7 +106,7 @@ def _documents(
 
 
 def _costs(connection: psycopg.Connection, result: Result) -> None:
-    """What the writer pays, with nobody projecting."""
+    """The cost for the writer, without a projector."""
     plain = _seconds(connection, ARTICLES)
     inserted = _seconds(connection, EVENTS)
     _attach(connection, "authors", via="select id from articles where author_id = changed.id")
@@ -128,7 +129,7 @@ def _costs(connection: psycopg.Connection, result: Result) -> None:
 
 
 def _attach(connection: psycopg.Connection, table: str, **how: str) -> None:
-    attach(connection, table, entity_type="article", **how)  # type: ignore[arg-type]
+    attach(connection, table, entity_type="article", **how)
 
 
 def _seconds(connection: psycopg.Connection, statement: str) -> float:

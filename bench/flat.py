@@ -8,8 +8,7 @@ import psycopg
 from bench.account import Account
 from bench.drain import warm_up
 from bench.load import document_sql, fill, rest
-from bench.percentiles import percentile
-from bench.result import Bar, Result, progress
+from bench.result import Bar, Result, percentile, progress
 from bench.stack import Stack
 from bench.worker import LOG, Daemons, claim_seconds, daemons, log_size, settled
 
@@ -28,7 +27,7 @@ def run(
     pending: int = 1_000_000,
     size: int = 200,
 ) -> Result:
-    """Each round drains `pending / rounds` rows on each side: at least 1,000 claims a side in all."""
+    """Each round drains `pending / rounds` rows on each side: at least 1,000 claims per side in total."""
     done, pending, rounds = (5_000, 2_000, 1) if smoke else (done, pending, rounds)
     part = pending // rounds
     result = Result("flat", smoke)
@@ -48,7 +47,7 @@ def run(
             for side, url in urls.items()
         }
         if not smoke:
-            progress("a round that is not measured")
+            progress("a warm-up round")
             fill(urls["small"], part, size)
             small = running["small"]
             _drain(Account(stack, urls["small"], small), small, part, Result("warm", True), "small")
@@ -79,7 +78,7 @@ def _judge(result: Result, claims: dict[str, list[float]]) -> None:
 
 def _drain(account: Account, running: Daemons, events: int, result: Result, side: str) -> float:
     """Rate from the first settled batch to the one that completes `events`; then the daemon pauses. Counted from its
-    own log lines: counting ten million rows would be the load."""
+    own log lines: counting ten million rows would itself be a load."""
     before = log_size()
     account.open()
     running.resume()

@@ -29,7 +29,7 @@ def run(
     minute: int = 60,
     outage: int = 60,
 ) -> Result:
-    """Producers go on all the while, so that a backlog waits behind the outage."""
+    """Producers continue, so that there is a backlog after the outage."""
     if smoke:
         processes, lanes, minute, outage = 2, 2, 2, 1
     result = Result("herd", smoke)
@@ -88,12 +88,12 @@ def _producing(url: str, rate: int, seconds: int) -> Iterator[None]:
 
 
 def _wait_for_done(url: str, running: Daemons) -> None:
-    """The daemons are up and at work."""
+    """The daemons are up and working."""
     ends = time.monotonic() + 120
     while not _count(url, "processed_at is not null"):
         running.check_alive()
         if time.monotonic() > ends:
-            raise TimeoutError("the daemons do not begin")
+            raise TimeoutError("the daemons do not start to work")
         time.sleep(0.1)
 
 

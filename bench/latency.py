@@ -1,4 +1,4 @@
-"""latency: commit to done at 100 events a second, against one direct index request in the same run."""
+"""latency: commit to done at 100 events per second, against one direct index request in the same run."""
 
 import subprocess
 import sys
@@ -8,15 +8,14 @@ import psycopg
 import urllib3
 
 from bench.drain import warm_up
-from bench.percentiles import percentile
-from bench.result import Bar, Result, progress
+from bench.result import Bar, Result, percentile, progress
 from bench.stack import Stack
 from bench.worker import daemons
 
 P50 = Bar("p50 / direct index request p50", 10.0, 3.0, most=True)
 P99 = Bar("p99 / direct index request p99", 10.0, 4.0, most=True)
 WARM_BYTES = 500
-# Inserted by a process of its own: one transaction an event, so that now() is the moment of the insert.
+# Inserted by a separate process: one transaction per event, so that now() is the moment of the insert.
 PRODUCER = """
 import sys, time, psycopg
 url, events, rate = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
@@ -38,7 +37,7 @@ def run(
     result.settings = {"events": events, "rate": rate, "listen": listen}
     settings = {"OUTBOX_LISTEN": "true" if listen else "false"}
     with stack.database(notify=listen) as url, stack.index() as index, stack.index() as direct_index:
-        if not smoke:  # the first direct requests would pay for the compilers of Java
+        if not smoke:  # warm-up: the first direct requests would include Java's compilation
             warm_up(stack, url, direct_index, WARM_BYTES)
             _empty(url)
             stack.quiet()
@@ -47,7 +46,7 @@ def run(
         with daemons(url, stack.elastic_url, index, settings=settings) as running:
             for _ in range(rounds):
                 direct = _direct(stack, direct_index, 100 if smoke else 1_000)
-                progress(f"{events // rounds:,} events at {rate} a second")
+                progress(f"{events // rounds:,} events at {rate} per second")
                 _empty(url)
                 subprocess.run(
                     [sys.executable, "-c", PRODUCER, url, str(events // rounds), str(rate)], check=True, timeout=900
@@ -69,7 +68,7 @@ def _empty(url: str) -> None:
 
 
 def _latencies(url: str) -> list[float]:
-    """Until settled, which is a little after Elasticsearch's word: the stricter figure."""
+    """Until settled, which is a little after Elasticsearch's reply: the stricter figure."""
     with psycopg.connect(url, autocommit=True) as connection:
         rows = connection.execute(
             "select extract(epoch from processed_at - created_at)::float8 from search_outbox_events"

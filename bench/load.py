@@ -10,7 +10,7 @@ _SENTENCE = "outbox projector search index document version lease token batch se
 
 
 def document_sql(size: int, *, prose: bool = True) -> str:
-    """SQL for a JSON object of about `size` bytes that differs from row to row: text, or one sentence repeated."""
+    """SQL for a JSON object of about `size` bytes that differs per row: text, or one repeated sentence."""
     filler = max(1, size - 90)
     repeated = f"left(repeat(md5((g * 7)::text) || ' {_SENTENCE} ', {filler // 60 + 1}), {filler})"
     return f"""json_build_object(
@@ -31,7 +31,7 @@ create view search_documents as
 
 
 def make_view(url: str, events: int, size: int, *, prose: bool = True) -> None:
-    """The same documents as rows of a table, behind the view that the daemon looks them up in."""
+    """The same documents as rows of a table, behind the view that the daemon reads."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(VIEW.encode())
         connection.execute(
@@ -44,7 +44,7 @@ def make_view(url: str, events: int, size: int, *, prose: bool = True) -> None:
 
 
 def fill(url: str, events: int, size: int, *, deletes_every: int = 0, lookup: bool = False, prose: bool = True) -> None:
-    """`events` pending rows, each of an entity of its own, and fresh statistics. `lookup`: without a payload."""
+    """`events` pending rows, each of its own entity, and new statistics. `lookup`: without a payload."""
     payload = "null" if lookup else document_sql(size, prose=prose)
     op = f"case when g %% {deletes_every} = 0 then 'delete' else 'upsert' end" if deletes_every else "'upsert'"
     with psycopg.connect(url, autocommit=True) as connection:
@@ -58,14 +58,14 @@ def fill(url: str, events: int, size: int, *, deletes_every: int = 0, lookup: bo
 
 
 def rest(url: str) -> None:
-    """Vacuum, statistics and a checkpoint now, so that none of them comes while something is measured."""
+    """Vacuum, statistics and a checkpoint now, so that none of them runs during a measurement."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("vacuum analyze search_outbox_events")
         connection.execute("checkpoint")
 
 
 def bulk_bodies(url: str, index_actions: int, *, lookup: bool = False) -> Iterator[bytes]:
-    """The same documents as raw bulk bodies: same ids, same versions, `index_actions` a request."""
+    """The same documents as raw bulk bodies: same ids, same versions, `index_actions` per request."""
     with psycopg.connect(url) as connection, connection.cursor("bodies") as cursor:
         cursor.itersize = 5_000
         cursor.execute(

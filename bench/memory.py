@@ -1,4 +1,4 @@
-"""memory: resident size after a million events against after 50,000; and what documents of megabytes add."""
+"""memory: resident size after a million events against after 50,000; and the effect of large documents."""
 
 import time
 
@@ -8,11 +8,11 @@ from bench.load import document_sql, fill
 from bench.result import Bar, Result, progress
 from bench.stack import Stack
 from bench.worker import Daemons, daemons
-from outbox.policy.memory import BATCH_BYTES
+from outbox.policy.document import BATCH_BYTES
 
 FLAT = Bar("resident after all / after the first part", 1.05, 1.02, most=True)
 LARGE = Bar("large documents: peak / what is promised", 1.0, 0.8, most=True)
-# As many as a claim takes at once, each of a size that used to come along with it: 32 MB, twice.
+# As many as one claim takes, each just small enough to be read by the claim itself: 32 MB, twice.
 MIDDLING = Bar("documents of 60 KB: peak / what is promised", 1.0, 0.8, most=True)
 LANES = 2
 

@@ -1,4 +1,5 @@
-"""peers: the same documents through us, PGSync in its three modes and a plain poller; rate, latency, CPU an event."""
+"""peers: the same documents through outbox, PGSync in its three modes and a plain poller; rate, latency, CPU per
+event."""
 
 import subprocess
 import sys
@@ -13,10 +14,9 @@ import psycopg
 from bench.arrivals import Arrivals
 from bench.drain import warm_up
 from bench.load import document_sql
-from bench.percentiles import percentile
 from bench.pgsync import HOME, VERSION, PgSync, install, postgres_programs, redis, redis_program
 from bench.poller import TABLE
-from bench.result import Bar, Result, progress
+from bench.result import Bar, Result, percentile, progress
 from bench.stack import POSTGRES, Stack
 from bench.worker import daemons, stop, stopped
 from outbox.embedded import EmbeddedPostgres
@@ -31,7 +31,7 @@ PACE = 20
 ARTICLES = """
 create table bench_articles (id text primary key, title text not null, n int not null, body text not null)
 """
-# How a change enters each: what its producers would do in the same transaction as their own.
+# How a change enters each tool: what a producer would do in its own transaction.
 INSERTS = {
     "outbox": "insert into search_outbox_events (entity_type, entity_id, op, payload) select 'a', id, 'upsert', d",
     "poller": "insert into poller_rows (entity_id, payload) select id, d::jsonb",
@@ -49,9 +49,9 @@ def run(
     programs = postgres_programs()
     result = Result("peers", smoke)
     result.settings = {"documents": documents, "bytes": size, "paced events": paced, "pace": PACE, "pgsync": VERSION}
-    result.notes.append("all on Debian's PostgreSQL, which has the test_decoding that PGSync reads by")
-    result.notes.append("CPU: of the mover's own processes, redis included; not of PostgreSQL and Elasticsearch")
-    result.notes.append("PGSync has a server of its own with wal_level=logical: nobody else pays for what it needs")
+    result.notes.append("all on Debian's PostgreSQL, which has the test_decoding that PGSync needs")
+    result.notes.append("CPU: of the tool's own processes, including redis; without PostgreSQL and Elasticsearch")
+    result.notes.append("PGSync has its own server with wal_level=logical, so that the others do not pay for it")
     result.notes.append("the poller waits for its commits to be on disk, ours need not: see docs/performance.md")
     with (
         EmbeddedPostgres.temporary(settings=POSTGRES, bin_dir=programs) as plain,
@@ -81,7 +81,7 @@ def _judge(result: Result) -> None:
 
 
 class _Bench:
-    """One round of each side, each in a fresh database and index of the same servers."""
+    """One round of each side, each in a new database and index of the same servers."""
 
     def __init__(
         self,
@@ -95,10 +95,10 @@ class _Bench:
     ) -> None:
         self.stack, self.pgsync_stack, self.result = stack, pgsync_stack, result
         self.documents, self.size, self.paced = documents, size, paced
-        self.quiet = quiet  # Elasticsearch's merges of one side must not be paid by the next
+        self.quiet = quiet  # Elasticsearch's merges of one side must not slow down the next
 
     def warm_up(self) -> None:
-        """By raw requests, as for the drain: whoever came first would pay for the compilers of Java."""
+        """By raw requests, as for the drain: else the first side would pay for Java's compilation."""
         with self.stack.database() as url, self._index() as index:
             warm_up(self.stack, url, index, self.size)
 
@@ -133,7 +133,7 @@ class _Bench:
             try:
                 self._rate(SNAPSHOT, index, movers, lambda: movers.append(tool.start()))
             finally:
-                stop(*movers[1:])  # the first is redis, which has an end of its own
+                stop(*movers[1:])  # the first is redis, which is stopped separately
 
     def triggers(self) -> None:
         self._live(TRIGGERS, "--daemon")
@@ -162,7 +162,7 @@ class _Bench:
                 self._drop_slots(url)
 
     def _drop_slots(self, url: str) -> None:
-        """A database with a slot cannot be dropped; the slot is free when its reader has gone."""
+        """A database with a slot cannot be dropped; the slot is free when its reader has ended."""
         ends = time.monotonic() + 20
         while time.monotonic() < ends:
             with suppress(psycopg.Error), psycopg.connect(url, autocommit=True) as connection:
@@ -184,13 +184,14 @@ class _Bench:
             connection.execute(statement.encode())
 
     def _fill(self, url: str, way: str) -> None:
-        """Vacuumed, as for the drain: no autovacuum comes while something is measured."""
+        """Vacuumed, as for the drain: no autovacuum runs during a measurement."""
         self._make(url)
         self._insert(url, way)
         self._execute(url, f"vacuum analyze {INSERTS[way].split()[2]}")
 
     def _make(self, url: str) -> None:
-        """Beforehand: PGSync's live modes run while their producer does, and to make text is no producer's work."""
+        """Made in advance: PGSync's live modes run together with their producer, which should not spend time on making
+        text."""
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(
                 f"create unlogged table made as select g, g::text as id, {document_sql(self.size)} as d"
@@ -201,7 +202,7 @@ class _Bench:
             connection.execute("vacuum analyze made")
 
     def _insert(self, url: str, way: str) -> None:
-        """In transactions of a thousand, as an import does."""
+        """In transactions of 1,000, as an import does."""
         made = f"{INSERTS[way]} from made where g between %s and %s"
         with psycopg.connect(url, autocommit=True) as connection:
             for start in range(0, self.documents, 1_000):
@@ -213,7 +214,7 @@ class _Bench:
         connection.execute(f"{INSERTS[way]} from {source}".encode(), [prefix, number])
 
     def _ready(self, url: str, way: str, index: str) -> None:
-        """One document has gone the whole way: everything is up. Its loss while starting is not what we measure."""
+        """One document has arrived: everything is up. Whether one is lost during the start is not measured."""
         arrivals = Arrivals(self.stack, index)
         ends = time.monotonic() + 120
         number = 0
@@ -236,7 +237,7 @@ class _Bench:
         self.result.add(f"{name}: CPU", "us/event", found.cpu_seconds * 1e6)
 
     def _latency(self, name: str, url: str, way: str, index: str) -> None:
-        progress(f"{name}: {self.paced} events at {PACE} a second")
+        progress(f"{name}: {self.paced} events at {PACE} per second")
         prefix = "a:slow" if way == "outbox" else "slow"
         with Arrivals(self.stack, index).timed() as waiting, psycopg.connect(url) as connection:
             start = time.monotonic()
@@ -247,13 +248,13 @@ class _Bench:
                 time.sleep(max(0.0, start + number / PACE - time.monotonic()))
             took, missing = waiting.latencies()
         if missing:
-            self.result.notes.append(f"{name}: {missing} of {self.paced} changes had not come 10 s after the last")
-        for share, word in ((0.5, "p50"), (0.99, "p99")):
-            self.result.add(f"{name}: {word}", "ms", percentile(took, share) * 1000)
+            self.result.notes.append(f"{name}: {missing} of {self.paced} changes had not arrived 10 s after the last")
+        for share, label in ((0.5, "p50"), (0.99, "p99")):
+            self.result.add(f"{name}: {label}", "ms", percentile(took, share) * 1000)
 
 
 def cpu_seconds(processes: list[subprocess.Popen[bytes]]) -> float:
-    """Of these and all below them; one that has ended keeps nothing here, so it is asked before."""
+    """Of these and their children. Ended processes are not counted, so it is read before they end."""
     total = 0.0
     for process in processes:
         with suppress(psutil.NoSuchProcess):

@@ -1,4 +1,4 @@
-"""PGSync in an environment of its own: installed under build/, with Debian's redis. Never a dependency of ours."""
+"""PGSync in its own environment: installed under build/, with Debian's redis. Not a dependency of ours."""
 
 import json
 import os
@@ -20,7 +20,7 @@ HOME = Path("build/peers").absolute()
 DEBIAN = Path("/usr/lib/postgresql")
 LOG = HOME / "pgsync.log"
 REDIS_PACKAGES = ("redis-server", "redis-tools", "libjemalloc2", "liblzf1", "libatomic1")
-# In its favour: asked ten times as often as by default, or a change waits for its next look.
+# In its favour: it polls ten times as often as by default, else a change waits for its next poll.
 TUNED = {"POLL_TIMEOUT": "0.01", "CONSOLE_LOGGING_HANDLER_MIN_LEVEL": "ERROR"}
 
 
@@ -40,12 +40,12 @@ def install() -> Path:
 def _must(command: Sequence[str], problem: str, folder: Path | None = None) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=900)
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no word"])[-1]
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise CannotRun(f"{problem}: {last[:200]}")
 
 
 def redis_program() -> tuple[str, dict[str, str]]:
-    """The installed one, or Debian's packages unpacked under build/: no service is started, no root needed."""
+    """The installed one, or Debian's package unpacked under build/: starts no service and needs no root."""
     if found := shutil.which("redis-server"):
         return found, {}
     place = HOME / "redis"
@@ -63,7 +63,7 @@ def redis_program() -> tuple[str, dict[str, str]]:
 
 
 def postgres_programs() -> Path:
-    """PGSync reads the WAL by `test_decoding`, which the embedded PostgreSQL does not bring and Debian's does."""
+    """PGSync reads the WAL by `test_decoding`, which Debian's PostgreSQL has and the embedded one has not."""
     found = sorted(DEBIAN.glob("*/lib/test_decoding.so"), key=lambda path: int(path.parts[-3]))
     if not found:
         raise CannotRun("PGSync needs PostgreSQL with test_decoding: install Debian's package postgresql")

@@ -9,8 +9,7 @@ import psycopg
 
 from bench.drain import warm_up
 from bench.load import fill
-from bench.percentiles import percentile
-from bench.result import Bar, Result, progress
+from bench.result import Bar, Result, percentile, progress
 from bench.stack import Stack
 from bench.worker import claim_seconds, daemons, log_size
 
@@ -40,7 +39,7 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, events: int = 400
             with snapshot(url) if side == "pinned" else nullcontext():
                 running.resume()
                 result.add(f"drain, {side}", "events/s", events / running.wait_done(events))
-                stack.quiet()  # what the drain left to merge would be in the claims' time
+                stack.quiet()  # merges of the drain would slow down the claims
                 before = log_size()
                 _trickle(url, paced)
                 result.add(f"claim p50, {side}", "ms", percentile(claim_seconds(before), 0.5) * 1000)
@@ -52,7 +51,7 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, events: int = 400
 
 @contextmanager
 def snapshot(url: str) -> Iterator[None]:
-    """A session that keeps every row version since now alive, as a long report does."""
+    """A session that keeps all row versions from now on, as a long report does."""
     with psycopg.connect(url) as connection:
         connection.execute("set transaction isolation level repeatable read")
         connection.execute("select count(*) from search_outbox_migrations")

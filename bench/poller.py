@@ -1,4 +1,4 @@
-"""The peer that people write themselves: a loop that polls a table and hands rows to `helpers.bulk`. Not a product.
+"""The usual self-written solution: a loop that polls a table and passes rows to `helpers.bulk`. Not a product.
 
 `python -m bench.poller DSN ELASTIC_URL INDEX`, until it is stopped.
 """

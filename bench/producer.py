@@ -1,4 +1,4 @@
-"""producer: what the outbox table's indexes and trigger cost an insert, against the same table without them."""
+"""producer: the cost of the outbox table's indexes and trigger per insert, against the same table without them."""
 
 import time
 
@@ -20,7 +20,7 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 5, inserts: int = 40
     result.settings = {"inserts": inserts, "a transaction": "one insert", "synchronous_commit": "off"}
     with stack.database() as url, psycopg.connect(url, autocommit=True) as connection:
         make_bare(connection)
-        connection.execute("set synchronous_commit = off")  # else the disk's fsync is all that is measured
+        connection.execute("set synchronous_commit = off")  # else only the disk's fsync is measured
         for number in range(rounds):
             progress(f"round {number + 1} of {rounds}")
             bare = inserts / _insert(connection, "bare", inserts)
@@ -33,7 +33,7 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 5, inserts: int = 40
 
 
 def make_bare(connection: psycopg.Connection) -> None:
-    """The same table without indexes and trigger, and nothing else less: its check and its fillfactor stay."""
+    """The same table without indexes and trigger; its check and its fillfactor stay."""
     connection.execute("create table bare (like search_outbox_events including all excluding indexes)")
     found = connection.execute(
         "select reloptions from pg_class where oid = 'search_outbox_events'::regclass"

@@ -1,4 +1,4 @@
-"""profile: where the daemon's time goes while it drains, by py-spy from outside; kept as a picture. Judges nothing."""
+"""profile: where the daemon's time goes during a drain, by py-spy; kept as a picture. Has no bar."""
 
 import shutil
 import subprocess
@@ -38,7 +38,7 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 1, events: int = 400
 
 
 def py_spy() -> str:
-    """The one of this environment, or one of its own under build/."""
+    """The installed one, or one under build/."""
     beside = Path(sys.executable).with_name("py-spy")
     own = HOME / "py-spy" / "bin" / "py-spy"
     for found in (beside, own):
@@ -57,13 +57,13 @@ def py_spy() -> str:
 
 
 def _record(program: str, pid: int, seconds: int) -> dict[tuple[str, ...], int]:
-    """Samples by stack. Only threads that run: a lane that waits for a server costs nothing."""
+    """Samples by stack, of running threads only: a lane that waits for a server costs nothing."""
     out = HOME.parent / "bench" / "profile.raw"
     command = [program, "record", "--pid", str(pid), "--duration", str(seconds), "--rate", "200", "--nonblocking"]
     command += ["--format", "raw", "--output", str(out), "--gil"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 60)
     if done.returncode or not out.exists():
-        raise CannotRun(f"py-spy may not look at the daemon: {(done.stderr.strip() or 'no word')[-200:]}")
+        raise CannotRun(f"py-spy cannot read the daemon: {(done.stderr.strip() or 'no message')[-200:]}")
     return parsed(out.read_text())
 
 
@@ -86,7 +86,7 @@ def _frame(text: str) -> str:
 
 
 def grown(stacks: dict[tuple[str, ...], int]) -> dict[str, Any]:
-    """A tree of shares, thin branches left out."""
+    """A tree of shares without the thin branches."""
     total = sum(stacks.values()) or 1
     root: dict[str, Any] = {"name": "all", "share": 1.0, "children": {}}
     for frames, count in stacks.items():

@@ -1,7 +1,7 @@
-"""Text as people write it, for documents: a few words often, most words seldom, none of it anyone's.
+"""Generated text for documents, with word frequencies as in natural text: a few words often, most words rarely.
 
-At first the body was one sentence repeated, fifteen words that were in every document, and a hash. Elasticsearch took
-half as long for that, and all shares of raw `_bulk` were taken of an index that nobody searches.
+A body of one repeated sentence takes Elasticsearch half as long to index, which would make all shares of raw `_bulk`
+unrealistic.
 """
 
 import math
@@ -12,11 +12,11 @@ from typing import Final
 import psycopg
 
 BYTES: Final = 1 << 20
-# Zipf's law over as many words as a grown-up knows; the often used ones are short, on average they have five letters.
+# Zipf's law over as many words as an adult knows. Frequent words are short; the average is five letters.
 _VOCABULARY: Final = 30_000
 _LETTERS: Final = "eeeeeettttaaaaooooiiinnnssshhrrddllccuummwwffggyppbbvk"
 _SEED: Final = 7
-_STRIDE: Final = 7_919  # prime: a cut comes back only after as many documents as the text has letters
+_STRIDE: Final = 7_919  # prime: a cut repeats only after as many documents as the text has letters
 
 
 @lru_cache(maxsize=1)
@@ -29,7 +29,7 @@ def prose() -> str:
 
 
 def _words(chance: Random) -> list[str]:
-    """By rank, the most frequent first, each only once."""
+    """By rank, most frequent first, each only once."""
     found: dict[str, None] = {}
     for rank in range(1, _VOCABULARY + 1):
         length = 2 + round(1.25 * math.log10(rank))
@@ -41,7 +41,8 @@ def _words(chance: Random) -> list[str]:
 
 
 def install(url: str) -> None:
-    """Into a table of the database where documents are made. As bytes, kept in slices: a cut of it reads one or two."""
+    """Into a table of the database that makes the documents. As uncompressed bytes, so that a cut reads one or two
+    chunks."""
     with psycopg.connect(url) as connection:
         connection.execute("create table bench_prose (words bytea not null)")
         connection.execute("alter table bench_prose alter column words set storage external")
@@ -49,7 +50,7 @@ def install(url: str) -> None:
 
 
 def cut_sql(size: int) -> str:
-    """SQL for `size` letters of it, from a place that depends on `g`; more than half of it is the same for all."""
+    """SQL for `size` letters of it, from an offset that depends on `g`."""
     if size > BYTES // 2:
         return f"(select left(repeat(convert_from(words, 'UTF8'), {size // BYTES + 1}), {size}) from bench_prose)"
     start = f"1 + mod(g::bigint * {_STRIDE}, {BYTES - size})::int"

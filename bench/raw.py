@@ -1,4 +1,4 @@
-"""The ceiling: bodies built beforehand, sent by `_bulk` over as many connections as the daemon uses."""
+"""The upper limit: prepared bodies, sent by `_bulk` over as many connections as the daemon uses."""
 
 import time
 from collections import deque
@@ -9,7 +9,7 @@ import urllib3
 
 
 def send(elastic_url: str, index: str, bodies: Sequence[bytes], connections: int) -> float:
-    """Seconds from the first request to the last answer. One that fails ends it: half a ceiling is none."""
+    """Seconds from the first request to the last reply. A failed request aborts it."""
     pool = urllib3.PoolManager(num_pools=1, maxsize=connections)
     url = f"{elastic_url}/{index}/_bulk?filter_path=errors,items.*.status,items.*.error"
 

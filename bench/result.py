@@ -1,4 +1,4 @@
-"""What a benchmark found: rounds, median, spread, its bar and its goal; printed for people and written as JSON."""
+"""The result of a benchmark: rounds, median, spread, bar and goal; printed and written as JSON."""
 
 import json
 import platform
@@ -17,12 +17,12 @@ TOOLS = ("psycopg", "elasticsearch", "orjson", "elastic-transport")
 
 
 class CannotRun(Exception):
-    """A server, a peer or a machine that a benchmark needs is not there: said, skipped, exit 3."""
+    """A server or tool that a benchmark needs is missing: reported, skipped, exit 3."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What must hold (`first`) and what we want (`goal`); `most` turns it round: smaller is better."""
+    """What must hold (`first`) and what we want (`goal`). `most`: smaller is better."""
 
     name: str
     first: float
@@ -50,7 +50,7 @@ class Series:
 
     @property
     def spread(self) -> float:
-        """Half the range, as a share of the median: what a reader may call noise."""
+        """Half the range as a share of the median: the noise."""
         return (max(self.values) - min(self.values)) / 2 / self.median if self.median else 0.0
 
     def line(self) -> str:
@@ -65,10 +65,8 @@ class Result:
     bars: list[tuple[Bar, float]] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    servers: dict[str, str] = field(default_factory=dict)  # its own, where it did not run on the shared ones
-    turned: dict[str, Any] = field(
-        default_factory=dict
-    )  # by --set and --rounds; empty = the benchmark as it is defined
+    servers: dict[str, str] = field(default_factory=dict)  # its own, if it did not run on the shared ones
+    turned: dict[str, Any] = field(default_factory=dict)  # by --set and --rounds; empty = the defaults
 
     def add(self, name: str, unit: str, value: float) -> Series:
         series = next((s for s in self.series if s.name == name), None)
@@ -86,7 +84,7 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """A smoke run shows that the benchmark lives, not how fast anything is."""
+        """A smoke run shows that the benchmark works, not how fast anything is."""
         return self.smoke or all(bar.verdict(value) != "MISSED" for bar, value in self.bars)
 
     def show(self) -> None:
@@ -94,8 +92,8 @@ class Result:
         for series in self.series:
             print("  " + series.line())
         for bar, value in self.bars:
-            word = "at most" if bar.most else "at least"
-            judged = f"{word} {bar.first:g}, goal {bar.goal:g}: {bar.verdict(value)}"
+            limit = "at most" if bar.most else "at least"
+            judged = f"{limit} {bar.first:g}, goal {bar.goal:g}: {bar.verdict(value)}"
             print(f"  {bar.name:<44} {value:>12.3f}   {judged}")
         for note in self.notes:
             print(f"  {note}")
@@ -137,3 +135,8 @@ def versions(servers: Mapping[str, str], more: Sequence[str] = ()) -> dict[str, 
 
 def progress(text: str) -> None:
     print(f"  .. {text}", file=sys.stderr, flush=True)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]

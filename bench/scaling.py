@@ -15,16 +15,16 @@ FIGURES = Path(__file__).with_name("scaling_figures.toml")
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
 BEGIN, END = "<!-- table: python -m bench.scaling --write -->", "<!-- end of table -->"
 BATCHES_A_LANE = 200
-FULL = 0.9  # a part that is busy this share of the time is what limits
+FULL = 0.9  # a part that is busy for this share of the time is the limit
 
 
 def figures() -> dict[str, float]:
-    return {name: float(told["value"]) for name, told in tomllib.loads(FIGURES.read_text()).items()}
+    return {name: float(figure["value"]) for name, figure in tomllib.loads(FIGURES.read_text()).items()}
 
 
 @dataclass
 class Queue:
-    """First come, first served by `cores` servers. Remembers how long they were busy."""
+    """First come, first served by `cores` servers. Records how long they were busy."""
 
     name: str
     cores: int
@@ -35,7 +35,7 @@ class Queue:
         self._free = [0.0] * self.cores
 
     def serve(self, at: float, seconds: float) -> float:
-        """When a piece of work that comes at `at` is done."""
+        """When work that arrives at `at` is done."""
         ends = max(at, heapq.heappop(self._free)) + seconds
         heapq.heappush(self._free, ends)
         self.busy += seconds
@@ -44,7 +44,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Setup:
-    """One row of the table. `shared_cores`: everything on one machine with so many cores."""
+    """One row of the table. `shared_cores`: everything on one machine with this many cores."""
 
     name: str
     processes: int
@@ -78,7 +78,7 @@ SETUPS = (
 
 
 class Network:
-    """The queues of one setup, and how one batch of a lane goes through them."""
+    """The queues of one setup, and the path of a lane's batch through them."""
 
     def __init__(self, setup: Setup, known: dict[str, float]) -> None:
         self.setup, self.known = setup, known
@@ -89,7 +89,7 @@ class Network:
         self.disks = [Queue("PostgreSQL's WAL disk", 1) for _ in range(setup.databases)]
 
     def batch(self, process: int, at: float) -> Iterator[float]:
-        """Each yielded time is when a step ends and the next may queue."""
+        """Yields the time when each step ends and the next may start."""
         known, batch = self.known, self.known["batch"]
         database = process % self.setup.databases
         for part in ("claim", "write", "settle"):
@@ -104,7 +104,7 @@ class Network:
             yield at
 
     def _write(self, process: int, at: float) -> Generator[float, None, float]:
-        """Encoding and reading, then the shards work on their parts side by side."""
+        """Encoding and reading; then the shards work in parallel."""
         known, batch, shards = self.known, self.known["batch"], self.setup.shards
         at = self.processes[process].serve(at, batch * known["python_us"] / 2e6)
         yield at
@@ -151,7 +151,7 @@ def _limit(network: Network, ends: float) -> str:
 def table() -> str:
     known = figures()
     rows = [
-        "| setup | lanes | PostgreSQL cores | Elasticsearch nodes x cores | shards | events a second | what limits |",
+        "| setup | lanes | PostgreSQL cores | Elasticsearch nodes x cores | shards | events per second | limit |",
         "|---|---|---|---|---|---|---|",
     ]
     for setup in SETUPS:

@@ -1,4 +1,4 @@
-"""The servers that a benchmark measures on: its own embedded pair, with production-like settings, or given ones."""
+"""The servers of a benchmark: its own embedded pair, with production-like settings, or given ones."""
 
 import os
 import time
@@ -16,11 +16,11 @@ from elasticsearch import Elasticsearch
 from bench import prose
 from bench.result import progress
 from outbox.embedded import EmbeddedStack
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 
 # fsync stays on: a benchmark that loses data on a crash measures something else.
 POSTGRES = {
-    "shared_buffers": "4GB",  # a quarter of a machine of 16 GB, as everyone is told to; what waits fits in it
+    "shared_buffers": "4GB",  # a quarter of a machine with 16 GB, as usually recommended; the backlog fits into it
     "max_wal_size": "8GB",
     "checkpoint_timeout": "15min",
     "max_connections": "200",
@@ -33,7 +33,7 @@ QUIET_CORES = 0.1
 
 @dataclass(slots=True)
 class Stack:
-    """Two servers and how to read what they cost."""
+    """Two servers and how to read their cost."""
 
     admin_url: str
     elastic_url: str
@@ -52,7 +52,7 @@ class Stack:
 
     @contextmanager
     def database(self, **parts: Any) -> Iterator[str]:
-        """A fresh, migrated database, with the text that documents are cut from."""
+        """A new, migrated database, with the text for the documents."""
         name = f"bench_{uuid.uuid4().hex[:10]}"
         with psycopg.connect(self.admin_url, autocommit=True) as connection:
             connection.execute(f'create database "{name}"')
@@ -74,7 +74,7 @@ class Stack:
             self.client().indices.delete(index=name, ignore_unavailable=True)
 
     def fresh_index(self, name: str) -> None:
-        """One shard, no replicas, Elasticsearch's own defaults otherwise: the same for both sides."""
+        """One shard, no replicas, otherwise Elasticsearch's defaults: the same for both sides."""
         client = self.client()
         client.indices.delete(index=name, ignore_unavailable=True)
         client.indices.create(
@@ -84,7 +84,7 @@ class Stack:
         )
 
     def cpu_seconds(self) -> dict[str, float]:
-        """CPU spent so far by each server, children included; nothing for servers that were given."""
+        """CPU time of each server with its children so far; nothing for given servers."""
         if self.embedded is None:
             return {}
         return {
@@ -93,7 +93,7 @@ class Stack:
         }
 
     def quiet(self, limit_seconds: float = 30.0) -> None:
-        """Until both servers rest: merges, flushes and vacuums of one side must not be paid by the other."""
+        """Wait until both servers are idle: merges, flushes and vacuums of one side must not slow down the other."""
         if self.embedded is None:
             return
         ends = time.monotonic() + limit_seconds
@@ -102,7 +102,7 @@ class Stack:
             time.sleep(1.0)
             if sum(self.cpu_seconds().values()) - before < QUIET_CORES:
                 return
-        progress(f"the servers did not come to rest within {limit_seconds:.0f} s: the next figure may pay for it")
+        progress(f"the servers were not idle within {limit_seconds:.0f} s: the next figure may be too low")
 
 
 def _owner_of(server: object) -> list[psutil.Process]:
@@ -111,7 +111,7 @@ def _owner_of(server: object) -> list[psutil.Process]:
 
 
 def _tree_cpu(processes: list[psutil.Process]) -> float:
-    """Backends that have ended are in their parent's account of children."""
+    """Ended backends are in their parent's CPU time of children."""
     total = 0.0
     for process in processes:
         try:
@@ -124,13 +124,13 @@ def _tree_cpu(processes: list[psutil.Process]) -> float:
 
 @contextmanager
 def servers(*, heap: str = "2g") -> Iterator[Stack]:
-    """Given by OUTBOX_TEST_DATABASE_URL and OUTBOX_TEST_ELASTIC_URL, or embedded ones that end with the benchmark."""
+    """Those in OUTBOX_TEST_DATABASE_URL and OUTBOX_TEST_ELASTIC_URL, or embedded ones that end with the benchmark."""
     database, elastic = os.environ.get("OUTBOX_TEST_DATABASE_URL"), os.environ.get("OUTBOX_TEST_ELASTIC_URL")
     stack = EmbeddedStack(
         database_url=database,
         elastic_url=elastic,
         es_heap=heap,
-        es_jvm_options=(),  # as people run it in earnest
+        es_jvm_options=(),  # as in production
         pg_settings=POSTGRES,
         temporary=True,
     )

@@ -1,4 +1,4 @@
-"""startup: exec to the first byte of /healthz, against `python -c "import psycopg"` in the same minute."""
+"""startup: exec to the first byte of /healthz, against `python -c "import psycopg"` in the same round."""
 
 import compileall
 import os
@@ -21,7 +21,7 @@ BAR = Bar("first byte of /healthz / import psycopg", 3.0, 2.0, most=True)
 YARDSTICK = [sys.executable, "-c", "import psycopg"]
 OUTBOX = [sys.executable, "-m", "outbox"]
 LIMIT_SECONDS = 60.0
-PAUSE_SECONDS = 0.002  # between two questions: adds at most this much to the figure
+PAUSE_SECONDS = 0.002  # between two polls: adds at most this much to the figure
 
 
 def run(stack: Stack, *, smoke: bool = False, rounds: int = 15) -> Result:
@@ -42,7 +42,7 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 15) -> Result:
 
 
 def _round(result: Result, environ: Mapping[str, str]) -> None:
-    """The yardstick before and after: a machine that changes its pace meanwhile changes both sides."""
+    """The reference before and after: a change of the machine's speed affects both sides."""
     before = _seconds(YARDSTICK, environ)
     alive, cpu, ready = _daemon(environ)
     yardstick = (before + _seconds(YARDSTICK, environ)) / 2
@@ -68,7 +68,7 @@ def _seconds(command: list[str], environ: Mapping[str, str]) -> float:
 
 
 def _daemon(environ: Mapping[str, str]) -> tuple[float, float, float]:
-    """Seconds to the first byte of /healthz, CPU spent by then, seconds to a /readyz that says 200."""
+    """Seconds to the first byte of /healthz, CPU time until then, seconds to a 200 of /readyz."""
     port = free_port()
     LOG.parent.mkdir(parents=True, exist_ok=True)
     with LOG.open("ab") as log:
@@ -95,7 +95,7 @@ def _wait(process: subprocess.Popen[bytes], port: int, path: str, answer: bytes)
 
 
 def _first_bytes(port: int, path: str, count: int) -> bytes:
-    """A bare socket: an HTTP client's own work would be measured too."""
+    """A plain socket: the work of an HTTP client would be measured too."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
             connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())

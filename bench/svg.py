@@ -1,4 +1,4 @@
-"""Small pictures of results as SVG, readable on light and dark pages, without script. Reads no file."""
+"""Small SVG pictures of results for light and dark pages, without scripts. Reads no file."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -33,15 +33,15 @@ def bars(
         parts.append(f'<text x="{LABEL - 8}" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
         parts.append(f'<rect class="{kind}" x="{LABEL}" y="{y + 3}" width="{wide:.1f}" height="{ROW - 8}" rx="2"/>')
         parts.append(f'<text class="quiet" x="{LABEL + wide + 6:.1f}" y="{y + 15}">{escape(text)}</text>')
-    for word, value in (marks or {}).items():
-        x, kind = LABEL + value / most * room, "goal" if word == "goal" else "mark"
+    for mark, value in (marks or {}).items():
+        x, kind = LABEL + value / most * room, "goal" if mark == "goal" else "mark"
         parts.append(f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 4}" y2="{height - 20}"/>')
-        parts.append(f'<text class="quiet" x="{x:.1f}" y="{height - 6}" text-anchor="middle">{word} {value:g}</text>')
+        parts.append(f'<text class="quiet" x="{x:.1f}" y="{height - 6}" text-anchor="middle">{mark} {value:g}</text>')
     return "\n".join([*parts, "</svg>\n"])
 
 
 def icicle(title: str, tree: Mapping[str, Any]) -> str:
-    """A profile from the outside (top) to the innermost call: width is share of the samples."""
+    """A profile from the outermost (top) to the innermost call; the width is the share of the samples."""
     boxes = list(_boxes(tree, 0.0, 0))
     deepest = max(depth for _, _, depth, _ in boxes)
     parts = [_head(TOP + 20 * (deepest + 1) + 8, title)]

@@ -1,4 +1,4 @@
-"""verify: drain rate beside a running `outbox verify` of a million documents against without; and what it holds."""
+"""verify: drain rate during an `outbox verify` of a million documents against without it; and its memory."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ LOG = Path("build/bench/verify.log")
 def run(
     stack: Stack, *, smoke: bool = False, rounds: int = 3, documents: int = 1_000_000, events: int = 100_000
 ) -> Result:
-    """The drained events are of another type, so that the million stays as it is."""
+    """The drained events are of another type, so that the million documents do not change."""
     documents, events, rounds = (2_000, 500, 1) if smoke else (documents, events, rounds)
     result = Result("verify", smoke)
     result.settings = {"documents": documents, "events": events, "document_bytes": 500, "verify rate": "its default"}
@@ -45,7 +45,7 @@ def run(
 
 
 def _prepare(stack: Stack, url: str, index: str, documents: int) -> None:
-    """Done events and, by raw `_bulk`, exactly the documents that they would have made."""
+    """Done events and, by raw `_bulk`, exactly the documents that they stand for."""
     progress(f"{documents:,} documents on both sides")
     fill(url, documents, 500)
     for portion in _portions(bulk_bodies(url, 1_000), 100):
@@ -80,7 +80,7 @@ def _add(url: str, events: int) -> None:
 
 
 def _drain(running: Daemons, url: str, events: int) -> float:
-    """`wait_done` counts what was attempted by a daemon; the million was not."""
+    """`wait_done` counts only events that a daemon attempted; the million was not."""
     running.resume()
     return events / running.wait_done(events)
 
@@ -92,14 +92,14 @@ def _command(*more: str) -> list[str]:
 def _start(stack: Stack, url: str, index: str, *more: str) -> subprocess.Popen[bytes]:
     LOG.parent.mkdir(parents=True, exist_ok=True)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OUTBOX_", "ELASTIC_", "DATABASE_URL"))}
-    told = {"DATABASE_URL": url, "ELASTIC_URL": stack.elastic_url, "ELASTIC_INDEX": index}
+    given = {"DATABASE_URL": url, "ELASTIC_URL": stack.elastic_url, "ELASTIC_INDEX": index}
     with LOG.open("ab") as log:
-        return subprocess.Popen(_command(*more), env={**kept, **told}, stdout=log, stderr=log)
+        return subprocess.Popen(_command(*more), env={**kept, **given}, stdout=log, stderr=log)
 
 
 @contextmanager
 def _verifying(stack: Stack, url: str, index: str, smoke: bool) -> Iterator[None]:
-    """From its first page on; a verify that ended before the drain did would have measured nothing."""
+    """From its first page on; a verify that ends before the drain would measure nothing."""
     with psycopg.connect(url, autocommit=True) as connection:
         row = connection.execute("select coalesce(max(id), 0) from search_outbox_verifications").fetchone()
         process = _start(stack, url, index)
@@ -117,7 +117,7 @@ def _verifying(stack: Stack, url: str, index: str, smoke: bool) -> Iterator[None
 
 
 def _whole(stack: Stack, url: str, index: str, documents: int, result: Result) -> None:
-    """All of it, as fast as it goes: how long, and whether its size grows with what it has compared."""
+    """One full verify without a throttle: its duration, and whether its memory grows with the documents."""
     progress(f"one verify of {documents:,} documents, unthrottled")
     started = time.monotonic()
     process = _start(stack, url, index, "--rate", "0")

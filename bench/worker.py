@@ -1,4 +1,4 @@
-"""Real daemon processes under measurement: started, paused, watched, stopped by their own ids."""
+"""Real daemon processes for measurements: started, paused, observed, stopped by their ids."""
 
 import json
 import os
@@ -16,14 +16,14 @@ import psycopg
 
 LOG = Path("build/bench/daemon.log")
 
-# The first has an index of its own; the second reads the whole table and is asked only when the first says no: asked
-# ten times a second it took a fifth of a core from what was measured.
+# The first has its own index. The second reads the whole table and runs only after the first found nothing: at ten
+# times per second it took 20 % of a core from what was measured.
 OPEN = "processed_at is null and failed_at is null"
 FRESH = f"{OPEN} and next_retry_at is null and abandoned_count = 0"
 
 
 def claim_seconds(since: int) -> list[float]:
-    """How long each claim took, from the daemon's own log lines behind byte `since`."""
+    """Duration of each claim, from the daemon's own log lines after byte `since`."""
     with LOG.open("rb") as log:
         log.seek(since)
         lines = (json.loads(line) for line in log if b'"batch.claimed"' in line)
@@ -31,7 +31,7 @@ def claim_seconds(since: int) -> list[float]:
 
 
 def settled(since: int) -> list[tuple[float, int]]:
-    """(when, how many done) of each settled batch behind byte `since`."""
+    """(time, number done) of each settled batch after byte `since`."""
     with LOG.open("rb") as log:
         log.seek(since)
         lines = (json.loads(line) for line in log if b'"batch.settled"' in line)
@@ -43,7 +43,7 @@ def log_size() -> int:
 
 
 class Daemons:
-    """One or more daemons on one table. Paused by the operator's own control, so that they stay warm between rounds."""
+    """One or more daemons on one table. Paused like by an operator, so that they stay warm between rounds."""
 
     def __init__(self, url: str, processes: list[subprocess.Popen[bytes]]) -> None:
         self._url = url
@@ -51,7 +51,7 @@ class Daemons:
 
     def pause(self) -> None:
         _forbid(self._url)
-        time.sleep(2.5)  # obeyed within two seconds
+        time.sleep(2.5)  # takes effect within two seconds
 
     def resume(self) -> None:
         with psycopg.connect(self._url, autocommit=True) as connection:
@@ -74,7 +74,7 @@ class Daemons:
                     floor = _first(connection, FRESH, floor)
                     if floor is None and _first(connection, OPEN) is None:
                         return self._span(connection, events)
-                time.sleep(0.5)  # the span is by processed_at: a later look changes no figure
+                time.sleep(0.5)  # the duration is by processed_at: a later poll changes no figure
         raise TimeoutError(f"not drained within {limit_seconds:.0f} s; see {LOG}")
 
     def _span(self, connection: psycopg.Connection, events: int) -> float:
@@ -101,7 +101,7 @@ def _forbid(url: str) -> None:
 
 
 def _last_is_done(connection: psycopg.Connection) -> bool:
-    """One row by its key, which costs nothing: until it is true the drain goes on."""
+    """One row by its key, which costs almost nothing: until it is true the drain continues."""
     row = connection.execute(
         "select processed_at is not null or failed_at is not null from search_outbox_events order by id desc limit 1"
     ).fetchone()
@@ -109,7 +109,7 @@ def _last_is_done(connection: psycopg.Connection) -> bool:
 
 
 def _first(connection: psycopg.Connection, where: str, floor: int | None = 0) -> int | None:
-    """From a floor upwards: dead entries below it, which a pinned snapshot keeps, are not read again and again."""
+    """From a lower limit: dead entries below it, which a pinned snapshot keeps, are not read repeatedly."""
     query = f"select seq from search_outbox_events where {where} and seq >= %s order by seq limit 1"
     row = connection.execute(query, [floor or 0]).fetchone()
     return int(row[0]) if row else None
@@ -125,7 +125,7 @@ def daemons(
     settings: Mapping[str, str] | None = None,
     paused: bool = False,
 ) -> Iterator[Daemons]:
-    """`paused`: before they start. A daemon is up within half a second, and would take what is measured later."""
+    """`paused`: before they start. A daemon is up within half a second and would claim what is to be measured later."""
     if paused:
         _forbid(url)
     LOG.parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +152,7 @@ def daemons(
 
 
 def stop(*processes: subprocess.Popen[Any]) -> None:
-    """All are told before any is waited for: their grace runs side by side."""
+    """All get the signal before the first wait: their grace periods run in parallel."""
     for process in processes:
         process.terminate()
     for process in processes:
@@ -165,7 +165,7 @@ def stop(*processes: subprocess.Popen[Any]) -> None:
 
 @contextmanager
 def stopped(process: subprocess.Popen[Any]) -> Iterator[None]:
-    """Whatever happens, this process ends."""
+    """Make sure that this process ends."""
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
 """Points alerts and dashboards at your copy of docs/runbooks: `python3 deploy/runbook_urls.py https://wiki.internal/outbox`.
 
-As shipped they name the page by its path in this repository, which is true everywhere and a link nowhere. This adds
-`runbook_url` to every alert, and a link to every panel that has a page. A second run replaces the address of the first.
+As shipped they name the page by its path in this repository, which is not a link. This adds `runbook_url` to every
+alert, and a link to every panel that has a page. A second run replaces the address of the first.
 """
 
 import json

@@ -1,1 +1,1 @@
-"""Chaos experiments over a real PostgreSQL, a real Elasticsearch and real daemons. Nothing in outbox/ knows of them."""
+"""Chaos experiments with a real PostgreSQL, a real Elasticsearch and real daemons. Nothing in outbox/ imports them."""

@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Importing takes a second: Ctrl-C in it is no traceback either."""
+    """Importing takes a second; Ctrl-C meanwhile must not print a traceback either."""
     try:
         from labs.commands import main as labs  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Writes record.json: what a run was, how it went, on which machine. No secret and no address goes in."""
+"""Writes record.json: what was run, how it went, on which machine. It contains no secret and no address."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from labs.worker import ROOT
 if TYPE_CHECKING:
     from labs.runner import Run
 
-# What a run depends on: an unfinished page or test beside it does not make its record doubtful.
+# What a run depends on: an uncommitted page or test does not matter for its record.
 RUN = ("outbox", "sql", "labs", "deploy/prometheus", "requirements", ":!*.md")
 LEFT_OUT = ("DATABASE_URL", "ELASTIC_URL", "ELASTIC_API_KEY", "ELASTIC_PASSWORD", "OUTBOX_WEBHOOK_SECRET")
 
 
 def write_made(run: Run) -> None:
-    """Before anything is made: what `labs clean` may remove if this run is killed."""
+    """Written before anything is created: what `labs clean` may remove if this run is killed."""
     databases = [run.stage.database, run.stage.copy, run.servers.template]
     made = {"experiment": run.experiment.name, "databases": databases, "index": run.stage.index}
     (run.folder / "made.json").write_text(json.dumps(made), encoding="utf-8")
@@ -68,7 +68,7 @@ def _environment(run: Run) -> dict[str, str]:
 
 
 def commit() -> str:
-    """Where this checkout stands, and whether anything that a lab runs differs from it."""
+    """The commit of this checkout, and whether anything that a lab runs differs from it."""
     try:
         stands = _git("describe", "--always")
         differs = _git("status", "--porcelain", "--untracked-files=no", "--", *RUN)

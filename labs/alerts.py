@@ -1,4 +1,4 @@
-"""Watches which shipped alerts a lab raises, in a real Prometheus with a faster clock where one is installed."""
+"""Records which of the shipped alerts a lab raises, in a real Prometheus with a faster clock, if one is installed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from labs.prometheus import RULES, Prometheus
 
-LOOK_SECONDS = 0.5
+CHECK_SECONDS = 0.5
 SPEED = 60.0  # an alert that needs five minutes fires after five seconds
 
 
@@ -29,7 +29,7 @@ class AlertWatch:
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
-        self.why_not = _unavailable() if self.wanted else "not wanted (--no-alerts)"
+        self.why_not = _unavailable() if self.wanted else "switched off (--no-alerts)"
         if self.why_not:
             return
         targets = [f"127.0.0.1:{port}" for port in self.ports]
@@ -38,7 +38,7 @@ class AlertWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Does nothing the second time."""
+        """A second call does nothing."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(5)
@@ -47,11 +47,11 @@ class AlertWatch:
             prometheus.__exit__(None, None, None)
 
     def _follow(self) -> None:
-        while not self._stop.wait(LOOK_SECONDS):
+        while not self._stop.wait(CHECK_SECONDS):
             with contextlib.suppress(OSError, ValueError, KeyError):
-                self.look()
+                self.sample()
 
-    def look(self) -> None:
+    def sample(self) -> None:
         assert self._prometheus is not None
         at = round(self.now(), 2)
         states = {alert.name: alert.state for alert in self._prometheus.alerts()}
@@ -61,13 +61,13 @@ class AlertWatch:
 
     @staticmethod
     def _extend(spans: list[list[Any]], at: float, state: str) -> None:
-        if spans and spans[-1][2] == state and at - spans[-1][1] < LOOK_SECONDS * 3:
+        if spans and spans[-1][2] == state and at - spans[-1][1] < CHECK_SECONDS * 3:
             spans[-1][1] = at
         else:
             spans.append([at, at, state])
 
     def is_watching(self) -> bool:
-        """Every daemon was scraped: Prometheus takes five seconds before it looks for its targets."""
+        """Every daemon was scraped: Prometheus takes five seconds before it discovers its targets."""
         if self._prometheus is None:
             return True
         with contextlib.suppress(OSError, ValueError, KeyError):
@@ -76,11 +76,11 @@ class AlertWatch:
         return False
 
     def forget(self) -> None:
-        """What fired while everything started is no finding."""
+        """Alerts that fired during the start do not count."""
         self.spans.clear()
 
     def has_fired(self, names: Sequence[str]) -> bool:
-        """Also true where nobody watches: then nothing is waited for."""
+        """Also true if alerts are not watched: then there is nothing to wait for."""
         return bool(self.why_not) or set(names) <= fired(self.spans)
 
     def as_json(self) -> dict[str, Any]:

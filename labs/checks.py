@@ -1,12 +1,16 @@
-"""Owns how a check is put: who violates it, or a bound on a number. What is checked is said elsewhere."""
+"""Builds checks: the events that violate a rule, or a limit of a number. The rules are elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import TypeVar
 
 from labs.experiment import Check, Finding
+from labs.history import History
 from labs.record import Record
+
+H = TypeVar("H", bound=History)
 
 
 def holds(name: str, expected: str, observed: str, ok: bool, evidence: str) -> Finding:
@@ -14,8 +18,18 @@ def holds(name: str, expected: str, observed: str, ok: bool, evidence: str) -> F
 
 
 def nobody(name: str, expected: str, observed: str, violators: Sequence[str], evidence: str) -> Finding:
-    """Holds when no event violates it; the first that does has its life told in the report."""
+    """Holds if no event violates it. The report shows the history of the first violator."""
     return Finding(name, expected, observed, not violators, evidence, violators[0] if violators else None)
+
+
+def checked(check: Callable[[H], Finding], history: H) -> Finding:
+    """A run that was aborted may lack the data of a check: then that check fails, and the others are still
+    evaluated."""
+    try:
+        return check(history)
+    except (KeyError, ValueError, IndexError, TypeError) as lacking:
+        name = check.__name__.replace("_", " ")
+        return holds(name, "data to check", f"not in the record: {lacking!r}", False, history.ABOUT)
 
 
 def at_least(name: str, what: Callable[[Record], float], least: float, evidence: str, unit: str = "") -> Check:
@@ -43,16 +57,16 @@ def exactly(name: str, what: Callable[[Record], object], expected: object, evide
 
 
 def _called(name: str, check: Check) -> Check:
-    """What `labs show` calls it."""
+    """Its name in `labs show`."""
     check.__name__ = name
     return check
 
 
 def when(text: str) -> float:
-    """A time of PostgreSQL or of a log line, as seconds."""
+    """A time of PostgreSQL or of a log line, in seconds."""
     return datetime.fromisoformat(text).timestamp()
 
 
 def noted(name: str) -> Callable[[Record], float]:
-    """A number that the experiment noted while it ran; 0 where it did not get there."""
+    """A number that the experiment noted while it ran; 0 if it did not get there."""
     return lambda record: float(record.notes.get(name) or 0)

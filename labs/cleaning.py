@@ -1,4 +1,4 @@
-"""Removes what runs left behind, by their own manifests and nothing else: databases, indexes, folders."""
+"""Removes what runs left behind: the databases, indexes and folders that their manifests name, nothing else."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def clean(runs: Path, database_url: str | None, elastic_url: str | None, *, repo
     if reports:
         (runs / "index.html").unlink(missing_ok=True)
     if not database_url and not elastic_url:
-        yield "embedded servers took theirs with them; give --database-url and --elastic-url for other servers"
+        yield "those on embedded servers are removed already; for other servers give --database-url and --elastic-url"
 
 
 def _drop_database(url: str, name: str) -> str:
@@ -42,7 +42,7 @@ def _drop_database(url: str, name: str) -> str:
             connection.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
     except psycopg.OperationalError as away:
         raise StackUnusable(f"PostgreSQL does not answer: {str(away).splitlines()[0]}") from None
-    return f"dropped database {name}" if there else f"database {name} was gone"
+    return f"dropped database {name}" if there else f"database {name} does not exist"
 
 
 def _drop_index(url: str, name: str) -> str:
@@ -52,4 +52,4 @@ def _drop_index(url: str, name: str) -> str:
             index.drop(elastic, name)
     except (ApiError, TransportError) as away:
         raise StackUnusable(f"Elasticsearch does not answer: {type(away).__name__}") from None
-    return f"dropped index {name}" if there else f"index {name} was gone"
+    return f"dropped index {name}" if there else f"index {name} does not exist"

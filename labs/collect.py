@@ -1,4 +1,4 @@
-"""Writes down what is left when a lab is over: rows, transitions, documents, audit. Reads past every proxy."""
+"""Records the state at the end of a lab: rows, steps, documents, audit. Reads without any proxy."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
-from elasticsearch import ApiError, Elasticsearch
+from elasticsearch import Elasticsearch
 from psycopg.rows import dict_row
 
 from labs.ledger import digest
 
-# Payloads stay out: a report is shown to people, and their digest is enough.
+STEPS = Path(__file__).with_name("steps.sql")  # executed in the run's database before its first event
+# Without payloads: a report is shown to people, and a digest is enough.
 EVENTS: LiteralString = """
 select id, seq, entity_type, entity_id, op, event_version, status, attempts, replay_count, abandoned_count, owner,
        lease_token, created_at, last_attempt_at, next_retry_at, processed_at, failed_at, error_reason, error_code,
@@ -22,7 +23,7 @@ select id, seq, entity_type, entity_id, op, event_version, status, attempts, rep
   from search_outbox_events order by seq
 """
 TABLES: dict[str, LiteralString] = {
-    "transitions": "select * from lab_transitions order by n",
+    "steps": "select * from recorded_steps order by n",
     "attempts": "select * from search_outbox_attempts order by at",
     "audit": "select id, at, action, actor, source, reason, batch_id, event_id from search_outbox_audit order by id",
     "replays": "select * from search_outbox_replays",
@@ -34,12 +35,12 @@ PAGE = 500
 
 
 def collect(folder: Path, database_url: str, elastic: Elasticsearch, index: str, documents: Iterable[str]) -> None:
-    """`documents` are the ids that must be looked at, there or not; phantoms are found beside them."""
+    """`documents` are the ids to check, whether they exist or not; unknown documents are found as well."""
     with psycopg.connect(database_url, row_factory=dict_row, connect_timeout=10) as connection:
-        _write(folder / "events.ndjson", map(_event, connection.execute(EVENTS)))
+        write(folder / "events.ndjson", map(_event, connection.execute(EVENTS)))
         for name, query in TABLES.items():
-            _write(folder / f"{name}.ndjson", connection.execute(query))
-    _write(folder / "documents.ndjson", _documents(elastic, index, list(dict.fromkeys(documents))))
+            write(folder / f"{name}.ndjson", connection.execute(query))
+    write(folder / "documents.ndjson", documents_of(elastic, index, list(dict.fromkeys(documents))))
 
 
 def _event(row: dict[str, Any]) -> dict[str, Any]:
@@ -47,8 +48,8 @@ def _event(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "digest": digest(json.loads(payload)) if payload else ""}
 
 
-def _documents(elastic: Elasticsearch, index: str, wanted: list[str]) -> Iterator[dict[str, Any]]:
-    """By id, which sees what no refresh has shown yet; then by search for those that nobody knows."""
+def documents_of(elastic: Elasticsearch, index: str, wanted: list[str]) -> Iterator[dict[str, Any]]:
+    """By id, which finds what is not searchable yet; then by search for documents that no event knows."""
     for start in range(0, len(wanted), PAGE):
         for doc in elastic.mget(index=index, ids=wanted[start : start + PAGE])["docs"]:
             yield _document(doc)
@@ -63,10 +64,9 @@ def _document(doc: dict[str, Any]) -> dict[str, Any]:
 
 
 def _phantoms(elastic: Elasticsearch, index: str, known: set[str]) -> Iterator[str]:
-    try:
-        elastic.indices.refresh(index=index)
-    except ApiError:
+    if not elastic.indices.exists(index=index):
         return
+    elastic.indices.refresh(index=index)
     after: list[Any] | None = None
     while True:
         reply = elastic.search(index=index, size=PAGE * 10, source=False, sort=["_doc"], search_after=after)
@@ -77,7 +77,7 @@ def _phantoms(elastic: Elasticsearch, index: str, known: set[str]) -> Iterator[s
         after = hits[-1]["sort"]
 
 
-def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+def write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     with path.open("w", encoding="utf-8") as lines:
         for row in rows:
             lines.write(json.dumps(row, default=str) + "\n")

@@ -1,4 +1,4 @@
-"""The command line of the labs: list, show, run, verify, export, index, clean. It parses and prints; others work."""
+"""The command line of the labs: list, show, run, verify, export, index, clean. It only parses and prints."""
 
 from __future__ import annotations
 
@@ -26,23 +26,25 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="""Chaos experiments over a real PostgreSQL, a real Elasticsearch and real daemons.
+    help="""Chaos experiments with a real PostgreSQL, a real Elasticsearch and real daemons.
 
     Each run leaves a folder with report.html, report.md, report.json and its raw data.
-    Exit codes: 0 passed, 1 failed, 2 usage, 3 inconclusive, 75 no servers, 130/143 by signal.
+    Exit codes: 0 passed, 1 failed, 2 usage, 3 inconclusive, 75 no servers, 130/143 ended by a signal.
     """,
 )
-Runs = Annotated[Path, typer.Option("--runs", help="Where runs are kept.", envvar="LABS_RUNS")]
+Runs = Annotated[Path, typer.Option("--runs", help="Folder of the runs.", envvar="LABS_RUNS")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DatabaseUrl = Annotated[
-    str | None, typer.Option("--database-url", help="A PostgreSQL server instead of an embedded one.")
+    str | None, typer.Option("--database-url", help="Use this PostgreSQL instead of an embedded one.")
 ]
-ElasticUrl = Annotated[str | None, typer.Option("--elastic-url", help="An Elasticsearch instead of an embedded one.")]
+ElasticUrl = Annotated[
+    str | None, typer.Option("--elastic-url", help="Use this Elasticsearch instead of an embedded one.")
+]
 
 
 @app.command("list")
 def list_(json: Json = False) -> None:
-    """All experiments: the guide's six first."""
+    """List all experiments, those of the guide first."""
     known = all_experiments().values()
     if json:
         print(jsonlib.dumps([_described(one) for one in known], indent=1))
@@ -54,7 +56,7 @@ def list_(json: Json = False) -> None:
 
 @app.command()
 def show(name: str, json: Json = False) -> None:
-    """Story, hypothesis, load, fault, what must hold, what it needs; runs nothing."""
+    """Show story, hypothesis, load, fault, checks and requirements of an experiment. Runs nothing."""
     one = find(name)
     if json:
         print(jsonlib.dumps(_described(one), indent=1))
@@ -65,7 +67,7 @@ def show(name: str, json: Json = False) -> None:
 
 
 def _paragraph(name: str, text: str) -> str:
-    """A name and its text beside it, wrapped: stories are long, and terminals break words anywhere."""
+    """A name and its wrapped text: stories are long, and terminals would break words."""
     return textwrap.fill(text, 100, initial_indent=f"{name:<16} ", subsequent_indent=" " * 17, break_long_words=False)
 
 
@@ -77,7 +79,7 @@ def _described(one: Experiment) -> dict[str, object]:
         "story": one.story,
         "hypothesis": one.hypothesis,
         "steady_state": one.steady_state,
-        "load": f"{one.load.scenario}, {one.load.rate:g} events a second",
+        "load": f"{one.load.scenario}, {one.load.rate:g} events per second",
         "daemons": list(one.workers),
         "fault": (one.fault.__doc__ or "").strip() or (sys.modules[one.fault.__module__].__doc__ or "").strip(),
         "must_hold": [check.__name__.replace("_", " ") for check in one.invariants],
@@ -91,19 +93,19 @@ def _described(one: Experiment) -> dict[str, object]:
 
 @app.command()
 def run(
-    names: Annotated[list[str] | None, typer.Argument(help="Experiments, as `list` shows them.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of experiments, see `list`.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
-    guide: Annotated[bool, typer.Option("--guide", help="The guide's six, in under ten minutes.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="The three quickest.")] = False,
-    operator: Annotated[str, typer.Option("--operator", help="Who runs it; written into the record.")] = "",
+    guide: Annotated[bool, typer.Option("--guide", help="The six of the guide, in less than ten minutes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="The three fastest.")] = False,
+    operator: Annotated[str, typer.Option("--operator", help="Your name, for the record.")] = "",
     seed: Annotated[int, typer.Option("--seed", help="The same seed makes the same changes.")] = 1,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep databases and indexes to look at them.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep databases and indexes, to inspect them.")] = False,
     json: Json = False,
     runs: Runs = RUNS,
     database_url: DatabaseUrl = None,
     elastic_url: ElasticUrl = None,
     own_servers: Annotated[
-        bool, typer.Option("--own-servers", help="The given servers are mine: their settings may be changed.")
+        bool, typer.Option("--own-servers", help="The labs may change the settings of the given servers.")
     ] = False,
     alerts: Annotated[
         bool, typer.Option("--alerts/--no-alerts", help="Watch the shipped alerts in a real Prometheus.")
@@ -111,9 +113,9 @@ def run(
     code: Annotated[
         Path | None, typer.Option("--code", help="Start the daemons from this copy of the code.", exists=True)
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run; start nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run; start nothing.")] = False,
 ) -> None:
-    """Run experiments; each leaves a report. Ctrl-C restores everything first."""
+    """Run experiments; each writes a report. After Ctrl-C everything is restored first."""
     chosen = _chosen(names or [], all_=all_, guide=guide, quick=quick)
     if dry_run:
         for one in chosen:
@@ -133,20 +135,20 @@ def run(
 def _chosen(names: list[str], *, all_: bool, guide: bool, quick: bool) -> list[Experiment]:
     known = all_experiments()
     if sum([bool(names), all_, guide, quick]) > 1:
-        raise UnknownLab("choose one: names, --all, --guide or --quick")
+        raise UnknownLab("use only one of: names, --all, --guide, --quick")
     if all_:
         return list(known.values())
     if guide:
         return [one for one in known.values() if one.guide]
     wanted = list(QUICKEST) if quick else names
     if not wanted:
-        raise UnknownLab("name experiments, or say --all, --guide or --quick; `python -m labs list` shows all")
+        raise UnknownLab("give names of experiments, or --all, --guide or --quick; `python -m labs list` shows all")
     return [find(name) for name in wanted]
 
 
 def _tell(session: Session) -> None:
     for record, verdict in session.outcomes:
-        print(f"{verdict.word:<12} {record.name:<26} {record.seconds:5.0f} s  {record.folder / 'report.html'}")
+        print(f"{verdict.result:<12} {record.name:<26} {record.seconds:5.0f} s  {record.folder / 'report.html'}")
 
 
 def _report(record: Record) -> object:
@@ -155,13 +157,13 @@ def _report(record: Record) -> object:
 
 @app.command()
 def verify(folders: Annotated[list[Path], typer.Argument(help="Folders of runs.")]) -> None:
-    """Judge stored runs again from their raw data, without any server, and check that no file was changed."""
+    """Evaluate stored runs again from their raw data, without servers, and check that no file was changed."""
     good = True
     for folder in folders:
         record = _record(folder)
         before = jsonlib.loads((folder / "report.json").read_text(encoding="utf-8"))["verdict"]
         changed = manifest.problems(folder)
-        now = judge(record, find(record.name)).word
+        now = judge(record, find(record.name)).result
         same = now == before and not changed
         good = good and same
         print(f"{'same' if same else 'DIFFERENT':<10} {before} -> {now}  {folder}")
@@ -175,7 +177,7 @@ def export(
     folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
     to: Annotated[Path | None, typer.Option("--to", help="The archive; RUN.tar.gz if not given.")] = None,
 ) -> None:
-    """Pack a run into one archive, its report written anew."""
+    """Pack a run into one archive, with a newly written report."""
     record = _record(folder)
     experiment = find(record.name)
     report.write(record, experiment, judge(record, experiment))
@@ -188,13 +190,13 @@ def export(
 @app.command()
 def index(
     runs: Runs = RUNS,
-    table: Annotated[bool, typer.Option("--table", help="Print each lab's newest run as Markdown instead.")] = False,
+    table: Annotated[bool, typer.Option("--table", help="Print the newest run of each lab as Markdown.")] = False,
     conclusions: Annotated[
         bool,
-        typer.Option("--conclusions", help="Print the guide's conclusions, filled in from the newest runs, instead."),
+        typer.Option("--conclusions", help="Print the guide's conclusions, filled in from the newest runs."),
     ] = False,
 ) -> None:
-    """Write the gallery over all runs."""
+    """Write an overview page of all runs."""
     if not runs.is_dir():
         raise LabError(f"there are no runs in {runs}")
     if conclusions:
@@ -206,21 +208,21 @@ def index(
 @app.command()
 def clean(
     runs: Runs = RUNS,
-    reports: Annotated[bool, typer.Option("--reports", help="Also the folders of the runs.")] = False,
+    reports: Annotated[bool, typer.Option("--reports", help="Also remove the folders of the runs.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     database_url: DatabaseUrl = None,
     elastic_url: ElasticUrl = None,
 ) -> None:
-    """Remove the databases and indexes that runs kept or left when they were killed; with --reports the runs too."""
+    """Remove the databases and indexes that runs kept, or left when they were killed. With --reports also the runs."""
     if reports and not yes and not (sys.stdin.isatty() and typer.confirm(f"Remove all runs in {runs}?")):
-        raise UnknownLab("removing reports needs a yes, or --yes where nobody can be asked")
+        raise UnknownLab("to remove reports, confirm it or give --yes")
     for line in cleaning.clean(runs, database_url, elastic_url, reports=reports):
         print(line)
 
 
 def _record(folder: Path) -> Record:
     if not (folder / "record.json").exists():
-        raise LabError(f"{folder} is no run: it has no record.json")
+        raise LabError(f"{folder} is not a run: it has no record.json")
     return Record(folder)
 
 

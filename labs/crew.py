@@ -1,4 +1,4 @@
-"""Owns the daemons of a lab and the commands that a person types in it; what they are started with is the stage's."""
+"""Owns the daemons and commands of a lab. Their environment comes from the stage."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from labs.addresses import PEOPLE, known_as
 from labs.errors import NotSeen, WorkerDied
 from labs.recorder import samples
 from labs.servers import Servers
@@ -18,14 +19,14 @@ from labs.worker import ROOT, Worker, environment
 from outbox.embedded.process import free_port
 
 T = TypeVar("T")
-# Waiting ends with the fact; this only has to be longer than a busy machine needs. How long the daemons may take is
-# judged from the record (labs/invariants.py).
+# Waiting ends as soon as the fact is there; this limit only has to be longer than a busy machine needs. How long the
+# daemons may take is checked from the record (labs/invariants.py).
 PATIENCE_SECONDS = 120.0
 Done = subprocess.CompletedProcess[str]
 
 
 class Crew(ABC):
-    """Started by name; started again under its old name a daemon counts as another (w1, w1.2)."""
+    """Daemons have names. A daemon that is started again counts as another (w1, w1.2)."""
 
     def __init__(self, servers: Servers, folder: Path, code: Path | None) -> None:
         self.servers = servers
@@ -40,7 +41,7 @@ class Crew(ABC):
 
     @abstractmethod
     def address(self, worker: str) -> str:
-        """Where this daemon finds Elasticsearch."""
+        """The address of Elasticsearch for this daemon."""
 
     # Time and facts
 
@@ -48,28 +49,28 @@ class Crew(ABC):
         return self.story.mark(text, kind)
 
     def note(self, name: str, value: Any) -> None:
-        """A value that checks and the conclusion read."""
+        """A value for the checks and the conclusion."""
         self.story.notes[name] = value
 
     def check(self) -> None:
-        """Raise when something ended that should run."""
+        """Raise if something ended that should run."""
         self.servers.check()
         for worker in self.workers.values():
             if not worker.running and not worker.ended_on_purpose:
-                raise WorkerDied(f"{worker.label} ended by itself with {worker.exit_code}:\n{worker.tail()}")
+                raise WorkerDied(f"{worker.label} exited unexpectedly with {worker.exit_code}:\n{worker.tail()}")
 
     def watch(self, seconds: float) -> None:
-        """Let time pass, with an eye on what must go on running."""
+        """Wait, and raise if something ends that must run."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self.check()
             time.sleep(min(0.1, left))
 
-    def wait_until(self, look: Callable[[], T], what: str, within: float = PATIENCE_SECONDS) -> T:
-        """The first true value of `look`."""
+    def wait_until(self, probe: Callable[[], T], what: str, within: float = PATIENCE_SECONDS) -> T:
+        """The first true value of `probe`."""
         until = time.monotonic() + within
         while True:
-            if seen := look():
+            if seen := probe():
                 return seen
             if time.monotonic() > until:
                 raise NotSeen(f"{what}: not seen within {within:g} s")
@@ -80,15 +81,15 @@ class Crew(ABC):
 
     @property
     def pythonpath(self) -> str:
-        """Where the daemons' code is."""
+        """The folder of the daemons' code."""
         return str(self._code or ROOT)
 
     def port(self, name: str) -> int:
-        """A daemon's pages stay at one place through its restarts, so that a Prometheus finds it again."""
+        """A daemon keeps its port through restarts, so that Prometheus finds it again."""
         return self._ports.setdefault(name, free_port())
 
     def take_port(self, name: str, port: int) -> None:
-        """Have a daemon's pages at this port."""
+        """Use this port for a daemon's pages."""
         self._ports[name] = port
 
     def start(self, name: str, settings: Mapping[str, str] | None = None, *, wait: bool = True) -> Worker:
@@ -117,29 +118,31 @@ class Crew(ABC):
         self.mark(f"kill -9 {worker.label}", "kill")
 
     def total(self, metric: str) -> float:
-        """The sum over the daemons' pages now; `metric` with its labels as in the timeline."""
+        """The current sum over the daemons' pages; `metric` with its labels as in the timeline."""
         running = [worker for worker in self.workers.values() if worker.running and not worker.frozen]
         return sum(samples(worker.page("/metrics")[1]).get(metric, 0.0) for worker in running)
 
     # Commands
 
     def outbox(self, *arguments: str, expect: tuple[int, ...] = (0,), **settings: str) -> Done:
-        """`outbox ...` as a person would type it; kept in the report."""
+        """Runs `outbox ...` and keeps it in the report."""
         return self.program([sys.executable, "-m", "outbox", *arguments], ["outbox", *arguments], expect, **settings)
 
-    def program(self, argv: list[str], told: list[str], expect: tuple[int, ...], **settings: str) -> Done:
+    def program(self, argv: list[str], shown: list[str], expect: tuple[int, ...], **settings: str) -> Done:
+        own = self.settings(**settings)
+        own["DATABASE_URL"] = known_as(PEOPLE, own["DATABASE_URL"])
         done = subprocess.run(
             argv,
             check=False,
-            env=environment(self.settings(**settings), self._code),
+            env=environment(own, self._code),
             cwd=self._code or ROOT,
             text=True,
             capture_output=True,
             timeout=120,
         )
-        at = self.mark(" ".join(told), "act")
+        at = self.mark(" ".join(shown), "act")
         said = {"stdout": done.stdout[-4000:], "stderr": done.stderr[-2000:]}
-        self.story.steps.append({"t": at, "command": told, "exit": done.returncode, **said})
+        self.story.steps.append({"t": at, "command": shown, "exit": done.returncode, **said})
         if done.returncode not in expect:
-            raise NotSeen(f"{' '.join(told)} left with {done.returncode}: {done.stderr.strip()[-400:]}")
+            raise NotSeen(f"{' '.join(shown)} exited with {done.returncode}: {done.stderr.strip()[-400:]}")
         return done

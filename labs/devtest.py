@@ -1,4 +1,4 @@
-"""Owns the guide's servers where there is no Docker: PostgreSQL with wordloom's two databases, and Elasticsearch.
+"""The guide's servers without Docker: PostgreSQL with wordloom's two databases, and Elasticsearch.
 
 python -m labs.devtest [PORT]       PostgreSQL on 5435 until Ctrl-C or SIGTERM (scripts/devtest_db_5435_start.sh)
 python -m labs.devtest es [PORT]    Elasticsearch on 9200, likewise
@@ -15,7 +15,7 @@ from psycopg import sql
 from outbox.embedded import EmbeddedElasticsearch, EmbeddedPostgres
 from outbox.embedded.folders import default_data_dir
 from outbox.errors import OutboxError
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 
 USER = PASSWORD = "wordloom"
 ENDS = {signal.SIGINT, signal.SIGTERM}
@@ -27,7 +27,7 @@ def url(port: int, database: str) -> str:
 
 
 def prepare(admin_url: str, port: int) -> None:
-    """As the compose file makes them; then `outbox migrate` on both."""
+    """As in the compose file; then `outbox migrate` on both."""
     with psycopg.connect(admin_url, autocommit=True) as admin:
         if not admin.execute("select from pg_roles where rolname = %s", [USER]).rowcount:
             role = sql.SQL("create role {} login createdb password {}")
@@ -41,7 +41,7 @@ def prepare(admin_url: str, port: int) -> None:
 
 
 def serve_postgresql(port: int) -> None:
-    with EmbeddedPostgres(default_data_dir() / f"devtest-{port}", port=port) as server:
+    with EmbeddedPostgres(default_data_dir() / f"devtest-db-{port}", port=port) as server:
         prepare(server.url, port)
         for name in DATABASES:
             print(f"DATABASE_URL={url(port, name).replace('postgresql', 'postgresql+psycopg')}", flush=True)
@@ -49,8 +49,8 @@ def serve_postgresql(port: int) -> None:
 
 
 def serve_elasticsearch(port: int) -> None:
-    """Its data is kept, as the databases are: the guide's index is found again."""
-    print("starting Elasticsearch: a quarter of a minute, the first time some more", file=sys.stderr, flush=True)
+    """Its data is kept, like the databases: the guide's index is found again."""
+    print("starting Elasticsearch: about 15 s, longer the first time", file=sys.stderr, flush=True)
     with EmbeddedElasticsearch(default_data_dir() / f"devtest-es-{port}", port=port) as server:
         print(f"ELASTIC_URL={server.url}", flush=True)
         signal.sigwait(ENDS)
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
     if given and not given[0].isdecimal():
         print(__doc__, file=sys.stderr)
         return 2
-    # Blocked before a server starts, so that no moment is left in which a signal is lost.
+    # Blocked before a server starts, so that no signal is lost.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
     try:
         if elastic:

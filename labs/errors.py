@@ -1,4 +1,4 @@
-"""Owns what can go wrong with a lab itself, apart from what it finds out about the product."""
+"""Owns the errors of a lab itself, in contrast to what it finds out about the product."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class NotSeen(LabError):
 
 
 class ServerDied(LabError):
-    """A server ended that no experiment had stopped."""
+    """A server ended that no experiment stopped."""
 
     exit_code = 3
 
 
 class WorkerDied(LabError):
-    """A daemon ended that no experiment had stopped."""
+    """A daemon ended that no experiment stopped."""
 
 
 class NotHere(LabError):
-    """This experiment cannot be done on these servers; the message says what it needs."""
+    """This experiment cannot run on these servers; the message says what it needs."""
 
     exit_code = 3
 
@@ -46,7 +46,7 @@ class StackUnusable(LabError):
 
 
 class Interrupted(BaseException):
-    """Ctrl-C or SIGTERM: not an error, so that no `except Exception` swallows it."""
+    """Ctrl-C or SIGTERM. Not an Exception, so that no `except Exception` catches it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)

@@ -1,4 +1,4 @@
-"""Owns what an experiment is: its words, its load, its fault, its checks. Running it is the runner's."""
+"""Defines an experiment: its texts, load, fault and checks. The runner runs it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the verdict: what must hold, what was seen, where it stands. `event` is the first violator."""
+    """One check of the verdict: what is expected, what was observed, and where to find it. `event` is the first
+    violator."""
 
     name: str
     expected: str
@@ -32,7 +33,7 @@ class Finding:
 Check = Callable[["Record"], Finding]
 Act = Callable[["Stage"], None]
 
-# Short times, so that a lab takes half a minute; each experiment says what it changes.
+# Short times, so that a lab takes half a minute. Experiments override them.
 SETTINGS: Mapping[str, str] = {
     "OUTBOX_LEASE_SECONDS": "5",
     "OUTBOX_RECLAIM_INTERVAL_SECONDS": "0.5",
@@ -52,7 +53,7 @@ def nothing(_: Stage) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Guide:
-    """Where it stands in labs/GUIDE.md, and the template's blanks, filled in from a record."""
+    """Its place in labs/GUIDE.md, and the blanks of its template, filled in from a record."""
 
     number: int
     section: str
@@ -62,7 +63,8 @@ class Guide:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """One file in labs/experiments. `fault` returns when it has bitten and lasted; `restore` is called always."""
+    """One file in labs/experiments. `fault` returns when the fault took effect and lasted; `restore` is always
+    called."""
 
     name: str
     title: str
@@ -76,26 +78,26 @@ class Experiment:
     load: Load = field(default_factory=Load)
     least_events: int = 100
     settings: Mapping[str, str] = field(default_factory=dict)
-    own_settings: Callable[[Stage], Mapping[str, str]] = lambda _: {}  # those that are known only when it runs
+    own_settings: Callable[[Stage], Mapping[str, str]] = lambda _: {}  # settings that are known only when it runs
     workers: tuple[str, ...] = ("w1",)
-    links_apart: bool = False  # each daemon reaches Elasticsearch through a proxy of its own
+    links_apart: bool = False  # each daemon reaches Elasticsearch through its own proxy
     database_link: bool = False  # the daemons reach PostgreSQL through a proxy too
-    secured: bool = False  # on an Elasticsearch of its own that asks for credentials
+    secured: bool = False  # on its own Elasticsearch with security
     index_settings: Mapping[str, Any] = field(default_factory=dict)
     mapping: Mapping[str, Any] = field(default_factory=dict)
     prepare: Act = nothing  # before the first daemon starts
-    after: Act = nothing  # once it has caught up: what a person does then
+    after: Act = nothing  # what a person does after recovery
     recovery_seconds: float = 30.0
     expected_alerts: tuple[str, ...] = ()
     finding: Callable[[Record], str] | None = None
     guide: Guide | None = None
     runbook: str = ""
-    needs: str = "nothing but its own database and index"
-    seconds: int = 25  # about how long it takes
+    needs: str = "only its own database and index"
+    seconds: int = 25  # approximate duration
 
 
 def all_experiments() -> dict[str, Experiment]:
-    """The guide's six first, in its order; then the others by name."""
+    """The six of the guide first, in its order; then the others by name."""
     from labs import experiments  # noqa: PLC0415  (they import this module)
 
     modules = [importlib.import_module(f"labs.experiments.{found.name}") for found in _files(experiments)]
@@ -113,5 +115,5 @@ def find(name: str) -> Experiment:
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
-        raise UnknownLab(f"no lab is called {name!r}; {hint}`python -m labs list` shows all")
+        raise UnknownLab(f"there is no lab {name!r}; {hint}`python -m labs list` shows all")
     return known[name]

@@ -1,4 +1,4 @@
-"""Owns how a daemon gets a wrong clock: by libfaketime where it is, else by Python's own clock. Waits stay right."""
+"""Gives a daemon a wrong clock: by libfaketime if installed, else by shifting Python's clock. Waits stay correct."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def library() -> Path | None:
 
 
 def skewed(seconds: int, pythonpath: str) -> dict[str, str]:
-    """Variables for a process whose wall clock is off by so much; its monotonic clock is not touched."""
+    """Environment variables that shift a process's wall clock. Its monotonic clock is not changed."""
     preload = library()
     if preload is None:
         return {"PYTHONPATH": f"{SHIM}:{pythonpath}", "LABS_CLOCK_SHIFT": str(seconds)}

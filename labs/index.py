@@ -1,4 +1,4 @@
-"""Owns a lab's target index: an alias over NAME-v1 and a template that forbids guessing. It writes no document."""
+"""Creates a lab's target index: an alias of NAME-v1, and a template that forbids automatic creation."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MAPPING: Mapping[str, Any] = {
         "revision": {"type": "long"},
     }
 }
-# One node holds no copies; a lab's index is small.
+# One node holds no replicas; a lab's index is small.
 ONE_NODE = {"number_of_shards": 1, "number_of_replicas": 0}
 
 
 def create(
     elastic: Elasticsearch, name: str, settings: Mapping[str, Any], mapping: Mapping[str, Any], wait: str = "1"
 ) -> None:
-    """As `outbox index create` makes it. `wait`: for how many copies of each shard."""
+    """As `outbox index create` does. `wait`: for how many copies of each shard."""
     wanted = {"gc_deletes": GC_DELETES, **ONE_NODE, **settings}
     elastic.indices.put_index_template(
         name=name,

@@ -1,4 +1,4 @@
-"""Owns the producer's own account of what it committed, kept outside the database under test. It produces nothing."""
+"""The producer's own record of what it committed, kept outside the database under test. It produces nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Self, TextIO
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One event. `committed` is False where the answer to the commit was lost: it may be there or not."""
+    """One event. `committed` is False if the reply to the commit was lost: the event may exist or not."""
 
     id: str
     entity_type: str
@@ -30,18 +30,18 @@ class Entry:
         return f"{self.entity_type}:{self.entity_id}"
 
     def unanswered(self) -> Entry:
-        """The same, when the answer to its commit was lost."""
+        """The same entry, if the reply to its commit was lost."""
         return replace(self, committed=False)
 
 
 def digest(document: Any) -> str:
-    """Of the meaning, not of the bytes: Elasticsearch gives back the same JSON in its own order."""
+    """A digest of the JSON value, not of its bytes: order and white space do not matter."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 class Ledger:
-    """Every entry is on disk before the next one is made; many threads may write."""
+    """Every entry is on disk before the next one. Safe for many threads."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -82,7 +82,7 @@ def _entries(path: Path) -> Iterator[Entry]:
 
 
 def newest(entries: Iterable[Entry]) -> dict[str, Entry]:
-    """What each document must be in the end: its highest version, whatever the order of writing."""
+    """The expected final state of each document: its highest version, in any order of writing."""
     last: dict[str, Entry] = {}
     for entry in entries:
         known = last.get(entry.document)

@@ -1,4 +1,4 @@
-"""Owns one connection through the proxy: two pumps under the rules of the moment. It decides nothing."""
+"""One connection through the proxy: two pumps that follow the current rules."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from collections.abc import Callable
 from labs.traffic import METHODS, TOO_LARGE, Fault, Rules
 
 CHUNK = 65_536
-RESET = struct.pack("ii", 1, 0)  # SO_LINGER of zero seconds: close sends RST, as a broken machine would
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER of zero seconds: close sends RST, like a machine that crashed
 
 
 class Link:
-    """One connection: two pumps, and what the requests said about the replies."""
+    """One connection: two pumps, and what is known of the requests whose replies come."""
 
     def __init__(self, rules: Rules, client: socket.socket, server: socket.socket) -> None:
         self._rules = rules
@@ -46,14 +46,14 @@ class Link:
                 side.shutdown(socket.SHUT_RD)
 
     def _guarded(self, pump: Callable[[], None]) -> None:
-        """A side that broke breaks the other one too: whoever waits there for an answer would wait for ever."""
+        """If one side breaks, the other is broken too: its client would wait forever for a reply."""
         try:
             pump()
         except OSError:
             self.reset()
 
     def _read(self, side: socket.socket) -> bytes:
-        """What came before the end of reading still comes out of the socket: a broken link passes none of it."""
+        """The socket still returns what came before; a broken link passes none of it."""
         data = side.recv(CHUNK)
         return b"" if self._broken else data
 
@@ -72,7 +72,7 @@ class Link:
                 return
             self._lose_next = self._lose_next or rules.loses(data)
             self._fresh_request = True
-            # Nobody sends the next request before the answer to this one: a request starts where a read does.
+            # Clients wait for a reply before the next request: a request starts where a read starts.
             rules.counts["requests"] += data.startswith(METHODS)
             rules.counts["bytes_up"] += len(data)
             if rules.tap is not None:

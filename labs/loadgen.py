@@ -1,4 +1,4 @@
-"""The guide's load generator: reads its variables, produces, says what was committed and where the ledger is."""
+"""The guide's load generator: reads its variables, produces, prints what was committed and where the ledger is."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ python -m labs.loadgen: commits business rows with their outbox events, and keep
 
   DATABASE_URL      the database (postgresql+psycopg:// is accepted); required
   LOADGEN_SCENARIO  create, update, mixed, hot-key or delete-heavy        (create)
-  TOTAL_OPS         how many events                                       (3000)
+  TOTAL_OPS         number of events                                      (3000)
   CONTENT_BYTES     size of a block's content                             (200)
-  RATE_PER_SEC      events a second                                       (100)
+  RATE_PER_SEC      events per second                                     (100)
   CONCURRENCY       connections                                           (20)
   LOADGEN_LEDGER    where the ledger is written       (build/loadgen/ledger-TIME.ndjson)
   LOADGEN_SEED      the same seed makes the same changes                  (1)
@@ -115,7 +115,7 @@ def _run(url: str, load: Load, path: Path, seed: int) -> int:
         except KeyboardInterrupt:
             producer.stop()
         took = max(producer.seconds, 0.001)
-        told = {
+        result = {
             "scenario": load.scenario,
             "committed": ledger.committed,
             "asked": load.total,
@@ -124,7 +124,7 @@ def _run(url: str, load: Load, path: Path, seed: int) -> int:
             "lost_connections": producer.errors,
             "ledger": str(path),
         }
-        print(json.dumps(told))
+        print(json.dumps(result))
         return 0
 
 

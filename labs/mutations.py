@@ -1,6 +1,6 @@
 """Breaks a copy of the daemon in five ways and shows which lab finds it: `python -m labs.mutations [NAME ...]`.
 
-The checkout itself is never touched: the copy is what `--code` starts the daemons from.
+The checkout itself is not changed: the daemons run from the copy (`--code`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """What is taken out, and the lab that must fail without it."""
+    """What is broken, and the lab that must fail then."""
 
     name: str
     what: str
@@ -50,7 +50,7 @@ MUTATIONS = (
     ),
     Mutation(
         "no_token_check",
-        "a settle moves its rows whoever holds them now",
+        "a settle changes its rows even if another worker holds them now",
         "two_workers_one_paused",
         [
             Change(
@@ -79,11 +79,11 @@ MUTATIONS = (
     ),
     Mutation(
         "insert_version",
-        "a refresh is written under the version of its insert, not under one that is drawn",
+        "a refresh is written under the version of its insert, not under a new one",
         "joined_documents",
         [
             Change(
-                "outbox/daemon/bodies.py",
+                "outbox/daemon/batch.py",
                 "if event.op in (REFRESH, DELETE):\n            return None",
                 "if event.op in (REFRESH, DELETE):\n            return event.event_version",
             )
@@ -91,7 +91,7 @@ MUTATIONS = (
     ),
     Mutation(
         "no_raise",
-        "the sequence stays where it is when the index is ahead of it",
+        "the sequence is not raised when the index is ahead of it",
         "database_restored",
         [Change("outbox/daemon/projector.py", "            self._move_on(delivery, current, batch)\n", "")],
     ),
@@ -99,7 +99,7 @@ MUTATIONS = (
 
 
 def mutate(source: Path, place: Path, mutation: Mutation) -> Path:
-    """A copy of the package with the mutation in it. Raises where the code is no longer as the mutation knows it."""
+    """A copy of the package with the mutation. Raises if the code no longer matches the mutation."""
     for part in ("outbox", "sql"):
         shutil.copytree(source / part, place / part, ignore=shutil.ignore_patterns("__pycache__"))
     for change in mutation.changes:
@@ -112,7 +112,7 @@ def mutate(source: Path, place: Path, mutation: Mutation) -> Path:
 
 
 def try_one(mutation: Mutation, database_url: str, elastic_url: str) -> str:
-    """The line of the table: what was broken, which lab, what it said."""
+    """The line of the table: what was broken, the lab and its result."""
     say(f"{mutation.name}: {mutation.what}")
     with tempfile.TemporaryDirectory(prefix="outbox-mutation-") as folder:
         code = mutate(ROOT, Path(folder), mutation)
@@ -122,14 +122,14 @@ def try_one(mutation: Mutation, database_url: str, elastic_url: str) -> str:
         sys.exit(exit_code)
     _, verdict = session.outcomes[-1]
     violated = "; ".join(f"{finding.name}: {finding.observed}" for finding in verdict.violated)
-    told = violated or verdict.sentence
-    return f"| `{mutation.name}` | {mutation.what} | `{mutation.lab}` | {verdict.word} | {told} |"
+    reason = violated or verdict.sentence
+    return f"| `{mutation.name}` | {mutation.what} | `{mutation.lab}` | {verdict.result} | {reason} |"
 
 
 def main(names: list[str]) -> int:
     known = {mutation.name: mutation for mutation in MUTATIONS}
     if strange := [name for name in names if name not in known]:
-        say(f"no mutation is called {strange[0]!r}; there are {', '.join(known)}")
+        say(f"there is no mutation {strange[0]!r}; there are {', '.join(known)}")
         return 2
     try:
         with EmbeddedStack(temporary=True, report=say) as stack:
@@ -140,7 +140,7 @@ def main(names: list[str]) -> int:
     except KeyboardInterrupt:
         say("labs: ended by SIGINT; the servers are stopped")
         return SIGNALLED + signal.SIGINT
-    print("| mutation | what is broken | lab | verdict | what it says |\n|---|---|---|---|---|")
+    print("| mutation | what is broken | lab | verdict | finding |\n|---|---|---|---|---|")
     print("\n".join(lines))
     return 0 if all(f"| {FAIL} |" in line for line in lines) else 1
 

@@ -1,4 +1,4 @@
-"""Says what kind of problem an exception is, by the phase it came in: of the product, of the servers, of the lab."""
+"""Classifies an exception by its phase: a problem of the product, of the servers or of the lab."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def problem(error: Exception, phase: str) -> Problem:
         case NotSeen():
             return Problem(_late(phase), str(error))
         case psycopg.OperationalError():
-            return Problem("server_died", f"PostgreSQL does not answer any more: {str(error).splitlines()[0]}")
+            return Problem("server_died", f"PostgreSQL no longer answers: {str(error).splitlines()[0]}")
         case TransportError():
-            return Problem("server_died", f"Elasticsearch does not answer any more: {type(error).__name__}")
+            return Problem("server_died", f"Elasticsearch no longer answers: {type(error).__name__}")
         case _:
             return Problem(BROKEN_LAB, f"the lab itself failed: {type(error).__name__}: {error}")
 
 
 def _late(phase: str) -> str:
-    """Before the fault it means that nothing can be concluded; after it, that the product did not come back."""
+    """Before the fault the run is inconclusive; after it, the product did not recover."""
     return {"recovery": "late", "quiesce": "late", "fault": "not_seen"}.get(phase, "no_steady_state")

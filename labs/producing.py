@@ -1,4 +1,4 @@
-"""Owns the writing of business rows with their events in one statement, at a pace. It reads no environment."""
+"""Writes business rows with their events, each in one statement, at a given rate. It reads no environment."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from labs.ledger import Entry, Ledger, digest
 
 SCENARIOS = ("create", "update", "mixed", "hot-key", "delete-heavy")
 ENTITY_TYPE = "block"
-UPDATED = 50  # entities that `update` and `mixed` change over and over
-CANARY = "canary-9f2756b9"  # stands in every document and must never stand in a log
+UPDATED = 50  # entities that `update` and `mixed` change repeatedly
+CANARY = "canary-9f2756b9"  # in every document; must never be in a log
 
 TABLE = """
 create table if not exists load_blocks (
     id uuid primary key, content text not null, revision bigint not null default 1)
 """
-# The version is drawn while the row is locked, so versions of one entity grow in the order of their commits.
+# The version is drawn while the row is locked, so the versions of one entity increase in the order of the commits.
 UPSERT = """
 with written as (
     insert into load_blocks (id, content) values (%(entity)s, %(content)s)
@@ -43,7 +43,7 @@ select %(event)s, %(type)s, id::text, 'delete' from gone returning event_version
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is asked for. `total` 0 means until stopped."""
+    """What to produce. `total` 0 means until stopped."""
 
     scenario: str = "create"
     total: int = 0
@@ -53,7 +53,7 @@ class Load:
 
 
 def time_ordered_id() -> uuid.UUID:
-    """A version 7 uuid, made here so that an event whose commit was cut off can be looked up."""
+    """A version 7 uuid, made here so that an event whose commit got no reply can be found."""
     bits = (int(time.time() * 1000) << 80) | random.getrandbits(80)
     bits = (bits & ~(0xF << 76)) | (0x7 << 76)
     return uuid.UUID(int=(bits & ~(0x3 << 62)) | (0x2 << 62))
@@ -61,7 +61,7 @@ def time_ordered_id() -> uuid.UUID:
 
 @dataclass
 class Choice:
-    """Which entity comes next, and whether it lives; one for all threads, seeded, so that a run can be repeated."""
+    """Chooses the next entity; knows which exist. One for all threads, seeded, so that a run can be repeated."""
 
     scenario: str
     seed: int
@@ -117,7 +117,7 @@ class Choice:
 
 
 class Producer:
-    """Threads that commit at a common pace. A lost connection is made again; a commit without an answer is noted."""
+    """Threads that commit at a common rate. A lost connection is replaced; a commit without a reply is noted."""
 
     def __init__(self, database_url: str, load: Load, ledger: Ledger, seed: int = 1) -> None:
         self._url = database_url
@@ -188,7 +188,7 @@ class Producer:
         return not self._load.total or self._taken < self._load.total
 
     def _take(self) -> float | None:
-        """When this thread's next event is due; None when all are taken."""
+        """When this thread's next event is due; None if none is left."""
         with self._lock:
             if not self._more():
                 return None
@@ -205,7 +205,7 @@ class Producer:
             self._ledger.add(Entry(str(event), ENTITY_TYPE, str(entity), op, 0, "", time.time(), committed=False))
             raise
         if row is None:
-            # Its creation is still under way in another thread: a change all the same, so that totals are exact.
+            # Another thread is still creating it: count it as a change anyway, so that totals are exact.
             self._commit(connection, "upsert", entity)
             return
         body = digest(json.loads(row[1])) if row[1] else ""

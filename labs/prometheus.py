@@ -1,7 +1,7 @@
-"""Owns a real Prometheus that reads the shipped rules, its clock faster by a factor; it judges no alert.
+"""Runs a real Prometheus with the shipped rules, faster by a factor. It evaluates no alert itself.
 
 `speed` divides every duration of the rules and every threshold in seconds: at 30 an alert that needs five minutes
-fires after ten seconds. Nothing else about a rule changes, so what fires here fires in production, only later.
+fires after ten seconds. Nothing else of a rule changes, so what fires here also fires in production, only later.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import yaml
 from outbox.embedded.process import free_port
 
 RULES = Path(__file__).parents[1] / "deploy" / "prometheus" / "rules"
-JOB = "outbox-projector"  # as in deploy/prometheus/prometheus.yml; OutboxInstanceDown asks for it
+JOB = "outbox-projector"  # as in deploy/prometheus/prometheus.yml; OutboxInstanceDown uses it
 SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"\b(\d+)(ms|s|m|h|d)\b")
 _IN_EXPRESSION = re.compile(r"\[\w+\]|\boffset \w+")
 _AGE_LIMIT = re.compile(r"(?<=> )\d{3,}$", re.MULTILINE)
-# The sampler rests up to 30 s between two looks, at any speed.
+# The sampler waits up to 30 s between two samples, at any speed.
 LEAST_SAMPLE_AGE_SECONDS = 35.0
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
@@ -51,7 +51,7 @@ class Alert:
 
 
 def faster(rules: str, speed: float) -> str:
-    """The same rules with every duration, and every limit of an age, divided by `speed`."""
+    """The same rules with every duration and every limit of an age divided by `speed`."""
     document = yaml.safe_load(rules)
     for group in document["groups"]:
         for rule in group["rules"]:
@@ -165,7 +165,7 @@ class Prometheus:
         return {alert.name for alert in self.alerts() if alert.state == "firing"}
 
     def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
-        """An instant query: labels and value a series."""
+        """An instant query: labels and value per series."""
         found = self._get("/api/v1/query", query=expression)["result"]
         return [(series["metric"], float(series["value"][1])) for series in found]
 

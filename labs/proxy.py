@@ -1,4 +1,4 @@
-"""Owns a TCP proxy that can be cut, stalled, slowed, made to lose replies or to deliver late; it parses no protocol."""
+"""A TCP proxy that can be cut, stalled, slowed, made to lose replies or to deliver late. It parses no protocol."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Proxy:
 
     @classmethod
     def to(cls, url: str, name: str = "proxy", seed: int = 0, tap: Callable[[int, bytes], None] | None = None) -> Self:
-        """`tap` sees what passes upstream, with a number that tells connections apart."""
+        """`tap` sees what passes upstream, with the number of its connection."""
         parts = urlsplit(url)
         return cls(parts.hostname or "127.0.0.1", parts.port or 80, name, seed, tap)
 
@@ -75,28 +75,28 @@ class Proxy:
     # Faults
 
     def cut(self) -> None:
-        """Break every connection and refuse new ones, as a server that is not there."""
+        """Break every connection and refuse new ones, like a server that is down."""
         self._open = False
         assert self._listener is not None
-        # Still bound but no longer listening (Linux): the port stays ours, and whoever connects is refused.
+        # Still bound but no longer listening (Linux): the port stays ours, and new connections are refused.
         self._listener.shutdown(socket.SHUT_RDWR)
         self.drop()
 
     def drop(self) -> None:
-        """Break the connections that are there; new ones pass."""
+        """Break the existing connections; new ones pass."""
         for link in list(self._links):
             self.counts["dropped"] += 1
             link.reset()
 
     def stall(self) -> None:
-        """Connections stay open and nothing moves, as a hung machine or a lost route."""
+        """Connections stay open but nothing moves, like a hung machine or a lost route."""
         self._rules.become(Fault(stalled=True))
 
     def slow(self, delay_seconds: float, bytes_a_second: float = 0.0) -> None:
         self._rules.become(Fault(delay_seconds=delay_seconds, bytes_a_second=bytes_a_second))
 
     def lose_replies(self, to: bytes, share: float = 1.0, most: float = float("inf")) -> None:
-        """The server does what it was asked; the answer never arrives and the connection breaks."""
+        """The server handles the request, but its reply is dropped and the connection breaks."""
         self.counts["replies_lost"] = 0
         self._rules.become(Fault(lose=to, lose_share=share, lose_most=most))
 
@@ -104,14 +104,14 @@ class Proxy:
         self._rules.become(Fault(most_body_bytes=most_bytes))
 
     def hold(self, requests: bytes) -> None:
-        """Such requests are put aside until `release`; what else comes, and what comes after `let_pass`, passes."""
+        """Requests that match are held until `release`. All others pass, and after `let_pass` new ones too."""
         self._rules.become(Fault(hold=requests))
 
     def let_pass(self) -> None:
         self._rules.become(Fault())
 
     def release(self) -> None:
-        """Deliver what was put aside, although its sender may have given up or died: a network may do that."""
+        """Deliver the held requests, although their senders may have given up or died, as a network may do."""
         self._rules.release()
 
     def heal(self) -> None:
@@ -124,7 +124,7 @@ class Proxy:
     # Traffic
 
     def _bind(self) -> None:
-        """To a port by its number: one that the kernel chose itself would be given back by `cut`."""
+        """Binds to a port by its number: `cut` would lose a port that the kernel chose."""
         self.port = free_port()
         self._listener = socket.socket()
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -141,7 +141,7 @@ class Proxy:
                 assert listener is not None
                 client, _ = listener.accept()
             except OSError:
-                time.sleep(0.02)  # cut: nobody listens for a while
+                time.sleep(0.02)  # cut: not listening for a while
                 continue
             self.counts["connections"] += 1
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
@@ -158,6 +158,6 @@ class Proxy:
         link = Link(self._rules, client, server)
         self._links.add(link)
         if not self._open:
-            link.reset()  # accepted in the moment of the cut
+            link.reset()  # accepted at the moment of the cut
         link.run()
         self._links.discard(link)

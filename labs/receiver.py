@@ -1,4 +1,4 @@
-"""Owns a receiver of webhooks whose answer a lab chooses; it keeps what it was sent and can check a signature."""
+"""A receiver of webhooks with a chosen reply. It keeps the messages and can check their signatures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Receiver:
-    """On a loopback port of its own. `answer` sets the status of every reply from now on."""
+    """On its own loopback port. `answer` sets the status of every further reply."""
 
     def __init__(self) -> None:
         self._status = 204
@@ -47,7 +47,7 @@ class Receiver:
         return self._status
 
     def messages(self, secret: str) -> Iterator[tuple[dict[str, Any], bool]]:
-        """Each message, and whether its signature is right (Standard Webhooks)."""
+        """Each message, and whether its signature is valid (Standard Webhooks)."""
         for headers, body in list(self.taken):
             yield json.loads(body), is_signed(secret, headers, body)
 
@@ -58,6 +58,6 @@ class Receiver:
 
 def is_signed(secret: str, headers: dict[str, str], body: bytes) -> bool:
     key = base64.b64decode(secret.removeprefix("whsec_"))
-    told = f"{headers.get('webhook-id')}.{headers.get('webhook-timestamp')}.".encode() + body
-    right = base64.b64encode(hmac.new(key, told, hashlib.sha256).digest()).decode()
+    signed = f"{headers.get('webhook-id')}.{headers.get('webhook-timestamp')}.".encode() + body
+    right = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
     return f"v1,{right}" in headers.get("webhook-signature", "").split()

@@ -1,33 +1,21 @@
-"""Owns a run's raw data as it lies in its folder. Checks and reports see only this, so a run can be judged again."""
+"""The raw data of a run, as stored in its folder. Checks and reports use only this, so a run can be evaluated again."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-from labs import ledger
+from labs.history import History
 from labs.ledger import Entry
 from labs.recorder import samples
-from labs.worker import log_facts
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines if line.strip()]
-
-
-class Record:
-    """Lazy: each file is read when a check first asks for it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.about: dict[str, Any] = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+class Record(History):
+    ABOUT = "record.json"
+    ENDS = frozenset({"done", "failed", "discarded", "pruned"})
 
     @property
     def name(self) -> str:
@@ -41,49 +29,32 @@ class Record:
     def settings(self) -> dict[str, str]:
         return dict(self.about["settings"])
 
-    @cached_property
-    def ledger(self) -> list[Entry]:
-        """What was committed; an insert without an answer counts if, and only if, its row is there."""
-        return [entry for entry in map(self._resolved, ledger.read(self.folder / "ledger.ndjson")) if entry is not None]
-
-    def _resolved(self, entry: Entry) -> Entry | None:
-        if entry.committed:
-            return entry
+    def _as_found(self, entry: Entry) -> Entry:
+        """Its reply was lost, and with it the version that was drawn: the row has it."""
         row = self.events.get(entry.id)
-        if row is None:
-            return None
-        return Entry(
-            entry.id, entry.entity_type, entry.entity_id, row["op"], row["event_version"], row["digest"], entry.at
-        )
-
-    @cached_property
-    def events(self) -> dict[str, dict[str, Any]]:
-        return {row["id"]: row for row in _lines(self.folder / "events.ndjson")}
-
-    @cached_property
-    def documents(self) -> dict[str, dict[str, Any]]:
-        return {row["_id"]: row for row in _lines(self.folder / "documents.ndjson")}
-
-    @cached_property
-    def transitions(self) -> list[dict[str, Any]]:
-        return _lines(self.folder / "transitions.ndjson")
-
-    @cached_property
-    def timeline(self) -> list[dict[str, Any]]:
-        return _lines(self.folder / "timeline.ndjson")
+        return replace(entry, op=row["op"], version=row["event_version"], digest=row["digest"]) if row else entry
 
     @cached_property
     def audit(self) -> list[dict[str, Any]]:
-        return _lines(self.folder / "audit.ndjson")
+        return self.rows("audit")
 
-    def rows(self, name: str) -> list[dict[str, Any]]:
-        """attempts, replays, deliveries, leases, workers."""
-        return _lines(self.folder / f"{name}.ndjson")
+    @cached_property
+    def unsettled(self) -> set[str]:
+        """Documents with an event that is failed, discarded or open."""
+        return {entry.document for entry in self.committed if self.state(entry.id) not in ("done", "pruned")}
+
+    def sightings(self) -> Iterator[tuple[Hashable, Mapping[str, int]]]:
+        return ((None, line.get("canaries", {})) for line in self.timeline)
+
+    @property
+    def counted(self) -> tuple[float, int]:
+        done = sum(step["old_status"] == "processing" and step["new_status"] == "done" for step in self.steps)
+        return self.total("outbox_processed_total"), done
 
     # Phases
 
     def phase(self, name: str) -> tuple[float, float] | None:
-        """When it began and ended; None if the run did not get there."""
+        """Begin and end of the phase; None if the run did not get there."""
         for phase in self.about["phases"]:
             if phase["name"] == name:
                 return float(phase["began"]), float(phase["ended"] or self.seconds)
@@ -98,35 +69,15 @@ class Record:
 
     @property
     def recovery_seconds(self) -> float | None:
-        """From the end of the fault until the backlog was gone; None if it never was."""
+        """From the end of the fault until the backlog was empty; None if it never was."""
         return self.notes.get("recovery_seconds")
 
     @property
     def fault_seconds(self) -> float:
-        """From its first marker to the moment when everything was restored."""
+        """From its first marker until everything was restored."""
         began = [marker["t"] for marker in self.about["markers"] if marker["kind"] in ("fault", "kill")]
         ended = [marker["t"] for marker in self.about["markers"] if marker["text"] == "restored"]
         return float(ended[-1] - began[0]) if began and ended else 0.0
-
-    # Logs
-
-    @cached_property
-    def logs(self) -> list[dict[str, Any]]:
-        """The lines of all daemons in order of time, each with its `log`."""
-        lines = [{**fact, "log": path.stem} for path in self.log_files for fact in log_facts(path)]
-        return sorted(lines, key=lambda line: str(line.get("ts", "")))
-
-    @property
-    def log_files(self) -> list[Path]:
-        return sorted((self.folder / "logs").glob("*.ndjson"))
-
-    def said(self, event: str, **fields: Any) -> list[dict[str, Any]]:
-        """Log lines of one event (its beginning is enough) with these fields."""
-        return [
-            line
-            for line in self.logs
-            if str(line.get("event", "")).startswith(event) and all(line.get(k) == v for k, v in fields.items())
-        ]
 
     # Metrics
 
@@ -171,7 +122,7 @@ class Record:
         return Counter(str(row["status"]) for row in self.events.values())
 
     def peak(self, *states: str) -> int:
-        """The most rows that were in these states together at one look."""
+        """The most rows that were in these states in one sample."""
         return max((sum(line.get("status", {}).get(s, 0) for s in states) for line in self.timeline), default=0)
 
 

@@ -1,4 +1,4 @@
-"""Owns the looking while a lab runs: the table, the daemons' pages and some documents, twice a second, past proxies."""
+"""Samples the table, the daemons' pages and some documents twice per second while a lab runs, without proxies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from labs.ledger import Ledger
 from labs.worker import Worker
 
 INTERVAL_SECONDS = 0.5
-CANARIES = 30  # documents whose versions are followed through the whole run
+CANARIES = 30  # documents whose versions are polled during the whole run
 
 COUNTS = "select status, count(*)::int from search_outbox_events group by status"
 REST = """
@@ -30,7 +30,7 @@ select coalesce(extract(epoch from clock_timestamp() - min(created_at)), 0)::flo
 
 
 def samples(page: str, *, buckets: bool = False) -> dict[str, float]:
-    """`outbox_*` values of a /metrics page by name and labels, without the projection, which is always the same."""
+    """`outbox_*` values of a /metrics page by name and labels, without the label `projection`."""
     found: dict[str, float] = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
@@ -42,7 +42,7 @@ def samples(page: str, *, buckets: bool = False) -> dict[str, float]:
 
 
 class Recorder:
-    """A thread that writes timeline.ndjson. What does not answer is simply not in that line."""
+    """A thread that writes timeline.ndjson. A server that does not answer is left out of that line."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Recorder:
         self._file = (folder / "timeline.ndjson").open("w", encoding="utf-8")
         self._folder = folder
         self._url = database_url
-        # Short patience: the recorder must not hang on a server that a lab has taken away.
+        # A short timeout: the recorder must not hang on a server that a lab has stopped.
         self._elastic = elastic.options(request_timeout=1)
         self._index = index
         self._workers = workers
@@ -84,10 +84,10 @@ class Recorder:
     def _run(self) -> None:
         while not self._stop.is_set():
             began = time.monotonic()
-            self.look()
+            self.sample()
             self._stop.wait(max(0.05, INTERVAL_SECONDS - (time.monotonic() - began)))
 
-    def look(self) -> dict[str, Any]:
+    def sample(self) -> dict[str, Any]:
         with self._lock:
             line = {"t": round(self._clock(), 3), "phase": self.phase, **self._table(), "workers": self._pages()}
             line["canaries"] = self._canaries()
@@ -97,7 +97,7 @@ class Recorder:
             return line
 
     def keep_pages(self, moment: str) -> None:
-        """The whole /metrics page of each daemon, for what the timeline leaves out."""
+        """The whole /metrics page of each daemon, for what is not in the timeline."""
         folder = self._folder / "metrics"
         folder.mkdir(exist_ok=True)
         for worker in self._workers():
@@ -131,13 +131,13 @@ class Recorder:
                 seen[worker.label] = {"up": True, "frozen": True}
                 continue
             status, page = worker.page("/metrics", 0.8)
-            ready, told = worker.page("/readyz", 0.8)
+            ready, body = worker.page("/readyz", 0.8)
             values = samples(page) if status == 200 else {}
-            seen[worker.label] = {"up": True, "ready": ready, "state": _state(told), "m": values}
+            seen[worker.label] = {"up": True, "ready": ready, "state": _state(body), "m": values}
         return seen
 
     def _canaries(self) -> dict[str, int]:
-        """Version of each canary document, 0 where it is absent; nothing while Elasticsearch does not answer."""
+        """Version of each canary document, 0 if absent. Empty while Elasticsearch does not answer."""
         names = list(dict.fromkeys(entry.document for entry in self._ledger.entries[: CANARIES * 3]))[:CANARIES]
         if not names:
             return {}

@@ -1,4 +1,4 @@
-"""Runs one experiment: baseline, fault, recovery, quiesce, verify; restoring always happens. It judges nothing."""
+"""Runs one experiment: baseline, fault, recovery, quiesce, verify. It always restores, and evaluates nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ select count(*) from search_outbox_events
 
 @dataclass
 class Run:
-    """One run of one experiment in a folder of its own."""
+    """One run of one experiment in its own folder."""
 
     experiment: Experiment
     servers: Servers
@@ -57,7 +57,7 @@ class Run:
         self.alerts = AlertWatch(ports, self.stage.story.now, wanted=self.watch_alerts)
 
     def run(self) -> None:
-        """Leaves record.json and the raw data in the folder, whatever happened."""
+        """Always leaves record.json and the raw data in the folder."""
         about.write_made(self)
         try:
             with self._noting():
@@ -94,7 +94,7 @@ class Run:
     def _baseline(self) -> None:
         stage = self.stage
         stage.start_servers()
-        with self.interruptions.shield():  # what is half made could not be undone
+        with self.interruptions.shield():  # what is half created could not be undone
             stage.open()
             self.alerts.start()
         self.interruptions.check()
@@ -127,19 +127,19 @@ class Run:
             self.experiment.fault(self.stage)
             self._await_alerts()
         finally:
-            with suppress(psycopg.Error):  # while a server is away a look may fail
+            with suppress(psycopg.Error):  # while a server is down a query may fail
                 if "during" not in self.stage.story.snapshots:
                     self.stage.snapshot("during")
                 self.stage.recorder.keep_pages("fault")
 
     def _await_alerts(self) -> None:
-        """The fault holds until the alerts that it should raise have fired; that they did not is judged later."""
+        """Keep the fault until the expected alerts fire. If they do not, a later check reports it."""
         with suppress(NotSeen):
             expected = self.experiment.expected_alerts
             self.stage.wait_until(lambda: self.alerts.has_fired(expected), "the expected alerts")
 
     def _restore(self) -> None:
-        """The experiment's own way back, and then everything that can be broken is made whole."""
+        """Restore the experiment's own changes, then everything else that can be broken."""
         stage = self.stage
         with self._noting():
             self.experiment.restore(stage)
@@ -164,10 +164,10 @@ class Run:
         stage = self.stage
         stage.producer.stop()
         stage.wait_until(self._is_quiet, "no open event is left")
-        stage.watch(1.0)  # one more look at every page
-        stage.recorder.look()
+        stage.watch(1.0)  # one more sample of every page
+        stage.recorder.sample()
         stage.recorder.keep_pages("end")
-        self.alerts.stop()  # what fires because the lab stops its daemons is no finding
+        self.alerts.stop()  # alerts that fire because the lab stops its daemons do not count
         for worker in stage.workers.values():
             if worker.running:
                 self.exit_codes[worker.label] = worker.end()
@@ -185,14 +185,14 @@ class Run:
 
     @contextmanager
     def _noting(self, *kinds: type[BaseException]) -> Iterator[None]:
-        """Note what ends a phase; with `kinds` only these are noted here, and all else goes on up."""
+        """Record the exception that ends a phase. With `kinds` only these are caught; others propagate."""
         try:
             yield
         except Interrupted as signal:
             if kinds:
                 raise
-            # Without its frames: they would hold a connection that was being made, and PostgreSQL waits a minute for
-            # its password before it drops any database.
+            # Without its frames: they would keep a half-open connection, and PostgreSQL waits a minute for its password
+            # before it drops any database.
             self.interrupted = signal.with_traceback(None)
             self._problem(Problem("interrupted", f"interrupted by {signal}"))
         except Exception as error:
@@ -203,7 +203,7 @@ class Run:
                 (self.folder / "traceback.txt").write_text(traceback.format_exc(), encoding="utf-8")
 
     def _problem(self, found: Problem) -> None:
-        """Once: a server that is gone fails every later step in the same words."""
+        """Only once: a server that is down fails every later step with the same message."""
         if all(known["message"] != found.message for known in self.problems):
             self.problems.append({"kind": found.kind, "phase": self.stage.story.phase, "message": found.message})
             self.say(f"  {found.message}")

@@ -1,4 +1,4 @@
-"""Owns an Elasticsearch with security on, for the labs about credentials; labs' own server asks for none."""
+"""An Elasticsearch with security on, for the labs about credentials; the usual server has none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outbox.embedded import EmbeddedElasticsearch
 
 @contextmanager
 def secured_elasticsearch() -> Iterator[tuple[str, Elasticsearch]]:
-    """Its address, and a client that may do everything. Takes as long as any start: half a minute."""
+    """Its address, and a client with all privileges. The start takes half a minute."""
     password = secrets.token_urlsafe(18)
     with (
         EmbeddedElasticsearch.temporary(password=password) as server,

@@ -1,4 +1,4 @@
-"""Owns the servers that labs stand on, embedded or given, and fresh databases and indexes on them. No faults here."""
+"""Owns the servers of the labs, embedded or given, and new databases and indexes on them. Injects no faults."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from labs.errors import NotHere, ServerDied, StackUnusable
 from outbox.embedded import EmbeddedStack
 from outbox.embedded.server import EmbeddedServer
 from outbox.errors import OutboxError
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 
 
 class Servers:
-    """Started with `with`. `own` servers may be stopped, killed and given other settings; given ones may not."""
+    """Started with `with`. `own` servers may be stopped, killed and reconfigured; given ones may not."""
 
     def __init__(
         self,
@@ -37,12 +37,12 @@ class Servers:
         self._down: set[str] = set()
         self.template = f"lab_template_{uuid.uuid4().hex[:6]}"
         self._template_made = False
-        self.kept: set[str] = set()  # databases and indexes that stay when their lab is over
+        self.kept: set[str] = set()  # databases and indexes that stay after their lab
         self._client: Elasticsearch | None = None
 
     def __enter__(self) -> Self:
         if not all(self.given):
-            self._say("starting PostgreSQL and Elasticsearch: half a minute, the first time some more")
+            self._say("starting PostgreSQL and Elasticsearch: about 30 s, longer the first time")
         try:
             self._stack.start()
         except OutboxError as error:
@@ -71,7 +71,7 @@ class Servers:
 
     @property
     def elastic(self) -> Elasticsearch:
-        """A client past every proxy, for looking and for settings; it never retries by itself."""
+        """A client without proxies, for queries and settings. It never retries."""
         if self._client is None:
             self._client = Elasticsearch(self.elastic_url, request_timeout=20, max_retries=0, retry_on_timeout=False)
         return self._client
@@ -88,7 +88,7 @@ class Servers:
         except (ApiError, TransportError) as away:
             raise StackUnusable(f"Elasticsearch does not answer at {self.elastic_url}: {type(away).__name__}") from None
         if not allowed or not allowed[0]:
-            raise StackUnusable("labs make databases of their own: the given user needs CREATEDB")
+            raise StackUnusable("labs create their own databases: the given user needs CREATEDB")
 
     def versions(self) -> dict[str, str]:
         with psycopg.connect(self.database_url) as connection:
@@ -96,21 +96,21 @@ class Servers:
         found = str(self.elastic.info()["version"]["number"])
         return {"postgresql": str(row[0]) if row else "?", "elasticsearch": found}
 
-    # Whose they are
+    # Permissions
 
     def require_own(self, what: str) -> None:
-        """For what reaches beyond a lab's own database and index."""
+        """For faults that affect more than a lab's own database and index."""
         if not self._may_change and any(self.given):
-            raise NotHere(f"it {what}, and these servers were given; allow it with --own-servers")
+            raise NotHere(f"it {what}, but these servers were given; allow it with --own-servers")
 
     def postgres(self) -> EmbeddedServer:
         if self._stack.postgres is None:
-            raise NotHere("it stops PostgreSQL, which only labs on the embedded one can")
+            raise NotHere("it stops PostgreSQL, which works only with the embedded one")
         return self._stack.postgres
 
     def elasticsearch(self) -> EmbeddedServer:
         if self._stack.elasticsearch is None:
-            raise NotHere("it stops Elasticsearch, which only labs on the embedded one can")
+            raise NotHere("it stops Elasticsearch, which works only with the embedded one")
         return self._stack.elasticsearch
 
     @property
@@ -118,11 +118,11 @@ class Servers:
         return self._stack.elasticsearch is not None
 
     def expect_down(self, name: str) -> None:
-        """An experiment stops this server: its absence is no accident until `revive`."""
+        """An experiment stops this server: its end is expected until `revive`."""
         self._down.add(name)
 
     def revive(self) -> None:
-        """Everything runs again, whatever a lab or an accident did."""
+        """Start everything that does not run."""
         for server in (self._stack.postgres, self._stack.elasticsearch):
             if server is not None:
                 server.thaw()
@@ -131,22 +131,22 @@ class Servers:
         self._down.clear()
 
     def check(self) -> None:
-        """Raise when a server of ours ended that nobody had stopped."""
+        """Raise if a server ended that no experiment stopped."""
         named = {"postgresql": self._stack.postgres, "elasticsearch": self._stack.elasticsearch}
         for name, server in named.items():
             if server is not None and name not in self._down and not server.running:
-                raise ServerDied(f"{server.title} ended by itself in the middle of the lab; see {server.log}")
+                raise ServerDied(f"{server.title} exited unexpectedly during the lab; see {server.log}")
 
-    # What a lab gets
+    # Databases and indexes
 
     def _admin(self, statement: sql.Composed) -> None:
         with psycopg.connect(self.database_url, autocommit=True, connect_timeout=10) as connection:
             connection.execute(statement)
 
     def _migrated(self) -> str:
-        """One database is migrated, all others are copies of it: 40 ms instead of a second."""
+        """One database is migrated, all others are copies of it: 40 ms instead of 1 s."""
         if not self._template_made:
-            self._template_made = True  # first: what is half made is dropped in the end too
+            self._template_made = True  # first, so that a half-created one is dropped too
             self._admin(sql.SQL("create database {}").format(sql.Identifier(self.template)))
             migrate(with_database(self.database_url, self.template))
         return self.template
@@ -161,7 +161,7 @@ class Servers:
         return with_database(self.database_url, name)
 
     def copy_database(self, name: str, copy: str) -> None:
-        """A cold copy: everyone is sent away from it first, and let in again."""
+        """A cold copy: all sessions are terminated first, and new ones are allowed again afterwards."""
         mine, its = sql.Identifier(name), sql.Identifier(copy)
         self._admin(sql.SQL("alter database {} allow_connections false").format(mine))
         try:
@@ -172,7 +172,7 @@ class Servers:
             self._admin(sql.SQL("alter database {} allow_connections true").format(mine))
 
     def put_back(self, name: str, copy: str) -> None:
-        """The copy takes the place of the database, which is gone for good."""
+        """The copy replaces the database, which is dropped."""
         self.drop_database(name)
         self._admin(sql.SQL("alter database {} rename to {}").format(sql.Identifier(copy), sql.Identifier(name)))
 
@@ -182,7 +182,7 @@ class Servers:
     def drop_database(self, name: str) -> None:
         if name in self.kept:
             return
-        # force: a killed daemon's backend may still be noticing that its client is gone.
+        # force: the backend of a killed daemon may not have noticed yet that its client is gone.
         self._admin(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
 
 

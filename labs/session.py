@@ -1,4 +1,4 @@
-"""Runs chosen experiments one after another on one pair of servers, reports each, and says how it went in the end."""
+"""Runs the chosen experiments one after another on one pair of servers and reports each. Returns the exit code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def say(text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the command line asked for."""
+    """The options of the command line."""
 
     runs: Path
     operator: str = ""
@@ -41,7 +41,7 @@ class Wishes:
 
 @contextmanager
 def _leaving(servers: Servers, interruptions: Interruptions) -> Iterator[Servers]:
-    """Starting may be interrupted, stopping may not."""
+    """The start may be interrupted, the stop may not."""
     with ExitStack() as stack:
         stack.enter_context(servers)
         try:
@@ -57,7 +57,7 @@ class Session:
     outcomes: list[tuple[Record, Verdict]] = field(default_factory=list)
 
     def run(self, experiments: Sequence[Experiment]) -> int:
-        """The exit code: 0 all passed, 1 one failed, 3 one is inconclusive, 128 + n ended by a signal."""
+        """The exit code: 0 all passed, 1 one failed, 3 one was inconclusive, 128 + n ended by a signal."""
         wishes = self.wishes
         with Interruptions() as interruptions:
             try:
@@ -102,14 +102,14 @@ class Session:
         page = report.write(record, run.experiment, verdict)
         gallery.write(self.wishes.runs)
         self.outcomes.append((record, verdict))
-        say(f"  {verdict.word}: {verdict.sentence}\n  {page}")
+        say(f"  {verdict.result}: {verdict.sentence}\n  {page}")
 
     def _code(self) -> int:
-        words = [verdict.word for _, verdict in self.outcomes]
-        return 1 if FAIL in words else 3 if INCONCLUSIVE in words else 0
+        results = [verdict.result for _, verdict in self.outcomes]
+        return 1 if FAIL in results else 3 if INCONCLUSIVE in results else 0
 
     def _wait(self, servers: Servers) -> None:
-        """Embedded servers end with this command: it stays until someone has looked enough."""
+        """Embedded servers end with this command: it waits for Ctrl-C."""
         names = ", ".join(sorted(servers.kept))
         say(f"labs: kept {names}")
         if all(servers.given):

@@ -1,4 +1,4 @@
-"""Turns Ctrl-C and SIGTERM into an exception at once, or, while something is being restored, right after it."""
+"""Turns Ctrl-C and SIGTERM into an exception, at once or, during a restore, right after it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interruptions:
-    """One for a whole command. `shield` is what makes restoring happen always, however often someone presses Ctrl-C."""
+    """One per command. `shield` makes sure that a restore completes, however often Ctrl-C is pressed."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -33,7 +33,7 @@ class Interruptions:
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self._depth:
             self._waiting = number
-            print("labs: restoring first; a moment", file=sys.stderr, flush=True)
+            print("labs: restoring first, please wait", file=sys.stderr, flush=True)
             return
         raise Interrupted(number)
 
@@ -46,7 +46,7 @@ class Interruptions:
             self._depth -= 1
 
     def check(self) -> None:
-        """Raise what came in while shielded."""
+        """Raise what arrived while shielded."""
         if self._waiting is not None and not self._depth:
             number, self._waiting = self._waiting, None
             raise Interrupted(number)

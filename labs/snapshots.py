@@ -1,4 +1,4 @@
-"""Owns the guide's three looks at the table, A, B and C, word for word, and how they are taken. It judges nothing."""
+"""The guide's three queries A, B and C, verbatim, and how they are run. It evaluates nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ QUERIES: dict[str, LiteralString] = {"A": A, "B": B, "C": C}
 
 
 def take(connection: psycopg.Connection[Any]) -> dict[str, dict[str, Any]]:
-    """Columns and rows of each, as text that JSON can hold."""
+    """Columns and rows of each, as text for JSON."""
     taken: dict[str, dict[str, Any]] = {}
     for name, query in QUERIES.items():
         cursor = connection.execute(query)

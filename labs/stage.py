@@ -1,4 +1,5 @@
-"""Owns what an experiment acts on: its database, index, daemons and links, and the way back. It judges nothing."""
+"""Owns what an experiment acts on: database, index, daemons and links, and how to restore them. It evaluates
+nothing."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from elasticsearch import Elasticsearch
 
 from labs import index, snapshots
+from labs.collect import STEPS
 from labs.crew import Crew
 from labs.experiment import SETTINGS, Experiment
 from labs.ledger import Ledger
@@ -22,7 +24,6 @@ from labs.servers import Servers
 from labs.table import Table
 
 R = TypeVar("R", bound="Closing")
-TRANSITIONS = Path(__file__).with_name("transitions.sql")
 
 
 class Closing(Protocol):
@@ -33,7 +34,7 @@ class Stage(Crew):
     """Everything made here is undone by `close`, in reverse; `heal` undoes the faults alone."""
 
     table: Table
-    elastic_link: Proxy  # what all daemons reach Elasticsearch through
+    elastic_link: Proxy  # the proxy between all daemons and Elasticsearch
     database_link: Proxy
     ledger: Ledger
     producer: Producer
@@ -46,10 +47,10 @@ class Stage(Crew):
         self.experiment = experiment
         self.seed = seed
         self.database = name.replace("-", "_")
-        self.copy = f"lab_copy_{self.database[-6:]}"  # of its database, where an experiment makes one
+        self.copy = f"lab_copy_{self.database[-6:]}"  # of its database, if an experiment makes one
         self.index = name
         self.elastic_url = servers.elastic_url
-        self.elastic: Elasticsearch = servers.elastic  # past the proxies
+        self.elastic: Elasticsearch = servers.elastic  # without the proxies
         self.links: dict[str, Proxy] = {}
         self._secrets: Path | None = None
         self._resources: dict[str, Any] = {}
@@ -59,7 +60,7 @@ class Stage(Crew):
     # Opening and closing
 
     def start_servers(self) -> None:
-        """What only this experiment needs, and what takes long."""
+        """What only this experiment needs, and what takes long to start."""
         if self.experiment.secured:
             self.elastic_url, self.elastic = self._undo.enter_context(secured_elasticsearch())
 
@@ -78,7 +79,7 @@ class Stage(Crew):
         self._undo.callback(self.ledger.close)
         self.table = Table(database_url, self.ledger)
         with self.table.connect() as connection:
-            connection.execute(TRANSITIONS.read_bytes())
+            connection.execute(STEPS.read_bytes())
             connection.execute(TABLE)
         self.producer = Producer(database_url, self.experiment.load, self.ledger, self.seed)
         self.recorder = self._new_recorder(database_url)
@@ -90,7 +91,7 @@ class Stage(Crew):
             index.drop(self.elastic, self.index)
 
     def link(self, name: str) -> Proxy:
-        """The road to Elasticsearch: one for all, or each daemon's own where links are apart."""
+        """The proxy to Elasticsearch: one for all, or one per daemon."""
         wanted = name if self.experiment.links_apart else "elasticsearch"
         return self.links.get(wanted) or self._start_link(Proxy.to(self.elastic_url, wanted, self.seed))
 
@@ -113,7 +114,7 @@ class Stage(Crew):
         )
 
     def close(self, *, keep: bool = False) -> None:
-        """Nothing of this lab runs any more and, unless `keep`, nothing of it is left on the servers."""
+        """Stop everything of this lab and, unless `keep`, remove everything of it from the servers."""
         for worker in self.workers.values():
             worker.kill()
         if keep:
@@ -121,11 +122,11 @@ class Stage(Crew):
         self._undo.close()
 
     def undo_later(self, act: Callable[[], object]) -> None:
-        """What a fault must leave as it was, called by `heal`, also when the lab is interrupted."""
+        """Register what undoes a fault; `heal` calls it, also if the lab is interrupted."""
         self._faults.callback(act)
 
     def heal(self) -> None:
-        """Faults end: links pass, frozen daemons go on, stopped servers run, settings are as before."""
+        """End all faults: links pass, frozen daemons continue, stopped servers run, settings are restored."""
         for worker in self.workers.values():
             worker.thaw()
         try:
@@ -133,21 +134,21 @@ class Stage(Crew):
         finally:
             self._faults.close()
 
-    # Looking
+    # Queries
 
     def snapshot(self, moment: str) -> None:
         with self.table.connect() as connection:
             self.story.snapshots[moment] = {"t": round(self.story.now(), 1), **snapshots.take(connection)}
 
     def idle(self) -> None:
-        """No load and no open event, so that what comes next is claimed at once; `producer.resume` ends it."""
+        """No load and no open event, so that the next event is claimed at once. `producer.resume` ends it."""
         self.producer.pause()
         self.wait_until(lambda: self.table.count("processed_at is null and failed_at is null") == 0, "an idle moment")
 
     # Elasticsearch
 
     def elasticsearch_away(self) -> None:
-        """Stopped where it is ours, cut off where it was given. `heal` brings it back."""
+        """Stops an embedded Elasticsearch, cuts off a given one. `heal` undoes it."""
         self.elastic_link.cut()
         if self.servers.has_own_elasticsearch:
             self.servers.expect_down("elasticsearch")
@@ -162,7 +163,7 @@ class Stage(Crew):
         return f"{self.index}-v1"
 
     def resource(self, name: str, make: Callable[[], R]) -> R:
-        """Something of the experiment's own, made once and closed with the lab."""
+        """Something that the experiment needs, created once and closed with the lab."""
         if name not in self._resources:
             made = make()
             self._resources[name] = made
@@ -171,15 +172,15 @@ class Stage(Crew):
         return found
 
     def secret_file(self, name: str) -> Path:
-        """A place outside the report's folder for what must not be kept; gone when the lab is."""
+        """A folder outside the report for what must not be kept; removed with the lab."""
         if self._secrets is None:
             self._secrets = Path(self._undo.enter_context(tempfile.TemporaryDirectory(prefix="outbox-lab-")))
         return self._secrets / name
 
-    # What daemons and commands are started with
+    # Environment
 
     def settings(self, **more: str) -> dict[str, str]:
-        """What daemons and commands of this lab are started with."""
+        """The environment of the lab's daemons and commands."""
         direct = self.table.database_url
         return {
             **SETTINGS,

@@ -1,4 +1,4 @@
-"""Owns what a run tells about itself while it goes: its clock, markers, notes, commands and snapshots. Plain data."""
+"""What a run records about itself: clock, markers, notes, commands and snapshots. Plain data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Story:
         return time.monotonic() - self._began
 
     def mark(self, text: str, kind: str = "act") -> float:
-        """Something to be seen on the timeline: kind is act, fault, heal, kill or start."""
+        """A marker on the timeline; kind is act, fault, heal, kill or start."""
         at = round(self.now(), 3)
         with self._lock:
             self.markers.append({"t": at, "text": text, "kind": kind})

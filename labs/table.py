@@ -1,4 +1,4 @@
-"""Owns a lab's own looks at and inserts into its outbox table, past every proxy. It knows no daemon."""
+"""Queries and inserts of a lab on its outbox table, without proxies. It knows no daemon."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Table:
         entity_type: str = "block",
         **columns: Any,
     ) -> str:
-        """One event by hand, in the ledger too; its id."""
+        """Insert one event, also into the ledger; returns its id."""
         event = str(time_ordered_id())
         given = {"id": event, "entity_type": entity_type, "entity_id": entity_id, "op": op, **columns}
         if payload is not None:
@@ -70,7 +70,7 @@ class Table:
         return event
 
     def burst(self, n: int, more: Mapping[str, Any] | None = None) -> list[str]:
-        """`n` upserts of new entities in one statement; `more` goes into every document. Their ids."""
+        """Insert `n` upserts of new entities in one statement; `more` goes into every document. Returns their ids."""
         with self.connect() as connection:
             rows = connection.execute(BURST, {"n": n, "more": json.dumps(more or {}), "mark": CANARY}).fetchall()
         for id, entity_id, version, payload in rows:

@@ -1,4 +1,4 @@
-"""Owns the rules that a proxy's traffic is under now: stalled, slow, held, lost, refused. It moves no byte."""
+"""The current rules for a proxy's traffic: stalled, slow, held, lost, refused. It moves no byte."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ METHODS = (b"POST ", b"GET ", b"PUT ", b"HEAD ", b"DELETE ")
 class Fault:
     """What the proxy does to traffic now; the default lets everything pass."""
 
-    stalled: bool = False  # bytes are taken and kept, in both directions, until healed
+    stalled: bool = False  # bytes are held in both directions until healed
     delay_seconds: float = 0.0  # before the first bytes of each reply
     bytes_a_second: float = 0.0  # of a reply; 0 = no limit
-    lose: bytes = b""  # replies to requests that contain this are taken from the server and thrown away
+    lose: bytes = b""  # replies to requests that contain this are dropped
     lose_share: float = 1.0
-    lose_most: float = float("inf")  # so many in all
-    most_body_bytes: int = 0  # a bulk request that says it is larger gets 413, as from a gateway; 0 = no limit
-    hold: bytes = b""  # requests that contain this are put aside
+    lose_most: float = float("inf")  # how many in total
+    most_body_bytes: int = 0  # a larger bulk request gets 413, as from a gateway; 0 = no limit
+    hold: bytes = b""  # requests that contain this are held
 
 
 class Rules:
@@ -52,7 +52,7 @@ class Rules:
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Nobody waits any more."""
+        """Wake everyone who waits."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()

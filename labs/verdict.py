@@ -1,4 +1,4 @@
-"""Owns the verdict over a record: PASS, FAIL or INCONCLUSIVE, with its reasons. Pure; judging twice gives the same."""
+"""Derives the verdict from a record: PASS, FAIL or INCONCLUSIVE, with its reasons. A pure function."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from labs.alerts import fired
-from labs.checks import holds
-from labs.experiment import Check, Experiment, Finding
+from labs.checks import checked, holds
+from labs.experiment import Experiment, Finding
 from labs.record import Record
 
 PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
-# What ends a run before its data is whole: nothing may be concluded from the rest.
+# What ends a run before its data is complete: nothing can be concluded from the rest.
 CUT_SHORT = {"interrupted", "server_died", "not_here", "no_steady_state", "broken_lab"}
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    word: str
+    result: str
     sentence: str
     bit: Finding | None
     findings: Sequence[Finding]
@@ -32,20 +32,11 @@ def judge(record: Record, experiment: Experiment) -> Verdict:
     for problem in problems:
         if problem["kind"] in CUT_SHORT:
             return Verdict(INCONCLUSIVE, f"{_said(problem)}.", None, [])
-    bit = _checked(experiment.bit, record)
-    findings = [_checked(check, record) for check in experiment.invariants]
+    bit = checked(experiment.bit, record)
+    findings = [checked(check, record) for check in experiment.invariants]
     findings += [_as_finding(problem) for problem in problems if problem["kind"] in ("worker_died", "late")]
     findings += _alerts(record, experiment)
     return _decide(record, experiment, bit, findings)
-
-
-def _checked(check: Check, record: Record) -> Finding:
-    """A run that broke off may lack what a check looks at: then it does not hold, and the rest is still judged."""
-    try:
-        return check(record)
-    except (KeyError, ValueError, IndexError, TypeError) as lacking:
-        name = check.__name__.replace("_", " ")
-        return holds(name, "something to look at", f"not in the record: {lacking!r}", False, "record.json")
 
 
 def _decide(record: Record, experiment: Experiment, bit: Finding, findings: list[Finding]) -> Verdict:
@@ -53,30 +44,30 @@ def _decide(record: Record, experiment: Experiment, bit: Finding, findings: list
     if violated:
         more = f" (and {len(violated) - 1} more)" if len(violated) > 1 else ""
         first = violated[0]
-        told = f"{first.name}: expected {first.expected}; seen {first.observed}{more}."
-        return Verdict(FAIL, told, bit, [*violated, *(finding for finding in findings if finding.ok)])
+        text = f"{first.name}: expected {first.expected}; seen {first.observed}{more}."
+        return Verdict(FAIL, text, bit, [*violated, *(finding for finding in findings if finding.ok)])
     doubts = [_said(problem) for problem in record.about["problems"]]
     if not bit.ok:
-        doubts.append(f"the fault did not bite: {bit.name} was {bit.observed}, {bit.expected} was needed")
-    if len(record.ledger) < experiment.least_events:
-        doubts.append(f"too little load: {len(record.ledger)} events, {experiment.least_events} were needed")
+        doubts.append(f"the fault had no effect: {bit.name} was {bit.observed}, {bit.expected} was needed")
+    if len(record.committed) < experiment.least_events:
+        doubts.append(f"too little load: {len(record.committed)} events, {experiment.least_events} were needed")
     if doubts:
         return Verdict(INCONCLUSIVE, f"{'; '.join(doubts)}.", bit, findings)
     return Verdict(PASS, sentence(record, experiment), bit, findings)
 
 
 def sentence(record: Record, experiment: Experiment) -> str:
-    """The finding in numbers."""
+    """The result in numbers."""
     statuses = record.statuses
-    told = f"{len(record.ledger)} events committed, {statuses['done']} done"
+    text = f"{len(record.committed)} events committed, {statuses['done']} done"
     if statuses["failed"]:
-        told += f", {statuses['failed']} failed as {'it' if statuses['failed'] == 1 else 'they'} should"
+        text += f", {statuses['failed']} failed as expected"
     oldest = max((line.get("oldest", 0.0) for line in record.timeline), default=0.0)
-    told += f", 0 lost; the backlog peaked at {record.peak('pending', 'processing')} events and {oldest:.1f} s"
+    text += f", 0 lost; the backlog peaked at {record.peak('pending', 'processing')} events and {oldest:.1f} s"
     if record.recovery_seconds is not None:
-        told += f", gone {record.recovery_seconds:.1f} s after the fault ended"
+        text += f", empty {record.recovery_seconds:.1f} s after the fault ended"
     own = experiment.finding(record) if experiment.finding else ""
-    return f"{own} {told}." if own else f"{told}."
+    return f"{own} {text}." if own else f"{text}."
 
 
 def _said(problem: dict[str, str]) -> str:
@@ -85,19 +76,19 @@ def _said(problem: dict[str, str]) -> str:
 
 def _as_finding(problem: dict[str, str]) -> Finding:
     name, expected = {
-        "worker_died": ("Daemons stay up", "no daemon ends by itself"),
-        "late": ("Comes to an end", "what was waited for happens in time"),
+        "worker_died": ("Daemons stay up", "no daemon exits unexpectedly"),
+        "late": ("Recovers in time", "everything that the lab waits for happens in time"),
     }[problem["kind"]]
     return holds(name, expected, _said(problem), False, "record.json, logs/")
 
 
 def _alerts(record: Record, experiment: Experiment) -> list[Finding]:
-    """Only where a Prometheus watched: without one nothing is said about alerts."""
+    """Only if a Prometheus ran: without one alerts are not checked."""
     watched = record.about["alerts"]
     if watched["why_not"] or not experiment.expected_alerts:
         return []
     rang = fired(watched["spans"])
     missing = [name for name in experiment.expected_alerts if name not in rang]
-    told = f"fired: {', '.join(sorted(rang)) or 'none'}"
+    text = f"fired: {', '.join(sorted(rang)) or 'none'}"
     expected = f"{', '.join(experiment.expected_alerts)} fires"
-    return [holds("Alerts", expected, told, not missing, "record.json (alerts)")]
+    return [holds("Alerts", expected, text, not missing, "record.json (alerts)")]

@@ -1,4 +1,4 @@
-"""Owns one real daemon of a lab: start, kill -9, freeze, drain, its log and its pages. It injects nothing into it."""
+"""One real daemon of a lab: start, kill -9, freeze, drain, its log and its pages. It changes nothing inside of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-# The daemon refuses OUTBOX_* names that it does not know, so only these are inherited.
+from labs.addresses import known_as
+
+# The daemon rejects unknown OUTBOX_* variables, so only these are inherited.
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "VIRTUAL_ENV", "COVERAGE_", "COV_")
 ROOT = Path(__file__).parents[1]
 
@@ -25,7 +27,7 @@ def environment(extra: Mapping[str, str], code: Path | None = None) -> dict[str,
 
 
 class Worker:
-    """`python -m outbox run` as `name`; `label` also tells its restarts apart (w1, w1.2, w1.3)."""
+    """`python -m outbox run` as `name`; `label` also counts its restarts (w1, w1.2, w1.3)."""
 
     def __init__(self, name: str, label: str, settings: Mapping[str, str], folder: Path, code: Path | None) -> None:
         self.name = name
@@ -36,6 +38,7 @@ class Worker:
         self.frozen = False
         self.ended_on_purpose = False
         own = {"OUTBOX_WORKER_ID": name, "OUTBOX_LOG_FORMAT": "json"}
+        own["DATABASE_URL"] = known_as(label, settings["DATABASE_URL"])
         follow = [sys.executable, "-I", "-S", str(ROOT / "labs" / "follow.py"), str(os.getpid())]
         with self.log.open("ab") as log:
             self._popen = subprocess.Popen(
@@ -45,7 +48,7 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for the lab, which stops its daemons in its own order
+                start_new_session=True,  # Ctrl-C is handled by the lab, which stops its daemons in order
             )
 
     @property
@@ -61,14 +64,14 @@ class Worker:
         return self._popen.poll() is None
 
     def kill(self) -> None:
-        """kill -9: no word of goodbye."""
+        """kill -9, without a shutdown."""
         self.ended_on_purpose = True
         if self.running:
             self._popen.kill()
             self._popen.wait(10)
 
     def freeze(self) -> None:
-        """SIGSTOP, as a long pause of the machine; its sockets stay open."""
+        """SIGSTOP, like a long pause of the machine; its sockets stay open."""
         self.frozen = True
         self._popen.send_signal(signal.SIGSTOP)
 
@@ -84,14 +87,14 @@ class Worker:
             self._popen.send_signal(signal.SIGTERM)
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit code, None if it still runs then."""
+        """Its exit code; None if it still runs."""
         try:
             return self._popen.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
 
     def end(self, seconds: float = 15.0) -> int | None:
-        """Drain it, and kill it if it does not come to an end."""
+        """Drain it, and kill it if it does not end."""
         self.thaw()
         self.ask_to_stop()
         code = self.wait(seconds)
@@ -100,7 +103,7 @@ class Worker:
         return code
 
     def page(self, path: str, seconds: float = 1.0) -> tuple[int, str]:
-        """Status and body of one of its pages; 0 where nobody answers."""
+        """Status and body of one of its pages; 0 if there is no reply."""
         try:
             return self._answer(path, seconds)
         except (OSError, http.client.HTTPException):
@@ -121,7 +124,7 @@ class Worker:
 
 
 def log_facts(path: Path, start: int = 0) -> Iterator[dict[str, Any]]:
-    """The JSON lines of a log from a byte on; what is not JSON (a traceback, say) comes as its `text`."""
+    """The JSON lines of a log from a byte position; other lines (a traceback) come as `text`."""
     if not path.exists():
         return
     with path.open(encoding="utf-8", errors="replace") as lines:

@@ -1,4 +1,4 @@
-"""What can happen in a daemon, as values in the past tense. Who counts, logs or waits subscribes; none acts here."""
+"""What can happen in a daemon, as values in the past tense. Metrics, logs and health subscribe; no logic here."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ class BatchClaimed:
 
 @dataclass(frozen=True, slots=True)
 class BatchSettled:
-    """One batch is over. The counts add up to the rows that this batch still held."""
+    """One batch is settled. The counts add up to the rows that this batch still held."""
 
     token: UUID
     lane: int
@@ -54,15 +54,15 @@ class BatchSettled:
     lost: int
     duration_seconds: float  # claim to settled
     settle_seconds: float
-    first_ages_seconds: Sequence[float] = ()  # created_at to acknowledged, of first attempts that are done
+    first_ages_seconds: Sequence[float] = ()  # created_at to reply, of events done at the first attempt
     by_type: Mapping[tuple[str, str, str], int] = field(default_factory=dict)  # (type, outcome, reason) -> n
 
 
 @dataclass(frozen=True, slots=True)
 class NoProgress:
-    """A lane claimed a batch and nothing came of it: it went back unsent, was lost whole, or ended in an error.
+    """A lane claimed a batch without any progress: it was released unsent, lost as a whole, or ended in an error.
 
-    Once is a slow moment; again and again is a livelock.
+    Once is a slow moment; many in a row are a livelock.
     """
 
     lane: int
@@ -74,7 +74,7 @@ class NoProgress:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailed:
-    """One event of this batch did not get through; `retry_seconds` says when it is tried again, None = never."""
+    """An attempt of one event failed. `retry_seconds`: when it is retried; None = never."""
 
     event: Event
     failure: Failure
@@ -84,7 +84,7 @@ class AttemptFailed:
 
 @dataclass(frozen=True, slots=True)
 class BulkSent:
-    """One request to Elasticsearch. `result`: ok, partial, refused (an HTTP error) or unknown (no readable answer)."""
+    """One request to Elasticsearch. `result`: ok, partial, refused (an HTTP error) or unknown (no readable reply)."""
 
     result: str
     items: Mapping[str, int]  # written, missing, stale, failed -> n
@@ -96,7 +96,7 @@ class BulkSent:
 
 @dataclass(frozen=True, slots=True)
 class Unclassified:
-    """Elasticsearch answered something that the table of failures does not know."""
+    """Elasticsearch's reply matches no classification rule."""
 
     status: int
     error_type: str
@@ -112,8 +112,8 @@ class LeaseLost:
 @dataclass(frozen=True, slots=True)
 class Reclaimed:
     count: int
-    abandoned: int  # of these, taken from a process that no longer beats
-    failed: int  # of these, given up as crash suspects
+    abandoned: int  # of these, reclaimed from a worker without heartbeats
+    failed: int  # of these, failed as crash suspects
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class LimitChanged:
 
 @dataclass(frozen=True, slots=True)
 class VersionAhead:
-    """Elasticsearch holds a version that no row of ours knows: a hand edit or a restored database."""
+    """Elasticsearch holds a higher version than any row: a manual edit or a restored database."""
 
     event_id: UUID
     entity_type: str
@@ -174,7 +174,7 @@ class VersionAhead:
 
 @dataclass(frozen=True, slots=True)
 class VersionRaised:
-    """The version sequence was moved above what an index holds: the database was restored, or failed over."""
+    """The version sequence was raised above an index's versions: the database was restored or failed over."""
 
     was: int
     now: int
@@ -193,8 +193,8 @@ class DatabaseBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """What waits for one configured entity type; `due` could be claimed at once."""
+class TypeBacklog:
+    """The open events of one configured entity type; `due` could be claimed now."""
 
     lag: int
     oldest_age_seconds: float
@@ -203,22 +203,22 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class BacklogSampled:
-    """The table as the sampler saw it. `capped`: there are more rows than it counts; these are least values."""
+    """One sample of the table. `capped`: there are more rows than it counts; these are minimum values."""
 
     lag: int  # pending + processing
     oldest_age_seconds: float
     inflight: int
     stuck: int
     due: int
-    failed: Mapping[str, int]  # error_reason -> rows now failed
-    lanes: Mapping[str, Lane]  # configured entity type or `other`
+    failed: Mapping[str, int]  # error_reason -> events that are failed now
+    lanes: Mapping[str, TypeBacklog]  # configured entity type or `other`
     capped: bool
     duration_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class SampleMissed:
-    """The sampler got no answer in time; the last values stand. A lost database is DatabaseLost instead."""
+    """The sampler's query timed out; the last values stay. A lost database is DatabaseLost instead."""
 
     error: str
 
@@ -231,7 +231,7 @@ class SchemaChecked:
 
 @dataclass(frozen=True, slots=True)
 class SinkProbed:
-    """Someone asked the sink whether it is there."""
+    """The sink was probed."""
 
     target: str
     ok: bool
@@ -264,8 +264,8 @@ class ReplaySettled:
 
 @dataclass(frozen=True, slots=True)
 class EventDiscarded:
-    """Told by one daemon, whoever did it. `by` is empty where no act of ours did it. `batch`: it was flushed with
-    others."""
+    """Reported by one daemon, also if another process did it. `by` is empty if the audit names no person. `batch`: the
+    flush that it was part of."""
 
     event_id: UUID
     entity_type: str
@@ -277,7 +277,7 @@ class EventDiscarded:
 
 @dataclass(frozen=True, slots=True)
 class EventsFlushed:
-    """Events of one flush, as far as one look has seen them."""
+    """Events of one flush, as far as one query found them."""
 
     batch: UUID
     count: int
@@ -286,8 +286,8 @@ class EventsFlushed:
 
 
 @dataclass(frozen=True, slots=True)
-class Pruned:
-    """One pass over one table. `nothing_left`: it ended because nothing more was due."""
+class TablePruned:
+    """One pruning pass over one table. `nothing_left`: it ended because nothing more was due."""
 
     table: str
     count: int
@@ -297,14 +297,14 @@ class Pruned:
 
 @dataclass(frozen=True, slots=True)
 class PrunePassed:
-    """A pass over all tables is over. `complete`: it left nothing that is due."""
+    """A pruning pass over all tables ended. `complete`: it left nothing that is due."""
 
     complete: bool
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookTried:
-    """`result`: delivered, failed (it is tried again) or given_up."""
+    """`result`: delivered, failed (will be retried) or given_up."""
 
     webhook: str
     result: str
@@ -313,25 +313,25 @@ class WebhookTried:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class IndexVerified:
     """How many documents differ from PostgreSQL: missing, stale, orphaned, different, unknown -> n."""
 
     drift: Mapping[str, int]
-    looked_at: int
+    compared: int
     duration_seconds: float
     finished_at: float = 0.0  # seconds since 1970, by the database's clock; 0 = now
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A loop has come round: what the watchdog and /healthz live on."""
+    """A loop completed a round; the watchdog and /healthz use this."""
 
     loop: str
 
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """Something a person should look at, that stops nothing."""
+    """Something a person should check; it stops nothing."""
 
     event: str
     message: str
@@ -369,10 +369,10 @@ Fact = (
     | ReplaySettled
     | EventDiscarded
     | EventsFlushed
-    | Pruned
+    | TablePruned
     | PrunePassed
     | WebhookTried
-    | Verified
+    | IndexVerified
     | Beat
     | Warned
 )
@@ -380,7 +380,7 @@ Announce = Callable[[Fact], None]
 
 
 class Announcer:
-    """Hands every fact to every subscriber, in the announcing thread. What a subscriber raises goes to `on_error`."""
+    """Passes every fact to every subscriber, in the announcing thread. Exceptions of subscribers go to `on_error`."""
 
     def __init__(self, on_error: Callable[[Exception], None] | None = None) -> None:
         self._subscribers: list[Announce] = []
@@ -394,6 +394,6 @@ class Announcer:
             try:
                 subscriber(fact)
             except Exception as error:
-                # A broken metric must never stop a batch between Elasticsearch and settle.
+                # A bug in a metric must never stop a batch between its write and its settle.
                 if self._on_error is not None:
                     self._on_error(error)

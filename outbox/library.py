@@ -1,4 +1,4 @@
-"""`Outbox`, the door for programs: enqueue in your own transaction, look at failures, replay them. Prints nothing."""
+"""`Outbox`, the API for programs: enqueue in your own transaction, list failed events, replay them. Prints nothing."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from datetime import UTC, date, datetime
 from typing import Any, Final, Protocol, Self
 from uuid import UUID
 
-from outbox.app.desk import Desk, open_desk
-from outbox.app.operating import Operations, open_operations
+from outbox.app.desk import QueueDesk, open_desk
+from outbox.app.operations import Operations, open_operations
 from outbox.config import Settings, load_settings
 from outbox.errors import UsageError
-from outbox.ops.replay import ReplayResult
-from outbox.ops.stats import FailedStats
-from outbox.ops.stored import StoredEvent
+from outbox.ops.failures import FailedStats
+from outbox.ops.replay.desk import ReplayResult
+from outbox.ops.stored_event import StoredEvent
 from outbox.policy.audit import Actor, Source
 from outbox.policy.event import Status
 from outbox.policy.filter import read_event_filter
@@ -37,24 +37,24 @@ class _Result(Protocol):
     def fetchone(self) -> Any: ...
 
 
-class Connection(Protocol):
+class ProducerConnection(Protocol):
     """A psycopg connection or cursor. A SQLAlchemy connection or session is accepted as well."""
 
     def execute(self, query: Any, params: Any = None, /) -> _Result: ...
 
 
 class Outbox:
-    """One installation, by its database's URL; without one, by the environment as the commands read it.
+    """One installation, by its database URL, or by the environment variables that the commands read.
 
-    Nothing is connected before it is needed: `enqueue` uses the caller's connection only.
+    It connects only when needed: `enqueue` uses only the caller's connection.
     """
 
     def __init__(self, database_url: str | None = None) -> None:
-        # A URL stands for itself: a program that embeds this may have an environment of its own.
+        # With a URL the environment is ignored: the calling program may use it for something else.
         given = {} if database_url is None else {"DATABASE_URL": database_url}
         self._settings: Settings = load_settings(environ={} if given else None, flags=given)
         self._open = ExitStack()
-        self._desk: Desk | None = None
+        self._desk: QueueDesk | None = None
         self._operations: Operations | None = None
 
     def __enter__(self) -> Self:
@@ -69,7 +69,7 @@ class Outbox:
 
     def enqueue(
         self,
-        connection: Connection,
+        connection: ProducerConnection,
         entity_type: str,
         entity_id: object,
         op: str,
@@ -80,10 +80,10 @@ class Outbox:
         idempotency_key: str | None = None,
         traceparent: str | None = None,
     ) -> UUID:
-        """Write one event in the caller's transaction and return its id; the existing one for a known key.
+        """Write one event in the caller's transaction and return its id. For a known `idempotency_key`: its id.
 
-        `op` is `upsert`, `delete` or `refresh`. A payload given as text or bytes is JSON that is kept as it stands,
-        digit by digit; None is looked up in the view. PostgreSQL refuses what cannot be projected (SQLSTATE class 22).
+        `op` is `upsert`, `delete` or `refresh`. A payload given as text or bytes is JSON and is kept exactly. If it is
+        None, the document comes from the view. PostgreSQL rejects what cannot be projected (SQLSTATE class 22).
         """
         named = {
             "entity_type": entity_type,
@@ -99,26 +99,26 @@ class Outbox:
 
     def refresh(
         self,
-        connection: Connection,
+        connection: ProducerConnection,
         entity_type: str,
         entity_id: object,
         *,
         routing: str | None = None,
         traceparent: str | None = None,
     ) -> UUID:
-        """Say in the caller's transaction that this entity may have changed, and return the event's id. Its document
-        becomes what the view says, whatever was created, changed or deleted; `routing` is where it is now."""
+        """Write in the caller's transaction that this entity may have changed, and return the event's id. Its document
+        becomes what the view holds then, or is deleted if the view has no row. `routing` is its current routing."""
         named = {"entity_type": entity_type, "entity_id": str(entity_id), "routing": routing}
         return _written(connection, _REFRESH, {**named, "traceparent": traceparent})
 
     def failed(self, limit: int = 100, offset: int = 0, **filter: Any) -> list[StoredEvent]:  # noqa: A002
-        """Failed events, the newest first. `filter` takes the names of the one event filter, such as
-        `entity_type`, `error_reason`, `fingerprint`, `since`."""
+        """Failed events, newest first. `filter` takes the names of the event filter, such as `entity_type`,
+        `error_reason`, `fingerprint`, `since`."""
         asked = read_event_filter(filter, datetime.now(UTC))
         found: list[StoredEvent] = []
         after = ""
         while len(found) < offset + limit:
-            page = self._looking().browse.page(asked, [Status.FAILED], min(_PAGE, offset + limit - len(found)), after)
+            page = self._reader().browse.page(asked, [Status.FAILED], min(_PAGE, offset + limit - len(found)), after)
             found += page.events
             after = page.next
             if not after:
@@ -126,23 +126,23 @@ class Outbox:
         return found[offset : offset + limit]
 
     def replay_one(self, id: UUID | str, by: str, reason: str) -> bool:
-        """Send one failed (or discarded) event again. False where it is in no state for that, or unknown."""
-        return self._acting().replays.replay_one(_id(id), Actor(by, Source.API), reason)
+        """Replay one failed or discarded event. False if its state does not allow that, or it does not exist."""
+        return self._operator().replays.replay_one(_id(id), Actor(by, Source.API), reason)
 
     def replay_many(self, ids: Iterable[UUID | str], by: str, reason: str) -> ReplayResult:
-        """Send up to 500 events again; the result says which moved, and why the others did not."""
-        return self._acting().replays.replay_many([_id(each) for each in ids], Actor(by, Source.API), reason)
+        """Replay up to 500 events. The result says which were replayed, and why the others were not."""
+        return self._operator().replays.replay_many([_id(each) for each in ids], Actor(by, Source.API), reason)
 
     def failed_stats(self) -> FailedStats:
-        """How many events are failed now: total, by entity type, by reason, by failure type."""
-        return self._acting().stats.failed()
+        """The number of failed events: total, by entity type, by reason, by failure type."""
+        return self._operator().stats.failed()
 
-    def _looking(self) -> Desk:
+    def _reader(self) -> QueueDesk:
         if self._desk is None:
             self._desk = self._open.enter_context(open_desk(self._settings, application=_NAME))
         return self._desk
 
-    def _acting(self) -> Operations:
+    def _operator(self) -> Operations:
         if self._operations is None:
             self._operations = self._open.enter_context(open_operations(self._settings, application=_NAME))
         return self._operations
@@ -154,7 +154,7 @@ def _written(connection: Any, query: str, named: Mapping[str, Any]) -> UUID:
 
 
 def _executing(connection: Any) -> Any:
-    """How to send driver SQL: psycopg's `execute`, or what SQLAlchemy offers for it."""
+    """The method that runs driver SQL: psycopg's `execute`, or SQLAlchemy's `exec_driver_sql`."""
     if hasattr(connection, "get_bind"):  # a Session: its connection belongs to the same transaction
         connection = connection.connection()
     return getattr(connection, "exec_driver_sql", None) or connection.execute
@@ -176,7 +176,7 @@ def _text(payload: Mapping[str, Any] | str | bytes | None) -> str | None:
 
 
 def _plain(value: object) -> str:
-    """Times and ids have one obvious text. All else is the caller's to decide: a Decimal could be either."""
+    """Times and ids have one obvious text. The caller must convert all else: a Decimal may be number or text."""
     if isinstance(value, (datetime, date)):
         return value.isoformat()
     if isinstance(value, UUID):

@@ -1,5 +1,6 @@
 """What the daemon and the operations need from the outside, as protocols. Real ones live in store/ and sink/."""
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,6 +10,7 @@ from uuid import UUID
 
 from outbox.policy.event import Event
 from outbox.policy.outcome import Failure, Outcome
+from outbox.policy.replay import Dispatched, ReplayBatch, ReplayLease
 from outbox.policy.settle import Settlement
 
 
@@ -34,7 +36,7 @@ class Claimed:
 
 class Settled(NamedTuple):
     """`kept` rows changed; `lost` rows were no longer ours. Still leased: `busy` rows, which another session has
-    locked, and `refused` ones, whose verdict the database would not take, each with its words."""
+    locked, and `refused` ones, whose verdict the database would not take, each with its error."""
 
     kept: int
     lost: Sequence[UUID]
@@ -57,14 +59,14 @@ class Reclaim(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """`finished`: all open rows were looked at. `limited`: the time limit ended a statement of it."""
+    """`finished`: all open rows were checked. `limited`: the time limit ended a statement of it."""
 
     rows: int
     finished: bool
     limited: bool = False
 
 
-class Action(NamedTuple):
+class BulkAction(NamedTuple):
     """One line pair of a bulk request. `body` None = delete."""
 
     index: str  # type: ignore[assignment]
@@ -91,7 +93,7 @@ class NewerDelete(NamedTuple):
 
 
 class EventStore(Protocol):
-    """The claim and every door out of it. One statement a call, autocommit. None waits for a row that someone holds."""
+    """The claim and every way out of it. One statement per call, autocommit. None waits for a locked row."""
 
     def claim(self, order: ClaimOrder) -> Claimed: ...
     def settle(
@@ -107,7 +109,7 @@ class EventStore(Protocol):
         ...
 
     def abandon(self, token: UUID, ids: Sequence[UUID], error: str) -> Reclaim:
-        """Give rows back as if their worker had died: they are claimed apart, down to the one to blame."""
+        """Give rows back as if their worker had died: they are claimed apart, down to the one at fault."""
         ...
 
     def claim_within_quota(self, order: ClaimOrder) -> Claimed: ...
@@ -134,7 +136,7 @@ class EventStore(Protocol):
 
 
 class Named(Protocol):
-    """Whoever asks for a document: an event, or a comparison."""
+    """What a document is looked up for: an event, or a comparison."""
 
     @property
     def id(self) -> UUID: ...
@@ -145,10 +147,10 @@ class Named(Protocol):
 
 
 class DocumentSource(Protocol):
-    """Looks up documents that are not in their events, one query a batch."""
+    """Looks up documents that are not in their events, one query per batch."""
 
     def draw(self) -> int:
-        """A version for all that is read from now on, by a statement of its own. Whoever reads first and draws then, or
+        """A version for all that is read from now on, by a statement of its own. Who reads first and draws then, or
         does both in one statement, writes what is older than its version says."""
         ...
 
@@ -179,13 +181,40 @@ class WriteReport:
     """An outcome for every action, in order, and what the requests were like (for AIMD and the breaker)."""
 
     outcomes: Sequence[Outcome]
-    unreachable: Failure | None = None  # the whole sink is away: connect, or no answer to a probe either
+    unreachable: Failure | None = None  # the whole sink is down: connect, or no answer to a probe either
     pressure: bool = False  # a 429, breaker, 413 or timeout was met on the way
 
 
 class Sink(Protocol):
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport: ...
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport: ...
     def probe(self, target: str) -> Failure | None: ...
+
+
+class ReplaySteps(Protocol):
+    """What moves a replay, each a compare-and-set under its lease. Its creator and the daemons share them."""
+
+    def get(self, id: UUID) -> ReplayBatch | None: ...
+    def take_over(self, limit: int) -> Sequence[ReplayLease]: ...
+    def begin(self, lease: ReplayLease) -> bool: ...
+    def renew(self, lease: ReplayLease) -> bool: ...
+    def let_go(self, lease: ReplayLease) -> None: ...
+    def dispatch(self, lease: ReplayLease, rows: int) -> Dispatched | None: ...
+    def finish_dispatch(self, lease: ReplayLease) -> bool: ...
+    def fail(self, lease: ReplayLease, failure_type: str, reason: str) -> ReplayBatch | None: ...
+    def take_checks(self, limit: int, id: UUID | None = None) -> Sequence[ReplayLease]: ...
+    def check(self, lease: ReplayLease, max_polls: int) -> ReplayBatch | None: ...
+    def take_settles(self, limit: int, id: UUID | None = None) -> Sequence[ReplayLease]: ...
+    def settle(self, lease: ReplayLease) -> ReplayBatch | None: ...
+    def tell(self, limit: int) -> Sequence[tuple[ReplayBatch, int, int]]: ...
+
+
+class ControlRow(NamedTuple):
+    """One control set by an operator, as stored. `kind`: pause or let_fail; `scope`: `*`, `type:T` or `let_fail:F`."""
+
+    scope: str
+    kind: str
+    by: str
+    reason: str
 
 
 class Mirroring(NamedTuple):
@@ -216,7 +245,7 @@ class Level(StrEnum):
     OK = "ok"
     WARN = "warn"
     BAD = "bad"
-    UNKNOWN = "unknown"  # we may not look
+    UNKNOWN = "unknown"  # we may not check
 
 
 class Finding(NamedTuple):
@@ -241,7 +270,7 @@ class CreatedIndex(NamedTuple):
     template: str
 
 
-class Indices(Protocol):
+class IndexAdmin(Protocol):
     """A person's acts on the target index. Raises the house's errors."""
 
     def create(
@@ -252,10 +281,123 @@ class Indices(Protocol):
         ...
 
 
-class IndexCheck(Protocol):
+class IndexChecks(Protocol):
     def check(self, name: str) -> list[Finding]: ...
 
 
+class SchemaVerdict(Protocol):
+    """Whether this program fits the schema; as text, in words."""
+
+    @property
+    def ok(self) -> bool: ...
+    @property
+    def remedy(self) -> str: ...
+
+
+class OpenCounts(NamedTuple):
+    """What waits. `waiting`: retries that are not due yet. `capped`: there is more than was counted."""
+
+    lag: int
+    oldest_age_seconds: float
+    inflight: int
+    stuck: int
+    waiting: int
+    capped: bool
+
+    @property
+    def due(self) -> int:
+        return max(self.lag - self.inflight - self.waiting, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """One way in which changes of a table become events. One of `id_column` and `via` says whose."""
+
+    table: str
+    entity_type: str
+    id_column: str | None = None
+    via: str | None = None
+    routing_column: str | None = None
+    payload: bool = False
+    columns: tuple[str, ...] = ()
+    per_row: bool = False
+    older: bool = False
+    """Installed by an earlier release: `upsert` and `delete` without a payload instead of `refresh`."""
+
+    @property
+    def way(self) -> tuple[str, str | None, str | None]:
+        """Attaching the same way again renews it."""
+        return self.entity_type, self.id_column, self.via
+
+    @property
+    def shown(self) -> str:
+        return f"{self.entity_type} {f'by {self.id_column}' if self.via is None else f'via {self.via}'}"
+
+    def how(self) -> dict[str, Any]:
+        """What was asked for, beside the table."""
+        asked = ("entity_type", "id_column", "via", "routing_column", "payload", "columns", "per_row")
+        return {name: getattr(self, name) for name in asked}
+
+    def command(self, table: str) -> str:
+        """The command that installs it; `table` as SQL writes its name."""
+        words = ["outbox", "attach", table, "--type", self.entity_type]
+        words += ["--id", self.id_column] if self.id_column is not None else ["--via", self.via or ""]
+        words += ["--routing", self.routing_column] if self.routing_column else []
+        words += ["--columns", joined_columns(self.columns)] if self.columns else []
+        words += ["--payload"] if self.payload else []
+        words += ["--per-row"] if self.per_row and not (self.payload or self.older) else []
+        return shlex.join(words)
+
+
+def joined_columns(columns: Iterable[str]) -> str:
+    """As `--columns` takes them: a name with a comma, a quote or a blank at its end stands in double quotes."""
+    plain = ("".join(['"', name.replace('"', '""'), '"']) if _odd(name) else name for name in columns)
+    return ",".join(plain)
+
+
+def _odd(name: str) -> bool:
+    return "," in name or '"' in name or name != name.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentFacts:
+    """`command` installs it anew. What could not be read is empty or None."""
+
+    table: str
+    entity_type: str
+    shown: str
+    command: str
+    older: bool
+    missing_triggers: tuple[str, ...]
+    disabled_triggers: tuple[str, ...]
+    replica_blind_triggers: tuple[str, ...]  # fire in ordinary sessions only
+    misses_rows: bool  # statement triggers where only row triggers fire for everything
+    missing_columns: tuple[str, ...]
+    shared_id: bool  # a payload's id that is not unique by itself
+    truncatable: tuple[str, ...]
+    via_error: str
+    via_scans: str
+    has_documents: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowCount:
+    rows: int
+    exact: bool
+
+    def __str__(self) -> str:
+        return f"{'' if self.exact else 'about '}{self.rows:,} row{'' if self.rows == 1 else 's'}"
+
+
+@dataclass(frozen=True, slots=True)
+class AttachResult:
+    """An attachment as it was installed, what is worth knowing about it, and the rows that are there already."""
+
+    attachment: Attachment
+    notes: tuple[str, ...]
+    there: RowCount
+    enqueue: str
+    """With payloads, SQL that sends the rows. It locks them, so each version belongs to the row that is sent."""
+
+
 Clock = Callable[[], float]  # monotonic seconds
-Targets = Callable[[str], str]  # entity type -> index
-Events = Iterable[Event]

@@ -1,4 +1,4 @@
-"""Says what a report of pip-audit means: exit 0 clean, 1 vulnerable, 3 not every package could be asked about."""
+"""Interprets a report of pip-audit: exit 0 clean, 1 vulnerable, 3 unknown (not every package could be checked)."""
 
 import json
 import sys
@@ -7,13 +7,13 @@ from typing import Any
 
 
 def verdict(packages: list[dict[str, Any]]) -> tuple[int, str]:
-    """A package that was skipped was not found to be clean: then nothing is known about the whole."""
+    """A skipped package is not known to be clean: then the result is unknown."""
     bad = [f"{p['name']} {p['version']}: {v['id']}" for p in packages for v in p.get("vulns", ())]
     if bad:
         return 1, "known vulnerabilities:\n  " + "\n  ".join(sorted(set(bad)))
     skipped = [package["name"] for package in packages if "skip_reason" in package]
     if skipped or not packages:
-        return 3, f"{len(skipped)} of {len(packages)} packages could not be asked about"
+        return 3, f"{len(skipped)} of {len(packages)} packages could not be checked"
     return 0, f"{len(packages)} packages, no known vulnerability"
 
 
@@ -22,8 +22,8 @@ def main(path: Path) -> int:
         packages = json.loads(path.read_text(encoding="utf-8"))["dependencies"]
     except (OSError, ValueError, KeyError):
         packages = []
-    code, told = verdict(packages)
-    print(told)
+    code, message = verdict(packages)
+    print(message)
     return code
 
 

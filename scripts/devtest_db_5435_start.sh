@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The guide's database on localhost:5435 (wordloom_dev, wordloom_test), migrated: by Docker where an engine runs, else
-# the embedded PostgreSQL in the background. `stop` ends it. DEVTEST_DB_PORT is another port for the embedded one.
+# The guide's database on localhost:5435 (wordloom_dev, wordloom_test), migrated: by Docker if it runs, else the
+# embedded PostgreSQL in the background. `stop` ends it. DEVTEST_DB_PORT is another port for the embedded one.
 set -euo pipefail
 . "$(dirname "$0")/environment.sh"
 

@@ -1,13 +1,13 @@
-# Sourced by the scripts beside it: goes to the root of the checkout, makes .venv, installs what is pinned.
-# No option to remember: a second call finds its stamp and returns in milliseconds.
+# Sourced by the other scripts: goes to the root of the checkout, makes .venv, installs the pinned packages.
+# A second call finds its stamp and returns in milliseconds.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# A proxy of the environment is for pip and Maven; what listens on this machine is reached without it.
+# A proxy of the environment is for pip and Maven; servers on this machine are reached without it.
 export no_proxy="${no_proxy:-${NO_PROXY:-}},localhost,127.0.0.1,::1"
 export NO_PROXY=$no_proxy
 
-# Containers often set it. Then each of the tests' processes would compile all tests anew.
+# Containers often set it. Then each process of the tests would compile all tests again.
 unset PYTHONDONTWRITEBYTECODE
 
 say() { printf '%s\n' "$*" >&2; }
@@ -33,20 +33,20 @@ install_pinned() {
   lock_installation
   make_venv
   say "installing the packages of requirements/$name.txt (once; minutes on a slow network)"
-  # The lists are whole, so pip need not look for dependencies; and it compiles on one core only. 51 s of CPU on two
+  # The lists are complete, so pip need not resolve dependencies; and pip compiles on one core only. 51 s of CPU on two
   # cores instead of 58 on one.
   pip_install "$(grep -c '^[a-z].*==' "requirements/$name.txt")" --no-deps --no-compile --require-hashes -r "requirements/$name.txt"
   pip_install 1 --no-deps --no-build-isolation -e .
-  # Ours too: where PYTHONDONTWRITEBYTECODE is set, each `outbox run` would compile its 140 modules anew, 0.13 s of CPU.
-  # Some packages carry templates that are no Python.
+  # Ours too: with PYTHONDONTWRITEBYTECODE each `outbox run` would compile its 140 modules again, 0.13 s of CPU. Some
+  # packages contain templates that are not Python.
   .venv/bin/python -m compileall -qq -j 0 .venv/lib outbox || true
-  # Written last: an installation that was interrupted is done again. The other set is older than this one now.
+  # Written last: an interrupted installation is repeated. The other set is outdated now.
   rm -f .venv/.installed-*
   printf '%s' "$stamp" > ".venv/.installed-$name"
   unlock_installation
 }
 
-# Two scripts started at once install one after the other, where the system has flock.
+# Two scripts that start at once install one after the other, if the system has flock.
 lock_installation() { command -v flock >/dev/null && exec 9>.venv.lock && flock 9; return 0; }
 unlock_installation() { exec 9>&-; }
 
@@ -60,7 +60,7 @@ make_venv() {
   "$python" -m venv --clear .venv
 }
 
-# pip_install TOTAL ARGUMENT...: shows how far pip is; what it wrote is kept, and shown in full when it fails.
+# pip_install TOTAL ARGUMENT...: shows the progress of pip. Its output is kept, and shown if it fails.
 pip_install() {
   local total=$1 log=.venv/pip.log code=0
   shift
@@ -74,7 +74,7 @@ pip_install() {
   fail "pip failed with exit code $code; its output is above."
 }
 
-# One line that is rewritten on a terminal; elsewhere a line per quarter, and none for a handful.
+# One rewritten line on a terminal; elsewhere a line per quarter, and none for a few packages.
 show_packages() {
   local total=$1 line done=0 quarter=0 drawn=0
   [[ -t 2 && ${TERM:-dumb} != dumb ]] && drawn=1
@@ -83,7 +83,7 @@ show_packages() {
     if [[ $drawn == 1 && $line == Collecting* ]]; then
       printf '\r\033[Kinstalling packages: %d of %d' "$done" "$total" >&2
     elif [[ $drawn == 1 && $line == Installing* ]]; then
-      printf '\r\033[Kinstalling packages: all %d are here, unpacking them' "$total" >&2
+      printf '\r\033[Kinstalling packages: all %d downloaded, unpacking' "$total" >&2
     elif [[ $drawn == 0 && $total -gt 8 && $((done * 4 / total)) -gt $quarter ]]; then
       quarter=$((done * 4 / total))
       say "installing packages: $done of $total"
@@ -92,14 +92,14 @@ show_packages() {
   [[ $drawn == 0 ]] || printf '\r\033[K' >&2
 }
 
-# need_program PROGRAM PACKAGE: notes the Debian package where the program is missing; `install_missing` gets all of them.
+# need_program PROGRAM PACKAGE: notes the Debian package if the program is missing; `install_missing` installs all.
 missing_packages=()
 need_program() { command -v "$1" >/dev/null || missing_packages+=("$2"); }
 
 # need_file PATTERN PACKAGE: the same by a file.
 need_file() { compgen -G "$1" >/dev/null || missing_packages+=("$2"); }
 
-# Debian ships venv apart from Python.
+# Debian ships venv separately from Python.
 need_venv() {
   .venv/bin/python -c 'import pip' 2>/dev/null && return
   local python
@@ -109,10 +109,10 @@ need_venv() {
 
 install_missing() { [[ ${#missing_packages[@]} -eq 0 ]] || install_package "${missing_packages[@]}"; missing_packages=(); }
 
-# As root with apt; anyone else gets one message that names every package.
+# As root with apt; other users get one message that names every package.
 install_package() {
   if [[ $EUID -ne 0 ]] || ! command -v apt-get >/dev/null; then
-    fail "Missing Debian packages, or what they bring. As root: apt-get install $*"
+    fail "Missing programs. On Debian, as root: apt-get install $*"
   fi
   say "installing the Debian packages $*"
   apt-get update -qq >&2

@@ -1,4 +1,4 @@
-"""Says which evidence is older than the program: commits of outbox/ and sql/ since each record. Judges nothing.
+"""Reports which evidence is older than the program: commits of outbox/ and sql/ since each record. It never fails.
 
 The nemesis (docs/reliability), the labs (labs/RECORD.md, labs/CONCLUSIONS.md) and the benchmarks (docs/performance)
 each name the commit that they ran on.
@@ -20,7 +20,7 @@ SHOWN = 3
 
 
 def records(root: Path) -> Iterator[tuple[str, str]]:
-    """What it is, and the commit that it ran on."""
+    """The name and the commit of each record."""
     nemesis = root / "docs" / "reliability" / "nemesis.tar.xz"
     if nemesis.exists():
         with tarfile.open(nemesis) as archive:
@@ -42,15 +42,15 @@ def records(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def since(root: Path, commit: str) -> list[str] | None:
-    """Commits of the program after this one, newest first. None where this repository does not have it."""
+    """Commits of the program after this one, newest first. None if this repository does not have it."""
     base = commit.removesuffix("-dirty")
     command = ["git", "-C", str(root), "log", "--format=%h", f"{base}..HEAD", "--", *PROGRAM]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     return answer.stdout.split() if answer.returncode == 0 else None
 
 
-def told(root: Path) -> list[str]:
-    """One line per commit that evidence ran on, where the program has moved on or the commit says too little."""
+def outdated(root: Path) -> list[str]:
+    """One line per commit of evidence, if the program has changed since or the commit is not clean."""
     ran: dict[str, list[str]] = {}
     for name, commit in records(root):
         ran.setdefault(commit, []).append(name)
@@ -69,11 +69,11 @@ def _line(root: Path, commit: str, names: list[str]) -> str:
 
 
 def main() -> int:
-    lines = told(ROOT)
+    lines = outdated(ROOT)
     for line in lines:
         print(f"  older than the program: {line}", file=sys.stderr)
     if not lines:
-        print("  all evidence is of this program", file=sys.stderr)
+        print("  all evidence is up to date", file=sys.stderr)
     return 0
 
 

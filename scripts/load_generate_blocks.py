@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The guide's name for `python -m labs.loadgen`: LOADGEN_SCENARIO, TOTAL_OPS and so on; `--help` lists them."""
+"""The guide's name for `python -m labs.loadgen`: LOADGEN_SCENARIO, TOTAL_OPS and more; see `--help`."""
 
 from inside import start
 

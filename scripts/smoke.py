@@ -1,6 +1,6 @@
-"""Tries a running installation from a producer's insert to a replay, says what it saw, and cleans up after itself.
+"""Tests a running installation from a producer's insert to a replay, prints the results, and cleans up after itself.
 
-Inserts go to DATABASE_URL, as a producer's do; all that people do goes through the console's API.
+Inserts go to DATABASE_URL, like a producer's; everything else goes through the console's API.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from outbox.embedded.postgres import EmbeddedPostgres
 from outbox.embedded.process import await_free, free_port
 from outbox.errors import ConfigurationError
 from outbox.sink.client import Reply, connect
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 
 KIND = "outbox-smoke"
 BY = {"by": "scripts/smoke", "reason": "smoke test"}
@@ -34,15 +34,15 @@ PATIENCE_SECONDS = 60.0
 
 
 class Failed(Exception):
-    """One step did not end as it should."""
+    """One step failed."""
 
 
 class Installation:
-    """The console's API, the producers' door and the index of one installation."""
+    """The console's API, the database and the index of one installation."""
 
     def __init__(self, console: str, settings: Settings) -> None:
         if not console.startswith(("http://", "https://")):
-            raise Failed(f"{console} is not an address: give the console's, such as http://localhost:8090")
+            raise Failed(f"{console} is not an address: give that of the console, such as http://localhost:8090")
         self.console = console.rstrip("/").removesuffix("/ops/queue")
         self.settings = settings
         self.database = psycopg.connect(settings.database.dsn, autocommit=True)
@@ -79,16 +79,16 @@ class Installation:
             raise Failed(f"the console at {self.console} does not answer: {away}") from None
 
     def found(self, entity: str) -> int:
-        """How many documents a search by the document's id finds."""
+        """The number of documents that a search by the id finds."""
         id = self.settings.document_id.format(entity_type=KIND, entity_id=entity)
         body = json.dumps({"query": {"ids": {"values": [id]}}}).encode()
         reply = self.elastic.call("POST", f"/{self.settings.elastic.index_for(KIND)}/_search", body)
         if not isinstance(reply, Reply) or reply.status != 200:
-            raise Failed("Elasticsearch did not answer the search: is ELASTIC_URL the installation's?")
+            raise Failed("Elasticsearch did not answer the search: is ELASTIC_URL that of the installation?")
         return int(reply.body["hits"]["total"]["value"])
 
     def clean_up(self, entity: str) -> None:
-        """The document by a delete that is projected, then our own rows; the audit keeps what was done."""
+        """Removes the document by a projected delete, then our own rows. The audit stays."""
         gone = self.insert("delete", entity)
         wait(lambda: self.event(gone)["status"] == "done", "the delete of the test document")
         wait(lambda: not self.found(entity), "the test document to be gone")
@@ -99,13 +99,13 @@ class Installation:
         self.database.execute("delete from search_outbox_attempts where event_id = any (%s::uuid[])", [self.ids])
 
 
-def wait(look: Callable[[], Any], what: str) -> float:
-    """The seconds until it was so."""
+def wait(probe: Callable[[], Any], what: str) -> float:
+    """Waits until the probe is true; returns the seconds."""
     began = time.monotonic()
-    while not look():
+    while not probe():
         if time.monotonic() - began > PATIENCE_SECONDS:
             raise Failed(
-                f"{what}: not seen within {PATIENCE_SECONDS:.0f} s. Does a projector run, for all entity types?"
+                f"{what}: not seen within {PATIENCE_SECONDS:.0f} s. Is a projector running for all entity types?"
             )
         time.sleep(0.1)
     return time.monotonic() - began
@@ -118,7 +118,7 @@ def try_installation(at: Installation) -> None:
         _bad_op(at)
         at.clean_up(entity)
     except Failed:
-        # Nobody projects a delete now: at least our rows go.
+        # A delete would not be projected now: remove at least our rows.
         at.forget()
         raise
     say("cleaned up")
@@ -138,15 +138,15 @@ def _bad_op(at: Installation) -> None:
     _expect(at.event(id), dead_reason="non_retryable", error_code="OUTBOX_PAYLOAD_UNSUPPORTED", replay_count=0)
     say("an unknown op failed as non_retryable")
     replay = at.call("POST", f"/events/{id}/replay", BY)
-    wait(lambda: _consumed_again(at.event(id)), "its replay to be consumed")
+    wait(lambda: _failed_again(at.event(id)), "its replay to be processed")
     _expect(at.event(id), dead_reason="non_retryable", attempts=1)
     over = ("settled", "failed", "timeout", "cancelled")
     wait(lambda: at.call("GET", f"/replays/{replay['id']}")["status"] in over, "its replay to settle")
     _expect(at.call("GET", f"/replays/{replay['id']}"), status="settled", failed_again=1)
-    say("its replay was consumed again, and settled")
+    say("its replay was processed and settled")
 
 
-def _consumed_again(event: dict[str, Any]) -> bool:
+def _failed_again(event: dict[str, Any]) -> bool:
     return bool(event["status"] == "failed" and event["replay_count"] == 1)
 
 
@@ -157,7 +157,7 @@ def _expect(seen: dict[str, Any], **wanted: Any) -> None:
 
 
 def try_failing_sink(database_url: str) -> None:
-    """In a database of its own beside the other, against a port where nobody listens."""
+    """In its own database, against a port without a server."""
     name = f"outbox_smoke_{uuid4().hex[:8]}"
     own = psycopg.conninfo.make_conninfo(database_url, dbname=name)
     with psycopg.connect(database_url, autocommit=True) as server:
@@ -198,7 +198,7 @@ def _process(command: list[str], env: dict[str, str]) -> Iterator[subprocess.Pop
 
 
 def embedded() -> None:
-    """Servers, projector and console of its own, in a folder that goes away with them."""
+    """Its own servers, projector and console, in a temporary folder."""
     print("starting PostgreSQL and Elasticsearch", flush=True)
     with EmbeddedPostgres.temporary() as postgres, EmbeddedElasticsearch.temporary(heap="512m") as elastic:
         migrate(postgres.url)
@@ -226,7 +226,7 @@ def main(arguments: list[str]) -> int:
     except (Failed, ConfigurationError, psycopg.Error) as wrong:
         print(f"FAIL  {wrong}", flush=True)
         return 1
-    print("all is well", flush=True)
+    print("all steps passed", flush=True)
     return 0
 
 

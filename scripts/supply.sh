@@ -1,4 +1,4 @@
-# Sourced by scripts/audit and scripts/sbom: their tools in .venv-supply, pinned by hash, apart from our own packages.
+# Sourced by scripts/audit and scripts/sbom: their tools in .venv-supply, pinned by hash, separate from our own packages.
 
 supply_tools() {
   local stamp

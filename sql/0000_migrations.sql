@@ -1,5 +1,5 @@
 -- Why:  remembers which migrations this database has, with their checksums, so that two releases never guess.
---       One row a numbered migration; optional parts (by_type, by_entity, notify) have a row without a number.
+--       One row per numbered migration; optional parts (by_type, by_entity, notify) have a row without a number.
 -- Undo:
 --   drop table search_outbox_migrations;
 -- Roles (granted by a later migration): the owner writes; projector, operator and reader SELECT.

@@ -1,7 +1,10 @@
--- Why:  a door for producers that refuses early, with a message they can act on, what the worker would fail later.
---       A known idempotency key returns the event that has it. Fixed search_path: the caller's does not matter.
+-- Why:  functions for producers that refuse early, with a message they can act on, what the worker would fail later. A
+--       known idempotency key returns the event that has it. Fixed search_path: the caller's does not matter. The op
+--       `refresh` makes an entity's document equal to what the view says now: a version is drawn after its claim and
+--       before the view is read, so documents that join tables are right whatever the order of commits.
 --       And the refusal of TRUNCATE that `outbox attach` puts on attached tables.
 -- Undo (after `outbox detach` of every attached table):
+--   drop function if exists outbox_refresh(text, text, text, text);
 --   drop function if exists outbox_enqueue(text, text, text, json, bigint, text, text, text);
 --   drop function if exists search_outbox_refuse_truncate();
 --   delete from search_outbox_migrations where name = '0006_enqueue';
@@ -36,9 +39,14 @@ begin
         raise exception 'outbox_enqueue: entity_id has % bytes, 512 at most', octet_length(convert_to(entity_id, 'UTF8'))
             using errcode = '22001', hint = 'Elasticsearch takes document ids of at most 512 bytes.';
     end if;
-    if op is null or op not in ('upsert', 'delete') then
+    if op is null or op not in ('upsert', 'delete', 'refresh') then
         raise exception 'outbox_enqueue: unknown op %', coalesce(quote_literal(op), 'null') using errcode = '22023',
-            hint = 'op is ''upsert'' or ''delete''.';
+            hint = 'op is ''upsert'', ''delete'' or ''refresh''.';
+    end if;
+    if op = 'refresh' and (payload is not null or version is not null) then
+        raise exception 'outbox_enqueue: a refresh has neither payload nor version' using errcode = '22023',
+            hint = 'Its document is read from the view, under a version that is drawn then. With a payload of its own '
+                   'the op is ''upsert''.';
     end if;
     if json_typeof(payload) <> 'object' then
         raise exception 'outbox_enqueue: payload is a json %, not an object', json_typeof(payload)
@@ -62,6 +70,16 @@ begin
     end if;
     return event_id;
 end
+$fn$;
+
+create or replace function outbox_refresh(
+    entity_type text,
+    entity_id text,
+    routing text default null,
+    traceparent text default null
+) returns uuid
+language sql set search_path from current as $fn$
+    select outbox_enqueue(entity_type => $1, entity_id => $2, op => 'refresh', routing => $3, traceparent => $4)
 $fn$;
 
 create or replace function search_outbox_refuse_truncate() returns trigger

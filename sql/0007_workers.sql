@@ -39,7 +39,7 @@ create table search_outbox_leases (
 -- 500 ids are 8 KB: out of line either way, and compressing uuids costs CPU for nothing.
 alter table search_outbox_leases alter column ids set storage external;
 
--- scope: '*', 'type:T', 'let_fail:FINGERPRINT' or 'webhook:URL'.
+-- scope: '*', 'type:T', 'let_fail:FINGERPRINT' or 'webhook:HOST#HASH' (search_outbox_webhook_key).
 create table search_outbox_controls (
     scope      text primary key,
     kind       text not null default 'pause' check (kind in ('pause', 'let_fail', 'webhook_disabled')),

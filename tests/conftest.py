@@ -65,7 +65,7 @@ __all__ = [
     "start_process",
 ]
 
-pytest_plugins = ["tests.fixtures.dispatch", "tests.fixtures.limits"]
+pytest_plugins = ["tests.fixtures.dispatch", "tests.fixtures.durations", "tests.fixtures.limits"]
 
 # No time limit an example: the machine is shared, and a slow moment is no finding.
 settings.register_profile("house", deadline=None, print_blob=True)
@@ -80,35 +80,6 @@ TESTS = Path(__file__).parent
 # Seconds a test may take by its mark, instead of `timeout` in pyproject.toml. Hangs are found late, but no slow machine
 # is taken for one.
 LIMITS = {"long": 2400, "slow": 1200}
-
-
-# A file stays in one process: the longest of a layer go first, so that none works long after the others.
-LONGEST = [
-    "test_seeded_bugs.py",
-    "test_labs.py",
-    "test_up.py",
-    "test_console_browser.py",
-    "test_rebuild.py",
-    "test_hostile_doors.py",
-    "test_cli.py",
-    "test_secured_servers.py",
-    "test_console_openapi.py",
-    "test_adoption.py",
-    "test_hostile_terminal.py",
-    "test_api.py",
-    "test_bench_smoke.py",
-    "test_verify.py",
-    "test_canaries.py",
-    "test_lab_6_daemon.py",
-    "test_hanging_tests.py",
-    "test_replay_commands.py",
-    "test_labs_guide.py",
-    "test_crash_points.py",
-    "test_embedded_postgres.py",
-    "test_runbooks.py",
-    "test_console_process.py",
-    "test_bad_start.py",
-]
 
 
 def layer_of(item: pytest.Item) -> str:
@@ -130,12 +101,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(layer_of(item))
         if limit := next((limit for mark, limit in LIMITS.items() if item.get_closest_marker(mark)), None):
             item.add_marker(pytest.mark.timeout(limit))
-    items.sort(key=_turn)
-
-
-def _turn(item: pytest.Item) -> tuple[int, int]:
-    name = item.path.name
-    return LAYERS.index(layer_of(item)), LONGEST.index(name) if name in LONGEST else len(LONGEST)
+    items.sort(key=lambda item: LAYERS.index(layer_of(item)))  # within a layer as tests/fixtures/durations.py left them
 
 
 class LayerTally:

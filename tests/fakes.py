@@ -3,12 +3,14 @@ event store runs on it and on PostgreSQL alike, so that it cannot drift away."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
+from outbox.policy.document import BATCH_BYTES
 from outbox.policy.event import Event
-from outbox.policy.memory import BATCH_BYTES, inline_bytes
 from outbox.policy.settle import Done, Failed, Released, RetryLater, Settlement
 from outbox.ports import Claimed, ClaimOrder, GivenBack, NewerDelete, Reclaim, Settled
+from outbox.store.events import inline_bytes
 from tests.fixtures.events import BODY, an_event
 
 MOST_ABANDONED = 6
@@ -16,7 +18,7 @@ MOST_ABANDONED = 6
 
 @dataclass
 class Row:
-    """What a test looks at. `payload` is the text that was written."""
+    """What a test reads. `payload` is the text that was written."""
 
     event: Event
     payload: bytes | None
@@ -56,7 +58,7 @@ class MemoryQueue:
         self.rows[event.id] = Row(event, payload)
         return event.id
 
-    def set(self, id: UUID, **values: object) -> None:
+    def set(self, id: UUID, **values: Any) -> None:
         self.rows[id].event = self.rows[id].event._replace(**values)
 
     def take_back(self, token: UUID, *, dead: bool) -> int:

@@ -1,4 +1,4 @@
-"""Prints the plain rules as one PrometheusRule for the Prometheus Operator; changes nothing in them."""
+"""Prints the plain rules as one PrometheusRule for the Prometheus Operator. It does not change them."""
 
 import sys
 from pathlib import Path
@@ -17,7 +17,7 @@ RULES = Path(__file__).parent / "rules"
 
 
 def groups_of(rules: str) -> str:
-    """The text under `groups:`, two deeper, its comments kept: the reasons belong to the rules."""
+    """The text under `groups:`, indented by two, with its comments."""
     _, _, groups = rules.partition("\ngroups:\n")
     return "".join(f"  {line}" if line.strip() else line for line in groups.splitlines(keepends=True))
 

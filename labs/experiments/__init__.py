@@ -1,1 +1,1 @@
-"""One file an experiment: story, hypothesis, load, fault, checks, restore. Copy one to make another."""
+"""One file per experiment: story, hypothesis, load, fault, checks, restore. Copy one to make another."""

@@ -43,20 +43,20 @@ def write_articles(stage: Stage, numbers: Iterable[int]) -> None:
 
 
 def comment(connection: psycopg.Connection[Any], article: int, text: str) -> Entry:
-    """A comment and the refresh of its article, in whatever transaction this is."""
+    """A comment and the refresh of its article, in the current transaction."""
     connection.execute("insert into lab_comments (article_id, text) values (%s, %s)", [article, text])
     return refresh(connection, article)
 
 
 def refresh(connection: psycopg.Connection[Any], article: int) -> Entry:
-    """What belongs into the ledger once it is committed."""
+    """The entry for the ledger once it is committed."""
     row = connection.execute("select outbox_refresh(%s, %s)::text", [KIND, str(article)]).fetchone()
     assert row is not None
     return Entry(row[0], KIND, str(article), "refresh", 0, "", time.time())
 
 
 def note_truth(stage: Stage, query: LiteralString = TRUTH) -> None:
-    """truth.ndjson: what PostgreSQL says now that each document should hold."""
+    """truth.ndjson: the content that each document should have now, by PostgreSQL."""
     rows = stage.table.rows(query)
     lines = [{"_id": f"{kind}:{id}", "digest": digest(document)} for kind, id, document in rows]
     path = stage.folder / "truth.ndjson"
@@ -64,15 +64,15 @@ def note_truth(stage: Stage, query: LiteralString = TRUTH) -> None:
 
 
 def stale(record: Record) -> list[str]:
-    """Documents that do not hold what PostgreSQL says; those that are missing among them."""
+    """Documents that differ from PostgreSQL, including missing ones."""
     found = {name: row.get("digest") for name, row in record.documents.items() if row.get("found")}
     return [row["_id"] for row in record.rows("truth") if found.get(row["_id"]) != row["digest"]]
 
 
 def as_postgres_says(record: Record) -> Finding:
     compared, wrong = len(record.rows("truth")), stale(record)
-    told = f"{compared} documents compared by their content, {len(wrong)} stale or missing"
-    last = {entry.document: entry.id for entry in record.ledger}
+    observed = f"{compared} documents compared by their content, {len(wrong)} stale or missing"
+    last = {entry.document: entry.id for entry in record.committed}
     violators = [last.get(name, name) for name in wrong] if compared else ["nothing to compare"]
     evidence = "documents.ndjson, truth.ndjson"
-    return nobody("Documents are what PostgreSQL says", "none is stale or missing", told, violators, evidence)
+    return nobody("Documents match PostgreSQL", "none is stale or missing", observed, violators, evidence)

@@ -1,34 +1,37 @@
-"""The guide's lab 3: a row that can never be sent fails at once, with its reason, and harms no other."""
+"""The guide's lab 3: a row that can never be sent fails at once, with its reason, and affects no other row."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from labs.checks import exactly
 from labs.experiment import Experiment, Finding, Guide
 from labs.invariants import EVERYWHERE, counters_are_true, recovered_within
+from labs.ledger import Entry
 from labs.producing import Load
 from labs.record import Record
 from labs.stage import Stage
 
-# As the guide has it, all columns and all.
+# As in the guide, with all columns.
 INSERT = """
 INSERT INTO search_outbox_events (
   id, entity_type, entity_id, op, event_version, status, attempts, replay_count, created_at, updated_at
 ) VALUES (
   gen_random_uuid(), 'block', gen_random_uuid(), 'not-a-real-op', 0, 'pending', 0, 0, now(), now()
-) RETURNING id
+) RETURNING id::text, entity_id
 """
 ERROR = "Unknown outbox op: 'not-a-real-op'"
 
 
 def fault(stage: Stage) -> None:
-    bad = str(stage.table.value(INSERT))
+    [(bad, entity)] = stage.table.rows(INSERT)
+    stage.ledger.add(Entry(bad, "block", entity, "not-a-real-op", 0, "", time.time()))
     stage.note("bad", bad)
     stage.mark("a row with op 'not-a-real-op' is inserted", "fault")
     stage.wait_until(lambda: stage.table.count("failed_at is not null"), "the bad row failed")
-    stage.watch(5.0)  # the row must stay failed, and others go on
+    stage.watch(5.0)  # the row must stay failed, and others continue
 
 
 def the_row(record: Record) -> dict[str, Any]:
@@ -62,10 +65,10 @@ def conclusion(record: Record) -> Sequence[tuple[str, str]]:
 EXPERIMENT = Experiment(
     name="bad_op",
     title="A row that can never be sent",
-    story="A release of the producer writes an op that no projector knows. Trying it again will not make it right.",
+    story="A release of the producer writes an op that no projector knows. Retries cannot help.",
     hypothesis=(
-        "The row is failed at its first attempt, with reason and error, and is not tried again; all other rows of its"
-        " batch go on as if it were not there."
+        "The row fails at its first attempt, with reason and error, and is not retried. All other rows of its"
+        " batch are processed normally."
     ),
     load=Load("create", rate=40),
     fault=fault,

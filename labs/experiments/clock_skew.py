@@ -18,7 +18,7 @@ def fault(stage: Stage) -> None:
     stage.start("ahead", skewed(HOUR, stage.pythonpath))
     stage.start("behind", skewed(-HOUR, stage.pythonpath))
     stage.worker("w1").end()
-    stage.mark("w1 is gone; one clock is an hour ahead, one behind", "fault")
+    stage.mark("w1 is stopped; one clock is an hour ahead, one behind", "fault")
     stage.elastic_link.cut()
     stage.mark("Elasticsearch cut off", "fault")
     stage.watch(4.0)
@@ -28,7 +28,8 @@ def fault(stage: Stage) -> None:
 
 
 def _kill_with_rows(stage: Stage) -> None:
-    """The one that is ahead dies with rows in hand; the one that is behind must take them neither early nor late."""
+    """The daemon with the fast clock is killed with claimed rows; the one with the slow clock must reclaim them in
+    time."""
     stage.idle()
     stage.worker("behind").freeze()
     stage.elastic_link.stall()
@@ -39,7 +40,7 @@ def _kill_with_rows(stage: Stage) -> None:
     stage.elastic_link.heal()
     stage.worker("behind").thaw()
     stage.producer.resume()
-    stage.wait_until(lambda: stage.table.count(held) == 0, "taken back")
+    stage.wait_until(lambda: stage.table.count(held) == 0, "reclaimed")
 
 
 def restore(stage: Stage) -> None:
@@ -47,7 +48,7 @@ def restore(stage: Stage) -> None:
 
 
 def skew(record: Record) -> float:
-    """How far the log lines of the one that is ahead are from the lab's own clock."""
+    """The offset of the fast daemon's log lines from the lab's own clock."""
     stamps = [when(line["ts"]) for line in record.said("worker.started") if line["log"] == "ahead"]
     return max((stamp - float(record.about["began_at"]) for stamp in stamps), default=0.0)
 
@@ -56,17 +57,17 @@ def taken_back_in_time(record: Record) -> Finding:
     """By PostgreSQL's clock: not before the lease was over, and not long after."""
     left = [
         -float(step["lease_left"])
-        for step in record.transitions
+        for step in record.steps
         if step["old_owner"] == "ahead" and step["new_status"] == "pending" and not step["retries"]
         if step["attempts"] == step["old_attempts"]
     ]
-    told = f"{len(left)} rows, {min(left, default=0):.2f} to {max(left, default=0):.2f} s after the lease"
+    observed = f"{len(left)} rows, {min(left, default=0):.2f} to {max(left, default=0):.2f} s after the lease"
     ok = bool(left) and min(left) >= 0 and max(left) <= 10
-    return holds("Taken back in time", "0 to 10 s after the lease's end", told, ok, "transitions.ndjson")
+    return holds("Reclaimed in time", "0 to 10 s after the end of the lease", observed, ok, "steps.ndjson")
 
 
 def retries_in_time(record: Record) -> Finding:
-    """A clock an hour off would make a retry due at once, over and over, or in an hour."""
+    """With a clock that is an hour off, retries would be due at once, repeatedly, or in an hour."""
     over = [id for id, row in record.events.items() if row["attempts"] > 12]
     seen = max(int(row["attempts"]) for row in record.events.values())
     return nobody(
@@ -74,14 +75,14 @@ def retries_in_time(record: Record) -> Finding:
     )
 
 
-def told(record: Record) -> str:
+def summary(record: Record) -> str:
     return f"One clock was {skew(record) / 60:.0f} minutes ahead, another as much behind;"
 
 
 EXPERIMENT = Experiment(
     name="clock_skew",
     title="Clocks that are an hour wrong",
-    story="NTP fails on one host, daylight saving is misconfigured on another. Two daemons share a table and do not"
+    story="NTP fails on one host, daylight saving is misconfigured on another. Two daemons share a table but do not"
     " agree on the time.",
     hypothesis=(
         "Leases, due times and reclaims use the database's clock alone: nothing is reclaimed early, nothing waits an"
@@ -93,8 +94,8 @@ EXPERIMENT = Experiment(
     restore=restore,
     bit=at_least("the clock was ahead by", skew, HOUR - 120, "logs/ahead.ndjson", " s"),
     invariants=(*EVERYWHERE, nothing_failed, taken_back_in_time, retries_in_time, recovered_within(30)),
-    finding=told,
+    finding=summary,
     runbook="docs/runbooks/OutboxStuck.md",
-    needs="nothing but its own database and index; with libfaketime (Debian: faketime) the whole process is fooled",
+    needs="only its own database and index; libfaketime (Debian: faketime) shifts the clock of the whole process",
     seconds=35,
 )

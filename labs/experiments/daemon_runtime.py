@@ -1,4 +1,4 @@
-"""The guide's lab 6: health pages that tell the truth, and a SIGTERM in the middle of work that loses nothing."""
+"""The guide's lab 6: the health pages are right, and a SIGTERM during work loses nothing."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ OLD = "status = 'processing' and processing_started_at < now() - interval '2 sec
 
 
 def fault(stage: Stage) -> None:
-    stage.note("quiet", look(stage))
+    stage.note("quiet", pages(stage))
     without_elasticsearch(stage)
     without_database(stage)
     stop_in_the_middle(stage)
 
 
-def look(stage: Stage) -> dict[str, Any]:
+def pages(stage: Stage) -> dict[str, Any]:
     worker = stage.worker("w1")
-    ready, told = worker.page("/readyz")
-    status = json.loads(told)["status"] if told.startswith("{") else told
+    ready, body = worker.page("/readyz")
+    status = json.loads(body)["status"] if body.startswith("{") else body
     return {"healthz": worker.page("/healthz")[0], "readyz": ready, "status": status}
 
 
 def without_elasticsearch(stage: Stage) -> None:
     stage.elastic_link.cut()
     stage.mark("Elasticsearch cut off", "fault")
-    stage.wait_until(lambda: look(stage)["status"] == "degraded", "degraded without Elasticsearch")
-    stage.note("no_elasticsearch", look(stage))
+    stage.wait_until(lambda: pages(stage)["status"] == "degraded", "degraded without Elasticsearch")
+    stage.note("no_elasticsearch", pages(stage))
     stage.elastic_link.heal()
-    stage.wait_until(lambda: look(stage)["status"] == "ready", "ready again")
+    stage.wait_until(lambda: pages(stage)["status"] == "ready", "ready again")
 
 
 def without_database(stage: Stage) -> None:
     stage.database_link.cut()
     stage.mark("PostgreSQL cut off", "fault")
-    stage.wait_until(lambda: look(stage)["readyz"] == 503, "not ready without PostgreSQL")
-    stage.note("no_database", look(stage))
+    stage.wait_until(lambda: pages(stage)["readyz"] == 503, "not ready without PostgreSQL")
+    stage.note("no_database", pages(stage))
     stage.database_link.heal()
-    stage.wait_until(lambda: look(stage)["readyz"] == 200, "ready again")
-    # A claim whose answer was lost holds its rows until the lease runs out; that is not the drain's doing.
-    stage.wait_until(lambda: stage.table.count(OLD) == 0, "rows of the lost claim are taken back")
+    stage.wait_until(lambda: pages(stage)["readyz"] == 200, "ready again")
+    # A claim whose reply was lost holds its rows until the lease expires; that is independent of the drain.
+    stage.wait_until(lambda: stage.table.count(OLD) == 0, "rows of the lost claim are reclaimed")
 
 
 def stop_in_the_middle(stage: Stage) -> None:
-    """Every bulk takes a second, so that SIGTERM finds one on its way."""
+    """Every bulk request takes a second, so that SIGTERM comes during one."""
     stage.elastic_link.slow(1.0)
     worker = stage.worker("w1")
     held = stage.wait_until(lambda: stage.table.count("status = 'processing'"), "rows processing")
@@ -78,13 +78,13 @@ def restore(stage: Stage) -> None:
 def pages_tell_the_truth(record: Record) -> Finding:
     notes = record.notes
     seen = {name: notes.get(name) or {} for name in ("quiet", "no_elasticsearch", "no_database")}
-    told = "; ".join(f"{name}: {page.get('readyz')} {page.get('status')}" for name, page in seen.items())
+    observed = "; ".join(f"{name}: {page.get('readyz')} {page.get('status')}" for name, page in seen.items())
     wanted = {"quiet": (200, "ready"), "no_elasticsearch": (200, "degraded"), "no_database": (503, "not_ready")}
     ok = all((seen[name].get("readyz"), seen[name].get("status")) == page for name, page in wanted.items())
     return Finding(
         "/readyz",
         "ready; degraded (200) without Elasticsearch; 503 without PostgreSQL",
-        told,
+        observed,
         ok,
         "record.json (notes)",
     )
@@ -113,28 +113,28 @@ def says_draining(record: Record) -> Finding:
 def conclusion(record: Record) -> Sequence[tuple[str, str]]:
     pages, end = pages_tell_the_truth(record).ok and always_alive(record).ok, drained(record).ok
     return (
-        ("Rows in hand at SIGTERM", str(record.notes.get("in_hand_at_sigterm"))),
-        ("SIGTERM: stops claiming, finishes or gives back, exit 0", "yes" if end else "no"),
-        ("/healthz and /readyz tell the truth", "yes" if pages else "no"),
+        ("Rows claimed at SIGTERM", str(record.notes.get("in_hand_at_sigterm"))),
+        ("SIGTERM: stops claiming, finishes or releases, exit 0", "yes" if end else "no"),
+        ("/healthz and /readyz are right", "yes" if pages else "no"),
         ("v4 daemon runtime", "OK" if pages and end and says_draining(record).ok else "FAIL"),
     )
 
 
 EXPERIMENT = Experiment(
     name="daemon_runtime",
-    title="Health pages, and SIGTERM in the middle of work",
-    story="A rollout replaces the daemon while it works; a probe restarts what looks dead; a load balancer believes"
-    " what /readyz says.",
+    title="Health pages, and SIGTERM during work",
+    story="A rollout replaces the daemon while it works; a probe restarts what seems dead; a load balancer follows"
+    " /readyz.",
     hypothesis=(
         "/readyz is 200 and says `degraded` without Elasticsearch, 503 without PostgreSQL and while draining; /healthz"
-        " stays 200. After SIGTERM the daemon finishes or gives back what it holds and leaves with 0 within its grace."
+        " stays 200. After SIGTERM the daemon finishes or releases its rows and exits with 0 within its grace."
     ),
     load=Load("mixed", rate=30),
     database_link=True,
     settings={"OUTBOX_SHUTDOWN_GRACE_SECONDS": str(GRACE)},
     fault=fault,
     restore=restore,
-    bit=at_least("rows in hand at SIGTERM", noted("in_hand_at_sigterm"), 1, "record.json (notes)"),
+    bit=at_least("rows claimed at SIGTERM", noted("in_hand_at_sigterm"), 1, "record.json (notes)"),
     invariants=(
         *EVERYWHERE,
         nothing_failed,
@@ -145,7 +145,7 @@ EXPERIMENT = Experiment(
         recovered_within(15),
     ),
     finding=lambda record: (
-        f"SIGTERM with {record.notes['in_hand_at_sigterm']} rows in hand ended with 0 after"
+        f"SIGTERM with {record.notes['in_hand_at_sigterm']} claimed rows: exit with 0 after"
         f" {record.notes['drain_seconds']} s;"
     ),
     guide=Guide(6, "9.4", "v4", conclusion),

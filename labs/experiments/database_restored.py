@@ -1,4 +1,4 @@
-"""An older copy of the database is put back under an index that is ahead of it: reported, caught up with, healed."""
+"""The database is restored from an older copy, so the index is ahead of it: reported, caught up, repaired."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from labs.record import Record
 from labs.stage import Stage
 
 ARTICLES, ORDERS, CHANGED_AFTER = 60, 40, 6
-NEW = 1000  # ids from here on are of entities that the older copy does not know
-CHANGES = 50  # of each order after the copy: so far is the index ahead of the older copy's sequence
+NEW = 1000  # entities with these ids are not in the older copy
+CHANGES = 50  # of each order after the copy: by so much the index is ahead of the older copy's sequence
 WAIT_SECONDS = 30.0
 
 ORDER_TABLE: LiteralString = "create table lab_orders (id bigint primary key, content text not null)"
-# What is done between the copy and the restore is in no ledger: the restore takes it back.
+# Changes between the copy and the restore are in no ledger: the restore undoes them.
 LATER_ORDERS: LiteralString = """
 with changed as (
     insert into lab_orders (id, content) select g, 'later ' || %(n)s from generate_series(1, %(orders)s) g
@@ -77,7 +77,7 @@ def _write_order(stage: Stage, number: int, content: str) -> None:
 
 
 def fault(stage: Stage) -> None:
-    """Copy; change much, and have it projected; put the copy back; change a little; then what the runbook says."""
+    """Copy; make and project many changes; restore the copy; make a few changes; then follow the runbook."""
     stage.idle()
     _stop_daemons(stage)
     stage.servers.copy_database(stage.database, stage.copy)
@@ -88,7 +88,7 @@ def fault(stage: Stage) -> None:
     stage.note("sequence_at_restore", _last_version(stage))
     _stop_daemons(stage)
     stage.servers.put_back(stage.database, stage.copy)
-    stage.mark("the older copy is put back", "fault")
+    stage.mark("the older copy is restored", "fault")
     stage.note("sequence_restored", _last_version(stage))
     _start_daemons(stage)
     _change_a_little(stage)
@@ -104,7 +104,7 @@ def _change_much(stage: Stage) -> None:
 
 
 def _change_a_little(stage: Stage) -> None:
-    """Events with payloads first: once a refresh has raised the sequence, nothing of theirs is behind any more."""
+    """Events with payloads first: once a refresh has raised the sequence, their versions are no longer too low."""
     for number in range(2, CHANGED_AFTER + 2):
         _write_order(stage, number, "after the restore")
     _settled(stage)
@@ -119,7 +119,7 @@ def _change_a_little(stage: Stage) -> None:
 
 
 def _wait_for(stage: Stage, event: str) -> None:
-    """A while; that it was never said is judged later."""
+    """Wait a while; a later check reports if it never happened."""
     until = time.monotonic() + WAIT_SECONDS
     stage.wait_until(lambda: _said(stage, event) or time.monotonic() > until, event)
 
@@ -129,7 +129,7 @@ def _said(stage: Stage, event: str) -> bool:
 
 
 def _heal(stage: Stage) -> None:
-    """As docs/runbooks/OutboxIndexAhead.md says: refresh all, repair the rest, delete what nobody knows."""
+    """As in docs/runbooks/OutboxIndexAhead.md: refresh all, repair the rest, delete unknown documents."""
     _verify(stage, "drift_before")
     known = {entry.id for entry in stage.ledger.entries}
     stage.outbox("refresh", "--type", KIND, "--all", "--by", "alice", "--reason", "restored", "--rate", "0", "--yes")
@@ -140,13 +140,13 @@ def _heal(stage: Stage) -> None:
     _verify(stage, "drift_after_refresh")
     stage.outbox("repair", "--by", "alice", "--reason", "restored", "--rate", "0", "--yes")
     for id, kind, entity, op, version, payload in stage.table.rows(REPAIRS):
-        # What the view keeps is written under a version that is drawn later, whatever the event's is.
+        # Documents of the view are written under a version that is drawn later, whatever the event's version is.
         body = digest(payload) if payload else ""
-        told = op if kind == "order" else "refresh"
-        stage.ledger.add(Entry(id, kind, entity, told, version, body, time.time()))
+        observed = op if kind == "order" else "refresh"
+        stage.ledger.add(Entry(id, kind, entity, observed, version, body, time.time()))
     _settled(stage)
     unknown = _verify(stage, "drift_after_repair")["first"]["unknown"]
-    for document in unknown:  # an order without any event: only a person can say that it is gone
+    for document in unknown:  # an order without any event: only a person can decide that it was deleted
         version = int(document["elasticsearch_version"])
         stage.table.insert(document["entity_id"], op="delete", version=version, entity_type=document["entity_type"])
     stage.note("unknown", len(unknown))
@@ -191,7 +191,7 @@ def restore(stage: Stage) -> None:
 
 
 def after(stage: Stage) -> None:
-    stage.watch(2.0)  # the load goes on above the raised sequence
+    stage.watch(2.0)  # the load continues above the raised sequence
     note_truth(stage, TRUTH)
 
 
@@ -199,34 +199,34 @@ def raised(record: Record) -> Finding:
     lines = record.said("version.raised")
     written = sum(row["action"] == "VERSION_RAISED" for row in record.audit)
     counted = record.total("outbox_version_raised_total")
-    told = f"{len(lines)} log lines, {written} audit rows, outbox_version_raised_total {counted:.0f}"
+    observed = f"{len(lines)} log lines, {written} audit rows, outbox_version_raised_total {counted:.0f}"
     ok = len(lines) == written == counted and len(lines) > 0
     return holds(
-        "The sequence is raised, and it is said", "log, audit and metric agree", told, ok, "logs/, audit.ndjson"
+        "The sequence is raised and reported", "log, audit and metric agree", observed, ok, "logs/, audit.ndjson"
     )
 
 
 def payloads_reported(record: Record) -> Finding:
     lines = record.said("version.ahead", entity_type="order")
-    told = (
+    observed = (
         f"{len(lines)} lines about orders, the first: {lines[0]['sent']} sent, {lines[0]['current']} held"
         if lines
         else "none"
     )
-    return holds("Events with payloads are reported", "version.ahead for an order", told, bool(lines), "logs/")
+    return holds("Events with payloads are reported", "version.ahead for an order", observed, bool(lines), "logs/")
 
 
 def drift(record: Record) -> Finding:
-    looks = {
+    results = {
         "restored": record.notes.get("drift_before"),
         "refreshed": record.notes.get("drift_after_refresh"),
         "repaired": record.notes.get("drift_after_repair"),
         "unknown ones deleted": record.notes.get("drift_at_last"),
     }
-    told = "; ".join(f"{name}: {(look or {}).get('sentence', 'not looked at')}" for name, look in looks.items())
-    codes = [(look or {}).get("exit") for look in looks.values()]
-    expected = "outbox verify: drift (1), drift, what only a person can judge (3), no drift (0)"
-    return holds("Refresh and repair heal it", expected, told, codes == [1, 1, 3, 0], "record.json (notes, steps)")
+    observed = "; ".join(f"{name}: {(result or {}).get('sentence', 'not run')}" for name, result in results.items())
+    codes = [(result or {}).get("exit") for result in results.values()]
+    expected = "outbox verify: drift (1), drift, what only a person can decide (3), no drift (0)"
+    return holds("Refresh and repair heal it", expected, observed, codes == [1, 1, 3, 0], "record.json (notes, steps)")
 
 
 def behind(record: Record) -> float:
@@ -235,17 +235,17 @@ def behind(record: Record) -> float:
 
 EXPERIMENT = Experiment(
     name="database_restored",
-    title="An older copy of the database is put back",
+    title="The database is restored from an older copy",
     story=(
-        "A disk is lost and last night's backup is restored, or a failover promotes a replica that lagged. The index"
-        " holds documents and versions that the database has never heard of, and its sequence gives out versions again"
-        " that the index has already."
+        "A disk is lost and a backup is restored, or a failover promotes a lagging replica. The index"
+        " holds documents and versions that the database does not know, and its sequence repeats versions"
+        " that the index already has."
     ),
     hypothesis=(
-        "The first refresh that meets a higher version raises the sequence above it; log, audit and a metric say so."
-        " A refresh of everything then makes each document what the view says; events with payloads that came too low"
-        " are reported; `outbox repair` mends those and removes documents that the view does not know. Documents made"
-        " by payloads of which no event is left are named by `outbox verify` and left to a person."
+        "The first refresh that finds a higher version raises the sequence above it; log, audit and a metric report it."
+        " A refresh of everything then makes each document match the view. Events with payloads whose version is"
+        " too low are reported. `outbox repair` fixes those and removes documents that the view does not know."
+        " Documents written from payloads without a remaining event are listed by `outbox verify` and left to a person."
     ),
     load=Load("update", rate=40),
     least_events=150,
@@ -262,13 +262,15 @@ EXPERIMENT = Experiment(
         payloads_reported,
         drift,
         nothing_failed,
-        exactly("daemons stopped for the copy left with", lambda r: set(r.notes.get("stopped_with", [])), {0}, "notes"),
+        exactly(
+            "daemons stopped for the copy exited with", lambda r: set(r.notes.get("stopped_with", [])), {0}, "notes"
+        ),
         recovered_within(20),
     ),
     expected_alerts=("OutboxIndexAhead",),
     finding=lambda record: (
         f"The index was {behind(record):.0f} versions ahead, the sequence was raised"
-        f" {record.total('outbox_version_raised_total'):.0f} times, and in the end nothing drifts;"
+        f" {record.total('outbox_version_raised_total'):.0f} times, and there was no drift in the end;"
     ),
     runbook="docs/runbooks/OutboxIndexAhead.md",
     seconds=60,

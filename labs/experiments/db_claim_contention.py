@@ -1,4 +1,4 @@
-"""Three daemons and a stranger's row locks on one backlog: every event is claimed once, and nobody waits."""
+"""Three daemons and another session's row locks on one backlog: every event is claimed once, and no claim waits."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ def fault(stage: Stage) -> None:
         stage.note("locked", len(stranger.execute(LOCK, [backlog[:LOCKED]]).fetchall()))
         for worker in stage.workers.values():
             worker.thaw()
-        stage.mark(f"three daemons on {BACKLOG} events, {LOCKED} of them locked by a stranger", "fault")
+        stage.mark(f"three daemons on {BACKLOG} events, {LOCKED} of them locked by another session", "fault")
         left = f"everything but {LOCKED} locked rows is done"
         began = stage.story.now()
         stage.wait_until(lambda: stage.table.count(OPEN, ids=backlog) <= LOCKED, left)
         stage.note("seconds_while_locked", round(stage.story.now() - began, 1))
         stage.note("left_while_locked", stage.table.count(OPEN, ids=backlog))
-    stage.mark("the stranger commits", "act")
+    stage.mark("the other session commits", "act")
 
 
 def claimed_once(record: Record) -> Finding:
-    claims = Counter(step["event_id"] for step in record.transitions if step["new_status"] == "processing")
+    claims = Counter(step["event_id"] for step in record.steps if step["new_status"] == "processing")
     twice = [id for id, n in claims.items() if n > 1]
-    told = f"{len(claims)} events, {len(twice)} claimed more than once"
-    return nobody("Claimed once", "one claim an event", told, twice, "transitions.ndjson")
+    observed = f"{len(claims)} events, {len(twice)} claimed more than once"
+    return nobody("Claimed once", "one claim per event", observed, twice, "steps.ndjson")
 
 
 def shared(record: Record) -> Finding:
-    owners = Counter(step["new_owner"] for step in record.transitions if step["new_status"] == "processing")
-    told = ", ".join(f"{owner}: {n}" for owner, n in sorted(owners.items()))
-    return holds("Everyone has a share", "each of three daemons claims", told, len(owners) == 3, "transitions.ndjson")
+    owners = Counter(step["new_owner"] for step in record.steps if step["new_status"] == "processing")
+    observed = ", ".join(f"{owner}: {n}" for owner, n in sorted(owners.items()))
+    return holds("Every daemon has a share", "each of three daemons claims", observed, len(owners) == 3, "steps.ndjson")
 
 
 def no_deadlock(record: Record) -> Finding:
@@ -57,7 +57,7 @@ def no_deadlock(record: Record) -> Finding:
 
 def finding(record: Record) -> str:
     locked, seconds = record.notes["locked"], record.notes["seconds_while_locked"]
-    return f"Three daemons did {BACKLOG - locked} events in {seconds} s round {locked} that a stranger held locked."
+    return f"Three daemons processed {BACKLOG - locked} events in {seconds} s while {locked} others were locked."
 
 
 EXPERIMENT = Experiment(
@@ -66,17 +66,20 @@ EXPERIMENT = Experiment(
     story="A scale-out puts three daemons on one table while someone's report holds FOR UPDATE on a part of it.",
     hypothesis=(
         "Claims skip locked rows instead of waiting: all other events are done meanwhile, each is claimed once, every"
-        " daemon has a share, and the locked ones follow when the stranger is gone."
+        " daemon has a share, and the locked ones follow when the locks are released."
     ),
     load=Load("create", rate=20),
     workers=("w1", "w2", "w3"),
     fault=fault,
-    bit=at_least("rows locked by a stranger", noted("locked"), LOCKED, NOTES),
+    bit=at_least("rows locked by another session", noted("locked"), LOCKED, NOTES),
     invariants=(
         *EVERYWHERE,
         nothing_failed,
         exactly(
-            "open of the backlog while locked", lambda record: record.notes.get("left_while_locked"), LOCKED, NOTES
+            "open events of the backlog while locked",
+            lambda record: record.notes.get("left_while_locked"),
+            LOCKED,
+            NOTES,
         ),
         claimed_once,
         shared,

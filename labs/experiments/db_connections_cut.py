@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL break at every moment, hang, and are terminated by the server: nothing stays stuck."""
+"""Connections to PostgreSQL break at random moments, hang, and are terminated by the server: nothing stays stuck."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ EXPERIMENT = Experiment(
     name="db_connections_cut",
     title="Connections to PostgreSQL break",
     story="A pooler restarts, a network drops idle connections, an administrator terminates backends: claims and"
-    " settles lose their answers, some in the middle of a commit.",
+    " settles lose their replies, some during a commit.",
     hypothesis=(
-        "A claim without an answer gives its rows back when its lease runs out; a settle without an answer is repeated"
+        "The rows of a claim without a reply are reclaimed when its lease expires; a settle without a reply is repeated"
         " under the same token. Nothing is stuck, lost or done twice."
     ),
     load=Load("mixed", rate=40),

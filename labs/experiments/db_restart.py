@@ -1,4 +1,4 @@
-"""PostgreSQL crashes, and later restarts in good order: the projector waits, comes back, and loses nothing."""
+"""PostgreSQL crashes, and later restarts in an orderly way: the projector waits, recovers, and loses nothing."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ EXPERIMENT = Experiment(
     name="db_restart",
     title="PostgreSQL restarts",
     story="A minor upgrade, a failover, the kernel's out-of-memory killer: every connection breaks at once, commits"
-    " without an answer among them.",
+    " without a reply among them.",
     hypothesis=(
-        "The daemon says that the database is lost, stays up, and works again within ten seconds of its return; what"
-        " was committed arrives, what was not does not."
+        "The daemon reports that the database is lost, stays up, and works again within ten seconds after its return."
+        " What was committed arrives, what was not does not."
     ),
     load=Load("mixed", rate=30),
     fault=fault,

@@ -1,4 +1,4 @@
-"""Elasticsearch is overloaded and answers 429 to everything: requests shrink, nobody hammers, nothing is given up."""
+"""Elasticsearch is overloaded and answers 429 to everything: requests shrink and slow down, and no event fails."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from labs.producing import Load
 from labs.record import Record
 from labs.stage import Stage
 
-# A real circuit breaker: a request of more bytes than this is refused with 429. Settings requests are exempt.
+# A real circuit breaker: a larger request is refused with 429. Settings requests are exempt.
 BREAKER = "network.breaker.inflight_requests.limit"
 
 
@@ -36,7 +36,7 @@ def limit_at_the_end(record: Record) -> float:
 
 
 def requests_a_second(record: Record) -> float:
-    """How hard it knocked while it was told to go away."""
+    """Requests per second while they were refused."""
     began, ended = record.phase("fault") or (0.0, 1.0)
     return record.total("outbox_es_bulk_requests_total{result=refused}", "fault") / max(ended - began, 1.0)
 
@@ -46,7 +46,7 @@ EXPERIMENT = Experiment(
     title="A storm of 429",
     story="A reindex, a heavy dashboard, a node short of heap: Elasticsearch refuses every bulk with 429 for a while.",
     hypothesis=(
-        "Batches shrink to less than half, lanes slow down instead of hammering, no event fails, and the size grows"
+        "Batches shrink to less than half, lanes slow down, no event fails, and the size grows"
         " back when the storm is over."
     ),
     load=Load("mixed", rate=30),
@@ -57,7 +57,7 @@ EXPERIMENT = Experiment(
         nothing_failed,
         at_most("outbox_batch_limit fell to", smallest_limit, 25, "timeline.ndjson"),
         at_least("outbox_batch_limit grew back to", limit_at_the_end, 10, "timeline.ndjson"),
-        at_most("refused requests a second", requests_a_second, 6, "timeline.ndjson"),
+        at_most("refused requests per second", requests_a_second, 6, "timeline.ndjson"),
         counters_are_true,
         recovered_within(30),
     ),

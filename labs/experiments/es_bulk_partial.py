@@ -1,4 +1,4 @@
-"""Half of the index is not there: its items are retried, their neighbours in the same request are done at once."""
+"""Half of the index is unavailable: its items are retried, the others of the same request are done at once."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from labs.producing import Load
 from labs.record import Record
 from labs.stage import Stage
 
-# None at a time: a primary shard that was taken away waits for its turn for as long as this holds.
+# No recovery at all: a removed primary shard stays unassigned while this is set.
 RECOVERIES = "cluster.routing.allocation.node_initial_primaries_recoveries"
 
 
 def fault(stage: Stage) -> None:
-    """One of two primary shards is taken away and may not come back: its items get a real 503."""
+    """One of two primary shards is removed and cannot recover: its items get a real 503."""
     stage.servers.require_own("holds back recoveries of the whole cluster")
     stage.undo_later(lambda: stage.elastic.cluster.put_settings(persistent={RECOVERIES: None}))
     stage.elastic.cluster.put_settings(persistent={RECOVERIES: 0})
     node = next(iter(stage.elastic.nodes.info(metric="process")["nodes"].values()))["name"]
     cancel = {"cancel": {"index": stage.real_index, "shard": 0, "node": node, "allow_primary": True}}
     stage.elastic.cluster.reroute(commands=[cancel])
-    stage.mark("one of two shards is gone", "fault")
+    stage.mark("one of two shards is unavailable", "fault")
     stage.table.burst(60)
     stage.wait_until(lambda: stage.total("outbox_es_bulk_requests_total{result=partial}") >= 3, "partial failures")
     stage.watch(5.0)
@@ -32,11 +32,11 @@ def partial(record: Record) -> float:
 
 
 def neighbours_were_done(record: Record) -> Finding:
-    """I16: batches that met the fault settled both kinds in one pass."""
+    """I16: batches during the fault settled both kinds together."""
     mixed = [line for line in record.said("batch.settled") if line["counts"].get("retried") and line["counts"]["done"]]
     done = sum(line["counts"]["done"] for line in mixed)
-    told = f"{len(mixed)} batches with both, {done} done in these"
-    return holds("Neighbours go on", "done and retried in the same batch", told, done > 0, "logs/w1.ndjson")
+    observed = f"{len(mixed)} batches with both, {done} done in these"
+    return holds("Other items are done", "done and retried in the same batch", observed, done > 0, "logs/w1.ndjson")
 
 
 def told_by_class(record: Record) -> Finding:
@@ -53,7 +53,7 @@ EXPERIMENT = Experiment(
     story="A data node leaves and one shard has no primary for a while. A bulk reply is 200, and every other item in it"
     " is a 503.",
     hypothesis=(
-        "Items of the missing shard wait for their retry; the others of the same request are done in the same pass."
+        "Items of the missing shard wait for their retry; the others of the same request are done at once."
         " When the shard is back the rest arrives."
     ),
     load=Load("create", rate=20),

@@ -1,4 +1,4 @@
-"""The guide's lab 2: Elasticsearch is away, and retries come back slowly and spread out until it returns."""
+"""The guide's lab 2: Elasticsearch is down, and retries are slow and spread out until it is back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def fault(stage: Stage) -> None:
     stage.note("waiting", stage.table.count(WAITING))
     stage.note("due_times", stage.table.value(DUE_TIMES))
     stage.watch(10.0)
-    stage.producer.pause()  # a server that starts takes its time; the backlog is large enough
+    stage.producer.pause()  # the server takes a while to start; the backlog is large enough
 
 
 def after(stage: Stage) -> None:
@@ -37,13 +37,13 @@ def retries(record: Record) -> float:
 
 
 def attempts_bounded(record: Record) -> Finding:
-    """Half of each wait is certain: base/2, then doubling up to cap/2. No row can have been tried more often."""
+    """Half of each wait is fixed: base/2, then doubling up to cap/2. This limits the attempts of a row."""
     began, ended = record.phase("fault") or (0.0, 0.0)
     left, wait, most = ended - began + 20, BASE / 2, 2
     while left > 0:
         left, wait, most = left - wait, min(CAP / 2, wait * 2), most + 1
     seen = max(int(row["attempts"]) for row in record.events.values())
-    return Finding("Attempts stay few", f"at most {most} a row", f"{seen} at most", seen <= most, "events.ndjson")
+    return Finding("Attempts stay few", f"at most {most} per row", f"{seen} at most", seen <= most, "events.ndjson")
 
 
 def conclusion(record: Record) -> Sequence[tuple[str, str]]:
@@ -58,12 +58,12 @@ def conclusion(record: Record) -> Sequence[tuple[str, str]]:
 
 EXPERIMENT = Experiment(
     name="es_down_connect",
-    title="Elasticsearch is away",
-    story="A node is restarted, a load balancer loses its backend, a firewall rule goes out. Producers go on"
+    title="Elasticsearch is down",
+    story="A node is restarted, a load balancer loses its backend, a firewall rule is wrong. Producers continue"
     " committing.",
     hypothesis=(
         "Events wait as `pending` with a growing, jittered `next_retry_at`; attempts stay few, none fails, and the"
-        " backlog drains by itself once Elasticsearch answers."
+        " backlog drains automatically once Elasticsearch answers."
     ),
     load=Load("mixed", rate=30),
     settings={"OUTBOX_BASE_BACKOFF_SECONDS": str(BASE), "OUTBOX_MAX_BACKOFF_SECONDS": str(CAP)},

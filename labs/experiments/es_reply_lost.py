@@ -1,4 +1,5 @@
-"""Elasticsearch does the work and its answer is lost: the same versions are sent again, and nothing changes twice."""
+"""Elasticsearch applies a request and its reply is lost: the same versions are sent again, and nothing changes
+twice."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from labs.stage import Stage
 
 def fault(stage: Stage) -> None:
     stage.elastic_link.lose_replies(b"/_bulk", share=0.6)
-    stage.mark("six of ten answers to a bulk are lost", "fault")
-    stage.wait_until(lambda: stage.elastic_link.counts["replies_lost"] >= 10, "answers are lost")
+    stage.mark("six of ten replies to bulk requests are lost", "fault")
+    stage.wait_until(lambda: stage.elastic_link.counts["replies_lost"] >= 10, "replies are lost")
     stage.watch(5.0)
 
 
@@ -27,22 +28,22 @@ def sent_again(record: Record) -> float:
 
 EXPERIMENT = Experiment(
     name="es_reply_lost",
-    title="Written, but the answer is lost",
-    story="A connection breaks between Elasticsearch's work and its answer. Nobody knows whether the bulk was applied.",
+    title="Written, but the reply is lost",
+    story="A connection breaks after Elasticsearch applied a request and before its reply. The outcome is unknown.",
     hypothesis=(
-        "The outcome is taken for unknown: the events are sent again with the same versions, which changes nothing;"
+        "The outcome counts as unknown: the events are sent again with the same versions, which changes nothing;"
         " every document ends at its newest version, and no event fails."
     ),
     load=Load("mixed", rate=30),
     fault=fault,
-    bit=at_least("answers lost after the work was done", lost, 10, "record.json (links)"),
+    bit=at_least("replies lost after the request was applied", lost, 10, "record.json (links)"),
     invariants=(
         *EVERYWHERE,
         nothing_failed,
         counters_are_true,
         recovered_within(30),
     ),
-    finding=lambda record: f"{lost(record):.0f} answers were lost, {sent_again(record):.0f} events waited for a retry;",
+    finding=lambda record: f"{lost(record):.0f} replies were lost, {sent_again(record):.0f} events waited for a retry;",
     runbook="docs/runbooks/OutboxElasticsearchFailing.md",
     seconds=25,
 )

@@ -1,4 +1,4 @@
-"""Elasticsearch answers, but slowly: batches outlive their first lease, and the heartbeat keeps it for them."""
+"""Elasticsearch is slow: batches take longer than a lease, and the heartbeat renews it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEASE, DELAY = 3, 1.2
 def fault(stage: Stage) -> None:
     """Small requests, so that a batch needs several, and each takes more than a second."""
     stage.elastic_link.slow(DELAY)
-    stage.mark(f"every answer takes {DELAY} s longer", "fault")
+    stage.mark(f"every reply takes {DELAY} s longer", "fault")
     stage.table.burst(150)
     long_batch = f"a batch takes longer than its lease of {LEASE} s"
     stage.wait_until(lambda: _longest(stage) > LEASE, long_batch)
@@ -40,8 +40,8 @@ EXPERIMENT = Experiment(
     story="A merge, a busy disk, a long garbage collection: every bulk takes a second more, and a batch takes longer"
     " than its lease.",
     hypothesis=(
-        f"The heartbeat renews the {LEASE} s lease while the work moves: batches run longer than their lease and lose"
-        " nothing, no second daemon would have taken their rows, and no event is tried twice."
+        f"The heartbeat renews the {LEASE} s lease during the work: batches run longer than their lease and lose"
+        " nothing, no other daemon reclaims their rows, and no event is sent twice."
     ),
     load=Load("mixed", rate=10),
     settings={
@@ -50,7 +50,7 @@ EXPERIMENT = Experiment(
         "ELASTIC_TIMEOUT_SECONDS": "2",
     },
     fault=fault,
-    bit=at_least("answers delayed", delayed, 5, "record.json (links)"),
+    bit=at_least("replies delayed", delayed, 5, "record.json (links)"),
     invariants=(
         *EVERYWHERE,
         nothing_failed,

@@ -1,4 +1,5 @@
-"""Someone blocks writes to the index: the projector pauses, says why, spends no attempt, and goes on by itself."""
+"""Someone blocks writes to the index: the projector pauses, reports why, counts no attempt, and resumes
+automatically."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ EXPERIMENT = Experiment(
     " itself.",
     hypothesis=(
         "The whole target pauses with cause es_blocked, in the log, a metric and /readyz; rows keep their attempts, and"
-        " projection goes on by itself within seconds of the block's end."
+        " projection resumes automatically within seconds after the end of the block."
     ),
     load=Load("mixed", rate=30),
     fault=fault,

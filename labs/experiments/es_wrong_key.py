@@ -1,4 +1,4 @@
-"""The API key is revoked: nothing is spent or lost, and a new key in the same file is taken without a restart."""
+"""The API key is revoked: no attempt is counted, nothing is lost, and a new key in the same file needs no restart."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from labs.producing import Load
 from labs.stage import Stage
 
 CAUSE = "es_auth"
-KEYS: set[str] = set()  # of this process only: a record must not hold them
+KEYS: set[str] = set()  # only in this process: a record must not contain them
 RIGHTS = ["index", "delete", "view_index_metadata"]
 
 
@@ -46,7 +46,7 @@ def fault(stage: Stage) -> None:
 
 
 def restore(stage: Stage) -> None:
-    """As a secret store rotates it: the file changes, the daemon is not told."""
+    """As a secret store rotates it: only the file changes."""
     _new_key(stage)
     stage.mark("a new key is in the file", "act")
 
@@ -61,8 +61,8 @@ EXPERIMENT = Experiment(
     title="The API key is revoked",
     story="A key expires on a Sunday, or someone rotates it in the cluster before the secret store has the new one.",
     hypothesis=(
-        "The target pauses with cause es_auth; no attempt is spent. Once the file holds a valid key the daemon reads it"
-        " and goes on, without a restart; no log line shows a key."
+        "The target pauses with cause es_auth; no attempt is counted. Once the file holds a valid key the daemon reads"
+        " it and resumes, without a restart; no log line shows a key."
     ),
     load=Load("mixed", rate=30),
     secured=True,

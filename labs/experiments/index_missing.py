@@ -1,4 +1,4 @@
-"""The alias is gone: nothing is written to a guessed index, the projector pauses and waits for the alias."""
+"""The alias is missing: no index is created with a guessed mapping, the projector pauses and waits for the alias."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def fault(stage: Stage) -> None:
 
 
 def _alias(stage: Stage, action: dict[str, dict[str, bool]]) -> None:
-    actions = [{word: {"index": stage.real_index, "alias": stage.index, **more}} for word, more in action.items()]
+    actions = [{op: {"index": stage.real_index, "alias": stage.index, **more}} for op, more in action.items()]
     stage.elastic.indices.update_aliases(actions=actions)
 
 
 EXPERIMENT = Experiment(
     name="index_missing",
-    title="The target is not there",
-    story="A rebuild goes wrong and the alias points nowhere. Elasticsearch would gladly make a new index, with a"
+    title="The target is missing",
+    story="A rebuild goes wrong and the alias is missing. By default Elasticsearch would create a new index, with a"
     " mapping that it guesses from the first document.",
     hypothesis=(
-        "No index is made. The target pauses with cause es_index_missing and no attempt is spent; when the alias is"
-        " back everything arrives, deletes included."
+        "No index is created. The target pauses with cause es_index_missing and no attempt is counted; when the alias"
+        " is back everything arrives, deletes included."
     ),
     load=Load("delete-heavy", rate=30),
     fault=fault,
@@ -42,7 +42,7 @@ EXPERIMENT = Experiment(
         *EVERYWHERE,
         nothing_failed,
         no_attempt_spent,
-        exactly("an index of that name was made", lambda record: record.notes.get("guessed"), False, "record.json"),
+        exactly("an index of that name was created", lambda record: record.notes.get("guessed"), False, "record.json"),
         pause_is_said(CAUSE),
         in_time,
         counters_are_true,

@@ -1,4 +1,4 @@
-"""Two overlapping transactions add a comment each to one article and commit in the other order: none is lost."""
+"""Two overlapping transactions each add a comment to one article and commit in reverse order: none is lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from labs.producing import Load
 from labs.record import Record
 from labs.stage import Stage
 
-WAVES, PAIRS = 12, 20  # a wave's pairs are open at the same time: that many connections
+WAVES, PAIRS = 12, 20  # the pairs of a wave are open at the same time: that many connections
 MOST_SECONDS_APART = 0.06
 
 
@@ -28,7 +28,7 @@ def prepare(stage: Stage) -> None:
 
 def fault(stage: Stage) -> None:
     """In each pair the first writes its comment and its refresh, then the second does, and the second commits first. In
-    every other wave the second is projected before the first commits; in the others that is up to chance."""
+    every other wave the second is projected before the first commits; in the others that is random."""
     dice = random.Random(stage.seed)
     for wave in range(WAVES):
         _wave(stage, range(wave * PAIRS, (wave + 1) * PAIRS), dice, projected_between=wave % 2 == 0)
@@ -64,22 +64,22 @@ def after(stage: Stage) -> None:
     note_truth(stage)
 
 
-def told(record: Record) -> str:
+def summary(record: Record) -> str:
     return (
-        f"{record.notes['pairs']} pairs of comments committed in the other order, {len(stale(record))} documents stale;"
+        f"{record.notes['pairs']} pairs of comments committed in reverse order, {len(stale(record))} documents stale;"
     )
 
 
 EXPERIMENT = Experiment(
     name="joined_documents",
-    title="Two comments on one article, committed in the other order",
+    title="Two comments on one article, committed in reverse order",
     story=(
-        "Two requests add a comment each to the same article at the same time, and each writes a refresh of it. Whoever"
-        " wrote first commits last. Versions that are drawn when events are written say nothing about what the view"
-        " showed when it was read."
+        "Two requests each add a comment to the same article at the same time, and each writes a refresh of it. The one"
+        " that wrote first commits last. Versions that are drawn when events are written say nothing about what the"
+        " view showed when it was read."
     ),
     hypothesis=(
-        "Each refresh draws its version after its claim and before it reads the view, so the highest version holds"
+        "Each refresh draws its version after its claim and before it reads the view, so the highest version has"
         " every comment that was committed before. No document lacks one, whatever the order of commits."
     ),
     load=Load("mixed", rate=20),
@@ -89,7 +89,7 @@ EXPERIMENT = Experiment(
     after=after,
     bit=at_least("pairs whose second was projected before the first committed", noted("overtaken"), PAIRS, "notes"),
     invariants=(*EVERYWHERE, as_postgres_says, nothing_failed, counters_are_true, recovered_within(20)),
-    finding=told,
+    finding=summary,
     runbook="docs/runbooks/OutboxOldestAge.md",
     seconds=30,
 )

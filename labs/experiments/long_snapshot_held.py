@@ -1,4 +1,4 @@
-"""Another session holds an old snapshot while thousands of events pass: claims stay quick."""
+"""Another session holds an old snapshot while thousands of events are processed: claims stay fast."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OPEN = "processed_at is null and failed_at is null"
 
 
 def fault(stage: Stage) -> None:
-    """A snapshot that is never given up: PostgreSQL may remove nothing that it could still see."""
+    """A snapshot that is never released: PostgreSQL may remove nothing that it could still see."""
     with psycopg.connect(stage.table.database_url) as reader:
         reader.execute("set transaction isolation level repeatable read")
         reader.execute("select count(*) from search_outbox_events")
@@ -28,13 +28,13 @@ def fault(stage: Stage) -> None:
 
 
 def _not_removable(stage: Stage) -> int:
-    """What VACUUM says that it has to leave."""
+    """The rows that VACUUM reports as not removable."""
     said: list[str] = []
     with stage.table.connect() as connection:
         connection.add_notice_handler(lambda notice: said.append(notice.message_primary or ""))
         connection.execute("vacuum (verbose) search_outbox_events")
-    words = "".join(said).split("tuples: ")[1].split(" are dead but not yet removable")[0].split()
-    return int(words[-1])
+    numbers = "".join(said).split("tuples: ")[1].split(" are dead but not yet removable")[0].split()
+    return int(numbers[-1])
 
 
 def slow_claims(record: Record) -> float:
@@ -47,15 +47,15 @@ EXPERIMENT = Experiment(
     name="long_snapshot_held",
     title="An old snapshot is held",
     story="A report, a backup or a forgotten psql keeps a transaction open for hours. Dead row versions pile up in the"
-    " queue's indexes, and queues built on PostgreSQL grind to a halt.",
+    " queue's indexes, and queues on PostgreSQL become very slow.",
     hypothesis=(
-        "Claims start where the last one ended, not at the beginning of the index: they stay quick although nothing can"
+        "Claims start where the last one ended, not at the beginning of the index: they stay fast although nothing can"
         " be vacuumed, and the backlog is done."
     ),
     load=Load("create", rate=20),
     settings={"OUTBOX_BATCH_SIZE": "200"},
     fault=fault,
-    bit=at_least("dead row versions that nobody may remove", noted("not_removable"), 10_000, "record.json (notes)"),
+    bit=at_least("dead row versions that cannot be removed", noted("not_removable"), 10_000, "record.json (notes)"),
     invariants=(
         *EVERYWHERE,
         nothing_failed,

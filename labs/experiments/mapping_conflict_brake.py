@@ -1,4 +1,4 @@
-"""A release writes a field that the mapping refuses: the brake lets 50 rows fail and holds back the rest."""
+"""A release writes a field that the mapping rejects: the brake lets 50 rows fail and holds back the rest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAILED = "failed_at is not null"
 
 def fault(stage: Stage) -> None:
     stage.table.burst(BAD, {"colour": "red"})
-    stage.mark(f"{BAD} documents with a field that the mapping refuses", "fault")
+    stage.mark(f"{BAD} documents with a field that the mapping rejects", "fault")
     stage.wait_until(lambda: stage.table.count(HELD) >= BAD - MOST, "the brake holds rows back")
     stage.note("failed", stage.table.count(FAILED))
     stage.note("held", stage.table.count(HELD))
@@ -27,7 +27,7 @@ def fault(stage: Stage) -> None:
 
 
 def restore(stage: Stage) -> None:
-    """The mapping gets the field. Held rows would come back within a minute; the lab does not wait for it."""
+    """Add the field to the mapping. Held rows would be retried within a minute; the lab does not wait for that."""
     stage.elastic.indices.put_mapping(index=stage.real_index, properties={"colour": {"type": "keyword"}})
     stage.mark("the mapping is corrected", "act")
     stage.table.rows("update search_outbox_events set next_retry_at = now() where " + HELD)
@@ -41,25 +41,26 @@ def after(stage: Stage) -> None:
 
 def others_went_on(record: Record) -> Finding:
     done = record.total("outbox_processed_total", "fault")
-    told = f"{done:.0f} done meanwhile"
-    return holds("All other rows settle as usual", "rows are done during the fault", told, done > 0, "timeline.ndjson")
+    observed = f"{done:.0f} done meanwhile"
+    return holds("All other rows settle", "some are done during the fault", observed, done > 0, "timeline.ndjson")
 
 
 def said(record: Record) -> Finding:
     lines = record.said("brake.on")
-    told = lines[0].get("remedy", "") if lines else "no such line"
-    ok = bool(lines) and "outbox resume --let-fail" in told
-    return holds("An alarm is raised", "brake.on with its remedy", told, ok, "logs/w1.ndjson")
+    observed = lines[0].get("remedy", "") if lines else "no such line"
+    ok = bool(lines) and "outbox resume --let-fail" in observed
+    return holds("The brake is reported", "brake.on with its remedy", observed, ok, "logs/w1.ndjson")
 
 
 EXPERIMENT = Experiment(
     name="mapping_conflict_brake",
     title="A mapping that refuses every new document",
-    story="A producer's release adds a field that the index does not allow. Every document of that kind is refused, and"
-    " each refusal is final.",
+    story="A producer's release adds a field that the index does not allow. Every such document is rejected, and"
+    " each rejection is final.",
     hypothesis=(
-        f"At most {MOST} rows fail; the rest is held back with its attempts untouched, an alarm says so, and all other"
-        " rows settle as usual. With the mapping corrected the held rows arrive, and one replay brings the failed ones."
+        f"At most {MOST} rows fail; the rest is held back without counting attempts, an alert reports it, and all other"
+        " rows settle as usual. Once the mapping is corrected the held rows are delivered, and one replay"
+        " delivers the failed ones."
     ),
     load=Load("create", rate=20),
     mapping={"dynamic": "strict"},

@@ -1,4 +1,4 @@
-"""The guide's lab 4: what cannot be delivered is given up after its attempts, visibly, and never tried for ever."""
+"""The guide's lab 4: what cannot be delivered becomes failed after its attempts, and is never retried forever."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST = 3
 def fault(stage: Stage) -> None:
     stage.elastic_link.cut()
     stage.mark("Elasticsearch cut off", "fault")
-    stage.wait_until(lambda: stage.table.count("failed_at is not null") >= 20, "rows are given up")
+    stage.wait_until(lambda: stage.table.count("failed_at is not null") >= 20, "rows are failed")
 
 
 def failed(record: Record) -> int:
@@ -38,7 +38,7 @@ def given_up_visibly(record: Record) -> Finding:
         if (row["attempts"], row["dead_reason"]) != (MOST, "max_attempts_exceeded") or not row["error_reason"]
     ]
     expected = f"attempts={MOST}, max_attempts_exceeded, a reason"
-    return nobody("Given up visibly", expected, f"{len(rows)} failed, {len(wrong)} otherwise", wrong, "events.ndjson")
+    return nobody("Failed visibly", expected, f"{len(rows)} failed, {len(wrong)} otherwise", wrong, "events.ndjson")
 
 
 def terminal(record: Record) -> float:
@@ -59,11 +59,11 @@ def conclusion(record: Record) -> Sequence[tuple[str, str]]:
 
 EXPERIMENT = Experiment(
     name="max_attempts",
-    title="Attempts come to an end",
-    story="Elasticsearch is away for longer than anyone planned for. Someone must decide, and a queue that retries for"
-    " ever never asks anyone.",
+    title="Attempts are limited",
+    story="Elasticsearch is down for longer than planned. A person must decide, but a queue that retries"
+    " forever never asks.",
     hypothesis=(
-        f"After {MOST} attempts a row is `failed` with its last reason, not one attempt later; rows committed"
+        f"After {MOST} attempts a row is `failed` with its last reason; rows committed"
         " afterwards are delivered as soon as Elasticsearch is back."
     ),
     load=Load("create", rate=30),
@@ -73,7 +73,7 @@ EXPERIMENT = Experiment(
         "OUTBOX_MAX_BACKOFF_SECONDS": "1.0",
     },
     fault=fault,
-    bit=at_least("rows given up", failed, 20, "events.ndjson"),
+    bit=at_least("failed rows", failed, 20, "events.ndjson"),
     invariants=(
         *EVERYWHERE,
         never_more,
@@ -83,7 +83,7 @@ EXPERIMENT = Experiment(
         recovered_within(15),
     ),
     expected_alerts=("OutboxFailedEvents",),
-    finding=lambda record: f"{failed(record)} rows were given up after exactly {MOST} attempts;",
+    finding=lambda record: f"{failed(record)} rows failed after exactly {MOST} attempts;",
     guide=Guide(4, "7.5", "v2", conclusion),
     runbook="docs/runbooks/OutboxFailedEvents.md",
     seconds=25,

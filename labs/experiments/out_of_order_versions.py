@@ -1,4 +1,4 @@
-"""Older versions arrive after newer ones, deletes among them: the newest stays, whatever the order."""
+"""Older versions arrive after newer ones, deletes among them: the newest stays, in any order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NEWEST = 5
 
 
 def fault(stage: Stage) -> None:
-    """Version 5 first; then 3, a delete at 2, and 4, each in a batch of its own."""
+    """Version 5 first; then 3, a delete at 2, and 4, each in its own batch."""
     _write(stage, NEWEST)
     _write(stage, 3)
     _write(stage, 2, op="delete")
@@ -38,7 +38,7 @@ EXPERIMENT = Experiment(
     name="out_of_order_versions",
     title="Old versions arrive last",
     story="Two transactions on one row commit in one order and are claimed in another; a retry comes late; a replay"
-    " sends last week's event again.",
+    " sends an old event again.",
     hypothesis=(
         "Elasticsearch keeps the newest version of every document; older upserts and older deletes are settled as done"
         " and superseded, and change nothing."

@@ -1,4 +1,4 @@
-"""Bad documents of many kinds among good ones: each fails with its own reason, and no neighbour notices."""
+"""Bad documents of many kinds among good ones: each fails with its own reason, and no other is affected."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from labs.record import Record
 from labs.stage import Stage
 
 GOOD: dict[str, Any] = {"title": "good", "content": "x", "revision": 1}
-# What is wrong with it -> what is inserted, and the reason and code that it must get.
+# The error -> what is inserted, and the expected reason and code.
 POISON: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "text in a number field": (
         {"payload": {"title": "bad", "revision": "many"}},
         ("es_rejected_document", "OUTBOX_PAYLOAD_INVALID"),
     ),
-    "a field name that is empty": (
+    "an empty field name": (
         {"payload": {"title": "bad", "": 1}},
         ("es_rejected_document", "OUTBOX_PAYLOAD_INVALID"),
     ),
@@ -34,7 +34,7 @@ POISON: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
         {"payload": GOOD, "version": -1},
         ("deterministic_exception", "OUTBOX_PRECONDITION_FAILED"),
     ),
-    "no document and no view to find one": (
+    "no document and no view": (
         {"payload": None},
         ("deterministic_exception", "OUTBOX_PAYLOAD_MISSING"),
     ),
@@ -65,9 +65,9 @@ def each_has_its_reason(record: Record) -> Finding:
         seen = (row.get("status"), row.get("attempts"), row.get("error_reason"), row.get("error_code"))
         if seen != ("failed", 1, *POISON[what][1]):
             wrong.append(id)
-    told = f"{len(POISON)} kinds, {len(wrong)} judged otherwise"
+    observed = f"{len(POISON)} kinds, {len(wrong)} with another result"
     return nobody(
-        "Each has its reason", "failed at the first attempt, right reason and code", told, wrong, "events.ndjson"
+        "Each has its reason", "failed at the first attempt, right reason and code", observed, wrong, "events.ndjson"
     )
 
 
@@ -77,8 +77,8 @@ def neighbours_unharmed(record: Record) -> Finding:
     wrong = [
         id for id, row in record.events.items() if id not in bad and (row["status"], row["attempts"]) != ("done", 1)
     ]
-    told = f"{len(record.events) - len(bad)} others, {len(wrong)} harmed"
-    return nobody("No neighbour notices", "all others done at their first attempt", told, wrong, "events.ndjson")
+    observed = f"{len(record.events) - len(bad)} others, {len(wrong)} affected"
+    return nobody("No other is affected", "all others done at their first attempt", observed, wrong, "events.ndjson")
 
 
 EXPERIMENT = Experiment(

@@ -1,4 +1,4 @@
-"""The guide's lab 5: a person replays what failed, and it is written down who did it and why."""
+"""The guide's lab 5: a person replays failed events, and the audit records who did it and why."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ FAILED = "failed_at is not null"
 
 
 def fault(stage: Stage) -> None:
-    """Nothing else is committed meanwhile: as many fail as one replay of the guide's limit takes."""
+    """Nothing else is committed meanwhile: no more events fail than one replay with the guide's limit takes."""
     stage.producer.pause()
     stage.elastic_link.cut()
     stage.mark("Elasticsearch cut off", "fault")
     stage.table.burst(40)
-    stage.wait_until(lambda: stage.table.count(FAILED) >= 40, "rows are given up")
+    stage.wait_until(lambda: stage.table.count(FAILED) >= 40, "rows are failed")
 
 
 def after(stage: Stage) -> None:
-    """As the guide types it: a dry run, then the replay."""
+    """As in the guide: a dry run, then the replay."""
     stage.producer.resume()
     failed = stage.table.count(FAILED)
     stage.note("failed", failed)
@@ -72,12 +72,12 @@ def written_on_the_row(record: Record) -> Finding:
 
 
 def written_in_the_audit(record: Record) -> Finding:
-    """I12: one item a row, one summary a batch."""
+    """I12: one item per row, one summary per batch."""
     items = [row for row in record.audit if row["action"] == "REPLAY_BATCH_ITEM"]
     rows = {id for id, row in record.events.items() if row["replay_count"]}
-    told = Counter(row["action"] for row in record.audit)
+    observed = Counter(row["action"] for row in record.audit)
     ok = len(items) == len(rows) and {row["event_id"] for row in items} == rows and all(r["actor"] == BY for r in items)
-    seen = ", ".join(f"{n} {action}" for action, n in told.items())
+    seen = ", ".join(f"{n} {action}" for action, n in observed.items())
     return Finding("Written in the audit", f"one item for each of {len(rows)} rows, by {BY}", seen, ok, "audit.ndjson")
 
 
@@ -95,11 +95,11 @@ def conclusion(record: Record) -> Sequence[tuple[str, str]]:
 EXPERIMENT = Experiment(
     name="replay_audit",
     title="A person replays what failed",
-    story="The cause is found and repaired. Someone sends the failed events again, and a month later someone else asks"
+    story="The cause is found and fixed. Someone replays the failed events, and a month later someone else asks"
     " who did that and why.",
     hypothesis=(
         "A dry run changes nothing. The replay makes exactly the failed rows pending again, with their errors cleared;"
-        " they are delivered, and each row and the audit say who replayed it and why."
+        " they are delivered, and each row and the audit record who replayed it and why."
     ),
     load=Load("create", rate=30),
     settings={

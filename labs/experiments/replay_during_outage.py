@@ -1,4 +1,5 @@
-"""Two operators replay the same failures while Elasticsearch is away: once is once, and it arrives later."""
+"""Two operators replay the same failed events while Elasticsearch is down: each is replayed once and delivered
+later."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ OPERATORS = ("alice", "bob")
 
 
 def fault(stage: Stage) -> None:
-    """Rows that the mapping refused, a corrected mapping, an outage; then both replay at the same time."""
+    """Rows that the mapping rejected, a corrected mapping, an outage; then both replay at the same time."""
     stage.idle()
     stage.table.burst(COUNT, {"colour": "red"})
     stage.wait_until(lambda: stage.table.count(FAILED) == COUNT, "rows failed")
@@ -55,25 +56,25 @@ def restore(stage: Stage) -> None:
 def replayed_once(record: Record) -> Finding:
     rows = {id: row["replay_count"] for id, row in record.events.items() if row["replay_count"]}
     wrong = [id for id, n in rows.items() if n != 1]
-    told = f"{len(rows)} rows replayed, {len(wrong)} more than once"
-    return nobody("Replayed once", f"each of {COUNT} rows once", told, wrong, "events.ndjson")
+    observed = f"{len(rows)} rows replayed, {len(wrong)} more than once"
+    return nobody("Replayed once", f"each of {COUNT} rows once", observed, wrong, "events.ndjson")
 
 
 def audit_is_exact(record: Record) -> Finding:
     """I12."""
     items = Counter(row["event_id"] for row in record.audit if row["action"] == "REPLAY_BATCH_ITEM")
-    told = f"{len(items)} rows with an item, {sum(items.values())} items"
+    observed = f"{len(items)} rows with an item, {sum(items.values())} items"
     ok = len(items) == COUNT and set(items.values()) == {1}
-    return holds("The audit is exact", f"one item for each of {COUNT} rows", told, ok, "audit.ndjson")
+    return holds("The audit is exact", f"one item for each of {COUNT} rows", observed, ok, "audit.ndjson")
 
 
 EXPERIMENT = Experiment(
     name="replay_during_outage",
     title="Two operators replay during an outage",
-    story="Two people read the same alert and both replay. Elasticsearch chooses that minute to go away.",
+    story="Two people read the same alert and both replay. At that moment Elasticsearch goes down.",
     hypothesis=(
-        "Each row is replayed by one of them and once; under the outage policy `pause` no attempt is spent, and all of"
-        " it arrives when Elasticsearch is back."
+        "Each row is replayed once, by one of them; under the outage policy `pause` no attempt is counted, and all of"
+        " them are delivered when Elasticsearch is back."
     ),
     load=Load("create", rate=30),
     mapping={"dynamic": "strict"},

@@ -1,4 +1,4 @@
-"""The guide's lab 1: a daemon is killed with work in its hands, and the work comes back by itself."""
+"""The guide's lab 1: a daemon is killed with claimed rows, and they are reclaimed automatically."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STUCK = "status = 'processing' and lease_until < now()"
 
 
 def fault(stage: Stage) -> None:
-    """Elasticsearch is held silent for a moment, so that the kill finds rows in the daemon's hands."""
+    """Elasticsearch is stalled for a moment, so that the daemon has claimed rows when it is killed."""
     stage.idle()
     stage.elastic_link.stall()
     stage.table.burst(100)
@@ -25,23 +25,23 @@ def fault(stage: Stage) -> None:
     stage.kill("w1")
     stage.elastic_link.heal()
     stage.producer.resume()
-    stuck = stage.wait_until(lambda: stage.table.count(STUCK), "the killed daemon's leases ran out")
+    stuck = stage.wait_until(lambda: stage.table.count(STUCK), "the killed daemon's leases expired")
     stage.note("stuck", stuck)
     stage.snapshot("during")
 
 
 def restore(stage: Stage) -> None:
-    """The same name again, right after kill -9: a dead process of this host frees it at once."""
+    """The same name again, right after kill -9: the name of a dead process on this host is free at once."""
     if not stage.worker("w1").running:
         stage.start("w1")
 
 
 def reclaimed(record: Record) -> Finding:
     lines = record.said("Reclaimed ")
-    told = lines[0]["event"] if lines else "no such line"
+    observed = lines[0]["event"] if lines else "no such line"
     expected = "Reclaimed N stuck outbox events (expired lease or max processing exceeded)"
     ok = any(line["event"].endswith("(expired lease or max processing exceeded)") for line in lines)
-    return Finding("The log says so", expected, told, ok, "logs/w1.2.ndjson")
+    return Finding("The log reports it", expected, observed, ok, "logs/w1.2.ndjson")
 
 
 def nothing_stuck(record: Record) -> Finding:
@@ -67,13 +67,13 @@ def conclusion(record: Record) -> Sequence[tuple[str, str]]:
 
 EXPERIMENT = Experiment(
     name="stuck_reclaim",
-    title="A daemon is killed with work in its hands",
+    title="A daemon is killed with claimed rows",
     story=(
         "A machine loses power, the kernel kills the process, someone types kill -9. The rows it had claimed are"
-        " `processing`, and nobody will ever settle them."
+        " `processing`, and their worker will never settle them."
     ),
     hypothesis=(
-        "Once the lease has run out, the next daemon takes the rows back within its reclaim interval, says so in one"
+        "Once the lease has expired, the next daemon reclaims the rows within its reclaim interval, reports it in one"
         " log line, and finishes them; nothing stays stuck and nothing is lost."
     ),
     load=Load("mixed", rate=40),
@@ -88,7 +88,7 @@ EXPERIMENT = Experiment(
     bit=at_least("rows stuck after the kill", noted("stuck"), 1, "record.json (notes)"),
     invariants=(*EVERYWHERE, nothing_failed, reclaimed, nothing_stuck, recovered_within(20)),
     expected_alerts=("OutboxDown",),
-    finding=lambda record: f"{record.notes['stuck']} rows were stuck after the kill and came back by themselves;",
+    finding=lambda record: f"{record.notes['stuck']} rows were stuck after the kill and were reclaimed;",
     guide=Guide(1, "4.5", "v1", conclusion),
     runbook="docs/runbooks/OutboxStuck.md",
     seconds=30,

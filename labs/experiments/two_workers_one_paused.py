@@ -1,4 +1,4 @@
-"""A daemon sleeps past its lease and wakes up with rows that are another's: it must change nothing."""
+"""A daemon is suspended beyond its lease and wakes up when another holds its rows: it must change nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MINE = "status = 'processing' and owner = 'w2' and attempts > 1"
 
 
 def fault(stage: Stage) -> None:
-    """w1 sleeps with a batch in its hands. w2 takes it over, and is itself in the middle of it when w1 wakes."""
+    """w1 is suspended with a claimed batch. w2 takes it over, and is still processing it when w1 wakes up."""
     stage.idle()
     stage.worker("w2").freeze()
     stage.link("w1").stall()
@@ -30,7 +30,7 @@ def fault(stage: Stage) -> None:
     stage.link("w1").heal()
     stage.worker("w1").thaw()
     stage.mark("SIGCONT w1", "act")
-    stage.wait_until(lambda: stage.total("outbox_lease_lost_total") >= 1, "w1 finds that its lease is gone")
+    stage.wait_until(lambda: stage.total("outbox_lease_lost_total") >= 1, "w1 finds that its lease is lost")
     stage.link("w2").heal()
 
 
@@ -40,11 +40,11 @@ def lost(record: Record) -> float:
 
 EXPERIMENT = Experiment(
     name="two_workers_one_paused",
-    title="A daemon sleeps past its lease",
+    title="A daemon is suspended beyond its lease",
     story="A virtual machine is migrated, a container is throttled, a laptop lid closes. The process wakes up minutes"
-    " later and goes on where it was.",
+    " later and continues where it was.",
     hypothesis=(
-        "Its rows were reclaimed and are another's: every exit carries the lease's token, so what the sleeper settles"
+        "Its rows were reclaimed by another worker. Every settle is fenced by the lease token, so its late settle"
         " changes no row. It counts the loss, and the documents are right."
     ),
     load=Load("mixed", rate=20),
@@ -59,7 +59,7 @@ EXPERIMENT = Experiment(
         at_least("outbox_lease_lost_total", lost, 1, "timeline.ndjson"),
         recovered_within(30),
     ),
-    finding=lambda record: f"{lost(record):.0f} rows were another's when the sleeper woke up, and it changed none;",
+    finding=lambda record: f"{lost(record):.0f} rows were held by another worker when it woke up, and it changed none;",
     runbook="docs/runbooks/OutboxStuck.md",
     seconds=30,
 )

@@ -1,4 +1,4 @@
-"""The receiver of webhooks is down: projection does not notice, and the message arrives when it is back."""
+"""The receiver of webhooks is down: projection is not affected, and the message arrives when it is back."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fault(stage: Stage) -> None:
 
 def restore(stage: Stage) -> None:
     receiver = stage.resource("receiver", Receiver)
-    stage.note("tries", receiver.tries)  # one more may have failed while the alert was waited for
+    stage.note("tries", receiver.tries)  # one more may have failed during the wait for the alert
     receiver.answer(204)
 
 
@@ -58,7 +58,7 @@ def slowest(record: Record) -> float:
     start = float(record.about["began_at"])
     seconds = [
         float(record.events[entry.id]["seconds"] or 0)
-        for entry in record.ledger
+        for entry in record.committed
         if start + began <= entry.at <= start + ended and record.events[entry.id]["status"] == "done"
     ]
     return max(seconds, default=99.0)
@@ -66,11 +66,11 @@ def slowest(record: Record) -> float:
 
 EXPERIMENT = Experiment(
     name="webhook_receiver_down",
-    title="Nobody listens to webhooks",
+    title="The webhook receiver is down",
     story="The chat system that gets our webhooks is down for maintenance while documents fail.",
     hypothesis=(
-        "Projection goes on at its pace; the delivery fails, is counted and logged, and is tried again until the"
-        " receiver takes it, with a valid signature."
+        "Projection continues at its rate; the delivery fails, is counted and logged, and is retried until the"
+        " receiver accepts it, with a valid signature."
     ),
     load=Load("create", rate=30),
     own_settings=settings,

@@ -1,4 +1,4 @@
-"""Owns what a run leaves for people: report.html, report.md, report.json, the command to repeat it, checksums."""
+"""Writes the report of a run: report.html, report.md, report.json, the command to repeat it, checksums."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["write"]
 
 
 def write(record: Record, experiment: Experiment, verdict: Verdict) -> Path:
-    """The path of the page. Everything in it comes from the record, so it can be written again at any time."""
+    """Returns the path of the page. Everything in it comes from the record, so it can be written again at any time."""
     seen = view(record, experiment, verdict)
     folder = record.folder
     (folder / "report.json").write_text(json.dumps(_summary(seen), indent=1, default=str), encoding="utf-8")
@@ -38,7 +38,7 @@ def _summary(seen: View) -> dict[str, object]:
         "experiment": seen.experiment.name,
         "title": seen.experiment.title,
         "run": seen.record.about["run"],
-        "verdict": seen.verdict.word,
+        "verdict": seen.verdict.result,
         "finding": seen.verdict.sentence,
         "operator": seen.record.about["operator"],
         "began_at": seen.began,

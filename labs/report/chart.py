@@ -1,4 +1,4 @@
-"""Draws the timeline of a run as one SVG, readable without script, in light and dark, on paper too."""
+"""Draws the timeline of a run as one SVG that works without scripts, in light and dark mode and in print."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Chart:
 
 
 def chart(record: Record) -> str:
-    """An empty string for a run that never got to look at anything."""
+    """An empty string for a run without any sample."""
     found = series(record)
     if len(found.t) < 3:
         return ""
@@ -60,7 +60,7 @@ def chart(record: Record) -> str:
 
 
 def nice(value: float) -> float:
-    """The next round number: what an axis ends at."""
+    """The next round number, as the end of an axis."""
     if value <= 1:
         return 1.0
     power = 10 ** math.floor(math.log10(value))
@@ -91,8 +91,8 @@ def _panel(drawing: Chart, found: Series, title: str, unit: str, curves: Sequenc
     drawing.y = bottom + GAP
 
 
-def _key(drawing: Chart, name: str, told: str, y: float) -> None:
-    drawing.add(f'<text class="key" x="{LEFT - 14}" y="{y}" text-anchor="end">{escape(told)}</text>')
+def _key(drawing: Chart, name: str, text: str, y: float) -> None:
+    drawing.add(f'<text class="key" x="{LEFT - 14}" y="{y}" text-anchor="end">{escape(text)}</text>')
     drawing.add(f'<rect class="dot {name}" x="{LEFT - 9}" y="{y - 8}" width="4" height="9" rx="1.5"/>')
 
 
@@ -103,9 +103,9 @@ def _rows(drawing: Chart, rows: Sequence[Row]) -> None:
         drawing.add(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y + 7}" y2="{y + 7}"/>')
         for bar in row.bars:
             x, ends = drawing.x(bar.began), drawing.x(bar.ended)
-            told = f"{row.name}: {bar.style}, {bar.began:.1f} to {bar.ended:.1f} s"
+            text = f"{row.name}: {bar.style}, {bar.began:.1f} to {bar.ended:.1f} s"
             box = f'x="{x}" y="{y + 1}" width="{max(ends - x, 2):.1f}" height="12" rx="3"'
-            drawing.add(f'<rect class="bar {row.kind} {bar.style}" {box}><title>{escape(told)}</title></rect>')
+            drawing.add(f'<rect class="bar {row.kind} {bar.style}" {box}><title>{escape(text)}</title></rect>')
             if bar.style == "frozen":
                 drawing.add(f'<rect fill="url(#hatch)" {box}/>')
         drawing.y += ROW
@@ -126,7 +126,7 @@ def _phases(drawing: Chart, bottom: float) -> list[str]:
 
 
 def _markers(drawing: Chart, bottom: float) -> list[str]:
-    """Numbered, so that they never overlap their words; the list stands under the chart."""
+    """Numbered, so that labels never overlap; the list is below the chart."""
     parts, last = [], -99.0
     for number, marker in enumerate(drawing.record.about["markers"], 1):
         x = drawing.x(marker["t"])
@@ -149,18 +149,18 @@ def _axis(drawing: Chart, bottom: float) -> list[str]:
 
 
 def _hover(drawing: Chart, found: Series) -> list[str]:
-    """One invisible column a look: its numbers, without any script."""
+    """One invisible column per sample: shows its numbers on hover, without a script."""
     parts = []
     height = 3 * (PANEL + GAP)
     for place, t in enumerate(found.t):
         x = drawing.x(t)
         ends = drawing.x(found.t[place + 1]) if place + 1 < len(found.t) else x + 4
         box = f'x="{x}" y="{TOP}" width="{max(ends - x, 1):.1f}" height="{height}"'
-        parts.append(f'<rect class="look" {box}><title>{escape(_told(found, place))}</title></rect>')
+        parts.append(f'<rect class="look" {box}><title>{escape(_numbers(found, place))}</title></rect>')
     return parts
 
 
-def _told(found: Series, place: int) -> str:
+def _numbers(found: Series, place: int) -> str:
     return (
         f"{found.t[place]:.1f} s, {found.phase[place]}\n"
         f"pending {found.pending[place]:.0f}, processing {found.processing[place]:.0f}\n"
@@ -171,7 +171,7 @@ def _told(found: Series, place: int) -> str:
 
 
 def sparkline(values: Sequence[float], width: int = 120, height: int = 28) -> str:
-    """The shape of a curve, for the gallery."""
+    """The shape of a curve, for the overview page."""
     if len(values) < 2:
         return ""
     most = max(*values, 1.0)

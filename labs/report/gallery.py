@@ -1,4 +1,4 @@
-"""Makes index.html over all runs of a folder: the newest first, each lab's history of recovery times, sparklines."""
+"""Writes index.html, an overview of all runs of a folder: newest first, with each lab's recovery times."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ runs, `scripts/lab index --conclusions` prints this page from them. What every l
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """One run as the gallery shows it."""
+class RunSummary:
+    """One run in the overview."""
 
     folder: str
     report: dict[str, Any]
@@ -33,32 +33,32 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All runs of one lab, the newest first; recovery times from the oldest to the newest."""
+    """All runs of one lab, newest first; recovery times from oldest to newest."""
 
     name: str
     title: str
-    runs: list[Told]
+    runs: list[RunSummary]
     recovery: str
     last_seconds: float | None
 
 
 def write(runs: Path) -> Path:
     labs = histories(runs)
-    words = [lab.runs[0].report["verdict"] for lab in labs]
+    results = [lab.runs[0].report["verdict"] for lab in labs]
     page = runs / "index.html"
-    page.write_text(render("gallery.html", labs=labs, words=words), encoding="utf-8")
+    page.write_text(render("gallery.html", labs=labs, results=results), encoding="utf-8")
     return page
 
 
 def table(runs: Path) -> str:
-    """The newest run of each lab in Markdown, in the order of `labs list`: what labs/RECORD.md keeps."""
+    """The newest run of each lab in Markdown, in the order of `labs list`: for labs/RECORD.md."""
     newest = {lab.name: lab.runs[0].report for lab in histories(runs)}
     lines = [_line(newest[name]) for name in all_experiments() if name in newest]
     return "\n".join(["| lab | verdict | finding | seconds | commit | began |", "|---|---|---|---|---|---|", *lines])
 
 
 def conclusions(runs: Path) -> str:
-    """The guide's conclusions, filled in from the newest run of each lab: what labs/CONCLUSIONS.md keeps."""
+    """The guide's conclusions, filled in from the newest run of each lab: for labs/CONCLUSIONS.md."""
     newest = {lab.name: lab.runs[0].report for lab in histories(runs)}
     guided = [one for one in all_experiments().values() if one.guide]
     if missing := [one.name for one in guided if one.name not in newest]:
@@ -66,40 +66,38 @@ def conclusions(runs: Path) -> str:
     return "\n\n".join([CONCLUSIONS, *(_conclusion(one, newest[one.name]) for one in guided)])
 
 
-def _conclusion(one: Experiment, told: dict[str, Any]) -> str:
+def _conclusion(one: Experiment, run: dict[str, Any]) -> str:
     assert one.guide is not None
     head = f"## {one.guide.section} Experiment {one.guide.number} ({one.guide.level}): {one.title}"
-    commit = told["environment"]["commit"]
-    by = f", run by {told['operator']}" if told["operator"] else ""
-    ran = (
-        f"`scripts/lab run {one.name}`, began {str(told['began_at'])[:16]}, commit {commit}{by}: **{told['verdict']}**."
-    )
-    filled = "\n".join(f"- {name}: {value}" for name, value in told["conclusion"].items())
+    commit = run["environment"]["commit"]
+    by = f", run by {run['operator']}" if run["operator"] else ""
+    ran = f"`scripts/lab run {one.name}`, began {str(run['began_at'])[:16]}, commit {commit}{by}: **{run['verdict']}**."
+    filled = "\n".join(f"- {name}: {value}" for name, value in run["conclusion"].items())
     return f"{head}\n\n{ran}\n\n{filled}"
 
 
-def _line(told: dict[str, Any]) -> str:
-    finding = str(told["finding"]).replace("|", "\\|").replace("\n", " ")
-    commit = told["environment"]["commit"]
-    began = str(told["began_at"])[:16]
-    return f"| `{told['experiment']}` | {told['verdict']} | {finding} | {told['seconds']:.0f} | {commit} | {began} |"
+def _line(run: dict[str, Any]) -> str:
+    finding = str(run["finding"]).replace("|", "\\|").replace("\n", " ")
+    commit = run["environment"]["commit"]
+    began = str(run["began_at"])[:16]
+    return f"| `{run['experiment']}` | {run['verdict']} | {finding} | {run['seconds']:.0f} | {commit} | {began} |"
 
 
 def histories(runs: Path) -> list[History]:
-    found: dict[str, list[Told]] = {}
-    for told in _runs(runs):
-        found.setdefault(told.report["experiment"], []).append(told)
-    return [_history(name, told) for name, told in sorted(found.items())]
+    found: dict[str, list[RunSummary]] = {}
+    for run in _runs(runs):
+        found.setdefault(run.report["experiment"], []).append(run)
+    return [_history(name, each) for name, each in sorted(found.items())]
 
 
-def _runs(runs: Path) -> Iterator[Told]:
-    """Newest first: a run's folder begins with its time. One that is half written is left out."""
+def _runs(runs: Path) -> Iterator[RunSummary]:
+    """Newest first: a run's folder name starts with its time. Incomplete runs are left out."""
     for path in sorted(runs.glob("*/report.json"), reverse=True):
         try:
             report = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:
             continue
-        yield Told(path.parent.name, report, Markup(sparkline(_backlog(path.parent))))
+        yield RunSummary(path.parent.name, report, Markup(sparkline(_backlog(path.parent))))
 
 
 def _backlog(folder: Path) -> list[float]:
@@ -112,7 +110,7 @@ def _backlog(folder: Path) -> list[float]:
     ]
 
 
-def _history(name: str, runs: list[Told]) -> History:
+def _history(name: str, runs: list[RunSummary]) -> History:
     times = [run.report["recovery_seconds"] for run in reversed(runs)]
     known = [float(seconds) for seconds in times if seconds is not None]
     return History(name, runs[0].report["title"], runs, Markup(sparkline(known)), runs[0].report["recovery_seconds"])

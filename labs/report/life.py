@@ -1,4 +1,4 @@
-"""Tells the life of one event from a record: what happened to its row, its document and its neighbours, in order."""
+"""Shows the history of one event from a record: its row, its document and the document's other events, by time."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ STEPS = {
     ("processing", "done"): "done",
     ("processing", "failed"): "failed",
     ("failed", "pending"): "replayed",
+    ("done", None): "pruned",
+    ("discarded", None): "pruned",
 }
 
 
@@ -33,18 +35,17 @@ class Life:
 
 
 def life(record: Record, event: str) -> Life | None:
-    """None for an event that nobody knows: a phantom has no life to tell."""
-    entry = next((entry for entry in record.ledger if entry.id == event), None)
+    """None for an unknown event: it has no history."""
+    entry = next((entry for entry in record.committed if entry.id == event), None)
     row = record.events.get(event)
     if entry is None and row is None:
         return None
     document = entry.document if entry else f"{row['entity_type']}:{row['entity_id']}" if row else ""
     began = float(record.about["began_at"])
-    claimers = {step["pid"]: step["new_owner"] for step in record.transitions if step["new_status"] == "processing"}
-    moments = [_transition(step, began, claimers) for step in record.transitions if step["event_id"] == event]
+    moments = [_step(step, began) for step in record.steps if step["event_id"] == event]
     if entry is not None:
-        told = f"{entry.op}, version {entry.version}"
-        moments.insert(0, Moment(entry.at - began, "committed", told))
+        text = f"{entry.op}, version {entry.version}"
+        moments.insert(0, Moment(entry.at - began, "committed", text))
     attempts = [attempt for attempt in record.rows("attempts") if attempt["event_id"] == event]
     moments += [Moment(when(a["at"]) - began, "refused", f"{a['reason']}: {a['error']}") for a in attempts]
     return Life(
@@ -56,19 +57,17 @@ def life(record: Record, event: str) -> Life | None:
     )
 
 
-def _transition(step: dict[str, Any], began: float, claimers: dict[int, str]) -> Moment:
+def _step(step: dict[str, Any], began: float) -> Moment:
     arrow = (step["old_status"], step["new_status"])
-    word = STEPS.get(arrow) or _back(step)
-    backend = f"backend {step['pid']}"
-    backend += f" of {claimers[step['pid']]}" if step["pid"] in claimers else ""
-    told = f"by {backend}, attempt {step['attempts']}"
+    name = STEPS.get(arrow) or _back(step)
+    text = f"by {step['who'] or 'somebody else'} ({step['app']}), attempt {step['attempts']}"
     if arrow[0] == "processing":
-        told += f"; it was held by {step['old_owner']}"
+        text += f"; it was held by {step['old_owner']}"
     if arrow[0] == "processing" and step["lease_left"] is not None:
-        told += f" with {step['lease_left']:.1f} s of its lease left"
+        text += f" with {step['lease_left']:.1f} s of its lease left"
     if step["reason"] and arrow[1] != "processing":
-        told += f", {step['reason']}"
-    return Moment(when(step["at"]) - began, word, told)
+        text += f", {step['reason']}"
+    return Moment(when(step["at"]) - began, name, text)
 
 
 def _back(step: dict[str, Any]) -> str:
@@ -82,10 +81,10 @@ def _end(record: Record, row: dict[str, Any] | None, document: str) -> str:
     doc = f"version {found['version']}" if found and found["found"] else "absent"
     if row is None:
         return f"The row is not in the table. The document is {doc}."
-    told = f"The row is {row['status']}, version {row['event_version']}, {row['attempts']} attempts"
-    return f"{told}{', ' + str(row['error']) if row['error'] else ''}. The document is {doc}."
+    text = f"The row is {row['status']}, version {row['event_version']}, {row['attempts']} attempts"
+    return f"{text}{', ' + str(row['error']) if row['error'] else ''}. The document is {doc}."
 
 
 def _others(record: Record, event: str, document: str) -> list[str]:
-    same = [entry for entry in record.ledger if entry.document == document and entry.id != event]
+    same = [entry for entry in record.committed if entry.document == document and entry.id != event]
     return [f"{e.op} version {e.version}: {record.events.get(e.id, {}).get('status', 'missing')}" for e in same][:12]

@@ -1,4 +1,4 @@
-"""Owns the checksums of a run's files, written last and checked by `labs verify`."""
+"""The checksums of a run's files, written last and checked by `labs verify`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def write(folder: Path) -> None:
 
 
 def problems(folder: Path) -> list[str]:
-    """Files that changed, are gone, or were not there when the run ended."""
+    """Files that were changed, removed or added since the run ended."""
     if not (folder / NAME).exists():
         return [f"{NAME} is missing"]
     lines = [line.split("  ", 1) for line in (folder / NAME).read_text(encoding="utf-8").splitlines()]
     known = {name: digest for digest, name in lines}
     there = {str(path.relative_to(folder)): path for path in files(folder)}
     changed = [f"{name} was changed" for name in known if name in there and checksum(there[name]) != known[name]]
-    gone = [f"{name} is gone" for name in known if name not in there]
-    return changed + gone + [f"{name} was added" for name in there if name not in known]
+    removed = [f"{name} was removed" for name in known if name not in there]
+    return changed + removed + [f"{name} was added" for name in there if name not in known]

@@ -1,4 +1,4 @@
-"""Writes report.md: the same report as text, with the guide's conclusion filled in."""
+"""Writes report.md: the report as text, with the guide's conclusion filled in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _head(view: View) -> str:
     figures = " · ".join(f"{figure.name.lower()} {figure.value}" for figure in view.figures)
     by = f", run by {operator}" if operator else ""
     return (
-        f"# {view.verdict.word}: {experiment.title}\n\n{view.verdict.sentence}\n\n"
+        f"# {view.verdict.result}: {experiment.title}\n\n{view.verdict.sentence}\n\n"
         f"`{experiment.name}`, {view.began}, {view.record.seconds:.0f} s{by}\n\n{figures}\n\n"
         f"**Story.** {experiment.story}\n\n**Hypothesis.** {experiment.hypothesis}"
     )
@@ -37,7 +37,9 @@ def _findings(view: View) -> str:
         return ""
     rows = [("" if f.ok else "**violated**", f.name, f.expected, f.observed, f.evidence) for f in view.verdict.findings]
     bit = view.verdict.bit
-    proof = f"\n\nThe fault bit: {bit.name}, {bit.expected}; seen {bit.observed} ({bit.evidence})." if bit else ""
+    proof = (
+        f"\n\nThe fault took effect: {bit.name}, {bit.expected}; seen {bit.observed} ({bit.evidence})." if bit else ""
+    )
     return "## What must hold\n\n" + table(("", "invariant", "expected", "observed", "evidence"), rows) + proof
 
 
@@ -45,10 +47,10 @@ def _life(view: View) -> str:
     if view.life is None:
         return ""
     moments = [(f"{moment.t:.2f} s", moment.what, moment.detail) for moment in view.life.moments]
-    told = f"## The first event that violates it\n\nEvent `{view.life.event}` of document `{view.life.document}`.\n\n"
+    text = f"## The first event that violates it\n\nEvent `{view.life.event}` of document `{view.life.document}`.\n\n"
     others = "\n".join(f"- {other}" for other in view.life.others)
     more = f"\n\nOther events of this document:\n\n{others}" if others else ""
-    return f"{told}{table(('at', 'what', ''), moments)}\n\n{view.life.end}{more}"
+    return f"{text}{table(('at', 'what', ''), moments)}\n\n{view.life.end}{more}"
 
 
 def _snapshots(view: View) -> str:
@@ -68,17 +70,17 @@ def _steps(view: View) -> str:
         f"```\n$ {' '.join(step['command'])}\n{step['stdout'].strip()[-1200:]}\n(exit {step['exit']})\n```"
         for step in steps
     ]
-    return "## What a person did\n\n" + "\n\n".join(shown) if shown else ""
+    return "## Commands\n\n" + "\n\n".join(shown) if shown else ""
 
 
 def _lines(view: View) -> str:
-    parts = ["## Telling log lines"]
+    parts = ["## Important log lines"]
     for phase, lines in view.lines.items():
-        told = [
+        text = [
             f"{line.t:7.1f} s  {line.log}  {line.event}  {line.rest}" + (f"  (x{line.times})" if line.times > 1 else "")
             for line in lines
         ]
-        parts.append(f"{phase}:\n\n```\n" + "\n".join(told) + "\n```")
+        parts.append(f"{phase}:\n\n```\n" + "\n".join(text) + "\n```")
     return "\n\n".join(parts) if len(parts) > 1 else ""
 
 
@@ -86,14 +88,14 @@ def _alerts(view: View) -> str:
     watched = view.record.about["alerts"]
     if watched["why_not"]:
         names = ", ".join(view.experiment.expected_alerts) or "none"
-        return f"## Alerts\n\nExpected: {names}. Not watched: {watched['why_not']}."
+        return f"## Alerts\n\nExpected: {names}. Not checked: {watched['why_not']}."
     rows = [
         (a.name, "yes" if a.expected else "", f"after {a.first:.0f} s" if a.first is not None else "no")
         for a in view.alerts
     ]
-    told = f"A real Prometheus with the shipped rules, its clock {watched['speed']:.0f} times as fast."
+    text = f"A real Prometheus with the shipped rules, {watched['speed']:.0f} times as fast."
     body = table(("alert", "expected", "fired"), rows) if rows else "None expected, none fired."
-    return f"## Alerts\n\n{told}\n\n{body}"
+    return f"## Alerts\n\n{text}\n\n{body}"
 
 
 def _environment(view: View) -> str:

@@ -1,4 +1,4 @@
-"""Fills the templates: report.html and the gallery. One file each, no script, nothing from the network."""
+"""Renders report.html and the overview page. One file each, without scripts and network access."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def _environment() -> Environment:
     )
     found.globals["css"] = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8"))
     found.globals["tones"] = TONES
-    found.filters["words"] = words
+    found.filters["code_marked"] = code_marked
     return found
 
 
-def words(text: str) -> Markup:
-    """Prose with its `names` set as code."""
+def code_marked(text: str) -> Markup:
+    """Text with its `names` as code."""
     parts = [escape(part) for part in text.split("`")]
     return Markup("").join(Markup("<code>{}</code>").format(p) if n % 2 else p for n, p in enumerate(parts))
 
@@ -55,7 +55,7 @@ def page(view: View) -> str:
 
 
 def statuses(snapshots: dict[str, Any]) -> list[tuple[str, list[int]]]:
-    """Snapshot A side by side: a row a status, a column a moment."""
+    """Snapshot A side by side: one row per status, one column per moment."""
     seen = [dict(snapshots[name]["A"]["rows"]) for name in ("before", "during", "after") if name in snapshots]
     names = sorted({status for moment in seen for status in moment})
     return [(name, [moment.get(name, 0) for moment in seen]) for name in names]

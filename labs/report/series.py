@@ -1,4 +1,4 @@
-"""Reads the curves of a run out of its timeline: backlog, age, rates, pauses, who ran when. It draws nothing."""
+"""Reads the curves of a run from its timeline: backlog, age, rates, pauses, daemons. It draws nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from labs.record import Record
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A stretch of time on a row; `style` says how it is drawn."""
+    """A time span on a row; `style` says how it is drawn."""
 
     began: float
     ended: float
@@ -40,7 +40,7 @@ class Series:
 
 
 def series(record: Record) -> Series:
-    """Only looks that PostgreSQL answered make a point; a gap stays a gap in time."""
+    """Only samples that PostgreSQL answered are points; gaps stay gaps."""
     lines = [line for line in record.timeline if "status" in line]
     found = Series()
     for before, line in zip([lines[0], *lines] if lines else [], lines, strict=False):
@@ -59,7 +59,7 @@ def series(record: Record) -> Series:
 
 
 def _growth(before: dict[str, Any], line: dict[str, Any], metric: str) -> float:
-    """Of a counter, over the daemons that were seen at both looks."""
+    """Of a counter, over the daemons that are in both samples."""
     grown = 0.0
     for name in line["workers"]:
         was, now = _page(before, name).get(metric), _page(line, name).get(metric)
@@ -113,7 +113,7 @@ def _alerts(record: Record) -> list[Row]:
 
 
 def _stretches(record: Record, style: Callable[[dict[str, Any]], str]) -> list[Bar]:
-    """Neighbouring looks of one style are one bar."""
+    """Adjacent samples of one style are one bar."""
     bars: list[Bar] = []
     lines = record.timeline
     for place, line in enumerate(lines):

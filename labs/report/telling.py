@@ -1,4 +1,4 @@
-"""Chooses the few log lines that tell what happened in each phase; the whole logs lie beside the report."""
+"""Chooses a few log lines that show what happened in each phase. The complete logs are beside the report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Line:
 
 
 def telling(record: Record) -> dict[str, list[Line]]:
-    """Up to six lines a phase: one of each kind, the graver kinds first, in order of time."""
+    """Up to six lines per phase: one of each kind, the most severe kinds first, sorted by time."""
     phases = {phase["name"]: (phase["began"], phase["ended"] or record.seconds) for phase in record.about["phases"]}
     lines = [line for line in map(_at(record), record.logs) if line is not None]
     return {name: _choose(lines, *span) for name, span in phases.items() if _choose(lines, *span)}

@@ -1,4 +1,4 @@
-"""Turns a record and its verdict into what a report shows, the same for the page and for the text."""
+"""Turns a record and its verdict into the content of a report, for the page and for the text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from labs.report.life import Life, life
 from labs.report.telling import Line, telling
 from labs.verdict import Verdict
 
-WORDS = {"PASS": "OK", "FAIL": "FAIL", "INCONCLUSIVE": "INCONCLUSIVE"}
+RESULTS = {"PASS": "OK", "FAIL": "FAIL", "INCONCLUSIVE": "INCONCLUSIVE"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,29 +69,31 @@ def view(record: Record, experiment: Experiment, verdict: Verdict) -> View:
 def _figures(record: Record) -> list[Figure]:
     statuses = record.statuses
     oldest = max((line.get("oldest", 0.0) for line in record.timeline), default=0.0)
-    lost = len(record.ledger) - sum(entry.id in record.events for entry in record.ledger)
+    lost = len(record.committed) - sum(entry.id in record.events for entry in record.committed)
     recovery = record.recovery_seconds
     return [
-        Figure("Committed", f"{len(record.ledger):,}", "events in the producer's ledger"),
+        Figure("Committed", f"{len(record.committed):,}", "events in the producer's ledger"),
         Figure("Done", f"{statuses['done']:,}", "rows in the table at the end"),
         Figure("Failed", f"{statuses['failed']:,}", "rows in the table at the end"),
         Figure("Lost", f"{lost:,}", "in the ledger, not in the table"),
-        Figure("Backlog", f"{record.peak('pending', 'processing'):,}", "most open events at one moment"),
-        Figure("Oldest", f"{oldest:.1f} s", "oldest open event at one moment"),
-        Figure("Recovery", "never" if recovery is None else f"{recovery:.1f} s", "from the fault's end to no backlog"),
+        Figure("Backlog", f"{record.peak('pending', 'processing'):,}", "most open events in one sample"),
+        Figure("Oldest", f"{oldest:.1f} s", "oldest open event in one sample"),
+        Figure(
+            "Recovery", "never" if recovery is None else f"{recovery:.1f} s", "from the end of the fault to no backlog"
+        ),
     ]
 
 
 def _conclusion(record: Record, experiment: Experiment, verdict: Verdict) -> list[tuple[str, str]]:
-    """The guide's blanks where the experiment is the guide's; the same kind of answer for the others."""
+    """The guide's blanks if the experiment is in the guide; similar answers for the others."""
     if experiment.guide is not None and verdict.findings:
         return list(experiment.guide.conclusion(record))
-    bit = "not looked at" if verdict.bit is None else "yes" if verdict.bit.ok else "no"
+    bit = "not checked" if verdict.bit is None else "yes" if verdict.bit.ok else "no"
     good = sum(finding.ok for finding in verdict.findings)
     return [
-        ("The fault bit", f"{bit} ({verdict.bit.name}: {verdict.bit.observed})" if verdict.bit else bit),
+        ("The fault took effect", f"{bit} ({verdict.bit.name}: {verdict.bit.observed})" if verdict.bit else bit),
         ("What must hold", f"{good} of {len(verdict.findings)} held"),
-        ("Judgement", WORDS[verdict.word]),
+        ("Judgement", RESULTS[verdict.result]),
     ]
 
 
@@ -104,6 +106,6 @@ def _alerts(record: Record, experiment: Experiment) -> list[AlertLine]:
 
 
 def _settings(record: Record) -> list[tuple[str, str, bool]]:
-    """Name, value, and whether this experiment set it, rather than all labs."""
+    """Name, value, and whether this experiment set it."""
     found = record.settings
     return [(name, found[name], found[name] != SETTINGS.get(name)) for name in sorted(found)]

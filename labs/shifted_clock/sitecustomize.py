@@ -1,4 +1,4 @@
-"""Put on a daemon's PYTHONPATH: its wall clock, as Python sees it, is LABS_CLOCK_SHIFT seconds off. No I/O."""
+"""On a daemon's PYTHONPATH this shifts Python's wall clock by LABS_CLOCK_SHIFT seconds."""
 
 import datetime
 import os

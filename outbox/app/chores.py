@@ -6,19 +6,18 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
-from outbox.app.operating import notices, poster, pruning, secret
+from outbox.app.operations import notices, poster, pruning, secret
 from outbox.config import Settings
-from outbox.daemon.chores import ReplayChore, ReplayLimits
 from outbox.daemon.pruner import Forget, Keep, Pruner
+from outbox.daemon.replay_chore import ReplayChore, ReplayLimits
 from outbox.daemon.webhooks import Notices, WebhookSender
 from outbox.facts import Announcer
 from outbox.ports import Clock
+from outbox.store.acts import PostgresDiscards
 from outbox.store.audit import PostgresAudit
-from outbox.store.discards import PostgresDiscards
+from outbox.store.failures import PostgresStatistics
 from outbox.store.pool import Database
-from outbox.store.replay_steps import ReplaySteps
 from outbox.store.replays import PostgresReplays
-from outbox.store.statistics import PostgresStatistics
 from outbox.store.webhooks import PostgresWebhooks
 from outbox.store.workers import Workers
 
@@ -34,7 +33,7 @@ def chores(
     """What a daemon does beside its lanes, by the name of the loop."""
     limits = settings.replay
     replays = ReplayChore(
-        ReplaySteps(database, owner=settings.worker.id, notices=notices(settings)),
+        PostgresReplays(database, owner=settings.worker.id, notices=notices(settings)),
         PostgresDiscards(database),
         ReplayLimits(
             limits.max_claim, limits.max_start_per_batch, limits.max_poll, limits.max_settle, limits.max_polls

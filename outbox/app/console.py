@@ -1,4 +1,4 @@
-"""Joins the console: its own small pool, one shared look for all pages, and the web application over them."""
+"""Joins the console: its own small pool, one shared reading for all pages, and the web application over them."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -8,41 +8,38 @@ from typing import Any, Final
 from fastapi import FastAPI
 from psycopg import Connection
 
+from outbox.app import naming
 from outbox.app.desk import join
-from outbox.app.examining import open_doctor
-from outbox.app.operating import operations
-from outbox.app.reindexing import join as reindexing
+from outbox.app.doctor import open_doctor
+from outbox.app.operations import operations
+from outbox.app.reindex import join as reindexing
 from outbox.config import Settings
 from outbox.daemon.shutdown import Stop
 from outbox.errors import DatabaseDown
 from outbox.ops.audit import AuditDesk
-from outbox.ops.payloads import Payloads
-from outbox.ops.projection import ProjectionDesk
-from outbox.ops.pulse import PulseDesk
+from outbox.ops.events import Payloads
+from outbox.ops.reprojection import ProjectionDesk
+from outbox.ops.status import PulseDesk
 from outbox.policy.filter import EventFilter
 from outbox.ports import Finding
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
-from outbox.sink.reading import DocumentReader
-from outbox.sink.versions import versions
+from outbox.sink.documents import DocumentReader, versions
+from outbox.store.acts import PostgresEventWriter
 from outbox.store.audit import PostgresAudit
+from outbox.store.backlog import PostgresBacklog
 from outbox.store.browsing import PostgresBrowsing
-from outbox.store.inspection import PostgresBacklog
+from outbox.store.failures import PostgresPulse
 from outbox.store.pool import Database
-from outbox.store.pulse import PostgresPulse
-from outbox.store.rebuilds import PostgresRebuilds
-from outbox.store.requests import PostgresRequests
+from outbox.store.reindex import PostgresRebuilds
 from outbox.store.truth import PostgresTruth
-from outbox.telemetry.logger import configure
-from outbox.web import console
-from outbox.web.dispatching import Dispatching
-from outbox.web.sampler import Shared
-from outbox.web.serve import Console, address, listen
-from outbox.web.services import Services
-from outbox.web.snapshot import looker
+from outbox.telemetry.log_setup import configure
+from outbox.web import application
+from outbox.web.console_server import Console, address, listen
+from outbox.web.services import ReplayDispatching, Services, Shared, snapshots
 
 READERS: Final = 4  # pages wait here, never in front of a projector
-ACTORS: Final = 4  # replays under way take nothing from those who look
+ACTORS: Final = 4  # replays under way take nothing from those who only read
 EXPORTERS: Final = 2  # exports take nothing from those who act
 WAIT_SECONDS: Final = 3.0
 READ_MS: Final = 3_000
@@ -54,7 +51,7 @@ OPTIONS: Final[dict[str, Any]] = {"application": "outbox console", "timeout_seco
 
 @contextmanager
 def open_console(settings: Settings) -> Iterator[FastAPI]:
-    """The application, its pool closed at the end. A database that is away is a page's problem, not the start's."""
+    """The application, its pool closed at the end. A database that is down is a page's problem, not the start's."""
     reading = Bounded(settings.database.dsn, size=READERS, statement_timeout_ms=READ_MS, **OPTIONS)
     acting = Acting(settings.database.dsn, size=ACTORS, statement_timeout_ms=ACT_MS, **OPTIONS)
     exporting = Database(settings.database.dsn, size=EXPORTERS, statement_timeout_ms=ACT_MS, **OPTIONS)
@@ -64,7 +61,7 @@ def open_console(settings: Settings) -> Iterator[FastAPI]:
         pool.open()
     made = services(settings, reading, acting, exporting, backlog, elastic)
     try:
-        yield console.build(settings, made)
+        yield application.build(settings, made)
     finally:
         made.dispatching.close()
         elastic.close()
@@ -75,7 +72,7 @@ def open_console(settings: Settings) -> Iterator[FastAPI]:
 
 
 class Bounded(Database):
-    """Nobody who only looks may ask for longer than others may wait."""
+    """Who only reads may not hold a connection for longer than others may wait."""
 
     @contextmanager
     def transaction(
@@ -87,7 +84,7 @@ class Bounded(Database):
 
 
 class Acting(Database):
-    """An act may take its time; a look or a step that is one statement may not."""
+    """An act may take its time; a read or a step that is one statement may not."""
 
     @contextmanager
     def connection(self) -> Iterator[Connection[Any]]:
@@ -105,11 +102,11 @@ def services(
 ) -> Services:
     desk, sees = join(settings, reading, backlog), operations(settings, reading, elastic)
     does = operations(settings, acting, elastic)
-    look = looker(desk.status, PulseDesk(PostgresPulse(reading)), sees.stats, desk.browse, sees.audit)
+    read = snapshots(desk.status, PulseDesk(PostgresPulse(reading)), sees.stats, desk.browse, sees.audit)
     events, audit = PostgresBrowsing(reading), PostgresAudit(acting)
     return Services(
-        status=Shared(look),
-        day=Shared(sees.stats.look, DAY_SECONDS),
+        status=Shared(read),
+        day=Shared(sees.stats.read, DAY_SECONDS),
         groups=Shared(lambda: sees.failures.groups(EventFilter()), DAY_SECONDS),
         findings=Shared(_examine(settings), DOCTOR_SECONDS),
         browse=desk.browse,
@@ -118,7 +115,7 @@ def services(
         planner=does.planner,
         projection=_projection(settings, reading, acting, elastic),
         replays=does.replays,
-        dispatching=Dispatching(does.replays),
+        dispatching=ReplayDispatching(does.replays),
         discards=does.discards,
         pauses=desk.pauses,
         stats=sees.stats,
@@ -131,24 +128,20 @@ def services(
 
 
 def _projection(settings: Settings, reading: Database, acting: Database, elastic: Elastic) -> ProjectionDesk:
-    def address(entity_type: str, entity_id: str) -> tuple[str, str]:
-        id = settings.document_id.format(entity_type=entity_type, entity_id=entity_id)
-        return settings.elastic.index_for(entity_type), id
-
     return ProjectionDesk(
         source=lambda: PostgresTruth(reading, settings.documents),
         held=lambda asked: versions(elastic, asked, seconds=WAIT_SECONDS),
-        address=address,
-        store=PostgresRequests(acting),
+        naming=naming(settings),
+        store=PostgresEventWriter(acting),
     )
 
 
 def _examine(settings: Settings) -> Callable[[], Sequence[Finding]]:
-    def look() -> Sequence[Finding]:
+    def read() -> Sequence[Finding]:
         with open_doctor(settings) as doctor:
             return list(doctor.examine())
 
-    return look
+    return read
 
 
 def run_console(settings: Settings, tell: Callable[[str], None]) -> None:
@@ -159,10 +152,10 @@ def run_console(settings: Settings, tell: Callable[[str], None]) -> None:
     with open_console(settings) as app:
         served = Console(app, listen(settings.console.host, settings.console.port), settings.console.trusted_proxies)
         stop.install()
-        threading.Thread(target=_stop_when_told, args=(stop, served), daemon=True).start()
+        threading.Thread(target=_stop_on_request, args=(stop, served), daemon=True).start()
         served.run(lambda: tell(address(served.socket)))
 
 
-def _stop_when_told(stop: Stop, served: Console) -> None:
+def _stop_on_request(stop: Stop, served: Console) -> None:
     stop.event.wait()
     served.stop()

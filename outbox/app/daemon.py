@@ -9,55 +9,50 @@ from typing import Any
 from uuid import uuid4
 
 from outbox import __version__
+from outbox.app import naming
 from outbox.app.chores import chores
 from outbox.config import Settings
-from outbox.daemon.boot_clock import boottime
-from outbox.daemon.claiming import Claimer, Kinds
-from outbox.daemon.enrolment import Enrolment
-from outbox.daemon.gate import EVERYTHING, Gate
+from outbox.daemon.brakes import Brakes
+from outbox.daemon.claiming import Claimer, Kinds, Orders, SharedLimit
+from outbox.daemon.gate import EVERYTHING, PauseGate
 from outbox.daemon.judge import Judge
-from outbox.daemon.lane import Lane, Underway
-from outbox.daemon.lease import Leases
-from outbox.daemon.limits import Limits
-from outbox.daemon.listen import Listener
-from outbox.daemon.notify import Notifier, Watchdog
-from outbox.daemon.order import Orders
-from outbox.daemon.projector import Projector, dice
+from outbox.daemon.lane import Lane, Listener, Underway
+from outbox.daemon.lease import Leases, boottime
+from outbox.daemon.lookup_outcome import Lookups
+from outbox.daemon.projector import Projector
 from outbox.daemon.reclaimer import Reclaimer
 from outbox.daemon.second_target import SecondTarget
 from outbox.daemon.shutdown import Stop
-from outbox.daemon.startup import wait_for_schema
-from outbox.daemon.upkeep import Upkeep
-from outbox.daemon.verification_news import VerificationNews
+from outbox.daemon.startup import Enrolment, wait_for_schema
+from outbox.daemon.systemd import Notifier, Watchdog
+from outbox.daemon.upkeep import Upkeep, VerificationNews
 from outbox.daemon.worker import Loop, Worker
-from outbox.errors import ConfigurationError, DatabaseDown, Problem
+from outbox.errors import ConfigProblem, ConfigurationError, DatabaseDown
 from outbox.facts import Announcer
-from outbox.policy.backoff import Backoff
-from outbox.policy.breaker import Pace
+from outbox.policy.backoff import Backoff, LanePace
 from outbox.policy.document import Addressing
 from outbox.policy.settle import RetryPolicy
-from outbox.sink.check import IndexCheck
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
+from outbox.sink.index_check import TargetCheck
+from outbox.store.backlog import PostgresBacklog
 from outbox.store.documents import ViewDocuments
 from outbox.store.events import PostgresEvents
-from outbox.store.inspection import PostgresBacklog
-from outbox.store.listening import ear
+from outbox.store.failures import PostgresRollup
 from outbox.store.pool import Database, connect
-from outbox.store.rebuilds import PostgresMirrors
-from outbox.store.rollup import PostgresRollup
-from outbox.store.schema_state import SchemaState, check_schema, has_by_type
-from outbox.store.verifications import PostgresVerifications
+from outbox.store.pooler import ear
+from outbox.store.reindex import PostgresMirrors, PostgresVerifications
+from outbox.store.schema.state import SchemaState, check_schema, has_by_type
 from outbox.store.workers import Reclaims, Workers
 from outbox.telemetry import tracing
 from outbox.telemetry.backlog import BacklogSampler
 from outbox.telemetry.beats import Beats
 from outbox.telemetry.health import Health, ReadyRules
-from outbox.telemetry.logger import configure
-from outbox.telemetry.logs import LogSubscriber
+from outbox.telemetry.log_lines import LogSubscriber
+from outbox.telemetry.log_setup import configure
 from outbox.telemetry.metrics import Metrics, new_registry
 from outbox.telemetry.rollup import Rollup
-from outbox.web.health import Shown
+from outbox.web.health import HealthState
 
 clock = time.monotonic
 
@@ -120,7 +115,7 @@ class Watching:
         return cls(announce, metrics, health, registry)
 
 
-def project(settings: Settings, shown: Shown, stop: Stop, *, once: bool, patient: bool) -> bool:
+def project(settings: Settings, shown: HealthState, stop: Stop, *, once: bool, patient: bool) -> bool:
     """Everything after the health pages listen (see launch): True when it drained cleanly."""
     watching = Watching.of(settings, shown.beats)
     shown.complete(watching.registry, watching.health)
@@ -154,7 +149,7 @@ def _schema(settings: Settings) -> SchemaState:
 
 
 def _refuse_deafness(settings: Settings) -> None:
-    """An address at which nobody would hear is refused; one that is away is not: polling goes on without it."""
+    """An address through which LISTEN would never fire is refused; one that is down is not: polling continues."""
     with suppress(DatabaseDown), ear(settings.database.direct_dsn):
         pass
 
@@ -174,7 +169,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         for pool in (pools.lanes, pools.heartbeat)
     )
     register = Workers(pools.heartbeat, worker_id=worker_id, start_id=start_id)
-    limits = Limits(settings.batch.size, announce)
+    limits = SharedLimit(settings.batch.size, announce)
     elastic = connect_elastic(settings.elastic, lanes=settings.worker.concurrency)
     sink = ElasticSink(elastic, settings.batch.bytes, limits.items, announce)
     mirrors = PostgresMirrors(pools.chores, worker_id=worker_id, start_id=start_id)
@@ -182,7 +177,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     verifications = PostgresVerifications(pools.chores)
     news = VerificationNews(lambda: verifications.last_finished(settings.elastic.targets), announce, clock)
     probe = _probe(settings, sink)
-    gate = Gate(announce, clock, probe)
+    gate = PauseGate(announce, clock, probe)
     leases = Leases(
         beats,
         announce,
@@ -192,15 +187,19 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         max_processing_seconds=settings.reclaim.max_processing_seconds,
     )
     kinds = _kinds(settings, events, pools)
-    judge = Judge(_retry(settings), gate, announce, clock, dice)
-    documents = ViewDocuments(pools.lanes, settings.documents, batch_bytes=settings.batch.bytes)
+    brakes = Brakes(announce, clock)
+    view = ViewDocuments(pools.lanes, settings.documents, batch_bytes=settings.batch.bytes)
+    documents = view if view.usable() else None
+    names = naming(settings)
     projector = Projector(
         store=events,
-        documents=documents if documents.usable() else None,
+        documents=documents,
         sink=second,
         leases=leases,
-        addressing=Addressing("{entity_type}" in settings.document_id, settings.elastic.index_for),
-        judge=judge,
+        addressing=Addressing(names.composed, names.index_of),
+        judge=Judge(_retry(settings), brakes),
+        lookups=Lookups(events, documents, brakes, announce, clock),
+        gate=gate,
         announce=announce,
         portion_bytes=settings.batch.bytes,
         request_deadline_seconds=settings.request_deadline_seconds,
@@ -220,11 +219,12 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         news.tend()
 
     open_types = _open_types(settings, events)
-    check = IndexCheck(elastic, sink.targets, settings.reclaim.max_processing_seconds)
+    check = TargetCheck(elastic, sink.targets, settings.reclaim.max_processing_seconds)
     upkeep = Upkeep(
         desk,
         gate,
-        judge,
+        brakes,
+        projector.ahead,
         kinds,
         open_types,
         settings.elastic.targets,
@@ -275,7 +275,7 @@ def _lane(
     number: int,
     claimer: Claimer,
     projector: Projector,
-    gate: Gate,
+    gate: PauseGate,
     announce: Announcer,
     underway: Underway,
 ) -> Lane:
@@ -284,7 +284,7 @@ def _lane(
         claimer=claimer,
         projector=projector,
         gate=gate,
-        pace=Pace(settings.retry.base_backoff_seconds, settings.retry.max_backoff_seconds),
+        pace=LanePace(settings.retry.base_backoff_seconds, settings.retry.max_backoff_seconds),
         announce=announce,
         clock=clock,
         poll_seconds=settings.worker.poll_interval_seconds,
@@ -310,7 +310,7 @@ def _kinds(settings: Settings, events: PostgresEvents, pools: Pools) -> Kinds:
     if settings.claims_by_type and not indexed:
         raise ConfigurationError(
             [
-                Problem(
+                ConfigProblem(
                     "OUTBOX_ENTITY_TYPES, OUTBOX_KIND_* or ELASTIC_INDEX_MAP",
                     "claims by entity type need two more indexes",
                     "Run `outbox migrate --by-type`.",
@@ -341,7 +341,7 @@ def _open_types(settings: Settings, events: PostgresEvents) -> Callable[[], list
     limited, written = _limits(settings), set[str]()
     limits = settings.kinds
 
-    def look() -> list[str]:
+    def read() -> list[str]:
         found = events.open_types()
         for kind in found:
             if kind not in written and limited(kind):
@@ -350,7 +350,7 @@ def _open_types(settings: Settings, events: PostgresEvents) -> Callable[[], list
                 written.add(kind)
         return found
 
-    return look
+    return read
 
 
 def _loops(settings: Settings, pools: Pools, watching: Watching, upkeep: Upkeep, lanes: list[Lane]) -> dict[str, Loop]:
@@ -377,7 +377,7 @@ def _loops(settings: Settings, pools: Pools, watching: Watching, upkeep: Upkeep,
 
 
 def _telemetry_loops(settings: Settings, pools: Pools, watching: Watching) -> dict[str, Loop]:
-    """The sampler has a connection of its own: a slow look must not hold a chore's."""
+    """The sampler has a connection of its own: a slow query must not hold a chore's."""
     backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
     # Types left to other daemons are sampled too: /readyz must not take their due rows for this one's debt.
     types = (*settings.known_entity_types, *settings.worker.exclude_entity_types)

@@ -4,24 +4,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from outbox.app import naming
 from outbox.config import Settings
-from outbox.ops.browse import Browse
+from outbox.ops.events import Browse
 from outbox.ops.pauses import Pauses
 from outbox.ops.producers import ProducerDesk
-from outbox.ops.status import StatusDesk
-from outbox.ops.waiting import OpenEvents
-from outbox.store.attachments import PostgresAttachments
+from outbox.ops.status import OpenEvents, StatusDesk
+from outbox.store.acts import PostgresControls
+from outbox.store.attach.attach import PostgresAttachments
+from outbox.store.backlog import PostgresBacklog, PostgresOverview
 from outbox.store.browsing import PostgresBrowsing
-from outbox.store.controls import PostgresControls
 from outbox.store.documents import ViewDocuments
-from outbox.store.inspection import PostgresBacklog
-from outbox.store.overview import PostgresOverview
 from outbox.store.pool import Database, connect
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    """One drawer a topic; each is an object of `ops`."""
+class QueueDesk:
+    """One service per topic; each is an object of `ops`."""
 
     browse: Browse
     status: StatusDesk
@@ -31,7 +30,7 @@ class Desk:
 
 
 @contextmanager
-def open_desk(settings: Settings, *, application: str = "outbox cli") -> Iterator[Desk]:
+def open_desk(settings: Settings, *, application: str = "outbox cli") -> Iterator[QueueDesk]:
     """The desk, closed at the end. Raises DatabaseDown at once where nobody answers, with the server's own words."""
     connect(settings.database.dsn, application=application).close()
     database = Database(settings.database.dsn, size=2, application=application)
@@ -44,11 +43,11 @@ def open_desk(settings: Settings, *, application: str = "outbox cli") -> Iterato
         database.close()
 
 
-def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> Desk:
+def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> QueueDesk:
     """The same over a pool that someone else owns."""
     overview = PostgresOverview(database)
-    return Desk(
-        browse=Browse(PostgresBrowsing(database), _address(settings), settings.redact_fields),
+    return QueueDesk(
+        browse=Browse(PostgresBrowsing(database), naming(settings), settings.redact_fields),
         status=StatusDesk(overview, backlog),
         events=overview,
         pauses=Pauses(PostgresControls(database)),
@@ -58,16 +57,3 @@ def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> De
             ViewDocuments(database, settings.documents, batch_bytes=settings.batch.bytes).usable,
         ),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Address:
-    settings: Settings
-
-    def __call__(self, entity_type: str, entity_id: str) -> tuple[str, str]:
-        id = self.settings.document_id.format(entity_type=entity_type, entity_id=entity_id)
-        return self.settings.elastic.index_for(entity_type), id
-
-
-def _address(settings: Settings) -> _Address:
-    return _Address(settings)

@@ -11,7 +11,7 @@ def run_daemon(settings: Settings, *, once: bool = False, patient: bool = True, 
     if stop is None:
         stop = Stop()
         stop.install()
-    shown = health_pages.Shown(Beats(loop_limits(settings)))
+    shown = health_pages.HealthState(Beats(loop_limits(settings)))
     # Forgotten when the lanes run: a start that hangs before that fails /healthz like any loop that hangs.
     shown.beats.expect("start")
     pages = health_pages.start(settings.http.metrics_host, settings.http.metrics_port, settings.http.port, shown)

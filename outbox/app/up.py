@@ -1,8 +1,10 @@
-"""Joins everything that `outbox up` runs on one machine: servers, schema, index, sample, projector, console."""
+"""Joins everything that `outbox up` runs on one machine: servers, schema, index, sample; projector, console."""
 
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -11,20 +13,52 @@ from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
-from outbox.app.desk import Desk, open_desk
-from outbox.app.examining import open_index_desk
-from outbox.app.parts import Part
+from outbox.app.desk import QueueDesk, open_desk
+from outbox.app.doctor import open_index_desk
 from outbox.config import Settings, load_settings, redact_dsn
 from outbox.embedded import EmbeddedStack
+from outbox.embedded.account import Account
+from outbox.embedded.folders import make_folder
 from outbox.embedded.postgres import for_people
 from outbox.embedded.private import new_file
-from outbox.embedded.process import await_free, claim_port, free_port
-from outbox.embedded.sample import Sample
-from outbox.ops.status import Status
+from outbox.embedded.process import Command, SupervisedProcess, await_free, claim_port, free_port, tail
+from outbox.embedded.sample import SampleProducer
+from outbox.errors import OutboxError
+from outbox.ops.status import QueueStatus
 from outbox.sink.client import Reply
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.index import IndexExists
-from outbox.store import migrations
+from outbox.store.schema import migrate
+
+
+class PartEnded(OutboxError):
+    """A part of `outbox up` ended, and the rest was stopped. The end of its log says why."""
+
+
+@dataclass(slots=True)
+class Part:
+    """`outbox COMMAND` as a process of its own. It ends when this process does, kill -9 included."""
+
+    name: str
+    command: list[str]
+    log: Path
+    process: SupervisedProcess | None = None
+
+    def start(self, env: Mapping[str, str]) -> None:
+        make_folder(self.log.parent)
+        argv = [sys.executable, "-m", "outbox", *self.command]
+        account = Account(os.geteuid(), os.getegid())
+        self.process = SupervisedProcess(Command(argv, Path.cwd(), dict(env), signal.SIGTERM), account, self.log)
+
+    def check(self) -> None:
+        if self.process is not None and not self.process.running:
+            raise PartEnded(f"{self.name}, log {self.log}\n{tail(self.log)}")
+
+    def stop(self) -> None:
+        """SIGTERM, and wait: the projector drains within its grace."""
+        if self.process is not None:
+            self.process.stop()
+
 
 METRICS: Final = "OUTBOX_METRICS_PORT"
 CONSOLE: Final = "OUTBOX_CONSOLE_PORT"
@@ -34,8 +68,8 @@ _INDEX_SETTINGS = {"number_of_shards": 1, "number_of_replicas": 0}
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """What people need to know to look around. The database's password stands in `database_url_file` only."""
+class Addresses:
+    """What people need to know to try it. The database's password stands in `database_url_file` only."""
 
     database_url: str
     database_url_file: str
@@ -57,7 +91,7 @@ class Up:
     _open: ExitStack = field(default_factory=ExitStack)
     _parts: list[Part] = field(default_factory=list)
     _started: dict[str, str] = field(default_factory=dict)  # addresses of the servers that were started here
-    _desk: Desk | None = None
+    _desk: QueueDesk | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -65,10 +99,10 @@ class Up:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def start(self) -> Where:
+    def start(self) -> Addresses:
         self._start_servers()
         self.say("migrating the database")
-        migrations.migrate(self.settings.database.direct_dsn)
+        migrate.migrate(self.settings.database.direct_dsn)
         self._create_indexes()
         self._desk = self._open.enter_context(open_desk(self.settings, application="outbox up"))
         sample = self._prepare_sample()
@@ -81,12 +115,12 @@ class Up:
             sample.start(self.rate)
         return where
 
-    def look(self) -> Status:
+    def read(self) -> QueueStatus:
         """How it is now. Raises PartEnded when a part has ended by itself."""
         for part in self._parts:
             part.check()
         assert self._desk is not None, "not started"
-        return self._desk.status.look()
+        return self._desk.status.read()
 
     def listens(self, url: str) -> bool:
         """Whether someone has taken the port of one of our own pages."""
@@ -103,7 +137,7 @@ class Up:
         return int(body.get("count", 0))
 
     def _start_servers(self) -> None:
-        """Given addresses stay as they are; what is not given is started and told to the settings."""
+        """Given addresses stay as they are; what is not given is started, and its address put into the settings."""
         given = self.settings
         database_url = given.database.dsn if given.database.url is not None else None
         elastic_url = given.elastic.url if given.source_of("ELASTIC_URL") != "default" else None
@@ -132,10 +166,10 @@ class Up:
                 except IndexExists:
                     self.say(f"the index {target} is there already")
 
-    def _prepare_sample(self) -> Sample | None:
+    def _prepare_sample(self) -> SampleProducer | None:
         if self.rate <= 0:
             return None
-        sample = Sample(self.settings.database.dsn, self.settings.documents)
+        sample = SampleProducer(self.settings.database.dsn, self.settings.documents)
         if not sample.prepare():
             self.say("this database has events or a view of its own: no sample is made")
             return None
@@ -154,7 +188,7 @@ class Up:
     def _folder(self) -> Path:
         return self.settings.embedded.data_dir.expanduser() / "up"
 
-    def _where(self, ports: Mapping[str, int], sample: bool) -> Where:
+    def _where(self, ports: Mapping[str, int], sample: bool) -> Addresses:
         settings = self.settings
         given = settings.database.dsn
         address = for_people(given) if "DATABASE_URL" in self._started else given
@@ -162,7 +196,7 @@ class Up:
         with os.fdopen(new_file(file), "w", encoding="utf-8") as writing:
             writing.write(address + "\n")
         self._open.callback(file.unlink, missing_ok=True)
-        return Where(
+        return Addresses(
             database_url=redact_dsn(address),
             database_url_file=str(file),
             elastic_url=settings.elastic.url,

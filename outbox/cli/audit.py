@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import sys
 from collections.abc import Iterable
@@ -12,42 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import options, output
 from outbox.cli.output import Json, Yes
 from outbox.errors import OutboxError, UsageError
 from outbox.policy.audit import LEAST_DAYS, Source
 
 if TYPE_CHECKING:
-    from outbox.ops.export import AuditRow
+    from outbox.ops.audit import AuditRow
     from outbox.policy.filter import AuditFilter
 
 commands = typer.Typer()
-audit = typer.Typer(no_args_is_help=True, help="Who did what: look, export, prune, verify.")
-commands.add_typer(audit, name="audit", rich_help_panel="Look")
-
-
-def _option(*names: str, help: str, metavar: str) -> Any:  # noqa: A002
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel="Filter (all must fit)", show_default=False)
-
-
-EntityType = Annotated[str | None, _option("--entity-type", "-t", help="Entity type.", metavar="TYPE")]
-EntityId = Annotated[str | None, _option("--entity-id", help="Entity id.", metavar="ID")]
-TraceId = Annotated[str | None, _option("--trace-id", help="Trace id of the producer.", metavar="HEX")]
-ActionName = Annotated[str | None, _option("--action", help="Such as REPLAY_BATCH_ITEM.", metavar="ACTION")]
-ActorName = Annotated[str | None, _option("--actor", help="Who did it.", metavar="NAME")]
-BatchId = Annotated[str | None, _option("--batch-id", help="A replay or flush.", metavar="UUID")]
-Since = Annotated[str | None, _option("--since", help="Not before: an ISO time, or an age such as 2h.", metavar="TIME")]
-Until = Annotated[str | None, _option("--until", help="Before: an ISO time, or an age such as 10m.", metavar="TIME")]
-By = Annotated[
-    str,
-    typer.Option(
-        "--by",
-        help="Who you are; written down.",
-        metavar="NAME",
-        default_factory=getpass.getuser,
-        show_default="your login name",
-    ),
-]
+audit = typer.Typer(no_args_is_help=True, help="List, export, prune and verify the audit log.")
+commands.add_typer(audit, name="audit", rich_help_panel="Inspect")
 
 
 class ChainBroken(OutboxError):
@@ -55,17 +31,11 @@ class ChainBroken(OutboxError):
 
 
 @audit.command(name="list")
+@options.filters_audit
 def list_(
-    entity_type: EntityType = None,
-    entity_id: EntityId = None,
-    trace_id: TraceId = None,
-    action: ActionName = None,
-    actor: ActorName = None,
-    batch_id: BatchId = None,
-    since: Since = None,
-    until: Until = None,
+    raw: options.Raw | None = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="Most rows on a page.", min=1, max=500)] = 50,
-    after: Annotated[int | None, typer.Option("--after", help="Go on behind a page: the id it named.")] = None,
+    after: Annotated[int | None, typer.Option("--after", help="Continue after a page: its last id.")] = None,
     json: Json = False,
 ) -> None:
     """List acts, the newest first.
@@ -74,8 +44,8 @@ def list_(
       outbox audit list --actor alice --since 1d
       outbox audit list --batch-id 0199c0de-0000-7000-8000-000000000001 --json
     """
-    asked = _filter(entity_type, entity_id, trace_id, action, actor, batch_id, since, until)
-    with session.operations() as desk:
+    asked = _filter(raw)
+    with cli.open_operations() as desk:
         page = desk.audit.page(asked, after, limit)
     if json:
         output.as_json({"rows": [_record(row) for row in page.rows], "next": page.next_cursor, "total": page.total})
@@ -87,31 +57,25 @@ def list_(
 
 
 @audit.command()
+@options.filters_audit
 def export(
-    by: By,
+    by: options.ByLogin,
     form: Annotated[str, typer.Option("--format", help="csv, json or ndjson.", metavar="FORMAT")] = "ndjson",
     file: Annotated[Path | None, typer.Option("--output", "-o", help="File; left out: stdout.", metavar="FILE")] = None,
-    entity_type: EntityType = None,
-    entity_id: EntityId = None,
-    trace_id: TraceId = None,
-    action: ActionName = None,
-    actor: ActorName = None,
-    batch_id: BatchId = None,
-    since: Since = None,
-    until: Until = None,
+    raw: options.Raw | None = None,
 ) -> None:
-    """Write all rows that match, the oldest first; that you did is written down too.
+    """Write all rows that match, the oldest first; the export itself is audited too.
 
     JSON and NDJSON keep every value as it is; in CSV a quote stands before what a spreadsheet would run as a formula.
 
     Examples:
       outbox audit export --by alice --format csv -o audit.csv --since 30d
     """
-    from outbox.ops import request  # noqa: PLC0415
+    from outbox.ops import inputs  # noqa: PLC0415
 
-    asked = _filter(entity_type, entity_id, trace_id, action, actor, batch_id, since, until)
-    with session.operations() as desk:
-        pieces = desk.audit.export(asked, form, request.actor(by, Source.CLI))
+    asked = _filter(raw)
+    with cli.open_operations() as desk:
+        pieces = desk.audit.export(asked, form, inputs.actor(by, Source.CLI))
         if file is None:
             sys.stdout.writelines(pieces)
             sys.stdout.flush()
@@ -120,24 +84,18 @@ def export(
 
 
 @audit.command()
+@options.filters_audit
 def prune(
     older_than_days: Annotated[
         float, typer.Option("--older-than-days", help="The last seven days always stay.", min=LEAST_DAYS)
     ],
-    by: By,
+    by: options.ByLogin,
     archive: Annotated[
         Path | None, typer.Option("--archive", help="Write the rows to this file (NDJSON) first.", metavar="FILE")
     ] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why; written down.", metavar="TEXT")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many.")] = False,
-    entity_type: EntityType = None,
-    entity_id: EntityId = None,
-    trace_id: TraceId = None,
-    action: ActionName = None,
-    actor: ActorName = None,
-    batch_id: BatchId = None,
-    since: Since = None,
-    until: Until = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why, for the audit log.", metavar="TEXT")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print how many.")] = False,
+    raw: options.Raw | None = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -147,11 +105,11 @@ def prune(
       outbox audit prune --older-than-days 90 --by alice --dry-run
       outbox audit prune --older-than-days 90 --by alice --archive audit-2026.ndjson --yes
     """
-    from outbox.ops import request  # noqa: PLC0415
+    from outbox.ops import inputs  # noqa: PLC0415
 
-    asked = _filter(entity_type, entity_id, trace_id, action, actor, batch_id, since, until)
-    who = request.actor(by, Source.CLI)
-    with session.operations() as desk:
+    asked = _filter(raw)
+    who = inputs.actor(by, Source.CLI)
+    with cli.open_operations() as desk:
         due = desk.audit.prune(asked, older_than_days, who, dry_run=True)
         if not dry_run and due.removed:
             output.confirm(f"Remove {due.removed:,} audit rows from before {output.shown(due.before)}?", yes=yes)
@@ -170,7 +128,7 @@ def verify(json: Json = False) -> None:
     Examples:
       outbox audit verify
     """
-    with session.operations() as desk:
+    with cli.open_operations() as desk:
         found = desk.audit.verify()
     if json:
         record = {"ok": found.ok, "head": found.head, "findings": [each._asdict() for each in found.findings]}
@@ -183,11 +141,10 @@ def verify(json: Json = False) -> None:
         raise ChainBroken(f"{len(found.findings)} findings, the first at row {found.findings[0].id}")
 
 
-def _filter(*values: str | None) -> AuditFilter:
-    from outbox.ops import request  # noqa: PLC0415
+def _filter(raw: options.Raw | None) -> AuditFilter:
+    from outbox.ops import inputs  # noqa: PLC0415
 
-    names = ("entity_type", "entity_id", "trace_id", "action", "actor", "batch_id", "since", "until")
-    return request.audit_filter(dict(zip(names, values, strict=True)))
+    return inputs.audit_filter(raw or {})
 
 
 def _write(file: Path, pieces: Iterable[str], flag: str) -> None:

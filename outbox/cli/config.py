@@ -1,10 +1,11 @@
-"""The commands that look at the settings: `config check` and `config print`. They change nothing."""
+"""The commands that read the settings: `config check` and `config print`. They change nothing."""
 
 from __future__ import annotations
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json
 
 commands = typer.Typer()
@@ -22,7 +23,7 @@ def check(json: Json = False) -> None:
       outbox config check
       OUTBOX_LEASE_SECONDS=1 outbox config check
     """
-    settings = session.settings()
+    settings = cli.settings()
     given = sorted(name for name, found in settings.redacted().items() if found["source"] != "default")
     if json:
         output.as_json({"ok": True, "set": given})
@@ -38,7 +39,7 @@ def print_(json: Json = False) -> None:
       outbox config print
       outbox config print --json | jq '.OUTBOX_LEASE_SECONDS.value'
     """
-    settings = session.settings(require_database=False)
+    settings = cli.settings(require_database=False)
     found = settings.redacted()
     if json:
         output.as_json(found)

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json
 from outbox.errors import UsageError
 
@@ -17,7 +18,7 @@ console = typer.Typer()
 commands.add_typer(console, name="console", rich_help_panel="Run")
 
 
-class Role(StrEnum):
+class TokenRole(StrEnum):
     """Each may what the ones before it may."""
 
     VIEWER = "viewer"
@@ -31,7 +32,7 @@ def serve(
     host: Annotated[str | None, typer.Option("--host", help="Address to listen on [127.0.0.1].")] = None,
     port: Annotated[int | None, typer.Option("--port", help="Port [8090]; 0 takes any free one.")] = None,
 ) -> None:
-    """Serve the web console at /ops/queue and the API at /api/v1, until told to stop.
+    """Serve the web console at /ops/queue and the API at /api/v1, until stopped.
 
     On loopback it needs no token. On any other address OUTBOX_CONSOLE_TOKENS_FILE is required: one line a person, made
     by `outbox console token`. It has its own small pool; a busy console takes nothing from the projector.
@@ -42,8 +43,8 @@ def serve(
       OUTBOX_CONSOLE_TOKENS_FILE=tokens outbox console --host 0.0.0.0
     """
     if context.invoked_subcommand is None:
-        settings = session.settings(OUTBOX_CONSOLE_HOST=host, OUTBOX_CONSOLE_PORT=port)
-        session.run_console(settings, _tell)
+        settings = cli.settings(OUTBOX_CONSOLE_HOST=host, OUTBOX_CONSOLE_PORT=port)
+        cli.run_console(settings, _tell)
 
 
 def _tell(address: str) -> None:
@@ -55,7 +56,7 @@ def _tell(address: str) -> None:
 @console.command()
 def token(
     name: Annotated[str, typer.Argument(help="Whose token it is; shown in the audit.", metavar="NAME")],
-    role: Annotated[Role, typer.Option("--role", help="What it may do.")],
+    role: Annotated[TokenRole, typer.Option("--role", help="What it may do.")],
     add: Annotated[
         bool, typer.Option("--add", help="Also write its line into OUTBOX_CONSOLE_TOKENS_FILE.", show_default=False)
     ] = False,
@@ -70,7 +71,7 @@ def token(
       outbox console token alice --role operator
       OUTBOX_CONSOLE_TOKENS_FILE=tokens outbox console token ci --role viewer --add
     """
-    made, line = session.console_token(name, role)
+    made, line = cli.console_token(name, role)
     if add:
         _append(name, line)
     if json:
@@ -83,7 +84,7 @@ def token(
 
 def _append(name: str, line: str) -> None:
     """For the owner's eyes only. A name that is there already is refused: two tokens of one name tell nothing."""
-    file = session.settings(require_database=False).console.tokens_file
+    file = cli.settings(require_database=False).console.tokens_file
     if file is None:
         raise UsageError("--add needs OUTBOX_CONSOLE_TOKENS_FILE")
     file.touch(mode=0o600, exist_ok=True)

@@ -6,35 +6,33 @@ from typing import Annotated
 
 import typer
 
-from outbox.cli import filters, output, session
+from outbox import cli
+from outbox.cli import options, output
 from outbox.cli.output import Json, Yes
 from outbox.policy.audit import Source
 from outbox.policy.filter import described
 
 commands = typer.Typer()
 
-By = Annotated[str, typer.Option("--by", help="Who you are; written down.", metavar="NAME")]
-Reason = Annotated[str, typer.Option("--reason", help="Why; written down.", metavar="TEXT")]
-
 
 @commands.command(rich_help_panel="Act")
 def discard(
     id: Annotated[str, typer.Argument(help="The event's id.", metavar="ID")],
-    by: By,
-    reason: Reason,
+    by: options.By,
+    reason: options.Reason,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Give one pending or failed event up. The row stays; `outbox replay --id` brings it back.
+    """Discard one pending or failed event. The row stays; `outbox replay --id` brings it back.
 
     Examples:
       outbox discard 0199c0de-0000-7000-8000-000000000001 --by alice --reason "test data" --yes
     """
-    from outbox.ops import request  # noqa: PLC0415
+    from outbox.ops import inputs  # noqa: PLC0415
 
-    event_id, who = request.uuid("id", id), request.actor(by, Source.CLI)
+    event_id, who = inputs.uuid("id", id), inputs.actor(by, Source.CLI)
     output.confirm(f"Discard event {event_id}?", yes=yes)
-    with session.operations() as desk:
+    with cli.open_operations() as desk:
         done = desk.discards.discard(event_id, who, reason)
     if json:
         output.as_json(done)
@@ -43,49 +41,28 @@ def discard(
 
 
 @commands.command(rich_help_panel="Act")
+@options.filters_events()
 def flush(
     expect: Annotated[int, typer.Option("--expect", help="How many events you expect to match.", metavar="N")],
-    by: By,
-    reason: Reason,
+    by: options.By,
+    reason: options.Reason,
     approved_by: Annotated[str, typer.Option("--approved-by", help="Who agrees; not you.", metavar="NAME")],
-    entity_type: filters.EntityType = None,
-    entity_id: filters.EntityId = None,
-    error_reason: filters.ErrorReason = None,
-    error_code: filters.ErrorCode = None,
-    dead_reason: filters.DeadReason = None,
-    failure_type: filters.FailureType = None,
-    fingerprint: filters.Fingerprint = None,
-    trace_id: filters.TraceId = None,
-    id: filters.Ids = None,
-    since: filters.Since = None,
-    until: filters.Until = None,
+    raw: options.Raw,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Give up all failed events that match, if they are as many as you expect. The rows stay as discarded.
+    """Discard all failed events that match, if there are exactly as many as expected. The rows stay.
 
     Examples:
       outbox list --status failed --fingerprint 5d4ed31ca13675e1
       outbox flush --fingerprint 5d4ed31ca13675e1 --expect 37 --by alice --approved-by bob --reason "junk" --yes
     """
-    from outbox.ops import request  # noqa: PLC0415
+    from outbox.ops import inputs  # noqa: PLC0415
 
-    asked = filters.event_filter(
-        entity_type=entity_type,
-        entity_id=entity_id,
-        error_reason=error_reason,
-        error_code=error_code,
-        dead_reason=dead_reason,
-        failure_type=failure_type,
-        fingerprint=fingerprint,
-        trace_id=trace_id,
-        ids=id,
-        since=since,
-        until=until,
-    )
-    who = request.actor(by, Source.CLI)
+    asked = options.event_filter(raw)
+    who = inputs.actor(by, Source.CLI)
     output.confirm(f"Discard {expect:,} failed events ({described(asked)})?", yes=yes)
-    with session.operations() as desk:
+    with cli.open_operations() as desk:
         done = desk.discards.flush(asked, expect, who, reason, approved_by)
     if json:
         output.as_json(done)

@@ -1,4 +1,4 @@
-"""The commands that look at events: `list` and `show`. They read, and change nothing."""
+"""The commands that read events: `list`, `show`, and `explain-error`, which says how a failure is classified."""
 
 from __future__ import annotations
 
@@ -8,39 +8,30 @@ from uuid import UUID
 
 import typer
 
-from outbox.cli import filters, output, session
+from outbox import cli
+from outbox.cli import options, output
 from outbox.cli.output import Json
 from outbox.errors import UsageError
 from outbox.policy.event import Status
 
 if TYPE_CHECKING:
-    from outbox.ops.browse import EventDetail
-    from outbox.ops.stored import StoredEvent
+    from outbox.ops.events import EventDetail
+    from outbox.ops.stored_event import StoredEvent
+import sys
 
 commands = typer.Typer()
 
 
-@commands.command(name="list", rich_help_panel="Look")
+@commands.command(name="list", rich_help_panel="Inspect")
+@options.filters_events()
 def list_(
     status: Annotated[
         list[str] | None,
         typer.Option("--status", "-s", help="State; repeatable, `all` for every one.", metavar="STATUS"),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="Most events on a page.", min=1, max=500)] = 50,
-    after: Annotated[
-        str, typer.Option("--after", help="Go on behind a page: the place it named.", show_default=False)
-    ] = "",
-    entity_type: filters.EntityType = None,
-    entity_id: filters.EntityId = None,
-    error_reason: filters.ErrorReason = None,
-    error_code: filters.ErrorCode = None,
-    dead_reason: filters.DeadReason = None,
-    failure_type: filters.FailureType = None,
-    fingerprint: filters.Fingerprint = None,
-    trace_id: filters.TraceId = None,
-    id: filters.Ids = None,
-    since: filters.Since = None,
-    until: filters.Until = None,
+    after: Annotated[str, typer.Option("--after", help="Continue after a page: its cursor.", show_default=False)] = "",
+    raw: options.Raw | None = None,
     json: Json = False,
 ) -> None:
     """List events: what is open or failed, unless --status, --id or --entity-id ask for more. The newest first.
@@ -52,21 +43,9 @@ def list_(
       outbox list --status failed --error-reason es_rejected_document --since 2h
       outbox list --entity-type article --entity-id 42 --json
     """
-    asked = filters.event_filter(
-        entity_type=entity_type,
-        entity_id=entity_id,
-        error_reason=error_reason,
-        error_code=error_code,
-        dead_reason=dead_reason,
-        failure_type=failure_type,
-        fingerprint=fingerprint,
-        trace_id=trace_id,
-        ids=id,
-        since=since,
-        until=until,
-    )
+    asked = options.event_filter(raw or {})
     states = [str(each) for each in Status] if "all" in (status or ()) else (status or ())
-    with session.desk() as desk:
+    with cli.open_desk() as desk:
         page = desk.browse.page(asked, states, limit, after)
     if json:
         found = [_record(event) for event in page.events]
@@ -103,7 +82,7 @@ def _row(event: StoredEvent) -> tuple[object, ...]:
     )
 
 
-@commands.command(rich_help_panel="Look")
+@commands.command(rich_help_panel="Inspect")
 def show(
     id: Annotated[str, typer.Argument(help="The event's id.", metavar="ID")],
     payload: Annotated[bool, typer.Option("--payload/--no-payload", help="Show the payload.")] = True,
@@ -117,7 +96,7 @@ def show(
       outbox show 0190f5a2-7c1e-7d3b-9a54-3f6f0c1d2e3f
       outbox show 0190f5a2-7c1e-7d3b-9a54-3f6f0c1d2e3f --json | jq .payload
     """
-    with session.desk() as desk:
+    with cli.open_desk() as desk:
         detail = desk.browse.show(event_id(id))
     if json:
         output.as_json(_as_json(detail, payload=payload))
@@ -166,3 +145,48 @@ def _print_rows(title: str, rows: Any, columns: tuple[str, ...]) -> None:
     if rows:
         output.line(f"\n{title}")
         output.table(columns, [[row[column] for column in columns] for row in rows])
+
+
+@commands.command(name="explain-error", rich_help_panel="Inspect")
+def explain_error(
+    reply: Annotated[
+        str | None, typer.Argument(help="The reply as JSON; left out or -: read from stdin.", metavar="[REPLY]")
+    ] = None,
+    id: Annotated[str | None, typer.Option("--id", help="Explain this stored event instead.", metavar="ID")] = None,
+    status: Annotated[
+        int | None, typer.Option("--status", help="HTTP status, where the reply does not hold it.", metavar="CODE")
+    ] = None,
+    op: Annotated[str, typer.Option("--op", help="Action that was sent: index or delete.")] = "index",
+    json: Json = False,
+) -> None:
+    """Say how a reply of Elasticsearch is classified, by which rule, and what happens to the event.
+
+    Takes a whole bulk reply, one item of it, an error object, or the body of a refused request.
+
+    Examples:
+      outbox explain-error --id 0190f5a2-7c1e-7d3b-9a54-3f6f0c1d2e3f
+      outbox explain-error --status 429 '{"type": "circuit_breaking_exception", "reason": "too large"}'
+      curl -s localhost:9200/_bulk ... | outbox explain-error
+    """
+    from outbox.ops import explain  # noqa: PLC0415  (orjson and the rules, only here)
+
+    if id is not None:
+        with cli.open_desk() as desk:
+            detail = desk.browse.show(event_id(id))
+        event = detail.event
+        verdicts = [explain.explain_stored(event, detail.error_detail)]
+    else:
+        verdicts = explain.explain_reply(_read_reply(reply), status, op)
+    if json:
+        output.as_json([asdict(verdict) for verdict in verdicts])
+        return
+    for verdict in verdicts:
+        output.table(("", ""), [(name, value) for name, value in asdict(verdict).items() if value])
+
+
+def _read_reply(reply: str | None) -> str:
+    if reply not in (None, "-"):
+        return str(reply)
+    if sys.stdin.isatty():
+        raise UsageError("give the reply as an argument or on stdin, or an event with --id")
+    return sys.stdin.read()

@@ -1,4 +1,4 @@
-"""The command `migrate` and its looks (`status`, `plan`, `sql`): it prints what the store says and does."""
+"""The command `migrate` with `status`, `plan` and `sql`: it prints what the store says and does."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from typing import Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json
 
 commands = typer.Typer()
 migrate = typer.Typer()
 commands.add_typer(migrate, name="migrate", rich_help_panel="Install")
 
-# Below it an adopted table has a way back of its own, and a new one has nothing left: the headers in sql/ say how.
-EARLIEST = 9
+# The schema of 0.1.0: no older program is there to go back to. The headers in sql/ say how each file is undone.
+EARLIEST = 13
 
 ByType = Annotated[bool, typer.Option("--by-type", help="Also indexes for claims by entity type.")]
 ByEntity = Annotated[bool, typer.Option("--by-entity", help="Also an index to find done events of an entity.")]
@@ -35,7 +36,7 @@ def apply(
 ) -> None:
     """Create the tables, or bring them up to date. Safe to run twice at once, and to kill anywhere.
 
-    An existing search_outbox_events is adopted: nothing is rewritten and producers go on. Uses
+    An existing search_outbox_events is adopted: nothing is rewritten and producers continue. Uses
     OUTBOX_DIRECT_DATABASE_URL where that is set.
 
     Examples:
@@ -47,8 +48,8 @@ def apply(
     if context.invoked_subcommand is not None:
         return
     chosen = {"by_type": by_type, "by_entity": by_entity, "notify": notify}
-    settings = session.settings()
-    applied = session.migrations().migrate(
+    settings = cli.settings()
+    applied = cli.migrations().migrate(
         settings.database.direct_dsn, **chosen, drop_slow_indexes=drop_slow_indexes, say=output.note
     )
     if json:
@@ -65,7 +66,7 @@ def status(json: Json = False) -> None:
       outbox migrate status
       outbox migrate status --json | jq .schema.state
     """
-    found = session.migrations().status(session.settings().database.direct_dsn)
+    found = cli.migrations().status(cli.settings().database.direct_dsn)
     if json:
         output.as_json(found)
         return
@@ -89,7 +90,7 @@ def plan(by_type: ByType = False, by_entity: ByEntity = False, notify: Notify = 
       outbox migrate plan --by-type
     """
     chosen = {"by_type": by_type, "by_entity": by_entity, "notify": notify}
-    steps = session.migrations().plan(session.settings().database.direct_dsn, **chosen)
+    steps = cli.migrations().plan(cli.settings().database.direct_dsn, **chosen)
     if json:
         output.as_json([step._asdict() for step in steps])
         return
@@ -114,9 +115,9 @@ def sql(by_type: ByType = False, by_entity: ByEntity = False, notify: Notify = F
 
     Examples:
       outbox migrate sql > outbox.sql
-      outbox migrate sql --back-to 22 > back.sql
+      outbox migrate sql --back-to 13 > back.sql
     """
     if back_to is not None:
-        output.line(session.migrations().back(back_to))
+        output.line(cli.migrations().back(back_to))
     else:
-        output.line(session.migrations().sql(by_type=by_type, by_entity=by_entity, notify=notify))
+        output.line(cli.migrations().script(by_type=by_type, by_entity=by_entity, notify=notify))

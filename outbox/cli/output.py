@@ -41,7 +41,7 @@ def _console(*, stderr: bool) -> Console:
 
 
 def note(text: str) -> None:
-    """A remark for the person who looks on; never data."""
+    """A remark for people; never data."""
     print(visible(text, keep="\n\t"), file=sys.stderr)
 
 
@@ -140,6 +140,6 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(f"{question} Nobody is here to ask: say --yes.")
+        raise UsageError(f"{question} There is no terminal to ask on: give --yes.")
     if not typer.confirm(question, err=True):
         raise typer.Abort

@@ -6,19 +6,18 @@ from typing import Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import options, output
 from outbox.cli.output import Json
 from outbox.policy.audit import Actor, Source
 
 commands = typer.Typer()
 
-By = Annotated[str, typer.Option("--by", help="Who you are; written down.", metavar="NAME")]
-Reason = Annotated[str, typer.Option("--reason", help="Why; written down.", metavar="TEXT")]
 EntityType = Annotated[str | None, typer.Option("--entity-type", "-t", help="Only this entity type.", metavar="TYPE")]
 
 
 @commands.command(rich_help_panel="Act")
-def pause(by: By, reason: Reason, entity_type: EntityType = None, json: Json = False) -> None:
+def pause(by: options.By, reason: options.Reason, entity_type: EntityType = None, json: Json = False) -> None:
     """Stop all projectors from claiming, within two seconds; what is in flight is finished. Nothing is lost.
 
     A pause of one entity type needs `outbox migrate --by-type` (exit 78 without).
@@ -27,7 +26,7 @@ def pause(by: By, reason: Reason, entity_type: EntityType = None, json: Json = F
       outbox pause --by alice --reason "reindexing"
       outbox pause --entity-type article --by alice --reason "bad mapping"
     """
-    with session.desk() as desk:
+    with cli.open_desk() as desk:
         said = desk.pauses.pause(Actor(by, Source.CLI), reason, entity_type)
     if json:
         output.as_json(dict(said))
@@ -37,8 +36,8 @@ def pause(by: By, reason: Reason, entity_type: EntityType = None, json: Json = F
 
 @commands.command(rich_help_panel="Act")
 def resume(
-    by: By,
-    reason: Reason,
+    by: options.By,
+    reason: options.Reason,
     entity_type: EntityType = None,
     let_fail: Annotated[
         str | None,
@@ -49,18 +48,18 @@ def resume(
     """End a pause; or let the events of one fingerprint fail that the brake holds back.
 
     Examples:
-      outbox resume --by alice --reason "mapping mended"
+      outbox resume --by alice --reason "mapping fixed"
       outbox resume --let-fail 5d4ed31ca13675e1 --by alice --reason "these are really broken"
     """
-    with session.desk() as desk:
+    with cli.open_desk() as desk:
         if let_fail is not None:
             said = desk.pauses.let_fail(let_fail, Actor(by, Source.CLI), reason)
-            told = f"events with fingerprint {let_fail} may fail, until {output.shown(said['until'])}"
+            message = f"events with fingerprint {let_fail} may fail, until {output.shown(said['until'])}"
         else:
             ended = desk.pauses.resume(Actor(by, Source.CLI), reason, entity_type)
             said = ended or {"scope": entity_type or "*", "was_paused": False}
-            told = f"{entity_type or 'everything'} goes on" if ended else "nothing was paused"
+            message = f"{entity_type or 'everything'} resumed" if ended else "nothing was paused"
     if json:
         output.as_json(dict(said))
     else:
-        output.line(told)
+        output.line(message)

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json, Yes
 from outbox.errors import UsageError
+from outbox.ports import Attachment
 
 if TYPE_CHECKING:
     from outbox.ops.producers import Attached
@@ -67,17 +69,9 @@ def attach(
       outbox attach articles --type article --id id --columns title,price
       outbox attach orders --type order --id number --routing customer --payload
     """
-    with session.desk() as desk:
-        done = desk.producers.attach(
-            table,
-            entity_type=entity_type,
-            id_column=id_column,
-            via=via,
-            routing_column=routing,
-            payload=payload,
-            columns=_names(columns),
-            per_row=per_row,
-        )
+    wanted = Attachment(table, entity_type, id_column, via, routing, payload, _names(columns), per_row)
+    with cli.open_desk() as desk:
+        done = desk.producers.attach(wanted)
     if json:
         output.as_json(done)
     else:
@@ -122,7 +116,7 @@ def detach(
     """
     what = f"the changes of {table}{f' as {entity_type}' if entity_type is not None else ''}"
     output.confirm(f"Stop projecting {what}?", yes=yes)
-    with session.desk() as desk:
+    with cli.open_desk() as desk:
         gone = desk.producers.detach(table, entity_type=entity_type)
     if json:
         output.as_json({"detached": table, "attachments": gone})

@@ -14,7 +14,7 @@ from outbox.ops.status import age
 LINE_EVERY_SECONDS = 10.0
 
 
-class Meter(Protocol):
+class ProgressMeter(Protocol):
     def __call__(self, phase: str, done: int, estimate: int, remark: str = "") -> None: ...
     def close(self) -> None:
         """Clear the line: someone is to be asked, or it is over. The next call draws it again."""
@@ -22,8 +22,8 @@ class Meter(Protocol):
 
 
 @contextmanager
-def meter() -> Iterator[Meter]:
-    made: Meter = _Bar() if sys.stderr.isatty() else _Lines()
+def meter() -> Iterator[ProgressMeter]:
+    made: ProgressMeter = _Bar() if sys.stderr.isatty() else _Lines()
     try:
         yield made
     finally:

@@ -2,82 +2,73 @@
 
 from __future__ import annotations
 
-import getpass
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import options, output
 from outbox.cli.output import Json, Yes
 from outbox.errors import PartlyDone, UsageError
 from outbox.policy.audit import Source
 
 if TYPE_CHECKING:
-    from outbox.ops.prune import Passed
+    from outbox.ops.retention import RetentionPass
 
 commands = typer.Typer()
 
 
 @commands.command(rich_help_panel="Act")
 def prune(
-    by: Annotated[
-        str,
-        typer.Option(
-            "--by",
-            help="Who you are; written down.",
-            metavar="NAME",
-            default_factory=getpass.getuser,
-            show_default="your login name",
-        ),
-    ],
+    by: options.ByLogin,
     older_than_days: Annotated[
         float | None,
         typer.Option(
-            "--older-than-days", help="Events: 0 is all that are finished; OUTBOX_RETENTION_DAYS if not said.", min=0
+            "--older-than-days", help="Age of events; 0 is every finished one. Default: OUTBOX_RETENTION_DAYS.", min=0
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many are old enough.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print how many are old enough.")] = False,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
     """Remove what is old: done and discarded events, and audit rows by OUTBOX_AUDIT_TTL_DAYS, in small steps.
 
     Failed events are never removed. Deletes that an older event may still need stay; without the view OUTBOX_DOCUMENTS,
-    so does each entity's newest event. Exit 3 where it could not be told in time (`outbox migrate --by-entity` helps).
+    so does each entity's newest event. Exit 3 if there was no time to decide that (`outbox migrate --by-entity` helps).
 
     Examples:
       outbox prune --older-than-days 30 --by alice --dry-run
       outbox prune --older-than-days 30 --by alice --yes
     """
-    from outbox.ops import request  # noqa: PLC0415
+    from outbox.ops import inputs  # noqa: PLC0415
 
-    settings, who = session.settings(), request.actor(by, Source.CLI)
+    settings, who = cli.settings(), inputs.actor(by, Source.CLI)
     days = older_than_days if older_than_days is not None else (settings.retention.days or None)
     audit_days = settings.retention.audit_ttl_days or None
     if days is None and audit_days is None:
-        raise UsageError("say --older-than-days: OUTBOX_RETENTION_DAYS and OUTBOX_AUDIT_TTL_DAYS keep everything")
-    with session.operations(settings) as desk:
+        raise UsageError("give --older-than-days: OUTBOX_RETENTION_DAYS and OUTBOX_AUDIT_TTL_DAYS keep everything")
+    with cli.open_operations(settings) as desk:
         found = desk.prune.run(days, audit_days, who, dry_run=True)
         if not dry_run and found.due:
             output.confirm(f"Remove {_old(found)}?", yes=yes)
             found = desk.prune.run(days, audit_days, who)
     _print(found, json=json)
     if found.events and found.events.undecided:
-        told = f"for {found.events.undecided:,} events it could not be told in time: `outbox migrate --by-entity`"
-        raise PartlyDone(told)
+        message = f"for {found.events.undecided:,} events there was no time to decide: `outbox migrate --by-entity`"
+        raise PartlyDone(message)
 
 
-def _old(found: Passed) -> str:
-    told = []
+def _old(found: RetentionPass) -> str:
+    parts = []
     if found.events:
-        told.append(f"up to {found.events.due:,} events from before {output.shown(found.events.before)}")
+        parts.append(f"up to {found.events.due:,} events from before {output.shown(found.events.before)}")
     if found.audit:
-        told.append(f"{found.audit.removed:,} audit rows from before {output.shown(found.audit.before)}")
-    return " and ".join(told)
+        parts.append(f"{found.audit.removed:,} audit rows from before {output.shown(found.audit.before)}")
+    return " and ".join(parts)
 
 
-def _print(found: Passed, *, json: bool) -> None:
+def _print(found: RetentionPass, *, json: bool) -> None:
     events, audit = found.events, found.audit
     if json:
         output.as_json({**(asdict(events) if events else {"due": 0, "removed": 0}), "audit": audit})

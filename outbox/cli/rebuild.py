@@ -12,22 +12,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json, Yes
-from outbox.cli.progress import Meter, meter
+from outbox.cli.progress import ProgressMeter, meter
 from outbox.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
-    from outbox.app.reindexing import Reindexing
-    from outbox.ops.rebuild import RebuildDesk
+    from outbox.app.reindex import Reindexing
+    from outbox.ops.reindex.rebuild import RebuildDesk
     from outbox.policy.audit import Actor
-    from outbox.policy.rebuild import Rebuild
+    from outbox.policy.reindex import Rebuild
 
 commands = typer.Typer()
 
 
-def _flag(name: str, told: str) -> Any:
-    return typer.Option(name, help=told, show_default=False)
+def _flag(name: str, text: str) -> Any:
+    return typer.Option(name, help=text, show_default=False)
 
 
 @commands.command(rich_help_panel="Index")
@@ -39,13 +40,13 @@ def rebuild(
         ),
     ] = None,
     target: Annotated[str | None, typer.Option("--target", help="The alias; left out: ELASTIC_INDEX.")] = None,
-    resume: Annotated[bool, _flag("--resume", "Go on where it stopped, or begin again if it is broken.")] = False,
+    resume: Annotated[bool, _flag("--resume", "Continue where it stopped, or begin again if it is broken.")] = False,
     swap: Annotated[bool, _flag("--swap", "Let searches see the new index, when it is ready.")] = False,
     rollback: Annotated[bool, _flag("--rollback", "After the swap: back to the old index.")] = False,
     finish: Annotated[bool, _flag("--finish", "Remove the index that the alias does not use.")] = False,
     cancel: Annotated[bool, _flag("--cancel", "Before the swap: remove the new index.")] = False,
     status: Annotated[bool, _flag("--status", "Show the newest rebuild, and change nothing.")] = False,
-    rate: Annotated[float, typer.Option("--rate", help="Documents a second at most; 0 = no limit.")] = 2000.0,
+    rate: Annotated[float, typer.Option("--rate", help="Most documents per second; 0: no limit.")] = 2000.0,
     max_refused: Annotated[
         int, typer.Option("--max-refused", help="Stop copying when the new mapping refused more than so many.")
     ] = 1000,
@@ -61,7 +62,7 @@ def rebuild(
 
     A new index NAME-vN is made; from then on workers write to both, and an event is done when both have it. Then all
     documents are copied, compared, and, after a question, the alias is swapped. The old index stays, and is written to,
-    until --finish removes it or --rollback goes back. Killed anywhere, --resume goes on; searches never notice.
+    until --finish removes it or --rollback goes back. Killed anywhere, --resume continues; searches never notice.
 
     Examples:
       outbox rebuild --mapping articles.json
@@ -73,24 +74,24 @@ def rebuild(
     chosen = {"resume": resume, "swap": swap, "rollback": rollback, "finish": finish, "cancel": cancel}
     wanted = [name for name, said in chosen.items() if said]
     if len(wanted) + status > 1 or (mapping is not None and (wanted or status)):
-        raise UsageError("say one of --mapping, --resume, --swap, --rollback, --finish, --cancel, --status")
-    with session.reindexing() as desk:
+        raise UsageError("give one of --mapping, --resume, --swap, --rollback, --finish, --cancel, --status")
+    with cli.open_reindex() as desk:
         if status:
             _print(desk.rebuild.newest(), json=json)
             return
-        actor = session.actor(by or session.person())
+        actor = cli.actor(by or cli.person())
         with _told(desk, rate, max_refused, accept_drift) as shown:
             act = _Acting(desk, actor, reason, yes, shown)
             moved = act.start(target, mapping) if not wanted else getattr(act, wanted[0])()
         _print(moved, json=json)
         if moved.step in ("ready", "swapping") and not moved.is_over:
-            raise PartlyDone("nothing was swapped: say `outbox rebuild --swap --yes`")
+            raise PartlyDone("nothing was swapped: run `outbox rebuild --swap --yes`")
 
 
 class _Acting:
     """One wish of a person, the lease given back whatever happens."""
 
-    def __init__(self, desk: Reindexing, actor: Actor, reason: str, yes: bool, shown: Meter) -> None:
+    def __init__(self, desk: Reindexing, actor: Actor, reason: str, yes: bool, shown: ProgressMeter) -> None:
         self._shown = shown
         self._desk: RebuildDesk = desk.rebuild
         self._actor = actor
@@ -161,9 +162,9 @@ def _someone() -> bool:
 
 
 @contextmanager
-def _told(desk: Reindexing, rate: float, max_refused: int, accept_drift: int) -> Iterator[Meter]:
+def _told(desk: Reindexing, rate: float, max_refused: int, accept_drift: int) -> Iterator[ProgressMeter]:
     """Progress on stderr while it works."""
-    from outbox.ops.rebuild_steps import Choices  # noqa: PLC0415
+    from outbox.ops.reindex.rebuild_steps import Choices  # noqa: PLC0415
 
     if rate < 0 or max_refused < 0 or accept_drift < 0:
         raise UsageError("--rate, --max-refused and --accept-drift must be 0 or more")

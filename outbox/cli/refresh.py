@@ -1,4 +1,4 @@
-"""The command `refresh`: writes refresh events for many entities. The projectors read the view and do the rest."""
+"""The commands `backfill`, which fills the index from the view, and `refresh`, which writes refresh events."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json, Yes
 from outbox.cli.progress import meter
 from outbox.errors import UsageError
 
 if TYPE_CHECKING:
-    from outbox.ops.refresh import RefreshDesk, Refreshed, Wish
+    from outbox.ops.reindex.refresh import RefreshDesk, Refreshed, RefreshOptions
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from outbox.errors import PartlyDone
+
+if TYPE_CHECKING:
+    from outbox.policy.reindex import BackfillRun
 
 commands = typer.Typer()
 ASKS_ABOVE = 1_000
@@ -34,13 +42,14 @@ def refresh(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All entities of the type, or of every type.")] = False,
     after: Annotated[
-        str | None, typer.Option("--after", help="Go on behind this id (ID, or TYPE:ID without --type).", metavar="ID")
+        str | None,
+        typer.Option("--after", help="Continue after this id (ID, or TYPE:ID without --type).", metavar="ID"),
     ] = None,
     routing: Annotated[
         str | None, typer.Option("--routing", help="With --id: where its document is, if the view does not say.")
     ] = None,
-    rate: Annotated[float, typer.Option("--rate", help="Events a second at most; 0 = no limit.", metavar="N")] = 1000.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")] = False,
+    rate: Annotated[float, typer.Option("--rate", help="Most events per second; 0: no limit.", metavar="N")] = 1000.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print how many there are.")] = False,
     by: Annotated[str | None, typer.Option("--by", help="Who does this; left out: the user at the shell.")] = None,
     reason: Annotated[str, typer.Option("--reason", help="Why, for the audit.")] = "outbox refresh",
     yes: Yes = False,
@@ -50,7 +59,7 @@ def refresh(
 
     For some thousands of entities, or where the projectors should do the work; `outbox backfill` fills a whole index
     faster. Documents of entities that are no longer in the view are found by `outbox repair`; an --id that is gone is
-    deleted. Safe to run twice. Slows down while events wait. Stopped by Ctrl-C, it says how to go on. Audited by step.
+    deleted. Safe to run twice. Slows down while events wait. Stopped by Ctrl-C, it prints how to continue. Audited.
 
     --where is one SQL expression, run read-only with your own database rights and within a minute. It may name every
     column of the view and use subqueries.
@@ -62,10 +71,10 @@ def refresh(
       outbox refresh --all --yes && outbox wait --caught-up
     """
     if rate < 0:
-        raise UsageError("--rate must be 0 (no limit) or more events a second")
+        raise UsageError("--rate must be 0 (no limit) or more events per second")
     kind, start = _start(entity_type, after)
     _check(kind, id, where, everything, after, routing)
-    with session.reindexing() as desk, meter() as show:
+    with cli.open_reindex() as desk, meter() as show:
         wish = _wish(desk.refresh, kind, id, where, start, routing, all_types=entity_type is None)
         counted = sum(desk.refresh.count(wish).values())
         if dry_run:
@@ -75,7 +84,7 @@ def refresh(
             output.confirm(f"Write up to {counted:,} refreshes of {', '.join(wish.types)}?", yes=yes)
         done = desk.refresh.begin()
         try:
-            actor = session.actor(by or session.person())
+            actor = cli.actor(by or cli.person())
             desk.refresh.write(wish, actor, reason, done, rate=rate, on_step=lambda n: show("writing", n, counted))
         except BaseException:
             show.close()
@@ -85,7 +94,7 @@ def refresh(
 
 
 def _start(entity_type: str | None, after: str | None) -> tuple[str | None, str | None]:
-    """Where to begin: the type and the id behind which to go on."""
+    """Where to begin: the type and the id after which to continue."""
     if after is None or entity_type is not None:
         return entity_type, after
     named, colon, id = after.partition(":")
@@ -98,7 +107,7 @@ def _check(
     kind: str | None, ids: list[str] | None, where: str | None, everything: bool, after: str | None, routing: str | None
 ) -> None:
     if bool(ids) + (where is not None) + everything != 1:
-        raise UsageError("say one of --id, --where and --all")
+        raise UsageError("give one of --id, --where and --all")
     if kind is None and not everything:
         raise UsageError("--id and --where need --type")
     if ids and after is not None:
@@ -116,17 +125,17 @@ def _wish(
     routing: str | None,
     *,
     all_types: bool,
-) -> Wish:
-    from outbox.ops.refresh import Wish  # noqa: PLC0415
+) -> RefreshOptions:
+    from outbox.ops.reindex.refresh import RefreshOptions  # noqa: PLC0415
 
     types = desk.types([kind] if kind is not None and not all_types else [])
     if all_types and kind is not None:
         types = [each for each in types if each >= kind]
         after = after if types[:1] == [kind] else None
-    return Wish(types, tuple(dict.fromkeys(ids or ())), where, after, routing)
+    return RefreshOptions(types, tuple(dict.fromkeys(ids or ())), where, after, routing)
 
 
-def _print_count(wish: Wish, counted: int, *, json: bool) -> None:
+def _print_count(wish: RefreshOptions, counted: int, *, json: bool) -> None:
     if json:
         output.as_json({"dry_run": True, "entity_types": wish.types, "count": counted})
     else:
@@ -141,14 +150,75 @@ def _print(done: Refreshed, *, json: bool) -> None:
         output.note("`outbox wait --caught-up` waits until they are projected")
 
 
-def _stopped(done: Refreshed, wish: Wish, entity_type: str | None) -> str:
+def _stopped(done: Refreshed, wish: RefreshOptions, entity_type: str | None) -> str:
     """With the command that goes on. Ids are few: they are all given again."""
-    told = f"stopped after {done.written:,} refreshes"
+    stopped = f"stopped after {done.written:,} refreshes"
     if done.last is None or wish.ids:
-        return f"{told}; run the same command again: twice does no harm"
+        return f"{stopped}; run the same command again: twice does no harm"
     which = ["--all"] if wish.condition is None else ["--where", wish.condition]
     if entity_type is not None:
         words = ["--type", entity_type, *which, "--after", done.last.entity_id]
     else:
         words = [*which, "--after", f"{done.last.entity_type}:{done.last.entity_id}"]
-    return f"{told}; go on with: outbox refresh {shlex.join(words)}"
+    return f"{stopped}; continue with: outbox refresh {shlex.join(words)}"
+
+
+@commands.command(rich_help_panel="Index")
+def backfill(
+    entity_type: Annotated[
+        list[str] | None,
+        typer.Option("--type", "--entity-type", help="Only this entity type; may be given again.", metavar="TYPE"),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue where the last one stopped.")] = False,
+    rate: Annotated[
+        float,
+        typer.Option("--rate", help="Most documents per second; 0: no limit.", metavar="N"),
+    ] = 0.0,
+    by: Annotated[str | None, typer.Option("--by", help="Who does this; left out: the user at the shell.")] = None,
+    reason: Annotated[str, typer.Option("--reason", help="Why, for the audit.")] = "outbox backfill",
+    json: Json = False,
+) -> None:
+    """Fill the index straight from the view, page by page in key order, beside running projectors.
+
+    For what was there before the first event, or after the index was lost. Safe at any time, and to run twice: a
+    document that is newer in the index stays, and nothing is deleted (`outbox repair` removes what is too much). Slows
+    down to 2,000 per second while events wait. Killed anywhere, --resume continues. Needs a key that may write to the
+    index. Exit 3 if documents were refused.
+
+    Examples:
+      outbox backfill
+      outbox backfill --type article --rate 2000
+      outbox backfill --resume
+    """
+    if resume and entity_type:
+        raise UsageError("--resume continues with the entity types of the last one: leave out --type")
+    if rate < 0:
+        raise UsageError("--rate must be 0 (no limit) or more documents per second")
+    actor = cli.actor(by or cli.person())
+    with cli.open_reindex() as desk, meter() as show:
+        run = desk.backfill.resume() if resume else desk.backfill.start(entity_type or (), actor, reason)
+        if resume:
+            output.note(f"going on {run.place}, {run.done:,} done")
+        try:
+            ended = desk.backfill.run(run, actor, rate, lambda done, of: show("copying", done, of))
+        except BaseException:
+            show.close()
+            output.note("stopped; `outbox backfill --resume` continues where it was")
+            raise
+    _print_backfill(ended, json=json)
+    if ended.refused:
+        raise PartlyDone(f"{ended.refused:,} documents were refused: correct them, then `outbox refresh` or `backfill`")
+
+
+def _print_backfill(run: BackfillRun, *, json: bool) -> None:
+    if json:
+        output.as_json({**asdict(run), "seconds": run.seconds, "rate": run.rate})
+        return
+    newer = f", {run.newer:,} were newer in the index" if run.newer else ""
+    refused = f", {run.refused:,} refused" if run.refused else ""
+    output.line(
+        f"{run.written:,} documents of {', '.join(run.entity_types)} written{newer}{refused}"
+        f" in {run.seconds:,.1f} s ({run.rate:,.0f} per second)"
+    )
+    for refusal in run.refusals or ():
+        output.line(f"refused {refusal['id']}: {refusal['error']}")

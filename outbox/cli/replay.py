@@ -1,18 +1,27 @@
-"""The command `replay`, also installed as `outbox-replay`. It reads flags; `replaying` does what they say."""
+"""The command `replay`, also installed as `outbox-replay`. Reads flags, asks, prints and waits; decides no row."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outbox.cli import filters, guarded, session
+from outbox import cli
+from outbox.cli import guarded, options, output, replays
+from outbox.cli.menu import PlainCommand
 from outbox.cli.output import Json, Yes
-from outbox.cli.replaying import Wishes, dry_run_of, replay_of
-from outbox.cli.usage import PlainCommand
-from outbox.errors import UsageError
-from outbox.policy.filter import EventFilter, given, read_ids
+from outbox.errors import OutboxError, UsageError
+from outbox.policy.audit import Source
+from outbox.policy.filter import EventFilter, described, given, read_ids
+from outbox.policy.replay import ASK_ABOVE, MOST_ROWS, ReplayBatch, exit_code
+
+if TYPE_CHECKING:
+    from outbox.app.operations import Operations
+    from outbox.ops.replay.desk import Created, ReplayRequest
 
 commands = typer.Typer()
 
@@ -25,72 +34,51 @@ def main() -> None:
 
 
 @commands.command(rich_help_panel="Act")
+@options.filters_events()
 def replay(
-    by: Annotated[str | None, typer.Option("--by", help="Who you are; written down. Required to replay.")] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why; written down. Required to replay.")] = None,
+    by: Annotated[str | None, typer.Option("--by", help="Your name, for the audit log. Required to replay.")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why, for the audit log. Required to replay.")] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", help="Most events; 100 if not said, or the number of ids.")
+        int | None, typer.Option("--limit", "-n", help="Most events. Default: 100, or the number of ids.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every event that matches; asks first.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be replayed.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end: exit 0, 3 (partly, timeout) or 1.")] = False,
-    rate: Annotated[float | None, typer.Option("--rate", help="Events a second; 1,000 if not said.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every event that matches; asks for confirmation.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be replayed.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it ends: exit 0, 3 (partly, timeout) or 1.")] = False,
+    rate: Annotated[float | None, typer.Option("--rate", help="Events per second. Default: 1,000.")] = None,
     webhook: Annotated[
-        str | None, typer.Option("--webhook", help="Also tell this address; its host must be allowed.", metavar="URL")
+        str | None, typer.Option("--webhook", help="Also send a webhook here; its host must be allowed.", metavar="URL")
     ] = None,
     plan_out: Annotated[
-        Path | None, typer.Option("--plan-out", help="A dry run that writes its ids to a file.", metavar="FILE")
+        Path | None, typer.Option("--plan-out", help="A dry run that writes the ids to a file.", metavar="FILE")
     ] = None,
     plan: Annotated[
-        Path | None, typer.Option("--plan", help="Replay exactly the ids of such a file, once.", metavar="FILE")
+        Path | None, typer.Option("--plan", help="Replay exactly the ids of that file, once.", metavar="FILE")
     ] = None,
     ids_file: Annotated[
         Path | None, typer.Option("--ids-file", help="File with ids, 500 at most; `-` is stdin.", metavar="FILE")
     ] = None,
     client_id: Annotated[
-        str | None, typer.Option("--client-id", help="Sent again with the same one, nothing happens twice.")
+        str | None, typer.Option("--client-id", help="Idempotency key: repeating it does nothing.")
     ] = None,
-    entity_type: filters.EntityType = None,
-    entity_id: filters.EntityId = None,
-    error_reason: filters.ErrorReason = None,
-    error_code: filters.ErrorCode = None,
-    dead_reason: filters.DeadReason = None,
-    failure_type: filters.FailureType = None,
-    fingerprint: filters.Fingerprint = None,
-    trace_id: filters.TraceId = None,
-    id: filters.Ids = None,
-    since: filters.Since = None,
-    until: filters.Until = None,
+    raw: options.Raw | None = None,
     json: Json = False,
     yes: Yes = False,
 ) -> None:
     """Put failed events back to pending, so that they are projected again; with --id also discarded ones.
 
-    Works where no projector runs. Asks only above 1,000 events or with --all. If this command is killed, a projector
-    goes on; `outbox replays cancel` stops it.
+    Works without a running projector. Asks only above 1,000 events or with --all. If this command is killed, a
+    projector continues; `outbox replays cancel` stops it.
 
     Examples:
       outbox replay --dry-run --error-reason es_rejected_document
       outbox replay --by alice --reason "fixed root cause" --limit 100
-      outbox replay --by alice --reason "mapping mended" --fingerprint 5d4ed31ca13675e1 --all --wait
+      outbox replay --by alice --reason "mapping fixed" --fingerprint 5d4ed31ca13675e1 --all --wait
       outbox replay --plan-out plan.json --since 2h && outbox replay --plan plan.json --by alice --reason "agreed"
     """
-    asked = filters.event_filter(
-        entity_type=entity_type,
-        entity_id=entity_id,
-        error_reason=error_reason,
-        error_code=error_code,
-        dead_reason=dead_reason,
-        failure_type=failure_type,
-        fingerprint=fingerprint,
-        trace_id=trace_id,
-        ids=_ids(id, ids_file),
-        since=since,
-        until=until,
-    )
+    asked = options.event_filter({**(raw or {}), "ids": _ids((raw or {}).get("ids"), ids_file)})
     wishes = Wishes(by, reason, limit, everything, rate, webhook, client_id, wait, json, yes)
     _check(wishes, asked, plan)
-    with session.operations() as desk:
+    with cli.open_operations() as desk:
         if dry_run or plan_out is not None:
             dry_run_of(desk, asked, wishes, plan_out)
         else:
@@ -115,3 +103,139 @@ def _ids(given_ids: list[str] | None, file: Path | None) -> list[str] | None:
         return [*(given_ids or ()), *map(str, read_ids(text))]
     except ValueError as wrong:
         raise UsageError(f"--ids-file: {wrong}") from wrong
+
+
+class ReplayFailed(OutboxError):
+    """The replay did not do all that was requested. See `outbox replays show`; events that moved stay moved."""
+
+    def __init__(self, detail: str, code: int) -> None:
+        super().__init__(detail)
+        self.exit_code = code  # type: ignore[misc]
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """The flags that are not the filter."""
+
+    by: str | None
+    reason: str | None
+    limit: int | None
+    everything: bool
+    rate: float | None
+    webhook: str | None
+    client_id: str | None
+    wait: bool
+    json: bool
+    yes: bool
+
+
+def dry_run_of(desk: Operations, asked: EventFilter, wishes: Wishes, plan_out: Path | None) -> None:
+    from outbox.ops.replay import plan as plans  # noqa: PLC0415  (only a command that runs pays for it)
+
+    limit = MOST_ROWS if wishes.everything else wishes.limit
+    made = desk.planner.plan(asked, limit, pin=plan_out is not None)
+    if plan_out is not None:
+        try:
+            plan_out.write_text(plans.written(made), encoding="utf-8")
+        except OSError as wrong:
+            raise UsageError(f"--plan-out {plan_out} cannot be written: {wrong.strerror}") from wrong
+        output.note(f"plan {made.id} with {len(made.ids)} ids written to {plan_out}")
+    if wishes.json:
+        output.as_json(replays.plan_record(made))
+    else:
+        replays.print_plan(made)
+
+
+def replay_of(desk: Operations, asked: EventFilter, wishes: Wishes, plan: Path | None) -> None:
+    request = _request(asked, wishes, plan)
+    if wishes.everything or (request.limit or len(request.pinned)) > ASK_ABOVE:
+        _ask(desk, request, wishes)
+    created = desk.replays.create(request)
+    if created.lease is None:
+        output.note(f"replay {created.batch.id} was requested before: nothing is done twice")
+    batch = _move(desk, created, wishes)
+    if wishes.json:
+        output.as_json(replays.batch_record(batch))
+    else:
+        replays.print_batch(batch)
+    _leave_by(batch, waited=wishes.wait)
+
+
+def _request(asked: EventFilter, wishes: Wishes, plan: Path | None) -> ReplayRequest:
+    from outbox.ops import inputs  # noqa: PLC0415
+    from outbox.ops.replay import plan as plans  # noqa: PLC0415
+    from outbox.ops.replay.desk import ReplayRequest  # noqa: PLC0415
+
+    missing = [flag for flag, value in (("--by", wishes.by), ("--reason", wishes.reason)) if value is None]
+    if missing:
+        raise UsageError(f"{' and '.join(missing)} must be given to replay; --dry-run needs neither")
+    about: dict[str, Any] = {
+        "actor": inputs.actor(wishes.by or "", Source.CLI),
+        "reason": wishes.reason or "",
+        "rate": wishes.rate,
+        "webhook_url": wishes.webhook,
+        "client_id": wishes.client_id,
+        "limit": MOST_ROWS if wishes.everything else wishes.limit,
+        "filter": asked,
+    }
+    if plan is not None:
+        try:
+            text = plan.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as wrong:
+            raise UsageError(f"--plan {plan} cannot be read: {type(wrong).__name__}") from wrong
+        plan_id, planned, pinned = plans.read(text)
+        about |= {"client_id": wishes.client_id or plan_id, "filter": planned, "pinned": pinned}
+    return ReplayRequest(**about)
+
+
+def _ask(desk: Operations, request: ReplayRequest, wishes: Wishes) -> None:
+    """Only where it is many: the guide's own command never asks."""
+    if request.pinned:
+        count = len(request.pinned)
+    else:
+        found = desk.planner.failures.count(request.filter, request.limit or MOST_ROWS)
+        count = min(found, request.limit or MOST_ROWS)
+    if wishes.everything or count > ASK_ABOVE:
+        output.confirm(f"Replay {count:,} events ({described(request.filter)})?", yes=wishes.yes)
+
+
+def _move(desk: Operations, created: Created, wishes: Wishes) -> ReplayBatch:
+    batch = created.batch
+    try:
+        with _progress(batch.total) as advance:
+            moved = desk.replays.dispatch(created, lambda step: advance(step.replayed + step.skipped))
+        if not wishes.wait or moved.is_over:
+            return moved
+        with _progress(moved.replayed, "projected") as advance:
+            seen = 0
+
+            def tell(now: ReplayBatch) -> None:
+                nonlocal seen
+                advance(now.replayed - now.still_open - seen)
+                seen = now.replayed - now.still_open
+
+            return desk.replays.wait(batch.id, tell)
+    except KeyboardInterrupt:
+        output.note(f"replay {batch.id} is continued by a projector; `outbox replays cancel {batch.id}` stops it")
+        raise
+
+
+@contextmanager
+def _progress(total: int, word: str = "replayed") -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, nothing elsewhere."""
+    console = output.stderr()
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(word, total=total)
+        yield lambda n: bar.advance(task, n)
+
+
+def _leave_by(batch: ReplayBatch, *, waited: bool) -> None:
+    code = exit_code(batch) if waited or batch.is_over else (3 if batch.skipped else 0)
+    if code:
+        raise ReplayFailed(replays.summary(batch), code)

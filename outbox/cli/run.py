@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from outbox.cli import session
+from outbox import cli
 from outbox.errors import PartlyDone
 
 commands = typer.Typer()
@@ -18,18 +18,18 @@ def run(
         list[str] | None,
         typer.Option("--entity-type", "-t", help="Claim only this entity type; repeatable.", metavar="TYPE"),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="One claim a lane, settle, leave.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="One claim per lane, settle, exit.")] = False,
     max_runtime: Annotated[
-        float | None, typer.Option("--max-runtime", help="Drain and leave after so many seconds.", metavar="S")
+        float | None, typer.Option("--max-runtime", help="Drain and exit after this many seconds.", metavar="S")
     ] = None,
     no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Leave with 75 when the database does not answer, instead of waiting.")
+        bool, typer.Option("--no-wait", help="Exit with code 75 if the database does not answer, instead of waiting.")
     ] = False,
 ) -> None:
-    """Run the projector: claim events, write them to Elasticsearch, settle them, until told to stop.
+    """Run the projector: claim events, write them to Elasticsearch, settle them, until stopped.
 
-    SIGTERM or Ctrl-C drains: what is in flight is finished or given back, then it leaves with 0. A second signal
-    leaves at once. Logs go to stderr; metrics and health pages are at OUTBOX_METRICS_PORT.
+    SIGTERM or Ctrl-C drains: what is in flight is finished or released, then the program exits with 0;
+    a second signal ends it at once. Logs go to stderr; metrics and health pages are at OUTBOX_METRICS_PORT.
 
     Examples:
       outbox run
@@ -37,6 +37,6 @@ def run(
       outbox run --entity-type article --max-runtime 3600
     """
     types = ",".join(entity_type) if entity_type else None
-    settings = session.settings(OUTBOX_MAX_RUNTIME_SECONDS=max_runtime, OUTBOX_ENTITY_TYPES=types)
-    if not session.run_daemon(settings, once=once, patient=not no_wait):
-        raise PartlyDone("the database did not answer while draining: the leases of the rest run out by themselves")
+    settings = cli.settings(OUTBOX_MAX_RUNTIME_SECONDS=max_runtime, OUTBOX_ENTITY_TYPES=types)
+    if not cli.run_daemon(settings, once=once, patient=not no_wait):
+        raise PartlyDone("the database did not answer while draining; the leases of the remaining events will expire")

@@ -1,4 +1,4 @@
-"""The commands `status` and `wait`: how it is now, and waiting until it is caught up."""
+"""The commands `status`, `wait` and `stats`: the state now, waiting until it is caught up, what failed."""
 
 from __future__ import annotations
 
@@ -9,62 +9,71 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json
 from outbox.errors import DependencyDown, PartlyDone, UsageError
-from outbox.ops.status import Status, age
-from outbox.ops.waiting import wait_until_caught_up
+from outbox.ops.status import QueueStatus, age, wait_until_caught_up
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from outbox.cli import options
+
+if TYPE_CHECKING:
+    from outbox.ops.failures import FailureGroup, Stats
 
 commands = typer.Typer()
 INTERVAL_SECONDS = 2.0
 
 
-@commands.command(rich_help_panel="Look")
+@commands.command(rich_help_panel="Inspect")
 def status(
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again every two seconds until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat every two seconds until Ctrl-C.")] = False,
     json: Json = False,
 ) -> None:
-    """Show how it is: backlog, oldest event, rate, failures by reason, entity types, workers, pauses.
+    """Show the status: backlog, oldest event, rate, failures by reason, entity types, workers, pauses.
 
-    Counts have an end (a + behind the number): no look reads a whole table. With --watch and --json one line a look.
+    Counts are capped (a + follows the number), so that no query reads a whole table. With --watch and --json: one line
+    per reading.
 
     Examples:
       outbox status
       outbox status --watch
       outbox status --json | jq .queue.lag
     """
-    with session.desk() as desk:
+    with cli.open_desk() as desk:
         if watch:
-            _watch(desk.status.look, json=json)
+            _watch(desk.status.read, json=json)
         elif json:
-            output.as_json(desk.status.look().as_json())
+            output.as_json(desk.status.read().as_json())
         else:
-            _print(desk.status.look())
+            _print(desk.status.read())
 
 
-def _watch(look: Callable[[], Status], *, json: bool) -> None:
-    """On a terminal one picture that is drawn again; elsewhere a line a look."""
+def _watch(reading: Callable[[], QueueStatus], *, json: bool) -> None:
+    """On a terminal one picture that is drawn again; elsewhere one line per reading."""
     if json or not sys.stdout.isatty():
         while True:
-            _line(look, json=json)
+            _line(reading, json=json)
             time.sleep(INTERVAL_SECONDS)
     from rich.live import Live  # noqa: PLC0415
 
-    with Live(_picture(look()), console=output.stdout(), auto_refresh=False, screen=True) as live:
+    with Live(_picture(reading()), console=output.stdout(), auto_refresh=False, screen=True) as live:
         while True:
             time.sleep(INTERVAL_SECONDS)
             try:
-                live.update(_picture(look()), refresh=True)
+                live.update(_picture(reading()), refresh=True)
             except DependencyDown as away:
                 live.update(f"{away.message}\n", refresh=True)
 
 
-def _line(look: Callable[[], Status], *, json: bool) -> None:
+def _line(reading: Callable[[], QueueStatus], *, json: bool) -> None:
     try:
-        seen = look()
+        seen = reading()
     except DependencyDown as away:
         output.note(away.message)
         return
@@ -75,7 +84,7 @@ def _line(look: Callable[[], Status], *, json: bool) -> None:
         sys.stdout.flush()
 
 
-def one_line(seen: Status) -> str:
+def one_line(seen: QueueStatus) -> str:
     """What a log or a narrow terminal shows."""
     queue = seen.queue
     alive = sum(worker.alive for worker in seen.workers)
@@ -85,11 +94,11 @@ def one_line(seen: Status) -> str:
     )
 
 
-def _print(seen: Status) -> None:
+def _print(seen: QueueStatus) -> None:
     output.show(_picture(seen))
 
 
-def _picture(seen: Status) -> RenderableType:
+def _picture(seen: QueueStatus) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
@@ -131,13 +140,13 @@ def _picture(seen: Status) -> RenderableType:
     return Group(*parts)
 
 
-@commands.command(rich_help_panel="Look")
+@commands.command(rich_help_panel="Inspect")
 def wait(
     caught_up: Annotated[
         bool, typer.Option("--caught-up", help="Until all events that are there now are settled.")
     ] = False,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", help="Give up after so many seconds (exit 3).", metavar="S")
+        float | None, typer.Option("--timeout", help="Stop waiting after this many seconds (exit 3).", metavar="S")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -149,10 +158,10 @@ def wait(
       outbox wait --caught-up --timeout 60 && curl ...
     """
     if not caught_up:
-        raise UsageError("say what to wait for: --caught-up")
+        raise UsageError("give what to wait for: --caught-up")
     if timeout is not None and timeout < 0:
         raise UsageError("--timeout must be 0 or more")
-    with session.desk() as desk:
+    with cli.open_desk() as desk:
         waited = wait_until_caught_up(desk.events, timeout)
     if json:
         output.as_json(waited)
@@ -160,3 +169,72 @@ def wait(
         raise PartlyDone(f"{waited.left} events were still open after {waited.waited_seconds:.1f} s")
     if not json:
         output.line(f"caught up after {waited.waited_seconds:.1f} s")
+
+
+@commands.command(rich_help_panel="Inspect")
+@options.filters_events("entity_type", "error_reason")
+def stats(
+    hours: Annotated[int, typer.Option("--hours", help="How far back the hours go.", min=1, max=2160)] = 24,
+    groups: Annotated[bool, typer.Option("--groups", help="Failures by fingerprint instead.")] = False,
+    raw: options.Raw | None = None,
+    json: Json = False,
+) -> None:
+    """Show failures by entity type, reason and kind, by hour, and what became of events. Never reads done rows.
+
+    Examples:
+      outbox stats
+      outbox stats --groups --entity-type article
+    """
+    asked = options.event_filter(raw or {})
+    with cli.open_operations() as desk:
+        if groups:
+            found = desk.failures.groups(asked)
+            if json:
+                output.as_json({"groups": [asdict(each) for each in found]})
+            else:
+                _print_groups(found)
+            return
+        reading = desk.stats.read(hours)
+    if json:
+        output.as_json(asdict(reading) | {"failed": reading.failed._asdict()})
+    else:
+        _print_stats(reading)
+
+
+def _print_groups(found: Sequence[FailureGroup]) -> None:
+    rows = [_group(each) for each in found]
+    output.table(("fingerprint", "events", "failed again", "last day", "types", "reason", "last failed", "error"), rows)
+
+
+def _group(each: FailureGroup) -> tuple[object, ...]:
+    change = f"{each.last_day} ({each.last_day - each.day_before:+})"
+    types = ",".join(each.entity_types[:5])
+    error = (each.sample_error or "")[:100]
+    return each.fingerprint, each.count, each.failed_again, change, types, each.error_reason, each.last_failed_at, error
+
+
+def _print_stats(reading: Stats) -> None:
+    failed = reading.failed
+    output.line(f"{failed.total:,} failed now, {reading.failed_again:,} of them after a replay")
+    if failed.total:
+        output.line(f"from {output.shown(reading.oldest)} to {output.shown(reading.newest)}")
+        output.line(f"{reading.last_day:,} in the last day, {reading.day_before:,} in the day before")
+    for title, counts in (
+        ("entity type", failed.by_entity_type),
+        ("reason", failed.by_reason),
+        ("failure type", failed.by_failure_type),
+    ):
+        _counts(title, counts, "failed")
+    _counts("entity type", reading.finished, "done")
+    _counts("entity type", reading.discarded, "discarded")
+    if reading.work:
+        output.line()
+        names = ("done", "failed", "retried", "released")
+        rows = [(hour.hour, *(hour.outcomes.get(name, 0) for name in names)) for hour in reading.work]
+        output.table(("hour", *names), rows)
+
+
+def _counts(title: str, counts: Mapping[str, int], word: str) -> None:
+    if counts:
+        output.line()
+        output.table((title, word), [(name, f"{n:,}") for name, n in list(counts.items())[:20]])

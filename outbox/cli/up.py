@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json
 from outbox.cli.status import one_line
 from outbox.daemon.shutdown import Stop
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from rich.status import Status as Spinner
     from rich.text import Text
 
-    from outbox.app.up import Up, Where
-    from outbox.ops.status import Status
+    from outbox.app.up import Addresses, Up
+    from outbox.ops.status import QueueStatus
 
 commands = typer.Typer()
 QUERY = "title:coffee"
@@ -40,7 +41,7 @@ LINE_SECONDS = 5.0
 @commands.command(rich_help_panel="Run")
 def up(
     rate: Annotated[
-        float, typer.Option("--rate", help="Changes of the sample a second; 0 makes no sample.", min=0, max=1000)
+        float, typer.Option("--rate", help="Changes of the sample per second; 0: no sample.", min=0, max=1000)
     ] = 3.0,
     json: Json = False,
 ) -> None:
@@ -56,7 +57,7 @@ def up(
     """
     # Until everything runs, a signal unwinds what was started; from then on it ends the waiting (exit 0).
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with session.up(rate, output.note) as running:
+    with cli.open_up(rate, output.note) as running:
         where = running.start()
         asked = Stop()
         asked.install()
@@ -71,7 +72,7 @@ def up(
     output.note("stopped")
 
 
-def _await_first_signs(running: Up, where: Where, stop: threading.Event) -> None:
+def _await_first_signs(running: Up, where: Addresses, stop: threading.Event) -> None:
     """So that the pages that are printed answer and the search finds something. Raises when a part ends before."""
     deadline = time.monotonic() + FIRST_SIGNS_SECONDS
 
@@ -80,11 +81,11 @@ def _await_first_signs(running: Up, where: Where, stop: threading.Event) -> None
         return pages and (not where.sample or running.found(QUERY) > 0)
 
     while not stop.is_set() and time.monotonic() < deadline and not all_there():
-        running.look()
+        running.read()
         stop.wait(0.2)
 
 
-def search(where: Where) -> str:
+def search(where: Addresses) -> str:
     shown = "filter_path=hits.total.value,hits.hits._source.title"
     from urllib.request import getproxies_environment  # noqa: PLC0415
 
@@ -93,7 +94,7 @@ def search(where: Where) -> str:
     return f"curl -s{direct} '{where.elastic_url}/{where.index}/_search?q={QUERY}&size=3&{shown}'"
 
 
-def _tell(where: Where) -> None:
+def _tell(where: Addresses) -> None:
     rows = {
         "console": where.console_url or "not installed: pip install 'outbox-projector[console]'",
         "PostgreSQL": where.database_url,
@@ -108,14 +109,14 @@ def _tell(where: Where) -> None:
     if where.sample:
         output.line("\n  A catalogue of articles is changing. Search it:\n")
         output.line(f"  {search(where)}")
-    output.line("\n  Look around in another terminal:\n")
-    for command in look_around(where):
+    output.line("\n  Try it in another terminal:\n")
+    for command in commands_to_try(where):
         output.line(f"  {command}")
     output.line()
     sys.stdout.flush()
 
 
-def look_around(where: Where) -> list[str]:
+def commands_to_try(where: Addresses) -> list[str]:
     """Commands that work as they are in a fresh terminal, from any folder."""
     return [
         *on_the_path(),
@@ -142,7 +143,7 @@ def _live(running: Up, stop: threading.Event, *, json: bool) -> None:
     animated = sys.stdout.isatty() and not json
     with _line() if animated else contextlib.nullcontext() as live:
         while True:
-            seen = _look(running)
+            seen = _read(running)
             if live is not None:
                 live.update(_plain(seen if isinstance(seen, str) else one_line(seen)))
             elif isinstance(seen, str):
@@ -163,9 +164,9 @@ def _plain(text: str) -> Text:
     return Text(text)
 
 
-def _look(running: Up) -> Status | str:
+def _read(running: Up) -> QueueStatus | str:
     try:
-        return running.look()
+        return running.read()
     except DependencyDown as away:
         return away.message
 

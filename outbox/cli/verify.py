@@ -1,4 +1,4 @@
-"""The command `verify`: is the index right? Prints what the comparison found and leaves by it."""
+"""The commands `verify` and `repair`: compare, print what differs, ask, write events for it. The daemons send them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json
 from outbox.cli.progress import meter
 
 if TYPE_CHECKING:
-    from outbox.ops.verify import Verification
-    from outbox.policy.drift import Finding
+    from outbox.ops.reindex.verify import Verification
+    from outbox.policy.drift import DriftFinding
+import sys
+from typing import TYPE_CHECKING
+
+from outbox.cli.output import Yes
+from outbox.errors import PartlyDone, UsageError
+
+if TYPE_CHECKING:
+    from outbox.ops.reindex.repair import Repaired, RepairPlan
 
 commands = typer.Typer()
 
@@ -20,16 +29,14 @@ Type = Annotated[str | None, typer.Option("--type", "--entity-type", help="Only 
 Target = Annotated[
     str | None, typer.Option("--target", help="Only this target; left out: every target of the settings.")
 ]
-Rate = Annotated[float, typer.Option("--rate", help="Documents a second at most; 0 = as fast as it goes.", metavar="N")]
+Rate = Annotated[float, typer.Option("--rate", help="Most documents per second; 0: no limit.", metavar="N")]
 DRIFT_FOUND, INCONCLUSIVE = 1, 3
 
 
 @commands.command(rich_help_panel="Index")
 def verify(
     entity_type: Type = None,
-    sample: Annotated[
-        int | None, typer.Option("--sample", help="Compare so many, drawn by lot, not all.", metavar="N")
-    ] = None,
+    sample: Annotated[int | None, typer.Option("--sample", help="Compare a random sample of N.", metavar="N")] = None,
     target: Target = None,
     index: Annotated[
         str | None, typer.Option("--index", help="Compare with this index in place of the target.", metavar="NAME")
@@ -40,7 +47,7 @@ def verify(
     """Compare PostgreSQL with the index: missing, stale, orphaned and different documents. Changes nothing.
 
     The truth is the view of documents or, for entity types that it does not have, each entity's newest event (which
-    needs `outbox migrate --by-entity`). What changes while it is looked at is looked at again. Numbers are compared by
+    needs `outbox migrate --by-entity`). What changes during the comparison is compared again. Numbers are compared by
     value: 1.10 and 1.1 are the same. The first hundred of each kind are shown.
 
     Exit: 0 no drift, 1 drift, 3 no drift but something could not be judged.
@@ -50,10 +57,10 @@ def verify(
       outbox verify --sample 1000
       outbox verify --type article --json | jq .first.missing
     """
-    from outbox.ops.verify import Wish  # noqa: PLC0415
+    from outbox.ops.reindex.verify import VerifyOptions  # noqa: PLC0415
 
-    wish = Wish(entity_type, sample, rate, target, index, by=session.person())
-    with session.reindexing() as desk, meter() as show:
+    wish = VerifyOptions(entity_type, sample, rate, target, index, by=cli.person())
+    with cli.open_reindex() as desk, meter() as show:
         found = desk.verify.run(wish, lambda p: show(p.phase, p.done, p.estimate, f"{p.drift:,} found"))
     if json:
         output.as_json(found.as_json())
@@ -72,7 +79,7 @@ def print_verification(found: Verification) -> None:
     output.line(found.sentence)
 
 
-def _row(finding: Finding) -> tuple[object, ...]:
+def _row(finding: DriftFinding) -> tuple[object, ...]:
     remark = finding.why or ", ".join(finding.fields)
     if finding.failed:
         remark = f"{remark} (its newest event failed)".strip()
@@ -84,3 +91,99 @@ def leave_by(found: Verification) -> None:
         raise typer.Exit(DRIFT_FOUND)
     if not found.report.conclusive:
         raise typer.Exit(INCONCLUSIVE)
+
+
+@commands.command(rich_help_panel="Index")
+def repair(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be written.")] = False,
+    entity_type: Type = None,
+    target: Target = None,
+    limit: Annotated[int, typer.Option("--limit", help="Events at most.", metavar="N")] = 10_000,
+    rate: Annotated[float, typer.Option("--rate", help="Most events per second; 0: no limit.", metavar="N")] = 500.0,
+    compare_rate: Annotated[
+        float, typer.Option("--compare-rate", help="Most documents compared per second.", metavar="N")
+    ] = 2000.0,
+    expect_deletes: Annotated[
+        int | None,
+        typer.Option("--expect-deletes", help="Needed when unusually many documents go: how many may.", metavar="N"),
+    ] = None,
+    by: Annotated[str | None, typer.Option("--by", help="Who does this; left out: the user at the shell.")] = None,
+    reason: Annotated[str, typer.Option("--reason", help="Why, for the audit.")] = "outbox repair",
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Compare PostgreSQL with the index and write events for what differs, and for nothing else.
+
+    Versions are chosen so that a document edited or deleted by hand is really corrected. Documents that PostgreSQL does
+    not know (unknown) are never deleted; those whose newest event failed are left to `outbox replay`. Audited.
+
+    Examples:
+      outbox repair --dry-run
+      outbox repair --yes && outbox wait --caught-up && outbox verify
+      outbox repair --type article --limit 100 --by alice --reason "edited by hand" --yes
+    """
+    from outbox.ops.reindex.verify import VerifyOptions  # noqa: PLC0415
+
+    if not (dry_run or yes or (sys.stdin.isatty() and sys.stderr.isatty())):
+        raise UsageError("give --dry-run to compare only or --yes to write: there is no terminal to ask on")
+    person = by or cli.person()
+    wish = VerifyOptions(entity_type, None, compare_rate, target, by=person)
+    with cli.open_reindex() as desk, meter() as show:
+        plan = desk.repair.plan(wish, limit, lambda p: show(p.phase, p.done, p.estimate, f"{p.drift:,} found"))
+        show.close()
+        if dry_run or not plan.findings:
+            _print_plan(plan, json=json)
+            return
+        if not yes:
+            print_verification(plan.verification)
+        output.confirm(f"Write {len(plan.findings):,} events to repair {_kinds(plan.by_kind)}?", yes=yes)
+        repaired = desk.repair.write(
+            plan,
+            cli.actor(person),
+            reason,
+            rate=rate,
+            expect_deletes=expect_deletes,
+            on_progress=lambda done, all_of_them: show("writing", done, all_of_them),
+        )
+    _print_result(plan, repaired, json=json)
+    if plan.cut:
+        raise PartlyDone(f"the limit of {limit:,} events was reached; there is more")
+
+
+def _print_plan(plan: RepairPlan, *, json: bool) -> None:
+    if json:
+        output.as_json({"dry_run": True, **_about(plan)})
+        return
+    print_verification(plan.verification)
+    more = " (and there is more)" if plan.cut else ""
+    output.line(f"{len(plan.findings):,} events would be written{more}: {_kinds(plan.by_kind)}.")
+
+
+def _print_result(plan: RepairPlan, repaired: Repaired, *, json: bool) -> None:
+    if json:
+        result = {
+            "batch": repaired.batch,
+            "written": repaired.written,
+            "repaired": repaired.by_kind,
+            "left": repaired.left,
+        }
+        output.as_json({"dry_run": False, **_about(plan), **result, "right_by_now": repaired.right_by_now})
+        return
+    right = f", {repaired.right_by_now:,} were right by now" if repaired.right_by_now else ""
+    output.line(f"{repaired.written:,} events written ({_kinds(repaired.by_kind)}){right}; batch {repaired.batch}")
+    if repaired.left:
+        output.note(
+            f"{repaired.left:,} documents stand twice, under two routings, and no event can remove the second: give the"
+            " view a column `routing`"
+        )
+    if plan.failed:
+        output.note(f"{plan.failed:,} documents have a failed event: fix the cause, then `outbox replay`")
+
+
+def _about(plan: RepairPlan) -> dict[str, object]:
+    planned = {"planned": len(plan.findings), "by_kind": plan.by_kind, "failed_events": plan.failed, "cut": plan.cut}
+    return {**planned, "verification": plan.verification.as_json()}
+
+
+def _kinds(by_kind: dict[str, int]) -> str:
+    return ", ".join(f"{n:,} {kind}" for kind, n in by_kind.items() if n) or "nothing"

@@ -7,21 +7,22 @@ from typing import Annotated
 
 import typer
 
-from outbox.cli import output, session
+from outbox import cli
+from outbox.cli import output
 from outbox.cli.output import Json
-from outbox.errors import ConfigurationError, DependencyDown, OutboxError, Problem, UsageError
+from outbox.errors import ConfigProblem, ConfigurationError, DependencyDown, OutboxError, UsageError
 
 commands = typer.Typer()
-webhook = typer.Typer(no_args_is_help=True, help="Try the receiver, and check a signature.")
+webhook = typer.Typer(no_args_is_help=True, help="Send a test webhook, or check a signature.")
 commands.add_typer(webhook, name="webhook", rich_help_panel="Install")
 
 
 class NotOurs(OutboxError):
-    """The signature does not fit: the message is not ours, or not fresh. Do not act on it."""
+    """The signature does not match: the message is not ours, or not fresh. Do not act on it."""
 
 
 class ReceiverAway(DependencyDown):
-    """The receiver did not take the message. Correct OUTBOX_WEBHOOK_URL, or look at the receiver's own log."""
+    """The receiver did not accept the message. Correct OUTBOX_WEBHOOK_URL, or read the receiver's log."""
 
 
 @webhook.command(name="test")
@@ -31,7 +32,7 @@ def try_(json: Json = False) -> None:
     Examples:
       outbox webhook test
     """
-    with session.operations() as desk:
+    with cli.open_operations() as desk:
         tried = desk.webhooks.test()
     if json:
         output.as_json(tried)
@@ -56,10 +57,10 @@ def verify(
     """
     from outbox.ops.webhook import check_signature  # noqa: PLC0415
 
-    secret = session.settings(require_database=False).webhook.secret
+    secret = cli.settings(require_database=False).webhook.secret
     if secret is None:
         remedy = "Give the secret that the messages are signed with (or OUTBOX_WEBHOOK_SECRET_FILE)."
-        raise ConfigurationError([Problem("OUTBOX_WEBHOOK_SECRET", "is not set", remedy)])
+        raise ConfigurationError([ConfigProblem("OUTBOX_WEBHOOK_SECRET", "is not set", remedy)])
     try:
         raw = typer.get_binary_stream("stdin").read() if str(body) == "-" else body.read_bytes()
     except OSError as wrong:

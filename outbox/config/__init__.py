@@ -1,19 +1,32 @@
-"""Owns one frozen settings tree, read once, all problems reported together; it does not act on a setting.
+"""Owns one frozen settings tree, read once, with all problems reported together. It does not act on a setting.
 
-To add a setting: declare it in its section (`connections`, `work`, `leases`, ...; `settings` for the top),
-add a rule to `checks` if it depends on another, and run `scripts/docs`.
+To add a setting: declare it in its section (`connections`, `work` or `service`; `settings` for the top level).
+Add a rule to `settings` if it depends on another setting. Then run `scripts/docs`.
 """
 
 from outbox.config.connections import DatabaseSettings, ElasticSettings
-from outbox.config.environment import read_secret_file
-from outbox.config.leases import LeaseSettings, ReclaimSettings, RetrySettings
-from outbox.config.load import load_settings
-from outbox.config.redaction import redact_address, redact_dsn
-from outbox.config.service import ConsoleSettings, EmbeddedSettings, HealthSettings, HttpSettings, LogSettings
-from outbox.config.setting import Variable
+from outbox.config.declaration import Variable
+from outbox.config.load import load_settings, read_secret_file
+from outbox.config.service import (
+    ConsoleSettings,
+    EmbeddedSettings,
+    HealthSettings,
+    HttpSettings,
+    LogSettings,
+    ReplaySettings,
+    RetentionSettings,
+    WebhookSettings,
+)
 from outbox.config.settings import VARIABLES, Settings
-from outbox.config.upkeep import ReplaySettings, RetentionSettings, WebhookSettings
-from outbox.config.work import BatchSettings, KindSettings, WorkerSettings
+from outbox.config.work import (
+    BatchSettings,
+    KindSettings,
+    LeaseSettings,
+    ReclaimSettings,
+    RetrySettings,
+    WorkerSettings,
+)
+from outbox.policy.redact import redact_address, redact_dsn
 
 __all__ = [
     "VARIABLES",

@@ -8,13 +8,12 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from outbox.config.redaction import redact_dsn
-from outbox.config.setting import Section, setting
-from outbox.config.values import Dsn, IndexMap, IndexName, OneLineSecret, ServerAddress
-from outbox.errors import ConfigurationError, Problem
+from outbox.config.declaration import Dsn, IndexMap, IndexName, OneLineSecret, Section, ServerAddress, setting
+from outbox.errors import ConfigProblem, ConfigurationError
+from outbox.policy.redact import redact_dsn
 
 _DSN = "`postgresql://user:password@host:5432/name`; special characters in the password are percent-encoded"
-NO_DATABASE = Problem("DATABASE_URL", "is required and not set", f"Use {_DSN}, or start with `outbox up`.")
+NO_DATABASE = ConfigProblem("DATABASE_URL", "is required and not set", f"Use {_DSN}, or start with `outbox up`.")
 
 
 def _same_as_url(validated: dict[str, Any]) -> Any:
@@ -22,7 +21,7 @@ def _same_as_url(validated: dict[str, Any]) -> Any:
 
 
 class DatabaseSettings(Section):
-    """PostgreSQL: where it is and how statements are sent."""
+    """PostgreSQL: its address."""
 
     url: Dsn | None = setting(
         "DATABASE_URL",
@@ -38,7 +37,7 @@ class DatabaseSettings(Section):
         default_factory=_same_as_url,
         default_text="`DATABASE_URL`",
         meaning="The same database without pgbouncer, for `migrate` and LISTEN.",
-        tradeoff="Needed where `DATABASE_URL` goes through a pooler in transaction mode: both are refused there.",
+        tradeoff="Needed if `DATABASE_URL` goes through a pooler in transaction mode: neither works there.",
         accepts=_DSN,
         secret=True,
         show=redact_dsn,
@@ -46,9 +45,9 @@ class DatabaseSettings(Section):
     prepare: bool = setting(
         "OUTBOX_PREPARE",
         True,
-        meaning="Without effect: nothing is prepared, whatever it says.",
-        tradeoff="Still accepted, so that old settings stay valid. Statements work behind every pooler, and no plan"
-        " grows old.",
+        meaning="No effect: statements are never prepared.",
+        tradeoff="Accepted so that older configurations stay valid. Unprepared statements work behind every pooler, and"
+        " no plan gets stale.",
     )
     url_file: Path | None = None
     direct_url_file: Path | None = None
@@ -71,16 +70,16 @@ def _plain(url: SecretStr | None) -> str:
 
 
 class ElasticSettings(Section):
-    """Elasticsearch: where it is, who we are there, and which index each entity type goes to."""
+    """Elasticsearch: its address, the login, and the index of each entity type."""
 
     url: ServerAddress = setting(
         "ELASTIC_URL",
         "http://localhost:9200",
         meaning="The Elasticsearch server.",
-        tradeoff="One address (a load balancer's for several nodes); credentials have settings of their own.",
+        tradeoff="One address (of a load balancer, for several nodes). Credentials have settings of their own.",
         accepts="`http://host:9200` or `https://host:9200`; credentials go to `ELASTIC_USERNAME` and"
         " `ELASTIC_PASSWORD`, or `ELASTIC_API_KEY`",
-        # And so a refused one is not repeated: its query may hold a key.
+        # A rejected address is not repeated either: its query may hold a key.
         show=redact_dsn,
     )
     index: IndexName = setting(
@@ -94,13 +93,13 @@ class ElasticSettings(Section):
         "ELASTIC_INDEX_MAP",
         default_factory=lambda: MappingProxyType({}),
         default_text="`{}`",
-        meaning="Entity type to index; all other types go to `ELASTIC_INDEX`.",
-        tradeoff="More than one target claims by type and needs `outbox migrate --by-type`.",
+        meaning="Index per entity type; all other types go to `ELASTIC_INDEX`.",
+        tradeoff="More than one target needs `outbox migrate --by-type`.",
         accepts='JSON, such as `{"article": "articles"}`, with lower case index names',
     )
     api_key: OneLineSecret | None = setting(
         "ELASTIC_API_KEY",
-        meaning="API key, encoded as Elasticsearch hands it out.",
+        meaning="API key, encoded as Elasticsearch returns it.",
         tradeoff="Better than a password: it can be limited to the index.",
         accepts="the encoded key on one line",
         secret=True,
@@ -127,13 +126,13 @@ class ElasticSettings(Section):
         30.0,
         gt=0,
         meaning="Longest wait for one request, connect to last byte.",
-        tradeoff="The deadline in force is the least of this, 0.7 x lease and grace - 5 s.",
+        tradeoff="The effective deadline is the smallest of this, 0.7 x lease and grace - 5 s.",
     )
     api_key_file: Path | None = None
     password_file: Path | None = None
 
     def index_for(self, entity_type: str) -> str:
-        """The target of an entity type; nothing from a row but this lookup decides it."""
+        """The target of an entity type. A row chooses its target only through this map."""
         return self.index_map.get(entity_type, self.index)
 
     @property

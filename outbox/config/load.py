@@ -1,24 +1,47 @@
-"""Owns the reading of all settings at once and the report of all problems; it decides no rule itself."""
+"""Reads all settings at once from flags, environment and files, and reports all problems together. It holds no rule."""
 
 from __future__ import annotations
 
+import difflib
+import fnmatch
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
 
-from outbox.config.checks import cross_problems
 from outbox.config.connections import NO_DATABASE
-from outbox.config.environment import Given, Unusable, find, present, unknown_flags, unknown_names
-from outbox.config.redaction import redact_dsn
-from outbox.config.setting import Section, Variable
-from outbox.config.settings import VARIABLES, Settings
-from outbox.errors import ConfigurationError, Problem
+from outbox.config.declaration import Section, Variable, short
+from outbox.config.settings import VARIABLES, Settings, Source, cross_problems
+from outbox.errors import ConfigProblem, ConfigurationError
+from outbox.policy.redact import redact_dsn
 
+_OURS = ("OUTBOX_", "ELASTIC_")
+_NOT_OURS = ("OUTBOX_TEST_*", "ELASTIC_APM_*")
+# A service called "outbox" or "elastic-..." makes Kubernetes put these into every container of the namespace.
+_KUBERNETES = ("*_SERVICE_HOST", "*_SERVICE_PORT*", "*_PORT_*_TCP*")
+_SECRET_FILE_BYTES = 65_536
 _LONGEST_SHOWN = 80
 _NO_FLAGS: Mapping[str, object] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Given:
+    """One value as it was given, not yet validated."""
+
+    value: Any
+    source: Source
+    file: Path | None = None
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """A value that was given twice, or in a file that cannot be read."""
+
+    problem: ConfigProblem
 
 
 def load_settings(
@@ -27,13 +50,13 @@ def load_settings(
     *,
     require_database: bool = True,
 ) -> Settings:
-    """Flags (keyed by variable name; None is not given) win over environment, environment over defaults."""
+    """Flags (by variable name; None means not given) override the environment, which overrides defaults."""
     if strange := unknown_flags(flags):
-        raise ValueError(f"flags that are no variables: {', '.join(strange)}")
+        raise ValueError(f"flags that are not variables: {', '.join(strange)}")
     environ = os.environ if environ is None else environ
     given, problems = _gather(present(environ), flags)
-    settings, refused = _build(given)
-    problems += refused
+    settings, rejected = _build(given)
+    problems += rejected
     wrong = {problem.variable.removesuffix("_FILE") for problem in problems}
     problems += unknown_names(environ)
     problems += cross_problems(settings, frozenset(wrong))
@@ -45,9 +68,9 @@ def load_settings(
     return settings
 
 
-def _gather(environ: Mapping[str, str], flags: Mapping[str, object]) -> tuple[dict[str, Given], list[Problem]]:
+def _gather(environ: Mapping[str, str], flags: Mapping[str, object]) -> tuple[dict[str, Given], list[ConfigProblem]]:
     given: dict[str, Given] = {}
-    problems: list[Problem] = []
+    problems: list[ConfigProblem] = []
     for variable in VARIABLES.values():
         found = find(variable, environ, flags)
         if isinstance(found, Unusable):
@@ -57,15 +80,15 @@ def _gather(environ: Mapping[str, str], flags: Mapping[str, object]) -> tuple[di
     return given, problems
 
 
-def _build(given: Mapping[str, Given]) -> tuple[Settings, list[Problem]]:
-    """The tree, and what it refused; refused values take their defaults so that the rest can be judged."""
+def _build(given: Mapping[str, Given]) -> tuple[Settings, list[ConfigProblem]]:
+    """The tree, and what it rejected. Rejected values take their defaults, so that the rest can be checked."""
     try:
         return Settings.model_validate(_tree(given)), []
     except ValidationError as error:
-        refused = list(_refused(error, given))
-    wrong = {problem.variable for problem in refused}
+        rejected = list(_rejected(error, given))
+    wrong = {problem.variable for problem in rejected}
     rest = {name: found for name, found in given.items() if name not in wrong}
-    return Settings.model_validate(_tree(rest)), refused
+    return Settings.model_validate(_tree(rest)), rejected
 
 
 def _tree(given: Mapping[str, Given]) -> dict[str, Any]:
@@ -83,30 +106,108 @@ def _is_section(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, Section)
 
 
-def _refused(error: ValidationError, given: Mapping[str, Given]) -> Iterator[Problem]:
+def _rejected(error: ValidationError, given: Mapping[str, Given]) -> Iterator[ConfigProblem]:
     by_path = {variable.path: variable for variable in VARIABLES.values()}
     for item in error.errors(include_url=False, include_context=False, include_input=False):
         where = [str(step) for step in item["loc"]]
         depth = 2 if ".".join(where[:2]) in by_path else 1
         variable = by_path[".".join(where[:depth])]
-        # A default that is derived from a refused value is refused as well; only the cause is worth a line.
+        # A default that is derived from a rejected value is rejected as well; only the cause is reported.
         if variable.name in given:
             inside = f" at {where[depth]!r}" if len(where) > depth else ""
             yield _problem(variable, given[variable.name], _plain(item["msg"]) + inside)
 
 
 def _plain(message: str) -> str:
-    """pydantic's sentence without its subject, which is the value shown before it."""
+    """pydantic's message without its subject: the value is shown before it."""
     message = message.removeprefix("Value error, ")
     if "match pattern" in message:
         return "is not accepted"
     return message.replace("Input should", "should", 1).replace("String should", "should", 1)
 
 
-def _problem(variable: Variable, found: Given, text: str) -> Problem:
+def _problem(variable: Variable, found: Given, text: str) -> ConfigProblem:
     remedy = f"Use {variable.accepts}, or leave it unset (default: {variable.default})."
     if variable.secret or variable.show is not None:
-        return Problem(variable.name, text, f"Use {variable.accepts}.")
+        return ConfigProblem(variable.name, text, f"Use {variable.accepts}.")
     shown = redact_dsn(str(found.value))
     shown = shown if len(shown) <= _LONGEST_SHOWN else shown[:_LONGEST_SHOWN] + "..."
-    return Problem(variable.name, f"{shown!r} {text}", remedy)
+    return ConfigProblem(variable.name, f"{shown!r} {text}", remedy)
+
+
+def injected(name: str, value: str) -> bool:
+    """Whether Kubernetes, not a person, set this; a service may even shadow one of our ports."""
+    if any(fnmatch.fnmatchcase(name, pattern) for pattern in _KUBERNETES):
+        return name not in VARIABLES
+    return name.endswith("_PORT") and value.startswith("tcp://")
+
+
+def present(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what is empty (`X=` in a compose file means unset) or injected."""
+    return {name: value for name, value in environ.items() if value.strip() and not injected(name, value)}
+
+
+def known_names() -> list[str]:
+    """Every name that may be set: variables, their aliases, and `_FILE` for secrets."""
+    names = [name for variable in VARIABLES.values() for name in (variable.name, *variable.aliases)]
+    return names + [f"{variable.name}_FILE" for variable in VARIABLES.values() if variable.secret]
+
+
+def unknown_names(environ: Mapping[str, str]) -> Iterator[ConfigProblem]:
+    """A problem for each name of ours that nothing reads. A typo must not silently mean the default."""
+    known = known_names()
+    for name in sorted(present(environ)):
+        strange = name.startswith(_OURS) and name not in known
+        if strange and not any(fnmatch.fnmatchcase(name, pattern) for pattern in _NOT_OURS):
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+            remedy = f"Did you mean {close[0]}?" if close else "Remove it; docs/configuration.md lists all names."
+            yield ConfigProblem(name, "is not a setting of this program", remedy)
+
+
+def unknown_flags(flags: Mapping[str, object]) -> Sequence[str]:
+    """Flags come from our own commands, so a wrong one is our bug, not the user's mistake."""
+    return sorted(set(flags) - set(VARIABLES))
+
+
+def find(variable: Variable, environ: Mapping[str, str], flags: Mapping[str, object]) -> Given | Unusable | None:
+    """The value of one variable: flag, then environment or file, else none."""
+    flag = flags.get(variable.name)
+    if flag is not None and flag not in ((), []):
+        return Given(flag, "flag")
+    names = [name for name in (variable.name, *variable.aliases) if name in environ]
+    file_name = f"{variable.name}_FILE"
+    if variable.secret and file_name in environ:
+        return _contradiction(variable, [*names, file_name]) if names else _from_file(file_name, environ[file_name])
+    if len({environ[name].strip() for name in names}) > 1:
+        return _contradiction(variable, names)
+    return Given(environ[names[0]].strip(), "environment") if names else None
+
+
+def _contradiction(variable: Variable, names: list[str]) -> Unusable:
+    return Unusable(ConfigProblem(variable.name, f"is given by {' and by '.join(names)}", "Keep one of them."))
+
+
+def _from_file(name: str, path: str) -> Given | Unusable:
+    file = Path(path.strip())
+    try:
+        return Given(read_secret_file(file), "file", file)
+    except OSError as error:
+        what = f"cannot be read: {short(file)} ({error.strerror or type(error).__name__})"
+    except ValueError as error:
+        what = f"cannot be used: {short(file)} {error}"
+    return Unusable(ConfigProblem(name, what, "Give the path of a readable file that holds only the secret."))
+
+
+def read_secret_file(path: Path) -> str:
+    """The secret in a file, without the newline that editors add. Callers may read it again: keys are rotated."""
+    with path.open("rb") as file:
+        content = file.read(_SECRET_FILE_BYTES + 1)
+    if len(content) > _SECRET_FILE_BYTES:
+        raise ValueError("is larger than 64 KiB")
+    try:
+        text = content.decode().strip()
+    except UnicodeDecodeError:
+        raise ValueError("is not UTF-8 text") from None
+    if not text:
+        raise ValueError("is empty")
+    return text

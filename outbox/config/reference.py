@@ -1,10 +1,10 @@
-"""Owns the configuration page, made from the settings themselves; it does not write any file."""
+"""Renders docs/configuration.md from the settings; it does not write any file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outbox.config.setting import Section, Variable
+from outbox.config.declaration import Section, Variable
 from outbox.config.settings import VARIABLES, Settings
 
 _HEAD = """\
@@ -12,19 +12,18 @@ _HEAD = """\
 
 <!-- Made by scripts/docs from outbox/config; change the text there. -->
 
-Flags win over the environment, the environment over defaults. An empty value counts as unset. A secret may
-also come from a file: set `NAME_FILE` to its path (not both). All problems are reported together, exit code
-78.
+Flags override environment variables, which override defaults. An empty value counts as unset. A secret may also come
+from a file: set `NAME_FILE` to its path instead of `NAME`. All problems are reported together, with exit code 78.
 
-A name that begins with `OUTBOX_` or `ELASTIC_` and is not listed here is an error with a suggestion, so
-that a typing error never passes as a default; `OUTBOX_TEST_*`, `ELASTIC_APM_*` and what Kubernetes injects
-for services are left alone.
+A variable that begins with `OUTBOX_` or `ELASTIC_` and is not listed here is an error, with a suggestion: a typo must
+not silently mean the default. `OUTBOX_TEST_*`, `ELASTIC_APM_*` and the variables that Kubernetes injects for services
+are ignored.
 
-`outbox config check` says whether the configuration is usable; `outbox config print` shows every value and
-where it came from, without secrets. Seconds and days may have decimals.
+`outbox config check` reports whether the configuration is valid. `outbox config print` shows every value and where it
+came from, without secrets. Seconds and days may have decimals.
 """
-_TABLE = "| variable | default | accepts | what it does, what it costs |\n|---|---|---|---|"
-_GENERAL = "What is projected, and under which name."
+_TABLE = "| variable | default | accepts | effect and tradeoff |\n|---|---|---|---|"
+_GENERAL = "What is projected, and under which names."
 
 
 def render_reference() -> str:
@@ -58,5 +57,5 @@ def _row(variable: Variable) -> str:
 
 
 def _code(default: str) -> str:
-    words = "`" in default or " " in default or default in ("none", "all", "required", "host-pid-random")
-    return default if words else f"`{default}`"
+    is_prose = "`" in default or " " in default or default in ("none", "all", "required", "host-pid-random")
+    return default if is_prose else f"`{default}`"

@@ -1,4 +1,4 @@
-"""Owns the settings of pages, console, logs and the embedded stack; it does not apply them."""
+"""Owns the settings around projection: health pages, retention, replays, webhooks, console, logs, embedded servers."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from outbox.config.setting import Section, setting
-from outbox.config.values import NetworkList, lower_case
+from outbox.config.declaration import CommaList, HttpAddress, NetworkList, Section, SigningSecret, lower_case, setting
+from outbox.policy.redact import redact_address
 
 LogLevel = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(lower_case)]
 _HOST = r"^[A-Za-z0-9._:%-]+$"
 
 
 def default_log_format() -> str:
-    """Readable for a person who looks, JSON for everything else. Logs go to stderr."""
+    """Text on a terminal, else JSON. Logs go to stderr."""
     return "console" if sys.stderr is not None and sys.stderr.isatty() else "json"
 
 
 def default_data_dir() -> Path:
     """The user's cache folder; users without a home (services, containers) get a temporary one.
 
-    For root it is the machine's: servers run unprivileged there, and root's home is closed to them.
+    Root gets the system's: the servers then run as another user, who cannot read root's home.
     """
     given = os.environ.get("XDG_CACHE_HOME")
     if not given and os.geteuid() == 0 and sys.platform != "darwin":
@@ -38,7 +38,7 @@ def default_data_dir() -> Path:
 
 
 class HttpSettings(Section):
-    """The daemon's own pages."""
+    """The daemon's metrics and health pages."""
 
     metrics_port: int = setting(
         "OUTBOX_METRICS_PORT",
@@ -53,34 +53,132 @@ class HttpSettings(Section):
         "127.0.0.1",
         pattern=_HOST,
         meaning="Address these pages listen on.",
-        tradeoff="`0.0.0.0` for a scraper elsewhere (containers); the pages have no login.",
+        tradeoff="`0.0.0.0` for a scraper on another host or in another container. The pages have no login.",
         accepts="a host name or IP address",
     )
     port: int | None = setting(
         "OUTBOX_HTTP_PORT",
         ge=0,
         le=65535,
-        meaning="Serves /healthz and /readyz there as well.",
-        tradeoff="For platforms that give a port to probe; 0 is off.",
+        meaning="A second port for /healthz and /readyz.",
+        tradeoff="For platforms that prescribe the port to probe; 0 is off.",
     )
 
 
 class HealthSettings(Section):
-    """What /readyz judges."""
+    """What /readyz checks."""
 
     freshness_seconds: float = setting(
         "OUTBOX_FRESHNESS_SECONDS",
         60.0,
         gt=0,
-        meaning="Not ready when events are due and none succeeded for this long.",
-        tradeoff="Counts only while Elasticsearch answers and nothing is paused.",
+        meaning="Not ready if events are due and none has succeeded for this long.",
+        tradeoff="Measured only while Elasticsearch answers and nothing is paused.",
     )
     require_es_ready: bool = setting(
         "OUTBOX_REQUIRE_ES_READY",
         False,
-        meaning="/readyz is 503 while Elasticsearch is away.",
-        tradeoff="False reads `degraded`: a restart of workers would not bring Elasticsearch back.",
+        meaning="/readyz returns 503 while Elasticsearch is unreachable.",
+        tradeoff="If false it returns 200 and `degraded`: restarting workers would not bring Elasticsearch back.",
     )
+
+
+class RetentionSettings(Section):
+    """How long finished events and audit rows are kept."""
+
+    days: float = setting(
+        "OUTBOX_RETENTION_DAYS",
+        0.0,
+        ge=0,
+        meaning="Delete done and discarded events after this many days; 0 keeps them.",
+        tradeoff="Failed events are never deleted by age. A smaller table is faster to vacuum.",
+    )
+    audit_ttl_days: float = setting(
+        "OUTBOX_AUDIT_TTL_DAYS",
+        30.0,
+        ge=0,
+        meaning="Delete audit rows after this many days; 0 keeps them.",
+        tradeoff="Less than 7 counts as 7. Their hashes stay, so `outbox audit verify` still works.",
+    )
+    prune_interval_seconds: float = setting(
+        "OUTBOX_PRUNE_INTERVAL_SECONDS",
+        60.0,
+        gt=0,
+        meaning="How often a daemon prunes, each time for at most half this interval.",
+        tradeoff="Longer: longer passes that delete more, and longer breaks between them.",
+    )
+    prune_batch_size: int = setting(
+        "OUTBOX_PRUNE_BATCH_SIZE",
+        500,
+        ge=1,
+        le=10_000,
+        meaning="Rows deleted in the first step of a pass.",
+        tradeoff="Steps on events grow up to 10,000 rows while one takes less than 100 ms.",
+    )
+
+
+class ReplaySettings(Section):
+    """Limits per replay pass of a daemon."""
+
+    max_claim: int = setting("OUTBOX_REPLAY_MAX_CLAIM", 5, ge=1, meaning="Replay batches taken over per pass.")
+    max_start_per_batch: int = setting(
+        "OUTBOX_REPLAY_MAX_START_PER_BATCH",
+        500,
+        ge=1,
+        le=10_000,
+        meaning="Rows dispatched per replay batch and pass.",
+        tradeoff="Larger: a replay starts faster, but delays new events more.",
+    )
+    max_poll: int = setting("OUTBOX_REPLAY_MAX_POLL", 25, ge=1, meaning="Replay batches checked per pass.")
+    max_settle: int = setting("OUTBOX_REPLAY_MAX_SETTLE", 10, ge=1, meaning="Replay batches settled per pass.")
+    max_polls: int = setting(
+        "OUTBOX_REPLAY_MAX_POLLS",
+        20,
+        ge=1,
+        meaning="Checks without progress before a replay batch becomes `timeout`.",
+        tradeoff="Its events are still processed; only the batch is no longer tracked.",
+    )
+
+
+class WebhookSettings(Section):
+    """Notifications about failures, pauses and replays."""
+
+    url: HttpAddress | None = setting(
+        "OUTBOX_WEBHOOK_URL",
+        meaning="Address to send webhooks to.",
+        tradeoff="Never delays projection. Shown without its path, which is often a secret.",
+        accepts="`https://host/path` without credentials",
+        show=redact_address,
+    )
+    secret: SigningSecret | None = setting(
+        "OUTBOX_WEBHOOK_SECRET",
+        meaning="Key of the HMAC-SHA256 signature (Standard Webhooks).",
+        tradeoff="Without it receivers cannot verify the sender.",
+        accepts="the secret on one line; after `whsec_` the key in base64",
+        secret=True,
+    )
+    timeout_seconds: float = setting(
+        "OUTBOX_WEBHOOK_TIMEOUT_SECONDS",
+        5.0,
+        gt=0,
+        le=60.0,
+        meaning="Longest duration of one delivery, including DNS and all addresses of the host.",
+    )
+    retries: int = setting(
+        "OUTBOX_WEBHOOK_RETRIES",
+        3,
+        ge=0,
+        le=10,
+        meaning="Quick retries before a delivery is deferred (1 min to 12 h).",
+    )
+    allowed_hosts: CommaList = setting(
+        "OUTBOX_WEBHOOK_ALLOWED_HOSTS",
+        (),
+        meaning="Hosts that a replay's own webhook may use, even at private addresses.",
+        tradeoff="Everyone with the right to replay can make the daemon send requests to these hosts.",
+        accepts="host names separated by commas",
+    )
+    secret_file: Path | None = None
 
 
 class ConsoleSettings(Section):
@@ -91,63 +189,63 @@ class ConsoleSettings(Section):
         "127.0.0.1",
         pattern=_HOST,
         meaning="Address the console listens on.",
-        tradeoff="Any other than loopback needs `OUTBOX_CONSOLE_TOKENS_FILE`.",
+        tradeoff="Any address except loopback needs `OUTBOX_CONSOLE_TOKENS_FILE`.",
         accepts="a host name or IP address",
     )
-    port: int = setting("OUTBOX_CONSOLE_PORT", 8090, ge=0, le=65535, meaning="Its port; 0 takes any free one.")
+    port: int = setting("OUTBOX_CONSOLE_PORT", 8090, ge=0, le=65535, meaning="Port of the console; 0: any free one.")
     tokens_file: Path | None = setting(
         "OUTBOX_CONSOLE_TOKENS_FILE",
-        meaning="File with `name:role:sha256hex` a line, reread when it changes.",
-        tradeoff="`outbox console token NAME --role R` prints a token once and the line for this file.",
+        meaning="File with one `name:role:sha256hex` per line, reread when it changes.",
+        tradeoff="`outbox console token NAME --role R` prints the token once, and the line for this file.",
         accepts="the path of a readable file",
     )
     trusted_proxies: NetworkList = setting(
         "OUTBOX_CONSOLE_TRUSTED_PROXIES",
         (),
-        meaning="Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.",
-        tradeoff="Unset behind a proxy, all its clients share one client's limits. The proxy must set or extend these "
-        "headers: whoever can send them through it unchanged chooses an address of their own.",
+        meaning="Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted.",
+        tradeoff="If unset behind a proxy, all its clients share one rate limit. The proxy must set or extend these"
+        " headers: a client that can pass them through unchanged can forge its address.",
         accepts="IP addresses and networks separated by commas",
     )
 
 
 class LogSettings(Section):
-    """How the daemon speaks."""
+    """What is logged, and how."""
 
     format: Literal["json", "console"] = setting(
         "OUTBOX_LOG_FORMAT",
         default_factory=default_log_format,
         default_text="`json` (`console` on a terminal)",
-        meaning="One JSON object a line, or text for people.",
+        meaning="One JSON object per line, or readable text.",
     )
     level: LogLevel = setting(
         "OUTBOX_LOG_LEVEL",
         "info",
-        meaning="Least important line that is written.",
-        tradeoff="`debug` writes several lines a batch.",
+        meaning="Lowest level that is logged.",
+        tradeoff="`debug` logs several lines per batch.",
     )
 
 
 class EmbeddedSettings(Section):
-    """The servers that `outbox up` and the tests start by themselves."""
+    """The servers that `outbox up` and the tests start."""
 
     data_dir: Path = setting(
         "OUTBOX_DATA_DIR",
         default_factory=default_data_dir,
         default_text="`outbox` in the user's cache folder",
         meaning="Where the embedded servers keep their programs and data.",
-        tradeoff="Elasticsearch takes about 1 GB; remove the folder to start afresh.",
+        tradeoff="Elasticsearch takes about 1 GB. Remove the folder to start over.",
         accepts="the path of a folder",
     )
     es_home: Path | None = setting(
         "OUTBOX_ES_HOME",
-        meaning="An unpacked Elasticsearch to use instead of fetching one.",
+        meaning="An unpacked Elasticsearch to use instead of downloading one.",
         accepts="the path of the folder that holds `bin/elasticsearch` or `lib/`",
     )
     es_version: str = setting(
         "OUTBOX_ES_VERSION",
         "8",
         pattern=r"^[89](\.\d+\.\d+)?$",
-        meaning="Which Elasticsearch to fetch.",
+        meaning="The version of Elasticsearch to download.",
         accepts="`8`, `9` or a full version such as `8.14.1`",
     )

@@ -1,9 +1,10 @@
-"""Owns the settings tree and what follows from it; it does not read the environment."""
+"""Owns the settings tree, the values derived from it, and the rules between settings. Does not read the environment."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -11,14 +12,36 @@ from typing import Any, Literal
 from pydantic import Field, PrivateAttr, SecretStr
 
 from outbox.config.connections import DatabaseSettings, ElasticSettings
-from outbox.config.leases import LeaseSettings, ReclaimSettings, RetrySettings
-from outbox.config.redaction import MASK
-from outbox.config.service import ConsoleSettings, EmbeddedSettings, HealthSettings, HttpSettings, LogSettings
-from outbox.config.setting import Section, Variable, setting, variables_of
-from outbox.config.upkeep import ReplaySettings, RetentionSettings, WebhookSettings
-from outbox.config.values import CommaList, RelationName, is_readable_file, short
-from outbox.config.work import BatchSettings, KindSettings, WorkerSettings
-from outbox.errors import ConfigurationError, Problem
+from outbox.config.declaration import (
+    CommaList,
+    RelationName,
+    Section,
+    Variable,
+    is_readable_file,
+    setting,
+    short,
+    variables_of,
+)
+from outbox.config.service import (
+    ConsoleSettings,
+    EmbeddedSettings,
+    HealthSettings,
+    HttpSettings,
+    LogSettings,
+    ReplaySettings,
+    RetentionSettings,
+    WebhookSettings,
+)
+from outbox.config.work import (
+    BatchSettings,
+    KindSettings,
+    LeaseSettings,
+    ReclaimSettings,
+    RetrySettings,
+    WorkerSettings,
+)
+from outbox.errors import ConfigProblem, ConfigurationError
+from outbox.policy.redact import MASK
 
 COMPOSED_ID = "{entity_type}:{entity_id}"
 Source = Literal["flag", "environment", "file", "default"]
@@ -32,14 +55,14 @@ class Settings(Section):
     document_id: Literal["{entity_type}:{entity_id}", "{entity_id}"] = setting(
         "OUTBOX_DOCUMENT_ID",
         COMPOSED_ID,
-        meaning="How a document's `_id` is made.",
-        tradeoff="`{entity_id}` only where ids differ over all types of an index; a change needs a rebuild.",
+        meaning="How a document's `_id` is built.",
+        tradeoff="Use `{entity_id}` only if ids are unique across all types of an index. A change needs a rebuild.",
     )
     documents: RelationName = setting(
         "OUTBOX_DOCUMENTS",
         "search_documents",
-        meaning="View that holds the documents of upserts without a payload.",
-        tradeoff="Lookups read the newest state; payloads send what the producer wrote.",
+        meaning="View with the documents of upserts that have no payload.",
+        tradeoff="The view gives the current state; a payload gives the state when the event was written.",
         accepts="a view's name, with its schema or without",
     )
     projection: str = setting(
@@ -49,14 +72,14 @@ class Settings(Section):
         max_length=100,
         pattern=r"^[A-Za-z0-9_.:-]+$",
         meaning="The `projection` label of all metrics and log lines.",
-        tradeoff="Dashboards and alerts hold on to it: change both.",
+        tradeoff="Dashboards and alerts select by it: change them together.",
         accepts="1 to 100 letters, digits, `_`, `.`, `:` or `-`",
     )
     redact_fields: CommaList = setting(
         "OUTBOX_REDACT_FIELDS",
         (),
-        meaning="Field names masked wherever a payload is shown.",
-        tradeoff="Shown only: Elasticsearch receives the document unchanged.",
+        meaning="Field names to mask wherever a payload is shown.",
+        tradeoff="Elasticsearch still receives the document unchanged.",
         accepts="field names separated by commas",
     )
     worker: WorkerSettings = Field(default_factory=WorkerSettings)
@@ -77,7 +100,7 @@ class Settings(Section):
 
     @property
     def request_deadline_seconds(self) -> float:
-        """Connect to last byte: a request must end before its lease does and before the grace is over."""
+        """Connect to last byte. A request must end before its lease and before the shutdown grace."""
         grace = self.worker.shutdown_grace_seconds
         return min(self.elastic.timeout_seconds, 0.7 * self.lease.seconds, grace - 5)
 
@@ -89,12 +112,12 @@ class Settings(Section):
 
     @property
     def known_entity_types(self) -> tuple[str, ...]:
-        """Types that the configuration names: the only ones that may become a metric's label."""
+        """Types that the configuration names: only these may become a metric label."""
         named = {*self.worker.entity_types, *self.elastic.index_map, *self.kinds.concurrency, *self.kinds.rate}
         return tuple(sorted(named))
 
     def secrets(self) -> tuple[str, ...]:
-        """Values that must be shown nowhere, for the log's redactor."""
+        """Values that must never be shown, for the log's redactor."""
         held = (self.value_of(variable) for variable in VARIABLES.values())
         return tuple(value.get_secret_value() for value in held if isinstance(value, SecretStr))
 
@@ -103,7 +126,7 @@ class Settings(Section):
         return self._sources.get(variable, "default")
 
     def redacted(self) -> dict[str, dict[str, Any]]:
-        """Every variable with its value, fit to be shown, and where it came from."""
+        """Every variable with its value, secrets masked, and where it came from."""
         return {
             variable.name: {
                 "value": shown(variable, self.value_of(variable)),
@@ -117,22 +140,24 @@ class Settings(Section):
         return getattr(getattr(self, variable.section) if variable.section else self, variable.field)
 
     def check_console(self) -> None:
-        """Refuse a console that strangers could reach without a token; only the console process asks."""
+        """Refuse a console that others could reach without a token. Only the console process calls this."""
         problems = _console_problems(self.console)
         if problems:
             raise ConfigurationError(problems)
 
 
-def _console_problems(console: ConsoleSettings) -> list[Problem]:
+def _console_problems(console: ConsoleSettings) -> list[ConfigProblem]:
     host, tokens_file = console.host, console.tokens_file
     remedy = "Make one with `outbox console token NAME --role R`, or set OUTBOX_CONSOLE_HOST=127.0.0.1."
     if tokens_file is None and not is_loopback(host):
-        return [Problem("OUTBOX_CONSOLE_TOKENS_FILE", f"is required when the console listens on {host}", remedy)]
+        return [ConfigProblem("OUTBOX_CONSOLE_TOKENS_FILE", f"is required when the console listens on {host}", remedy)]
     if tokens_file is None and console.trusted_proxies:
-        return [Problem("OUTBOX_CONSOLE_TOKENS_FILE", "is required behind OUTBOX_CONSOLE_TRUSTED_PROXIES", remedy)]
+        return [
+            ConfigProblem("OUTBOX_CONSOLE_TOKENS_FILE", "is required behind OUTBOX_CONSOLE_TRUSTED_PROXIES", remedy)
+        ]
     if tokens_file is not None and not is_readable_file(tokens_file):
-        told = f"names no file that can be read: {short(tokens_file)}"
-        return [Problem("OUTBOX_CONSOLE_TOKENS_FILE", told, remedy)]
+        what = f"names no readable file: {short(tokens_file)}"
+        return [ConfigProblem("OUTBOX_CONSOLE_TOKENS_FILE", what, remedy)]
     return []
 
 
@@ -145,7 +170,7 @@ def is_loopback(host: str) -> bool:
 
 
 def shown(variable: Variable, value: Any) -> Any:
-    """A value as JSON may carry it, without anything secret."""
+    """A value in JSON types, secrets masked."""
     plain = value.get_secret_value() if isinstance(value, SecretStr) else value
     if plain is None:
         return None
@@ -161,3 +186,106 @@ def shown(variable: Variable, value: Any) -> Any:
 
 
 VARIABLES: Mapping[str, Variable] = MappingProxyType({v.name: v for v in variables_of(Settings)})
+
+
+Problems = Callable[[Settings], Iterator[ConfigProblem]]
+
+
+@dataclass(frozen=True)
+class CrossRule:
+    """A rule, and the variables it reads. It is skipped while one of these is itself invalid."""
+
+    reads: frozenset[str]
+    problems: Problems
+
+
+RULES: list[CrossRule] = []
+
+
+def _rule(*reads: str) -> Callable[[Problems], Problems]:
+    def register(problems: Problems) -> Problems:
+        RULES.append(CrossRule(frozenset(reads), problems))
+        return problems
+
+    return register
+
+
+def cross_problems(settings: Settings, wrong: frozenset[str]) -> Iterator[ConfigProblem]:
+    """All problems between settings whose own values are valid."""
+    for rule in RULES:
+        if not rule.reads & wrong:
+            yield from rule.problems(settings)
+
+
+@_rule("OUTBOX_LEASE_SECONDS", "OUTBOX_HEARTBEAT_SECONDS")
+def _heartbeat_fits_lease(settings: Settings) -> Iterator[ConfigProblem]:
+    longest = settings.lease.seconds - 0.5
+    if settings.lease.heartbeat_seconds > longest:
+        what = f"is {settings.lease.heartbeat_seconds:g}, but the lease is {settings.lease.seconds:g}"
+        yield ConfigProblem("OUTBOX_HEARTBEAT_SECONDS", what, f"Use at most {longest:g}, or leave it unset.")
+
+
+@_rule("OUTBOX_BASE_BACKOFF_SECONDS", "OUTBOX_MAX_BACKOFF_SECONDS")
+def _backoff_grows(settings: Settings) -> Iterator[ConfigProblem]:
+    base, cap = settings.retry.base_backoff_seconds, settings.retry.max_backoff_seconds
+    if base > cap:
+        what = f"is {base:g}, above OUTBOX_MAX_BACKOFF_SECONDS ({cap:g})"
+        yield ConfigProblem("OUTBOX_BASE_BACKOFF_SECONDS", what, "Lower this one or raise the other.")
+
+
+@_rule("OUTBOX_ENTITY_TYPES", "OUTBOX_EXCLUDE_ENTITY_TYPES")
+def _types_not_in_both(settings: Settings) -> Iterator[ConfigProblem]:
+    both = sorted(set(settings.worker.entity_types) & set(settings.worker.exclude_entity_types))
+    if both:
+        what = f"names {', '.join(both)}, which OUTBOX_EXCLUDE_ENTITY_TYPES leaves out"
+        yield ConfigProblem("OUTBOX_ENTITY_TYPES", what, "Name each entity type in one of the two.")
+
+
+@_rule("OUTBOX_ENTITY_TYPES", "ELASTIC_INDEX_MAP", "OUTBOX_DOCUMENT_ID")
+def _types_fit_composed_id(settings: Settings) -> Iterator[ConfigProblem]:
+    if settings.document_id != COMPOSED_ID:
+        return
+    named = {
+        "OUTBOX_ENTITY_TYPES": settings.worker.entity_types,
+        "ELASTIC_INDEX_MAP": settings.elastic.index_map,
+    }
+    for variable, types in named.items():
+        bad = sorted(name for name in types if ":" in name)
+        if bad:
+            remedy = "Rename the type, or set OUTBOX_DOCUMENT_ID={entity_id}."
+            yield ConfigProblem(variable, f"names {', '.join(bad)}, but ':' separates type and id in `_id`", remedy)
+
+
+@_rule("ELASTIC_API_KEY", "ELASTIC_USERNAME", "ELASTIC_PASSWORD")
+def _one_login_method(settings: Settings) -> Iterator[ConfigProblem]:
+    elastic = settings.elastic
+    if elastic.api_key and (elastic.username or elastic.password):
+        what = "is set together with ELASTIC_USERNAME or ELASTIC_PASSWORD"
+        yield ConfigProblem("ELASTIC_API_KEY", what, "Keep the key, or the user name and password.")
+    elif elastic.username and not elastic.password:
+        yield ConfigProblem("ELASTIC_PASSWORD", "is not set, but ELASTIC_USERNAME is", "Set both or neither.")
+    elif elastic.password and not elastic.username:
+        yield ConfigProblem("ELASTIC_USERNAME", "is not set, but ELASTIC_PASSWORD is", "Set both or neither.")
+
+
+@_rule("ELASTIC_CA_CERTS")
+def _certificates_exist(settings: Settings) -> Iterator[ConfigProblem]:
+    file = settings.elastic.ca_certs
+    if file is not None and not is_readable_file(file):
+        yield ConfigProblem(
+            "ELASTIC_CA_CERTS", f"names no readable file: {short(file)}", "Give the path of a PEM file."
+        )
+
+
+@_rule("ELASTIC_CA_CERTS", "ELASTIC_URL")
+def _certificates_are_used(settings: Settings) -> Iterator[ConfigProblem]:
+    if settings.elastic.ca_certs is not None and settings.elastic.url.startswith("http://"):
+        remedy = "Use https:// in ELASTIC_URL, or leave it unset."
+        yield ConfigProblem("ELASTIC_CA_CERTS", "is set, but ELASTIC_URL is not https", remedy)
+
+
+@_rule("OUTBOX_METRICS_PORT", "OUTBOX_HTTP_PORT")
+def _ports_differ(settings: Settings) -> Iterator[ConfigProblem]:
+    if settings.http.port and settings.http.port == settings.http.metrics_port:
+        what = f"is {settings.http.port}, the same as OUTBOX_METRICS_PORT"
+        yield ConfigProblem("OUTBOX_HTTP_PORT", what, "Leave it unset: that port serves the health pages already.")

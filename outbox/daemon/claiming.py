@@ -1,19 +1,110 @@
-"""Takes a lane's next batch: the gate says whether, the orders say what, the store gives rows. Projects nothing."""
+"""Takes a lane's next batch: the gate says whether, `Orders` what a claim asks for, `SharedLimit` how many, the store
+gives rows. Projects nothing."""
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Final
+from uuid import uuid4
 
-from outbox.daemon.gate import EVERYTHING, Gate
-from outbox.daemon.order import Orders
-from outbox.facts import Announce, BatchClaimed
-from outbox.ports import Claimed, ClaimOrder, Clock
+from outbox.daemon.gate import EVERYTHING, PauseGate
+from outbox.facts import Announce, BatchClaimed, LimitChanged
+from outbox.ports import Claimed, ClaimOrder, Clock, EventStore, WriteReport
+
+SUSPECT_BATCH: Final = {1: 50, 2: 5, 3: 1}  # abandoned that often -> claimed so many at a time
+SUSPECT_PAUSE_SECONDS: Final = 1.0
+FARTHEST_STEP: Final = 1_000_000  # of the floor by one claim; when others have taken more than that, the timer follows
 
 
-class Claims(Protocol):
-    def claim(self, order: ClaimOrder) -> Claimed: ...
-    def claim_within_quota(self, order: ClaimOrder) -> Claimed: ...
+@dataclass(slots=True)
+class Floor:
+    """Skips dead index entries while someone pins the horizon: a claim from 0 took 170 ms, one from here 0.3 ms.
+
+    Only the timer goes back to 0, one lane per process: this finds late commits with a lower seq and rows set by hand.
+    """
+
+    value: int = 0
+    next_reset: float = 0.0
+    interval: float = 2.0
+
+    def start(self, now: float) -> int:
+        if now < self.next_reset:
+            return self.value
+        self.next_reset = now + self.interval
+        return 0
+
+    def advance(self, asked: int, seqs: Sequence[int], took_seconds: float) -> None:
+        """A claim from 0 may have met rows far below: then the floor goes down to them."""
+        if seqs:
+            highest = max(seqs)
+            if highest - self.value > FARTHEST_STEP:
+                highest = _within_reach(min(seqs) if asked == 0 else self.value, seqs)
+            self.value = highest if asked == 0 else max(self.value, highest)
+        if asked == 0 and self.value > 0:
+            slow = took_seconds > 0.05
+            self.interval = min(10.0, self.interval * 2) if slow else 2.0
+
+
+def _within_reach(last: int, seqs: Sequence[int]) -> int:
+    """The highest seq that others lead up to. One that a producer wrote itself may be anything: from there, all others
+    would be found by the timer only."""
+    for seq in sorted(seqs):
+        if seq - last > FARTHEST_STEP:
+            break
+        last = max(last, seq)
+    return last
+
+
+class Orders:
+    """One process's claims: floors by type, the share of retries, and when suspects are claimed."""
+
+    def __init__(self, clock: Clock, batch_size: int) -> None:
+        self._clock = clock
+        self._batch_size = batch_size
+        self._floors: dict[str | None, Floor] = {}
+        self._short: dict[str | None, bool] = {}
+        self._next_suspects: dict[str | None, float] = {}
+        self._lock = threading.Lock()
+
+    def fresh(self, limit: int, entity_type: str | None = None) -> ClaimOrder:
+        """Retries take at most half of a batch while fresh rows wait; a short claim said that none do."""
+        with self._lock:
+            floor = self._floors.setdefault(entity_type, Floor()).start(self._clock())
+            short = self._short.get(entity_type, False)
+        return ClaimOrder(
+            token=uuid4(),
+            limit=limit,
+            retry_limit=limit if short else max(1, limit // 2),
+            floor=floor,
+            entity_type=entity_type,
+        )
+
+    def suspects(self, entity_type: str | None = None) -> list[ClaimOrder]:
+        """The levels to try, when it is time: a process asks once per second until it finds some."""
+        now = self._clock()
+        with self._lock:
+            if now < self._next_suspects.get(entity_type, 0.0):
+                return []
+            self._next_suspects[entity_type] = now + SUSPECT_PAUSE_SECONDS
+        return [
+            ClaimOrder(uuid4(), min(most, self._batch_size), 0, 0, entity_type, level)
+            for level, most in SUSPECT_BATCH.items()
+        ]
+
+    def came_back(self, claimed: Claimed, took_seconds: float) -> None:
+        order = claimed.order
+        with self._lock:
+            if order.suspects:
+                if claimed.events:  # there may be more: ask again after the next batch
+                    self._next_suspects[order.entity_type] = 0.0
+                return
+            events = claimed.events
+            # A due row that was held back counts as fresh here: if it lifts the floor too high, the timer corrects it.
+            fresh = [event.seq for event in events if event.attempts == 1]
+            floor = self._floors.setdefault(order.entity_type, Floor())
+            floor.advance(order.floor, fresh, took_seconds)
+            self._short[order.entity_type] = len(events) < order.limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +146,8 @@ class Kinds:
 
 @dataclass(slots=True)
 class Claimer:
-    store: Claims
-    gate: Gate
+    store: EventStore
+    gate: PauseGate
     orders: Orders
     kinds: Kinds
     announce: Announce
@@ -80,7 +171,7 @@ class Claimer:
         return Taken(claimed, wait_seconds=wait)
 
     def _trial(self, lane: int, target: str) -> Taken:
-        """One row goes ahead once the probe finds nothing wrong; where none waits, the probe's word is enough."""
+        """One row goes ahead once the probe finds nothing wrong; where none waits, the probe is enough."""
         try:
             if self.gate.still_broken(target):
                 return Taken(None, wait_seconds=self.gate.wait_seconds())
@@ -152,3 +243,43 @@ class Claimer:
         traces = [event.traceparent for event in claimed.events if event.traceparent]
         self.announce(BatchClaimed(order.token, lane, len(claimed.events), took, bool(order.suspects), traces))
         return replace(claimed, asked_at=asked_at)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimit:
+    """A value: `after` returns the next one. Starts at the largest, because most sinks never push back."""
+
+    largest: int
+    items: int
+    step: int
+
+    @classmethod
+    def full(cls, largest: int) -> "BatchLimit":
+        """A twentieth per step: back at full size after 10 good batches that follow a single halving."""
+        return cls(largest, largest, max(1, largest // 20))
+
+    def after(self, *, pressure: bool) -> "BatchLimit":
+        """Pressure is a 429, a breaker, a 413 or a timeout on the way."""
+        items = max(1, self.items // 2) if pressure else min(self.largest, self.items + self.step)
+        return self if items == self.items else replace(self, items=items)
+
+
+class SharedLimit:
+    def __init__(self, largest: int, announce: Announce) -> None:
+        self._limit = BatchLimit.full(largest)
+        self._announce = announce
+        self._lock = threading.Lock()
+        announce(LimitChanged(largest, "start"))
+
+    def items(self) -> int:
+        return self._limit.items
+
+    def report(self, report: WriteReport) -> None:
+        """Learn from one write. A sink that is down says nothing about how much it could take."""
+        if report.unreachable is not None and not report.pressure:
+            return
+        with self._lock:
+            before, self._limit = self._limit, self._limit.after(pressure=report.pressure)
+            changed = before.items != self._limit.items
+        if changed:
+            self._announce(LimitChanged(self._limit.items, "pressure" if report.pressure else "success"))

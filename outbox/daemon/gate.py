@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from outbox.facts import Announce, OperatorPaused, OperatorResumed, SinkPaused, SinkResumed
-from outbox.policy.breaker import probe_delay
+from outbox.policy.backoff import probe_delay
 from outbox.policy.outcome import Failure
 from outbox.ports import Clock
 
@@ -17,7 +17,7 @@ EVERYTHING = "*"
 
 
 @dataclass(slots=True)
-class Pause:
+class TargetPause:
     """One target that is not written to. `tries` counts probes, so that they thin out to one in five seconds."""
 
     target: str
@@ -31,19 +31,19 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """An operator's word, as stored: scope `*` or `type:T`."""
+    """A pause by an operator, as stored: scope `*` or `type:T`."""
 
     scope: str
     by: str
     reason: str
 
 
-class Gate:
+class PauseGate:
     def __init__(self, announce: Announce, clock: Clock, probe: Callable[[str], Failure | None]) -> None:
         self._announce = announce
         self._clock = clock
         self._probe = probe
-        self._pauses: dict[str, Pause] = {}
+        self._pauses: dict[str, TargetPause] = {}
         self._controls: dict[str, Control] = {}
         self._lock = threading.Lock()
 
@@ -60,7 +60,7 @@ class Gate:
                 return
             since = now if pause is None else pause.since
             delay = probe_delay(0, random.random())  # noqa: S311
-            self._pauses[target] = Pause(target, cause, detail, since, now + delay, tries=1)
+            self._pauses[target] = TargetPause(target, cause, detail, since, now + delay, tries=1)
         self._announce(SinkPaused(target, cause, detail))
 
     def resume(self, target: str) -> None:
@@ -107,7 +107,7 @@ class Gate:
             due = [pause.next_probe - now for pause in self._pauses.values() if not pause.probing]
         return min(max(min(due, default=0.5), 0.05), 1.0)
 
-    # What operators have said
+    # Pauses by operators
 
     def obey(self, controls: Iterable[Control]) -> None:
         """The stored pauses as they are now; called every second."""

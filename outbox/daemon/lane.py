@@ -1,26 +1,29 @@
-"""One lane: take a batch, project it, rest for as long as that says, until stopped. Knows neither SQL nor HTTP."""
+"""One lane: take a batch, project it, rest for as long as that says, until stopped; LISTEN ends the rest of idle ones.
+Knows neither SQL nor HTTP."""
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
+from outbox.daemon.batch import BatchResult
 from outbox.daemon.claiming import Claimer, Taken
-from outbox.daemon.gate import EVERYTHING, Gate
+from outbox.daemon.gate import EVERYTHING, PauseGate
 from outbox.daemon.lease import HoldUp
-from outbox.daemon.projector import Projector, Report
+from outbox.daemon.projector import Projector
 from outbox.errors import DatabaseDown, LockHeld, OutboxError
 from outbox.facts import Announce, Beat, DatabaseBack, DatabaseLost, NoProgress, Reclaimed, Warned
-from outbox.policy.breaker import Pace
+from outbox.policy.backoff import LanePace
 from outbox.policy.outcome import Failure
 from outbox.ports import Claimed, Clock
 
 # An idle lane checks so often whether another of its process is held up in a batch for as long: then it polls at once.
 # Otherwise everyone would wait for the poll interval (0.5 s) whenever the one lane that is awake meets a locked row.
 RELIEF_SECONDS: Final = 0.05
-# A batch of one event, whose shard is away, made its lane rest for half a second and more. Where other documents were
-# taken so lately, it goes on; a backlog that belongs to that shard alone still slows it down.
+# A batch of one event whose shard is down made its lane rest for half a second and more. If the sink has answered for
+# other documents within this time, the lane goes on; a backlog that belongs to that shard alone still slows it down.
 LATELY_SECONDS: Final = 1.0
 FIRST_IDLE_SECONDS: Final = 0.01  # doubles up to the poll interval: the latency of the first event after a busy spell
 
@@ -56,8 +59,8 @@ class Lane:
     number: int
     claimer: Claimer
     projector: Projector
-    gate: Gate
-    pace: Pace
+    gate: PauseGate
+    pace: LanePace
     announce: Announce
     clock: Clock
     poll_seconds: float
@@ -95,7 +98,7 @@ class Lane:
             self.wake.set()
 
     def step(self) -> float:
-        """One batch, and how long to rest after it. An error never ends the lane: it is said, and tried again."""
+        """One batch, and how long to rest after it. An error never ends the lane: it is announced, and tried again."""
         self.announce(Beat(f"lane-{self.number}"))
         self._idling, self._has_batch = True, False
         try:
@@ -107,9 +110,9 @@ class Lane:
             delay = self._lost(error)
             return self._stuck(HoldUp("database", error.detail or error.message)) if self._has_batch else delay
         except Exception as error:
-            told = f"{type(error).__name__}: {error}"[:500]
-            self.announce(Warned("lane.error", told, {"lane": self.number}))
-            return self._stuck(HoldUp("error", told))
+            detail = f"{type(error).__name__}: {error}"[:500]
+            self.announce(Warned("lane.error", detail, {"lane": self.number}))
+            return self._stuck(HoldUp("error", detail))
         self._found_again()
         return delay
 
@@ -122,48 +125,48 @@ class Lane:
         self._idling, self._has_batch = False, True
         self.underway.begin(self.number)
         try:
-            report = self._project(taken)
+            result = self._project(taken)
         finally:
             self.underway.end(self.number)
-        if report.unreachable is not None:
-            return self._outage(report.unreachable)
-        if report.judged:
+        if result.unreachable is not None:
+            return self._outage(result.unreachable)
+        if result.judged:
             self.underway.judged()
-        if report.stalled and not (report.away and self.underway.judged_lately()):
+        if result.stalled and not (result.away and self.underway.judged_lately()):
             return self.pace.failed(random.random())  # noqa: S311
-        if report.no_progress is not None:
-            return self._stuck(report.no_progress)
+        if result.no_progress is not None:
+            return self._stuck(result.no_progress)
         self.pace.succeeded()
         self._in_a_row = 0
         return 0.0
 
     def _stuck(self, hold_up: HoldUp) -> float:
-        """The next claim would most likely meet the same: rest longer each time, whatever the cause, and say so."""
+        """The next claim would most likely meet the same: rest longer each time, whatever the cause."""
         self._idling = False
         self._in_a_row += 1
         delay = self.pace.failed(random.random())  # noqa: S311
         self.announce(NoProgress(self.number, hold_up.reason, hold_up.detail, self._in_a_row, delay))
         return delay
 
-    def _project(self, taken: Taken) -> Report:
+    def _project(self, taken: Taken) -> BatchResult:
         assert taken.claimed is not None
         try:
-            report = self.projector.project(taken.claimed, self.number)
+            result = self.projector.project(taken.claimed, self.number)
         except Exception as error:
             if taken.trial is not None:
                 self.gate.give_up_probe(taken.trial)
             self._give_back(taken.claimed, error)
             raise
         if taken.trial is not None:
-            self._end_trial(taken.trial, report)
-        return report
+            self._end_trial(taken.trial, result)
+        return result
 
     def _give_back(self, claimed: Claimed, error: Exception) -> None:
         """A batch that ended in an error goes back at once, not when its lease ends. The cases:
 
-        the database is away    it cannot be told; the lease ends by itself, and nothing counts
-        an error that we know   a person must act: nobody's row is to blame
-        any other               it counts as a death of the worker, so that the row to blame is claimed apart, and found
+        the database is down    nothing can be written; the lease expires, and nothing counts
+        an error that we know   a person must act: no row is at fault
+        any other               it counts as a death of the worker, so that the row at fault is claimed apart, and found
         """
         if isinstance(error, DatabaseDown):
             return
@@ -171,18 +174,18 @@ class Lane:
             if isinstance(error, OutboxError):
                 self.projector.store.release(claimed.token)
             else:
-                told = f"{type(error).__name__} while it was worked on"
-                taken = self.projector.store.abandon(claimed.token, [event.id for event in claimed.events], told)
+                detail = f"{type(error).__name__} while it was worked on"
+                taken = self.projector.store.abandon(claimed.token, [event.id for event in claimed.events], detail)
                 self.announce(Reclaimed(taken.rows, taken.abandoned, taken.failed))
         except Exception as second:
-            told = f"the batch waits for the end of its lease: {type(second).__name__}: {second}"[:500]
-            self.announce(Warned("lane.error", told, {"lane": self.number}))
+            detail = f"the batch waits for the end of its lease: {type(second).__name__}: {second}"[:500]
+            self.announce(Warned("lane.error", detail, {"lane": self.number}))
 
-    def _end_trial(self, target: str, report: Report) -> None:
+    def _end_trial(self, target: str, result: BatchResult) -> None:
         """Any answer ends an outage of everything; a target is open again only when nothing systemic was met. What held
         the trial up before it was sent says nothing."""
-        held_up = report.hold_up is not None and not report.sent
-        if report.unreachable is None and not held_up and (target == EVERYTHING or not report.systemic):
+        held_up = result.hold_up is not None and not result.sent
+        if result.unreachable is None and not held_up and (target == EVERYTHING or not result.systemic):
             self.gate.resume(target)
         else:
             self.gate.give_up_probe(target)
@@ -213,3 +216,35 @@ class Lane:
         if self._away_since is not None:
             self.announce(DatabaseBack(f"lane-{self.number}", self.clock() - self._away_since))
             self._away_since = None
+
+
+CHECK_SECONDS: Final = 5.0  # how long a silent connection is trusted before it is asked whether it still listens
+
+
+class Ear(Protocol):
+    def notified(self, seconds: float) -> bool:
+        """Wait for a notification; False when none came. Raises when the connection is gone."""
+        ...
+
+
+@dataclass(slots=True)
+class Listener:
+    open_ear: Callable[[], AbstractContextManager[Ear]]
+    wake: Callable[[], None]
+    announce: Announce
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            try:
+                for _ in self._listen(stop):
+                    self.wake()
+            except OutboxError as error:
+                self.announce(DatabaseLost("listen", error.detail))
+                stop.wait(1.0)
+
+    def _listen(self, stop: threading.Event) -> Iterator[None]:
+        with self.open_ear() as ear:
+            while not stop.is_set():
+                self.announce(Beat("listen"))
+                if ear.notified(CHECK_SECONDS):
+                    yield

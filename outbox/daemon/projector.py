@@ -3,71 +3,35 @@
 Read this file first.
 """
 
-import random
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 from uuid import UUID
 
-from outbox.daemon.batch import Verdicts
-from outbox.daemon.bodies import Bodies, Delivery, Plain, Portion
+from outbox import fast_path
+from outbox.daemon.batch import IN_ORDER_SECONDS, Batch, BatchResult, Bodies, Delivery, Portion, Standing, Verdicts
+from outbox.daemon.gate import PauseGate
 from outbox.daemon.judge import Judge
-from outbox.daemon.landing import insist, land, until_free
-from outbox.daemon.lease import Holding, HoldUp, Leases
-from outbox.daemon.order import IN_ORDER_SECONDS, Standing
+from outbox.daemon.lease import HoldUp, Leases, for_a_minute, until_unlocked, while_leased
+from outbox.daemon.lookup_outcome import NO_VIEW, Lookups
 from outbox.errors import DocumentsUnavailable, NothingSent
 from outbox.facts import Announce, LeaseLost, Reclaimed, VersionAhead, VersionRaised, Warned
-from outbox.policy.coalesce import Stack, coalesce
-from outbox.policy.document import Addressing, Sendable
+from outbox.fast_path import Plain, Sendable, all_written
+from outbox.policy.document import Addressing, Stack, coalesce, refused
 from outbox.policy.event import DELETE, HIGHEST_FOLLOWED, Event
-from outbox.policy.outcome import Failure, FailureClass, Outcome, Stale, Written, all_written
+from outbox.policy.outcome import WRITTEN, Code, Failure, FailureClass, Outcome, Stale, Written
 from outbox.policy.settle import Failed
-from outbox.ports import Claimed, DocumentSource, EventStore, NewerDelete, Settled, Sink, WriteReport
+from outbox.ports import Claimed, Document, DocumentSource, EventStore, NewerDelete, Settled, Sink, WriteReport
 
 LEAST_DEADLINE_SECONDS: Final = 1.0  # a request with less would only end as a timeout
 SETTLE_SECONDS: Final = 0.5  # of the lease, kept for the settle
 MOST_ROUNDS: Final = 3  # of a document that meets a higher version each time
+AHEAD_KEPT: Final = 1_000
 UNSENT: Final = HoldUp("unknown", "nothing of it was sent, and no event of it got a verdict")
 ALL_LOST: Final = HoldUp("lease_lost", "all of its rows were taken by others before it was settled")
-
-
-@dataclass(slots=True)
-class Report:
-    """How the batch went, for the lane's next step."""
-
-    unreachable: Failure | None = None
-    systemic: bool = False
-    sent: bool = False
-    judged: bool = False  # the sink said yes or no to one document at least
-    away: bool = False  # all that was sent belongs to a shard that is away, which says nothing of others
-    hold_up: HoldUp | None = None  # what ended the sending early
-    no_progress: HoldUp | None = None  # set where nothing at all came of the batch
-
-    @property
-    def stalled(self) -> bool:
-        """All that was sent met overload or an error of the server's: more of the same would not help it."""
-        return self.sent and not self.judged
-
-    def learn(self, written: WriteReport, systemic: bool) -> None:
-        self.unreachable = written.unreachable
-        self.systemic = self.systemic or systemic
-        self.away = (self.away or not self.sent) and all(map(_is_away, written.outcomes))
-        self.sent = self.sent or bool(written.outcomes)
-        self.judged = self.judged or not all(map(_is_transient, written.outcomes))
-
-
-@dataclass(slots=True)
-class Batch:
-    """One batch on its way: what was claimed, how long it may take, where its bodies are, what became of it."""
-
-    claimed: Claimed
-    holding: Holding
-    bodies: Bodies
-    verdicts: Verdicts
-    standing: Standing
-    overtaken: list[Stack] = field(default_factory=list)  # looked up too long before they were written
 
 
 @dataclass(slots=True)
@@ -78,54 +42,58 @@ class Projector:
     leases: Leases
     addressing: Addressing
     judge: Judge
+    lookups: Lookups
+    gate: PauseGate
     announce: Announce
     portion_bytes: int
     request_deadline_seconds: float
     report_write: Callable[[WriteReport], None]
+    # Versions that an index holds and no event of their batch knows, for upkeep to check.
+    ahead: deque[tuple[Event, int]] = field(default_factory=lambda: deque(maxlen=AHEAD_KEPT))
 
-    def project(self, claimed: Claimed, lane: int) -> Report:
+    def project(self, claimed: Claimed, lane: int) -> BatchResult:
         """One batch, from its claim to its settlement. Every event gets exactly one verdict."""
         started = time.monotonic()
         with self.leases.holding(claimed) as holding:
             bodies = Bodies(self.store, self.documents, self.portion_bytes, holding.clock)
             batch = Batch(claimed, holding, bodies, Verdicts(claimed.events), Standing.of(claimed.events))
-            report = self._deliver(self._prepare(batch), batch)
+            result = self._deliver(self._prepare(batch), batch)
             self._refresh_overtaken(batch)
-            unsent = not report.sent and (batch.verdicts.none_moved if report.hold_up else batch.verdicts.none_given)
-            batch.verdicts.release_rest("not_sent")
+            unsent = not result.sent and (batch.verdicts.none_moved if result.hold_up else batch.verdicts.none_given)
+            batch.verdicts.release_rest()
             settling = time.monotonic()
             settled = self._settle(batch)
         if unsent or (settled.lost and not settled.kept):
-            report.no_progress = report.hold_up or (UNSENT if unsent else ALL_LOST)
+            result.no_progress = result.hold_up or (UNSENT if unsent else ALL_LOST)
         ended = time.monotonic()
         self._announce_all(batch, lane, settled, ended - started, ended - settling)
-        return report
+        return result
 
     # load
 
     def _prepare(self, batch: Batch) -> Portion:
         """Refuse what can never be sent, keep the newest event of each document, find its body."""
-        sendable, refused = self.addressing.sort_out(batch.claimed.events)
+        sendable, refused = fast_path.sort_out(self.addressing, batch.claimed.events)
         for event, failure in refused:
-            self.judge.refuse(event, failure, batch.verdicts)
-        plain = None if batch.standing.tried else batch.bodies.plain(sendable)
+            batch.verdicts.give(event, self.judge.failure(event, failure))
+        plain = None if batch.standing.tried else fast_path.from_payloads(sendable, self.portion_bytes)
         if plain is not None and (self._in_order(batch) or not self._newer_deletes(batch)):
             return plain
-        if self.documents is not None and not batch.standing.tried and sendable.in_view():
+        if self.documents is not None and not batch.standing.tried and fast_path.is_in_view(sendable):
             return self._read(sendable, batch)
         return self._deliveries(coalesce(sendable.addressed()), batch)
 
     def _read(self, sendable: Sendable, batch: Batch) -> Portion:
-        """All are in the view, as nearly every batch of lookups is: read first, and looked at one by one only where
-        that does not do."""
-        bodies, verdicts = batch.bodies, batch.verdicts
+        """All are in the view, as nearly every batch of lookups is: read first, and checked one by one only where
+        that is not enough."""
+        bodies = batch.bodies
         try:
             found = bodies.look_up(sendable.events)
         except DocumentsUnavailable as error:
-            self.judge.documents_unavailable(error, coalesce(sendable.addressed()), verdicts)
+            batch.verdicts.give_all(self.lookups.away(error, coalesce(sendable.addressed())))
             return []
         plain = bodies.plain_documents(sendable, found)
-        good = self.judge.looked_up([] if plain else coalesce(sendable.addressed()), found, bodies, verdicts)
+        good = self._check([] if plain else coalesce(sendable.addressed()), found, batch)
         return plain or self._guard_deletes([bodies.delivery(stack) for stack in good], batch)
 
     def _deliveries(self, stacks: Sequence[Stack], batch: Batch) -> list[Delivery]:
@@ -136,19 +104,40 @@ class Projector:
 
     def _look_up(self, stacks: Sequence[Stack], batch: Batch) -> Sequence[Stack]:
         """Documents from the view, all in one query. Without the view they fail; the others go on either way."""
-        bodies, verdicts = batch.bodies, batch.verdicts
-        asking = [stack for stack in stacks if bodies.needs_lookup(stack.head)]
+        asking = [stack for stack in stacks if batch.bodies.needs_lookup(stack.head)]
         if not asking:
             return stacks
         if self.documents is None:
-            return self.judge.no_view(stacks, asking, bodies, verdicts)
+            return self._without(stacks, {stack.head.id: NO_VIEW for stack in asking}, batch)
         try:
-            found = bodies.look_up([stack.head for stack in asking])
-            return self.judge.looked_up(stacks, found, bodies, verdicts)
+            return self._check(stacks, batch.bodies.look_up([stack.head for stack in asking]), batch)
         except DocumentsUnavailable as error:
-            self.judge.documents_unavailable(error, asking, verdicts)
+            batch.verdicts.give_all(self.lookups.away(error, asking))
             waiting = {stack.head.id for stack in asking}
             return [stack for stack in stacks if stack.head.id not in waiting]
+
+    def _check(self, stacks: Sequence[Stack], found: Mapping[UUID, Document], batch: Batch) -> list[Stack]:
+        checked = self.lookups.check(stacks, found)
+        batch.verdicts.give_all(checked.verdicts)
+        return self._without(checked.stacks, checked.bad, batch)
+
+    def _without(self, stacks: Sequence[Stack], bad: Mapping[UUID, Failure], batch: Batch) -> list[Stack]:
+        """Stacks that can be sent. A head whose lookup failed makes room for an older event that needs none."""
+        good = []
+        for stack in stacks:
+            failure = bad.get(stack.head.id)
+            while failure is not None and self._fail(stack, failure, batch):
+                if not batch.bodies.needs_lookup(stack.head):
+                    failure = None
+            if failure is None:
+                good.append(stack)
+        return good
+
+    def _fail(self, stack: Stack, failure: Failure, batch: Batch) -> bool:
+        """True = refused for good, and an older event is to be sent."""
+        ruling = self.judge.failed(stack, failure)
+        batch.verdicts.give_all(ruling.verdicts)
+        return ruling.refused and stack.drop_head()
 
     def _guard_deletes(self, deliveries: list[Delivery], batch: Batch) -> list[Delivery]:
         """An upsert out of claim order must not bring back what a newer delete removed: Elasticsearch forgets deletes
@@ -179,32 +168,32 @@ class Projector:
         return batch.standing.overdue(batch.holding.age())
 
     def _late(self, portion: Plain, batch: Batch) -> bool:
-        """Whether what was written has to be looked at once more."""
+        """Whether what was written has to be checked once more."""
         return batch.bodies.age() > IN_ORDER_SECONDS if portion.drawn else self._overdue(batch)
 
     # write
 
-    def _deliver(self, deliveries: Portion, batch: Batch) -> Report:
+    def _deliver(self, deliveries: Portion, batch: Batch) -> BatchResult:
         """Send portion after portion; a document refused for good makes room for its next older event."""
-        report = Report()
+        result = BatchResult()
         while deliveries:
             again: list[Stack] = []
             for portion in batch.bodies.portions(deliveries):
-                report.hold_up = batch.holding.hold_up(LEAST_DEADLINE_SECONDS + SETTLE_SECONDS)
-                if report.hold_up is not None:
-                    return report
+                result.hold_up = batch.holding.hold_up(LEAST_DEADLINE_SECONDS + SETTLE_SECONDS)
+                if result.hold_up is not None:
+                    return result
                 deadline = min(self.request_deadline_seconds, batch.holding.remaining() - SETTLE_SECONDS)
-                sent = self.judge.not_paused(portion) if report.systemic else portion
+                sent = self._not_paused(portion, batch) if result.systemic else portion
                 try:
                     written = self._send(sent, batch, deadline, again)
                 except NothingSent as error:
-                    report.hold_up = HoldUp("database", error.message)
-                    return report
-                report.learn(written, self.judge.pause_targets(sent, written))
-                if report.unreachable is not None:
-                    return report
+                    result.hold_up = HoldUp("database", error.message)
+                    return result
+                result.learn(written, self._pause_targets(sent, written))
+                if result.unreachable is not None:
+                    return result
             deliveries = self._deliveries(again, batch)
-        return report
+        return result
 
     def _send(self, portion: Portion, batch: Batch, deadline: float, again: list[Stack]) -> WriteReport:
         if not isinstance(portion, Plain):
@@ -214,7 +203,7 @@ class Projector:
         if isinstance(portion, Plain) and all_written(report.outcomes) and not self._late(portion, batch):
             batch.verdicts.done(portion.events)
         else:
-            self._judge(list(portion), report.outcomes, batch, deadline, again)
+            self._judge(batch.bodies.each(portion), report.outcomes, batch, deadline, again)
         return report
 
     def _write(self, portion: Portion, deadline: float) -> WriteReport:
@@ -235,8 +224,25 @@ class Projector:
         """Large bodies, loaded now; what turns out to be none is not sent."""
         for delivery, failure in batch.bodies.fill_payloads(portion) + self._large_documents(portion, batch):
             portion.remove(delivery)
-            if self.judge.stack(delivery.stack, failure, batch.verdicts):
+            if self._fail(delivery.stack, failure, batch):
                 again.append(delivery.stack)
+
+    def _not_paused(self, portion: Portion, batch: Batch) -> list[Delivery]:
+        """What is left for a target that this batch has found closed goes back unsent."""
+        paused = self.gate.paused_targets()
+        return [d for d in batch.bodies.each(portion) if d.stack.address.index not in paused]
+
+    def _pause_targets(self, portion: Portion, report: WriteReport) -> bool:
+        """Systemic failures stop their target; the rows have been released already."""
+        if all_written(report.outcomes):
+            return False
+        causes: dict[str, Failure] = {}
+        for target, outcome in zip(_targets(portion), report.outcomes, strict=True):
+            if isinstance(outcome, Failure) and outcome.failure_class is FailureClass.SYSTEMIC:
+                causes[target] = outcome
+        for target, failure in causes.items():
+            self.gate.pause(target, failure.reason, failure.error)
+        return bool(causes)
 
     def _judge(
         self, portion: list[Delivery], outcomes: Sequence[Outcome], batch: Batch, deadline: float, again: list[Stack]
@@ -247,14 +253,26 @@ class Projector:
         if self._outlived(portion, batch):
             portion, outcomes = _without_drawn(portion, outcomes, batch.overtaken)
         if all_written(outcomes):
-            self.judge.written(portion, batch.verdicts)
+            self._record_written(portion, batch.verdicts)
             return
         last_version = self._last_version(portion, outcomes, batch)
         for delivery, outcome in zip(portion, outcomes, strict=True):
             if isinstance(outcome, Stale) and self._met_higher(delivery, outcome.current, last_version, batch, again):
                 continue
-            if self.judge.delivery(delivery, outcome, batch.verdicts):
+            if not isinstance(outcome, Failure):
+                batch.verdicts.give_all(self.judge.accepted(delivery, outcome))
+            elif self._fail(delivery.stack, outcome, batch):
                 again.append(delivery.stack)
+
+    def _record_written(self, portion: Sequence[Delivery], verdicts: Verdicts) -> None:
+        """The sink took all of it: what nearly every portion comes to."""
+        plain: list[Event] = []
+        for delivery in portion:
+            if delivery.is_plain:
+                plain.append(delivery.stack.head)
+            else:
+                verdicts.give_all(self.judge.accepted(delivery, WRITTEN))
+        verdicts.done(plain)
 
     # Versions that were drawn
 
@@ -270,7 +288,7 @@ class Projector:
             if not batch.overtaken:
                 return
             stacks, batch.overtaken = batch.overtaken, []
-            deliveries = insist(partial(self._deliveries, stacks, batch))
+            deliveries = for_a_minute(partial(self._deliveries, stacks, batch))
             for portion in batch.bodies.portions(deliveries):
                 self._send(portion, batch, self.request_deadline_seconds, [])
 
@@ -278,25 +296,25 @@ class Projector:
         """Asked when a refusal for a higher version has just arrived: a moment later the sequence may have gone past
         a version that it had never given out."""
         higher = max((_above(d, o) for d, o in zip(portion, outcomes, strict=True)), default=0)
-        return land(self.store.last_version, batch.holding) if higher else 0
+        return while_leased(self.store.last_version, batch.holding) if higher else 0
 
     def _met_higher(
         self, delivery: Delivery, current: int | None, last_version: int, batch: Batch, again: list[Stack]
     ) -> bool:
         """The index holds a higher version. True = dealt with. The cases:
 
-        not drawn    superseded, as ever; noted where no colleague of ours can have written that version
-        drawn        done again, with a version above it: it may be a colleague's, or from before a restore, and what
+        not drawn    superseded; noted where no other worker can have written that version
+        drawn        done again, with a version above it: it may be another worker's, or from before a restore, and what
                      was read is no older than either
         """
         is_ahead = current is not None and current > max(last_version, delivery.version)
         if not delivery.drawn:
             if is_ahead and current is not None:
-                self.judge.ahead.append((delivery.stack.head, current))
+                self.ahead.append((delivery.stack.head, current))
             return False
         if is_ahead and current is not None:
             if current > HIGHEST_FOLLOWED:
-                if self.judge.too_high(delivery, current, batch.verdicts):
+                if self._fail(delivery.stack, _too_high(current), batch):
                     again.append(delivery.stack)
                 return True
             self._move_on(delivery, current, batch)
@@ -309,7 +327,7 @@ class Projector:
     def _move_on(self, delivery: Delivery, current: int, batch: Batch) -> None:
         event = delivery.stack.head
         self.announce(VersionAhead(event.id, event.entity_type, event.entity_id, delivery.version, current))
-        was = land(lambda: self.store.raise_version(current), batch.holding)
+        was = while_leased(lambda: self.store.raise_version(current), batch.holding)
         if was is not None:
             self.announce(VersionRaised(was, current))
 
@@ -318,18 +336,18 @@ class Projector:
             return batch.bodies.fill_documents(portion)
         except DocumentsUnavailable as error:
             absent = [d for d in portion if d.body is None and d.size_bytes]
-            self.judge.documents_unavailable(error, [d.stack for d in absent], batch.verdicts)
+            batch.verdicts.give_all(self.lookups.away(error, [d.stack for d in absent]))
             portion[:] = [d for d in portion if d.body is not None or not d.size_bytes]
             return []
 
     def _confirm(
         self, portion: Sequence[Delivery], outcomes: Sequence[Outcome], batch: Batch, deadline: float
     ) -> Sequence[Outcome]:
-        """The second look at newer deletes: one that was settled while our upsert was on its way is sent again.
-        The rows may be someone else's by now, and done: nobody but us would look, so a dead connection is no end."""
+        """The second check for newer deletes: one that was settled while our upsert was on its way is sent again.
+        The rows may be someone else's by now, and done: nobody but us would check, dead connections or not."""
         if not self._overdue(batch) or all(d.tombstone is not None for d in _own_upserts(portion)):
             return outcomes
-        found = insist(lambda: self._newer_deletes(batch))
+        found = for_a_minute(lambda: self._newer_deletes(batch))
         overtaken = [
             place
             for place, delivery in enumerate(portion)
@@ -353,11 +371,11 @@ class Projector:
         verdict cannot be written hold up nobody else."""
         token, holding, drawn = batch.claimed.token, batch.holding, batch.bodies.first_drawn
         settlements = batch.verdicts.settlements()
-        settled = land(lambda: self.store.settle(token, settlements, drawn), holding)
+        settled = while_leased(lambda: self.store.settle(token, settlements, drawn), holding)
         if settled.busy:
             settled = self._settle_busy(batch, settled)
         for id, error in settled.refused.items():
-            taken = land(partial(self.store.abandon, token, [id], error), holding)
+            taken = while_leased(partial(self.store.abandon, token, [id], error), holding)
             self.announce(Warned("settle.refused", error, {"event_id": str(id)}))
             self.announce(Reclaimed(taken.rows, taken.abandoned, taken.failed))
         return settled
@@ -369,16 +387,16 @@ class Projector:
         def again() -> bool:
             nonlocal settled
             waiting = [(id, verdicts[id]) for id in settled.busy]
-            now = land(lambda: self.store.settle(token, waiting, drawn, part=True), holding)
+            now = while_leased(lambda: self.store.settle(token, waiting, drawn, part=True), holding)
             settled = Settled(
                 settled.kept + now.kept, [*settled.lost, *now.lost], now.busy, {**settled.refused, **now.refused}
             )
             return not now.busy
 
-        until_free(again, holding)
+        until_unlocked(again, holding)
         if settled.busy:
-            told = f"another session has locked {len(settled.busy)} events; they are sent again after their lease"
-            self.announce(Warned("settle.locked", told, {"event_id": str(settled.busy[0])}))
+            message = f"another session has locked {len(settled.busy)} events; they are sent again after their lease"
+            self.announce(Warned("settle.locked", message, {"event_id": str(settled.busy[0])}))
         return settled
 
     # announce
@@ -393,6 +411,10 @@ class Projector:
         self.announce(verdicts.summary(token, lane, unsettled, took, settling))
 
 
+def _targets(portion: Portion) -> Sequence[str]:
+    return portion.sendable.indexes if isinstance(portion, Plain) else [d.stack.address.index for d in portion]
+
+
 def _own_upserts(deliveries: Sequence[Delivery]) -> list[Delivery]:
     """Those under their events' own versions: what was drawn is right whatever was deleted before."""
     return [d for d in deliveries if not d.drawn and d.stack.head.op != DELETE]
@@ -401,8 +423,8 @@ def _own_upserts(deliveries: Sequence[Delivery]) -> list[Delivery]:
 def _without_drawn(
     portion: Sequence[Delivery], outcomes: Sequence[Outcome], overtaken: list[Stack]
 ) -> tuple[list[Delivery], list[Outcome]]:
-    """What needs no second look, with its outcomes; the stacks of the rest are added to `overtaken`. What was not taken
-    is tried again or failed as ever: a retry draws and reads anew."""
+    """What needs no second check, with its outcomes; the stacks of the rest are added to `overtaken`. What failed is
+    tried again or failed as ever: a retry draws and reads anew."""
     kept: list[tuple[Delivery, Outcome]] = []
     for delivery, outcome in zip(portion, outcomes, strict=True):
         if delivery.drawn and not isinstance(outcome, Failure):
@@ -418,18 +440,10 @@ def _above(delivery: Delivery, outcome: Outcome) -> int:
     return current if current is not None and current > delivery.version else 0
 
 
+def _too_high(current: int) -> Failure:
+    error = f"the index holds version {current} of this document, above 2^62: rebuild it with `outbox rebuild`"
+    return refused(error, Code.PRECONDITION_FAILED)
+
+
 def _version_of(event: Event) -> tuple[str, str, int]:
     return event.entity_type, event.entity_id, event.event_version
-
-
-def _is_transient(outcome: Outcome) -> bool:
-    return isinstance(outcome, Failure) and outcome.failure_class is FailureClass.TRANSIENT
-
-
-def _is_away(outcome: Outcome) -> bool:
-    return isinstance(outcome, Failure) and outcome.shard
-
-
-def dice() -> float:
-    """Jitter needs no secrecy."""
-    return random.random()  # noqa: S311

@@ -7,25 +7,25 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from outbox.errors import OutboxError
-from outbox.facts import Announce, Beat, DatabaseLost, Pruned, PrunePassed, Warned
+from outbox.facts import Announce, Beat, DatabaseLost, PrunePassed, TablePruned, Warned
 from outbox.policy.audit import Action, Actor, Entry, PruneOrder, Source
 from outbox.policy.filter import AuditFilter
-from outbox.policy.pruning import Place, PruneStep, next_rows
+from outbox.policy.retention import PrunePlace, PruneStep, next_rows
 from outbox.ports import Clock
 
 PAUSE_SECONDS: Final = 0.05
 BEAT_SECONDS: Final = 10.0
-SUMMARY_SECONDS: Final = 3600.0  # a row a minute would bury what people did
-AUDIT_ROWS_A_STEP: Final = 5_000  # each step adds a row that says what went
+SUMMARY_SECONDS: Final = 3600.0  # a row per minute would bury what people did
+AUDIT_ROWS_A_STEP: Final = 5_000  # each step adds a row that says what was removed
 EVERYTHING: Final = AuditFilter()
 # A pass that begins at the oldest row walks over all that must stay. Where these are many, it goes on behind the last
-# pass instead, and begins at the oldest once an hour, for those that nobody needs any more.
+# pass instead, and begins at the oldest once per hour, for those that nobody needs any more.
 MANY_KEPT: Final = 10_000
 FROM_THE_OLDEST_SECONDS: Final = 3600.0
 
 
-class Events(Protocol):
-    def step(self, before: datetime, place: Place, rows: int) -> PruneStep | None: ...
+class PrunableEvents(Protocol):
+    def step(self, before: datetime, place: PrunePlace, rows: int) -> PruneStep | None: ...
 
 
 class AuditStep(Protocol):
@@ -35,7 +35,7 @@ class AuditStep(Protocol):
     def last(self) -> int: ...
 
 
-class Audit(Protocol):
+class PrunableAudit(Protocol):
     def cutoff(self, seconds: float) -> datetime: ...
     def head_id(self) -> int: ...
     def prune_step(self, asked: AuditFilter, order: PruneOrder, after: int, limit: int) -> AuditStep: ...
@@ -56,7 +56,7 @@ class Keep:
 
 @dataclass(slots=True)
 class Summary:
-    """Events that passes have removed and no audit row has said yet. The first is said at once, then one an hour."""
+    """Events that passes have removed and no audit row contains yet. One is written at once, then one per hour."""
 
     removed: int = 0
     said_at: float | None = None
@@ -67,8 +67,8 @@ class Summary:
 
 @dataclass(slots=True)
 class Pruner:
-    events: Events
-    audit: Audit
+    events: PrunableEvents
+    audit: PrunableAudit
     keep: Keep
     interval_seconds: float
     announce: Announce
@@ -78,7 +78,7 @@ class Pruner:
     _events: Summary = field(default_factory=Summary)
     _audit_pruned_at: float | None = None
     _warned: bool = False
-    _place: Place = field(default_factory=Place)
+    _place: PrunePlace = field(default_factory=PrunePlace)
     _kept: int = 0
     _began_at_oldest: float | None = None
 
@@ -123,20 +123,20 @@ class Pruner:
             self._place, rows = step.place, next_rows(rows, self.clock() - started)
         self._events.removed += removed
         took = self.clock() - began
-        self.announce(Pruned("search_outbox_events", removed, nothing_left, took))
+        self.announce(TablePruned("search_outbox_events", removed, nothing_left, took))
         if attempts:
-            self.announce(Pruned("search_outbox_attempts", attempts, nothing_left, took))
+            self.announce(TablePruned("search_outbox_attempts", attempts, nothing_left, took))
         self._warn(skipped)
         return nothing_left
 
     def _choose_place(self, now: float) -> None:
         since = None if self._began_at_oldest is None else now - self._began_at_oldest
         if since is None or since >= FROM_THE_OLDEST_SECONDS or self._kept < MANY_KEPT:
-            self._place, self._kept, self._began_at_oldest = Place(), 0, now
+            self._place, self._kept, self._began_at_oldest = PrunePlace(), 0, now
 
     def _warn(self, skipped: int) -> None:
         if skipped and not self._warned:
-            remedy = "it could not be told in time whether finished rows are still needed: `outbox migrate --by-entity`"
+            remedy = "could not check in time whether finished rows are still needed: `outbox migrate --by-entity`"
             self.announce(Warned("prune.slow", remedy, {"kept": skipped}))
         self._warned = self._warned or skipped > 0
 
@@ -154,7 +154,7 @@ class Pruner:
             removed, after = removed + step.removed, step.last
             nothing_left = step.removed < AUDIT_ROWS_A_STEP
         self._audit_pruned_at = began if nothing_left else None
-        self.announce(Pruned("search_outbox_audit", removed, nothing_left, self.clock() - began))
+        self.announce(TablePruned("search_outbox_audit", removed, nothing_left, self.clock() - began))
         return nothing_left
 
     @property
@@ -167,7 +167,7 @@ class Pruner:
             last = forget(age, self.keep.rows_a_step)
             removed += last
         if removed:
-            self.announce(Pruned(table, removed, last < self.keep.rows_a_step, self.clock() - began))
+            self.announce(TablePruned(table, removed, last < self.keep.rows_a_step, self.clock() - began))
         return last < self.keep.rows_a_step
 
     def _goes_on(self, ends: float, stop: threading.Event, began: float) -> bool:

@@ -55,8 +55,10 @@ class Reclaimer:
         for _ in range(200):
             step = self.store.step(self.is_dead)
             if step.refused:
-                told = f"the database refused to take back {step.refused} events; they are tried again in ten minutes"
-                self.announce(Warned("reclaim.refused", told))
+                message = (
+                    f"the database refused to take back {step.refused} events; they are tried again in ten minutes"
+                )
+                self.announce(Warned("reclaim.refused", message))
             if not step.rows:
                 break
             rows, abandoned, failed = rows + step.rows, abandoned + step.abandoned, failed + step.failed
@@ -71,8 +73,8 @@ class Reclaimer:
         if not swept.finished:
             self._next_sweep = 0.0  # it goes on at the next pass
         if swept.limited:
-            told = "the sweep for events without a lease met its time limit: it goes on in smaller pages"
-            self.announce(Warned("sweep.limited", told))
+            message = "the sweep for events without a lease met its time limit: it goes on in smaller pages"
+            self.announce(Warned("sweep.limited", message))
         if swept.rows:
             self.announce(Reclaimed(swept.rows, 0, 0))
 

@@ -1,6 +1,6 @@
 """Writes a rebuild's documents to its second index too. Knows from the database, every second, whether there is one.
 
-Order matters twice. What is to be mirrored is known here before the database hears that it is (`confirm`), so whoever
+Order matters twice. What is to be mirrored is known here before the database records that it is (`confirm`), so who
 waits for the confirmation may rely on every later claim. And knowledge grows stale: a process that was stopped for a
 while asks again before it writes, because a rebuild no longer waits for a worker that has stopped beating.
 """
@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from outbox.errors import NothingSent, OutboxError
 from outbox.facts import Announce, Warned
 from outbox.policy.outcome import Failure, FailureClass, Outcome, Reason
-from outbox.ports import Action, Clock, Mirroring, Refusal, Sink, WriteReport
+from outbox.ports import BulkAction, Clock, Mirroring, Refusal, Sink, WriteReport
 
 STALE_SECONDS: Final = 2.5  # below the three seconds of silence after which a rebuild may think a worker gone
 PATIENCE_SECONDS: Final = 60.0  # a second index that takes nothing for so long is given up
@@ -21,7 +21,7 @@ LEAST_DEADLINE_SECONDS: Final = 1.0
 MOST_REFUSALS: Final = 100
 
 
-class Rebuilds(Protocol):
+class Mirrors(Protocol):
     def mirroring(self) -> Mirroring | None: ...
     def confirm(self, revision: int) -> None: ...
     def refused(self, rebuild: int, refusals: Sequence[Refusal], count: int) -> None: ...
@@ -30,10 +30,10 @@ class Rebuilds(Protocol):
 
 @dataclass(slots=True)
 class SecondTarget:
-    """A sink before the sink. Without a rebuild it costs one look at the clock a request."""
+    """A sink before the sink. Without a rebuild it costs one reading of the clock per request."""
 
     sink: Sink
-    rebuilds: Rebuilds
+    rebuilds: Mirrors
     announce: Announce
     clock: Clock  # the boot clock: knowledge grows stale while the machine sleeps
     _mirroring: Mirroring | None = None
@@ -47,7 +47,7 @@ class SecondTarget:
     def probe(self, target: str) -> Failure | None:
         return self.sink.probe(target)
 
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         started = self.clock()
         if started - self._known_at > STALE_SECONDS:
             self._catch_up()
@@ -58,11 +58,11 @@ class SecondTarget:
         left = max(LEAST_DEADLINE_SECONDS, deadline_seconds - (self.clock() - started))
         return self._mirror(mirroring, actions, report, left)
 
-    # Once a second
+    # Once per second
 
     def tend(self) -> None:
         self.refresh()
-        self._tell_refusals()
+        self._report_refusals()
 
     def refresh(self) -> None:
         """One at a time: an older answer must not overtake a newer one."""
@@ -87,7 +87,7 @@ class SecondTarget:
     # The second write
 
     def _mirror(
-        self, mirroring: Mirroring, actions: Sequence[Action], report: WriteReport, deadline_seconds: float
+        self, mirroring: Mirroring, actions: Sequence[BulkAction], report: WriteReport, deadline_seconds: float
     ) -> WriteReport:
         """What the target has accepted goes to the others too; what it has not comes back anyway."""
         places = [
@@ -107,7 +107,7 @@ class SecondTarget:
             self._failing_since = None
         return WriteReport(outcomes, report.unreachable, report.pressure or second.pressure)
 
-    def _judge(self, mirroring: Mirroring, action: Action, failure: Failure) -> Outcome | None:
+    def _judge(self, mirroring: Mirroring, action: BulkAction, failure: Failure) -> Outcome | None:
         """What a failure of the second index means for an event whose target has accepted. None = nothing:
 
         deterministic   noted in the rebuild; the event is done
@@ -130,7 +130,7 @@ class SecondTarget:
         return now - self._failing_since > PATIENCE_SECONDS
 
     def _give_up(self, mirroring: Mirroring, why: str) -> bool:
-        """False: the event must come again, because nobody could be told or other indexes are mirrored to by now."""
+        """False: the event must come again, because the database is down or other indexes are mirrored to by now."""
         if self._mirroring is None:
             return True
         if self._mirroring.revision != mirroring.revision:
@@ -153,7 +153,7 @@ class SecondTarget:
             if len(self._refusals) < MOST_REFUSALS:
                 self._refusals.append(refusal)
 
-    def _tell_refusals(self) -> None:
+    def _report_refusals(self) -> None:
         with self._lock:
             refusals, count = self._refusals, self._refused
             mirroring = self._mirroring

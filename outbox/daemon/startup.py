@@ -1,20 +1,28 @@
-"""What must be true before the first claim: the database answers (waited for) and its schema fits (refused)."""
+"""What must be true before the first claim: the database answers (waited for), its schema fits (refused), and the
+worker id is ours. Keeps the process's heartbeat. Knows nothing of batches."""
 
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+from uuid import UUID
 
-from outbox.errors import DatabaseDown, SchemaMismatch
-from outbox.facts import Announce, Beat, DatabaseBack, DatabaseLost, SchemaChecked
+from outbox.daemon.reclaimer import pid_alive
+from outbox.errors import DatabaseDown, OutboxError, SchemaMismatch, WorkerIdTaken
+from outbox.facts import Announce, Beat, DatabaseBack, DatabaseLost, SchemaChecked, Warned
 
 
-class Schema(Protocol):
+class CheckedSchema(Protocol):
     @property
     def ok(self) -> bool: ...
 
 
-def wait_for_schema(check: Callable[[], Schema], announce: Announce, stop: threading.Event, *, patient: bool) -> None:
+def wait_for_schema(
+    check: Callable[[], CheckedSchema], announce: Announce, stop: threading.Event, *, patient: bool
+) -> None:
     """Wait with backoff until the database answers, saying so; a schema that does not fit is an error at once."""
     started = time.monotonic()
     delay, away = 0.5, False
@@ -36,3 +44,86 @@ def wait_for_schema(check: Callable[[], Schema], announce: Announce, stop: threa
         if not schema.ok:
             raise SchemaMismatch(str(schema))
         return
+
+
+CHECK_SECONDS: Final = 0.5
+
+
+class RegisteredWorker(Protocol):
+    @property
+    def start_id(self) -> UUID: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def silent_seconds(self) -> float: ...
+    @property
+    def heartbeat_seconds(self) -> float: ...
+
+
+class Register(Protocol):
+    def register(self, about: dict[str, Any], dead_start_id: UUID | None) -> bool: ...
+    def holder(self) -> RegisteredWorker | None: ...
+    def beat(self, state: str) -> bool: ...
+    def leave(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Enrolment:
+    register: Register
+    worker_id: str
+    version: str
+    heartbeat_seconds: float
+    entity_types: list[str]
+    announce: Announce
+    state: str = "running"
+
+    def enter(self, stop: threading.Event) -> None:
+        """Free or dead: at once. Silent: wait until it is so for three of its intervals. Renewed meanwhile: refuse."""
+        waited_for: float | None = None
+        while not self._try():
+            self.announce(Beat("start"))
+            holder = self.register.holder()
+            if holder is None:
+                continue
+            if waited_for is not None and holder.silent_seconds < waited_for:
+                raise WorkerIdTaken(f"{self.worker_id} runs on {holder.host} as pid {holder.pid}")
+            if waited_for is None:
+                left = max(0.0, 3 * holder.heartbeat_seconds - holder.silent_seconds)
+                message = f"{self.worker_id} was last seen on {holder.host}; waiting {left:.0f} s for it to fall silent"
+                self.announce(Warned("worker.id_taken", message, {"wait_seconds": round(left, 1)}))
+            waited_for = holder.silent_seconds
+            if stop.wait(CHECK_SECONDS):
+                raise WorkerIdTaken("stopped while waiting for the worker id")
+
+    def _try(self) -> bool:
+        about = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "version": self.version,
+            "heartbeat_seconds": self.heartbeat_seconds,
+            "entity_types": self.entity_types,
+        }
+        return self.register.register(about, self._dead_holder())
+
+    def _dead_holder(self) -> UUID | None:
+        """On this host a dead process frees its id at once: a killed worker restarts right away."""
+        holder = self.register.holder()
+        if holder is None or holder.host != socket.gethostname():
+            return None
+        return None if pid_alive(holder.pid) else holder.start_id
+
+    def run(self, stop: threading.Event, lost: Callable[[], None]) -> None:
+        """The heartbeat of the process. A later start that took the id over makes this one leave."""
+        while not stop.wait(self.heartbeat_seconds):
+            try:
+                if not self.register.beat(self.state):
+                    self.announce(Warned("worker.replaced", f"another process runs as {self.worker_id}: stopping"))
+                    lost()
+                    return
+            except OutboxError as error:
+                self.announce(DatabaseLost("heartbeat", error.detail))
+
+    def leave(self) -> None:
+        self.register.leave()

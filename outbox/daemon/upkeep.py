@@ -1,38 +1,29 @@
-"""What a daemon does once a second beside its lanes: operators' words, open types, the brake, versions ahead."""
+"""What a daemon does once per second beside its lanes: polls pauses and other controls, open types and the brake;
+checks versions ahead; announces the newest verification."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from outbox.daemon.brakes import Brakes
 from outbox.daemon.claiming import Kinds
-from outbox.daemon.gate import Control, Gate
-from outbox.daemon.judge import Judge
+from outbox.daemon.gate import Control, PauseGate
 from outbox.errors import OutboxError
-from outbox.facts import Announce, Beat, BulkSent, DatabaseLost, Fact, SinkProbed, VersionAhead, Warned
+from outbox.facts import Announce, Beat, BulkSent, DatabaseLost, Fact, IndexVerified, SinkProbed, VersionAhead, Warned
 from outbox.policy.event import Event
 from outbox.policy.outcome import Failure
-from outbox.ports import Clock
+from outbox.ports import Clock, ControlRow
 
 INTERVAL_SECONDS: Final = 1.0  # "obeyed within two seconds"
 AHEAD_TIMEOUT_MS: Final = 500
-UNTOLD_SECONDS: Final = 60.0
-LOOK_SECONDS: Final = 10.0  # an idle daemon still knows whether Elasticsearch answers
+UNKNOWN_SECONDS: Final = 60.0
+CHECK_SECONDS: Final = 10.0  # an idle daemon still knows whether Elasticsearch answers
 
 
-class ControlRow(Protocol):
-    @property
-    def scope(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def by(self) -> str: ...
-    @property
-    def reason(self) -> str: ...
-
-
-class Desk(Protocol):
-    """The store's side of it."""
+class ControlStore(Protocol):
+    """Pauses and other controls, and which versions events know."""
 
     def controls(self) -> Sequence[ControlRow]: ...
     def version_known(self, entity_type: str, entity_id: str, version: int, timeout_ms: int) -> bool | None: ...
@@ -40,23 +31,24 @@ class Desk(Protocol):
 
 @dataclass(slots=True)
 class Upkeep:
-    desk: Desk
-    gate: Gate
-    judge: Judge
+    store: ControlStore
+    gate: PauseGate
+    brakes: Brakes
+    ahead: deque[tuple[Event, int]]  # (event, version) that a projector could not explain
     kinds: Kinds
     open_types: Callable[[], Sequence[str]]
     targets: Sequence[str]
     probe: Callable[[str], Failure | None]
     announce: Announce
     clock: Clock
-    warn_of_targets: Callable[[], bool]  # says once what is unsafe about an index; False = nobody answered yet
+    warn_of_targets: Callable[[], bool]  # warns once of what is unsafe about an index; False = nobody answered yet
     tend: Callable[[], None] = lambda: None  # a rebuild's second target, the last verification
     _last_bulk: float = float("-inf")
-    _untold_at: float = float("-inf")
+    _unknown_at: float = float("-inf")
     _warned: bool = False
 
     def handle(self, fact: Fact) -> None:
-        """A bulk that was answered is a better look than a probe."""
+        """A bulk that was answered is a better check than a probe."""
         if isinstance(fact, BulkSent):
             self._last_bulk = self.clock()
 
@@ -69,51 +61,86 @@ class Upkeep:
         try:
             self.tend()
             self.obey()
-            self._look_at_one_version()
+            self._check_one_version()
         except OutboxError as error:
             self.announce(DatabaseLost("upkeep", error.detail))
-        self._look_at_sink()
+        self._check_sink()
         self._warned = self._warned or self.warn_of_targets()
 
     def obey(self) -> None:
-        rows = self.desk.controls()
+        rows = self.store.controls()
         self.gate.obey(Control(row.scope, row.by, row.reason) for row in rows if row.kind == "pause")
         stopped = self.gate.types_stopped_by_operator()
         if self.kinds.always or (stopped and self.kinds.indexed):
-            self.kinds.open = self.open_types()  # before `stopped`: whoever claims by type must know the types
+            self.kinds.open = self.open_types()  # before `stopped`: a claim by type needs the types
         self.kinds.stopped = stopped
         let_fail = frozenset(row.scope.removeprefix("let_fail:") for row in rows if row.kind == "let_fail")
-        self.judge.tend_brake(let_fail)
+        self.brakes.tend(let_fail)
 
-    def _look_at_one_version(self) -> None:
-        """At most one query a second: Elasticsearch holds a version that no row of ours may know."""
+    def _check_one_version(self) -> None:
+        """At most one query per second: Elasticsearch holds a version that no row of ours may know."""
         try:
-            event, current = self.judge.ahead.popleft()
+            event, current = self.ahead.popleft()
         except IndexError:
             return
-        known = self.desk.version_known(event.entity_type, event.entity_id, current, AHEAD_TIMEOUT_MS)
+        known = self.store.version_known(event.entity_type, event.entity_id, current, AHEAD_TIMEOUT_MS)
         if known is None:
-            self._could_not_tell(event, current)
+            self._could_not_check(event, current)
         elif not known:
             fact = VersionAhead(event.id, event.entity_type, event.entity_id, event.event_version, current)
             self.announce(fact)
 
-    def _could_not_tell(self, event: Event, current: int) -> None:
-        """The database is there: only this look took too long. Said once a minute at most."""
+    def _could_not_check(self, event: Event, current: int) -> None:
+        """The database is there: only this check took too long. Announced once per minute at most."""
         now = self.clock()
-        if now - self._untold_at >= UNTOLD_SECONDS:
-            self._untold_at = now
-            told = (
-                f"could not tell in {AHEAD_TIMEOUT_MS} ms whether an event gave the document its version {current}: "
+        if now - self._unknown_at >= UNKNOWN_SECONDS:
+            self._unknown_at = now
+            message = (
+                f"could not check in {AHEAD_TIMEOUT_MS} ms whether an event gave the document its version {current}: "
                 "`outbox migrate --by-entity` adds an index for it, `outbox verify` compares"
             )
-            self.announce(Warned("version.unknown", told, {"event_id": str(event.id)}))
+            self.announce(Warned("version.unknown", message, {"event_id": str(event.id)}))
 
-    def _look_at_sink(self) -> None:
+    def _check_sink(self) -> None:
         now = self.clock()
-        if now - self._last_bulk < LOOK_SECONDS or self.gate.paused_targets():
+        if now - self._last_bulk < CHECK_SECONDS or self.gate.paused_targets():
             return
         self._last_bulk = now
         for target in self.targets:
             failure = self.probe(target)
             self.announce(SinkProbed(target, failure is None, "" if failure is None else failure.error))
+
+
+NEWS_SECONDS: Final = 10.0
+
+
+class Result(Protocol):
+    @property
+    def id(self) -> int: ...
+    @property
+    def compared(self) -> int: ...
+    @property
+    def drift(self) -> Mapping[str, int]: ...
+    @property
+    def finished_at(self) -> float: ...
+    @property
+    def duration_seconds(self) -> float: ...
+
+
+@dataclass(slots=True)
+class VerificationNews:
+    last: Callable[[], Result | None]
+    announce: Announce
+    clock: Clock
+    _next: float = float("-inf")
+    _announced: int = 0
+
+    def tend(self) -> None:
+        """A small query every ten seconds; a result is announced once per process."""
+        if self.clock() < self._next:
+            return
+        self._next = self.clock() + NEWS_SECONDS
+        found = self.last()
+        if found is not None and found.id != self._announced:
+            self._announced = found.id
+            self.announce(IndexVerified(found.drift, found.compared, found.duration_seconds, found.finished_at))

@@ -1,4 +1,4 @@
-"""Tells receivers what happened: turns facts into deliveries, and sends those that are due. Never delays a batch."""
+"""Notifies receivers: turns facts into deliveries, and sends those that are due. Never delays a batch."""
 
 import threading
 import time
@@ -12,16 +12,16 @@ from uuid import uuid4
 from outbox.errors import OutboxError
 from outbox.facts import Announce, AttemptFailed, Beat, DatabaseLost, Fact, SinkPaused, SinkResumed, WebhookTried
 from outbox.policy.outcome import FAILURE_TYPE_OF
-from outbox.policy.webhook import Delivery, HookType, Notice, headers, message, retry_delay_seconds, url_key
+from outbox.policy.webhook import HookType, Notice, WebhookDelivery, headers, message, retry_delay_seconds, url_key
 
 IDLE_SECONDS: Final = 0.5
 MOST_GROUPS: Final = 500
 MOST_SAMPLES: Final = 10
 MOST_WAITING: Final = 1_000
-MOST_FLAPS: Final = 10  # pauses of one target that are told in a minute; then the last of them, in the next
+MOST_FLAPS: Final = 10  # pauses of one target that are sent per minute; then the last of them, in the next
 
 
-class Answer(Protocol):
+class PostReply(Protocol):
     @property
     def status(self) -> int | None: ...
     @property
@@ -32,21 +32,21 @@ class Answer(Protocol):
     def retry_after_seconds(self) -> float: ...
 
 
-Post = Callable[[str, Mapping[str, str], bytes], Answer]
+Post = Callable[[str, Mapping[str, str], bytes], PostReply]
 
 
-class Deliveries(Protocol):
+class DeliveryQueue(Protocol):
     def enqueue(self, notices: Sequence[Notice]) -> list[bool]: ...
-    def take(self, lease_seconds: float) -> Delivery | None: ...
-    def delivered(self, delivery: Delivery, response: int) -> None: ...
-    def put_off(self, delivery: Delivery, delay_seconds: float, response: int | None, error: str) -> None: ...
-    def give_up(self, delivery: Delivery, response: int | None, error: str) -> None: ...
-    def disable(self, delivery: Delivery, response: int | None, error: str) -> None: ...
+    def take(self, lease_seconds: float) -> WebhookDelivery | None: ...
+    def delivered(self, delivery: WebhookDelivery, response: int) -> None: ...
+    def put_off(self, delivery: WebhookDelivery, delay_seconds: float, response: int | None, error: str) -> None: ...
+    def give_up(self, delivery: WebhookDelivery, response: int | None, error: str) -> None: ...
+    def disable(self, delivery: WebhookDelivery, response: int | None, error: str) -> None: ...
 
 
 @dataclass(slots=True)
 class _Group:
-    """Failures of one kind that no delivery has told yet."""
+    """Failures of one kind that no delivery contains yet."""
 
     first: AttemptFailed
     count: int = 0
@@ -79,9 +79,9 @@ Pausing = tuple[datetime, SinkPaused | SinkResumed]
 
 
 class Notices:
-    """Subscribe `handle`: it only takes notes. `flush` makes deliveries of them, at most one a minute a fingerprint."""
+    """Subscribe `handle`: it only takes notes. `flush` makes deliveries of them, one per minute and fingerprint."""
 
-    def __init__(self, store: Deliveries, url: str | None, projection: str) -> None:
+    def __init__(self, store: DeliveryQueue, url: str | None, projection: str) -> None:
         self._store = store
         self._url = url
         self._projection = projection
@@ -89,7 +89,7 @@ class Notices:
         self._groups: dict[str, _Group] = {}
         self._pauses: list[Pausing] = []
         self._minute = ""
-        self._flaps: Counter[tuple[HookType, str]] = Counter()  # told in this minute
+        self._flaps: Counter[tuple[HookType, str]] = Counter()  # sent in this minute
 
     def handle(self, fact: Fact) -> None:
         if self._url is None:
@@ -117,30 +117,30 @@ class Notices:
         minute = uuid4().hex if last else datetime.now(UTC).strftime("%Y-%m-%dT%H:%M")
         flaps, held = self._numbered(pauses, minute)
         try:
-            told = self._store.enqueue([self._failed(name, group, minute) for name, group in groups.items()])
+            written = self._store.enqueue([self._failed(name, group, minute) for name, group in groups.items()])
             self._store.enqueue(flaps)
         except OutboxError:
             self._keep(groups, pauses)
             raise
-        self._keep({name: group for (name, group), new in zip(groups.items(), told, strict=True) if not new}, held)
+        self._keep({name: group for (name, group), new in zip(groups.items(), written, strict=True) if not new}, held)
 
     def _numbered(self, pauses: Sequence[Pausing], minute: str) -> tuple[list[Notice], list[Pausing]]:
-        """What is told now, and what waits for the next minute: of each target the last word. Daemons that meet the
-        same pauses count them alike, so that each is told once; a target that flaps within a minute loses none."""
+        """What is sent now, and what waits for the next minute: the last change of each target. Daemons that meet the
+        same pauses count them alike, so that each is sent once; a target that flaps within a minute loses none."""
         if minute != self._minute:
             self._minute = minute
             self._flaps.clear()
-        told: list[Notice] = []
+        now: list[Notice] = []
         held: dict[str, Pausing] = {}
         for at, fact in pauses:
             kind = HookType.SINK_PAUSED if isinstance(fact, SinkPaused) else HookType.SINK_RESUMED
             number = self._flaps[kind, fact.target]
             if number < MOST_FLAPS:
                 self._flaps[kind, fact.target] += 1
-                told.append(self._paused(kind, at, fact, f"{minute}.{number}" if number else minute))
+                now.append(self._paused(kind, at, fact, f"{minute}.{number}" if number else minute))
             else:
                 held[fact.target] = (at, fact)
-        return told, list(held.values())
+        return now, list(held.values())
 
     def _keep(self, groups: dict[str, _Group], pauses: Sequence[Pausing]) -> None:
         with self._lock:
@@ -163,7 +163,7 @@ class Notices:
         return self._notice(kind, at, data, fact.target, when)
 
     def _notice(self, kind: HookType, at: datetime, data: Mapping[str, Any], name: str, when: str) -> Notice:
-        """`when`: what is told of one name under it is told once, whichever daemons have met it."""
+        """`when`: what is sent of one name under it is sent once, whichever daemons have met it."""
         assert self._url is not None
         body = message(kind, at, {"projection": self._projection, **data})
         return Notice(kind, self._url, body, f"{kind}:{name}:{when}:{url_key(self._url)}")
@@ -171,7 +171,7 @@ class Notices:
 
 @dataclass(slots=True)
 class WebhookSender:
-    store: Deliveries
+    store: DeliveryQueue
     notices: Notices
     post: Post
     secret: str | None
@@ -202,7 +202,7 @@ class WebhookSender:
         except OutboxError as error:
             self.announce(DatabaseLost("webhooks", error.detail))
 
-    def _send(self, delivery: Delivery) -> None:
+    def _send(self, delivery: WebhookDelivery) -> None:
         if delivery.refused:
             self.store.disable(delivery, None, "the receiver has answered 410 before; a redelivery asks again")
             self.announce(WebhookTried(delivery.type, "given_up", delivery.attempts, "disabled"))
@@ -217,7 +217,7 @@ class WebhookSender:
         result = self._failed(delivery, answer, error)
         self.announce(WebhookTried(delivery.type, result, delivery.attempts, error))
 
-    def _failed(self, delivery: Delivery, answer: Answer, error: str) -> str:
+    def _failed(self, delivery: WebhookDelivery, answer: PostReply, error: str) -> str:
         delay = retry_delay_seconds(delivery.attempts, self.quick_retries)
         if answer.status == 410:
             self.store.disable(delivery, answer.status, error)

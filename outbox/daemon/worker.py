@@ -4,23 +4,17 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
-from uuid import UUID
 
-from outbox.daemon.enrolment import Enrolment
 from outbox.daemon.lane import Lane
 from outbox.daemon.lease import Leases
 from outbox.daemon.shutdown import Stop
+from outbox.daemon.startup import Enrolment
 from outbox.errors import OutboxError
 from outbox.facts import Announce, DatabaseLost, LeaseLost, Warned, WorkerDraining, WorkerStarted, WorkerStopped
-from outbox.ports import GivenBack
+from outbox.ports import EventStore
 
 Loop = Callable[[threading.Event], None]
 RELEASE_SECONDS = 3.0  # of the grace, kept for giving back what the lanes could not finish
-
-
-class Releasing(Protocol):
-    def release(self, token: UUID) -> GivenBack: ...
 
 
 @dataclass(slots=True)
@@ -32,7 +26,7 @@ class Worker:
     loops: dict[str, Loop]  # upkeep, reclaimer, sampler, chores: all but the lanes
     leases: Leases
     enrolment: Enrolment
-    store: Releasing
+    store: EventStore
     stop: Stop
     announce: Announce
     grace_seconds: float
@@ -69,7 +63,7 @@ class Worker:
         return thread
 
     def _guarded(self, name: str, loop: Loop) -> None:
-        """A loop that falls over is said and started again: a daemon without its reclaimer would look healthy."""
+        """A loop that fails is announced and started again: a daemon without its reclaimer would seem healthy."""
         while not self._background.is_set():
             try:
                 loop(self._background)

@@ -1,4 +1,4 @@
-"""PostgreSQL and Elasticsearch without Docker, for `outbox up`, tests and labs; not for production."""
+"""PostgreSQL and Elasticsearch without Docker, for `outbox up`, tests and labs. Not for production."""
 
 from outbox.embedded.elasticsearch import EmbeddedElasticsearch, TlsFiles
 from outbox.embedded.postgres import EmbeddedPostgres

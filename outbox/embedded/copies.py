@@ -1,6 +1,6 @@
-"""Owns programs of a wheel in a place where the servers' account can run them; it installs none and starts no server.
+"""Copies programs of a wheel to a place where the servers' account can run them. It installs none and starts no server.
 
-A checkout under root's own home is closed to every other account, and with it the servers in its virtual environment.
+A checkout in root's home is closed to every other account, including the servers in its virtual environment.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from outbox.embedded.folders import FolderLock
 
 @dataclass(frozen=True)
 class Programs:
-    """Programs under `root`, and all that they load: libraries are found by a path relative to the program."""
+    """Programs under `root`, with all that they load: libraries are found by a path relative to the program."""
 
     root: Path
     parts: tuple[str, ...]
@@ -29,13 +29,13 @@ class Programs:
 
 
 def reachable_programs(programs: Programs, account: Account, target: Path) -> Path:
-    """Their root where the account can run them; else that of a copy at `target`, made under a lock."""
+    """Their root if the account can run them, else the root of a copy at `target`, made under a lock."""
     if account.is_caller or not _why_unusable(programs, account):
         return programs.root
     lock = FolderLock(target.parent)
     lock.acquire(wait=True)
     try:
-        # Each start tries an older copy: it may be damaged, and a run of both programs takes 40 ms.
+        # Each start tests an existing copy, which may be damaged; running both programs takes 40 ms.
         if _why_unusable(programs.within(target), account):
             _copy(programs, account, target)
     finally:
@@ -44,8 +44,8 @@ def reachable_programs(programs: Programs, account: Account, target: Path) -> Pa
 
 
 def _copy(programs: Programs, account: Account, target: Path) -> None:
-    """To a temporary name, tried there, then renamed: a folder with the final name is whole and has run once."""
-    for left in target.parent.glob("*.part"):  # of a copying that was killed: we hold the lock
+    """To a temporary name, tested there, then renamed: a folder with the final name is complete and works."""
+    for left in target.parent.glob("*.part"):  # left by a copy that was killed: we hold the lock
         shutil.rmtree(left, ignore_errors=True)
     partial = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part")
     try:
@@ -61,11 +61,11 @@ def _copy(programs: Programs, account: Account, target: Path) -> None:
 
 
 def _why_unusable(programs: Programs, account: Account) -> str:
-    """Empty when the account can read every part and run every program."""
+    """Empty if the account can read every part and run every program."""
     for part in programs.parts:
         path = programs.root / part
         if not path.exists() or not account.can_reach(path):
-            return f"{path} is missing, or closed to the account of the servers"
+            return f"{path} is missing, or not readable by the servers' account"
     for name in programs.runs:
         try:
             account.run([str(programs.root / name), "--version"], Path("/"))

@@ -1,4 +1,4 @@
-"""Owns an embedded Elasticsearch, one node on loopback, and its configuration; it knows no index of ours."""
+"""Owns an embedded Elasticsearch, one node on loopback, and its configuration. It knows no index."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from outbox.embedded.distribution import Distribution
+from outbox.embedded.distribution import Distribution, find_supplies
 from outbox.embedded.errors import EmbeddedServerFailed, FolderNotAllowed, FolderUnreachable
+from outbox.embedded.es_command import QUICK_START, keystore_command, server_command
 from outbox.embedded.folders import default_data_dir
 from outbox.embedded.java import Java
-from outbox.embedded.launch import QUICK_START, keystore_command, server_command
 from outbox.embedded.process import MARK, Command
 from outbox.embedded.progress import Report, to_stderr
 from outbox.embedded.server import EmbeddedServer
-from outbox.embedded.supplies import find_supplies
 
 LOGGING = """\
 status = error
@@ -46,7 +45,7 @@ class TlsFiles:
 
 
 class EmbeddedElasticsearch(EmbeddedServer):
-    """One Elasticsearch node on 127.0.0.1; with `password` security is on and the user is `elastic`."""
+    """One Elasticsearch node on 127.0.0.1. With `password`, security is on and the user is `elastic`."""
 
     title = "Elasticsearch"
     # 8 to 14 s on an idle machine, 30 s and more on a busy one.
@@ -86,7 +85,7 @@ class EmbeddedElasticsearch(EmbeddedServer):
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
     def _find(self) -> tuple[Distribution, Java]:
-        """The distribution and its Java; fetched and looked for at the first start only."""
+        """The distribution and its Java; found or fetched at the first start only."""
         if self._found is None:
             distribution, java = find_supplies(self._shared, self._version, self._home, self._account, self._report)
             self._check_place(distribution)
@@ -113,7 +112,7 @@ class EmbeddedElasticsearch(EmbeddedServer):
         self._prepare_security(config)
 
     def _yaml(self) -> str:
-        # JSON values are YAML values, and json.dumps quotes whatever a path may hold.
+        # JSON values are YAML values, and json.dumps quotes everything that a path may contain.
         return "".join(f"{name}: {json.dumps(value)}\n" for name, value in self._all_settings().items())
 
     def _all_settings(self) -> dict[str, object]:
@@ -166,10 +165,10 @@ class EmbeddedElasticsearch(EmbeddedServer):
     def _answers(self) -> bool:
         try:
             with self._opener().open(self._probe(), timeout=5) as reply:
-                # By its name: another Elasticsearch may have got the port that ours is about to lose.
+                # By its name: another Elasticsearch may have taken the port.
                 return bool(json.load(reply)["name"] == self._node_name)
         except (OSError, http.client.HTTPException, ValueError, KeyError):
-            # No HTTP at all happens too: on loopback a probe of a free port may, by chance, connect to itself.
+            # It may even be no HTTP: on loopback a probe of a free port may, by chance, connect to itself.
             return False
 
     def _probe(self) -> urllib.request.Request:
@@ -180,12 +179,12 @@ class EmbeddedElasticsearch(EmbeddedServer):
         return urllib.request.Request(self.url, headers=headers)  # noqa: S310
 
     def _opener(self) -> urllib.request.OpenerDirector:
-        """Past any proxy of the environment, which would look for 127.0.0.1 on its own machine."""
+        """Ignores proxies of the environment: a proxy would connect to 127.0.0.1 on its own machine."""
         direct = urllib.request.ProxyHandler({})
         return urllib.request.build_opener(direct, urllib.request.HTTPSHandler(context=self._trust()))
 
     def _trust(self) -> ssl.SSLContext | None:
-        """The probe only asks whether our own process answers; clients bring their own trust."""
+        """The probe only checks that our own process answers; clients verify the certificate themselves."""
         if self._tls is None:
             return None
         context = ssl.create_default_context()

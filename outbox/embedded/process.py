@@ -1,7 +1,8 @@
-"""Owns one supervised server process: start it, know it again, end it; not which server it is."""
+"""Owns one supervised server process: start, recognise, end. It does not know which server it is."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -23,18 +24,19 @@ from outbox.embedded.account import Account
 from outbox.embedded.private import new_file
 
 STOP_SECONDS = 30.0
-# Stands in the arguments of every JVM of ours, followed by its folder.
+# An argument of every JVM of ours, followed by its folder.
 MARK = "-Doutbox.embedded.folder="
-# What a server needs of the caller's environment: none of its secrets.
+# What a server needs from the caller's environment, without its secrets.
 ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
 LOWEST_PORT, PORT_TRIES = 20_000, 50  # above the usual ports of servers that people know
 PORTS_KEPT = 64  # this many ports that were given last are nobody else's, until this process ends
 _given: deque[socket.socket] = deque()
+atexit.register(lambda: deque(map(socket.socket.close, _given), maxlen=0))  # an open socket is a warning
 
 
 @dataclass(frozen=True)
 class Command:
-    """How a server is run and which signal asks it to end."""
+    """How a server is run, and the signal that stops it."""
 
     argv: list[str]
     cwd: Path
@@ -43,7 +45,7 @@ class Command:
 
 
 class SupervisedProcess:
-    """A server under its supervisor; it ends when this object is stopped or this Python process dies."""
+    """A server under its supervisor. It ends when this object is stopped or this Python process dies."""
 
     def __init__(self, command: Command, account: Account, log: Path) -> None:
         task = {
@@ -61,7 +63,7 @@ class SupervisedProcess:
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C is for the parent, which stops the servers in its own order
+                start_new_session=True,  # Ctrl-C is handled by the parent, which stops the servers in order
             )
         assert self._popen.stdin is not None
         self._popen.stdin.write(json.dumps(task).encode() + b"\n")
@@ -79,13 +81,13 @@ class SupervisedProcess:
             return []
 
     def stop(self) -> None:
-        """Ask it to end, and be sure that it did."""
+        """Stop it and wait until it has ended."""
         assert self._popen.stdin is not None
         self._popen.stdin.close()
         self._popen.wait(STOP_SECONDS + 10)
 
     def kill(self) -> None:
-        """kill -9 for all of it at once, as a crash would."""
+        """kill -9 for all its processes at once, like a crash."""
         victims = self.processes()
         send(victims, signal.SIGKILL)
         await_end(victims, 10)
@@ -93,15 +95,15 @@ class SupervisedProcess:
 
 
 def send(processes: Iterable[psutil.Process], number: int) -> None:
-    """Signal each that still is what it was: psutil refuses a pid that was given to another process since."""
+    """Signal each process. psutil refuses a pid that now belongs to another process."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(number)
 
 
 def end_servers_in(folder: Path) -> None:
-    """End what a killed owner left running in a folder; whoever calls this holds the folder's lock."""
-    # SIGINT is PostgreSQL's fast shutdown and an orderly end for a JVM; its SIGTERM would wait for clients.
+    """End what a killed owner left running in a folder. The caller holds the folder's lock."""
+    # SIGINT is PostgreSQL's fast shutdown and an orderly end for a JVM; SIGTERM would make PostgreSQL wait for clients.
     left = [process for process in psutil.process_iter() if serves_in(process, folder)]
     send(left, signal.SIGINT)
     send(left, signal.SIGCONT)  # a lab may have frozen them
@@ -110,7 +112,7 @@ def end_servers_in(folder: Path) -> None:
 
 
 def await_end(processes: Iterable[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """Wait for processes to end; those that did not. A zombie has ended, whoever forgets to reap it."""
+    """Wait for processes to end; returns those that did not. A zombie counts as ended."""
     deadline = time.monotonic() + seconds
     while alive := [process for process in processes if _lives(process)]:
         if time.monotonic() > deadline:
@@ -127,9 +129,9 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def serves_in(process: psutil.Process, folder: Path) -> bool:
-    """Whether a process provably is a server of this folder: by its arguments, or PostgreSQL's working folder.
+    """Whether a process is certainly a server of this folder: by its arguments, or PostgreSQL's working folder.
 
-    A reader of our logs or a shell in our folder is neither.
+    A reader of our logs or a shell in our folder is not.
     """
     try:
         if any(_is_within(argument.removeprefix(MARK), folder) for argument in _marked(process)):
@@ -177,13 +179,13 @@ def _first_of_the_kernel() -> int:
 
 
 def claim_port(port: int) -> socket.socket | None:
-    """Whoever asks first on this machine has the port until the socket is closed, whatever the account; else None.
+    """Reserves the port among our processes on this machine until the socket is closed; None if it is reserved already.
 
-    A port looks free until its server listens, seconds after it was chosen: two that start at once would both take it.
+    A port is free until its server listens, seconds after it was chosen. Two starts at once would choose the same.
     """
     claim = socket.socket(socket.AF_UNIX)
     try:
-        if sys.platform.startswith("linux"):  # an abstract name: it is gone with its owner, and needs no folder
+        if sys.platform.startswith("linux"):  # an abstract name: it ends with its owner and needs no folder
             claim.bind(f"\0outbox-port-{port}")
     except OSError:
         claim.close()
@@ -192,7 +194,7 @@ def claim_port(port: int) -> socket.socket | None:
 
 
 def await_free(port: int, seconds: float) -> bool:
-    """Wait for a port that a server of ours held: the threads of a killed JVM outlive it by a moment."""
+    """Wait for the port of a server that was killed: the threads of a JVM outlive it by a moment."""
     deadline = time.monotonic() + seconds
     while not _is_free(port):
         if time.monotonic() > deadline:

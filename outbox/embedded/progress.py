@@ -1,4 +1,4 @@
-"""Owns how a long fetch is shown: one rewritten line on a terminal, a few lines elsewhere; it measures nothing."""
+"""Shows the progress of a download: one rewritten line on a terminal, a few lines elsewhere. It measures nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 Report = Callable[[str], None]
-# Off a terminal the reader is a log.
+# Not on a terminal: a log needs only a few lines.
 STEPS = 4
 
 
@@ -15,8 +15,8 @@ def to_stderr(message: str) -> None:
     print(message, file=sys.stderr, flush=True)  # noqa: T201
 
 
-class Meter:
-    """Shows `done` of `total`; leave it with `close`, which clears the line."""
+class DownloadMeter:
+    """Shows `done` of `total`. End it with `close`, which clears the line."""
 
     def __init__(self, title: str, total: int, report: Report) -> None:
         self._title, self._total, self._report = title, total, report
@@ -24,7 +24,7 @@ class Meter:
         self._step = 0
 
     def show(self, done: int) -> None:
-        # What is fetched beside the archive (Maven's own plugins) counts too, so it may be a little more.
+        # Maven's own plugins are counted too, so it may be a little more than the total.
         done = min(done, self._total)
         line = f"{self._title}: {done} of {self._total} MB"
         if self._drawn:

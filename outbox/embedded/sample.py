@@ -1,4 +1,4 @@
-"""Owns the sample of `outbox up`: an article catalogue that changes by itself. It projects nothing."""
+"""The sample data of `outbox up`: an article catalogue that changes continuously. It projects nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 
 from outbox.errors import DatabaseDown
-from outbox.store import producers
+from outbox.store.attach import attach
 from outbox.store.pool import connect
 
 TABLE: Final = "outbox_sample.articles"
@@ -20,8 +20,8 @@ _OURS: Final = "made by outbox up"
 _RECONNECT_SECONDS: Final = 1.0
 
 
-class Sample:
-    """A thread that edits a few articles a second, each in a transaction of its own, as an application would."""
+class SampleProducer:
+    """A thread that edits a few articles per second, each in its own transaction, as an application would."""
 
     def __init__(self, database_url: str, view: str) -> None:
         self._url = database_url
@@ -30,20 +30,20 @@ class Sample:
         self._thread: threading.Thread | None = None
 
     def prepare(self) -> bool:
-        """Make table, view and trigger. False where the database has events or a view of someone else's."""
+        """Create table, view and trigger. False if the database has other events or another view."""
         with connect(self._url, application="outbox sample") as connection:
-            if not self._is_welcome(connection):
+            if not self._may_create(connection):
                 return False
             with connection.transaction():
                 connection.execute(self._script())
-            producers.attach(connection, TABLE, entity_type="article", id_column="id")
+            attach.attach(connection, TABLE, entity_type="article", id_column="id")
             connection.execute(
                 "select outbox_sample.publish(%s) where not exists (select from outbox_sample.articles)",
                 (FIRST_ARTICLES,),
             )
         return True
 
-    def _is_welcome(self, connection: psycopg.Connection) -> bool:
+    def _may_create(self, connection: psycopg.Connection) -> bool:
         name = sql.Identifier(*self._view.split(".")).as_string(connection)
         row = connection.execute(
             "select to_regclass(%(view)s) is null, obj_description(to_regclass(%(view)s), 'pg_class') = %(ours)s,"

@@ -1,6 +1,6 @@
-"""Owns the life of one embedded server, whichever it is: start, stop, kill, freeze, and what a crash left.
+"""Owns the lifecycle of one embedded server: start, stop, kill, freeze, and cleaning up after a crash.
 
-What differs (its files, its command, how it answers) is said by `postgres.py` and `elasticsearch.py`.
+The differences (files, command, probe) are in `postgres.py` and `elasticsearch.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from outbox.embedded.process import (
 
 
 class EmbeddedServer(ABC):
-    """A server in a folder of its own, reachable on 127.0.0.1 only; it keeps its port through restarts."""
+    """A server in its own folder, reachable on 127.0.0.1 only. It keeps its port through restarts."""
 
     title: str
     ready_seconds: float
@@ -46,7 +46,7 @@ class EmbeddedServer(ABC):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Write what must lie in the folder before the server starts."""
+        """Write the files that the server needs to start."""
 
     @abstractmethod
     def _command(self) -> Command: ...
@@ -74,7 +74,7 @@ class EmbeddedServer(ABC):
         return self
 
     def launch(self) -> None:
-        """Start it without waiting for its first answer; one that runs already goes on."""
+        """Start it without waiting until it answers. Does nothing if it runs already."""
         if self.running:
             return
         if not self._lock.acquire():
@@ -100,24 +100,26 @@ class EmbeddedServer(ABC):
         deadline = time.monotonic() + self.ready_seconds
         while not self._answers():
             if not self.running:
-                self._lost_start()
+                self._retry_or_fail()
             elif time.monotonic() > deadline:
                 self.stop()
-                raise EmbeddedServerFailed(f"{self.title}: no answer in {self.ready_seconds} s\n{tail(self.log)}")
+                raise EmbeddedServerFailed(f"{self.title}: not ready after {self.ready_seconds} s\n{tail(self.log)}")
             time.sleep(0.05)
         self._fixed_port, self._served = self._port, True  # clients know the port from now on
 
-    def _lost_start(self) -> None:
-        """It died before its first answer: try another port if it lost the race for this one, else fail."""
-        said = tail(self.log)
-        if self._fixed_port is None and any(mark in said for mark in self.port_taken_marks):
+    def _retry_or_fail(self) -> None:
+        """It died before it was ready: try another port if this one was taken meanwhile, else fail."""
+        log = tail(self.log)
+        if self._process is not None:
+            self._process.stop()
+        if self._fixed_port is None and any(mark in log for mark in self.port_taken_marks):
             self._run()
             return
         self._lock.release()
-        raise EmbeddedServerFailed(f"{self.title}:\n{said}")
+        raise EmbeddedServerFailed(f"{self.title}:\n{log}")
 
     def stop(self) -> None:
-        """End it in good order; nothing happens when it does not run."""
+        """Stop it in an orderly way. Does nothing if it does not run."""
         if self._process is not None:
             self.thaw()
             self._process.stop()
@@ -125,7 +127,7 @@ class EmbeddedServer(ABC):
         self._lock.release()
 
     def kill(self) -> None:
-        """End it as a crash would; `start` recovers."""
+        """End it like a crash; `start` recovers."""
         if self._process is not None:
             self._process.kill()
             self._process = None
@@ -136,7 +138,7 @@ class EmbeddedServer(ABC):
         self.start()
 
     def freeze(self) -> None:
-        """Stop it from answering while its connections stay open, as a hung machine would."""
+        """Stop it from answering while its connections stay open, like a hung machine."""
         self._signal_all(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -155,7 +157,7 @@ class EmbeddedServer(ABC):
     @classmethod
     @contextmanager
     def temporary(cls, data_dir: Path | None = None, **options: Any) -> Iterator[Self]:
-        """A server with fresh data in a folder that is removed afterwards; options as for the class."""
+        """A server with new data in a folder that is removed afterwards. Options as for the class."""
         place = data_dir or default_data_dir()
         remove_abandoned(place)
         with temporary_folder(place) as folder, cls(folder / cls.title.lower(), **options) as server:
@@ -163,6 +165,6 @@ class EmbeddedServer(ABC):
 
 
 def remove_abandoned(data_dir: Path) -> None:
-    """End and remove what temporary servers left whose owner was killed."""
+    """End and remove temporary servers whose owner was killed."""
     for folder in abandoned_folders(data_dir):
         end_servers_in(folder)

@@ -1,4 +1,4 @@
-"""Owns the pair of servers that `outbox up` starts when none were given; it creates no table and no index."""
+"""Owns the pair of servers that `outbox up` starts if none are given. It creates no table and no index."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import Self
 
 from outbox.embedded.elasticsearch import EmbeddedElasticsearch
-from outbox.embedded.folders import default_data_dir, stack_folder, temporary_folder
-from outbox.embedded.launch import QUICK_START
+from outbox.embedded.es_command import QUICK_START
+from outbox.embedded.folders import FOR_SERVERS, check_space, default_data_dir, stack_folder, temporary_folder
 from outbox.embedded.postgres import EmbeddedPostgres
 from outbox.embedded.progress import Report, to_stderr
-from outbox.embedded.room import FOR_SERVERS, check_room
 from outbox.embedded.server import remove_abandoned
 
 
 class EmbeddedStack:
-    """PostgreSQL and Elasticsearch, each started only where no address is given.
+    """PostgreSQL and Elasticsearch, each started only if no address is given.
 
-    Its data is kept and found again by the next start. A second stack started meanwhile gets a folder and data
-    of its own. When this process dies, kill -9 included, both servers stop.
+    The next start uses the same data. A second stack at the same time gets its own folder and data. When this
+    process dies, even by kill -9, both servers stop.
     """
 
     def __init__(
@@ -66,8 +65,8 @@ class EmbeddedStack:
         return self.elasticsearch.url
 
     def start(self) -> Self:
-        # One that was used before has its programs and files: it only must be writable.
-        check_room(self.data_dir, 0 if (self.data_dir / "stacks").exists() else FOR_SERVERS, "the embedded servers")
+        # A used folder has its programs and files already: it only must be writable.
+        check_space(self.data_dir, 0 if (self.data_dir / "stacks").exists() else FOR_SERVERS, "the embedded servers")
         with ExitStack() as undo:
             remove_abandoned(self.data_dir)
             place = temporary_folder if self._temporary else stack_folder
@@ -76,7 +75,7 @@ class EmbeddedStack:
         return self
 
     def _start_in(self, folder: Path, undo: ExitStack) -> None:
-        # Elasticsearch takes ten times as long: it comes up while PostgreSQL does.
+        # Elasticsearch takes ten times as long, so it starts first and PostgreSQL starts meanwhile.
         if not self._given_elastic_url:
             self.elasticsearch = EmbeddedElasticsearch(
                 folder / "elasticsearch",
@@ -97,7 +96,7 @@ class EmbeddedStack:
             self.elasticsearch.await_ready()
 
     def stop(self) -> None:
-        """Stop what was started, in reverse; what was given stays untouched."""
+        """Stop the started servers in reverse order; given ones are not touched."""
         self._open.close()
 
     def __enter__(self) -> Self:

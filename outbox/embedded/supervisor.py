@@ -1,9 +1,8 @@
-"""Owns one server process for a parent that may die at any time: when the parent is gone, it stops the server.
+"""Runs one server process for a parent that may die at any time. When the parent dies, it stops the server.
 
-Run as a script of its own with the standard library only, so that it starts in some 20 ms and outlives every
-crash of its parent. Its standard input brings the task, and is then held open by the parent alone: end of file
-means that the parent is gone, kill -9 included. (PR_SET_PDEATHSIG alone would stop the server when the *thread*
-that started it ends.)
+It is a separate script that uses only the standard library, so that it starts in about 20 ms and outlives every crash
+of its parent. It reads its task from standard input, which only the parent holds open: end of file means that the
+parent is dead, even by kill -9. (PR_SET_PDEATHSIG alone would stop the server when the *thread* that started it ends.)
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ PARENT = 0
 
 @dataclass(frozen=True)
 class Task:
-    """What to run and how to end it."""
+    """What to run and how to stop it."""
 
     argv: list[str]
     cwd: str
@@ -37,7 +36,7 @@ class Task:
 
 
 def follow_parent(number: int) -> Callable[[], None]:
-    """Have the kernel stop the server should this supervisor itself be killed (Linux; elsewhere nothing)."""
+    """Let the kernel stop the server if this supervisor itself is killed (only on Linux)."""
     if not sys.platform.startswith("linux"):
         return lambda: None
     prctl = ctypes.CDLL(None, use_errno=True).prctl
@@ -60,7 +59,7 @@ def start(task: Task) -> subprocess.Popen[bytes]:
 
 
 def has_ended(server: subprocess.Popen[bytes]) -> bool:
-    """Whether the server ended; it is not reaped, so that its pid and group stay its own to the end."""
+    """Whether the server ended. It is not reaped, so that its pid and group are not reused."""
     return os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
@@ -82,7 +81,7 @@ def stop(server: subprocess.Popen[bytes], task: Task) -> None:
         server.send_signal(task.stop_signal)
     while not has_ended(server) and time.monotonic() < deadline:
         time.sleep(0.02)
-    # The group, since Elasticsearch is two processes. It is the server's own: it started a session.
+    # The whole group, because Elasticsearch is two processes. The server leads it: it started a session.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(server.pid, signal.SIGKILL)
     server.wait()
@@ -93,7 +92,7 @@ def read_task() -> Task:
     while not line.endswith(b"\n"):
         piece = os.read(PARENT, 65536)
         if not piece:
-            sys.exit("the parent went away before it said what to run")
+            sys.exit("the parent died before it sent the task")
         line += piece
     return Task(**json.loads(line))
 

@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol
 from uuid import UUID, uuid4
 
 from outbox.errors import Conflict, NotFound
-from outbox.ops import request
-from outbox.ops.request import BadRequest
+from outbox.ops import inputs
+from outbox.ops.inputs import BadRequest
 from outbox.policy.audit import Actor, people
 from outbox.policy.filter import EventFilter, described
 
@@ -21,7 +21,7 @@ MOST_FLUSHED: Final = 100_000  # one transaction; more are flushed in portions o
 Row = Mapping[str, Any]
 
 
-class Discards(Protocol):
+class DiscardStore(Protocol):
     def discard(self, id: UUID, actor: Actor, reason: str) -> Row | str | None: ...
     def flush(
         self, batch_id: UUID, asked: EventFilter, expect: int, actor: Actor, reason: str, approved_by: str
@@ -45,11 +45,11 @@ class Flushed:
 
 @dataclass(frozen=True, slots=True)
 class DiscardDesk:
-    store: Discards
+    store: DiscardStore
 
     def discard(self, id: UUID, actor: Actor, reason: str) -> Discarded:
         """Only pending and failed events; any other state is a conflict that names it."""
-        actor, reason = request.actor(actor.name, actor.source, actor.role), request.reason(reason)
+        actor, reason = inputs.actor(actor.name, actor.source, actor.role), inputs.reason(reason)
         found = self.store.discard(id, actor, reason)
         if found is None:
             raise NotFound(f"event {id}")
@@ -59,11 +59,11 @@ class DiscardDesk:
 
     def flush(self, asked: EventFilter, expect: int, actor: Actor, reason: str, approved_by: str) -> Flushed:
         """All failed events that match, if they are exactly as many as expected and a second person agrees."""
-        actor, reason = request.actor(actor.name, actor.source, actor.role), request.reason(reason)
-        approved_by = request.line("approved_by", approved_by, request.LONGEST_NAME)
+        actor, reason = inputs.actor(actor.name, actor.source, actor.role), inputs.reason(reason)
+        approved_by = inputs.line("approved_by", approved_by, inputs.LONGEST_NAME)
         if people(approved_by) & people(actor.name):
-            raise BadRequest([("approved_by", "must be someone else than who acts, and than whom they act for")])
-        expect = request.whole("expect", expect, 1, MOST_FLUSHED)
+            raise BadRequest([("approved_by", "must be another person: neither who acts nor for whom they act")])
+        expect = inputs.whole("expect", expect, 1, MOST_FLUSHED)
         batch_id = uuid4()
         found = self.store.flush(batch_id, asked, expect, actor, reason, approved_by)
         if found != expect:

@@ -9,15 +9,15 @@ from typing import Any
 import orjson
 
 from outbox.errors import UsageError
-from outbox.ops.stored import StoredEvent
+from outbox.ops.stored_event import StoredEvent
 from outbox.policy.classify import Explanation, explain, explain_request
 from outbox.policy.event import REFRESH
 from outbox.policy.outcome import CLASS_OF, FAILURE_TYPE_OF, Failure, FailureClass, Reason
 
 _WHAT_HAPPENS = {
     FailureClass.TRANSIENT: "it is tried again with growing waits, up to its attempts, then failed",
-    FailureClass.DETERMINISTIC: "it fails at once, under the brake; a person mends the cause and replays it",
-    FailureClass.SYSTEMIC: "no attempt is spent; the target pauses, is probed, and goes on by itself",
+    FailureClass.DETERMINISTIC: "it fails at once, under the brake; a person fixes the cause and replays it",
+    FailureClass.SYSTEMIC: "no attempt is spent; the target pauses, is probed, and resumes when the cause is gone",
 }
 _ACTIONS = {"index", "create", "update", "delete"}
 
@@ -86,11 +86,11 @@ def verdict(explanation: Explanation) -> Verdict:
 
 def explain_stored(event: StoredEvent, detail: bytes | None) -> Verdict:
     """A stored failure again through the table: its detail holds the status and the cause chain."""
-    told = _explain_stored(event.error_reason, event.error, event.error_code, detail)
+    found = _explain_stored(event.error_reason, event.error, event.error_code, detail)
     if event.op != REFRESH or event.last_attempt_at is None:
-        return told
+        return found
     read_at = event.last_attempt_at.isoformat(" ", "seconds")
-    return replace(told, why=f"{told.why}; its document was read from the view at {read_at}, a replay reads it anew")
+    return replace(found, why=f"{found.why}; its document was read from the view at {read_at}, a replay reads it anew")
 
 
 def _explain_stored(reason: str | None, error: str | None, code: str | None, detail: bytes | None) -> Verdict:

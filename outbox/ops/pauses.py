@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import Any, Final, Protocol
 
 from outbox.errors import OutboxError
-from outbox.ops import request
-from outbox.ops.request import BadRequest
+from outbox.ops import inputs
+from outbox.ops.inputs import BadRequest
 from outbox.policy.audit import Actor
 
 EVERYTHING: Final = "*"
@@ -62,4 +62,4 @@ def _scope(entity_type: str | None) -> str:
 
 
 def _checked(actor: Actor, reason: str) -> tuple[Actor, str]:
-    return request.actor(actor.name, actor.source, actor.role), request.reason(reason)
+    return inputs.actor(actor.name, actor.source, actor.role), inputs.reason(reason)

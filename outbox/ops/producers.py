@@ -1,4 +1,4 @@
-"""Attaching and detaching users' tables, with a look at what else a person must do. Writes no trigger itself."""
+"""Attaching and detaching users' tables, and what else a person must do. Writes no trigger itself."""
 
 from __future__ import annotations
 
@@ -7,62 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from outbox.ports import Attachment, AttachResult
+
 MOST_REFRESHED: Final = 10_000
 """Rows for which refresh events are the quicker way; for more, `outbox backfill` reads the view page by page."""
 
 
-class Attachment(Protocol):
-    @property
-    def table(self) -> str: ...
-    @property
-    def entity_type(self) -> str: ...
-    @property
-    def id_column(self) -> str | None: ...
-    @property
-    def via(self) -> str | None: ...
-    @property
-    def routing_column(self) -> str | None: ...
-    @property
-    def payload(self) -> bool: ...
-    @property
-    def columns(self) -> tuple[str, ...]: ...
-    @property
-    def per_row(self) -> bool: ...
-
-
-class RowCount(Protocol):
-    @property
-    def rows(self) -> int: ...
-    @property
-    def exact(self) -> bool: ...
-
-
-class Done(Protocol):
-    @property
-    def attachment(self) -> Attachment: ...
-    @property
-    def notes(self) -> tuple[str, ...]: ...
-    @property
-    def there(self) -> RowCount: ...
-    @property
-    def enqueue(self) -> str: ...
-
-
 class Attachments(Protocol):
-    def attach(
-        self,
-        table: str,
-        *,
-        entity_type: str,
-        id_column: str | None,
-        via: str | None,
-        routing_column: str | None,
-        payload: bool,
-        columns: tuple[str, ...],
-        per_row: bool,
-    ) -> Done: ...
+    def attach(self, wanted: Attachment) -> AttachResult: ...
     def detach(self, table: str, *, entity_type: str | None) -> Sequence[Attachment]: ...
-    def all(self) -> Sequence[Attachment]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,42 +42,15 @@ class ProducerDesk:
         self._view = view
         self._view_exists = view_exists
 
-    def attach(
-        self,
-        table: str,
-        *,
-        entity_type: str,
-        id_column: str | None = None,
-        via: str | None = None,
-        routing_column: str | None = None,
-        payload: bool = False,
-        columns: tuple[str, ...] = (),
-        per_row: bool = False,
-    ) -> Attached:
-        done = self._attachments.attach(
-            table,
-            entity_type=entity_type,
-            id_column=id_column,
-            via=via,
-            routing_column=routing_column,
-            payload=payload,
-            columns=columns,
-            per_row=per_row,
-        )
-        how = done.attachment
+    def attach(self, wanted: Attachment) -> Attached:
+        done = self._attachments.attach(wanted)
         return Attached(
-            table=how.table,
-            entity_type=how.entity_type,
-            id_column=how.id_column,
-            via=how.via,
-            routing_column=how.routing_column,
-            payload=how.payload,
-            columns=how.columns,
-            per_row=how.per_row,
+            table=done.attachment.table,
+            **done.attachment.how(),
             rows=done.there.rows,
             rows_exact=done.there.exact,
             next=_next_command(done),
-            notes=(*done.notes, *self._missing_view(payload)),
+            notes=(*done.notes, *self._missing_view(wanted.payload)),
         )
 
     def detach(self, table: str, *, entity_type: str | None = None) -> Sequence[Attachment]:
@@ -137,7 +63,7 @@ class ProducerDesk:
         return (f"there is no view {self._view} yet: {until}",)
 
 
-def _next_command(done: Done) -> str:
+def _next_command(done: AttachResult) -> str:
     """Their documents are not in the index yet. With payloads there may be no view to read them from."""
     if not done.there.rows:
         return ""

@@ -1,24 +1,24 @@
-"""How it is now: backlog, rate, types, workers, pauses, and one sentence that says it. Reads only."""
+"""The status of the queue: backlog, rate, types, workers, pauses, one sentence; and waiting until it is caught up.
+
+Reads only, and never done rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from typing import Any, Protocol
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Protocol
 
 from outbox.errors import SchemaMismatch
+from outbox.ports import OpenCounts, SchemaVerdict
 
 Row = Mapping[str, Any]
 
 
-class Schema(Protocol):
-    @property
-    def ok(self) -> bool: ...
-
-
 class Overview(Protocol):
-    def schema(self) -> Schema: ...
+    def schema(self) -> SchemaVerdict: ...
     def open_by_type(self) -> Sequence[Row]: ...
     def failed_by_type(self) -> Sequence[Row]: ...
     def rate(self) -> float: ...
@@ -27,24 +27,7 @@ class Overview(Protocol):
     def rebuild(self) -> str | None: ...
 
 
-class OpenCounts(Protocol):
-    @property
-    def lag(self) -> int: ...
-    @property
-    def oldest_age_seconds(self) -> float: ...
-    @property
-    def inflight(self) -> int: ...
-    @property
-    def stuck(self) -> int: ...
-    @property
-    def due(self) -> int: ...
-    @property
-    def waiting(self) -> int: ...
-    @property
-    def capped(self) -> bool: ...
-
-
-class Backlog(Protocol):
+class BacklogCounts(Protocol):
     def open_counts(self) -> OpenCounts: ...
     def failed_by_reason(self) -> Mapping[str, int]: ...
 
@@ -92,7 +75,7 @@ class WorkerSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class QueueStatus:
     """Everything that `outbox status` and the console's first page show."""
 
     sentence: str
@@ -110,11 +93,11 @@ class Status:
 
 
 class StatusDesk:
-    def __init__(self, overview: Overview, backlog: Backlog) -> None:
+    def __init__(self, overview: Overview, backlog: BacklogCounts) -> None:
         self._overview = overview
         self._backlog = backlog
 
-    def look(self) -> Status:
+    def read(self) -> QueueStatus:
         """One reading. Raises SchemaMismatch where there is nothing that it could read."""
         schema = self._overview.schema()
         if not schema.ok:
@@ -124,7 +107,7 @@ class StatusDesk:
         workers = [_worker(row) for row in self._overview.workers()]
         pauses = [dict(row) for row in self._overview.pauses()]
         types = by_type(self._overview.open_by_type(), self._overview.failed_by_type())
-        return Status(
+        return QueueStatus(
             sentence=sentence(queue, workers, pauses),
             schema=str(schema),
             queue=queue,
@@ -170,7 +153,7 @@ def _worker(row: Row) -> WorkerSeen:
 
 
 def by_type(open_rows: Sequence[Row], failed_rows: Sequence[Row]) -> list[TypeCounts]:
-    """One line a type that has open or failed rows, the fullest first."""
+    """One line per type that has open or failed rows, the fullest first."""
     found = {row["entity_type"]: dict(row) for row in open_rows}
     for row in failed_rows:
         found.setdefault(row["entity_type"], {})["failed"] = row["failed"]
@@ -214,3 +197,77 @@ def age(seconds: float) -> str:
         if seconds < limit:
             return f"{seconds / unit:.1f} {name}" if seconds / unit < 10 else f"{seconds / unit:.0f} {name}"
     return f"{seconds / 86_400:.0f} d"
+
+
+MINUTES: Final = 60
+RATE_MINUTES: Final = 5  # daemons add their counts every ten seconds: one minute alone would jump
+
+
+class Minutes(Protocol):
+    def minutes(self, window: timedelta) -> Sequence[tuple[str, datetime, int]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """`minutes`: finished in each of the last sixty, the newest last. `rate`: per second, over five minutes."""
+
+    minutes: Sequence[int]
+
+    @property
+    def last_hour(self) -> int:
+        return sum(self.minutes)
+
+    @property
+    def rate(self) -> float:
+        return sum(self.minutes[-RATE_MINUTES - 1 : -1]) / (RATE_MINUTES * 60)
+
+
+class PulseDesk:
+    def __init__(self, store: Minutes, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._store = store
+        self._now = now
+
+    def read(self) -> Mapping[str, Pulse]:
+        found: dict[str, list[int]] = {}
+        this = self._now().replace(second=0, microsecond=0)
+        for kind, minute, n in self._store.minutes(timedelta(minutes=MINUTES)):
+            place = MINUTES - 1 - int((this - minute).total_seconds() // 60)
+            if 0 <= place < MINUTES:
+                found.setdefault(kind, [0] * MINUTES)[place] += n
+        return {kind: Pulse(minutes) for kind, minutes in found.items()}
+
+
+CHECK_SECONDS: Final = 0.2
+
+
+class OpenEvents(Protocol):
+    def last_seq(self) -> int: ...
+    def open_up_to(self, seq: int) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """`left`: of the events that were there when the waiting began, how many are still open."""
+
+    caught_up: bool
+    left: int
+    waited_seconds: float
+
+
+def wait_until_caught_up(
+    events: OpenEvents,
+    timeout_seconds: float | None,
+    *,
+    tell: Callable[[int], None] = lambda _: None,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Waited:
+    """Later events do not count, or a busy queue would never be caught up. Failed and discarded ones are settled."""
+    began, mark = clock(), events.last_seq()
+    while left := events.open_up_to(mark):
+        waited = clock() - began
+        if timeout_seconds is not None and waited >= timeout_seconds:
+            return Waited(False, left, waited)
+        tell(left)
+        sleep(CHECK_SECONDS if timeout_seconds is None else min(CHECK_SECONDS, max(timeout_seconds - waited, 0.01)))
+    return Waited(True, 0, clock() - began)

@@ -11,27 +11,27 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
-from outbox.errors import ConfigurationError, NotFound, Problem
-from outbox.ops import request
+from outbox.errors import ConfigProblem, ConfigurationError, NotFound
+from outbox.ops import inputs
 from outbox.policy.audit import Actor
 from outbox.policy.webhook import HookType, headers, message, url_key, verify
 
 Row = Mapping[str, Any]
 
 
-class Deliveries(Protocol):
+class DeliveryLog(Protocol):
     def page(self, before: datetime, before_id: UUID, limit: int) -> Sequence[Row]: ...
     def redeliver(self, id: UUID, actor: Actor, reason: str | None) -> Row | None: ...
 
 
-class Answer(Protocol):
+class WebhookReply(Protocol):
     @property
     def status(self) -> int | None: ...
     @property
     def error(self) -> str: ...
 
 
-Post = Callable[[str, Mapping[str, str], bytes], Answer]
+Post = Callable[[str, Mapping[str, str], bytes], WebhookReply]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,29 +74,29 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class WebhookDesk:
-    store: Deliveries
+    store: DeliveryLog
     post: Post
     url: str | None = None
     secret: str | None = None
 
     def page(self, cursor: str | None = None, limit: int = 50) -> DeliveryPage:
         """Newest first."""
-        limit = request.whole("limit", limit, 1, 500)
-        found = [_row(row) for row in self.store.page(*request.read_cursor(cursor), limit + 1)]
-        more = request.cursor(found[limit - 1].created_at, found[limit - 1].id) if len(found) > limit else None
+        limit = inputs.whole("limit", limit, 1, 500)
+        found = [_row(row) for row in self.store.page(*inputs.read_cursor(cursor), limit + 1)]
+        more = inputs.cursor(found[limit - 1].created_at, found[limit - 1].id) if len(found) > limit else None
         return DeliveryPage(found[:limit], more)
 
     def redeliver(self, id: UUID, actor: Actor, reason: str | None = None) -> None:
-        """Sent again by the next daemon that looks, also where the address is disabled; success enables it again."""
-        actor = request.actor(actor.name, actor.source, actor.role)
-        if self.store.redeliver(id, actor, None if reason is None else request.reason(reason)) is None:
+        """Sent again by the next pass of a daemon, also where the address is disabled; success enables it again."""
+        actor = inputs.actor(actor.name, actor.source, actor.role)
+        if self.store.redeliver(id, actor, None if reason is None else inputs.reason(reason)) is None:
             raise NotFound(f"delivery {id}")
 
     def test(self) -> Tried:
         """Sends one message of type `webhook.test`, now, from here."""
         if self.url is None:
             remedy = "Give the receiver's address, such as https://example.com/hooks/outbox."
-            raise ConfigurationError([Problem("OUTBOX_WEBHOOK_URL", "is not set", remedy)])
+            raise ConfigurationError([ConfigProblem("OUTBOX_WEBHOOK_URL", "is not set", remedy)])
         body = json.dumps(message(HookType.TEST, datetime.now(UTC), {"host": urlsplit(self.url).hostname})).encode()
         signed = headers(self.secret, f"msg_{uuid4().hex}", int(time.time()), body)
         began = time.monotonic()

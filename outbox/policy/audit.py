@@ -33,7 +33,7 @@ class Action(StrEnum):
 
 
 class Source(StrEnum):
-    """Through which door someone acted."""
+    """Through which interface someone acted."""
 
     CLI = "cli"
     API = "api"
@@ -43,7 +43,7 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who acts, and through which door."""
+    """Who acts, and through which interface."""
 
     name: str
     source: Source
@@ -60,7 +60,7 @@ def people(name: str) -> frozenset[str]:
     return frozenset(filter(None, (" ".join(part.split()) for part in [plain, *f" {plain} ".split(FOR)])))
 
 
-# What no prune touches, whoever asks: the database's own function holds the number too (0074_audit_trail).
+# What no prune touches, whoever asks: the database's own function holds the number too (0009_audit).
 LEAST_DAYS: Final = 7.0
 
 
@@ -72,6 +72,17 @@ class PruneOrder(NamedTuple):
     actor: Actor
     reason: str | None = None
     archived: bool | None = None
+
+
+class AuditPruneStep(NamedTuple):
+    removed: int
+    last: int
+
+
+class AuditPrunePreview(NamedTuple):
+    rows: int
+    oldest: datetime | None
+    newest: datetime | None
 
 
 class Entry(NamedTuple):
@@ -103,7 +114,7 @@ class Link(NamedTuple):
         return self.id if self.since is None else self.since
 
 
-class Finding(NamedTuple):
+class ChainFinding(NamedTuple):
     id: int
     what: str
 
@@ -111,29 +122,29 @@ class Finding(NamedTuple):
 GENESIS: Final = sha256(b"search_outbox_audit").digest()
 
 
-def follow_chain(links: Iterator[Link]) -> Iterator[Finding]:
+def follow_chain(links: Iterator[Link]) -> Iterator[ChainFinding]:
     """Every place where the chain does not hold. The head comes first, then the links by id, pruned before present."""
     head, last = next(links), Link(0, GENESIS)
     for link in links:
         if link.first <= last.id:
-            yield Finding(link.id, "inserted: its place belongs to a pruned row")
+            yield ChainFinding(link.id, "inserted: its place belongs to a pruned row")
             continue
         if link.first > last.id + 1:
-            yield Finding(last.id + 1, f"removed: {link.first - last.id - 1} rows are missing and were not pruned")
+            yield ChainFinding(last.id + 1, f"removed: {link.first - last.id - 1} rows are missing and were not pruned")
         yield from _judge(link, last)
         last = link
     if last.id > head.id:
-        yield Finding(head.id + 1, f"inserted: {last.id - head.id} ids lie above the head of the chain")
+        yield ChainFinding(head.id + 1, f"inserted: {last.id - head.id} ids lie above the head of the chain")
     elif last.id < head.id:
-        yield Finding(last.id + 1, f"removed: the last {head.id - last.id} rows are missing and were not pruned")
+        yield ChainFinding(last.id + 1, f"removed: the last {head.id - last.id} rows are missing and were not pruned")
     elif last.hash != head.hash:
-        yield Finding(last.id, "changed: its hash is not the head's")
+        yield ChainFinding(last.id, "changed: its hash is not the head's")
 
 
-def _judge(link: Link, last: Link) -> Iterator[Finding]:
+def _judge(link: Link, last: Link) -> Iterator[ChainFinding]:
     if link.text is None or link.prev_hash is None:
         return
     if sha256(link.prev_hash + link.text.encode()).digest() != link.hash:
-        yield Finding(link.id, "changed: its hash does not cover what it says now")
+        yield ChainFinding(link.id, "changed: its hash does not cover what it says now")
     elif link.prev_hash != last.hash and link.id == last.id + 1:
-        yield Finding(link.id, "inserted or changed: it does not follow from the row before it")
+        yield ChainFinding(link.id, "inserted or changed: it does not follow from the row before it")

@@ -1,10 +1,13 @@
-"""How long to wait before the next try: a capped exponential with equal jitter. Randomness is handed in."""
+"""How long to wait: before an event's next try, after a batch that failed as a whole, between probes of a sink that
+does not answer. Computes only; randomness is handed in."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
+PROBE_SECONDS: Final = 5.0  # "probes at most 5 s apart"
+MOST_PACE_SECONDS: Final = 10.0
 LONGEST_ASKED_SECONDS: Final = 43_200.0  # nobody is kept waiting for longer than half a day by what a header says
 
 
@@ -40,3 +43,26 @@ class Backoff:
     def shortest_outage_that_fails(self, max_attempts: int) -> float:
         """Seconds from the first failed attempt to the last one, if every draw is the smallest."""
         return sum(self.ceiling(attempt) / 2 for attempt in range(1, max_attempts))
+
+
+@dataclass(slots=True)
+class LanePace:
+    """A lane's own wait after batches that failed as a whole: doubling, jittered, gone at the first success."""
+
+    base_seconds: float
+    cap_seconds: float
+    failures: int = 0
+
+    def failed(self, random: float) -> float:
+        ceiling = min(MOST_PACE_SECONDS, self.cap_seconds, self.base_seconds * 2.0 ** min(self.failures, 30))
+        self.failures += 1
+        return ceiling / 2 + random * ceiling / 2
+
+    def succeeded(self) -> None:
+        self.failures = 0
+
+
+def probe_delay(tries: int, random: float) -> float:
+    """0.5, 1, 2, 4, 5, 5 ... seconds between probes, jittered downwards so that the bound holds."""
+    ceiling = min(PROBE_SECONDS, 0.5 * 2.0 ** min(tries, 10))
+    return ceiling * (0.75 + 0.25 * random)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 WINDOW_SECONDS: Final = 60.0
-MOST_FAILURES: Final = 50  # a fingerprint, a minute, a process
+MOST_FAILURES: Final = 50  # per fingerprint, minute and process
 HOLD_SECONDS: Final = 60.0
 MOST_FINGERPRINTS: Final = 1_000  # memory is bounded even if every error were different
 
@@ -22,12 +22,12 @@ class _Track:
 
 
 class Brake:
-    """One process's count of deterministic verdicts, a fingerprint at a time."""
+    """One process's count of deterministic verdicts, per fingerprint."""
 
     def __init__(self, most: int = MOST_FAILURES) -> None:
         self._most = most
         self._tracks: dict[str, _Track] = {}
-        self.let_fail: frozenset[str] = frozenset()  # an operator has looked and said: let them fail
+        self.let_fail: frozenset[str] = frozenset()  # an operator has checked them and lets them fail
 
     def admit(self, fingerprint: str, now: float) -> bool:
         """May one more event with this fingerprint fail now? False = hold it."""
@@ -78,6 +78,8 @@ class LookupBrake:
 
     least: int = 50
     _seen: deque[tuple[float, int, int]] = field(default_factory=deque)
+    _held: int = 0
+    _last_held: float = 0.0
 
     def admit(self, looked_up: int, missing: int, now: float) -> bool:
         """May these missing rows become deletes?"""
@@ -87,3 +89,16 @@ class LookupBrake:
         total = sum(n for _, n, _ in self._seen)
         gone = sum(n for _, _, n in self._seen)
         return missing == 0 or total < self.least or gone * 2 <= total
+
+    def hold(self, missing: int, now: float) -> bool:
+        """They wait. True: they are the first since it was off."""
+        first = not self._held
+        self._held, self._last_held = self._held + missing, now
+        return first
+
+    def released(self, now: float, *, let_fail: bool) -> int:
+        """How many it has held, once it is off again: like `Brake`'s fingerprints. 0: it is on, or was never."""
+        if not let_fail and now - self._last_held <= HOLD_SECONDS + WINDOW_SECONDS:
+            return 0
+        held, self._held = self._held, 0
+        return held

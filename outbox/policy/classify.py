@@ -1,4 +1,4 @@
-"""Owns the way from an answer of Elasticsearch to an outcome, by the table in `rules`. It sends and stores nothing."""
+"""Owns the way from a reply of Elasticsearch to an outcome, by the table in `reply_rules`. Sends and stores nothing."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -18,14 +18,14 @@ from outbox.policy.outcome import (
     Stale,
 )
 from outbox.policy.redact import LONGEST_ERROR_BYTES, causes, cut, detail, fingerprint, summary
-from outbox.policy.rules import BY_STATUS, NO_TYPE, OUR_REQUEST, RULES, UNKNOWN, Rule
+from outbox.policy.reply_rules import BY_STATUS, NO_TYPE, OUR_REQUEST, RULES, UNKNOWN, Rule
 
-Report = Callable[[int, str], None]  # status and error type of an answer that no rule knows
+OnUnknown = Callable[[int, str], None]  # status and error type of an answer that no rule knows
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Someone in this request is to blame: halve it and send again. `alone` is the verdict on a single document."""
+    """A document in this request is at fault: halve it and send again. `alone` is the verdict on a single document."""
 
     alone: Failure
 
@@ -46,13 +46,13 @@ class Explanation:
 _CURRENT: Final = re.compile(r"current version \[(\d+)\] is higher (?:than|or equal to) the one provided \[\d+\]\Z")
 
 
-def classify_item(op: str, item: Mapping[str, Any], report: Report | None = None) -> Outcome:
-    """What one item of a bulk reply means: `{"status": ..., "error": ...}`; `op` is the action word sent."""
+def classify_item(op: str, item: Mapping[str, Any], report: OnUnknown | None = None) -> Outcome:
+    """What one item of a bulk reply means: `{"status": ..., "error": ...}`; `op` is the action that was sent."""
     return _explain_item(op, item.get("status"), item.get("error"), report).outcome
 
 
 def classify_request(
-    status: int, body: object, headers: Mapping[str, str], report: Report | None = None
+    status: int, body: object, headers: Mapping[str, str], report: OnUnknown | None = None
 ) -> RequestVerdict:
     """What an HTTP error on the whole request means. Only validation and size are ever blamed on a document."""
     rule, failure = _refused(status, body, headers, report)
@@ -75,7 +75,7 @@ def explain_request(status: int, body: object) -> Explanation:
     return Explanation(rule.name, failure, rule.why)
 
 
-def _explain_item(op: str, status: object, error: object, report: Report | None) -> Explanation:
+def _explain_item(op: str, status: object, error: object, report: OnUnknown | None) -> Explanation:
     if not isinstance(status, int) or isinstance(status, bool):
         return Explanation("no status", unreadable("an item without a status"), "the reply cannot be read")
     if not error:
@@ -107,7 +107,7 @@ def find(status: int, error: object) -> Rule:
     return NO_TYPE if status == 500 and not _type(error) else UNKNOWN
 
 
-def _refused(status: int, body: object, headers: Mapping[str, str], report: Report | None) -> tuple[Rule, Failure]:
+def _refused(status: int, body: object, headers: Mapping[str, str], report: OnUnknown | None) -> tuple[Rule, Failure]:
     error = _error_of(body)
     rule = find(status, error)
     known = rule is not UNKNOWN and (rule.reason is not Reason.ES_REJECTED_DOCUMENT or _type(error) == _VALIDATION)
@@ -118,8 +118,8 @@ def _refused(status: int, body: object, headers: Mapping[str, str], report: Repo
             rule = find(status, None)
         if report is not None:
             report(status, _type(error) or "none")
-    told = error or f"{rule.why} (content type {headers.get('content-type') or 'none'})"
-    return rule, _failure(rule, status, told, whole=CLASS_OF[rule.reason] is not FailureClass.DETERMINISTIC)
+    described = error or f"{rule.why} (content type {headers.get('content-type') or 'none'})"
+    return rule, _failure(rule, status, described, whole=CLASS_OF[rule.reason] is not FailureClass.DETERMINISTIC)
 
 
 def unreadable(what: str) -> Failure:

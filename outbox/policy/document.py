@@ -1,10 +1,9 @@
-"""Which document an event means, and which events are refused before anything is sent. Reads one byte of a payload."""
+"""Which document an event means, which events are refused before anything is sent, and which of several events of one
+document is. Reads one byte of a payload."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from operator import add, itemgetter
-from typing import Final, NamedTuple, cast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from outbox.policy.event import DELETE, OPS, REFRESH, Event
 from outbox.policy.outcome import Code, Failure, Reason
@@ -13,7 +12,9 @@ from outbox.policy.redact import fingerprint
 MAX_ID_BYTES: Final = 512  # Elasticsearch refuses the whole request for one longer id
 MAX_TYPE_BYTES: Final = 512  # also where it is no part of the document's id: a name, and in indexes
 MAX_ROUTING_BYTES: Final = 2048  # Elasticsearch has no limit of its own; a claim cuts what is far longer
-LARGEST_CHARACTER: Final = 4  # bytes
+BATCH_BYTES: Final = 8_388_608  # of documents that are read or sent at once
+INLINE_BYTES: Final = 65_536  # of one document that is read with many others; larger ones are read by portions
+PAGE_BYTES: Final = 500 * INLINE_BYTES  # of verify and rebuild: a document that is left out costs a request of its own
 CUT_AT: Final = 2400  # characters, by the claim: it may have been longer
 _WHITE: Final = b" \t\r\n"
 
@@ -26,56 +27,6 @@ class Address(NamedTuple):
     routing: str | None
 
 
-# `Address(...)` without its frame in Python.
-_address: Final = cast(Callable[[tuple[str, str, str | None]], Address], partial(tuple.__new__, Address))
-
-_OP, _VERSION, _PAYLOAD, _SIZE = (
-    itemgetter(Event._fields.index(name)) for name in ("op", "event_version", "payload", "payload_bytes")
-)
-
-_OPS_WITH_PAYLOAD: Final = OPS - {DELETE, REFRESH}
-
-Parts = tuple[str, str, int, str | None, bytes]  # index, id, version, routing, body
-
-
-@dataclass(frozen=True, slots=True)
-class Sendable:
-    """Events that may be sent, and where the document of each lives: columns of one length."""
-
-    events: Sequence[Event]
-    indexes: Sequence[str]
-    ids: Sequence[str]
-    routings: Sequence[str | None]
-
-    def addressed(self) -> list[tuple[Address, Event]]:
-        addresses = map(_address, zip(self.indexes, self.ids, self.routings, strict=True))
-        return list(zip(addresses, self.events, strict=True))
-
-    def plain(self) -> list[Parts] | None:
-        """As they are to be sent, where all are upserts with their payload at hand, each of a document of its own; as
-        nearly every batch is. None: someone must be looked at by itself."""
-        payloads = list(map(_PAYLOAD, self.events))
-        if None in payloads or not _OPS_WITH_PAYLOAD.issuperset(map(_OP, self.events)):
-            return None
-        if not self._distinct():
-            return None
-        return self.parts(map(_VERSION, self.events), payloads)
-
-    def parts(self, versions: Iterable[int], bodies: Iterable[bytes]) -> list[Parts]:
-        return list(zip(self.indexes, self.ids, versions, self.routings, bodies, strict=True))
-
-    def in_view(self) -> bool:
-        """Whether the document of each is in the view, and one of its own."""
-        payload_sizes = list(map(_SIZE, self.events))
-        only_lookups = payload_sizes.count(None) == len(payload_sizes) and DELETE not in map(_OP, self.events)
-        return only_lookups and self._distinct()
-
-    def _distinct(self) -> bool:
-        if len(set(self.ids)) == len(self.ids):
-            return True
-        return len(set(zip(self.indexes, self.ids, self.routings, strict=True))) == len(self.events)
-
-
 @dataclass(frozen=True, slots=True)
 class Addressing:
     """`composed`: `entity_type:entity_id`, the default; otherwise the entity id alone."""
@@ -86,51 +37,6 @@ class Addressing:
     def address(self, event: Event) -> Address:
         id = f"{event.entity_type}:{event.entity_id}" if self.composed else event.entity_id
         return Address(self.index_of(event.entity_type), id, event.routing)
-
-    def sort_out(self, events: Sequence[Event]) -> tuple[Sendable, list[tuple[Event, Failure]]]:
-        """A whole batch: where each event's document lives, and which events are refused. Nearly always none is, which
-        a few looks in C at whole columns can tell; else each event is asked."""
-        if not events:
-            return Sendable((), (), (), ()), []
-        _, _, kinds, ids, ops, versions, payloads, sizes, routings, *_ = zip(*events, strict=True)
-        indexes, prefixes = self._homes(frozenset(kinds))
-        names = list(map(add, map(prefixes.__getitem__, kinds), ids))
-        if self._none_refused(frozenset(kinds), ids, ops, versions, payloads, sizes, names, routings):
-            return Sendable(events, list(map(indexes.__getitem__, kinds)), names, routings), []
-        asked = [(event, self.refusal(event)) for event in events]
-        good = [event for event, failure in asked if failure is None]
-        homes = [self.address(event) for event in good]
-        sendable = Sendable(good, [a.index for a in homes], [a.id for a in homes], [a.routing for a in homes])
-        return sendable, [(event, failure) for event, failure in asked if failure is not None]
-
-    def _homes(self, entity_types: frozenset[str]) -> tuple[dict[str, str], dict[str, str]]:
-        """The index of each type, and what stands before its ids."""
-        indexes = {kind: self.index_of(kind) for kind in entity_types}
-        return indexes, {kind: f"{kind}:" if self.composed else "" for kind in entity_types}
-
-    def _none_refused(
-        self,
-        entity_types: frozenset[str],
-        ids: Sequence[str],
-        ops: Sequence[str],
-        versions: Sequence[int],
-        payloads: Sequence[bytes | None],
-        payload_sizes: Sequence[int | None],
-        names: Sequence[str],
-        routings: Sequence[str | None],
-    ) -> bool:
-        """True: `refusal` has nothing against any of them. False says only that one must be looked at by itself."""
-        return (
-            OPS.issuperset(ops)
-            and min(versions) >= 0
-            and "" not in ids
-            and not (self.composed and any(":" in kind for kind in entity_types))
-            and max(map(len, map(str.encode, names))) <= MAX_ID_BYTES
-            and max(map(len, entity_types)) <= MAX_TYPE_BYTES // LARGEST_CHARACTER
-            and max(map(len, filter(None, routings)), default=0) <= MAX_ROUTING_BYTES // LARGEST_CHARACTER
-            and False not in [payload is None or payload.startswith(b"{") for payload in payloads]
-            and (REFRESH not in ops or not any(map(_is_refresh_with_payload, ops, payload_sizes)))
-        )
 
     def refusal(self, event: Event) -> Failure | None:
         """Why this event can never be sent, or None. The cases: op, version, names, payload."""
@@ -166,12 +72,12 @@ def _bad_names(event: Event) -> Failure | None:
     return None
 
 
-def _is_refresh_with_payload(op: str, payload_bytes: int | None) -> bool:
+def is_refresh_with_payload(op: str, payload_bytes: int | None) -> bool:
     return op == REFRESH and payload_bytes is not None
 
 
 def _bad_payload(event: Event) -> Failure | None:
-    if _is_refresh_with_payload(event.op, event.payload_bytes):
+    if is_refresh_with_payload(event.op, event.payload_bytes):
         return refused(
             "a refresh has a payload; its document is read from the view: use the op upsert", Code.PAYLOAD_UNSUPPORTED
         )
@@ -190,3 +96,49 @@ def not_an_object(payload: bytes) -> Failure | None:
 
 def refused(error: str, code: Code) -> Failure:
     return Failure(Reason.DETERMINISTIC, error, code, fingerprint(Reason.DETERMINISTIC, error))
+
+
+@dataclass(slots=True)
+class Stack:
+    """The events of one document, newest on top."""
+
+    address: Address
+    head: Event
+    older: list[Event] = field(default_factory=list)  # newest last
+    refused: int = 0  # so often a version that was drawn for it met a higher one
+
+    def push(self, event: Event) -> None:
+        if event.order >= self.head.order:
+            self.older.append(self.head)
+            self.head = event
+        else:
+            self.older.append(event)
+
+    def alike(self) -> list[Event]:
+        """Other refreshes of this document: they would read and send the same again."""
+        return [event for event in self.older if event.op == REFRESH] if self.head.op == REFRESH else []
+
+    def drop_head(self) -> bool:
+        """The newest was refused for good, and so were those alike: the next older one takes its place. False = none
+        is left."""
+        if self.head.op == REFRESH:
+            self.older = [event for event in self.older if event.op != REFRESH]
+        if not self.older:
+            return False
+        self.older.sort(key=lambda e: e.order)
+        self.head = self.older.pop()
+        return True
+
+
+def coalesce(addressed: Sequence[tuple[Address, Event]]) -> list[Stack]:
+    """One stack per document, in the order in which the documents were first met."""
+    if len({address for address, _ in addressed}) == len(addressed):
+        return [Stack(address, event) for address, event in addressed]
+    stacks: dict[Address, Stack] = {}
+    for address, event in addressed:
+        stack = stacks.get(address)
+        if stack is None:
+            stacks[address] = Stack(address, event)
+        else:
+            stack.push(event)
+    return list(stacks.values())

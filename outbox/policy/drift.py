@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from outbox.policy.canonical import Unreadable, differing, read, same
+from outbox.policy.lossless import Unreadable, differing, read_exact, same_exact
 
 SHOWN: Final = 100  # of each kind, in a report
 
@@ -41,7 +41,7 @@ class Truth(NamedTuple):
     routed: bool = False  # the view says where its document lives
 
 
-class Held(NamedTuple):
+class HeldDocument(NamedTuple):
     """A document as Elasticsearch has it. `source` is parsed, exact; NO_SOURCE where the index keeps none."""
 
     id: str
@@ -59,7 +59,7 @@ NO_SOURCE: Final = _NoSource()
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DriftFinding:
     """One document that is not as it should be. `failed`: an event that failed is the reason, and a replay the cure."""
 
     kind: Kind
@@ -74,7 +74,7 @@ class Finding:
     failed: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        told = {
+        record = {
             "id": self.id,
             "entity_type": self.key.entity_type if self.key else None,
             "entity_id": self.key.entity_id if self.key else None,
@@ -85,10 +85,10 @@ class Finding:
             "why": self.why or None,
             "failed_event": self.failed or None,
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in record.items() if value is not None}
 
 
-def judge(truth: Truth, held: Held | None) -> Kind | None:
+def judge(truth: Truth, held: HeldDocument | None) -> Kind | None:
     """The cases, in this order; None = as it should be.
 
     foreign            unknown, whatever it holds
@@ -110,40 +110,40 @@ def judge(truth: Truth, held: Held | None) -> Kind | None:
         return Kind.DIFFERENT
     if held.source is NO_SOURCE:
         return None
-    return None if same(_read(truth.text), held.source) else Kind.DIFFERENT
+    return None if same_exact(_read(truth.text), held.source) else Kind.DIFFERENT
 
 
-def fields_of(truth: Truth, held: Held | None) -> tuple[str, ...]:
+def fields_of(truth: Truth, held: HeldDocument | None) -> tuple[str, ...]:
     if held is None or truth.text is None:
         return ()
     place = ("_routing",) if _is_elsewhere(truth, held) else ()
     return place if held.source is NO_SOURCE else (*place, *differing(_read(truth.text), held.source))
 
 
-def _is_elsewhere(truth: Truth, held: Held) -> bool:
+def _is_elsewhere(truth: Truth, held: HeldDocument) -> bool:
     return truth.routed and truth.routing != held.routing
 
 
-def look_of(truth: Truth, held: Held | None) -> tuple[object, ...]:
-    """What two looks must have in common before their verdict counts."""
+def seen_of(truth: Truth, held: HeldDocument | None) -> tuple[object, ...]:
+    """What two checks must have in common before their verdict counts."""
     there = None if held is None else (held.version, held.routing, hash(repr(held.source)))
     return (truth.version, None if truth.text is None else hash(truth.text), there)
 
 
 def _read(text: str) -> Any:
     try:
-        return read(text)
+        return read_exact(text)
     except Unreadable:
         return Unreadable
 
 
 @dataclass(slots=True)
-class Report:
+class DriftReport:
     """Counts, and the first hundred of each kind: bounded, whatever is found."""
 
     compared: int = 0
     counts: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
-    first: dict[Kind, list[Finding]] = field(default_factory=lambda: {kind: [] for kind in Kind})
+    first: dict[Kind, list[DriftFinding]] = field(default_factory=lambda: {kind: [] for kind in Kind})
     failed: int = 0
     unreadable: int = 0
     first_unreadable: list[dict[str, str]] = field(default_factory=list)
@@ -153,7 +153,7 @@ class Report:
     fields: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def found(self, finding: Finding) -> None:
+    def found(self, finding: DriftFinding) -> None:
         self.counts[finding.kind] += 1
         self.failed += finding.failed
         if len(self.first[finding.kind]) < SHOWN:
@@ -180,7 +180,7 @@ class Report:
         """False: something could not be judged, so that no drift is not yet a clean bill."""
         return not (self.unreadable or self.in_flux or self.counts[Kind.UNKNOWN])
 
-    def shown(self) -> Iterator[Finding]:
+    def shown(self) -> Iterator[DriftFinding]:
         for kind in Kind:
             yield from self.first[kind]
 
@@ -197,5 +197,5 @@ class Report:
         }
 
 
-def totals(report: Report) -> Mapping[str, int]:
+def totals(report: DriftReport) -> Mapping[str, int]:
     return {kind.value: count for kind, count in report.counts.items()}

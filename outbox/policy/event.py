@@ -59,7 +59,7 @@ class Transition(NamedTuple):
     by: str
 
 
-# Drawn in sql/README.md and checked against the queries by a test: whoever adds a road adds a row.
+# Drawn in sql/README.md and checked against the queries by a test: a new transition needs a new row.
 TRANSITIONS: Final = (
     Transition(Status.PENDING, Status.PROCESSING, "claim"),
     Transition(Status.PROCESSING, Status.DONE, "settle"),

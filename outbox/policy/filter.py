@@ -1,7 +1,7 @@
 """The one event filter and the one audit filter: what people may ask by, checked and typed. Knows no SQL and no clock.
 
-Every door (list, failed, groups, preview, replay, flush; CLI, HTTP and page) reads raw words with `read_event_filter`;
-whoever is wrong about several fields hears about all of them at once.
+Every list and action (list, failed, groups, preview, replay, flush; CLI, HTTP and page) reads raw values with
+`read_event_filter`, which reports all invalid fields at once.
 """
 
 import re
@@ -17,14 +17,18 @@ from outbox.policy.outcome import FAILURE_TYPE_OF, Code, DeadReason
 MOST_IDS: Final = 500
 NONE: Final = "none"  # `error_reason=none`, `fingerprint=none`: adopted rows that failed without one
 FAILURE_TYPES: Final = tuple(sorted(set(FAILURE_TYPE_OF.values())))
-_LONGEST_VALUE: Final = 1024
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+LONGEST_VALUE: Final = 1024
+FINGERPRINT: Final = r"[0-9a-f]{16}|none"
+TRACE_ID: Final = r"[0-9a-f]{32}"
+# Control characters, line separators and direction marks: what is kept, shown or searched by must read as it is.
+CONTROL: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+_NOT_ONE_LINE: Final = re.compile(rf"[{CONTROL}\ud800-\udfff]")  # half characters too, which no JSON schema can name
 _AGO: Final = re.compile(r"(\d{1,6})\s*([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class BadFilter(ValueError):
-    """One or more fields cannot be meant; `problems` says which and why, fit to be shown."""
+    """One or more fields are invalid; `problems` says which and why, fit to be shown."""
 
     def __init__(self, problems: Iterable[tuple[str, str]]) -> None:
         self.problems = tuple(problems)
@@ -33,7 +37,7 @@ class BadFilter(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """All that is given must fit. `since` and `until` look at the time of an event's state: failed_at of failed
+    """All that is given must match. `since` and `until` are about the time of an event's state: failed_at of failed
     events, processed_at of done and discarded ones, created_at of open ones; `until` is not included."""
 
     entity_type: str | None = None
@@ -55,7 +59,7 @@ class EventFilter:
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """All that is given must fit; `since` and `until` look at the time of the act."""
+    """All that is given must match; `since` and `until` are about the time of the act."""
 
     entity_type: str | None = None
     entity_id: str | None = None
@@ -79,8 +83,8 @@ def given(asked: EventFilter | AuditFilter) -> dict[str, Any]:
 
 def described(asked: EventFilter | AuditFilter) -> str:
     """The filter as people read it on a button or in an audit row."""
-    told = [f"{len(v)} ids" if name == "ids" else f"{name}={v}" for name, v in given(asked).items()]
-    return ", ".join(told) or "everything"
+    parts = [f"{len(v)} ids" if name == "ids" else f"{name}={v}" for name, v in given(asked).items()]
+    return ", ".join(parts) or "everything"
 
 
 def read_event_filter(raw: Mapping[str, Any], now: datetime) -> EventFilter:
@@ -126,15 +130,20 @@ def read_ids(value: Any) -> tuple[UUID, ...]:
     return ids
 
 
+def is_one_line(text: str) -> bool:
+    """Without control characters, line separators, direction marks and half characters."""
+    return _NOT_ONE_LINE.search(text) is None
+
+
 def read_text(value: Any) -> str:
     """A value that is compared with a column: one line of at most 1,024 bytes."""
     if not isinstance(value, (str, int)) or isinstance(value, bool):
         raise ValueError("give a text")
     text = str(value)
-    if _CONTROL.search(text):
+    if not is_one_line(text):
         raise ValueError("control characters are not allowed")
-    if len(text.encode()) > _LONGEST_VALUE:
-        raise ValueError(f"longer than {_LONGEST_VALUE} bytes")
+    if len(text.encode()) > LONGEST_VALUE:
+        raise ValueError(f"longer than {LONGEST_VALUE} bytes")
     return text
 
 
@@ -175,7 +184,7 @@ def _uuid(value: Any) -> UUID:
 
 
 _text = _timeless(read_text)
-_trace = _pattern(r"[0-9a-f]{32}", "the 32 hex digits of a trace id")
+_trace = _pattern(TRACE_ID, "the 32 hex digits of a trace id")
 _EVENT_FIELDS: Final[Mapping[str, _Reader]] = {
     "entity_type": _text,
     "entity_id": _text,
@@ -183,7 +192,7 @@ _EVENT_FIELDS: Final[Mapping[str, _Reader]] = {
     "error_code": _one_of(Code),
     "dead_reason": _one_of(DeadReason),
     "failure_type": _one_of(FAILURE_TYPES),
-    "fingerprint": _pattern(r"[0-9a-f]{16}|none", "the 16 hex digits of a fingerprint, or `none`"),
+    "fingerprint": _pattern(FINGERPRINT, "the 16 hex digits of a fingerprint, or `none`"),
     "trace_id": _trace,
     "ids": _timeless(read_ids),
     "since": read_time,

@@ -1,8 +1,9 @@
-"""How an entity names its document and back, for whoever starts from the index. Knows no server."""
+"""How an entity names its document, and back for whoever starts from the index. Knows no server."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from outbox.policy.document import Address
 from outbox.policy.drift import Key
 
 
@@ -14,10 +15,16 @@ class Naming:
     index_of: Callable[[str], str]
 
     def id_of(self, key: Key) -> str:
-        return f"{key.entity_type}:{key.entity_id}" if self.composed else key.entity_id
+        return self.document_id(*key)
+
+    def document_id(self, entity_type: str, entity_id: str) -> str:
+        return f"{entity_type}:{entity_id}" if self.composed else entity_id
+
+    def address(self, entity_type: str, entity_id: str, routing: str | None = None) -> Address:
+        return Address(self.index_of(entity_type), self.document_id(entity_type, entity_id), routing)
 
     def keys_of(self, id: str, types: tuple[str, ...]) -> list[Key]:
-        """The entities that this id may mean: one, or one a type. None: no event of ours could have made it."""
+        """The entities that this id may mean: one, or one per type. None: no event of ours could have made it."""
         if not self.composed:
             return [Key(kind, id) for kind in types]
         entity_type, colon, entity_id = id.partition(":")

@@ -1,6 +1,6 @@
 """What the sink may answer for one document, and the closed lists of reasons. Decides nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -32,7 +32,7 @@ class Reason(StrEnum):
 
 
 class Code(StrEnum):
-    """`error_code`: the founding document's layers of blame."""
+    """`error_code`: which layer is at fault."""
 
     EXECUTION_FAILED = "OUTBOX_EXECUTION_FAILED"
     PAYLOAD_INVALID = "OUTBOX_PAYLOAD_INVALID"
@@ -101,7 +101,7 @@ class Failure:
     fingerprint: str | None = None
     detail: Mapping[str, Any] | None = None
     whole: bool = False  # the whole request met it, not this document
-    shard: bool = False  # its shard or node is away, or the master: others of its request may have been taken
+    shard: bool = False  # its shard, its node or the master is down: others of its request may have been taken
     contested: bool = False  # another request may have caused it at the same moment: worth sending once more
     retry_after_seconds: float = 0.0  # what the server, or a proxy before it, asked for with `Retry-After`
     late: bool = False  # its new field was not in the mapping in time: worth sending once more with more time
@@ -112,13 +112,13 @@ class Failure:
         return CLASS_OF[self.reason]
 
     @property
-    def told(self) -> Mapping[str, Any]:
-        """For `error_detail`: what the reply said, or, where none was asked for or came, the same form with our own
+    def error_detail(self) -> Mapping[str, Any]:
+        """What the reply said, or, where none was asked for or came, the same form with our own
         finding, so that every failed row has one."""
-        return self.detail or told_without_reply(self.reason, self.error)
+        return self.detail or detail_without_reply(self.reason, self.error)
 
 
-def told_without_reply(reason: Reason, error: str) -> Mapping[str, Any]:
+def detail_without_reply(reason: Reason, error: str) -> Mapping[str, Any]:
     why = "judged before anything was sent, or no reply came"
     return {"rule": "none", "why": why, "error": {"type": str(reason), "reason": error}}
 
@@ -127,8 +127,3 @@ Accepted = Written | Missing | Stale
 Outcome = Accepted | Failure
 WRITTEN: Final = Written()
 MISSING: Final = Missing()
-
-
-def all_written(outcomes: Sequence[Outcome]) -> bool:
-    """What nearly every request comes to. `count` compares by identity: 0.01 us each."""
-    return outcomes.count(WRITTEN) == len(outcomes)

@@ -1,4 +1,4 @@
-"""A replay's states, when it is looked at, and when it is over. Pure: times and counts are handed in."""
+"""A replay's states, when it is checked, and when it is over. Pure: times and counts are handed in."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -58,7 +58,7 @@ class ReplayBatch:
     cancelled_by: str | None
     failure_type: str | None
     reason: str | None
-    webhook_url: str | None = field(default=None, repr=False)  # only where it is about to be told: a secret
+    webhook_url: str | None = field(default=None, repr=False)  # only where it is about to be used: a secret
 
     @property
     def is_over(self) -> bool:
@@ -79,7 +79,7 @@ class ReplayBatch:
         return bool(self.filter and self.filter.get("ids"))
 
 
-class Lease(NamedTuple):
+class ReplayLease(NamedTuple):
     """The right to move one batch, until it runs out or someone else takes it."""
 
     id: UUID
@@ -94,8 +94,8 @@ class Dispatched(NamedTuple):
     left: int
 
 
-class Look(NamedTuple):
-    """What one look means: the next status, and the next look if there is one."""
+class CheckVerdict(NamedTuple):
+    """What one check means: the next status, and the next check if there is one."""
 
     status: ReplayStatus
     poll_count: int
@@ -103,21 +103,21 @@ class Look(NamedTuple):
     reason: str | None = None
 
 
-def look_delay_seconds(poll_count: int) -> float:
-    """5 s to the first look, 15 s to the next two, then 30 s. Progress starts the count again."""
+def check_delay_seconds(poll_count: int) -> float:
+    """5 s to the first check, 15 s to the next two, then 30 s. Progress starts the count again."""
     return 5.0 if poll_count == 0 else 15.0 if poll_count <= 2 else 30.0
 
 
-def judge_look(poll_count: int, ended: int, still_open: int, max_polls: int) -> Look:
-    """`ended` rows have come to an end since the last look."""
+def judge_check(poll_count: int, ended: int, still_open: int, max_polls: int) -> CheckVerdict:
+    """`ended` rows have come to an end since the last check."""
     if still_open == 0:
-        return Look(ReplayStatus.FOLLOWING, poll_count, 0.0)
+        return CheckVerdict(ReplayStatus.FOLLOWING, poll_count, 0.0)
     if ended:
-        return Look(ReplayStatus.FOLLOWING, 0, look_delay_seconds(0))
-    looks = poll_count + 1
-    if looks >= max_polls:
-        return Look(ReplayStatus.TIMEOUT, looks, 0.0, f"MAX_POLL_COUNT_REACHED:{max_polls}")
-    return Look(ReplayStatus.FOLLOWING, looks, look_delay_seconds(looks))
+        return CheckVerdict(ReplayStatus.FOLLOWING, 0, check_delay_seconds(0))
+    checks = poll_count + 1
+    if checks >= max_polls:
+        return CheckVerdict(ReplayStatus.TIMEOUT, checks, 0.0, f"MAX_POLL_COUNT_REACHED:{max_polls}")
+    return CheckVerdict(ReplayStatus.FOLLOWING, checks, check_delay_seconds(checks))
 
 
 def step_rows(rate: float, most: int) -> int:
@@ -125,7 +125,7 @@ def step_rows(rate: float, most: int) -> int:
     return max(1, min(most, round(rate / 4)))
 
 
-class Pace:
+class ReplayPace:
     """When the next rows may move. Time that was lost is not made up for: the rate is never exceeded."""
 
     def __init__(self, rate: float) -> None:
@@ -140,7 +140,7 @@ class Pace:
 
 
 def exit_code(batch: ReplayBatch) -> int:
-    """What `--wait` leaves with: 0 all done, 3 partly or not known, 1 nothing came of it."""
+    """What `--wait` exits with: 0 all done, 3 partly or not known, 1 nothing came of it."""
     if batch.status is ReplayStatus.FAILED:
         return 1
     if batch.status is not ReplayStatus.SETTLED:

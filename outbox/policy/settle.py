@@ -1,12 +1,13 @@
-"""Decides what becomes of an event once the sink has answered. Returns values; `store.settle` alone writes them."""
+"""Decides every verdict, after a write or without one. Returns values; `store.settle` alone writes them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from outbox.policy.backoff import Backoff
+from outbox.policy.brake import HOLD_SECONDS
 from outbox.policy.event import Event
-from outbox.policy.outcome import DeadReason, Failure, FailureClass, Missing, Outcome, Stale, Written
+from outbox.policy.outcome import Accepted, DeadReason, Failure, FailureClass, Missing, Outcome, Reason, Stale, Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,31 @@ class Failed:
 
 
 Settlement = Done | RetryLater | Released | Failed
+Judged = tuple[Event, Settlement]
 DONE: Final = Done()
 SUPERSEDED: Final = Done(why="superseded")
 MISSING_DONE: Final = Done(why="missing")
+NOT_SENT: Final = Released("not_sent")
+NEWER_IS_RETRIED: Final = Released("newer_is_retried")  # an older event of a document whose newest was not accepted
 SHARD_PAUSE_SECONDS: Final = 5.0  # to twice that
+VIEW_PAUSE_SECONDS: Final = 5.0
+TOO_MANY_GONE: Final = Failure(
+    Reason.DOCUMENTS_UNAVAILABLE,
+    "more than half of the lookups of the last minute found no row: nothing is deleted until the view is right",
+)
+LOOKUPS_BRAKED: Final = Released("lookups_braked", HOLD_SECONDS, TOO_MANY_GONE)
+
+
+class Sent(NamedTuple):
+    """What was written for an event, where that is not simply its own document under its own version."""
+
+    replaced: bool = False  # a newer delete went in its place
+    as_delete: bool = False  # looked up and gone
+    drawn: bool = False  # under a version that was drawn for its lookup
+    redrawn: int | None = None  # that version, where it is not the batch's
+
+
+OWN: Final = Sent()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +83,9 @@ class RetryPolicy:
         return self.max_attempts if event.max_attempts is None else event.max_attempts
 
 
-def settle(event: Event, outcome: Outcome, retry: RetryPolicy, random: Callable[[], float]) -> Settlement:
+def settle(
+    event: Event, outcome: Outcome, retry: RetryPolicy, random: Callable[[], float], sent: Sent = OWN
+) -> Settlement:
     """The cases, in the order in which they are common:
 
     accepted            the index says what this event wanted, or something newer: done
@@ -73,12 +97,8 @@ def settle(event: Event, outcome: Outcome, retry: RetryPolicy, random: Callable[
                         because the rebuild is given up first
     """
     match outcome:
-        case Written():
-            return DONE
-        case Missing():
-            return MISSING_DONE
-        case Stale():
-            return SUPERSEDED
+        case Written() | Missing() | Stale():
+            return _accepted(outcome, sent)
         case Failure(failure_class=FailureClass.SYSTEMIC):
             return Released(outcome.reason)
         case Failure(failure_class=FailureClass.DETERMINISTIC):
@@ -91,6 +111,38 @@ def settle(event: Event, outcome: Outcome, retry: RetryPolicy, random: Callable[
             # Not before the server asked for, and not all at that moment.
             asked = min(outcome.retry_after_seconds, retry.backoff.cap_seconds)
             return RetryLater(asked + retry.backoff.delay(event.attempts, random()), outcome)
+
+
+def _accepted(outcome: Accepted, sent: Sent) -> Done:
+    if sent.replaced:
+        return SUPERSEDED
+    if sent.drawn:
+        why = "superseded" if isinstance(outcome, Stale) else None
+        return Done(why, gone=sent.as_delete, drawn=sent.redrawn)
+    if sent.as_delete:
+        return Done(as_delete=True)
+    match outcome:
+        case Written():
+            return DONE
+        case Missing():
+            return MISSING_DONE
+        case Stale():
+            return SUPERSEDED
+
+
+def superseded_by(sent: Sent) -> Done:
+    """For the older events of a document whose newest was accepted."""
+    return Done("superseded", gone=True) if sent.drawn and sent.as_delete else SUPERSEDED
+
+
+def braked(failure: Failure) -> Released:
+    """For an event that would fail, while the brake for its fingerprint is on."""
+    return Released("braked", HOLD_SECONDS, failure)
+
+
+def view_away(failure: Failure) -> Released:
+    """For an event whose document cannot be looked up now."""
+    return Released(failure.reason, VIEW_PAUSE_SECONDS, failure)
 
 
 def _waiting(failure: Failure, random: Callable[[], float]) -> Released:

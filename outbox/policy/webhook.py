@@ -39,7 +39,7 @@ class Notice(NamedTuple):
     replay_id: UUID | None = None
 
 
-class Delivery(NamedTuple):
+class WebhookDelivery(NamedTuple):
     """One try that is due. `refused`: its receiver has said 410 before."""
 
     id: UUID

@@ -1,1 +1,1 @@
-"""Elasticsearch: what is sent, what comes back, and what is known of the targets. Decides nothing about events."""
+"""Elasticsearch: requests, replies and what is known about the target indexes. It decides nothing about events."""

@@ -1,4 +1,4 @@
-"""Owns the way to one Elasticsearch: its node and its client, who we say we are, and one call. It judges no answer."""
+"""Owns the connection to one Elasticsearch: node, client, credentials and one call. It interprets no reply."""
 
 import base64
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from outbox import __version__
 from outbox.config import ElasticSettings, read_secret_file
 from outbox.policy.classify import unreadable, whole
 from outbox.policy.outcome import Failure, Reason
-from outbox.sink.node import BadReply, DeadlineNode, NotConnected
+from outbox.sink.exchange import BadReply, DeadlineNode, NotConnected
 
 if TYPE_CHECKING:
     from elasticsearch import Elasticsearch
@@ -27,7 +27,7 @@ _NDJSON: Final = "application/vnd.elasticsearch+x-ndjson; compatible-with=8"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An HTTP answer, whatever its status and whatever it holds."""
+    """An HTTP reply with any status and any content."""
 
     status: int
     headers: Mapping[str, str]
@@ -35,7 +35,7 @@ class Reply:
 
     @property
     def body(self) -> Any:
-        """Parsed, or the bytes as they are: a proxy's HTML page must not hide its status."""
+        """Parsed JSON, or the raw bytes: a proxy's HTML page must not hide its status."""
         try:
             return orjson.loads(self.raw)
         except orjson.JSONDecodeError:
@@ -48,23 +48,23 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class NoReply:
-    """No readable answer. `sent`: the request may have arrived, and may yet be applied."""
+    """No readable reply. `sent`: the request may have arrived, and may still be applied."""
 
     failure: Failure
     sent: bool = True
 
 
 class Credentials:
-    """The authorization header, read again when the file that holds the secret has changed: keys rotate."""
+    """The authorization header. The secret is read again when its file changes, because keys are rotated."""
 
     def __init__(self, settings: ElasticSettings) -> None:
         self._settings = settings
         self._file: Path | None = settings.api_key_file or settings.password_file
-        self._stamp: tuple[int, int, int] | None = None  # it may have changed since the settings were read
+        self._stamp: tuple[int, int, int] | None = None  # unset: the file may have changed since the settings were read
         self._header = _authorization(settings, None)
 
     def header(self) -> str | None:
-        """A `stat` a request (2 us). While the file cannot be read the last secret stands."""
+        """One `stat` per request (2 us). While the file cannot be read, the last secret is used."""
         stamp = _stamp(self._file)
         if stamp != self._stamp and self._file is not None:
             try:
@@ -94,7 +94,7 @@ def _authorization(settings: ElasticSettings, fresh: str | None) -> str | None:
 
 @dataclass(slots=True)
 class Elastic:
-    """One server. `api` is the client's own interface, for people's commands; `call` never raises."""
+    """One server. `api` is the official client, for commands; `call` never raises."""
 
     node: BaseNode
     credentials: Credentials
@@ -103,14 +103,14 @@ class Elastic:
 
     @property
     def api(self) -> "Elasticsearch":
-        """Raises the client's own exceptions, wrong product included."""
+        """Raises the client's own exceptions, including the one for a wrong product."""
         if self._client is None:
-            self._client = self._made()
+            self._client = self._new_client()
         authorization = self.credentials.header()
         return self._client.options(headers={"authorization": authorization}) if authorization else self._client
 
-    def _made(self) -> "Elasticsearch":
-        """Late: a projector never asks for it, and the package is 0.1 s of CPU to import, half of it async twins."""
+    def _new_client(self) -> "Elasticsearch":
+        """Late import: a projector never needs it, and importing the package takes 0.1 s of CPU."""
         from elasticsearch import Elasticsearch  # noqa: PLC0415
 
         return Elasticsearch(
@@ -125,10 +125,10 @@ class Elastic:
     def call(
         self, method: str, target: str, body: bytes | None = None, *, seconds: float | None = None
     ) -> Reply | NoReply:
-        """One exchange, by the client's node and past its transport.
+        """One exchange through the client's node, without its transport.
 
-        The transport would retry four times in a row by defaults of its own, copy the body twice, and raise where a
-        reply is not JSON. Only what cannot be read is no Reply.
+        The transport would retry four times by default, copy the body twice, and raise if a reply is not JSON. Only
+        what cannot be read is not a Reply.
         """
         headers = HttpHeaders({"accept": _JSON})
         if body is not None:
@@ -148,7 +148,7 @@ class Elastic:
 
 
 def connect(settings: ElasticSettings, lanes: int = 2) -> Elastic:
-    """Builds the node; opens no connection. One more than the lanes need, for probes and the check at start."""
+    """Builds the node; opens no connection. One connection more than lanes, for probes and the check at start."""
     config = url_to_node_config(settings.url).replace(
         ca_certs=str(settings.ca_certs) if settings.ca_certs else None,
         connections_per_node=lanes + 1,
@@ -158,8 +158,8 @@ def connect(settings: ElasticSettings, lanes: int = 2) -> Elastic:
     return Elastic(DeadlineNode(config), Credentials(settings), settings.timeout_seconds)
 
 
-# OpenSSL's word for what is not trusted, and urllib3's two for a certificate that is for another name, or for none.
-_CERTIFICATE_WORDS: Final = ("CERTIFICATE", "HOSTNAME", "SUBJECTALTNAME")
+# OpenSSL's term for what is not trusted, and urllib3's two for a certificate of another name or of none.
+_CERTIFICATE_TERMS: Final = ("CERTIFICATE", "HOSTNAME", "SUBJECTALTNAME")
 
 
 def _no_reply(error: Exception) -> NoReply:
@@ -170,7 +170,7 @@ def _no_reply(error: Exception) -> NoReply:
             return NoReply(unreadable(error.message))
         case ConnectionTimeout():
             return NoReply(whole(Reason.TIMEOUT, error.message))
-        case TlsError() if any(word in error.message.upper() for word in _CERTIFICATE_WORDS):
+        case TlsError() if any(term in error.message.upper() for term in _CERTIFICATE_TERMS):
             remedy = "the server's certificate is not trusted: check ELASTIC_CA_CERTS and ELASTIC_URL"
             return NoReply(whole(Reason.ES_CONFIG, f"{remedy}: {error.message}"), sent=False)
         case TlsError():

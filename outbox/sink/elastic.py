@@ -1,5 +1,11 @@
-"""Owns the writing of a batch to Elasticsearch: one outcome an action, whatever the server does, and never a raise."""
+"""Writes a batch to Elasticsearch: one outcome per action, whatever the server does. It never raises.
 
+A request that fails as a whole is halved and sent again, down to the document that is the cause (`Search`).
+"""
+
+from __future__ import annotations
+
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -9,24 +15,24 @@ from operator import itemgetter
 from typing import Final
 
 from outbox.facts import Announce, BulkSent, Unclassified
+from outbox.fast_path import all_written
 from outbox.policy.backoff import retry_after_seconds
-from outbox.policy.classify import classify_request, whole
-from outbox.policy.memory import BATCH_BYTES
-from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Missing, Outcome, Reason, Stale, Written, all_written
-from outbox.ports import Action, Clock, WriteReport
-from outbox.sink.bulk import AWAY_WAIT_SECONDS, SHARD_WAIT_SECONDS, Encoded, address
+from outbox.policy.classify import RequestVerdict, Split, classify_request, too_large, whole
+from outbox.policy.document import BATCH_BYTES
+from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Missing, Outcome, Reason, Stale, Written
+from outbox.ports import BulkAction, Clock, WriteReport
+from outbox.sink.bulk import AWAY_WAIT_SECONDS, SHARD_WAIT_SECONDS, Encoded, address, read
 from outbox.sink.client import Elastic, NoReply, Reply
-from outbox.sink.reply import read
-from outbox.sink.split import Answer, Lost, Search
-from outbox.sink.stubborn import Stubborn
-from outbox.sink.target import FRESH_SECONDS, Target, Targets
+from outbox.sink.target_check import FRESH_SECONDS, Target, Targets
 
-# A request that timed out may be split and sent again: so often its deadline may pass in one write.
+# A request that timed out may be split and sent again: the most deadlines that may pass in one write.
 _PATIENCE: Final = 4
-_AWAY_SECONDS: Final = 30.0  # so long a shard counts as away after it was last met; its events come within ten
+REFUSED_ALONE: Final = 3
+_MOST_COUNTED: Final = 1000  # documents that were refused alone
+_AWAY_SECONDS: Final = 30.0  # a shard counts as down for this long after a reply said so; its events come within ten
 _NAMES: Final = {Written: "written", Missing: "missing", Stale: "stale", Failure: "failed"}
 
-# Stands where no answer was put: never seen, and never a row that counts as done.
+# The initial value of every outcome: never seen, and never counted as done.
 _FORGOTTEN: Final = whole(Reason.UNKNOWN, "no outcome for this action: a bug of ours")
 
 
@@ -36,23 +42,23 @@ def _silent(_: object) -> None:
 
 @dataclass(slots=True)
 class ElasticSink:
-    """`ports.Sink`. A request holds one index only, so that a failure is of one target."""
+    """`ports.Sink`. A request is for one index only, so that a failure concerns one target."""
 
     elastic: Elastic
     batch_bytes: int = BATCH_BYTES
-    batch_items: Callable[[], int] = lambda: 500  # what AIMD allows now
+    batch_items: Callable[[], int] = lambda: 500  # the current adaptive limit
     announce: Announce = _silent
     clock: Clock = time.monotonic
     targets: Targets = field(init=False)
     stubborn: Stubborn = field(init=False)
-    _met_away: dict[str, float] = field(default_factory=dict)  # by index: when one of its shards was last met away
+    _met_away: dict[str, float] = field(default_factory=dict)  # by index: when one of its shards was last found down
     _pending: dict[object, tuple[str, float]] = field(default_factory=dict)  # requests: their index and their beginning
 
     def __post_init__(self) -> None:
         self.targets = Targets(self.elastic, self.clock)
         self.stubborn = Stubborn(self.batch_bytes)
 
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         """`deadline_seconds` is each request's, connect to last byte; a write that must split takes at most four."""
         until = self.clock() + _PATIENCE * deadline_seconds
         outcomes: list[Outcome] = [_FORGOTTEN] * len(actions)
@@ -73,7 +79,7 @@ class ElasticSink:
         self._met_away[index] = self.clock()
 
     def shard_wait_seconds(self, index: str) -> float:
-        """Short where a shard was met away, and where another lane may be meeting it: one of them waits, not all."""
+        """Short where a shard was found down, and where another lane may be meeting it: one of them waits, not all."""
         now = self.clock()
         slow = any(other == index and now - began > AWAY_WAIT_SECONDS for other, began in list(self._pending.values()))
         met = self._met_away.get(index, float("-inf"))
@@ -94,7 +100,7 @@ class ElasticSink:
         self.announce(Unclassified(status, error_type))
 
 
-def _by_index(actions: Sequence[Action]) -> list[Sequence[int]]:
+def _by_index(actions: Sequence[BulkAction]) -> list[Sequence[int]]:
     if len(set(map(itemgetter(0), actions))) <= 1:
         return [range(len(actions))] if actions else []
     places: dict[str, list[int]] = {}
@@ -115,7 +121,7 @@ class _Write:
     """The requests of one index."""
 
     def __init__(
-        self, sink: ElasticSink, actions: Sequence[Action], seconds: float, until: float, *, patient: bool = False
+        self, sink: ElasticSink, actions: Sequence[BulkAction], seconds: float, until: float, *, patient: bool = False
     ) -> None:
         self._sink = sink
         self._actions = actions
@@ -140,7 +146,7 @@ class _Write:
             answers=self._sink.targets.answers,
             enough=lambda: self._sink.clock() >= self._until,
             outcomes=[_FORGOTTEN] * len(self._actions),
-            away=away or self._look(),
+            away=away or self._probe_target(),
         )
         search.run(self._encoded.portions(self._sink.batch_bytes, max(1, self._sink.batch_items())))
         return search
@@ -150,7 +156,7 @@ class _Write:
 
         Two requests may bring a new field at the same moment, one with 1 and one with 1.5: Elasticsearch refuses the
         later one, which fits as soon as the mapping is made. A new field may also need more than the short wait for a
-        shard that is away, though its own shard is there. The second refusal is its verdict.
+        shard that is down, though its own shard is there. The second refusal is its verdict.
         """
         failures = ((place, o) for place, o in enumerate(search.outcomes) if isinstance(o, Failure))
         places = [place for place, failure in failures if failure.contested or (self._hurried and failure.late)]
@@ -162,8 +168,8 @@ class _Write:
             search.outcomes[place] = outcome
         search.away, search.pressure = second.away, search.pressure or second.pressure
 
-    def _look(self) -> Failure | None:
-        """Product and alias, asked once a process; nothing is sent to a server that is not Elasticsearch."""
+    def _probe_target(self) -> Failure | None:
+        """Product and alias, queried once per process; nothing is sent to a server that is not Elasticsearch."""
         targets = self._sink.targets
         known = targets.known(self._index, seconds=self._seconds)
         if isinstance(known, Target) and known.alias and all(action.body is None for action in self._actions):
@@ -209,7 +215,7 @@ class _Write:
             if outcome.shard and not outcome.late:
                 self._sink.met_away(self._index)
             if outcome.failure_class is FailureClass.SYSTEMIC:
-                self._sink.targets.told(self._index, outcome.reason)
+                self._sink.targets.refused(self._index, outcome.reason)
             elif search.away is None:
                 size = self._encoded.size(place)
                 search.outcomes[place] = self._sink.stubborn.judge(self._actions[place], size, outcome)
@@ -226,3 +232,131 @@ class _Write:
         else:
             result = "refused" if isinstance(reply, Reply) and reply.status >= 300 else "unknown"
         self._sink.announce(BulkSent(result, items, failures, size, took, self._index))
+
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """No reply. `sent`: at least in part, so that a document may be the cause."""
+
+    failure: Failure
+    sent: bool = True
+
+
+Answer = Sequence[Outcome] | RequestVerdict | Lost
+Send = Callable[[int, int], Answer]
+
+
+@dataclass(slots=True)
+class Search:
+    """One write to one index. When `run` returns, `outcomes` holds the outcome of every action."""
+
+    send: Send
+    answers: Callable[[], bool]  # does the server answer at all? Called right after a request was lost
+    enough: Callable[[], bool]  # the time is over: the rest is not sent
+    outcomes: list[Outcome]
+    pressure: bool = False
+    away: Failure | None = None
+
+    def run(self, spans: Iterator[Span]) -> None:
+        for span in spans:
+            self._one(span)
+
+    def _one(self, span: Span) -> None:
+        waiting = [span]
+        while waiting:
+            start, stop = waiting.pop()
+            halves = self._try(start, stop)
+            # The left half first: events of a batch are sent in claim order if possible.
+            waiting.extend(reversed(halves))
+
+    def _try(self, start: int, stop: int) -> list[Span]:
+        if stopped := self._stopped():
+            return self._all(start, stop, stopped)
+        answer = self.send(start, stop)
+        match answer:
+            case Lost():
+                return self._after_loss(start, stop, answer)
+            case Split():
+                self.pressure = self.pressure or answer.alone.reason is Reason.TOO_LARGE
+                return self._halve(start, stop, answer.alone)
+            case Failure():
+                return self._after_refusal(start, stop, answer)
+            case _:
+                self._read(start, stop, answer)
+                return []
+
+    def _stopped(self) -> Failure | None:
+        if self.away is None and self.enough():
+            return whole(Reason.TIMEOUT, "not sent: the time of this batch was over")
+        return self.away
+
+    def _after_loss(self, start: int, stop: int, lost: Lost) -> list[Span]:
+        """A document or an outage may be the cause. Only if the server still answers, it is a document."""
+        self.pressure = self.pressure or lost.failure.reason is Reason.TIMEOUT
+        if not lost.sent or not self.answers():
+            self.away = lost.failure
+            return self._all(start, stop, lost.failure)
+        return self._halve(start, stop, replace(lost.failure, whole=False))
+
+    def _after_refusal(self, start: int, stop: int, failure: Failure) -> list[Span]:
+        self.pressure = self.pressure or failure.reason is Reason.ES_429
+        if failure.failure_class is FailureClass.SYSTEMIC or (
+            failure.reason is not Reason.ES_429 and not self.answers()
+        ):
+            self.away = failure
+        return self._all(start, stop, failure)
+
+    def _read(self, start: int, stop: int, outcomes: Sequence[Outcome]) -> None:
+        self.outcomes[start:stop] = outcomes
+        if not all_written(outcomes):
+            self.pressure = self.pressure or any(
+                isinstance(outcome, Failure) and outcome.reason is Reason.ES_429 for outcome in outcomes
+            )
+
+    def _halve(self, start: int, stop: int, alone: Failure) -> list[Span]:
+        if stop - start == 1:
+            return self._all(start, stop, alone)
+        middle = (start + stop) // 2
+        return [(start, middle), (middle, stop)]
+
+    def _all(self, start: int, stop: int, failure: Failure) -> list[Span]:
+        self.outcomes[start:stop] = [failure] * (stop - start)
+        return []
+
+
+class Stubborn:
+    """Overload and a document that is too large give the same reply: a 429 or a reset. Only the second persists.
+
+    The counts live in this process and span an event's attempts, so that an overload has time to pass.
+    """
+
+    def __init__(self, least_bytes: int) -> None:
+        self._least_bytes = least_bytes
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, str, int], int] = {}
+
+    def judge(self, action: BulkAction, size_bytes: int, outcome: Outcome) -> Outcome:
+        """The outcome, or `too_large` instead. Only for a document that was alone in its request."""
+        if size_bytes < self._least_bytes:
+            return outcome
+        key = (action.index, action.id, action.version)
+        if not isinstance(outcome, Failure) or outcome.reason not in (Reason.ES_429, Reason.CONNECT):
+            self._forget(key)
+            return outcome
+        return too_large(outcome, REFUSED_ALONE) if self._count(key) >= REFUSED_ALONE else outcome
+
+    def _count(self, key: tuple[str, str, int]) -> int:
+        with self._lock:
+            count = self._counts.pop(key, 0) + 1
+            if count < REFUSED_ALONE:
+                self._counts[key] = count
+            if len(self._counts) > _MOST_COUNTED:
+                del self._counts[next(iter(self._counts))]
+            return count
+
+    def _forget(self, key: tuple[str, str, int]) -> None:
+        with self._lock:
+            self._counts.pop(key, None)

@@ -1,4 +1,4 @@
-"""Owns the making of an index that is safe to project to, and the reading of its versions. It writes no document."""
+"""Creates an index that is safe to project to, and reads the versions of documents. It writes no document."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -11,21 +11,21 @@ from outbox.ports import CreatedIndex
 from outbox.sink.client import Elastic
 
 GC_DELETES: Final = "1h"
-# Above what products install for their own names (at most 500), so that this template is the one that counts.
+# Above the templates that products install (at most 500), so that this one is used.
 TEMPLATE_PRIORITY: Final = 600
-_VERSIONS_A_REQUEST: Final = 1000
+_VERSIONS_PER_REQUEST: Final = 1000
 
 
 class IndexRefused(OutboxError):
-    """Elasticsearch refused to make the index. The key needs `manage` on the index and `manage_index_templates`."""
+    """Elasticsearch refused to create the index. The key needs `manage` on the index and `manage_index_templates`."""
 
 
 class IndexExists(OutboxError):
-    """Something of that name is there already. Look at it with `outbox index check`; nothing was changed."""
+    """An index or alias of that name already exists. Check it with `outbox index check`. Nothing was changed."""
 
 
-class Indices:
-    """A person's commands: errors are raised as the house's own, with their remedy."""
+class ElasticIndices:
+    """For commands: errors are raised as OutboxError, with a remedy."""
 
     def __init__(self, elastic: Elastic) -> None:
         self._elastic = elastic
@@ -36,12 +36,12 @@ class Indices:
         mappings: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> CreatedIndex:
-        """`NAME-v1`, the alias `NAME`, and a template for both that forbids automatic creation.
+        """Creates `NAME-v1`, the alias `NAME`, and a template for both that forbids automatic creation.
 
-        The template comes first: from then on nothing can appear under this name with a guessed mapping.
+        The template comes first: after it, no index of this name can be created with a guessed mapping.
         """
         wanted = {"gc_deletes": GC_DELETES, **(settings or {})}
-        with _told():
+        with _translated():
             api = self._elastic.api
             if api.indices.exists(index=[name, f"{name}-v1"], allow_no_indices=False, ignore_unavailable=True):
                 raise IndexExists(f"{name} or {name}-v1")
@@ -57,23 +57,23 @@ class Indices:
         return CreatedIndex(f"{name}-v1", name, name)
 
     def versions(self, index: str, ids: Sequence[tuple[str, str | None]]) -> list[int | None]:
-        """The version of each (id, routing), None where there is no document. No sources cross the wire."""
+        """The version of each (id, routing), None if there is no document. No source is transferred."""
         found: list[int | None] = []
         for portion in _portions(ids):
             docs = [{"_id": name, **({"routing": routing} if routing else {})} for name, routing in portion]
-            with _told():
+            with _translated():
                 reply = self._elastic.api.mget(index=index, docs=docs, source=False)
             found.extend(doc.get("_version") if doc.get("found") else None for doc in reply["docs"])
         return found
 
 
 def _portions(ids: Sequence[tuple[str, str | None]]) -> Iterator[Sequence[tuple[str, str | None]]]:
-    for start in range(0, len(ids), _VERSIONS_A_REQUEST):
-        yield ids[start : start + _VERSIONS_A_REQUEST]
+    for start in range(0, len(ids), _VERSIONS_PER_REQUEST):
+        yield ids[start : start + _VERSIONS_PER_REQUEST]
 
 
-class _told:  # noqa: N801
-    """Turns the client's exceptions into the house's: a dependency that is down, a wrong product, a refusal."""
+class _translated:  # noqa: N801
+    """Turns the client's exceptions into ours: server down, wrong product, refused."""
 
     def __enter__(self) -> None:
         return None

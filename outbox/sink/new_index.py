@@ -1,4 +1,4 @@
-"""Owns a rebuild's acts on Elasticsearch: the new index, the swap of the alias, the removal. It writes no document."""
+"""Owns the steps of a rebuild in Elasticsearch: new index, swap of the alias, removal. It writes no document."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -11,9 +11,9 @@ from outbox.sink.client import Elastic, NoReply, Reply, dumps
 from outbox.sink.index import GC_DELETES
 
 GC_DELETES_UNTIL_SWAP: Final = "7d"
-# Above the template of `outbox index create` (600), whose mapping is the old one.
+# Above the template of `outbox index create` (600), which has the old mapping.
 TEMPLATE_PRIORITY: Final = 601
-# What the server itself writes into an index's settings, and what must not be carried over.
+# Settings that the server itself writes, and those that must not be copied.
 _NOT_COPIED: Final = (
     "index.uuid",
     "index.creation_date",
@@ -30,43 +30,43 @@ _NOT_COPIED: Final = (
 
 
 class MappingRefused(OutboxError):
-    """Elasticsearch refuses the new index: correct the mapping file. Nothing was started and nothing was changed."""
+    """Elasticsearch rejected the new index. Correct the mapping file. Nothing was started and nothing was changed."""
 
 
 class NotAnAlias(OutboxError):
-    """The target is not an alias of one index, so nothing can be swapped behind it. Make an alias with
-    `outbox index create`, or point ELASTIC_INDEX at an alias with a single index."""
+    """The target is not an alias of exactly one index, so the index cannot be swapped. Create an alias with
+    `outbox index create`, or set ELASTIC_INDEX to an alias of one index."""
 
     exit_code = 78
 
 
 class AliasMoved(Conflict):
-    """Someone else has moved the alias meanwhile. Nothing was changed; look at it with `outbox index check`."""
+    """The alias was changed by someone else meanwhile. Nothing was changed here. Check it with `outbox index check`."""
 
 
-class Refused(OutboxError):
-    """Elasticsearch refused a step of the rebuild. The key needs `manage` on the indexes and `manage_index_templates`;
-    `outbox rebuild --resume` goes on where it stopped."""
+class RebuildRefused(OutboxError):
+    """Elasticsearch refused a step of the rebuild. The key needs `manage` on the indexes and `manage_index_templates`.
+    `outbox rebuild --resume` continues where it stopped."""
 
 
 class ElasticNewIndex:
     def __init__(self, elastic: Elastic) -> None:
         self._elastic = elastic
 
-    # Looking
+    # Reading
 
     def alias(self, target: str) -> AliasState:
-        """The one index behind the target, and what else the alias says (a filter, a routing)."""
+        """The one index behind the target, and the alias's other properties (a filter, a routing)."""
         found = self._ask("GET", f"/{_path(target)}/_alias")
         if target in found:
             raise NotAnAlias(f"{target} is an index")
         if len(found) != 1:
-            raise NotAnAlias(f"{target} stands for {len(found)} indexes")
+            raise NotAnAlias(f"{target} is an alias of {len(found)} indexes")
         index, about = next(iter(found.items()))
         return AliasState(index, dict(about["aliases"][target]))
 
     def names(self, target: str) -> Sequence[str]:
-        """Everything that is called like a version of this target, indexes and aliases."""
+        """All names of the form TARGET-v*, of indexes and aliases."""
         found = self._ask("GET", f"/{_path(target)}-v*/_alias?expand_wildcards=all", missing_is_fine=True)
         aliases = [alias for about in found.values() for alias in about.get("aliases", {})]
         return [*found, *aliases]
@@ -84,14 +84,14 @@ class ElasticNewIndex:
         return dict(self._ask("GET", f"/{_path(index)}/_mapping")[index].get("mappings", {}))
 
     def settings(self, index: str) -> Mapping[str, Any]:
-        """What a person has set on an index, without what the server writes."""
+        """The settings of an index, without those that the server writes."""
         found = self._ask("GET", f"/{_path(index)}/_settings?flat_settings=true")[index]["settings"]
         return {name: value for name, value in found.items() if not name.startswith(_NOT_COPIED)}
 
-    # Making
+    # Creating and removing
 
     def create(self, index: str, mappings: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-        """The template first: should someone delete the index, no write brings it back with a guessed mapping."""
+        """The template comes first: if the index is deleted, no write can recreate it with a guessed mapping."""
         self._ask(
             "PUT",
             f"/_index_template/{_template(index)}",
@@ -106,10 +106,10 @@ class ElasticNewIndex:
         reply = self._call("PUT", f"/{_path(index)}", {"mappings": dict(mappings), "settings": wanted})
         if reply.status >= 300:
             self._elastic.call("DELETE", f"/_index_template/{_template(index)}")
-            raise MappingRefused(_told(reply)) if reply.status == 400 else Refused(_told(reply))
+            raise MappingRefused(_reason(reply)) if reply.status == 400 else RebuildRefused(_reason(reply))
 
     def remove(self, index: str) -> None:
-        """The index and the template that guarded it; what is gone already is fine."""
+        """The index and its template; already removed ones are fine."""
         self._ask("DELETE", f"/{_path(index)}?ignore_unavailable=true", missing_is_fine=True)
         self._ask("DELETE", f"/_index_template/{_template(index)}", missing_is_fine=True)
 
@@ -122,12 +122,12 @@ class ElasticNewIndex:
         self._ask("PUT", f"/{_path(index)}/_settings", {"index.gc_deletes": GC_DELETES})
 
     def swap(self, target: str, old: str, new: str) -> None:
-        """One request, both or neither: no search ever finds the alias without an index, or with two."""
+        """One atomic request: no search ever finds the alias without an index, or with two."""
         state = self.alias(target)
         if state.index == new:
             return
         if state.index != old:
-            raise AliasMoved(f"{target} stands for {state.index}, not for {old}")
+            raise AliasMoved(f"{target} is an alias of {state.index}, not of {old}")
         carried = {name: value for name, value in state.about.items() if name != "is_write_index"}
         actions = [
             {"remove": {"index": old, "alias": target, "must_exist": True}},
@@ -135,7 +135,7 @@ class ElasticNewIndex:
         ]
         self._ask("POST", "/_aliases", {"actions": actions})
 
-    # Asking
+    # Requests
 
     def _ask(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, missing_is_fine: bool = False
@@ -143,21 +143,21 @@ class ElasticNewIndex:
         reply = self._call(method, path, body)
         if reply.status == 404 and missing_is_fine:
             return {}
-        answer = reply.body
-        if reply.status >= 300 or not isinstance(answer, dict):
-            raise Refused(_told(reply))
-        return answer
+        content = reply.body
+        if reply.status >= 300 or not isinstance(content, dict):
+            raise RebuildRefused(_reason(reply))
+        return content
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Reply:
         reply = self._elastic.call(method, path, None if body is None else dumps(body))
         if isinstance(reply, NoReply):
             raise ElasticsearchDown(reply.failure.error)
         if reply.status in (429, 502, 503, 504):
-            raise ElasticsearchDown(_told(reply))
+            raise ElasticsearchDown(_reason(reply))
         return reply
 
 
-def _told(reply: Reply) -> str:
+def _reason(reply: Reply) -> str:
     body = reply.body
     error = body.get("error") if isinstance(body, dict) else None
     return f"{reply.status} {summary(error or 'no reason given')}"

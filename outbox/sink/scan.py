@@ -1,5 +1,5 @@
-"""Reads many documents for a comparison: by id with their sources, exact to the digit, and all ids of an index by a
-point in time. Writes no document; sees only what the caller's page asks for, so memory stays flat."""
+"""Reads many documents for a comparison: by id with their exact sources, and all ids of an index at a point in time.
+Writes no document. Reads page by page, so memory stays constant."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,11 +8,11 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from outbox.errors import ElasticsearchDown, OutboxError
-from outbox.policy.canonical import Unreadable, read
-from outbox.policy.drift import NO_SOURCE, Held
+from outbox.policy.drift import NO_SOURCE, HeldDocument
+from outbox.policy.lossless import Unreadable, read_exact
 from outbox.policy.redact import summary
 from outbox.sink.client import Elastic, NoReply
-from outbox.sink.node import LARGEST_REPLY_BYTES
+from outbox.sink.exchange import LARGEST_REPLY_BYTES
 
 KEEP_ALIVE: Final = "2m"
 SCAN_PAGE: Final = 1_000
@@ -20,45 +20,45 @@ SAMPLE_PAGE: Final = 5_000
 
 
 class IndexNotThere(OutboxError):
-    """There is no such index or alias. Correct ELASTIC_INDEX or ELASTIC_INDEX_MAP, or make it with
+    """The index or alias does not exist. Correct ELASTIC_INDEX or ELASTIC_INDEX_MAP, or create it with
     `outbox index create`."""
 
     exit_code = 78
 
 
 class CannotRead(OutboxError):
-    """Elasticsearch refuses to read the index. The key needs `read` and `view_index_metadata` on it."""
+    """Elasticsearch does not allow this key to read the index. The key needs `read` and `view_index_metadata` on it."""
 
 
 class TooMuch(Exception):
-    """A reply is larger than what is read at once."""
+    """A reply is larger than the limit."""
 
 
 class ElasticScan:
-    """One index or alias a call. `routed` indexes are read by search, because a document's shard is not known."""
+    """One index or alias per call. `routed` indexes are read by search, because the shard of a document is unknown."""
 
     def __init__(self, elastic: Elastic) -> None:
         self._elastic = elastic
 
     def count(self, index: str) -> int:
-        """How many documents a search would find now. Raises IndexNotThere."""
+        """The number of searchable documents. Raises IndexNotThere."""
         return int(self._ask("GET", f"/{_path(index)}/_count").get("count", 0))
 
     def refresh(self, index: str) -> None:
-        """So that a scan sees what was written before it. A key without the right to do it loses only seconds."""
+        """So that a scan sees earlier writes. Without the privilege it sees them a few seconds later."""
         self._elastic.call("POST", f"/{_path(index)}/_refresh")
 
     def is_routed(self, index: str) -> bool:
-        """Whether any document carries a routing: then an id alone does not say where it is."""
-        asked = {"size": 0, "terminate_after": 1, "query": {"exists": {"field": "_routing"}}}
-        found = self._ask("POST", f"/{_path(index)}/_search?filter_path=hits.total", asked)
+        """Whether any document has a routing: then the id alone does not determine its shard."""
+        query = {"size": 0, "terminate_after": 1, "query": {"exists": {"field": "_routing"}}}
+        found = self._ask("POST", f"/{_path(index)}/_search?filter_path=hits.total", query)
         return bool(found.get("hits", {}).get("total", {}).get("value", 0))
 
     # By id
 
-    def held(self, index: str, ids: Sequence[str], *, routed: bool = False) -> dict[str, list[Held]]:
-        """The documents with these ids; more than one only where routings differ. Halves what is too much at once;
-        a document that is too much alone comes without its source."""
+    def held(self, index: str, ids: Sequence[str], *, routed: bool = False) -> dict[str, list[HeldDocument]]:
+        """The documents with these ids; more than one per id only if routings differ. Halves the ids if the reply is
+        too large; a single document that is too large comes without its source."""
         if not ids:
             return {}
         ask = self._by_search if routed else self._by_id
@@ -70,11 +70,11 @@ class ElasticScan:
         half = len(ids) // 2
         return {**self.held(index, ids[:half], routed=routed), **self.held(index, ids[half:], routed=routed)}
 
-    def _by_id(self, index: str, ids: Sequence[str], *, source: bool = True) -> dict[str, list[Held]]:
-        """Realtime: also what no search sees yet."""
-        word = "" if source else "?_source=false"
-        reply = self._exact("POST", f"/{_path(index)}/_mget{word}", {"ids": list(ids)})
-        found: dict[str, list[Held]] = {}
+    def _by_id(self, index: str, ids: Sequence[str], *, source: bool = True) -> dict[str, list[HeldDocument]]:
+        """Realtime: also finds what is not searchable yet."""
+        option = "" if source else "?_source=false"
+        reply = self._exact("POST", f"/{_path(index)}/_mget{option}", {"ids": list(ids)})
+        found: dict[str, list[HeldDocument]] = {}
         for doc in reply["docs"]:
             if doc.get("error"):
                 raise CannotRead(summary(doc["error"]))
@@ -82,7 +82,7 @@ class ElasticScan:
                 found[doc["_id"]] = [_held(doc)]
         return found
 
-    def _by_search(self, index: str, ids: Sequence[str], *, source: bool = True) -> dict[str, list[Held]]:
+    def _by_search(self, index: str, ids: Sequence[str], *, source: bool = True) -> dict[str, list[HeldDocument]]:
         asked = {
             "size": 10_000,
             "version": True,
@@ -90,14 +90,14 @@ class ElasticScan:
             "query": {"ids": {"values": list(ids)}},
             "track_total_hits": False,
         }
-        found: dict[str, list[Held]] = {}
+        found: dict[str, list[HeldDocument]] = {}
         for hit in self._exact("POST", f"/{_path(index)}/_search", asked)["hits"]["hits"]:
             found.setdefault(hit["_id"], []).append(_held(hit))
         return found
 
-    # All of them
+    # All documents
 
-    def scan(self, index: str, page: int = SCAN_PAGE) -> Iterator[list[Held]]:
+    def scan(self, index: str, page: int = SCAN_PAGE) -> Iterator[list[HeldDocument]]:
         """Every id with its version and routing, no sources, as of one point in time."""
         asked: dict[str, Any] = {
             "size": page,
@@ -125,8 +125,8 @@ class ElasticScan:
         finally:
             self._elastic.call("DELETE", "/_pit", json.dumps({"id": pit}).encode())
 
-    def sample(self, index: str, number: int, seed: int) -> list[Held]:
-        """Documents by lot, each at most once, up to ten thousand."""
+    def sample(self, index: str, number: int, seed: int) -> list[HeldDocument]:
+        """A random sample of documents without repeats, up to ten thousand."""
         asked = {
             "size": min(number, 10_000),
             "_source": False,
@@ -137,7 +137,7 @@ class ElasticScan:
         found = self._ask("POST", f"/{_path(index)}/_search", asked)["hits"]["hits"]
         return [_held(hit) for hit in found]
 
-    # Asking
+    # Requests
 
     def _ask(self, method: str, path: str, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
         body = None if asked is None else json.dumps(asked).encode()
@@ -150,14 +150,14 @@ class ElasticScan:
         raise _refusal(reply.status, answer)
 
     def _exact(self, method: str, path: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Sources as Elasticsearch keeps them: it copies the bytes that were sent into its reply (tested)."""
+        """Sources exactly as Elasticsearch stores them: it copies the bytes that were sent into its reply (tested)."""
         reply = self._elastic.call(method, path, json.dumps(asked).encode())
         if isinstance(reply, NoReply):
             if str(LARGEST_REPLY_BYTES) in reply.failure.error:
                 raise TooMuch
             raise ElasticsearchDown(reply.failure.error)
         try:
-            parsed = read(reply.raw.decode())
+            parsed = read_exact(reply.raw.decode())
         except (Unreadable, UnicodeDecodeError):
             parsed = None
         if reply.status == 200 and isinstance(parsed, dict):
@@ -167,14 +167,14 @@ class ElasticScan:
 
 def _refusal(status: int, body: Any) -> OutboxError:
     error = body.get("error") if isinstance(body, dict) else None
-    told = f"{status} {summary(error or 'no reason given')}"
+    reason = f"{status} {summary(error or 'no reason given')}"
     if status == 404:
-        return IndexNotThere(told)
-    return ElasticsearchDown(told) if status in (429, 502, 503, 504) else CannotRead(told)
+        return IndexNotThere(reason)
+    return ElasticsearchDown(reason) if status in (429, 502, 503, 504) else CannotRead(reason)
 
 
-def _held(found: Mapping[str, Any]) -> Held:
-    return Held(found["_id"], int(found["_version"]), found.get("_routing"), found.get("_source", NO_SOURCE))
+def _held(found: Mapping[str, Any]) -> HeldDocument:
+    return HeldDocument(found["_id"], int(found["_version"]), found.get("_routing"), found.get("_source", NO_SOURCE))
 
 
 def _path(index: str) -> str:

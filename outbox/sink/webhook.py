@@ -1,4 +1,4 @@
-"""Sends one webhook over HTTP to an address that was checked: pinned, bounded in time, no redirects, no retries."""
+"""Sends one webhook over HTTP to a checked, pinned address, with one deadline. No redirects, no retries."""
 
 import http.client
 import socket
@@ -17,17 +17,17 @@ from outbox.policy.redact import cut
 from outbox.policy.webhook import bad_url, is_allowed, is_public
 
 _USER_AGENT: Final = "outbox-projector"
-# Threads that a dead resolver may hold: glibc gives a lookup up after about 30 s, a plugin of its may never.
+# Threads that a dead DNS resolver may block: glibc gives up after about 30 s, an NSS plugin perhaps never.
 _lookups: Final = threading.BoundedSemaphore(4)
 
 
 class Posted(NamedTuple):
-    """The receiver's status, or why there is none. `refused`: the address is not one that we may send to."""
+    """The receiver's status, or why there is none. `refused`: sending to this address is not allowed."""
 
     status: int | None
     error: str = ""
     refused: bool = False
-    retry_after_seconds: float = 0.0  # what the receiver asks for
+    retry_after_seconds: float = 0.0  # as the receiver requested
 
 
 class _NotAllowed(Exception):
@@ -37,24 +37,24 @@ class _NotAllowed(Exception):
 def post(
     url: str, headers: Mapping[str, str], body: bytes, seconds: float, allowed_hosts: Collection[str] = ()
 ) -> Posted:
-    """Any status is an answer. One deadline covers name lookup, all addresses, TLS and the reply up to the end of its
-    headers, however slowly they come; the body of the reply is not read."""
+    """Any status counts as a reply. One deadline covers DNS, all addresses, TLS and the reply's headers, however slowly
+    they arrive. The body of the reply is not read."""
     if wrong := bad_url(url, allowed_hosts):
         return Posted(None, f"refused: {wrong}", refused=True)
-    deadline = _Deadline(seconds)
+    deadline = _DeliveryDeadline(seconds)
     try:
         return _exchange(url, headers, body, deadline, allowed_hosts)
     except _NotAllowed as refused:
         return Posted(None, f"refused: {refused}", refused=True)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        # A connection that we cut, and the socket's own timeout, say anything but this.
+        # A connection that we closed, or the socket's own timeout, raises various errors; report the deadline instead.
         late = deadline.over or isinstance(error, TimeoutError)
-        said = f"TimeoutError: no answer within {seconds:g} s" if late else f"{type(error).__name__}: {error}"
-        return Posted(None, cut(said, 300))
+        reason = f"TimeoutError: no reply within {seconds:g} s" if late else f"{type(error).__name__}: {error}"
+        return Posted(None, cut(reason, 300))
 
 
-class _Deadline:
-    """The time that one delivery has."""
+class _DeliveryDeadline:
+    """The deadline of one delivery."""
 
     def __init__(self, seconds: float) -> None:
         self._ends = time.monotonic() + seconds
@@ -64,17 +64,17 @@ class _Deadline:
         return time.monotonic() >= self._ends
 
     def left(self) -> float:
-        """Seconds, more than none: a socket takes 0 for "do not wait"."""
+        """Seconds, more than 0: for a socket 0 means "do not wait"."""
         if self.over:
             raise TimeoutError
         return max(self._ends - time.monotonic(), 0.001)
 
     @contextmanager
-    def cutting(self, sock: socket.socket) -> Iterator[None]:
-        """Ends the connection at the deadline: a timeout on the socket starts again with every byte. The duplicate
-        stays valid when TLS takes the socket over, so a handshake that drips is cut too."""
+    def closing(self, sock: socket.socket) -> Iterator[None]:
+        """Closes the connection at the deadline, because a socket's timeout restarts with every byte. The duplicate
+        stays valid when TLS takes over the socket, so a slow handshake is closed too."""
         seconds, same = self.left(), sock.dup()
-        timer = threading.Timer(seconds, _hang_up, [same])
+        timer = threading.Timer(seconds, _close, [same])
         timer.daemon = True
         timer.start()
         try:
@@ -85,7 +85,7 @@ class _Deadline:
 
 
 def _exchange(
-    url: str, headers: Mapping[str, str], body: bytes, deadline: _Deadline, allowed_hosts: Collection[str]
+    url: str, headers: Mapping[str, str], body: bytes, deadline: _DeliveryDeadline, allowed_hosts: Collection[str]
 ) -> Posted:
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
@@ -93,36 +93,36 @@ def _exchange(
     connection = http.client.HTTPConnection(host, port)
     connection.sock = sock = _connected(addresses, deadline)
     try:
-        with deadline.cutting(sock):
+        with deadline.closing(sock):
             sock.settimeout(deadline.left())
             if parts.scheme == "https":
                 connection.sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
             target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
             named = {"host": parts.netloc, "user-agent": _USER_AGENT, "connection": "close", **headers}
             connection.request("POST", target, body, named)
-            reply = connection.getresponse()
-            wait = retry_after_seconds(reply.headers.get("retry-after"), datetime.now(UTC))
-            return Posted(reply.status, retry_after_seconds=wait)
+            with connection.getresponse() as reply:
+                wait = retry_after_seconds(reply.headers.get("retry-after"), datetime.now(UTC))
+                return Posted(reply.status, retry_after_seconds=wait)
     finally:
         connection.close()
         sock.close()
 
 
-def _checked(host: str, port: int, deadline: _Deadline, allowed_hosts: Collection[str]) -> list[Any]:
-    """Every address that the name has now; one that is not public refuses them all, unless the host is allowed."""
+def _checked(host: str, port: int, deadline: _DeliveryDeadline, allowed_hosts: Collection[str]) -> list[Any]:
+    """All current addresses of the host. If one is not public, all are refused, unless the host is allowed."""
     found = _resolved(host, port, deadline)
     if not is_allowed(host, allowed_hosts):
         for *_, address in found:
             if not is_public(str(address[0])):
                 raise _NotAllowed(
-                    f"{host} has an address that is not public; OUTBOX_WEBHOOK_ALLOWED_HOSTS permits a private one"
+                    f"{host} has an address that is not public; OUTBOX_WEBHOOK_ALLOWED_HOSTS can permit it"
                 )
     return found
 
 
-def _resolved(host: str, port: int, deadline: _Deadline) -> list[Any]:
-    """The system's lookup takes no timeout, so it runs in a thread that is left behind when it is late. Daemon threads,
-    because an executor's are waited for when the process ends."""
+def _resolved(host: str, port: int, deadline: _DeliveryDeadline) -> list[Any]:
+    """The system's DNS lookup has no timeout, so it runs in a thread that is abandoned when it is late. It is a daemon
+    thread, because the process would wait for an executor's threads at its end."""
     if not _lookups.acquire(timeout=deadline.left()):
         raise TimeoutError
     answer: SimpleQueue[list[Any] | OSError | ValueError] = SimpleQueue()
@@ -130,7 +130,7 @@ def _resolved(host: str, port: int, deadline: _Deadline) -> list[Any]:
     def look_up() -> None:
         try:
             answer.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        except (OSError, ValueError) as error:  # ValueError: a name that IDNA does not take
+        except (OSError, ValueError) as error:  # ValueError: a name that IDNA rejects
             answer.put(error)
         finally:
             _lookups.release()
@@ -145,10 +145,10 @@ def _resolved(host: str, port: int, deadline: _Deadline) -> list[Any]:
     return found
 
 
-def _connected(addresses: list[Any], deadline: _Deadline) -> socket.socket:
-    """Connects to what was checked, never to a name: the name could have another address by now. Each address gets its
-    share of the time that is left, so that a silent one does not take the next one's."""
-    last: OSError = OSError("the name has no address")
+def _connected(addresses: list[Any], deadline: _DeliveryDeadline) -> socket.socket:
+    """Connects to a checked address, never to the name: the name could have another address by now. Each address gets
+    its share of the remaining time, so that a silent one does not use up the time of the next."""
+    last: OSError = OSError("the host name has no address")
     for tried, (family, kind, protocol, _, address) in enumerate(addresses):
         sock = socket.socket(family, kind, protocol)
         try:
@@ -162,6 +162,6 @@ def _connected(addresses: list[Any], deadline: _Deadline) -> socket.socket:
     raise last
 
 
-def _hang_up(sock: socket.socket) -> None:
+def _close(sock: socket.socket) -> None:
     with suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)

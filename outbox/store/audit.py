@@ -1,36 +1,25 @@
-"""Writes, reads and prunes the audit. Decides nothing; the chain of hashes is PostgreSQL's own work (0074)."""
+"""Writes, reads and prunes the audit. Decides nothing; the chain of hashes is PostgreSQL's own work (0009)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import uuid4
 
 import orjson
-from psycopg import Connection, Cursor
+from psycopg import Connection
 from psycopg.rows import dict_row
 
-from outbox.policy.audit import Entry, Link, PruneOrder
+from outbox.policy.audit import AuditPrunePreview, AuditPruneStep, Entry, Link, PruneOrder
 from outbox.policy.filter import AuditFilter
 from outbox.store.filters import audit_where
-from outbox.store.pool import Database
+from outbox.store.pool import Database, fetch_rows
 from outbox.store.queries import queries
 
 READ_LIMIT_MS: Final = 3_000
 _ROWS_A_FETCH: Final = 2_000
 
 Row = Mapping[str, Any]
-
-
-class PruneStep(NamedTuple):
-    removed: int
-    last: int
-
-
-class PrunePreview(NamedTuple):
-    rows: int
-    oldest: datetime | None
-    newest: datetime | None
 
 
 def write(connection: Connection[Any], entries: Sequence[Entry]) -> None:
@@ -65,9 +54,8 @@ class PostgresAudit:
 
     def page(self, asked: AuditFilter, before: int, limit: int) -> Sequence[Row]:
         where = audit_where(asked)
-        with self._reading() as cursor:
-            named = {"before": before, "limit": limit, **where.parameters}
-            return cursor.execute(where.into(self._sql["page"]), named).fetchall()
+        named = {"before": before, "limit": limit, **where.parameters}
+        return self._database.rows(where.into(self._sql["page"]), named, within_ms=READ_LIMIT_MS)
 
     def count(self, asked: AuditFilter, most: int) -> int:
         where = audit_where(asked)
@@ -83,11 +71,8 @@ class PostgresAudit:
         after = 0
         while True:
             named = {"after": after, "max_id": max_id, "limit": _ROWS_A_FETCH, **where.parameters}
-            with (
-                self._database.transaction(read_only=True) as connection,
-                connection.cursor(row_factory=dict_row) as cursor,
-            ):
-                rows = cursor.execute(where.into(self._sql["export"]), named).fetchall()
+            with self._database.transaction(read_only=True) as connection:
+                rows = fetch_rows(connection, where.into(self._sql["export"]), named)
             yield from rows
             if len(rows) < _ROWS_A_FETCH:
                 return
@@ -112,14 +97,14 @@ class PostgresAudit:
             found: datetime = row[0]
             return found
 
-    def prune_preview(self, asked: AuditFilter, before: datetime, max_id: int) -> PrunePreview:
+    def prune_preview(self, asked: AuditFilter, before: datetime, max_id: int) -> AuditPrunePreview:
         where = audit_where(asked)
         with self._database.transaction(read_only=True) as connection:
             named = {"before": before, "max_id": max_id, **where.parameters}
             row = connection.execute(where.into(self._sql["prune_preview"]), named).fetchone()
-            return PrunePreview(*row) if row else PrunePreview(0, None, None)
+            return AuditPrunePreview(*row) if row else AuditPrunePreview(0, None, None)
 
-    def prune_step(self, asked: AuditFilter, order: PruneOrder, after: int, limit: int) -> PruneStep:
+    def prune_step(self, asked: AuditFilter, order: PruneOrder, after: int, limit: int) -> AuditPruneStep:
         """One transaction: the rows and the one that says who removed them go in together."""
         before = order.before
         named = {
@@ -143,20 +128,12 @@ class PostgresAudit:
         with self._database.transaction() as connection:
             row = connection.execute(self._sql["prune_step"], named).fetchone()
         removed, last = row or (0, None)
-        return PruneStep(removed, last if last is not None else after)
+        return AuditPruneStep(removed, last if last is not None else after)
 
     def _head(self, connection: Connection[Any]) -> Link:
         row = connection.execute(self._sql["head"]).fetchone()
         assert row is not None
         return Link(row[0], row[1])
-
-    @contextmanager
-    def _reading(self) -> Iterator[Cursor[dict[str, Any]]]:
-        with (
-            self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection,
-            connection.cursor(row_factory=dict_row) as cursor,
-        ):
-            yield cursor
 
     @contextmanager
     def _cursor(self, connection: Connection[Any]) -> Iterator[Any]:

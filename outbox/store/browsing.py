@@ -1,26 +1,22 @@
-"""Reads single events and lists of them for people, each look bounded in rows and time. Changes nothing."""
+"""Reads single events and lists of them for people, each read bounded in rows and time. Changes nothing."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, LiteralString
+from typing import Any, Final
 from uuid import UUID
-
-from psycopg import Connection
-from psycopg.rows import dict_row
 
 from outbox.errors import NotPermitted
 from outbox.policy.filter import EventFilter
 from outbox.store.events import entity_id_type, typed
 from outbox.store.filters import TimeColumn, event_where, text_of_id
-from outbox.store.looking import BY_INDEX, looking
-from outbox.store.pool import Database
+from outbox.store.pool import BY_INDEX, Database, bounded_read, fetch_rows
 from outbox.store.queries import queries
-from outbox.store.schema_state import has_by_entity
+from outbox.store.schema.state import has_by_entity
 
 MOST_SHOWN_BYTES: Final = 1_048_576
 MOST_ATTEMPTS: Final = 50
 MOST_RELATED: Final = 20
-SCAN_ROWS: Final = 10_000  # open rows that are looked through for an entity: 10 ms
+SCAN_ROWS: Final = 10_000  # open rows that are searched for an entity: 10 ms
 
 Row = Mapping[str, Any]
 
@@ -48,9 +44,9 @@ class PostgresBrowsing:
     def related(self, id: UUID, entity_type: str, entity_id: str) -> Sequence[Row]:
         """Other events of the entity. Without the entity index done upserts are not searched."""
         named = {"id": id, "entity_type": entity_type, "entity_id": entity_id, "most": MOST_RELATED, "scan": SCAN_ROWS}
-        with looking(self._database) as connection:
+        with bounded_read(self._database) as connection:
             query = "related_by_index" if has_by_entity(connection) else "related"
-            return _fetch(connection, typed(self._sql[query], entity_id_type(connection)), named)
+            return fetch_rows(connection, typed(self._sql[query], entity_id_type(connection)), named)
 
     def finds_done_by_entity(self) -> bool:
         with self._database.connection() as connection:
@@ -73,22 +69,19 @@ class PostgresBrowsing:
         return self._page("list_discarded", asked, "processed_at", _before(before, limit))
 
     def _page(self, query: str, asked: EventFilter, time: TimeColumn, named: Mapping[str, object]) -> Sequence[Row]:
-        with looking(self._database, plans=BY_INDEX) as connection:
+        with bounded_read(self._database, plans=BY_INDEX) as connection:
             id_type = entity_id_type(connection)
             where = event_where(asked, time, id_type)
             id_text = None if asked.entity_id is None else text_of_id(asked.entity_id, id_type)
-            return _fetch(connection, where.into(self._sql[query]), {**named, **where.parameters, "id_text": id_text})
+            return fetch_rows(
+                connection, where.into(self._sql[query]), {**named, **where.parameters, "id_text": id_text}
+            )
 
     def _rows(self, query: str, **named: object) -> Sequence[Row]:
-        with looking(self._database) as connection:
-            return _fetch(connection, self._sql[query], named)
+        with bounded_read(self._database) as connection:
+            return fetch_rows(connection, self._sql[query], named)
 
 
 def _before(before: tuple[datetime, UUID], limit: int) -> dict[str, object]:
     at, id = before
     return {"before_at": at, "before_id": id, "limit": limit}
-
-
-def _fetch(connection: Connection[Any], sql: LiteralString, named: Mapping[str, object]) -> Sequence[Row]:
-    with connection.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(sql, named).fetchall()

@@ -1,4 +1,4 @@
-"""Looks up documents in the view that the user defines, one query a batch. Which row is to blame is said by parts."""
+"""Looks up documents in the view that the user defines, one query per batch. `parts` says which row is at fault."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,10 +14,10 @@ from psycopg import Connection, sql
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable, SchemaMismatch
 from outbox.policy.document import not_an_object, refused
-from outbox.policy.memory import inline_bytes
 from outbox.policy.outcome import Code
 from outbox.ports import Clock, Document, Named
-from outbox.store.parts import NOT_READ, Limits, Reading, Suspects
+from outbox.store.events import inline_bytes
+from outbox.store.parts import NOT_READ, LookupLimits, PartwiseRead, Suspects
 from outbox.store.pool import Database
 from outbox.store.queries import queries
 from outbox.store.view_shape import UnsupportedIds, ViewShape, read_shape
@@ -27,7 +27,7 @@ UNREAD = Document(None, None, None, NOT_READ)
 PAGE_MS: Final = 60_000  # of many documents in key order, for nobody's lease
 UNANSWERED_SECONDS: Final = 5.0
 KNOWN_SECONDS: Final = 60.0  # what the view says of a type as a whole is asked again after that
-MOST_LOOKED_AT: Final = 10_000  # of the newest done events, for what kind of documents a type has
+MOST_CHECKED: Final = 10_000  # of the newest done events, to learn whether a type has payloads
 
 
 _VERSION: Final = itemgetter(Document._fields.index("version"))
@@ -62,7 +62,7 @@ class ViewDocuments:
         *,
         batch_bytes: int,
         clock: Clock = time.monotonic,
-        limits: Limits = Limits(),  # noqa: B008
+        limits: LookupLimits = LookupLimits(),  # noqa: B008
     ) -> None:
         self._database = database
         self._batch_bytes = batch_bytes
@@ -142,14 +142,14 @@ class ViewDocuments:
 
     def _lately_with_payload(self, connection: Connection[Any]) -> set[str]:
         """By the newest done events: a type that has had none among them is not known for it."""
-        rows = connection.execute(queries("truth")["lately_with_payload"], {"most": MOST_LOOKED_AT}).fetchall()
+        rows = connection.execute(queries("truth")["lately_with_payload"], {"most": MOST_CHECKED}).fetchall()
         return {row[0] for row in rows}
 
     def _lately_found(self, connection: Connection[Any], entity_type: str) -> bool:
-        """Whether the view had this type when others looked: its last entity may be gone before this process asks.
+        """Whether the view had this type when other processes read it: its last entity may be gone by now.
         Upserts without a payload count only where the view has no versions, as they may have used those."""
         versions = self._made is not None and "version" in self._made.shape.columns
-        named = {"entity_type": entity_type, "versions": versions, "most": MOST_LOOKED_AT}
+        named = {"entity_type": entity_type, "versions": versions, "most": MOST_CHECKED}
         row = connection.execute(queries("truth")["lately_found"], named).fetchone()
         return bool(row and row[0])
 
@@ -167,7 +167,7 @@ class ViewDocuments:
 
     def load(self, events: Sequence[Named], *, whole: bool = False) -> Mapping[UUID, Document]:
         """Every event gets an answer. Those that are left out for their size come with `whole`. A view that was
-        replaced since it was last looked at is looked at anew, once."""
+        replaced since it was last read is read anew, once."""
         found = self._load_anew(events, whole)
         self._note(events, found)
         return found
@@ -191,7 +191,7 @@ class ViewDocuments:
         """What may come along is that of the whole batch, also where it is read in parts."""
         most_bytes = None if whole else inline_bytes(self._batch_bytes, len(events))
         named, gone = self._named(events)
-        reading = Reading(
+        reading = PartwiseRead(
             lambda part, limit_ms: self._read(part, limit_ms, most_bytes), self._limits, self._suspects, self._clock
         )
         try:
@@ -199,8 +199,8 @@ class ViewDocuments:
         except psycopg.Error as error:
             raise DocumentsUnavailable(f"{self._view}: SQLSTATE {error.sqlstate}") from error
         if reading.last_error is not None and not reading.found and not self._is_well(reading, named):
-            told = f"a lookup in {self._view} took over {self._limits.whole_ms / 1000:g} s, and so did parts of it"
-            raise DocumentsUnavailable(told) from reading.last_error
+            detail = f"a lookup in {self._view} took over {self._limits.whole_ms / 1000:g} s, and so did parts of it"
+            raise DocumentsUnavailable(detail) from reading.last_error
         if len(reading.found) == len(events):
             return reading.found
         unread = dict.fromkeys((event.id for event in named), UNREAD)
@@ -209,7 +209,7 @@ class ViewDocuments:
 
     def _named(self, events: Sequence[Named]) -> tuple[Sequence[Named], dict[UUID, Document]]:
         """Those whose id a row of the view can have; the others are gone. Before that is said of anyone, the view is
-        looked at anew: it may have been replaced by one with other ids."""
+        read anew: it may have been replaced by one with other ids."""
         made = self._made
         if made is not None and all(made.shape.id.names(event.entity_id) for event in events):
             return events, {}
@@ -219,9 +219,9 @@ class ViewDocuments:
         nobodys = {event.id: gone for event in events if not shape.id.names(event.entity_id)}
         return [event for event in events if event.id not in nobodys], nobodys
 
-    def _is_well(self, reading: Reading, events: Sequence[Named]) -> bool:
+    def _is_well(self, reading: PartwiseRead, events: Sequence[Named]) -> bool:
         """Nothing could be read. Where the view finds a blamed row at once, its document is what takes so long. Any
-        other view lacks an index or waits for a lock, and no row is to blame."""
+        other view lacks an index or waits for a lock, and no row is at fault."""
         suspect = next((event for event in events if event.id in reading.blamed), None)
         return not reading.hopeless and suspect is not None and self._finds(suspect)
 
@@ -269,8 +269,8 @@ class ViewDocuments:
                 yield connection
         except DatabaseDown as error:
             if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
-                told = f"a question to {self._view} took over {self._limits.whole_ms / 1000:g} s"
-                raise DocumentsUnavailable(told) from error
+                detail = f"a query of {self._view} took over {self._limits.whole_ms / 1000:g} s"
+                raise DocumentsUnavailable(detail) from error
             raise
 
     @contextmanager

@@ -10,10 +10,10 @@ from psycopg import sql
 from outbox.errors import DatabaseDown, DocumentsUnavailable
 from outbox.policy.drift import Key, Truth
 from outbox.store.events import entity_id_type
-from outbox.store.id_types import names_an_id
 from outbox.store.pool import Database
 from outbox.store.queries import queries
-from outbox.store.schema_state import has_by_entity
+from outbox.store.schema.state import has_by_entity
+from outbox.store.view_shape import names_an_id
 
 PAGE_LIMIT_MS: Final = 60_000
 SCAN_LIMIT_MS: Final = 120_000
@@ -26,7 +26,7 @@ Row = tuple[Any, ...]
 def rows(
     database: Database, query: LiteralString | sql.Composed, named: Mapping[str, object], limit_ms: int = PAGE_LIMIT_MS
 ) -> list[Row]:
-    """One short snapshot. What takes too long lacks an index, and is told as such."""
+    """One short snapshot. What takes too long lacks an index, and is reported as such."""
     try:
         with database.transaction(read_only=True, timeout_ms=limit_ms) as connection:
             return connection.execute(query, named).fetchall()
@@ -95,7 +95,7 @@ class EntityEvents:
         return bool(rows(self._database, self._query("backlog_waits"), {"many": MANY_WAITING})[0][0])
 
     def open_of(self, keys: Sequence[Key]) -> frozenset[Key]:
-        """Those with an open event; all of them where the backlog is too long to be looked through."""
+        """Those with an open event; all of them where the backlog is too long to be searched."""
         name, named = ("open_of", {}) if self.by_entity else ("open_of_backlog", {"most": MOST_BACKLOG})
         places = {row[0] for row in self._of(name, keys, **named)}
         return frozenset(key for place, key in enumerate(keys, 1) if 0 in places or place in places)

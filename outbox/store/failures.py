@@ -1,21 +1,20 @@
-"""Reads failed events for people: pages, groups, and plans of what a replay would move. Changes nothing.
+"""Reads failed events for people (pages, groups, plans of a replay) and statistics; keeps the roll-up.
 
-Plans are read in a read-only transaction with one snapshot, so that counts, sample and ids agree.
+Plans are read in a read-only transaction with one snapshot, so that counts, sample and ids agree. Done rows are never
+read.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from psycopg import Cursor
-from psycopg.rows import dict_row
+from psycopg import Connection
 
 from outbox.policy.filter import EventFilter
 from outbox.store.events import entity_id_type
-from outbox.store.filters import Where, event_where
-from outbox.store.pool import Database
+from outbox.store.filters import event_where
+from outbox.store.pool import Database, fetch_rows
 from outbox.store.queries import queries
 
 READ_LIMIT_MS: Final = 3_000
@@ -42,58 +41,104 @@ class PostgresFailures:
         return self._filtered("groups", asked, limit=limit, most=MOST_GROUPED)
 
     def group_samples(self, fingerprints: Sequence[str]) -> Mapping[str, Row]:
-        with self._reading() as cursor:
-            rows = cursor.execute(self._sql["group_samples"], {"fingerprints": list(fingerprints)}).fetchall()
-            return {row["fingerprint"]: row for row in rows}
+        named = {"fingerprints": list(fingerprints)}
+        rows = self._database.rows(self._sql["group_samples"], named, within_ms=READ_LIMIT_MS)
+        return {row["fingerprint"]: row for row in rows}
 
     def group_hours(self, fingerprints: Sequence[str], window: timedelta) -> Sequence[tuple[str, datetime, int]]:
         named = {"fingerprints": list(fingerprints), "window": window}
-        with self._reading() as cursor:
-            rows = cursor.execute(self._sql["group_hours"], named).fetchall()
-            return [(row["fingerprint"], row["hour"], row["n"]) for row in rows]
+        rows = self._database.rows(self._sql["group_hours"], named, within_ms=READ_LIMIT_MS)
+        return [(row["fingerprint"], row["hour"], row["n"]) for row in rows]
 
     def plan(self, asked: EventFilter, limit: int, rows: int) -> tuple[Sequence[Row], Sequence[Row]]:
         """(counts by type, reason, fingerprint and in all; the first rows) of what a replay would take."""
-        with self._snapshot() as cursor:
-            where = self._where(cursor, asked)
-            named = {**where.parameters, "limit": limit}
-            counts = cursor.execute(where.into(self._sql["plan_counts"]), named).fetchall()
-            first = {**named, "limit": min(limit, rows)}
-            return counts, cursor.execute(where.into(self._sql["plan_rows"]), first).fetchall()
+        with self._database.transaction(snapshot=True) as connection:
+            counts = self._fetch(connection, "plan_counts", asked, limit=limit)
+            return counts, self._fetch(connection, "plan_rows", asked, limit=min(limit, rows))
 
     def plan_ids(self, asked: EventFilter, limit: int) -> Sequence[UUID]:
-        with self._snapshot() as cursor:
-            where = self._where(cursor, asked)
-            named = {**where.parameters, "limit": limit}
-            return [row["id"] for row in cursor.execute(where.into(self._sql["plan_ids"]), named).fetchall()]
+        with self._database.transaction(snapshot=True) as connection:
+            return [row["id"] for row in self._fetch(connection, "plan_ids", asked, limit=limit)]
 
     def chosen(self, asked: EventFilter, ids: Sequence[UUID]) -> Sequence[Row]:
         """These events, whatever their state, as far as the rest of the filter fits."""
-        with self._snapshot() as cursor:
-            where = self._where(cursor, asked)
-            named = {**where.parameters, "ids": list(ids)}
-            return cursor.execute(where.into(self._sql["chosen_rows"]), named).fetchall()
+        with self._database.transaction(snapshot=True) as connection:
+            return self._fetch(connection, "chosen_rows", asked, ids=list(ids))
 
     def _filtered(self, query: str, asked: EventFilter, **named: Any) -> Sequence[Row]:
-        with self._reading() as cursor:
-            where = self._where(cursor, asked)
-            return cursor.execute(where.into(self._sql[query]), {**where.parameters, **named}).fetchall()
+        with self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection:
+            return self._fetch(connection, query, asked, **named)
 
-    def _where(self, cursor: Cursor[Any], asked: EventFilter) -> Where:
-        return event_where(asked, "failed_at", entity_id_type(cursor.connection))
+    def _fetch(self, connection: Connection[Any], query: str, asked: EventFilter, **named: Any) -> Sequence[Row]:
+        where = event_where(asked, "failed_at", entity_id_type(connection))
+        return fetch_rows(connection, where.into(self._sql[query]), {**where.parameters, **named})
 
-    @contextmanager
-    def _reading(self) -> Iterator[Cursor[dict[str, Any]]]:
-        with (
-            self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection,
-            connection.cursor(row_factory=dict_row) as cursor,
-        ):
-            yield cursor
 
-    @contextmanager
-    def _snapshot(self) -> Iterator[Cursor[dict[str, Any]]]:
-        with (
-            self._database.transaction(snapshot=True) as connection,
-            connection.cursor(row_factory=dict_row) as cursor,
-        ):
-            yield cursor
+MOST_FAILED: Final = 200_000
+
+
+class PostgresStatistics:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sql = queries("statistics")
+
+    def failed(self) -> Sequence[Row]:
+        return self._rows("failed", most=MOST_FAILED)
+
+    def failed_hours(self, window: timedelta) -> Sequence[Row]:
+        return self._rows("failed_hours", window=window, most=MOST_FAILED)
+
+    def discarded(self) -> Mapping[str, int]:
+        return {row["entity_type"]: row["n"] for row in self._rows("discarded", limit=200)}
+
+    def outcomes(self, window: timedelta) -> Sequence[Row]:
+        return self._rows("outcomes", window=window)
+
+    def totals(self) -> Sequence[Row]:
+        return self._rows("totals")
+
+    def replays(self, window: timedelta) -> Row:
+        return self._rows("replays", window=window)[0]
+
+    def compact(self, age: timedelta, limit: int) -> int:
+        with self._database.transaction() as connection:
+            row = connection.execute(self._sql["compact"], {"age": age, "limit": limit}).fetchone()
+            return int(row[0]) if row else 0
+
+    def forget(self, age: timedelta, limit: int) -> int:
+        with self._database.connection() as connection:
+            return connection.execute(self._sql["forget"], {"age": age, "limit": limit}).rowcount
+
+    def _rows(self, query: str, **named: object) -> Sequence[Row]:
+        return self._database.rows(self._sql[query], named, within_ms=READ_LIMIT_MS)
+
+
+RollupKey = tuple[str, str, str]  # entity type, outcome, reason
+
+
+class PostgresRollup:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sql = queries("rollup")
+
+    def add(self, counts: Mapping[RollupKey, int]) -> None:
+        """One statement for all of them, whatever their number."""
+        entity_types, outcomes, reasons = (list(column) for column in zip(*counts, strict=True))
+        named = {
+            "entity_types": entity_types,
+            "outcomes": outcomes,
+            "reasons": reasons,
+            "counts": list(counts.values()),
+        }
+        with self._database.connection() as connection:
+            connection.execute(self._sql["add_counts"], named)
+
+
+class PostgresPulse:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sql = queries("pulse")
+
+    def minutes(self, window: timedelta) -> Sequence[tuple[str, datetime, int]]:
+        with self._database.transaction(read_only=True, timeout_ms=READ_LIMIT_MS) as connection:
+            return connection.execute(self._sql["minutes"], {"window": window}).fetchall()

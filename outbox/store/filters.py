@@ -11,7 +11,7 @@ from outbox.policy.filter import NONE, AuditFilter, EventFilter
 from outbox.policy.outcome import FAILURE_TYPE_OF
 
 MARK: Final = "/* and filter */"
-TimeColumn = Literal["failed_at", "processed_at", "created_at"]  # the time that `since` and `until` look at
+TimeColumn = Literal["failed_at", "processed_at", "created_at"]  # the time that `since` and `until` compare
 _UNKNOWN: Final = "unknown"
 
 
@@ -43,7 +43,7 @@ def event_where(asked: EventFilter, time: TimeColumn, id_type: str) -> Where:
         add(_entity_id(asked.entity_id, id_type), f_entity_id=asked.entity_id)
     _add_failure(asked, add)
     if asked.trace_id is not None:
-        # The contract's trace id: the second part of `00-TRACE-SPAN-01`.
+        # The trace id is the second part of `00-TRACE-SPAN-01`.
         add("substr(e.traceparent, 4, 32) = %(f_trace_id)s", f_trace_id=asked.trace_id)
     if asked.since is not None:
         add(_TIMES[time][0], f_since=asked.since)

@@ -1,4 +1,4 @@
-"""Reads a batch from the view in parts where it cannot be read whole, and finds the rows to blame. Knows no SQL."""
+"""Reads a batch from the view in parts where it cannot be read whole, and finds the rows at fault. Knows no SQL."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ NOT_READ: Final = Failure(
 )
 
 
-class Limits(NamedTuple):
+class LookupLimits(NamedTuple):
     """How long reads of the view may take. All of it stays well below a lease of 60 s, which is renewed meanwhile."""
 
     whole_ms: int = 10_000  # a batch that takes longer is read in parts
@@ -67,10 +67,10 @@ class Suspects:
         self._until.pop((event.entity_type, event.entity_id), None)
 
 
-class Reading:
+class PartwiseRead:
     """One batch. `found` has what was read, `blamed` what cannot be; whoever is in neither was not read in time."""
 
-    def __init__(self, read: Read, limits: Limits, suspects: Suspects, clock: Clock) -> None:
+    def __init__(self, read: Read, limits: LookupLimits, suspects: Suspects, clock: Clock) -> None:
         self._read = read
         self._limits = limits
         self._suspects = suspects
@@ -78,7 +78,7 @@ class Reading:
         self._until = clock() + limits.budget_seconds
         self.found: dict[UUID, Document] = {}
         self.blamed: dict[UUID, Failure] = {}
-        self.hopeless = False  # none of a sample could be read: whoever is blamed now is not to blame
+        self.hopeless = False  # none of a sample could be read: whatever is blamed now is not at fault
         self.last_error: Exception | None = None  # of a read that took too much
 
     def run(self, events: Sequence[Named]) -> None:
@@ -91,7 +91,7 @@ class Reading:
             self._one_by_one(suspected)
 
     def _search(self, events: Sequence[Named]) -> None:
-        """Breadth first: parts without a slow row are read before anyone looks closer at those with one."""
+        """Breadth first: parts without a slow row are read before those with one are split further."""
         parts = deque(self._tried(events, self._limits.whole_ms))
         if self.last_error is not None and parts:
             self._try_a_sample(events)
@@ -100,8 +100,8 @@ class Reading:
                 parts.extend(self._tried(part, self._limits.part_ms))
 
     def _try_a_sample(self, events: Sequence[Named]) -> None:
-        """A view without its index is told from a slow row in a few seconds. Rows that were blamed stay suspects, so
-        that the next sample is another one."""
+        """Tells a view without its index from a slow row in a few seconds. Rows that were blamed stay suspects, so that
+        the next sample is another one."""
         if len(events) <= SAMPLE:
             return
         last = len(events) - 1
@@ -161,7 +161,7 @@ def _state(error: Exception) -> str:
 
 
 def _named(error: Exception) -> str:
-    """The server's message could quote the row, so only its class is told."""
+    """The server's message could quote the row, so only its class is reported."""
     cause = error if isinstance(error, psycopg.Error) else error.__cause__
     return f"SQLSTATE {_state(error)}, {type(cause).__name__}"
 
@@ -182,5 +182,5 @@ def _overtaxing(error: Exception) -> Failure:
     return Failure(
         Reason.UNKNOWN,
         f"PostgreSQL cannot compute this entity's document: {_named(error)}; its log says more."
-        " Mend the row or the view, then replay the event",
+        " Fix the row or the view, then replay the event",
     )

@@ -1,14 +1,15 @@
 """Owns the connections to PostgreSQL: pools, encoding, raw json, the translation of errors. Knows no query."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg import Connection, DataError
 from psycopg.adapt import Buffer, Loader
 from psycopg.pq import Format
+from psycopg.rows import dict_row
 from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.string import ByteaBinaryLoader
 from psycopg_pool import ConnectionPool, PoolTimeout
@@ -31,7 +32,7 @@ OPTIONS: dict[str, Any] = {
 
 # Nothing is prepared. A kept plan is of the day it was made: of an empty table (a claim of 260 ms instead of 5,
 # measured), or of columns that have another type since ("cached plan must not change result type", until a restart);
-# and behind pgbouncer before 1.21 a name is anybody's. To plan claim and settle anew costs 1.7 us of CPU an event in
+# and behind pgbouncer before 1.21 a name is anybody's. To plan claim and settle anew costs 1.7 us of CPU per event in
 # batches of 500 (median of five rounds, by turns in one run; -3 to +4 on a busy machine), of the 148 us that `drain`
 # takes: 1.2 %.
 UNPREPARED: Final = None
@@ -71,7 +72,7 @@ def plain_dsn(url: str) -> str:
 
 
 def connect(url: str, *, application: str = "outbox", **more: Any) -> Connection[Any]:
-    """One connection of one's own, in autocommit, for what a pool cannot serve: LISTEN, a first look."""
+    """One connection of one's own, in autocommit, for what a pool cannot serve: LISTEN, a first query."""
     options = {"prepare_threshold": UNPREPARED, **OPTIONS, **more}
     with translated():
         return psycopg.connect(plain_dsn(url), autocommit=True, application_name=application, **options)
@@ -135,25 +136,48 @@ class Database:
                 self._pool.check()
             raise
 
+    def rows(
+        self, query: LiteralString, named: Mapping[str, Any] | None = None, *, within_ms: int | None = None
+    ) -> list[dict[str, Any]]:
+        """One statement's rows, named by their columns; with `within_ms` read-only and within that time."""
+        limited = self.transaction(read_only=True, timeout_ms=within_ms) if within_ms else self.connection()
+        with limited as connection:
+            return fetch_rows(connection, query, named)
+
     @contextmanager
     def transaction(
         self, *, read_only: bool = False, snapshot: bool = False, timeout_ms: int | None = None
     ) -> Iterator[Connection[Any]]:
         """Several statements that stand or fall together, with a time limit that lives only in here.
 
-        `snapshot`: all of them look at one moment, and change nothing.
+        `snapshot`: all of them read as of one moment, and change nothing.
         """
         with self._connection() as connection, connection.transaction():
             if snapshot:  # before any other statement: PostgreSQL takes it only then
                 connection.execute("set transaction isolation level repeatable read, read only")
             limit = timeout_ms or self._statement_timeout_ms
-            if read_only and limit:  # in one: each statement of a batch's lookup costs 0.3 us an event
+            if read_only and limit:  # in one: each statement of a batch's lookup costs 0.3 us per event
                 connection.execute(_READ_ONLY_WITHIN, [str(limit)])
             elif read_only:
                 connection.execute("set transaction read only")
             elif limit:
                 connection.execute("select set_config('statement_timeout', %s, true)", [str(limit)])
             yield connection
+
+
+def fetch_rows(
+    connection: Connection[Any], query: LiteralString, named: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """Rows named by their columns."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(query, named).fetchall()
+
+
+def fetch_row(
+    connection: Connection[Any], query: LiteralString, named: Mapping[str, Any] | None = None
+) -> dict[str, Any] | None:
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(query, named).fetchone()
 
 
 def _configure(connection: Connection[Any]) -> None:
@@ -200,3 +224,34 @@ def _short(error: psycopg.Error) -> str:
     """The first line of the server's own words: they hold no connection string and no row."""
     primary = error.diag.message_primary
     return primary or (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+TIME_LIMIT_MS: Final = 3_000
+# Estimates after a flood, or a filter that seems rare, tempt the planner into reading the whole table.
+BY_INDEX: Final[Mapping[str, str]] = {"enable_seqscan": "off", "max_parallel_workers_per_gather": "0", "jit": "off"}
+
+
+class ReadTooLong(DatabaseDown):
+    """This query would read too many rows and was cancelled. Narrow it: by state, entity type or id, or by a shorter
+    time (`--since`)."""
+
+
+def plan_with(connection: Connection[Any], plans: Mapping[str, str]) -> None:
+    """Planner settings until the end of the transaction."""
+    for name, value in plans.items():
+        connection.execute("select set_config(%s, %s, true)", [name, value])
+
+
+@contextmanager
+def bounded_read(
+    database: Database, *, time_limit_ms: int = TIME_LIMIT_MS, plans: Mapping[str, str] | None = None
+) -> Iterator[Connection[Any]]:
+    """`plans`: planner settings for this read only."""
+    try:
+        with database.transaction(read_only=True, timeout_ms=time_limit_ms) as connection:
+            plan_with(connection, plans or {})
+            yield connection
+    except DatabaseDown as error:
+        if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
+            raise ReadTooLong(f"stopped after {time_limit_ms / 1000:g} s") from error
+        raise

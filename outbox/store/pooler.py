@@ -1,15 +1,18 @@
-"""Owns telling whether a pooler stands before PostgreSQL; it opens no connection by itself.
+"""Owns sessions that must be one's own: tells whether a pooler stands before PostgreSQL, and listens for producers.
 
 A pooler in transaction mode gives each transaction any session. What a session keeps (LISTEN, its own settings, locks)
 is then someone else's. Statements are no such thing of ours: nothing is prepared (`pool`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from psycopg import Connection
 
 from outbox.errors import PooledAddress
+from outbox.store.pool import connect, translated
 
 # An idle pooler hands out the session that was given back last: the first round shows it. A busy one takes some more.
 ROUNDS: Final = 20
@@ -43,3 +46,31 @@ def shares_sessions(connection: Connection[Any], another: Connecting) -> bool:
 def require_own_session(connection: Connection[Any], another: Connecting) -> None:
     if shares_sessions(connection, another):
         raise PooledAddress
+
+
+CHANNEL = "search_outbox"
+
+
+_session = partial(connect, application="outbox-listen")
+
+
+class PostgresEar:
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+
+    def notified(self, seconds: float) -> bool:
+        """One word is enough however many came; a silent connection is asked whether it still listens."""
+        with translated():
+            for _ in self._connection.notifies(timeout=seconds, stop_after=1):
+                return True
+            self._connection.execute("select 1")
+        return False
+
+
+@contextmanager
+def ear(url: str) -> Iterator[PostgresEar]:
+    with _session(url) as connection:
+        with translated():
+            require_own_session(connection, partial(_session, url))
+            connection.execute(f"listen {CHANNEL}")
+        yield PostgresEar(connection)

@@ -1,23 +1,38 @@
-"""Creates, shows and cancels replays. The steps that move one are in `replay_steps`."""
+"""Keeps replays: creates, shows and cancels them, and moves them from state to state. Keeps no time.
+
+Each step of a batch is one short transaction, fenced by the batch's lease; its audit rows are written in it.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import orjson
 from psycopg import Connection
-from psycopg.rows import dict_row
 
-from outbox.policy.audit import Action, Actor, Entry
+from outbox.policy.audit import Action, Actor, Entry, Source
 from outbox.policy.filter import EventFilter, given
-from outbox.policy.replay import Lease, ReplayBatch
+from outbox.policy.replay import (
+    LEASE_SECONDS,
+    CheckVerdict,
+    Dispatched,
+    ReplayBatch,
+    ReplayLease,
+    ReplayStatus,
+    check_delay_seconds,
+    judge_check,
+)
 from outbox.policy.webhook import Notice
+from outbox.store import audit, webhooks
 from outbox.store.events import entity_id_type
 from outbox.store.filters import event_where
-from outbox.store.pool import Database
+from outbox.store.pool import Database, fetch_row, fetch_rows
 from outbox.store.queries import queries
-from outbox.store.replay_steps import LEASE, batch_of, close, ended_since, fetch_batch
+
+LEASE: Final = timedelta(seconds=LEASE_SECONDS)
+_NAMES: Final = tuple(field.name for field in fields(ReplayBatch))
 
 Notices = Callable[[ReplayBatch], Sequence[Notice]]
 Row = Mapping[str, Any]
@@ -28,7 +43,7 @@ class _NothingPinned(Exception):
 
 
 class PostgresReplays:
-    """`owner` names this process to people who look at a batch; the lease's token is what counts."""
+    """`owner` names this process to people who read a batch; the lease's token is what counts."""
 
     def __init__(self, database: Database, *, owner: str, notices: Notices) -> None:
         self._database = database
@@ -37,7 +52,13 @@ class PostgresReplays:
         self._sql = queries("replays")
 
     def create(
-        self, lease: Lease, about: Mapping[str, Any], asked: EventFilter, limit: int, *, pinned: Sequence[UUID] = ()
+        self,
+        lease: ReplayLease,
+        about: Mapping[str, Any],
+        asked: EventFilter,
+        limit: int,
+        *,
+        pinned: Sequence[UUID] = (),
     ) -> int | None:
         """Pins rows and says how many; 0 leaves nothing behind. None: this client id has asked before.
 
@@ -90,15 +111,159 @@ class PostgresReplays:
 
     def page(self, before: datetime, before_id: UUID, limit: int, *, live: bool) -> Sequence[ReplayBatch]:
         named = {"before": before, "before_id": before_id, "limit": limit, "live": live}
-        return [batch_of(row) for row in self._rows("page", named)]
+        return [batch_of(row) for row in self._database.rows(self._sql["page"], named)]
 
     def items(self, id: UUID, limit: int) -> Sequence[Row]:
-        return self._rows("items", {"id": id, "limit": limit})
+        return self._database.rows(self._sql["items"], {"id": id, "limit": limit})
 
     def forget(self, age: timedelta, limit: int) -> int:
         with self._database.connection() as connection:
             return connection.execute(self._sql["forget"], {"age": age, "limit": limit}).rowcount
 
-    def _rows(self, query: str, named: Mapping[str, Any]) -> Sequence[Row]:
-        with self._database.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
-            return cursor.execute(self._sql[query], named).fetchall()
+    # queued, dispatching
+
+    def take_over(self, limit: int) -> Sequence[ReplayLease]:
+        """Batches whose creator is gone."""
+        return self._leases("take_over", limit=limit)
+
+    def begin(self, lease: ReplayLease) -> bool:
+        return self._changed("begin", lease)
+
+    def renew(self, lease: ReplayLease) -> bool:
+        return self._changed("renew", lease)
+
+    def let_go(self, lease: ReplayLease) -> None:
+        with self._database.connection() as connection:
+            connection.execute(self._sql["let_go"], lease._asdict())
+
+    def dispatch(self, lease: ReplayLease, rows: int) -> Dispatched | None:
+        """The next pinned rows. None: the batch is no longer ours, or no longer dispatching."""
+        with self._database.transaction() as connection:
+            batch = self._hold(connection, lease, ReplayStatus.DISPATCHING)
+            if batch is None:
+                return None
+            moved = self._move(connection, batch, rows)
+            skipped = sum(1 for row in moved if row["skip_reason"] is not None)
+            counts = {"id": batch.id, "replayed": len(moved) - skipped, "skipped": skipped, "lease": LEASE}
+            row = connection.execute(self._sql["count_step"], counts).fetchone()
+            audit.write(connection, [_item(batch, each) for each in moved])
+            return Dispatched(len(moved) - skipped, skipped, int(row[0]) if row else 0)
+
+    def _move(self, connection: Connection[Any], batch: ReplayBatch, rows: int) -> Sequence[Row]:
+        named = {
+            "id": batch.id,
+            "limit": rows,
+            "explicit": batch.explicit,
+            "by": batch.requested_by,
+            "reason": batch.requested_reason,
+        }
+        return fetch_rows(connection, self._sql["dispatch"], named)
+
+    def finish_dispatch(self, lease: ReplayLease) -> bool:
+        return self._changed("finish_dispatch", lease, delay=timedelta(seconds=check_delay_seconds(0)))
+
+    def fail(self, lease: ReplayLease, failure_type: str, reason: str) -> ReplayBatch | None:
+        return self._end("fail", lease, failure_type=failure_type, reason=reason)
+
+    # following
+
+    def take_checks(self, limit: int, id: UUID | None = None) -> Sequence[ReplayLease]:
+        return self._leases("take_checks", limit=limit, id=id)
+
+    def check(self, lease: ReplayLease, max_polls: int) -> ReplayBatch | None:
+        """What has ended since the last check, and what that means. None: another process checks it."""
+        with self._database.transaction() as connection:
+            batch = self._hold(connection, lease, ReplayStatus.FOLLOWING)
+            if batch is None:
+                return None
+            ended = ended_since(connection, batch.id)
+            n = sum(ended.values())
+            verdict = judge_check(batch.poll_count, n, batch.still_open - n, max_polls)
+            checked = fetch_batch(connection, "checked", {"id": batch.id, **ended, **_verdict(verdict)})
+            if checked is not None and checked.is_over:
+                close(connection, checked, self._notices(checked))
+            return checked
+
+    def take_settles(self, limit: int, id: UUID | None = None) -> Sequence[ReplayLease]:
+        return self._leases("take_settles", limit=limit, id=id)
+
+    def settle(self, lease: ReplayLease) -> ReplayBatch | None:
+        return self._end("settle", lease)
+
+    def tell(self, limit: int) -> Sequence[tuple[ReplayBatch, int, int]]:
+        """(batch, rows replayed, rows skipped) since a daemon last reported; each batch to one caller alone."""
+        rows = self._database.rows(self._sql["tell"], {"limit": limit})
+        return [(batch_of(row), row["newly_replayed"], row["newly_skipped"]) for row in rows]
+
+    def _end(self, query: str, lease: ReplayLease, **named: Any) -> ReplayBatch | None:
+        with self._database.transaction() as connection:
+            batch = fetch_batch(connection, query, {**lease._asdict(), **named})
+            if batch is not None:
+                close(connection, batch, self._notices(batch))
+            return batch
+
+    def _hold(self, connection: Connection[Any], lease: ReplayLease, status: ReplayStatus) -> ReplayBatch | None:
+        return fetch_batch(connection, "hold", {**lease._asdict(), "status": status})
+
+    def _changed(self, query: str, lease: ReplayLease, **named: Any) -> bool:
+        with self._database.connection() as connection:
+            parameters = {**lease._asdict(), "lease": LEASE, **named}
+            return connection.execute(self._sql[query], parameters).fetchone() is not None
+
+    def _leases(self, query: str, **named: Any) -> Sequence[ReplayLease]:
+        with self._database.connection() as connection:
+            parameters = {"owner": self._owner, "lease": LEASE, **named}
+            return [ReplayLease(*row) for row in connection.execute(self._sql[query], parameters).fetchall()]
+
+
+def fetch_batch(connection: Connection[Any], query: str, named: Mapping[str, Any]) -> ReplayBatch | None:
+    row = fetch_row(connection, queries("replays")[query], named)
+    return None if row is None else batch_of(row)
+
+
+def batch_of(row: Row) -> ReplayBatch:
+    filter_text = row["filter"]
+    parsed = {"status": ReplayStatus(row["status"]), "filter": orjson.loads(filter_text) if filter_text else None}
+    return ReplayBatch(**{name: row[name] for name in _NAMES if name in row} | parsed)
+
+
+def ended_since(connection: Connection[Any], id: UUID) -> dict[str, int]:
+    """Writes down which rows have come to an end since the last check, and counts them."""
+    row = connection.execute(queries("replays")["check"], {"id": id}).fetchone()
+    return dict(zip(("done", "failed", "discarded"), row or (0, 0, 0), strict=True))
+
+
+def close(connection: Connection[Any], batch: ReplayBatch, notices: Sequence[Notice], *first: Entry) -> None:
+    """The summary and the webhooks belong to the transaction that ends the batch."""
+    webhooks.enqueue(connection, notices)
+    counts = {name: getattr(batch, name) for name in _COUNTS}
+    detail = {"status": batch.status, **counts, "why": batch.reason}
+    summary = Entry(Action.REPLAY_BATCH_SUMMARY, _actor(batch), batch.requested_reason, batch.id, detail=detail)
+    audit.write(connection, [*first, summary])
+
+
+_COUNTS: Final = ("total", "replayed", "skipped", "done", "failed_again", "still_open", "discarded")
+
+
+def _item(batch: ReplayBatch, row: Row) -> Entry:
+    skip = row["skip_reason"]
+    return Entry(
+        Action.REPLAY_BATCH_ITEM if skip is None else Action.REPLAY_BATCH_SKIPPED,
+        _actor(batch),
+        batch.requested_reason,
+        batch.id,
+        row["event_id"],
+        row["entity_type"],
+        row["entity_id"],
+        row["trace_id"],
+        {"replay_count": row["replay_count"]} if skip is None else {"skipped": skip},
+    )
+
+
+def _actor(batch: ReplayBatch) -> Actor:
+    return Actor(batch.requested_by, Source(batch.source), batch.role)
+
+
+def _verdict(check: CheckVerdict) -> dict[str, Any]:
+    delay = timedelta(seconds=check.delay_seconds)
+    return {"status": check.status, "poll_count": check.poll_count, "delay": delay, "reason": check.reason}

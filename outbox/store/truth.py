@@ -1,6 +1,7 @@
 """Reads what PostgreSQL says the index should hold: the view, or each entity's newest event. Writes nothing.
 
 An entity type that the view has is read from the view; any other from the events, which needs the entity index.
+`PostgresTruth` answers a comparison, `PostgresPages` a copy, a page at a time in key order.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,12 +13,15 @@ import psycopg
 from psycopg import sql
 
 from outbox.errors import DocumentsUnavailable, OutboxError
+from outbox.policy.audit import Actor
+from outbox.policy.document import PAGE_BYTES, refused
 from outbox.policy.drift import Key, Truth
-from outbox.policy.memory import PAGE_BYTES
+from outbox.policy.outcome import Code
 from outbox.ports import Document
-from outbox.store.documents import UNREAD, ViewDocuments
+from outbox.store.documents import GONE, UNREAD, ViewDocuments
 from outbox.store.entity_events import MOST_TYPES, SCAN_LIMIT_MS, EntityEvents, rows, rows_of
-from outbox.store.parts import NOT_READ, Limits
+from outbox.store.events import last_version, raise_version
+from outbox.store.parts import NOT_READ, LookupLimits
 from outbox.store.pool import Database
 from outbox.store.queries import queries
 from outbox.store.view_shape import ViewShape
@@ -39,9 +43,9 @@ class Wanted(NamedTuple):
 
 
 class PostgresTruth:
-    """One comparison's look at PostgreSQL. Every call is a short transaction of its own."""
+    """What one comparison reads from PostgreSQL. Every call is a short transaction of its own."""
 
-    def __init__(self, database: Database, view: str, limits: Limits = Limits()) -> None:  # noqa: B008
+    def __init__(self, database: Database, view: str, limits: LookupLimits = LookupLimits()) -> None:  # noqa: B008
         self._database = database
         self._documents = ViewDocuments(database, view, batch_bytes=PAGE_BYTES, limits=limits)
         self._events = EntityEvents(database)
@@ -110,8 +114,8 @@ class PostgresTruth:
         try:
             return [row[0] for row in rows(self._database, query, named)]
         except psycopg.DataError as error:
-            told = f"{self._view} cannot list its keys: SQLSTATE {error.sqlstate}, {type(error).__name__}"
-            raise DocumentsUnavailable(told) from error
+            detail = f"{self._view} cannot list its keys: SQLSTATE {error.sqlstate}, {type(error).__name__}"
+            raise DocumentsUnavailable(detail) from error
 
     def present(self, keys: Sequence[Key]) -> frozenset[Key]:
         """Those that should have a document; cheaper than `load`, which builds it."""
@@ -179,3 +183,60 @@ class PostgresTruth:
     @cached_property
     def _shape(self) -> ViewShape:
         return self._documents.shape()
+
+
+class PostgresPages:
+    """What one copy reads from PostgreSQL. `actor`: who is said to have moved the sequence of versions on."""
+
+    def __init__(self, database: Database, truth: PostgresTruth, view: str, actor: Actor) -> None:
+        self._database = database
+        self._truth = truth
+        self._documents = ViewDocuments(database, view, batch_bytes=PAGE_BYTES)
+        self._actor = actor
+
+    def page(self, entity_type: str, after: str | None, limit: int) -> list[tuple[str, Document]]:
+        """Entities that have a document, after a key. Empty: there are no more. Large ones come without a body."""
+        if self._truth.in_view(entity_type):
+            found = self._documents.page(entity_type, after, limit)
+            if found is not None:
+                return found
+        while ids := self._truth.keys(entity_type, after, limit):
+            there = [(id, d) for id, d in zip(ids, self.documents(entity_type, ids), strict=True) if _is_there(d)]
+            if there:
+                return there
+            after = ids[-1]
+        return []
+
+    def documents(self, entity_type: str, ids: Sequence[str], *, whole: bool = False) -> list[Document]:
+        """The same entities once more, in order; those that are gone too."""
+        truths = self._truth.load([Key(entity_type, id) for id in ids], whole=whole, done=True)
+        return [_document_of(truth) for truth in truths]
+
+    def routings(self, entity_type: str, ids: Sequence[str]) -> Mapping[str, str | None]:
+        """As their newest events say."""
+        found = self._truth.newest_versions([Key(entity_type, id) for id in ids])
+        return {key.entity_id: routing for key, (_, routing) in found.items()}
+
+    def draw(self) -> int:
+        return self._documents.draw()
+
+    def last_version(self) -> int:
+        return last_version(self._database)
+
+    def raise_version(self, seen: int) -> None:
+        raise_version(self._database, seen, self._actor)
+
+
+def _is_there(document: Document) -> bool:
+    return document.size_bytes is not None or document.failure is not None
+
+
+def _document_of(truth: Truth) -> Document:
+    routed = truth.routed or truth.routing is not None
+    if truth.failure is not None:
+        return GONE._replace(failure=refused(truth.failure, Code.PAYLOAD_INVALID))
+    if truth.text is None and not truth.size_bytes:
+        return GONE._replace(version=truth.version)
+    body = None if truth.text is None else truth.text.encode()
+    size = truth.size_bytes if body is None else len(body)
+    return Document(body, size, truth.version, None, truth.routing, routed)

@@ -7,12 +7,11 @@ from uuid import UUID
 
 import orjson
 from psycopg import Connection
-from psycopg.rows import dict_row
 
 from outbox.policy.audit import Action, Actor, Entry
-from outbox.policy.webhook import Delivery, Notice
+from outbox.policy.webhook import Notice, WebhookDelivery
 from outbox.store import audit
-from outbox.store.pool import Database
+from outbox.store.pool import Database, fetch_row
 from outbox.store.queries import queries
 
 Row = Mapping[str, Any]
@@ -43,27 +42,27 @@ class PostgresWebhooks:
         with self._database.transaction() as connection:
             return enqueue(connection, notices)
 
-    def take(self, lease_seconds: float) -> Delivery | None:
+    def take(self, lease_seconds: float) -> WebhookDelivery | None:
         """The next delivery that is due, for this sender alone until the lease ends."""
         with self._database.connection() as connection:
             row = connection.execute(self._sql["take"], {"lease": timedelta(seconds=lease_seconds)}).fetchone()
-            return None if row is None else Delivery(*row)
+            return None if row is None else WebhookDelivery(*row)
 
-    def delivered(self, delivery: Delivery, response: int) -> None:
+    def delivered(self, delivery: WebhookDelivery, response: int) -> None:
         """A receiver that takes a message is no longer disabled."""
         with self._database.transaction() as connection:
             connection.execute(self._sql["delivered"], _named(delivery, response))
             connection.execute(self._sql["enable"], {"id": delivery.id})
 
-    def put_off(self, delivery: Delivery, delay_seconds: float, response: int | None, error: str) -> None:
+    def put_off(self, delivery: WebhookDelivery, delay_seconds: float, response: int | None, error: str) -> None:
         named = {**_named(delivery, response), "error": error, "delay": timedelta(seconds=delay_seconds)}
         with self._database.connection() as connection:
             connection.execute(self._sql["put_off"], named)
 
-    def give_up(self, delivery: Delivery, response: int | None, error: str) -> None:
+    def give_up(self, delivery: WebhookDelivery, response: int | None, error: str) -> None:
         self._close(delivery, "given_up", response, error)
 
-    def disable(self, delivery: Delivery, response: int | None, error: str) -> None:
+    def disable(self, delivery: WebhookDelivery, response: int | None, error: str) -> None:
         """This delivery ends; with a 410 of the receiver's own, its address is disabled too."""
         if response is not None:
             with self._database.connection() as connection:
@@ -71,8 +70,8 @@ class PostgresWebhooks:
         self._close(delivery, "disabled", response, error)
 
     def redeliver(self, id: UUID, actor: Actor, reason: str | None) -> Row | None:
-        with self._database.transaction() as connection, connection.cursor(row_factory=dict_row) as cursor:
-            row = cursor.execute(self._sql["redeliver"], {"id": id, "by": actor.name}).fetchone()
+        with self._database.transaction() as connection:
+            row = fetch_row(connection, self._sql["redeliver"], {"id": id, "by": actor.name})
             if row is not None:
                 detail = {"delivery": id, "type": row["type"], "to": row["sent_to"]}
                 entry = Entry(Action.WEBHOOK_REDELIVERED, actor, reason, row["replay_id"], detail=detail)
@@ -80,18 +79,17 @@ class PostgresWebhooks:
             return row
 
     def page(self, before: datetime, before_id: UUID, limit: int) -> Sequence[Row]:
-        with self._database.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
-            named = {"before": before, "before_id": before_id, "limit": limit}
-            return cursor.execute(self._sql["page"], named).fetchall()
+        named = {"before": before, "before_id": before_id, "limit": limit}
+        return self._database.rows(self._sql["page"], named)
 
     def forget(self, age: timedelta, limit: int) -> int:
         with self._database.connection() as connection:
             return connection.execute(self._sql["forget"], {"age": age, "limit": limit}).rowcount
 
-    def _close(self, delivery: Delivery, status: str, response: int | None, error: str) -> None:
+    def _close(self, delivery: WebhookDelivery, status: str, response: int | None, error: str) -> None:
         with self._database.connection() as connection:
             connection.execute(self._sql["close"], {**_named(delivery, response), "status": status, "error": error})
 
 
-def _named(delivery: Delivery, response: int | None) -> dict[str, Any]:
+def _named(delivery: WebhookDelivery, response: int | None) -> dict[str, Any]:
     return {"id": delivery.id, "attempts": delivery.attempts, "response": response}

@@ -11,18 +11,17 @@ import psycopg
 
 from outbox.errors import DatabaseDown
 from outbox.policy.event import MOST_ABANDONED
-from outbox.policy.outcome import Reason, told_without_reply
+from outbox.policy.outcome import Reason, detail_without_reply
 from outbox.policy.redact import fingerprint
-from outbox.ports import Reclaim, Sweep
+from outbox.ports import ControlRow, Reclaim, Sweep
 from outbox.store.events import entity_id_type, typed
-from outbox.store.looking import BY_INDEX, plan_with
-from outbox.store.pool import Database, is_refusal
+from outbox.store.pool import BY_INDEX, Database, is_refusal, plan_with
 from outbox.store.queries import queries
 
 RECLAIM_KEY = 7_306_240_311  # one number for the whole product: only one process reclaims at a time
 SUSPECT_ERROR = (
     "crash_suspect: its worker died three times while it was claimed alone. "
-    "Look at the payload and at the worker's last log lines before a replay"
+    "Check the payload and the worker's last log lines before a replay"
 )
 SWEEP_TIMEOUT_MS = 5_000  # a page; 10,000 rows that are not in memory take a second
 SWEEP_SECONDS = 1.0  # then the reclaimer has other things to do, and the sweep goes on at its next pass
@@ -41,15 +40,8 @@ class Holder(NamedTuple):
     state: str
 
 
-class ControlRow(NamedTuple):
-    scope: str
-    kind: str
-    by: str
-    reason: str
-
-
 class Workers:
-    """One worker's own entry, and its look at the others."""
+    """One worker's own entry, and what it reads of the others."""
 
     def __init__(self, database: Database, *, worker_id: str, start_id: UUID) -> None:
         self._database = database
@@ -85,7 +77,7 @@ class Workers:
             return [ControlRow(*row) for row in connection.execute(self._sql["controls"]).fetchall()]
 
     def version_known(self, entity_type: str, entity_id: str, version: int, timeout_ms: int) -> bool | None:
-        """Apart from the lanes and with a time limit: without an entity index this may look at many rows. None: it
+        """Apart from the lanes and with a time limit: without an entity index this may read many rows. None: it
         could not tell in that time."""
         parameters = {"entity_type": entity_type, "entity_id": entity_id, "version": version}
         try:
@@ -100,7 +92,7 @@ class Workers:
 
 
 class Reclaims:
-    """Takes back rows whose lease has run out. Looks at the leases only: a million pending rows cost it nothing."""
+    """Takes back rows whose lease has run out. Reads the leases only: a million pending rows cost it nothing."""
 
     def __init__(self, database: Database, *, max_processing_seconds: float, rows_a_step: int) -> None:
         self._database = database
@@ -163,7 +155,7 @@ class Reclaims:
             "most": MOST_ABANDONED,
             "suspect_error": SUSPECT_ERROR,
             "suspect_fingerprint": fingerprint(Reason.CRASH_SUSPECT, SUSPECT_ERROR),
-            "suspect_detail": orjson.dumps(told_without_reply(Reason.CRASH_SUSPECT, SUSPECT_ERROR)).decode(),
+            "suspect_detail": orjson.dumps(detail_without_reply(Reason.CRASH_SUSPECT, SUSPECT_ERROR)).decode(),
         }
         row = connection.execute(self._sql["reclaim"], parameters).fetchone()
         connection.execute(self._sql["close_lease"], {"token": token})

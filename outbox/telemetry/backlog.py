@@ -1,4 +1,5 @@
-"""Samples the table now and then, apart from the claim loop, and announces what it saw. Holds no SQL (see store)."""
+"""Samples the events table every few seconds, apart from the claim loop, and announces the counts. Holds no SQL (see
+store)."""
 
 import threading
 import time
@@ -12,15 +13,16 @@ from outbox.facts import (
     Beat,
     DatabaseBack,
     DatabaseLost,
-    Lane,
     SampleMissed,
     SchemaChecked,
+    TypeBacklog,
     Warned,
 )
-from outbox.store.inspection import OpenCounts, TookTooLong
+from outbox.ports import OpenCounts
+from outbox.store.backlog import TookTooLong
 
 INTERVAL_SECONDS: Final = 2.0
-# A look that takes 100 ms rests 2 s: with a million open rows the sampler takes a twentieth of a core, not more.
+# After a sample that took 100 ms it waits 2 s: even with a million open rows the sampler takes at most 5 % of a core.
 REST: Final = 20
 LONGEST_REST_SECONDS: Final = 30.0
 WHERE: Final = "sampler"
@@ -28,38 +30,38 @@ WHERE: Final = "sampler"
 T = TypeVar("T")
 
 
-class Backlog(Protocol):
+class BacklogQueries(Protocol):
     def open_counts(self) -> OpenCounts: ...
     def failed_by_reason(self) -> Mapping[str, int]: ...
-    def lanes(self, entity_types: Sequence[str], total: OpenCounts) -> Mapping[str, Lane]: ...
+    def lanes(self, entity_types: Sequence[str], total: OpenCounts) -> Mapping[str, TypeBacklog]: ...
     def close(self) -> None: ...
 
 
-class _Look(Generic[T]):
-    """One query at its own pace: dear ones come round less often. Keeps what it saw last."""
+class _PacedQuery(Generic[T]):
+    """One query at its own pace: expensive ones run less often. Keeps its last result."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._due = float("-inf")
-        self.seen: T | None = None
+        self.last: T | None = None
 
-    def take(self, ask: Callable[[], T]) -> None:
+    def run(self, query: Callable[[], T]) -> None:
         started = self._clock()
         if started < self._due:
             return
         try:
-            self.seen = ask()
+            self.last = query()
         finally:
             ended = self._clock()
             self._due = ended + min(REST * (ended - started), LONGEST_REST_SECONDS)
 
 
 class BacklogSampler:
-    """`sample` looks once; `run` is the daemon's loop around it."""
+    """`sample` takes one sample; `run` is the daemon's loop around it."""
 
     def __init__(
         self,
-        backlog: Backlog,
+        backlog: BacklogQueries,
         announce: Announce,
         entity_types: Sequence[str] = (),
         *,
@@ -71,8 +73,8 @@ class BacklogSampler:
         self._entity_types = tuple(entity_types)
         self._interval_seconds = interval_seconds
         self._clock = clock
-        self._failed: _Look[Mapping[str, int]] = _Look(clock)
-        self._lanes: _Look[Mapping[str, Lane]] = _Look(clock)
+        self._failed: _PacedQuery[Mapping[str, int]] = _PacedQuery(clock)
+        self._lanes: _PacedQuery[Mapping[str, TypeBacklog]] = _PacedQuery(clock)
         self._away_since: float | None = None
         self._schema_is_wrong = False
         self._capped = False
@@ -86,10 +88,10 @@ class BacklogSampler:
             self._backlog.close()
 
     def sample(self) -> float:
-        """One look; returns how long to rest. A look that fails leaves the last values and their timestamp."""
+        """Takes one sample and returns how long to wait. If it fails, the last values and their timestamp stay."""
         started = self._clock()
         try:
-            sampled = self._look(started)
+            sampled = self._query(started)
         except TookTooLong as error:
             self._announce(SampleMissed(error.detail))
             return LONGEST_REST_SECONDS / 3
@@ -102,30 +104,30 @@ class BacklogSampler:
             return self._interval_seconds
         self._found_again()
         self._announce(sampled)
-        self._tell_capped(sampled)
+        self._warn_if_capped(sampled)
         return max(self._interval_seconds, min(REST * sampled.duration_seconds, LONGEST_REST_SECONDS))
 
-    def _look(self, started: float) -> BacklogSampled:
+    def _query(self, started: float) -> BacklogSampled:
         counts = self._backlog.open_counts()
         took = self._clock() - started
-        self._aside(lambda: self._failed.take(self._backlog.failed_by_reason))
-        self._aside(lambda: self._lanes.take(lambda: self._backlog.lanes(self._entity_types, counts)))
+        self._optional(lambda: self._failed.run(self._backlog.failed_by_reason))
+        self._optional(lambda: self._lanes.run(lambda: self._backlog.lanes(self._entity_types, counts)))
         return BacklogSampled(
             lag=counts.lag,
             oldest_age_seconds=counts.oldest_age_seconds,
             inflight=counts.inflight,
             stuck=counts.stuck,
             due=counts.due,
-            failed=self._failed.seen or {},
-            lanes=self._lanes.seen or {},
+            failed=self._failed.last or {},
+            lanes=self._lanes.last or {},
             capped=counts.capped,
             duration_seconds=took,
         )
 
-    def _aside(self, look: Callable[[], None]) -> None:
-        """What comes beside the main counts may be late without holding them up."""
+    def _optional(self, query: Callable[[], None]) -> None:
+        """These may time out without delaying the main counts."""
         try:
-            look()
+            query()
         except TookTooLong as error:
             self._announce(SampleMissed(error.detail))
 
@@ -139,10 +141,10 @@ class BacklogSampler:
             self._away_since = None
         if self._schema_is_wrong:
             self._schema_is_wrong = False
-            self._announce(SchemaChecked(True, "the tables are there again"))
+            self._announce(SchemaChecked(True, "the schema is valid again"))
 
-    def _tell_capped(self, sampled: BacklogSampled) -> None:
+    def _warn_if_capped(self, sampled: BacklogSampled) -> None:
         if sampled.capped and not self._capped:
-            message = "more rows are open than are counted: lag, due and lanes are least values until it drains"
+            message = "more rows are open than the sampler counts: lag, due and lanes are minimums until they drain"
             self._announce(Warned("sample.capped", message, {"lag": sampled.lag}))
         self._capped = sampled.capped

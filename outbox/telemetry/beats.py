@@ -1,4 +1,4 @@
-"""Knows which loops have come round lately. Judges nothing else, and asks no server: a restart fixes no outage."""
+"""Knows when each loop of the daemon last completed a round. It asks no server: a restart fixes no outage."""
 
 import re
 import threading
@@ -10,15 +10,15 @@ from typing import Any, Final
 from outbox.config import Settings
 
 DEFAULT_LIMIT_SECONDS: Final = 60.0
-START_LIMIT_SECONDS: Final = 300.0  # a try to connect beats only when it ends, and a dead resolver takes minutes
-# Events are projected without these, so a restart for their sake would only interrupt: a webhook receiver, a long prune
-# or a dead resolver must not be able to cause one. They are reported like all others.
+START_LIMIT_SECONDS: Final = 300.0  # an attempt to connect beats only at its end, and a dead DNS resolver takes minutes
+# Projection does not need these, so their failure must not cause a restart: not a slow webhook receiver, a long prune
+# or a dead DNS resolver. They are reported like all others.
 CHORES: Final = frozenset({"replays", "webhooks", "pruner", "rollup", "sampler", "listen"})
 
 
 def loop_limits(settings: Settings) -> dict[str, float]:
-    """By kind of loop: one that rests for long by its settings is not stalled. A batch may take as long as its lease
-    is renewed; a lane that is still in it after that hangs."""
+    """Seconds by kind of loop. A loop that waits long by its settings is not stalled. A batch may last while its lease
+    is renewed; a lane that takes longer than that hangs."""
     return {
         "start": START_LIMIT_SECONDS,
         "lane": settings.reclaim.max_processing_seconds + DEFAULT_LIMIT_SECONDS,
@@ -52,16 +52,16 @@ class Beats:
                 known.last = now
 
     def expect(self, loop: str) -> None:
-        """A loop that is about to start: if it never comes round, that shows as well."""
+        """A loop that is about to start. If it never completes a round, that shows as well."""
         self.beat(loop)
 
     def forget(self, loop: str) -> None:
-        """A loop that has ended as it should."""
+        """A loop that has ended normally."""
         with self._lock:
             self._loops.pop(loop, None)
 
     def alive(self) -> bool:
-        """Whether the loops that projection needs come round; a chore that hangs shows in the report alone."""
+        """Whether the loops that projection needs are running. A chore that hangs shows only in the report."""
         now = self._clock()
         with self._lock:
             return all(now - loop.last <= loop.limit for name, loop in self._loops.items() if name not in CHORES)

@@ -1,4 +1,4 @@
-"""Knows from facts alone whether this daemon is alive and ready. Asks no server and serves no page (see web)."""
+"""Derives from facts whether this daemon is alive and ready. It asks no server and serves no page (see web)."""
 
 import threading
 import time
@@ -10,12 +10,12 @@ from typing import Any, Final
 from outbox import facts
 from outbox.policy.outcome import CLASS_OF, FailureClass, Reason
 from outbox.telemetry.beats import Beats
+from outbox.telemetry.debounce import Clock, Debounced, ReadyCheck, WallClock
 from outbox.telemetry.redaction import redactor, shorten
-from outbox.telemetry.signals import Check, Clock, Signal, WallClock
 
 AWAY: Final = frozenset(str(reason) for reason in Reason if CLASS_OF[reason] is FailureClass.TRANSIENT)
 _DETAIL_CHARACTERS: Final = 300
-# How long after the grace the process may take to go before /healthz says that it hangs.
+# How long after the grace the process may take to exit before /healthz reports that it hangs.
 _AFTER_GRACE_SECONDS: Final = 10.0
 
 Handler = Callable[[Any], None]
@@ -23,7 +23,7 @@ Handler = Callable[[Any], None]
 
 @dataclass(frozen=True, slots=True)
 class ReadyRules:
-    """What /readyz holds this daemon to. Types: what it claims (empty = all) and what it leaves to others."""
+    """The rules of /readyz. Types: what this daemon claims (empty = all) and what it leaves to others."""
 
     freshness_seconds: float = 60.0
     require_es_ready: bool = False
@@ -31,7 +31,7 @@ class ReadyRules:
     exclude_entity_types: Collection[str] = ()
 
     def due(self, backlog: facts.BacklogSampled) -> int:
-        """Rows that this daemon could claim now; other daemons' types are not its debt."""
+        """Rows that this daemon could claim now; other daemons' types do not count."""
         due_of = {entity_type: lane.due for entity_type, lane in backlog.lanes.items()}
         if self.entity_types:
             return sum(due_of.get(entity_type, 0) for entity_type in self.entity_types)
@@ -43,7 +43,7 @@ class Readiness:
     """`status`: ready, degraded (still 200) or not_ready."""
 
     status: str
-    checks: Mapping[str, Check]
+    checks: Mapping[str, ReadyCheck]
 
     def as_json(self) -> dict[str, Any]:
         return {"status": self.status, "checks": {name: check.as_json() for name, check in self.checks.items()}}
@@ -82,18 +82,18 @@ class Health:
         self._wall = wall
         self._redact = redactor()
         self._lock = threading.Lock()
-        self._database = Signal(clock, wall, "not connected yet")
-        self._schema = Signal(clock, wall, "not checked yet")
-        self._elasticsearch = Signal(clock, wall)
-        self._fresh = Signal(clock, wall)
-        self._fresh.turn(True, "nothing done since the start")
+        self._database = Debounced(clock, wall, "not connected yet")
+        self._schema = Debounced(clock, wall, "not checked yet")
+        self._elasticsearch = Debounced(clock, wall)
+        self._fresh = Debounced(clock, wall)
+        self._fresh.set(True, "nothing done since the start")
         self._paused = _Paused(since=wall())
         self._draining: _Draining | None = None
         self._started = wall()
         self._last_success: float | None = None
         self._livelock = ""
         self._due = 0
-        self._owed_since: float | None = None
+        self._waiting_since: float | None = None
         self._handlers = self._table()
 
     def handle(self, fact: facts.Fact) -> None:
@@ -104,16 +104,16 @@ class Health:
         if handler is not None:
             with self._lock:
                 handler(fact)
-                self._look_at_debt()
+                self._track_waiting()
 
     def alive(self) -> bool:
-        """Loops end while the daemon drains; then only the grace counts."""
+        """While the daemon drains its loops end; then only the grace counts."""
         draining = self._draining
         return self._clock() <= draining.until if draining else self.beats.alive()
 
     def readiness(self) -> Readiness:
         with self._lock:
-            self._judge_freshness()
+            self._check_freshness()
             checks = {
                 "database": self._database.check(),
                 "schema": self._schema.check(),
@@ -124,7 +124,7 @@ class Health:
             }
         return Readiness(self._status(checks), checks)
 
-    def _status(self, checks: Mapping[str, Check]) -> str:
+    def _status(self, checks: Mapping[str, ReadyCheck]) -> str:
         needed = ["database", "schema", "last_success", "draining"]
         if self._rules.require_es_ready:
             needed.append("elasticsearch")
@@ -141,14 +141,14 @@ class Health:
             facts.SinkPaused: self._sink_paused,
             facts.SinkResumed: self._sink_resumed,
             facts.OperatorPaused: lambda f: self._pause(
-                f"operator {f.scope}", "by a person; `outbox status` says who and why"
+                f"operator {f.scope}", "paused by a person; `outbox status` shows who and why"
             ),
             facts.OperatorResumed: lambda f: self._resume(f"operator {f.scope}"),
             facts.BacklogSampled: self._sampled,
             facts.SampleMissed: lambda _: self._database.good(),
-            facts.DatabaseLost: lambda f: self._database.bad(self._told(f.error)),
+            facts.DatabaseLost: lambda f: self._database.bad(self._shown(f.error)),
             facts.DatabaseBack: lambda _: self._database.good(),
-            facts.SchemaChecked: lambda f: self._schema.turn(f.ok, self._told(f.detail)),
+            facts.SchemaChecked: lambda f: self._schema.set(f.ok, self._shown(f.detail)),
             facts.WorkerDraining: self._drain,
         }
 
@@ -159,13 +159,13 @@ class Health:
             self._livelock = ""
 
     def _no_progress(self, fact: facts.NoProgress) -> None:
-        told = self._told(fact.detail)
-        self._livelock = f"batches without progress in a row: {fact.in_a_row} ({fact.reason}: {told})"
+        detail = self._shown(fact.detail)
+        self._livelock = f"batches without progress in a row: {fact.in_a_row} ({fact.reason}: {detail})"
 
     def _bulk(self, fact: facts.BulkSent) -> None:
-        """Any answer is an answer: what is wrong with it shows as a pause or as failed events."""
+        """Any reply counts as good here: an error in it shows as a pause or as failed events."""
         if fact.result == "unknown":
-            self._elasticsearch.bad("no readable answer to a bulk request")
+            self._elasticsearch.bad("no readable reply to a bulk request")
         else:
             self._elasticsearch.good()
 
@@ -173,17 +173,17 @@ class Health:
         if fact.ok:
             self._elasticsearch.good()
         else:
-            self._elasticsearch.bad(self._told(fact.detail))
+            self._elasticsearch.bad(self._shown(fact.detail))
 
     def _sink_paused(self, fact: facts.SinkPaused) -> None:
-        told = self._told(fact.detail)
+        detail = self._shown(fact.detail)
         if fact.cause in AWAY:
-            self._elasticsearch.turn(False, told)
-        self._pause(f"sink {fact.target}", f"{fact.cause}: {told}")
+            self._elasticsearch.set(False, detail)
+        self._pause(f"sink {fact.target}", f"{fact.cause}: {detail}")
 
     def _sink_resumed(self, fact: facts.SinkResumed) -> None:
         if fact.cause in AWAY:
-            self._elasticsearch.turn(True, "")
+            self._elasticsearch.set(True, "")
         self._resume(f"sink {fact.target}")
 
     def _pause(self, scope: str, why: str) -> None:
@@ -203,39 +203,39 @@ class Health:
         until = self._clock() + fact.grace_seconds + _AFTER_GRACE_SECONDS
         self._draining = _Draining(self._wall(), until, fact.signal)
 
-    def _look_at_debt(self) -> None:
+    def _track_waiting(self) -> None:
         """Freshness counts only while rows are due, the sink answers and nothing is paused."""
-        owed = self._due > 0 and self._sink_answers() and not self._paused.causes
-        if not owed:
-            self._owed_since = None
-        elif self._owed_since is None:
-            self._owed_since = self._clock()
+        waiting = self._due > 0 and self._sink_answers() and not self._paused.causes
+        if not waiting:
+            self._waiting_since = None
+        elif self._waiting_since is None:
+            self._waiting_since = self._clock()
 
     def _sink_answers(self) -> bool:
         return self._elasticsearch.ok or not self._elasticsearch.known
 
-    def _judge_freshness(self) -> None:
+    def _check_freshness(self) -> None:
         now, last = self._clock(), self._last_success
-        told = "nothing done since the start" if last is None else f"last success {now - last:.1f} s ago"
-        waited = 0.0 if self._owed_since is None else now - max(self._owed_since, last or 0.0)
+        detail = "nothing done since the start" if last is None else f"last success {now - last:.1f} s ago"
+        waited = 0.0 if self._waiting_since is None else now - max(self._waiting_since, last or 0.0)
         stale = waited > self._rules.freshness_seconds
         why = f"; {self._livelock}" if self._livelock else ""
-        self._fresh.turn(not stale, f"{told}, {self._due} events due{why}" if stale else told)
+        self._fresh.set(not stale, f"{detail}, {self._due} events due{why}" if stale else detail)
 
-    def _elasticsearch_check(self) -> Check:
-        """Not asked yet is no fault of Elasticsearch's; who requires it to be ready waits for the first answer."""
+    def _elasticsearch_check(self) -> ReadyCheck:
+        """Not checked yet is not an error, except where OUTBOX_REQUIRE_ES_READY waits for the first reply."""
         check = self._elasticsearch.check()
         unknown = not self._elasticsearch.known and not self._rules.require_es_ready
-        return Check(True, check.since, check.detail) if unknown else check
+        return ReadyCheck(True, check.since, check.detail) if unknown else check
 
-    def _paused_check(self) -> Check:
-        told = "; ".join(f"{scope}: {why}" for scope, why in sorted(self._paused.causes.items()))
-        return Check(not self._paused.causes, self._paused.since, shorten(told, 3 * _DETAIL_CHARACTERS))
+    def _paused_check(self) -> ReadyCheck:
+        detail = "; ".join(f"{scope}: {why}" for scope, why in sorted(self._paused.causes.items()))
+        return ReadyCheck(not self._paused.causes, self._paused.since, shorten(detail, 3 * _DETAIL_CHARACTERS))
 
-    def _draining_check(self) -> Check:
+    def _draining_check(self) -> ReadyCheck:
         if self._draining is None:
-            return Check(True, self._started, "")
-        return Check(False, self._draining.since, f"stopping after {self._draining.signal}")
+            return ReadyCheck(True, self._started, "")
+        return ReadyCheck(False, self._draining.since, f"stopping after {self._draining.signal}")
 
-    def _told(self, text: str) -> str:
+    def _shown(self, text: str) -> str:
         return shorten(self._redact(text), _DETAIL_CHARACTERS)

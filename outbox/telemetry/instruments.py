@@ -1,13 +1,16 @@
-"""Declares every metric of the contract with its closed label values, each at 0; changes none of them."""
+"""Declares every metric with its fixed label values, each starting at 0. It changes none of them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import Lock
 from typing import Final, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.utils import floatToGoString
 
 from outbox.policy.outcome import CLASS_OF, FailureClass, Reason
-from outbox.telemetry.latency import AgeHistogram
 
 OTHER: Final = "other"
 REASONS: Final = (*(str(reason) for reason in Reason), OTHER)
@@ -38,13 +41,15 @@ DRIFT_KINDS: Final = ("missing", "stale", "orphaned", "different", "unknown")
 
 STATEMENT_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 REQUEST_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+# 30 s is the objective of the burn-rate alerts, so it must be a bound.
+AGE_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 REQUEST_BYTES: Final = (1e3, 1e4, 1e5, 5e5, 1e6, 2e6, 4e6, 8e6, 16e6, 32e6, 64e6)
 
 M = TypeVar("M", bound=MetricWrapperBase)
 
 
 class Closed(Generic[M]):
-    """One metric's children by label value. A value that is not in the list is counted as `other`."""
+    """One metric by label value. A value that is not in the list counts as `other`."""
 
     def __init__(self, children: Mapping[str, M]) -> None:
         self._children = children
@@ -60,8 +65,49 @@ class Closed(Generic[M]):
         return iter(self._children)
 
 
+class AgeHistogram:
+    """Takes all ages of a batch at once: sorts them and cuts them at the bounds.
+
+    0.06 us per age for 500 ages; prometheus_client's `observe` takes 1.9 us.
+    """
+
+    def __init__(self, name: str, text: str, projection: str, bounds: Sequence[float] = AGE_SECONDS) -> None:
+        self._name = name
+        self._text = text
+        self._projection = projection
+        self.bounds = tuple(bounds)
+        self._at_most = [0] * (len(self.bounds) + 1)  # cumulative, as the exposition wants it; last = all
+        self._sum = 0.0
+        self._lock = Lock()
+
+    def observe_all(self, ages: Sequence[float]) -> None:
+        if not ages:
+            return
+        ordered = sorted(ages)
+        if ordered[0] < 0:  # a producer's clock is ahead of the database's; a sum must never decrease
+            ordered = sorted(max(age, 0.0) for age in ages)
+        added = [bisect_right(ordered, bound) for bound in self.bounds]
+        added.append(len(ordered))
+        total = sum(ordered)
+        with self._lock:
+            self._at_most = [old + new for old, new in zip(self._at_most, added, strict=True)]
+            self._sum += total
+
+    def describe(self) -> Iterable[Metric]:
+        return [HistogramMetricFamily(self._name, self._text, labels=("projection",))]
+
+    def collect(self) -> Iterable[Metric]:
+        with self._lock:
+            counts, total = self._at_most, self._sum
+        bounds = [*map(floatToGoString, self.bounds), "+Inf"]
+        family = HistogramMetricFamily(self._name, self._text, labels=("projection",))
+        buckets = [(bound, float(count)) for bound, count in zip(bounds, counts, strict=True)]
+        family.add_metric([self._projection], buckets=buckets, sum_value=total)
+        return [family]
+
+
 class Instruments:
-    """Attributes are named as their metrics, without `outbox_` and `_total`."""
+    """Attributes have the names of their metrics, without `outbox_` and `_total`."""
 
     def __init__(self, projection: str, registry: CollectorRegistry, entity_types: Iterable[str]) -> None:
         self._projection = projection
@@ -76,47 +122,51 @@ class Instruments:
         gauge, gauges = self._gauge, self._gauges
         self.lag_events = gauge("lag_events", "Events pending or processing")
         self.oldest_age_seconds = gauge("oldest_age_seconds", "Age of the oldest pending or processing event")
-        self.inflight_events = gauge("inflight_events", "Events processing, of all workers")
+        self.inflight_events = gauge("inflight_events", "Events in processing, over all workers")
         self.stuck_processing_events = gauge(
-            "stuck_processing_events", "Events processing with an expired lease or for too long"
+            "stuck_processing_events",
+            "Events in processing with an expired lease or for too long",
         )
         self.due_events = gauge("due_events", "Events that could be claimed now")
-        self.failed_events = gauges("failed_events", "Rows now failed", "reason", REASONS)
-        self.lane_lag_events = gauges("lane_lag_events", "Lag of one entity type", "entity_type", lanes)
+        self.failed_events = gauges("failed_events", "Events that are failed now", "reason", REASONS)
+        self.lane_lag_events = gauges("lane_lag_events", "Events pending or processing, by type", "entity_type", lanes)
         self.lane_oldest_age_seconds = gauges(
-            "lane_oldest_age_seconds", "Age of the oldest open event of one entity type", "entity_type", lanes
+            "lane_oldest_age_seconds",
+            "Age of the oldest pending or processing event, by type",
+            "entity_type",
+            lanes,
         )
         self.sample_timestamp_seconds = gauge(
-            "sample_timestamp_seconds", "When the gauges over the table were last right"
+            "sample_timestamp_seconds", "Time of the last sample of the backlog gauges"
         )
 
     def _declare_outcomes(self) -> None:
         counter, counters, gauge = self._counter, self._counters, self._gauge
-        self.processed = counter("processed", "Events done, whether written or found superseded or missing")
-        self.failed = counter("failed", "Failed attempts, retried later or not")
-        self.retry_scheduled = counter("retry_scheduled", "Failed attempts that are tried again later")
-        self.terminal_failed = counters("terminal_failed", "Events given up as failed", "reason", REASONS)
-        self.idempotent_noop = counters("idempotent_noop", "Events done without a change", "why", NOOPS)
+        self.processed = counter("processed", "Events done: written, superseded or missing")
+        self.failed = counter("failed", "Failed attempts, whether retried later or not")
+        self.retry_scheduled = counter("retry_scheduled", "Failed attempts that will be retried")
+        self.terminal_failed = counters("terminal_failed", "Events that became failed", "reason", REASONS)
+        self.idempotent_noop = counters("idempotent_noop", "Events done without a change to the index", "why", NOOPS)
         self.version_raised = counter(
-            "version_raised", "Times the version sequence was moved above an index's versions"
+            "version_raised", "Times the version sequence was raised above the versions of an index"
         )
-        self.reclaimed = counter("reclaimed", "Events taken back from an expired lease")
-        self.lease_lost = counter("lease_lost", "Events whose lease was no longer ours at the end")
+        self.reclaimed = counter("reclaimed", "Events reclaimed from expired leases")
+        self.lease_lost = counter("lease_lost", "Events whose lease was lost before their settle")
         self.no_progress_batches = counters(
-            "no_progress_batches", "Batches claimed of which nothing was sent or settled", "reason", NO_PROGRESS
+            "no_progress_batches", "Claimed batches of which nothing was sent or settled", "reason", NO_PROGRESS
         )
         self.last_success_timestamp_seconds = gauge(
-            "last_success_timestamp_seconds", "When an event was last done; 0 = not since the start"
+            "last_success_timestamp_seconds", "Time when an event was last done; 0 = not since the start"
         )
         self.claim_duration_seconds = self._histogram(
-            "claim_duration_seconds", "One claim of a batch", STATEMENT_SECONDS
+            "claim_duration_seconds", "Duration of one claim", STATEMENT_SECONDS
         )
         self.settle_duration_seconds = self._histogram(
-            "settle_duration_seconds", "One settle of a batch", STATEMENT_SECONDS
+            "settle_duration_seconds", "Duration of one settle", STATEMENT_SECONDS
         )
         self.event_latency_seconds = AgeHistogram(
             "outbox_event_latency_seconds",
-            "From created_at to acknowledged by Elasticsearch, first attempts",
+            "From created_at to the reply of Elasticsearch, for events done at the first attempt",
             self._projection,
         )
         self._registry.register(self.event_latency_seconds)
@@ -129,32 +179,32 @@ class Instruments:
             "es_bulk_item_failures", "Items not accepted", "failure_class", FAILURE_CLASSES
         )
         self.es_bulk_request_duration_seconds = histogram(
-            "es_bulk_request_duration_seconds", "One bulk request, connect to last byte", REQUEST_SECONDS
+            "es_bulk_request_duration_seconds", "Duration of one bulk request, connect to last byte", REQUEST_SECONDS
         )
         self.es_bulk_bytes = histogram("es_bulk_bytes", "Size of one bulk request", REQUEST_BYTES)
-        self.batch_limit = gauge("batch_limit", "Items that the adaptive limit allows in a batch now")
-        self.paused = self._gauges("paused", "Targets or types paused now", "cause", PAUSE_CAUSES)
-        self.braked_fingerprints = gauge("braked_fingerprints", "Kinds of error that are held back now")
-        self.unclassified = self._counter("unclassified", "Replies that the table of failures does not know")
+        self.batch_limit = gauge("batch_limit", "Current adaptive limit of items per batch")
+        self.paused = self._gauges("paused", "Targets or entity types that are paused now", "cause", PAUSE_CAUSES)
+        self.braked_fingerprints = gauge("braked_fingerprints", "Error fingerprints that are braked now")
+        self.unclassified = self._counter("unclassified", "Replies that no classification rule knows")
 
     def _declare_operations(self) -> None:
         counters, gauge = self._counters, self._gauge
         self.replayed = counters("replayed", "Events replayed by a person", "source", REPLAY_SOURCES)
-        self.replay_results = counters("replay_results", "How they ended", "result", REPLAY_RESULTS)
+        self.replay_results = counters("replay_results", "Replayed events by how they ended", "result", REPLAY_RESULTS)
         self.webhook_deliveries = counters(
-            "webhook_deliveries", "Tries to deliver a webhook", "result", WEBHOOK_RESULTS
+            "webhook_deliveries", "Attempts to deliver a webhook", "result", WEBHOOK_RESULTS
         )
         self.pruned = counters("pruned", "Rows pruned", "table", PRUNED_TABLES)
         self.prune_timestamp_seconds = gauge(
-            "prune_timestamp_seconds", "Last pruning pass that left nothing due; 0 = not since the start"
+            "prune_timestamp_seconds", "Time of the last pruning pass that left nothing due; 0 = not since the start"
         )
         self.drift_documents = self._gauges(
-            "drift_documents", "Documents that differed at the last verify", "kind", DRIFT_KINDS
+            "drift_documents", "Documents that differed in the last verify", "kind", DRIFT_KINDS
         )
-        self.verify_timestamp_seconds = gauge("verify_timestamp_seconds", "When verify last ended; 0 = never")
+        self.verify_timestamp_seconds = gauge("verify_timestamp_seconds", "Time when verify last ended; 0 = never")
 
     def build_info(self, version: str, python: str) -> None:
-        name, text = "outbox_build_info", "Which program this is; always 1"
+        name, text = "outbox_build_info", "Version of the program; always 1"
         labels = ("projection", "version", "python")
         Gauge(name, text, labels, registry=self._registry).labels(self._projection, version, python).set(1)
 

@@ -1,4 +1,4 @@
-"""Turns facts into metric values. Declares none (see instruments) and asks no server."""
+"""Turns facts into metric values. Declares no metric (see instruments) and asks no server."""
 
 import platform
 import time
@@ -16,8 +16,8 @@ Handler = Callable[[Any], None]
 
 
 def new_registry() -> CollectorRegistry:
-    """A registry of this process's own: ours, and what the operating system says about the process."""
-    # A `_created` series a counter doubles the page, and no rule of ours reads them.
+    """A registry of this process: our metrics, and the operating system's about the process."""
+    # One `_created` series per counter would double the page, and no rule of ours reads them.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -25,7 +25,7 @@ def new_registry() -> CollectorRegistry:
 
 
 class Metrics:
-    """Subscribe `handle`. The cost is a batch's, not an event's; only ages are looked at one by one."""
+    """Subscribe `handle`. The cost is per batch, not per event; only ages are read one by one."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Metrics:
         self.instruments = Instruments(projection, registry, entity_types)
         self.instruments.build_info(__version__, platform.python_version())
         self._now = wall_clock
-        self._lock = Lock()  # over the two below: several lanes may meet a pause at once
+        self._lock = Lock()  # guards the two below: several lanes may report a pause at once
         self._pauses: dict[str, str] = {}  # scope -> cause
         self._brakes: set[str] = set()
         self._handlers = self._table()
@@ -69,10 +69,10 @@ class Metrics:
             facts.BacklogSampled: self._sampled,
             facts.EventsReplayed: lambda f: i.replayed[f.source].inc(f.count),
             facts.ReplaySettled: self._replay_settled,
-            facts.Pruned: self._pruned,
+            facts.TablePruned: self._pruned,
             facts.PrunePassed: self._prune_passed,
             facts.WebhookTried: lambda f: i.webhook_deliveries[f.result].inc(),
-            facts.Verified: self._verified,
+            facts.IndexVerified: self._verified,
         }
 
     def _settled(self, batch: facts.BatchSettled) -> None:
@@ -114,7 +114,7 @@ class Metrics:
         i.terminal_failed[Reason.CRASH_SUSPECT].inc(reclaim.failed)
 
     def _pause(self, scope: str, cause: str) -> None:
-        """A target that changes its cause is paused for the new one only."""
+        """A target whose cause changes is paused for the new cause only."""
         with self._lock:
             self._pauses[scope] = cause if cause in self.instruments.paused else OTHER
             self._show_pauses()
@@ -145,8 +145,8 @@ class Metrics:
         self._lanes(backlog.lanes)
         i.sample_timestamp_seconds.set(self._now())
 
-    def _lanes(self, lanes: Mapping[str, facts.Lane]) -> None:
-        """Types that are sampled without being a label of ours are part of `other`."""
+    def _lanes(self, lanes: Mapping[str, facts.TypeBacklog]) -> None:
+        """Sampled types that are not a label count as `other`."""
         i = self.instruments
         lag = dict.fromkeys(i.lane_lag_events, 0)
         oldest = dict.fromkeys(i.lane_lag_events, 0.0)
@@ -159,7 +159,7 @@ class Metrics:
             i.lane_oldest_age_seconds[label].set(oldest[label])
 
     def _failed_rows(self, failed: Mapping[str, int]) -> None:
-        """Rows of before adoption may carry reasons of their own: they are `other`."""
+        """Rows from before adoption may have other reasons: they count as `other`."""
         known = self.instruments.failed_events
         counts = dict.fromkeys(known, 0)
         for reason, count in failed.items():
@@ -172,16 +172,16 @@ class Metrics:
         results["done"].inc(replay.done)
         results["failed_again"].inc(replay.failed_again)
 
-    def _pruned(self, pass_: facts.Pruned) -> None:
+    def _pruned(self, pass_: facts.TablePruned) -> None:
         i = self.instruments
         i.pruned[pass_.table].inc(pass_.count)
 
     def _prune_passed(self, pass_: facts.PrunePassed) -> None:
-        """All tables together: an audit without a backlog must not hide one of events."""
+        """All tables together: pruning the audit in time must not hide a backlog of events."""
         if pass_.complete:
             self.instruments.prune_timestamp_seconds.set(self._now())
 
-    def _verified(self, result: facts.Verified) -> None:
+    def _verified(self, result: facts.IndexVerified) -> None:
         i = self.instruments
         for kind in i.drift_documents:
             i.drift_documents[kind].set(result.drift.get(kind, 0))

@@ -1,18 +1,18 @@
-"""Makes any text fit for a log: secrets masked, control characters escaped, length held. Writes nothing."""
+"""Makes text safe to log: secrets masked, control characters escaped, length limited. It writes nothing."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from outbox.config.redaction import MASK
+from outbox.policy.redact import MASK
 
 LINE_BYTES: Final = 8192
-# Several fields share a line, so that one long error cannot push the others out.
+# Several fields share a line: one long error must not push the others out.
 FIELD_CHARACTERS: Final = 3000
 _CUT: Final = "…"
-# Linear in the text: nothing open-ended before a fixed word, and every secret has a longest length. A name
-# with an open beginning (`\w*password`) took 2 s for 16 KB of letters (measured); errors quote documents.
+# Linear in the text, because errors quote documents: nothing unlimited stands before a fixed word, and every secret has
+# a longest length. `\w*password` took 2 s for 16 KB of letters.
 _SECRETS: Final = (
     (re.compile(r"(://[^\s:@]{0,256}):\S{0,512}@"), rf"\1:{MASK}@"),
     (
@@ -37,14 +37,14 @@ Redact = Callable[[str], str]
 
 
 def redactor(secrets: Iterable[str] = ()) -> Redact:
-    """Masks what looks like a secret and, wherever they turn up, the secrets that this process was given."""
+    """Masks whatever looks like a secret, and the given secrets of this process wherever they occur."""
     given = {secret for secret in secrets if len(secret) > 3}
-    known = sorted(given | {word for secret in given for word in _passwords(secret)}, key=len, reverse=True)
+    known = sorted(given | {password for secret in given for password in _passwords(secret)}, key=len, reverse=True)
 
     def redact(text: str) -> str:
         for secret in known:
             text = text.replace(secret, MASK)
-        if ":" in text or "=" in text or " " in text:  # most values are one plain word: 10 us saved on each
+        if ":" in text or "=" in text or " " in text:  # most values are a single word: saves 10 us each
             for pattern, masked in _SECRETS:
                 text = pattern.sub(masked, text)
         return text
@@ -53,7 +53,7 @@ def redactor(secrets: Iterable[str] = ()) -> Redact:
 
 
 def _passwords(address: str) -> Iterator[str]:
-    """The password of an address by itself, unless it is a word that stands elsewhere in it, such as `postgres`."""
+    """The password in an address, unless it occurs elsewhere in the address, such as `postgres`."""
     try:
         parts = urlsplit(address)
         password = parts.password or ""
@@ -65,14 +65,14 @@ def _passwords(address: str) -> Iterator[str]:
 
 
 def escape(text: str, keep: str = "") -> str:
-    """Control, direction and lone surrogate characters made visible: a log line cannot forge another one."""
+    """Control, direction and lone surrogate characters made visible, so that a value cannot forge a log line."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in keep else _visible(c) for c in text)
 
 
 def escape_for_json(text: str) -> str:
-    """As `escape`, except what JSON writes as \\n and \\t by itself."""
+    """As `escape`, except newlines and tabs, which JSON escapes itself."""
     return escape(text, _KEPT_IN_JSON)
 
 

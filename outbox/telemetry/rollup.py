@@ -1,4 +1,4 @@
-"""Gathers what became of events by type, and hands it to the store every ten seconds. Writes no SQL."""
+"""Counts events by type, outcome and reason, and writes the counts to the store every ten seconds. Holds no SQL."""
 
 import threading
 from collections import Counter
@@ -12,7 +12,7 @@ from outbox.policy.outcome import Reason
 INTERVAL_SECONDS: Final = 10.0
 MOST_TYPES: Final = 200
 OTHER: Final = "other"
-# Text may hold what PostgreSQL cannot compare or store at this length; a type is a short name.
+# PostgreSQL cannot index arbitrarily long text; a type is a short name.
 LONGEST_TYPE: Final = 200
 
 Key = tuple[str, str, str]  # entity type, outcome, reason
@@ -23,7 +23,7 @@ class Counts(Protocol):
 
 
 class Rollup:
-    """Subscribe `handle`; `run` is the loop. Bounded: types beyond the first 200 are `other`, reasons are few."""
+    """Subscribe `handle`; `run` is the loop. Memory is limited: types after the first 200 count as `other`."""
 
     def __init__(self, store: Counts, announce: Announce, *, interval_seconds: float = INTERVAL_SECONDS) -> None:
         self._store = store
@@ -35,9 +35,9 @@ class Rollup:
 
     def handle(self, fact: Fact) -> None:
         if isinstance(fact, BatchSettled):
-            self._gather(fact.by_type)
+            self._add(fact.by_type)
         elif isinstance(fact, Reclaimed) and fact.failed:
-            self._gather({(OTHER, "failed", str(Reason.CRASH_SUSPECT)): fact.failed})
+            self._add({(OTHER, "failed", str(Reason.CRASH_SUSPECT)): fact.failed})
 
     def run(self, stop: threading.Event) -> None:
         while not stop.wait(self._interval_seconds):
@@ -46,7 +46,7 @@ class Rollup:
         self.flush()
 
     def flush(self) -> None:
-        """Counts that could not be written go with the next ones."""
+        """Counts that could not be written are added to the next ones."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
         if not counts:
@@ -58,7 +58,7 @@ class Rollup:
                 self._counts.update(counts)
             self._announce(DatabaseLost("rollup", error.detail or error.message))
 
-    def _gather(self, by_type: Mapping[Key, int]) -> None:
+    def _add(self, by_type: Mapping[Key, int]) -> None:
         with self._lock:
             for (entity_type, outcome, reason), count in by_type.items():
                 self._counts[self._known(entity_type), str(outcome), str(reason)] += count

@@ -1,6 +1,6 @@
-"""Turns facts into OpenTelemetry spans: one a batch, linked to its producers' traces, and one a bulk request.
+"""Turns facts into OpenTelemetry spans: one per batch, linked to its producers' traces, and one per bulk request.
 
-Costs nothing where no SDK is set up: then nobody subscribes. Sets up none itself: `opentelemetry-instrument` does.
+Costs nothing without an SDK: then it is not subscribed. It sets up no SDK: `opentelemetry-instrument` does.
 """
 
 import re
@@ -14,15 +14,15 @@ from opentelemetry.trace import Link, ProxyTracerProvider, Span, SpanContext, Sp
 
 from outbox.facts import BatchClaimed, BatchSettled, BulkSent, Fact
 
-MOST_LINKS: Final = 128  # the SDK's own limit: more would be thrown away there
-# version 00: two hex digits, trace id, span id, flags; whatever a producer wrote otherwise is ignored.
+MOST_LINKS: Final = 128  # the SDK's own limit: it drops more
+# version 00: two hex digits, trace id, span id, flags; anything else is ignored.
 _TRACEPARENT: Final = re.compile(
     r"^(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-|$)"
 )
 
 
 def is_set_up() -> bool:
-    """Whether someone has installed an SDK in this process."""
+    """Whether an SDK is installed in this process."""
     return not isinstance(trace.get_tracer_provider(), ProxyTracerProvider | trace.NoOpTracerProvider)
 
 
@@ -49,7 +49,7 @@ class Tracing:
                 self._settled(fact)
 
     def _claimed(self, fact: BatchClaimed) -> None:
-        self._end()  # a batch that broke off announces no end
+        self._end()  # a batch that was aborted announces no end
         self._batch.span = self._tracer.start_span(
             "outbox.batch",
             kind=SpanKind.CONSUMER,
@@ -101,7 +101,7 @@ class Tracing:
 
 
 def links(traceparents: Iterable[str]) -> Iterator[Link]:
-    """One link a producer's trace, at most the SDK's limit; a malformed one is passed over."""
+    """One link per producer's trace, at most the SDK's limit; malformed ones are skipped."""
     seen: set[str] = set()
     for text in traceparents:
         found = _TRACEPARENT.match(text)

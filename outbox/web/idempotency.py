@@ -17,7 +17,7 @@ from typing import Final
 
 from starlette.responses import Response, StreamingResponse
 
-from outbox.web.problems import Refused
+from outbox.web.problems import RefusedRequest
 
 HEADER: Final = "idempotency-key"
 REPEATED: Final = "idempotency-replayed"
@@ -70,9 +70,9 @@ class Kept:
                     self._held.popitem(last=False)
                 return None
             if held.fingerprint != fingerprint:
-                raise Refused(422, "This Idempotency-Key was used with another body; nothing was done.")
+                raise RefusedRequest(422, "This Idempotency-Key was used with another body; nothing was done.")
             if held.response is None:
-                raise Refused(
+                raise RefusedRequest(
                     409, "The first request with this Idempotency-Key still runs.", headers={"retry-after": "2"}
                 )
             return held.response
@@ -84,7 +84,7 @@ class Kept:
 
 def read_key(text: str) -> str:
     if not _KEY.fullmatch(text):
-        raise Refused(422, "An Idempotency-Key is 1 to 200 printable ASCII characters without blanks.")
+        raise RefusedRequest(422, "An Idempotency-Key is 1 to 200 printable ASCII characters without blanks.")
     return text
 
 

@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse
 
 from outbox import __version__
 from outbox.policy.outcome import Code
-from outbox.web.show import words
+from outbox.web import figures
 
 HERE: Final = Path(__file__).parent
 STATIC: Final = HERE / "static"
@@ -34,7 +34,7 @@ def when(context: Context, at: datetime | None) -> Markup | str:
     """A time in UTC with the relative one beside it."""
     if at is None:
         return "-"
-    return _TIME.format(iso=words.iso(at), clock=words.clock(at), ago=words.ago(at, context["now"]))
+    return _TIME.format(iso=figures.iso(at), clock=figures.clock(at), ago=figures.ago(at, context["now"]))
 
 
 @pass_context
@@ -44,7 +44,7 @@ def ago(context: Context, at: datetime | None) -> Markup | str:
         return "-"
     now = context["now"]
     return _SHORT.format(
-        iso=words.iso(at), clock=words.clock(at), ago=words.ago(at, now), short=words.short_clock(at, now)
+        iso=figures.iso(at), clock=figures.clock(at), ago=figures.ago(at, now), short=figures.short_clock(at, now)
     )
 
 
@@ -58,7 +58,7 @@ def query(context: Context, **changed: Any) -> str:
 
 def coded(text: str) -> Markup:
     """Our own sentences name commands in backticks; everything is escaped before."""
-    return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(words.visible(text)))))  # noqa: S704
+    return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(figures.visible(text)))))  # noqa: S704
 
 
 def link(path: str, **parts: Any) -> str:
@@ -88,17 +88,17 @@ def _environment() -> Environment:
     made.filters.update(
         when=when,
         ago=ago,
-        age=words.age,
-        count=words.count,
-        rate=words.rate,
-        size=words.size,
-        visible=words.visible,
+        age=figures.age,
+        count=figures.count,
+        rate=figures.rate,
+        size=figures.size,
+        visible=figures.visible,
         coded=coded,
     )
     made.globals.update(
         query_with=query,
         link=link,
-        plural=words.plural,
+        plural=figures.plural,
         version=__version__,
         static=_static_version(),
         error_codes=[str(code) for code in Code],
@@ -110,7 +110,7 @@ ENVIRONMENT: Final = _environment()
 
 
 def render(request: Request, template: str, *, status_code: int = 200, **values: Any) -> HTMLResponse:
-    """A page, with what every page knows: who looks, what time it is, what was asked."""
+    """A page, with what every page knows: who reads it, the time, what was asked."""
     state = request.app.state
     asked = {name: parts for name, parts in _query(request).items() if parts}
     known = {

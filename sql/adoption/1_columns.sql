@@ -29,4 +29,6 @@ alter table search_outbox_events
     add column if not exists last_replayed_reason   text,
     add column if not exists traceparent            text,
     add column if not exists tracestate             text,
-    add column if not exists updated_at             timestamptz not null default now();
+    add column if not exists updated_at             timestamptz not null default now(),
+    add column if not exists read_version           bigint,
+    add column if not exists read_found             boolean;

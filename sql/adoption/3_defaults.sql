@@ -36,9 +36,9 @@ $do$;
 
 alter table search_outbox_events set (
     fillfactor = 45,
-    autovacuum_vacuum_scale_factor = 0.01,
+    autovacuum_vacuum_scale_factor = 0.1,
     autovacuum_vacuum_threshold = 20000,
     autovacuum_vacuum_cost_limit = 2000,
-    autovacuum_analyze_scale_factor = 0.02,
+    autovacuum_analyze_scale_factor = 0.1,
     autovacuum_analyze_threshold = 5000
 );

@@ -1,2 +1,2 @@
--- Looks at the rows, without blocking writers.
+-- Checks the rows, without blocking writers.
 alter table search_outbox_events validate constraint search_outbox_events_status_check;

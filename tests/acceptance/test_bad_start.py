@@ -1,4 +1,4 @@
-"""A projector started into a bad world: Elasticsearch away or another product, a worker id that is taken."""
+"""A projector started into a bad world: Elasticsearch down or another product, a worker id that is taken."""
 
 import json
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.busy
 QUICK = {"OUTBOX_LEASE_SECONDS": "3"}  # a heartbeat a second
 
 
-def test_elasticsearch_away_at_the_start_is_an_outage_like_any_other(start_daemon: StartProcess, queue: Queue) -> None:
+def test_elasticsearch_down_at_the_start_is_an_outage_like_any_other(start_daemon: StartProcess, queue: Queue) -> None:
     queue.produce_many(3)
     daemon = start_daemon(ELASTIC_URL="http://127.0.0.1:1")
     daemon.wait_for_fact("event.retry_scheduled")

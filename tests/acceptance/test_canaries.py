@@ -52,7 +52,7 @@ def spellings(secret: str) -> set[str]:
 
 @dataclass
 class Heard:
-    """Everything that was said, by where; `clean` looks for the canaries in it."""
+    """Everything that was said, by where; `clean` searches for the canaries in it."""
 
     said: list[tuple[str, str]] = field(default_factory=list)
 

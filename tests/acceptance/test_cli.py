@@ -57,15 +57,15 @@ def test_config_check_says_ok_and_config_print_hides_secrets(outbox: Outbox) -> 
     assert shown.json["DATABASE_URL"] == {"value": "postgresql://u:***@h/d", "source": "environment"}
 
 
-# Servers that are away, wrong or not ready
+# Servers that are down, wrong or not ready
 
 
 @pytest.mark.parametrize("command", [["status"], ["list"], ["migrate"], ["attach", "t", "--type", "t", "--id", "id"]])
-def test_a_database_that_is_away_is_75(outbox: Outbox, command: list[str]) -> None:
+def test_a_database_that_is_down_is_75(outbox: Outbox, command: list[str]) -> None:
     refused(outbox(*command, DATABASE_URL=AWAY), 75, "PostgreSQL does not answer", "refused")
 
 
-def test_run_waits_for_the_database_and_says_so_unless_told_not_to(
+def test_run_waits_for_the_database_and_says_so_unless_asked_not_to(
     outbox: Outbox, start_process: StartProcess, servers: dict[str, str | None]
 ) -> None:
     started = outbox("run", "--no-wait", DATABASE_URL=AWAY)
@@ -87,7 +87,7 @@ def test_a_database_without_the_schema_is_78_and_names_the_command(outbox: Outbo
         assert "outbox migrate" in refused_as.err
 
 
-def test_elasticsearch_away_is_75_where_it_is_needed(outbox: Outbox) -> None:
+def test_elasticsearch_down_is_75_where_it_is_needed(outbox: Outbox) -> None:
     for command in (["index", "check"], ["index", "create", "x"]):
         refused(outbox(*command, ELASTIC_URL="http://127.0.0.1:1"), 75, "Elasticsearch does not answer")
 
@@ -145,11 +145,11 @@ def test_claims_by_type_without_their_indexes_are_78(outbox: Outbox) -> None:
         ["detach", "t"],
     ],
 )
-def test_a_command_that_cannot_be_meant_is_2_and_changes_nothing(outbox_here: Outbox, command: list[str]) -> None:
+def test_a_command_that_is_invalid_is_2_and_changes_nothing(outbox_here: Outbox, command: list[str]) -> None:
     refused(outbox_here(*command), 2)
 
 
-def test_a_real_process_leaves_with_2_as_well(outbox: Outbox) -> None:
+def test_a_real_process_exits_with_2_as_well(outbox: Outbox) -> None:
     refused(outbox("show", "not-a-uuid", cold=True), 2, "is a uuid")
 
 
@@ -184,7 +184,7 @@ def test_every_command_that_prints_data_prints_json(outbox: Outbox, queue: Queue
     assert '"payload": {"big": 12345678901234567890}' in outbox("show", str(id), "--json").out
 
 
-def test_a_doctor_with_a_problem_leaves_with_1_and_its_json_says_which(outbox: Outbox, queue: Queue) -> None:
+def test_a_doctor_with_a_problem_exits_with_1_and_its_json_says_which(outbox: Outbox, queue: Queue) -> None:
     called = outbox("doctor", "--json")
     assert (called.code, called.json["ok"]) == (0, True)
     queue.produce()
@@ -251,7 +251,7 @@ def test_waiting_for_what_does_not_come_is_3(outbox: Outbox, queue: Queue) -> No
     refused(called, 3, "1 events were still open")
 
 
-def test_watching_prints_a_line_a_look_until_it_is_interrupted(
+def test_watching_prints_a_line_per_reading_until_it_is_interrupted(
     start_process: StartProcess, servers: dict[str, str | None], queue: Queue
 ) -> None:
     queue.produce()

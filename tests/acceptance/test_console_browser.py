@@ -97,7 +97,7 @@ def test_a_person_finds_a_group_replays_three_and_accounts_for_it(
     daemon = start_daemon()
     eventually(lambda: count(connection, "failed") == 60, what="sixty failed")
 
-    # Two groups, one of which names the field to blame.
+    # Two groups, one of which names the field at fault.
     page.goto("/ops/queue")
     expect(page.get_by_role("heading", level=1)).to_contain_text("Caught up")
     page.get_by_role("link", name="See the groups").click()
@@ -123,7 +123,7 @@ def test_a_person_finds_a_group_replays_three_and_accounts_for_it(
     page.locator('input[name="ids"]').nth(0).check()
     chosen = [first[0], first[1], second[0]]
 
-    # The mapping is mended, the plan is seen, a reason is given.
+    # The mapping is fixed, the plan is seen, a reason is given.
     lenient = {"type": "long", "ignore_malformed": True}
     es.indices.put_mapping(index=index, properties={"price": lenient, "stock": lenient})
     page.get_by_role("button", name="replay 3 selected").click()
@@ -131,7 +131,7 @@ def test_a_person_finds_a_group_replays_three_and_accounts_for_it(
     shot(page, "plan-light")
     assert audit_counts(connection) == {}, "a plan changes nothing"
     page.get_by_label("Your name").fill("alice")
-    page.get_by_label("Reason").fill("mapping mended")
+    page.get_by_label("Reason").fill("mapping fixed")
     page.get_by_role("button", name="Replay 3 events").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("All done: 3 events")
     assert count(connection, "failed") == 57
@@ -185,7 +185,7 @@ def seed(connection: psycopg.Connection, url: str) -> dict[str, str]:
         "insert into search_outbox_webhook_deliveries (type, url, body, status, attempts, response_status)"
         " values ('replay.settled', 'https://hooks.example/x', '{}', 'delivered', 1, 200)"
     )
-    body = json.dumps({"by": "alice", "reason": "mapping mended", "ids": [str(id) for id in failed[:2]]}).encode()
+    body = json.dumps({"by": "alice", "reason": "mapping fixed", "ids": [str(id) for id in failed[:2]]}).encode()
     request = urllib.request.Request(
         f"{url}/api/v1/failed/replay", body, {"content-type": "application/json"}, method="POST"
     )

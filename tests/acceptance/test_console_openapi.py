@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psycopg
 
-from outbox.web.auth.pace import Allowance, Pace
+from outbox.web.auth.limits import Allowance, RateLimits
 from tests.fixtures.console import TOKENS, Served
 from tests.fixtures.failures import events
 
@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 LEFT_OUT = "ignored_auth,positive_data_acceptance,ensure_resource_availability,use_after_free"
 
 
-class NoPace(Pace):
-    """Thousands of requests a minute are what this test is."""
+class NoPace(RateLimits):
+    """Thousands of requests per minute are what this test is."""
 
     def take(self, allowance: Allowance, key: str) -> float:
         return 0.0

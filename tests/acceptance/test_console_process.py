@@ -1,4 +1,4 @@
-"""`outbox console` as a process: where it may listen, tokens, signals, a database that is away."""
+"""`outbox console` as a process: where it may listen, tokens, signals, a database that is down."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def test_it_refuses_a_file_with_a_wrong_line(start_process: StartProcess, databa
     assert "line 1" in process.output
 
 
-def test_a_made_token_opens_the_door_and_only_its_hash_is_kept(
+def test_a_made_token_gives_access_and_only_its_hash_is_kept(
     start_process: StartProcess, database: str, elastic_url: str, tmp_path: Path
 ) -> None:
     file, port = tmp_path / "tokens", str(find_free_port())

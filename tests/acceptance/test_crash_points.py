@@ -10,13 +10,21 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from labs import index as lab_index
+from labs import invariants
 from labs.receiver import Receiver
 from labs.worker import ROOT
 from tests.fixtures.postgres import fresh_database
-from tests.nemesis import invariants
 from tests.nemesis.crash_campaign import OPEN, Campaign, Forge
 from tests.nemesis.crash_hooks import POINTS
-from tests.nemesis.lease_log import attempts_are_bounded, fenced, legal_steps, one_lease
+from tests.nemesis.invariants import (
+    attempts_are_bounded,
+    audit_is_complete,
+    it_drains,
+    no_ghost_is_seen,
+    nothing_secret_in_replies,
+    outages_fail_nothing,
+    verified,
+)
 
 TIMES = 20 if os.environ.get("OUTBOX_TEST_SLOW") == "1" else 2
 CHECKS = (
@@ -24,13 +32,17 @@ CHECKS = (
     invariants.nothing_made_up,
     invariants.converged,
     invariants.nothing_deleted_is_back,
-    invariants.outages_fail_nothing,
-    invariants.it_drains,
-    invariants.audit_is_complete,
-    invariants.no_secret_in_logs,
-    one_lease,
-    fenced,
-    legal_steps,
+    invariants.nothing_left_leased,
+    invariants.no_document_in_logs,
+    invariants.one_lease,
+    invariants.one_holder,
+    invariants.legal_steps,
+    verified,
+    no_ghost_is_seen,
+    outages_fail_nothing,
+    it_drains,
+    audit_is_complete,
+    nothing_secret_in_replies,
     attempts_are_bounded,
 )
 EVENTS = 40
@@ -41,7 +53,7 @@ REFERENCE = (
     " in webhook send / in drain"
 )
 PAGE = ROOT / "docs" / "reliability.md"
-# Where rows need not be in hand: acknowledged or about to be, the lane had finished, or a command died.
+# Where rows need not be held: acknowledged or about to be, the lane had finished, or a command died.
 MAYBE_NOTHING_IN_HAND = {"ack sent before commit reply", "after ack", "in replay", "in webhook send"}
 SHORTCUT = "update search_outbox_replays set lease_until = clock_timestamp() where status = 'dispatching'"
 DELIVERY = (
@@ -58,7 +70,7 @@ def one_round(campaign: Campaign) -> None:
 
 
 def reclaim_round(campaign: Campaign) -> None:
-    """The first dies with rows in hand, the second while it takes them back."""
+    """The first dies with rows held, the second while it takes them back."""
     campaign.commit(EVENTS)
     campaign.die(point="claim committed", after=1)
     campaign.die(after=1)
@@ -66,7 +78,7 @@ def reclaim_round(campaign: Campaign) -> None:
 
 
 def replay_round(campaign: Campaign) -> None:
-    """Refused documents; the mapping is mended; the command that replays them dies; a daemon takes over."""
+    """Refused documents; the mapping is fixed; the command that replays them dies; a daemon takes over."""
     refuse(campaign, refuse=True)
     campaign.commit(EVENTS // 2)
     campaign.commit(5, bad=True)

@@ -81,7 +81,7 @@ def test_a_failure_is_seen_replayed_and_accounted_for(
     assert status == 200
     assert "drill" in page
 
-    # Step 3: the cause is mended, the event replayed.
+    # Step 3: the cause is fixed, the event replayed.
     mend(queue, "drill")
     if way == "console":
         console.post(f"events/{id}/replay", {"by": PERSON, "reason": CONCLUSION})

@@ -116,5 +116,5 @@ def test_a_stack_that_is_stopped_by_signal_stops_its_servers_in_good_order(
     parent.process.signal(signal.SIGINT)
     parent.process.wait()
     assert not servers_in(data_dir)
-    log = (data_dir / "stacks" / "1" / "postgresql" / "server.log").read_text()
+    log = (data_dir / "stacks" / "kept-1" / "postgresql" / "server.log").read_text()
     assert "database system is shut down" in log

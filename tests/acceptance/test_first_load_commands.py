@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.ops.refresh import A_STEP as STEP
+from outbox.ops.reindex.refresh import A_STEP as STEP
 from tests.fixtures.commands import Outbox
 from tests.fixtures.joined import TABLES, VIEW
 from tests.fixtures.processes import StartProcess
@@ -17,8 +17,7 @@ SIZE = 6_000
 
 
 @pytest.fixture
-def table(database: str) -> psycopg.Connection:
-    connection = psycopg.connect(database, autocommit=True)
+def table(connection: psycopg.Connection) -> psycopg.Connection:
     connection.execute((TABLES + VIEW).encode())
     connection.execute(
         "insert into articles (id, title) select g, 'title ' || g from generate_series(1, %s::int) g", (SIZE,)
@@ -59,7 +58,7 @@ def test_a_backfill_that_is_killed_goes_on_at_its_cursor(
     assert (again.code, again.out.startswith(f"{SIZE:,} documents of article written in")) == (0, True), again
 
 
-def test_refused_documents_are_told_and_leave_with_3(
+def test_refused_documents_are_reported_and_exit_with_3(
     table: psycopg.Connection, outbox: Outbox, servers: dict[str, str | None], es: Elasticsearch
 ) -> None:
     es.indices.put_mapping(index=str(servers["ELASTIC_INDEX"]), properties={"title": {"type": "date"}})
@@ -83,7 +82,7 @@ def test_refreshes_are_written_by_id_by_condition_and_for_all(table: psycopg.Con
     counted = outbox("refresh", "--all", "--dry-run", "--json")
     assert (counted.code, counted.json) == (0, {"dry_run": True, "entity_types": ["article"], "count": SIZE})
     unasked = outbox("refresh", "--all")
-    assert (unasked.code, "say --yes" in unasked.err) == (2, True)
+    assert (unasked.code, "give --yes" in unasked.err) == (2, True)
     rest = outbox("refresh", "--all", "--after", "article:5000", "--rate", "0", "--yes", "--by", "alice", "--json")
     assert (rest.code, rest.json["by_type"]) == (0, {"article": 1000})
     assert value(table, "select count(*) from search_outbox_events where op = 'refresh'") == 1012
@@ -124,7 +123,7 @@ def test_a_refresh_that_is_stopped_says_how_to_go_on(
         (("backfill", "--rate", "-1"), "--rate"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_a_remedy(
+def test_what_is_invalid_is_refused_with_a_remedy(
     table: psycopg.Connection, outbox_here: Outbox, args: tuple[str, ...], told: str
 ) -> None:
     done = outbox_here(*args)

@@ -97,14 +97,15 @@ def test_a_dead_process_and_a_hang_fail_their_tests_and_all_others_are_run(tmp_p
 def test_work_that_is_handed_to_a_process_that_has_just_died_is_done_by_another(tmp_path: Path) -> None:
     """Its last report is read only after its death, so that the files that follow are sent to nobody."""
     late = """
-from tests.fixtures.dispatch import SurvivingSchedule
-complete = SurvivingSchedule.mark_test_complete
-def wait_for_its_death(self, node, index, duration=0):
-    if self.registered_collections[node][index].endswith("::test_before"):
-        node.gateway._io.popen.wait()
-        node._down = False  # as long as nobody has read the end of its pipe
-    complete(self, node, index, duration)
-SurvivingSchedule.mark_test_complete = wait_for_its_death
+def pytest_configure(config):
+    from tests.fixtures.dispatch import SurvivingSchedule
+    complete = SurvivingSchedule.mark_test_complete
+    def wait_for_its_death(self, node, index, duration=0):
+        if self.registered_collections[node][index].endswith("::test_before"):
+            node.gateway._io.popen.wait()
+            node._down = False  # as long as nobody has read the end of its pipe
+        complete(self, node, index, duration)
+    SurvivingSchedule.mark_test_complete = wait_for_its_death
 """
     dying = """
         import os

@@ -1,4 +1,4 @@
-"""Lab 4 (v2): with Elasticsearch away for good the attempts are used up, and the rows end where people see them."""
+"""Lab 4 (v2): with Elasticsearch down for good the attempts are used up, and the rows end where people see them."""
 
 from tests.fixtures.metrics import metric
 from tests.fixtures.processes import StartProcess, find_free_port

@@ -24,7 +24,7 @@ AFTER_GRACE_SECONDS = 10.0  # what the units and the compose file leave a daemon
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_a_signal_under_load_drains_and_leaves_with_0_and_no_row_leased(
+def test_a_signal_under_load_drains_and_exits_with_0_and_no_row_leased(
     queue: Queue, start_daemon: StartProcess, number: int
 ) -> None:
     queue.produce_many(20_000)
@@ -137,7 +137,7 @@ def test_who_requires_elasticsearch_is_not_ready_without_it(
         assert http_get(daemon.metrics_url + "/healthz")[0] == 200
 
 
-def test_postgresql_away_is_503_and_healthy_and_it_goes_on_by_itself(
+def test_postgresql_down_is_503_and_healthy_and_it_resumes_without_help(
     queue: Queue, start_daemon: StartProcess, database: str
 ) -> None:
     with proxy_to(database) as (proxy, url):
@@ -168,7 +168,7 @@ def test_once_with_nothing_to_do_leaves_too(queue: Queue, start_daemon: StartPro
     assert start_daemon("--once").wait() == 0
 
 
-def test_max_runtime_drains_and_leaves_with_0(queue: Queue, start_daemon: StartProcess) -> None:
+def test_max_runtime_drains_and_exits_with_0(queue: Queue, start_daemon: StartProcess) -> None:
     queue.produce_many(100)
     daemon = start_daemon("--max-runtime", "2")
     assert daemon.wait() == 0

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -31,7 +32,7 @@ from tests.fixtures.processes import ROOT, RunningProcess, StartProcess
 from tests.fixtures.waiting import eventually
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Request
 
 PHASES = ["baseline", "fault", "recovery", "quiesce", "verify"]
 StartLabs = Callable[..., RunningProcess]
@@ -127,12 +128,16 @@ def test_a_run_can_be_packed_and_the_gallery_shows_all(labs: StartLabs, quick_ru
     assert "3 of 3 experiments passed" in (quick_runs / "index.html").read_text()
 
 
+def note(addresses: list[str], request: Request) -> None:
+    addresses.append(request.url)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_reports_open_in_a_real_browser(browser: Browser, quick_runs: Path, scheme: str) -> None:
     for path in [quick_runs / "index.html", *sorted(quick_runs.glob("*/report.html"))]:
         asked: list[str] = []
         with open_page(browser, "http://nowhere.invalid", color_scheme=scheme) as page:
-            page.on("request", lambda request, seen=asked: seen.append(request.url))
+            page.on("request", partial(note, asked))
             page.goto(path.as_uri())
             assert page.locator("h1").inner_text()
             assert serious_findings(page) == []
@@ -195,7 +200,7 @@ def test_what_a_killed_lab_leaves_is_ended_by_itself_and_removed_by_clean(
     assert "dropped database lab_bad_op" in cleaned.output
 
 
-def test_a_kept_database_and_index_can_be_looked_at_and_are_removed_by_clean(
+def test_a_kept_database_and_index_can_be_inspected_and_are_removed_by_clean(
     labs: StartLabs, postgres_url: str, elastic_url: str, es: Elasticsearch, tmp_path: Path
 ) -> None:
     assert labs("run", "bad_op", "--keep").wait() == 0
@@ -243,7 +248,7 @@ def test_a_server_that_dies_in_the_middle_makes_it_inconclusive(
         until(process, "fault")
         server.kill()
         assert process.wait() == 3, process.output
-    assert "PostgreSQL does not answer any more" in process.output
+    assert "PostgreSQL no longer answers" in process.output
     assert "INCONCLUSIVE" in process.output
 
 
@@ -260,8 +265,8 @@ def test_a_port_that_is_taken_is_said_and_everything_is_restored(
         run.stage.take_port("w1", taken.getsockname()[1])
         run.run()
         verdict = judge(Record(tmp_path / "run"), find("bad_op"))
-    assert verdict.word == INCONCLUSIVE
-    assert "w1 ended by itself with 78" in verdict.sentence
+    assert verdict.result == INCONCLUSIVE
+    assert "w1 exited unexpectedly with 78" in verdict.sentence
     assert "OUTBOX_METRICS_PORT" in verdict.sentence
 
 

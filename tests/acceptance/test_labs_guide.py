@@ -60,15 +60,16 @@ def run(text: str, folder: Path) -> tuple[str, str]:
     """Output and failures; whatever the guide left running is ended with its session."""
     (folder / "failures").write_text("")
     own = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "FAILURES": str(folder / "failures")}
-    process = subprocess.Popen(
-        ["bash", "-c", text],
-        env=clean_environment(own),
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=(folder / "output").open("w"),
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    with (folder / "output").open("w") as output:
+        process = subprocess.Popen(
+            ["bash", "-c", text],
+            env=clean_environment(own),
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     try:
         process.wait(WITHIN)
     except subprocess.TimeoutExpired:

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.web import routes
+from outbox.web import application, routing
 from tests.fixtures.audits import age_audit
 from tests.fixtures.commands import Outbox
 from tests.fixtures.console import NAMES, TOKENS, StartConsole, post
@@ -134,7 +134,7 @@ def test_a_console_as_reader_shows_every_page_without_payloads(
     assert replay is not None
     console = start_console(DATABASE_URL=roles.url("reader"), OUTBOX_CONSOLE_TOKENS_FILE=tokens)
     client = console.as_("operator")  # who would see payloads, were it not for the database
-    doors = [(routes.API_PREFIX, door) for door in routes.API] + [("", door) for door in routes.PAGES]
+    doors = [(routing.API_PREFIX, door) for door in application.API] + [("", door) for door in application.PAGES]
     for prefix, door in doors:
         if door.method == "GET" and not door.path.endswith("/export"):  # an export is written down, so it is an act
             path = prefix + door.path.format(id=replay[0] if "replays" in door.path else failed)
@@ -172,7 +172,7 @@ def test_a_button_of_a_console_as_reader_is_refused_by_the_database(
     console = start_console(DATABASE_URL=roles.url("reader"), OUTBOX_CONSOLE_TOKENS_FILE=tokens)
     answer = post(console.as_(person), path.format(id=failed), body)
     assert answer.status_code == 403, answer.text
-    assert "role lacks a right" in answer.json()["detail"]
+    assert "role lacks a privilege" in answer.json()["detail"]
     assert statuses(connection) == {"failed": 1}
     assert audit_counts(connection) == {"RESUMED": 1}
 

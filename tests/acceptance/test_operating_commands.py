@@ -36,7 +36,7 @@ def test_one_event_is_discarded_and_asked_for_first(connection: psycopg.Connecti
     (done,) = events(connection, status="done", prefix="d")
     refused(outbox("discard", str(failed), *WHO), 2, "--yes")
     refused(outbox("discard", "nonsense", *WHO, "--yes"), 2, "not a uuid")
-    refused(outbox("discard", str(uuid4()), *WHO, "--yes"), 1, "Nothing by that name")
+    refused(outbox("discard", str(uuid4()), *WHO, "--yes"), 1, "Not found.")
     refused(outbox("discard", str(done), *WHO, "--yes"), 1, "is done")
     refused(outbox("discard", str(failed), "--by", "alice", "--reason", "", "--yes"), 2, "reason")
     assert statuses(connection) == {"failed": 1, "done": 1}

@@ -1,4 +1,4 @@
-"""The README's own words, run: the five minutes with your own table, the library, the links, the commands it names."""
+"""The README and the library example of docs/producers.md, run; their links, and the commands that they name."""
 
 import json
 import os
@@ -19,6 +19,8 @@ from tests.fixtures.processes import ROOT, StartProcess, clean_environment
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+# The other ways to write an event, over the tables of the README.
+PRODUCERS = (ROOT / "docs" / "producers.md").read_text(encoding="utf-8")
 # Articles that are there before the reader begins, each with a comment. With a million, 82 s in all on two busy cores:
 # 63 s are `outbox backfill`.
 ROWS = int(os.environ.get("OUTBOX_TEST_README_ROWS", "20000"))
@@ -28,7 +30,7 @@ BLOCK = re.compile(r"^```(\w+) test=([\w-]+)( background)?\n(.*?)^```$", re.DOTA
 
 def blocks(name: str) -> list[tuple[str, bool, str]]:
     """Language, whether it runs beside the others, and text of every block of this test, in order."""
-    return [(m[1], bool(m[3]), m[4]) for m in BLOCK.finditer(README) if m[2] == name]
+    return [(m[1], bool(m[3]), m[4]) for m in BLOCK.finditer(README + PRODUCERS) if m[2] == name]
 
 
 @pytest.fixture
@@ -106,7 +108,7 @@ def test_the_library_example_runs_as_it_stands(database: str, capsys: pytest.Cap
         )
         ((_, _, text),) = blocks("library")
         names: dict[str, object] = {"database_url": database}
-        exec(compile(text, "README.md", "exec"), names)
+        exec(compile(text, "docs/producers.md", "exec"), names)
         assert "does not fit" in capsys.readouterr().out
         rows = connection.execute("select entity_id, status from search_outbox_events order by 1").fetchall()
     assert rows == [("5", "pending"), ("5", "pending"), ("9", "pending")]
@@ -121,7 +123,11 @@ def test_every_command_that_the_documents_name_is_there() -> None:
         assert named <= known, f"{name}: {named - known}"
 
 
-@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/README.md"])
+FOLDERS = ("deploy", "docs", "grafana", "labs", "scripts", "sql")
+PAGES = [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))]
+
+
+@pytest.mark.parametrize("name", sorted(page.relative_to(ROOT).as_posix() for page in PAGES))
 def test_links_and_paths_in_the_documents_lead_somewhere(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     links = [m[1] for m in re.finditer(r"\]\((?!https?:)([^)#]+)", text)]

@@ -166,7 +166,7 @@ def test_a_rebuild_is_left_ready_where_nobody_can_be_asked(
     ("content", "words"),
     [("{", "cannot be read as JSON"), ("[]", "no JSON object"), ('{"mappings": {}, "aliases": {}}', "aliases")],
 )
-def test_a_mapping_file_that_cannot_be_meant_is_a_usage_error(
+def test_a_mapping_file_that_is_invalid_is_a_usage_error(
     outbox: Outbox, tmp_path: Path, content: str, words: str
 ) -> None:
     file = tmp_path / "mapping.json"

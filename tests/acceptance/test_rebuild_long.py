@@ -1,4 +1,4 @@
-"""The full length of a rebuild: 200,000 documents, 100 changes a second, a tenth of them deletes. Times are printed."""
+"""The full length of a rebuild: 200,000 documents, 100 changes per second, a tenth of them deletes. Prints times."""
 
 import json
 import threading

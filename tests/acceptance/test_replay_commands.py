@@ -277,7 +277,7 @@ def test_ctrl_c_leaves_the_rest_to_a_daemon_and_says_so(
     command.wait_until(lambda: statuses(connection).get("pending", 0) > 0, "the first step")
     command.signal(signal.SIGINT)
     assert command.wait() == 130
-    assert "goes on by a projector" in command.output
+    assert "is continued by a projector" in command.output
     assert statuses(connection)["failed"] > 0
 
 

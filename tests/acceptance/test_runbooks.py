@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.deployment import RUNBOOKS
 from tests.fixtures.pages import Block, blocks_of, headings_of, run_shell
 from tests.fixtures.postgres import fresh_database

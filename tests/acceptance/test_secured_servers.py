@@ -10,9 +10,9 @@ from urllib.parse import quote, urlsplit
 import psycopg
 import pytest
 
+from labs.addresses import with_words
 from outbox.embedded import EmbeddedPostgres
-from outbox.store.migrations import migrate
-from tests.fixtures.addresses import with_words
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.commands import call
 from tests.fixtures.failures import statuses
 from tests.fixtures.postgres import fresh_database
@@ -20,6 +20,8 @@ from tests.fixtures.processes import RunningProcess, StartProcess, http_get
 from tests.fixtures.scripted import answer, scripted
 from tests.fixtures.secured import Authority, SecuredElastic, documented, secured_postgres_server
 from tests.fixtures.waiting import eventually
+
+NO_LOGIN: Any = None  # the client takes it, and its types do not say so
 
 pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
@@ -122,7 +124,7 @@ def test_the_documented_key_is_good_for_nothing_else(
     secured_elastic: SecuredElastic, target: str, method: str, path: str, gain: str
 ) -> None:
     key = the_documented_key(secured_elastic, target)
-    client = secured_elastic.admin.options(basic_auth=None, api_key=key["encoded"], ignore_status=(403,))
+    client = secured_elastic.admin.options(basic_auth=NO_LOGIN, api_key=key["encoded"], ignore_status=(403,))
     body = {"index": {"number_of_replicas": 0}} if path.endswith("_settings") else None
     headers = {"accept": "application/json", **({"content-type": "application/json"} if body else {})}
     answer = client.perform_request(method, path.format(target=target), headers=headers, body=body)
@@ -203,7 +205,7 @@ def test_a_revoked_key_pauses_in_the_middle_of_the_work(
 
 
 def _is_valid(secured: SecuredElastic, key: dict[str, Any]) -> bool:
-    client = secured.admin.options(basic_auth=None, api_key=key["encoded"], ignore_status=(401,))
+    client = secured.admin.options(basic_auth=NO_LOGIN, api_key=key["encoded"], ignore_status=(401,))
     return client.security.authenticate().meta.status == 200
 
 
@@ -230,7 +232,7 @@ def unspent(connection: psycopg.Connection[Any]) -> bool:
     return found == [("pending", 0)]
 
 
-def test_an_elasticsearch_with_a_certificate_for_another_name_is_told_nothing(
+def test_an_elasticsearch_with_a_certificate_for_another_name_is_sent_nothing(
     start_daemon: StartProcess, connection: psycopg.Connection[Any], authority: Authority, key_file: Path
 ) -> None:
     files = authority.issue("another-elasticsearch", "DNS:elsewhere.example")
@@ -307,7 +309,7 @@ def test_the_documented_operator_key_compares_and_writes_nothing(
     secured_elastic.admin.index(**there, refresh=True)
     fine = call("verify", "--json", env=env)
     assert (fine.code, fine.json["compared"], fine.json["drift"]) == (0, 1, 0), fine
-    client = secured_elastic.admin.options(basic_auth=None, api_key=key["encoded"], ignore_status=(403,))
+    client = secured_elastic.admin.options(basic_auth=NO_LOGIN, api_key=key["encoded"], ignore_status=(403,))
     assert client.index(**there).meta.status == 403
 
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.metrics import metric
 from tests.fixtures.processes import RunningProcess, StartProcess
 from tests.fixtures.queue import Queue
@@ -78,7 +78,7 @@ def test_among_20_000_rows_at_most_fifty_a_minute_fail_and_the_rest_go_by_themse
 
 
 class Sampler(threading.Thread):
-    """Looks at what is in flight of one type as often as it can."""
+    """Reads what is in flight of one type as often as it can."""
 
     def __init__(self, queue: Queue, entity_type: str) -> None:
         super().__init__(daemon=True)
@@ -106,7 +106,7 @@ LIMITED = {"OUTBOX_KIND_CONCURRENCY": '{"slow": 5}', "OUTBOX_LOG_LEVEL": "warnin
 
 
 def rate(queue: Queue, daemons: list[RunningProcess], fast: int, slow: int) -> float:
-    """Fast rows a second, by PostgreSQL's clock, when all become visible at once behind the slow ones."""
+    """Fast rows per second, by PostgreSQL's clock, when all become visible at once behind the slow ones."""
     with queue.connection.transaction():
         queue.connection.execute("delete from search_outbox_events where status in ('pending', 'done')")
         queue.produce_many(slow, entity_type="slow")

@@ -1,4 +1,4 @@
-"""What only a person can mend, under load: no attempt spent, no row failed, paused soon, going again soon after."""
+"""What only a person can fix, under load: no attempt spent, no row failed, paused soon, going again soon after."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -44,6 +44,12 @@ class Sink:
         )
         self.es.indices.delete(index=self.index)
 
+    def close_index(self) -> None:
+        self.es.indices.close(index=self.index)
+
+    def open_index(self) -> None:
+        self.es.indices.open(index=self.index)
+
     def create(self) -> None:
         self.es.indices.create(index=self.index, settings=INDEX_SETTINGS)
 
@@ -52,7 +58,7 @@ FAULTS = [
     Fault("es_auth", lambda s: setattr(s.gate, "closed", True), lambda s: setattr(s.gate, "closed", False)),
     Fault("es_index_missing", lambda s: s.remove(), lambda s: s.create()),
     Fault("es_blocked", lambda s: s.set_block(True), lambda s: s.set_block(False)),
-    Fault("es_config", lambda s: s.es.indices.close(index=s.index), lambda s: s.es.indices.open(index=s.index)),
+    Fault("es_config", lambda s: s.close_index(), lambda s: s.open_index()),
 ]
 
 
@@ -112,7 +118,7 @@ def test_a_systemic_fault_pauses_costs_nothing_and_ends_with_its_cause(
     going_after = time.monotonic() - began
     daemon.wait_until(lambda: set(queue.counts()) == {"done"}, "everything done", within=60)
     assert queue.counts() == {"done": load.produced}
-    assert queue.value("select max(attempts) from search_outbox_events") == 1, "no attempt was spent"
+    assert queue.value("select max(attempts) from search_outbox_events") == 1, "no attempt was counted"
     assert queue.value("select count(*) from search_outbox_attempts") == 0
     assert metric(daemon, "outbox_paused") == 0
     assert daemon.facts("sink.resumed")

@@ -93,7 +93,7 @@ def printed_commands(up: RunningProcess) -> list[str]:
     """The lines for another terminal, as they stand."""
     last = up.wait_for_line("outbox status;", 90).strip()
     lines = [line.strip() for line in up.output.splitlines()]
-    begin = lines.index("Look around in another terminal:") + 2
+    begin = lines.index("Try it in another terminal:") + 2
     return lines[begin : lines.index(last) + 1]
 
 
@@ -197,7 +197,7 @@ def test_on_a_bare_machine_it_brings_its_own_servers_and_leaves_none(
     up = start_process(argv, **machine.env, JAVA_HOME=None, TMPDIR=None)
     where = started(up, 300)
     said = up.output.splitlines()
-    assert "no Java of this machine fits: fetching one" in said
+    assert "no suitable Java on this machine: fetching one" in said
     assert "Elasticsearch 8.14.1 is ready" in said
     assert len(said) <= 20, "progress off a terminal is a handful of lines"
     assert search(where)["hits"]["total"]["value"] > 0

@@ -2,13 +2,14 @@
 
 import signal
 import sys
+from functools import partial
 
 import pytest
 from elasticsearch import Elasticsearch
 
 from tests.fixtures.bustle import Shop, open_shop
 from tests.fixtures.commands import Outbox
-from tests.fixtures.processes import StartProcess
+from tests.fixtures.processes import RunningProcess, StartProcess
 
 
 @pytest.fixture
@@ -16,7 +17,11 @@ def shop(database: str, elastic_url: str, absent_index: str, es: Elasticsearch, 
     return open_shop(database, elastic_url, absent_index, es, start_process, 300, daemons=1)
 
 
-def test_drift_is_found_counted_mended_and_gone(shop: Shop) -> None:
+def shows(daemon: RunningProcess, line: str) -> bool:
+    return line in daemon.wait_for_http("/metrics")
+
+
+def test_drift_is_found_counted_repaired_and_gone(shop: Shop) -> None:
     clean = shop.outbox("verify", "--json")
     assert clean.code == 0, clean
     assert (clean.json["compared"], clean.json["drift"]) == (300, 0)
@@ -42,7 +47,7 @@ def test_drift_is_found_counted_mended_and_gone(shop: Shop) -> None:
     metrics = shop.daemons[0]
     for kind in ("missing", "different", "orphaned"):
         line = f'outbox_drift_documents{{kind="{kind}",projection="search_index_to_elastic"}} 1.0'
-        metrics.wait_until(lambda line=line: line in metrics.wait_for_http("/metrics"), line)
+        metrics.wait_until(partial(shows, metrics, line), line)
 
     assert shop.outbox("repair").code == 2, "off a terminal it needs --dry-run or --yes"
     dry = shop.outbox("repair", "--dry-run", "--json")
@@ -65,7 +70,7 @@ def test_drift_is_found_counted_mended_and_gone(shop: Shop) -> None:
     assert float(stamp.split()[-1]) == pytest.approx(finished, abs=0.01)
 
 
-def test_a_limit_is_told_by_the_exit_code(shop: Shop) -> None:
+def test_a_limit_is_reported_by_the_exit_code(shop: Shop) -> None:
     for n in range(1, 6):
         shop.es.delete(index=shop.alias, id=f"article:{n}")
     partly = shop.outbox("repair", "--yes", "--limit", "2")

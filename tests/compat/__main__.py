@@ -1,4 +1,4 @@
-"""Owns the command line of scripts/compat; the runs are next door."""
+"""Owns the command line of scripts/compat; the runs are beside it."""
 
 import argparse
 import signal
@@ -24,7 +24,7 @@ examples:
   scripts/compat                                  all of them, about {minutes} minutes
   scripts/compat elasticsearch-9 pgbouncer        these two
   scripts/compat --list
-  scripts/compat --record                         all, then the table in README.md
+  scripts/compat --record                         all, then the table in docs/compatibility.md
   scripts/compat upgrade --from v0.1.0            from the code of that tag, taken from git
   nice -n 15 scripts/compat python-3.13           beside other work; logs and figures are in build/compat
 """
@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("names", nargs="*", metavar="NAME", help="runs, by default all")
     made.add_argument("--list", action="store_true", help="list the runs and leave")
     made.add_argument("--wide", action="store_true", help="four times as many tests: all that meet a server")
-    made.add_argument("--record", action="store_true", help="write every result in build/compat into README.md")
+    made.add_argument("--record", action="store_true", help="write every result in build/compat into the docs")
     made.add_argument("--from", dest="revision", default=PREVIOUS, metavar="REV", help="what `upgrade` starts from")
     return made
 

@@ -41,7 +41,7 @@ def judged(connection: Connection, elastic: Elasticsearch, index: str, entries: 
     # A holder's row may only be taken by the reclaimer, who gives it back first.
     twice = value(
         connection,
-        "select count(*) from lab_transitions where old_status = 'processing' and new_status = 'processing'"
+        "select count(*) from recorded_steps where old_status = 'processing' and new_status = 'processing'"
         " and old_token is distinct from new_token",
     )
     yield Check("no row held twice", twice == 0, f"{twice} times")
@@ -74,7 +74,7 @@ def longest_gap(connection: Connection, since: Any, until: Any) -> float:
         value(
             connection,
             "select coalesce(extract(epoch from max(gap)), 0) from (select at - lag(at) over (order by at) as gap"
-            " from lab_transitions where new_status = 'done' and at between %s and %s) as gaps",
+            " from recorded_steps where new_status = 'done' and at between %s and %s) as gaps",
             since,
             until,
         )

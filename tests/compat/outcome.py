@@ -1,4 +1,4 @@
-"""Owns what a run left behind: figures from its JUnit file, a line of the table, a row for the README."""
+"""Owns what a run left behind: figures from its JUnit file, a line of the table, a row of docs/compatibility.md."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 from tests.compat.combination import COMBINATIONS, RESULTS, ROOT
 
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "compatibility.md"
 BEGIN, END = "<!-- compat: written by scripts/compat --record -->", "<!-- /compat -->"
 
 
@@ -88,14 +88,14 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def record(names: Iterable[str] = ()) -> None:
-    """Every result that is there, into the README."""
+    """Every result that is there, into docs/compatibility.md."""
     order = [combination.name for combination in COMBINATIONS] + ["upgrade", *names]
     found = [load(path.stem) for path in RESULTS.glob("*.json")]
     found.sort(key=lambda outcome: order.index(outcome.name) if outcome.name in order else len(order))
     head = ["| run | PostgreSQL | Elasticsearch | Python | pooler | verdict | when (UTC), commit |", f"|{'---|' * 7}"]
-    text = README.read_text()
+    text = PAGE.read_text()
     made = f"{BEGIN}\n" + "\n".join([*head, *map(_row, found)]) + f"\n{END}"
-    README.write_text(re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: made, text, flags=re.DOTALL))
+    PAGE.write_text(re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: made, text, flags=re.DOTALL))
 
 
 def _row(o: Outcome) -> str:

@@ -176,7 +176,7 @@ def test_an_entity_that_was_gone_settles_as_a_delete(table: Table) -> None:
 def test_each_row_of_a_batch_has_its_own_verdict(table: Table) -> None:
     ids = [table.produce(str(n)) for n in range(4)]
     claimed = claim(table.store)
-    verdicts = [DONE, RetryLater(60.0, BUSY), Failed(BAD, DeadReason.NON_RETRYABLE), Released("x")]
+    verdicts: list[Settlement] = [DONE, RetryLater(60.0, BUSY), Failed(BAD, DeadReason.NON_RETRYABLE), Released("x")]
     settled = table.store.settle(claimed.token, list(zip(ids, verdicts, strict=True)))
     assert (settled.kept, list(settled.lost)) == (4, [])
     assert [table.look(id).status for id in ids] == ["done", "pending", "failed", "pending"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from outbox.policy.outcome import MISSING, WRITTEN, Failure, Outcome, Reason, Stale
-from outbox.ports import Action, Sink
+from outbox.ports import BulkAction, Sink
 from tests.fixtures.sinks import MemorySink, elastic_sink
 
 
@@ -24,24 +24,24 @@ def target(request: pytest.FixtureRequest, sink: Sink) -> str:
     return "things" if isinstance(sink, MemorySink) else str(request.getfixturevalue("index"))
 
 
-def _like_elasticsearch(action: Action) -> Failure | None:
+def _like_elasticsearch(action: BulkAction) -> Failure | None:
     if action.body is not None and not action.body.strip().startswith(b"{"):
         return Failure(Reason.ES_REJECTED_DOCUMENT, "not an object")
     return None
 
 
-def write(sink: Sink, *actions: Action) -> list[Outcome]:
+def write(sink: Sink, *actions: BulkAction) -> list[Outcome]:
     report = sink.write(actions, 30.0)
     assert report.unreachable is None
     return list(report.outcomes)
 
 
-def put(target: str, name: str, version: int, body: bytes = b"{}") -> Action:
-    return Action(target, name, version, None, body)
+def put(target: str, name: str, version: int, body: bytes = b"{}") -> BulkAction:
+    return BulkAction(target, name, version, None, body)
 
 
-def remove(target: str, name: str, version: int) -> Action:
-    return Action(target, name, version, None, None)
+def remove(target: str, name: str, version: int) -> BulkAction:
+    return BulkAction(target, name, version, None, None)
 
 
 def test_an_outcome_for_every_action_in_order(sink: Sink, target: str) -> None:
@@ -82,7 +82,7 @@ def test_a_sink_that_can_be_written_to_has_nothing_to_report(sink: Sink, target:
     assert sink.probe(target) is None
 
 
-def test_a_sink_that_is_away_says_so_for_every_action_and_raises_nothing() -> None:
+def test_a_sink_that_is_down_says_so_for_every_action_and_raises_nothing() -> None:
     away = Failure(Reason.CONNECT, "away", whole=True)
     name = uuid.uuid4().hex
     with elastic_sink("http://127.0.0.1:9") as real:

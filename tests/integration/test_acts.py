@@ -2,6 +2,7 @@
 that refuse what they do not know, and nothing about people for who has not logged in."""
 
 import re
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -10,9 +11,9 @@ import psycopg
 import pytest
 
 from outbox.policy.filter import EventFilter
-from outbox.web import routes
-from outbox.web.auth.roles import Role
-from outbox.web.console import doors_only
+from outbox.web import application, routing
+from outbox.web.application import endpoints_only
+from outbox.web.auth.accounts import Role
 from tests.fixtures.audits import age_audit
 from tests.fixtures.console import ACT, TOKENS, Served, StartConsole, post
 from tests.fixtures.failures import audit_counts, events
@@ -21,8 +22,8 @@ from tests.fixtures.waiting import eventually
 SAME = {"sec-fetch-site": "same-origin"}
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 EVERY_DOOR = [
-    *((door, door.path) for door in routes.PAGES),
-    *((door, routes.API_PREFIX + door.path) for door in routes.API),
+    *((door, door.path) for door in application.PAGES),
+    *((door, routing.API_PREFIX + door.path) for door in application.API),
 ]
 
 
@@ -38,7 +39,7 @@ def index() -> str:
 
 
 def ask(client: httpx.Client, method: str, path: str, **more: Any) -> httpx.Response:
-    """The door at this path, with a body of its kind where it needs one."""
+    """The endpoint at this path, with a body of its kind where it needs one."""
     path = re.sub(r"\{\w+\}", UNKNOWN, path)
     if method == "GET":
         return client.get(path, **more)
@@ -136,7 +137,7 @@ def test_a_deeply_nested_payload_is_shown_or_said_to_be_too_deep(
 
 
 def acts(connection: psycopg.Connection) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Every door of the API that takes a reason -> its address and what else its body needs to act."""
+    """Every endpoint of the API that takes a reason -> its address and what else its body needs to act."""
     one, two = events(connection, 2)
     events(connection, 2, entity_type="order", prefix="o")
     events(connection, 1, entity_type="junk", prefix="j")
@@ -166,13 +167,13 @@ def acts(connection: psycopg.Connection) -> dict[str, tuple[str, dict[str, Any]]
 
 
 def takes_a_reason() -> set[str]:
-    document = doors_only().openapi()
+    document = endpoints_only().openapi()
     found = set()
     for path, methods in document["paths"].items():
         told = methods.get("post", {}).get("requestBody", {}).get("content", {}).get("application/json", {})
         name = told.get("schema", {}).get("$ref", "").rpartition("/")[2]
         if name and "reason" in document["components"]["schemas"][name]["properties"]:
-            found.add(path.removeprefix(routes.API_PREFIX))
+            found.add(path.removeprefix(routing.API_PREFIX))
     return found
 
 
@@ -180,13 +181,17 @@ def reasons(connection: psycopg.Connection) -> set[str]:
     return {row[0] for row in connection.execute("select reason from search_outbox_audit")}
 
 
-def test_every_door_that_takes_a_reason_keeps_it(console: Served, connection: psycopg.Connection) -> None:
+def is_written(connection: psycopg.Connection, reason: str) -> bool:
+    return reason in reasons(connection)
+
+
+def test_every_endpoint_that_takes_a_reason_keeps_it(console: Served, connection: psycopg.Connection) -> None:
     doors = acts(connection)
     assert doors.keys() == takes_a_reason()
     for number, (door, (path, body)) in enumerate(doors.items()):
         answer = post(console.client, path, {"by": "alice", "reason": f"because {number}", **body})
         assert answer.is_success, (door, answer.text)
-        eventually(lambda n=number: f"because {n}" in reasons(connection), what=f"the reason of {door}")
+        eventually(partial(is_written, connection, f"because {number}"), what=f"the reason of {door}")
 
 
 def test_the_forms_of_prune_and_redeliver_keep_their_reason_too(
@@ -247,7 +252,7 @@ def test_the_first_page_takes_the_one_event_filter_and_counts_discarded_events(
 FILTERED = [f"/ops/queue{rest}" for rest in ("", "/failures", "/failures/list", "/events", "/replay")]
 
 
-def test_every_filter_form_has_every_field_and_every_door_refuses_what_it_does_not_know(console: Served) -> None:
+def test_every_filter_form_has_every_field_and_every_endpoint_refuses_what_it_does_not_know(console: Served) -> None:
     """Passed over, a filter that is misspelt matches everything."""
     for path in FILTERED:
         page = console.client.get(path).text

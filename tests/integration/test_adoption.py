@@ -1,4 +1,4 @@
-"""Adoption of the guide's table: nothing lost, nothing rewritten, nobody held up, and a kill anywhere is mended."""
+"""Adoption of the guide's table: nothing lost, nothing rewritten, nobody held up, and a kill anywhere is fixed."""
 
 import json
 import os
@@ -17,10 +17,10 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from outbox.store import migration_files, schema_state
-from outbox.store.adoption import CannotAdopt
-from outbox.store.migrations import migrate, plan, status
-from outbox.store.patience import LOCK_TIMEOUT_MS, TableBusy, in_transaction
+from outbox.store.schema import files, state
+from outbox.store.schema.adoption import CannotAdopt
+from outbox.store.schema.migrate import migrate, plan, status
+from outbox.store.schema.patience import LOCK_TIMEOUT_MS, TableBusy, in_transaction
 from tests.fixtures.guide_table import INSERT, create_guide_table
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import Queue
@@ -48,7 +48,7 @@ def value(conn: psycopg.Connection, query: str) -> Any:
 
 
 class Producer(threading.Thread):
-    """Inserts as the guide's producers do, one row a transaction, and keeps the longest wait."""
+    """Inserts as the guide's producers do, one row per transaction, and keeps the longest wait."""
 
     def __init__(self, url: str) -> None:
         super().__init__(daemon=True)
@@ -88,7 +88,7 @@ def producing(url: str) -> Iterator[Producer]:
 
 def assert_adopted(conn: psycopg.Connection) -> None:
     """Every row is as the contract wants it, whatever it was before."""
-    assert schema_state.check_schema(conn).ok
+    assert state.check_schema(conn).ok
     assert value(conn, "select to_regclass('search_outbox_adoption')") is None
     assert value(conn, "select count(*) from search_outbox_events where status <> 'done' and seq is null") == 0
     wrong = (
@@ -104,13 +104,17 @@ def test_200000_rows_in_every_state_are_adopted_under_a_producer(
 ) -> None:
     guide.execute("drop table search_outbox_events")
     create_guide_table(guide, ROWS)
-    before = dict(guide.execute("select id, (status, event_version, entity_id, op)::text from search_outbox_events"))
+    before: dict[Any, Any] = dict(
+        guide.execute("select id, (status, event_version, entity_id, op)::text from search_outbox_events")
+    )
     file_before = value(guide, "select pg_relation_filenode('search_outbox_events')")
     with producing(empty_database) as producer:
         migrate(empty_database)
     record_property("longest insert, ms", round(producer.longest_seconds * 1000))
     assert producer.longest_seconds < LOCK_TIMEOUT_MS / 1000 + SCHEDULING_SECONDS
-    after = dict(guide.execute("select id, (status, event_version, entity_id, op)::text from search_outbox_events"))
+    after: dict[Any, Any] = dict(
+        guide.execute("select id, (status, event_version, entity_id, op)::text from search_outbox_events")
+    )
     assert len(after) == ROWS + producer.inserted
     assert before.items() <= after.items()
     assert value(guide, "select pg_relation_filenode('search_outbox_events')") == file_before
@@ -338,7 +342,7 @@ def test_adoption_that_dies_before_any_step_is_finished_by_the_next(
 
 MIGRATE = """
 import sys
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 migrate(sys.argv[1], say=lambda line: print(line, flush=True))
 """
 
@@ -420,7 +424,7 @@ def test_two_adoptions_at_once_do_the_work_once(empty_database: str, guide: psyc
         thread.start()
     for thread in threads:
         thread.join(PATIENCE_SECONDS)
-    assert sorted(map(len, applied)) == [0, len(migration_files.numbered())]
+    assert sorted(map(len, applied)) == [0, len(files.numbered())]
     assert_adopted(guide)
 
 
@@ -483,7 +487,7 @@ def test_adoption_can_be_undone_by_hand_and_done_again(empty_database: str, guid
     )
     before = guide.execute(rows).fetchall()
     migrate(empty_database, by_type=True, by_entity=True, notify=True)
-    everything = [*migration_files.numbered(), *map(migration_files.part, migration_files.PARTS)]
+    everything = [*files.numbered(), *map(files.part, files.PARTS)]
     for migration in reversed(everything):
         guide.execute(migration.undo(adopted=True).encode())
     assert guide_form(guide) == form

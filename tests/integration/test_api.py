@@ -1,4 +1,4 @@
-"""The API over a real database: each door does what the contract says, through the services that the CLI uses too."""
+"""The API over a real database: each endpoint does what the contract says, through the services of the CLI."""
 
 import csv
 import io

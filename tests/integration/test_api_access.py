@@ -1,4 +1,4 @@
-"""Who may: every door as every role, hosts, other sites, tokens that change, and the headers on every answer."""
+"""Access: every endpoint as every role, hosts, other sites, tokens that change, and the headers on every answer."""
 
 import re
 from collections.abc import Callable
@@ -9,22 +9,22 @@ from typing import Any
 import httpx
 import pytest
 
-from outbox.web import routes
-from outbox.web.auth.pace import Pace
-from outbox.web.auth.roles import PEOPLE, Role
-from outbox.web.doors import Door
+from outbox.web import application, routing
+from outbox.web.auth.accounts import PEOPLE, Role
+from outbox.web.auth.limits import RateLimits
+from outbox.web.routing import Endpoint
 from tests.fixtures.console import ACT, TOKENS, Served, StartConsole, post
 from tests.fixtures.failures import audit_counts, events
 
 DOORS = [
-    *((door, door.path) for door in routes.PAGES if door.role is not Role.ANYONE),
-    *((door, routes.API_PREFIX + door.path) for door in routes.API),
+    *((door, door.path) for door in application.PAGES if door.role is not Role.ANYONE),
+    *((door, routing.API_PREFIX + door.path) for door in application.API),
 ]
 ID = "00000000-0000-4000-8000-000000000000"
 
 
-def ask(client: httpx.Client, door: Door, path: str) -> httpx.Response:
-    """The door with an empty body: whoever may pass is told what is missing, and nothing happens."""
+def ask(client: httpx.Client, door: Endpoint, path: str) -> httpx.Response:
+    """The endpoint with an empty body: with access one learns what is missing, and nothing happens."""
     path = re.sub(r"\{\w+\}", ID, path)
     if door.method == "GET":
         return client.get(path)
@@ -33,8 +33,8 @@ def ask(client: httpx.Client, door: Door, path: str) -> httpx.Response:
     return client.post(path, data={}, headers={"sec-fetch-site": "same-origin"})
 
 
-def test_every_door_is_shut_without_a_token_and_by_role_with_one(guarded: Served) -> None:
-    guarded.app.state.gate.pace = Pace(count(step=60).__next__)  # nobody is too quick
+def test_every_endpoint_is_shut_without_a_token_and_by_role_with_one(guarded: Served) -> None:
+    guarded.app.state.gate.pace = RateLimits(count(step=60).__next__)  # nobody is too quick
     clients = {str(role): guarded.as_(str(role)) for role in PEOPLE}
     nobody, wrong = guarded.client, guarded.client
     wrong.headers["authorization"] = "Bearer obx_wrong"
@@ -58,7 +58,7 @@ def test_a_refused_request_of_a_viewer_changes_nothing(guarded: Served, connecti
     assert connection.execute("select count(*) from search_outbox_controls").fetchone() == (0,)
 
 
-def test_a_malformed_body_of_a_stranger_is_a_401_and_not_read(guarded: Served) -> None:
+def test_a_malformed_body_of_an_unauthenticated_client_is_a_401_and_not_read(guarded: Served) -> None:
     answer = guarded.client.post("/api/v1/failed/replay", content=b"{", headers={"content-type": "application/json"})
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Bearer")
@@ -99,10 +99,10 @@ def test_a_form_that_does_not_say_where_it_comes_from_is_refused(console: Served
     assert console.client.post("/ops/queue/pause", data=ACT).status_code == 403
 
 
-def test_nothing_that_another_sites_page_can_fetch_changes_a_row(console: Served, connection: Any) -> None:
+def test_nothing_that_a_page_of_another_site_can_fetch_writes_to_a_row(console: Served, connection: Any) -> None:
     """Every address by GET and HEAD. Only a program's GET of an export leaves a trace: the contract has it as a GET."""
     (id,) = events(connection, 1)
-    paths = [door.path for door in routes.PAGES] + [routes.API_PREFIX + door.path for door in routes.API]
+    paths = [door.path for door in application.PAGES] + [routing.API_PREFIX + door.path for door in application.API]
     before, client = content(connection), console.client
     elsewhere = {"sec-fetch-site": "cross-site"}
     for method, headers, exported in (("GET", elsewhere, 403), ("HEAD", {}, 405)):
@@ -220,7 +220,7 @@ def test_every_answer_carries_the_security_headers(console: Served) -> None:
 
 def test_no_page_holds_inline_script_or_style(console: Served) -> None:
     client = console.client
-    for door in routes.PAGES:
+    for door in application.PAGES:
         if door.method == "GET" and "{" not in door.path:
             text = client.get(door.path).text
             assert not re.search(r"<script(?![^>]*\bsrc=)", text), door.path

@@ -1,4 +1,4 @@
-"""Bad input at every door: a clear 4xx with a problem document, nothing changed, nothing shown unescaped."""
+"""Bad input at every endpoint: a clear 4xx with a problem document, nothing changed, nothing shown unescaped."""
 
 import json
 from collections.abc import Iterator

@@ -2,24 +2,25 @@
 
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 
-from outbox.web.auth.pace import ACT as ACTING
-from outbox.web.auth.pace import Pace
+from outbox.web.auth.limits import ACT as ACTING
+from outbox.web.auth.limits import RateLimits
 from tests.fixtures.console import ACT, Served, post
 from tests.fixtures.failures import events
 from tests.fixtures.waiting import eventually
 
 
 @pytest.fixture
-def locked(database: str) -> psycopg.Connection:
+def locked(database: str) -> Iterator[psycopg.Connection]:
     """A session that holds the events as `alter table` would."""
     holder = psycopg.connect(database)
     holder.execute("lock table search_outbox_events in access exclusive mode")
-    yield holder  # type: ignore[misc]
+    yield holder
     holder.close()
 
 
@@ -59,7 +60,7 @@ def test_a_pool_that_is_used_up_is_a_503_and_not_a_queue_without_end(
     eventually(lambda: console.client.get("/api/v1/failed").status_code == 200, what="it goes on")
 
 
-def test_the_first_page_shows_its_last_reading_while_the_database_is_away(
+def test_the_first_page_shows_its_last_reading_while_the_database_is_down(
     console: Served, connection: psycopg.Connection, database: str
 ) -> None:
     events(connection, 3)
@@ -77,16 +78,16 @@ def test_the_first_page_shows_its_last_reading_while_the_database_is_away(
         assert "3 events have failed" in page.text
 
 
-def test_many_who_watch_cost_one_look(console: Served, connection: psycopg.Connection) -> None:
+def test_many_who_watch_cost_one_query(console: Served, connection: psycopg.Connection) -> None:
     shared = console.app.state.services.status
     looks: list[int] = []
-    inner = shared._look
+    inner = shared._query
 
     def counted() -> object:
         looks.append(threading.get_ident())
         return inner()
 
-    shared._look = counted
+    shared._query = counted
     with ThreadPoolExecutor(20) as people:
         answers = list(people.map(lambda _: console.client.get("/api/v1/ops"), range(40)))
     assert {answer.status_code for answer in answers} == {200}
@@ -94,7 +95,7 @@ def test_many_who_watch_cost_one_look(console: Served, connection: psycopg.Conne
 
 
 def test_acting_is_paced(console: Served) -> None:
-    console.app.state.gate.pace = Pace(lambda: 0.0)
+    console.app.state.gate.pace = RateLimits(lambda: 0.0)
     client = console.client
     answers = [post(client, "/resume", ACT) for _ in range(ACTING.burst + 2)]
     assert {answer.status_code for answer in answers[:-2]} == {200}

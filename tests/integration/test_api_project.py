@@ -74,7 +74,7 @@ def done(connection: psycopg.Connection, version: int, payload: str | None, enti
     )
 
 
-def test_without_a_view_or_an_index_its_newest_event_is_looked_for(
+def test_without_a_view_or_an_index_its_newest_event_is_searched(
     console: Served, connection: psycopg.Connection
 ) -> None:
     done(connection, 2, '{"n": 1}')
@@ -93,7 +93,7 @@ def test_a_type_that_the_view_lacks_is_sent_from_its_event_and_not_deleted(
     assert written(connection) == ("upsert", 3, '{"n": 1}', "pending")
 
 
-def test_a_look_that_takes_too_long_is_a_503_that_names_the_index(
+def test_a_query_that_takes_too_long_is_a_503_that_names_the_index(
     console: Served, connection: psycopg.Connection, database: str
 ) -> None:
     with psycopg.connect(database) as holder:
@@ -117,7 +117,7 @@ def test_what_only_elasticsearch_knows_is_never_deleted(
 def test_a_document_that_travels_in_events_is_sent_again(
     console: Served, connection: psycopg.Connection, database: str
 ) -> None:
-    from outbox.store.migrations import migrate
+    from outbox.store.schema.migrate import migrate
 
     migrate(database, by_entity=True)
     done(connection, 3, '{"n": 1.10}')

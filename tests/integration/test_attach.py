@@ -8,16 +8,16 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from outbox.app.desk import Desk
+from outbox.app.desk import QueueDesk
 from outbox.embedded import EmbeddedPostgres
 from outbox.errors import SchemaMismatch
-from outbox.ops import attachment_findings
-from outbox.ports import Level
-from outbox.store import attachment_facts
-from outbox.store.attachment_facts import AttachmentFacts
-from outbox.store.migrations import migrate
-from outbox.store.producer_tables import CannotAttach
-from outbox.store.producers import AttachedOtherwise, Attachment, NotAttached, attach, attachments, detach
+from outbox.ops.doctor import documents as attachment_findings
+from outbox.ports import Attachment, AttachmentFacts, Level
+from outbox.store.attach import installed
+from outbox.store.attach.attach import AttachedOtherwise, NotAttached, attach, detach
+from outbox.store.attach.installed import attachments
+from outbox.store.attach.tables import CannotAttach
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.postgres import admin, fresh_database, with_database
 from tests.fixtures.roles import Roles
 from tests.fixtures.servers import POSTGRES_SETTINGS
@@ -102,7 +102,7 @@ class TestChanges:
         assert written(shop, "delete from articles where id = 7") == ["7"]
 
     def test_only_the_end_of_an_entitys_own_row_is_written_as_a_delete(self, shop: Connection, per_row: bool) -> None:
-        """The projector looks both up; what it is told by a delete is that the view must lack the entity."""
+        """The projector looks both up; what a delete tells it is that the view must lack the entity."""
         shop.execute("create table extras (article_id bigint primary key references articles on delete cascade)")
         shop.execute("insert into extras select id from articles")
         own(shop, per_row=per_row)
@@ -133,7 +133,7 @@ class TestChanges:
         child(shop, per_row=True)
         assert written(shop, fill) == ["10"] * 1000
 
-    def test_a_query_finds_whose_documents_a_row_belongs_to(self, shop: Connection, per_row: bool) -> None:
+    def test_a_query_finds_the_documents_that_a_row_belongs_to(self, shop: Connection, per_row: bool) -> None:
         via(shop, per_row=per_row)
         assert written(shop, "update authors set name = 'x' where id = 1") == ["10", "11"]
         assert written(shop, "insert into authors values (3)") == []
@@ -390,7 +390,7 @@ class TestWays:
         assert len(left_behind(shop)) == 4
         assert written(shop, "update articles set title = 'x', price = 2 where id = 20") == ["20"]
 
-    def test_a_renamed_table_and_a_new_one_of_its_name_are_told_apart(self, shop: Connection) -> None:
+    def test_a_renamed_table_and_a_new_one_of_its_name_are_distinguished(self, shop: Connection) -> None:
         child(shop, columns=("body",))
         shop.execute("alter table comments rename to remarks; create table comments (like remarks including all)")
         child(shop)
@@ -445,19 +445,17 @@ class TestWays:
         shop.execute("insert into many select n from generate_series(1, 20000) as n; analyze many; delete from many")
         assert str(attach(shop, "many", entity_type="m", id_column="id").there) == "about 30,001 rows"
 
-    def test_it_ends_with_what_to_run_for_the_rows_that_are_there(self, shop: Connection, desk: Desk) -> None:
+    def test_it_ends_with_what_to_run_for_the_rows_that_are_there(self, shop: Connection, desk: QueueDesk) -> None:
         shop.execute("create table many as select n as id from generate_series(1, 10001) as n")
         shop.execute('create table "Orders" (number int primary key, customer text); create table none (id int)')
         shop.execute("insert into \"Orders\" values (1, 'c')")
-        few = desk.producers.attach("articles", entity_type="article", id_column="id")
+        few = desk.producers.attach(Attachment("articles", "article", "id"))
         assert (few.rows, few.next) == (3, "outbox refresh --type article --all")
         assert "there is no view search_documents yet" in few.notes[0]
-        assert (
-            desk.producers.attach("many", entity_type="the m", id_column="id").next == "outbox backfill --type 'the m'"
-        )
-        assert desk.producers.attach("none", entity_type="n", id_column="id").next == ""
+        assert desk.producers.attach(Attachment("many", "the m", "id")).next == "outbox backfill --type 'the m'"
+        assert desk.producers.attach(Attachment("none", "n", "id")).next == ""
         orders = desk.producers.attach(
-            "Orders", entity_type="or'der", id_column="number", routing_column="customer", payload=True
+            Attachment("Orders", "or'der", "number", routing_column="customer", payload=True)
         )
         shop.execute(orders.next.encode())
         row = shop.execute("select entity_type, entity_id, op, routing, payload from search_outbox_events").fetchall()
@@ -641,14 +639,14 @@ def test_rows_that_logical_replication_brings_refresh_by_row_triggers(logical_se
 
 @dataclass(frozen=True)
 class Seen:
-    """The doctor's look at attachments alone; Elasticsearch is not needed."""
+    """The doctor's check of attachments alone; Elasticsearch is not needed."""
 
     conn: Connection
 
     def attachments(self) -> list[AttachmentFacts]:
         with self.conn.transaction():
             self.conn.execute("set transaction read only")
-            return attachment_facts.read(self.conn, "search_documents")
+            return installed.read_facts(self.conn, "search_documents")
 
     def found(self) -> list[tuple[Level, str, str]]:
         return [(each.level, each.detail, each.remedy) for each in attachment_findings.attached(self)]

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from outbox.ops.audit import AuditDesk
-from outbox.ops.request import BadRequest
+from outbox.ops.inputs import BadRequest
 from outbox.policy.audit import Action, Actor, Entry, Source
 from outbox.policy.filter import AuditFilter
 from outbox.store import audit as store
@@ -267,7 +267,7 @@ def test_a_kill_between_two_steps_leaves_every_removal_written_down(
 
 
 @pytest.mark.parametrize("days", [-1, 0, 6.9, 36_501, float("nan")])
-def test_an_age_that_cannot_be_meant_is_refused(desk: AuditDesk, days: float) -> None:
+def test_an_age_that_is_invalid_is_refused(desk: AuditDesk, days: float) -> None:
     with pytest.raises(BadRequest):
         desk.prune(AuditFilter(), days, ALICE)
 

@@ -15,11 +15,10 @@ from psycopg.conninfo import conninfo_to_dict
 
 from outbox.facts import Unclassified, Warned
 from outbox.policy.filter import EventFilter
+from outbox.store.backlog import PostgresBacklog, PostgresOverview
 from outbox.store.browsing import PostgresBrowsing
-from outbox.store.inspection import PostgresBacklog
-from outbox.store.migrations import migrate
-from outbox.store.overview import PostgresOverview
 from outbox.store.pool import Database
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.elasticsearch import INDEX_SETTINGS
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.postgres import fresh_database
@@ -35,7 +34,7 @@ MAPPING = {
     "day": {"type": "date"},
     "word": {"type": "keyword"},
     "inside": {"properties": {"x": {"type": "integer"}}},
-    "kept": {"type": "object", "enabled": False},  # stored as it is, not looked into
+    "kept": {"type": "object", "enabled": False},  # stored as it is, not searched
     "parts": {"type": "nested", "properties": {"x": {"type": "integer"}}},
 }
 REJECTED = "es_rejected_document"
@@ -352,7 +351,7 @@ def test_such_a_time_is_shown_as_the_nearest_that_python_knows(queue: Queue, whe
         database.close()
 
 
-def test_neither_does_one_that_an_older_server_cannot_reckon_with(older_postgres_url: str) -> None:
+def test_neither_does_one_that_an_older_server_cannot_calculate_with(older_postgres_url: str) -> None:
     """Before 17 now() - infinity is an error: it was one of the whole claim, for every worker and for ever."""
     with fresh_database(older_postgres_url) as url:
         migrate(url)
@@ -368,7 +367,7 @@ def test_one_version_used_twice_with_other_bodies_ends_with_the_later_row(bench:
     assert bench.source(bench.queue.rows()[0]) == '{"number": 2}'
 
 
-def test_no_value_of_a_document_is_stored_or_told_with_its_error(bench: Bench) -> None:
+def test_no_value_of_a_document_is_stored_or_reported_with_its_error(bench: Bench) -> None:
     """Elasticsearch quotes values: "Preview of field's value: '...'"."""
     secret = "s3cr3t-value"
     for text in ({"number": secret}, {"day": secret}, {"word": {"x": secret}}, {"ratio": [secret]}):

@@ -6,12 +6,12 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from outbox.app.desk import Desk
+from outbox.app.desk import QueueDesk
 from outbox.errors import NotFound
-from outbox.ops.browse import EventPage
+from outbox.ops.events import EventPage
 from outbox.policy.event import Status
 from outbox.policy.filter import EventFilter, read_event_filter
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.desks import desk_on
 from tests.fixtures.queue import Queue
 
@@ -22,7 +22,7 @@ def asked(**raw: object) -> EventFilter:
     return read_event_filter(raw, datetime.now(UTC))
 
 
-def walk(desk: Desk, statuses: list[str], limit: int, wanted: EventFilter | None = None) -> list[UUID]:
+def walk(desk: QueueDesk, statuses: list[str], limit: int, wanted: EventFilter | None = None) -> list[UUID]:
     """All pages, one after the other."""
     ids: list[UUID] = []
     page = desk.browse.page(wanted or EventFilter(), statuses, limit)
@@ -52,14 +52,14 @@ def fill(queue: Queue) -> dict[str, set[UUID]]:
 
 
 @pytest.mark.parametrize("limit", [1, 7, 20, 500])
-def test_pages_hold_every_event_once_whatever_its_state(queue: Queue, desk: Desk, limit: int) -> None:
+def test_pages_hold_every_event_once_whatever_its_state(queue: Queue, desk: QueueDesk, limit: int) -> None:
     made = fill(queue)
     ids = walk(desk, EVERY, limit)
     assert len(ids) == len(set(ids)) == 120
     assert set(ids) == set().union(*made.values())
 
 
-def test_without_a_word_what_is_open_or_failed_is_listed_the_newest_first(queue: Queue, desk: Desk) -> None:
+def test_without_a_word_what_is_open_or_failed_is_listed_the_newest_first(queue: Queue, desk: QueueDesk) -> None:
     made = fill(queue)
     ids = walk(desk, [], 9)
     assert set(ids) == made["fresh"] | made["retry"] | made["suspect"] | made["failed"]
@@ -67,14 +67,14 @@ def test_without_a_word_what_is_open_or_failed_is_listed_the_newest_first(queue:
     assert open_seqs == sorted(open_seqs, reverse=True)
 
 
-def test_the_one_filter_narrows_every_shelf(queue: Queue, desk: Desk) -> None:
+def test_the_one_filter_narrows_every_shelf(queue: Queue, desk: QueueDesk) -> None:
     made = fill(queue)
     assert set(walk(desk, EVERY, 50, asked(error_reason="too_large"))) == made["failed"]
     assert set(walk(desk, EVERY, 50, asked(failure_type="network"))) == made["retry"]
     assert walk(desk, EVERY, 50, asked(entity_type="author")) == []
 
 
-def test_ids_are_found_in_any_state(queue: Queue, desk: Desk) -> None:
+def test_ids_are_found_in_any_state(queue: Queue, desk: QueueDesk) -> None:
     made = fill(queue)
     wanted = [next(iter(made[kind])) for kind in ("fresh", "failed", "done", "discarded")]
     assert set(walk(desk, [], 50, asked(ids=wanted))) == set(wanted)
@@ -98,7 +98,7 @@ def test_an_entity_s_done_upserts_need_their_index_and_the_page_says_so(queue: Q
     assert page.remark == ""
 
 
-def test_a_list_of_failures_is_quick_among_many_done_rows(queue: Queue, desk: Desk) -> None:
+def test_a_list_of_failures_is_quick_among_many_done_rows(queue: Queue, desk: QueueDesk) -> None:
     queue.produce_many(20_000)
     queue.connection.execute("update search_outbox_events set status = 'done', processed_at = now()")
     id = queue.produce()
@@ -106,7 +106,7 @@ def test_a_list_of_failures_is_quick_among_many_done_rows(queue: Queue, desk: De
     assert walk(desk, ["failed"], 50) == [id]
 
 
-def test_one_event_is_shown_with_all_that_is_recorded(queue: Queue, desk: Desk) -> None:
+def test_one_event_is_shown_with_all_that_is_recorded(queue: Queue, desk: QueueDesk) -> None:
     payload = '{"big": 12345678901234567890, "p": 1.10}'
     id = queue.produce("e1", payload=payload, traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01")
     other = queue.produce("e1", "delete")
@@ -143,14 +143,14 @@ def test_named_fields_are_masked_when_an_event_is_shown(queue: Queue, database: 
         assert desk.browse.show(id).payload == b'{"Token": "***", "n": 1.10}'
 
 
-def test_a_payload_over_a_megabyte_is_not_shown_only_its_size(queue: Queue, desk: Desk) -> None:
+def test_a_payload_over_a_megabyte_is_not_shown_only_its_size(queue: Queue, desk: QueueDesk) -> None:
     id = queue.produce(payload='{"a": "' + "x" * 1_100_000 + '"}')
     detail = desk.browse.show(id)
     assert detail.payload is None
     assert detail.payload_bytes == 1_100_009
 
 
-def test_an_unknown_event_is_said_to_be_unknown(desk: Desk) -> None:
+def test_an_unknown_event_is_said_to_be_unknown(desk: QueueDesk) -> None:
     with pytest.raises(NotFound):
         desk.browse.show(uuid4())
 

@@ -1,4 +1,4 @@
-"""What people look at stays quick in a large table: every list by its index, and a look too long ends in words."""
+"""What people read stays quick in a large table: every list by its index, and a slow query ends with a message."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -10,7 +10,7 @@ import pytest
 
 from outbox.errors import DependencyDown
 from outbox.policy.filter import EventFilter
-from outbox.store.looking import BY_INDEX, LookTooLong, looking
+from outbox.store.pool import BY_INDEX, ReadTooLong, bounded_read
 from outbox.store.queries import queries
 from tests.fixtures.desks import desk_on
 from tests.fixtures.postgres import fresh_database
@@ -52,16 +52,19 @@ def test_a_page_touches_rows_in_proportion_to_itself(large: Queue, name: str) ->
     assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < MOST_BLOCKS
 
 
-def test_a_look_that_takes_too_long_says_how_to_narrow_it(large: Queue) -> None:
-    with pytest.raises(LookTooLong, match="Narrow it") as late, looking(large.pool(), time_limit_ms=50) as connection:
+def test_a_query_that_takes_too_long_says_how_to_narrow_it(large: Queue) -> None:
+    with (
+        pytest.raises(ReadTooLong, match="Narrow it") as late,
+        bounded_read(large.pool(), time_limit_ms=50) as connection,
+    ):
         connection.execute("select pg_sleep(5)")
     assert isinstance(late.value, DependencyDown)
     assert late.value.exit_code == 75
 
 
-def test_status_of_a_large_table_is_one_quick_look(large: Queue) -> None:
+def test_status_of_a_large_table_is_one_quick_query(large: Queue) -> None:
     with desk_on(large.url) as desk:
-        status = desk.status.look()
+        status = desk.status.read()
         page = desk.browse.page(EventFilter(entity_type="failed"), ["failed"], 500)
     assert (status.queue.lag, status.queue.failed) == (5_000, 3_000)
     assert len(page.events) == 500

@@ -9,9 +9,9 @@ from elasticsearch import Elasticsearch
 
 from outbox.facts import BulkSent, Fact
 from outbox.policy.outcome import MISSING, WRITTEN, Failure, Reason
-from outbox.ports import Action
+from outbox.ports import BulkAction
 from outbox.sink.elastic import ElasticSink
-from outbox.sink.index import Indices
+from outbox.sink.index import ElasticIndices
 from tests.fixtures.sinks import elastic_sink
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
@@ -44,16 +44,16 @@ TRICKY = (
 
 def test_a_payload_arrives_byte_for_byte(sink: ElasticSink, es: Elasticsearch, index: str) -> None:
     es.indices.put_mapping(index=index, dynamic="false")
-    sink.write([Action(index, "victim", 1, None, b"{}")], 30.0)
-    assert list(sink.write([Action(index, "x", 1, None, TRICKY)], 30.0).outcomes) == [WRITTEN]
+    sink.write([BulkAction(index, "victim", 1, None, b"{}")], 30.0)
+    assert list(sink.write([BulkAction(index, "x", 1, None, TRICKY)], 30.0).outcomes) == [WRITTEN]
     assert raw_source(es, index, "x") == TRICKY
     assert es.exists(index=index, id="victim"), "a line break inside a string is text, not an action"
 
 
 def test_only_raw_line_breaks_outside_strings_become_blanks(sink: ElasticSink, es: Elasticsearch, index: str) -> None:
     pretty = b'{\r\n  "title":\n "a"\r}\n'
-    following = Action(index, "y", 1, None, b"{}")
-    assert list(sink.write([Action(index, "x", 1, None, pretty), following], 30.0).outcomes) == [WRITTEN] * 2
+    following = BulkAction(index, "y", 1, None, b"{}")
+    assert list(sink.write([BulkAction(index, "x", 1, None, pretty), following], 30.0).outcomes) == [WRITTEN] * 2
     assert raw_source(es, index, "x").strip() == b'{    "title":  "a" }'
 
 
@@ -61,7 +61,7 @@ def test_only_raw_line_breaks_outside_strings_become_blanks(sink: ElasticSink, e
     "name", ['a"b', "a\\b", "a\nb", "../_all", "\u2028", "🙂", " ", "%41", '"}}\n{"delete":{"_id":"x"}}', "a" * 512]
 )
 def test_any_id_names_its_own_document(sink: ElasticSink, es: Elasticsearch, index: str, name: str) -> None:
-    assert list(sink.write([Action(index, name, 3, None, b'{"a":1}')], 30.0).outcomes) == [WRITTEN]
+    assert list(sink.write([BulkAction(index, name, 3, None, b'{"a":1}')], 30.0).outcomes) == [WRITTEN]
     assert es.mget(index=index, docs=[{"_id": name}])["docs"][0]["_version"] == 3
 
 
@@ -70,19 +70,19 @@ def test_routing_reaches_the_shard_and_a_delete_with_the_same_one_finds_its_docu
 ) -> None:
     es.indices.create(index=absent_index, settings={"number_of_shards": 5, "number_of_replicas": 0})
     names = [f"d{n}" for n in range(20)]
-    sink.write([Action(absent_index, name, 1, "here", b"{}") for name in names], 30.0)
-    read = Indices(sink.elastic).versions(absent_index, [(name, "here") for name in names])
+    sink.write([BulkAction(absent_index, name, 1, "here", b"{}") for name in names], 30.0)
+    read = ElasticIndices(sink.elastic).versions(absent_index, [(name, "here") for name in names])
     assert read == [1] * 20
-    without = sink.write([Action(absent_index, name, 2, None, None) for name in names], 30.0)
+    without = sink.write([BulkAction(absent_index, name, 2, None, None) for name in names], 30.0)
     assert MISSING in without.outcomes, "another shard does not have it"
-    sink.write([Action(absent_index, name, 3, "here", None) for name in names], 30.0)
-    assert Indices(sink.elastic).versions(absent_index, [(name, "here") for name in names]) == [None] * 20
+    sink.write([BulkAction(absent_index, name, 3, "here", None) for name in names], 30.0)
+    assert ElasticIndices(sink.elastic).versions(absent_index, [(name, "here") for name in names]) == [None] * 20
 
 
 def test_a_batch_goes_in_portions_of_bounded_bytes_and_items(
     elastic_url: str, es: Elasticsearch, index: str, facts: list[Fact]
 ) -> None:
-    actions = [Action(index, f"d{n}", 1, None, b'{"t":"%b"}' % (b"x" * (n % 7 * 100))) for n in range(300)]
+    actions = [BulkAction(index, f"d{n}", 1, None, b'{"t":"%b"}' % (b"x" * (n % 7 * 100))) for n in range(300)]
     with elastic_sink(elastic_url, facts.append, batch_bytes=10_000, batch_items=lambda: 40) as sink:
         assert set(sink.write(actions, 30.0).outcomes) == {WRITTEN}
     sent = [fact for fact in facts if isinstance(fact, BulkSent)]
@@ -95,10 +95,10 @@ def test_a_thousand_documents_with_three_bad_ones_end_as_997_and_3(
     elastic_url: str, es: Elasticsearch, index: str
 ) -> None:
     es.indices.put_mapping(index=index, properties={"number": {"type": "integer"}})
-    actions = [Action(index, f"d{n}", 1, None, b'{"number":1}') for n in range(1000)]
-    actions[100] = Action(index, "mapping", 1, None, b'{"number":"none"}')
-    actions[500] = Action(index, "x" * 513, 1, None, b"{}")
-    actions[900] = Action(index, "huge", 1, None, b'{"t":"' + b"x" * (101 * 1024 * 1024) + b'"}')
+    actions = [BulkAction(index, f"d{n}", 1, None, b'{"number":1}') for n in range(1000)]
+    actions[100] = BulkAction(index, "mapping", 1, None, b'{"number":"none"}')
+    actions[500] = BulkAction(index, "x" * 513, 1, None, b"{}")
+    actions[900] = BulkAction(index, "huge", 1, None, b'{"t":"' + b"x" * (101 * 1024 * 1024) + b'"}')
     with elastic_sink(elastic_url, batch_items=lambda: 1000) as sink:
         outcomes = sink.write(actions, 30.0).outcomes
     bad = {n: outcome for n, outcome in enumerate(outcomes) if outcome != WRITTEN}
@@ -122,7 +122,7 @@ def test_two_requests_that_bring_a_new_field_at_the_same_moment_are_both_written
         for field in range(10):
             together.wait()
             body = f'{{"field{field}":{value}}}'.encode()
-            outcomes += sink.write([Action(index, f"{value}-{field}", 1, None, body)], 30.0).outcomes
+            outcomes += sink.write([BulkAction(index, f"{value}-{field}", 1, None, body)], 30.0).outcomes
         return outcomes
 
     with ThreadPoolExecutor(2) as lanes:
@@ -132,8 +132,8 @@ def test_two_requests_that_bring_a_new_field_at_the_same_moment_are_both_written
 def test_a_document_that_contradicts_itself_is_refused_after_a_second_try(
     sink: ElasticSink, index: str, facts: list[Fact]
 ) -> None:
-    itself = Action(index, "itself", 1, None, b'{"a":1,"a.b":2}')
-    other, refused = sink.write([Action(index, "other", 1, None, b"{}"), itself], 30.0).outcomes
+    itself = BulkAction(index, "itself", 1, None, b'{"a":1,"a.b":2}')
+    other, refused = sink.write([BulkAction(index, "other", 1, None, b"{}"), itself], 30.0).outcomes
     assert other == WRITTEN
     assert isinstance(refused, Failure)
     assert refused.reason is Reason.ES_REJECTED_DOCUMENT
@@ -144,14 +144,14 @@ def test_several_indices_in_one_batch_are_written_each_by_itself(
     sink: ElasticSink, es: Elasticsearch, index: str, absent_index: str, facts: list[Fact]
 ) -> None:
     es.indices.create(index=absent_index)
-    actions = [Action(index if n % 2 else absent_index, f"d{n}", 1, None, b"{}") for n in range(10)]
+    actions = [BulkAction(index if n % 2 else absent_index, f"d{n}", 1, None, b"{}") for n in range(10)]
     assert list(sink.write(actions, 30.0).outcomes) == [WRITTEN] * 10
     assert {fact.target for fact in facts if isinstance(fact, BulkSent)} == {index, absent_index}
 
 
 def test_more_lanes_than_connections_wait_for_one_and_write_everything(sink: ElasticSink, index: str) -> None:
     def lane(number: int) -> set[object]:
-        batches = ([Action(index, f"{number}-{n}-{m}", 1, None, b"{}") for m in range(50)] for n in range(10))
+        batches = ([BulkAction(index, f"{number}-{n}-{m}", 1, None, b"{}") for m in range(50)] for n in range(10))
         return {outcome for batch in batches for outcome in sink.write(batch, 30.0).outcomes}
 
     with ThreadPoolExecutor(6) as lanes:

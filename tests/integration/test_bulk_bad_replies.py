@@ -11,17 +11,17 @@ import pytest
 
 from outbox.facts import BulkSent, Fact, Unclassified
 from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Reason
-from outbox.ports import Action, WriteReport
-from outbox.sink.node import LARGEST_REPLY_BYTES
+from outbox.ports import BulkAction, WriteReport
+from outbox.sink.exchange import LARGEST_REPLY_BYTES
 from tests.fixtures.scripted import PRODUCT, Answer, Request, answer, scripted, silent_server
 from tests.fixtures.sinks import elastic_sink
 
 DEADLINE = 2.0
 FINE = b'{"errors":false,"items":[{"index":{"status":201}},{"index":{"status":200}},{"delete":{"status":200}}]}'
 ACTIONS = [
-    Action("things", "a", 1, None, b"{}"),
-    Action("things", "b", 1, None, b"{}"),
-    Action("things", "c", 1, None, None),
+    BulkAction("things", "a", 1, None, b"{}"),
+    BulkAction("things", "b", 1, None, b"{}"),
+    BulkAction("things", "c", 1, None, None),
 ]
 
 
@@ -144,7 +144,7 @@ def test_a_reply_without_end_is_given_up_at_the_deadline(what: str) -> None:
     assert took < DEADLINE + 5, "the reply goes on for twenty seconds and more"
 
 
-def test_a_server_that_never_answers_is_away_and_nothing_is_split() -> None:
+def test_a_server_that_never_answers_is_down_and_nothing_is_split() -> None:
     with silent_server() as url, elastic_sink(url) as sink:
         report = sink.write(ACTIONS, 1.0)
     transient(report, Reason.TIMEOUT)
@@ -164,7 +164,7 @@ def test_nobody_at_the_address_is_connect_and_away() -> None:
     assert failure.reason is Reason.CONNECT
 
 
-def test_a_server_that_dies_in_mid_work_leaves_no_row_to_blame() -> None:
+def test_a_server_that_dies_in_mid_work_leaves_no_row_at_fault() -> None:
     """The bulk's connection breaks and the probe after it gets no answer either: the whole batch waits."""
     with scripted(lambda _: b"", lambda request: b"" if request.method == "HEAD" else known()) as server:
         with elastic_sink(server.url) as sink:
@@ -277,7 +277,7 @@ def test_a_throttled_request_is_pressure_and_the_next_portion_is_still_tried() -
 @pytest.mark.parametrize(("size", "reason"), [(2000, Reason.TOO_LARGE), (10, Reason.ES_429)])
 def test_only_a_document_as_large_as_a_batch_is_too_large_after_three_refusals(size: int, reason: Reason) -> None:
     throttled = answer(429, b'{"error":{"type":"circuit_breaking_exception","reason":"[parent] Data too large"}}')
-    action = Action("things", "big", 1, None, b'{"a":"' + b"x" * size + b'"}')
+    action = BulkAction("things", "big", 1, None, b'{"a":"' + b"x" * size + b'"}')
     with scripted(lambda _: throttled) as server, elastic_sink(server.url, batch_bytes=1000) as sink:
         seen = [sink.write([action], 5.0).outcomes[0] for _ in range(3)]
     assert [outcome.reason for outcome in seen if isinstance(outcome, Failure)] == [
@@ -303,7 +303,7 @@ def test_the_key_is_read_again_when_its_file_changes(tmp_path: Path) -> None:
     assert sent == ["ApiKey first", "ApiKey the-second", "ApiKey the-second"]
 
 
-def test_a_password_is_sent_as_basic_authentication_and_never_told() -> None:
+def test_a_password_is_sent_as_basic_authentication_and_never_shown() -> None:
     facts: list[Fact] = []
     with (
         scripted(lambda _: answer(401)) as server,

@@ -9,11 +9,11 @@ from outbox.config import ElasticSettings
 from outbox.errors import ElasticsearchDown, OutboxError, WrongProduct
 from outbox.facts import Fact, Warned
 from outbox.policy.outcome import WRITTEN, Failure, Reason
-from outbox.ports import Action, Finding, Level
-from outbox.sink.check import IndexCheck, seconds
+from outbox.ports import BulkAction, Finding, Level
 from outbox.sink.client import connect
 from outbox.sink.elastic import ElasticSink
-from outbox.sink.index import IndexExists, Indices
+from outbox.sink.index import ElasticIndices, IndexExists
+from outbox.sink.index_check import TargetCheck, seconds
 from tests.fixtures.scripted import answer, scripted
 from tests.fixtures.sinks import elastic_sink
 
@@ -25,13 +25,13 @@ def sink(elastic_url: str) -> Iterator[ElasticSink]:
 
 
 @pytest.fixture
-def indices(sink: ElasticSink) -> Indices:
-    return Indices(sink.elastic)
+def indices(sink: ElasticSink) -> ElasticIndices:
+    return ElasticIndices(sink.elastic)
 
 
 @pytest.fixture
-def check(sink: ElasticSink) -> IndexCheck:
-    return IndexCheck(sink.elastic, sink.targets, max_processing_seconds=600)
+def check(sink: ElasticSink) -> TargetCheck:
+    return TargetCheck(sink.elastic, sink.targets, max_processing_seconds=600)
 
 
 def levels(findings: list[Finding]) -> dict[str, Level]:
@@ -39,7 +39,7 @@ def levels(findings: list[Finding]) -> dict[str, Level]:
 
 
 def test_create_makes_an_index_an_alias_and_a_template_that_forbids_guessing(
-    indices: Indices, check: IndexCheck, sink: ElasticSink, es: Elasticsearch, absent_index: str
+    indices: ElasticIndices, check: TargetCheck, sink: ElasticSink, es: Elasticsearch, absent_index: str
 ) -> None:
     made = indices.create(absent_index, {"properties": {"n": {"type": "integer"}}}, {"number_of_replicas": 0})
     assert made == (f"{absent_index}-v1", absent_index, absent_index)
@@ -47,18 +47,18 @@ def test_create_makes_an_index_an_alias_and_a_template_that_forbids_guessing(
     assert settings["index.gc_deletes"] == "1h"
     assert settings["index.number_of_replicas"] == "0"
     assert es.indices.get_mapping(index=absent_index)[made.index]["mappings"]["properties"]["n"]["type"] == "integer"
-    assert list(sink.write([Action(absent_index, "a", 1, None, b"{}")], 30.0).outcomes) == [WRITTEN]
+    assert list(sink.write([BulkAction(absent_index, "a", 1, None, b"{}")], 30.0).outcomes) == [WRITTEN]
     assert set(levels(check.check(absent_index)).values()) == {Level.OK}
     assert all(finding.remedy for finding in check.check(absent_index) if finding.level is not Level.OK)
 
 
 def test_what_was_created_never_comes_back_by_itself_after_it_was_deleted(
-    indices: Indices, sink: ElasticSink, es: Elasticsearch, absent_index: str
+    indices: ElasticIndices, sink: ElasticSink, es: Elasticsearch, absent_index: str
 ) -> None:
     made = indices.create(absent_index)
     es.indices.delete(index=made.index)
     for body in (b"{}", None):
-        outcome = sink.write([Action(absent_index, "a", 1, None, body)], 30.0).outcomes[0]
+        outcome = sink.write([BulkAction(absent_index, "a", 1, None, body)], 30.0).outcomes[0]
         assert isinstance(outcome, Failure)
         assert outcome.reason is Reason.ES_INDEX_MISSING
     assert not es.indices.exists(index=f"{absent_index}*", allow_no_indices=False)
@@ -66,7 +66,7 @@ def test_what_was_created_never_comes_back_by_itself_after_it_was_deleted(
 
 @pytest.mark.parametrize("suffix", ["", "-v1"])
 def test_create_refuses_a_name_that_is_taken_and_changes_nothing(
-    indices: Indices, es: Elasticsearch, absent_index: str, suffix: str
+    indices: ElasticIndices, es: Elasticsearch, absent_index: str, suffix: str
 ) -> None:
     es.indices.create(index=absent_index + suffix)
     with pytest.raises(IndexExists):
@@ -74,7 +74,7 @@ def test_create_refuses_a_name_that_is_taken_and_changes_nothing(
     assert not es.indices.exists_index_template(name=absent_index)
 
 
-def test_a_plain_index_is_told_about(check: IndexCheck, es: Elasticsearch, absent_index: str) -> None:
+def test_a_plain_index_is_reported(check: TargetCheck, es: Elasticsearch, absent_index: str) -> None:
     es.indices.create(index=absent_index, settings={"index.translog.durability": "async"})
     found = levels(check.check(absent_index))
     warned = {name for name, level in found.items() if level is Level.WARN}
@@ -82,7 +82,7 @@ def test_a_plain_index_is_told_about(check: IndexCheck, es: Elasticsearch, absen
 
 
 def test_a_missing_and_a_blocked_target_are_bad_with_their_cause(
-    check: IndexCheck, es: Elasticsearch, absent_index: str
+    check: TargetCheck, es: Elasticsearch, absent_index: str
 ) -> None:
     assert levels(check.check(absent_index))["exists"] is Level.BAD
     es.indices.create(index=absent_index, settings={"index.blocks.write": True})
@@ -90,7 +90,7 @@ def test_a_missing_and_a_blocked_target_are_bad_with_their_cause(
 
 
 def test_the_daemon_warns_at_start_about_forgotten_deletes_and_guessed_mappings(
-    check: IndexCheck, indices: Indices, es: Elasticsearch, absent_index: str
+    check: TargetCheck, indices: ElasticIndices, es: Elasticsearch, absent_index: str
 ) -> None:
     facts: list[Fact] = []
     es.indices.create(index=absent_index)
@@ -103,22 +103,22 @@ def test_the_daemon_warns_at_start_about_forgotten_deletes_and_guessed_mappings(
     assert facts == []
 
 
-def test_versions_are_read_in_portions_without_sources(sink: ElasticSink, indices: Indices, index: str) -> None:
-    sink.write([Action(index, f"d{n}", n + 1, None, b"{}") for n in range(0, 2500, 2)], 30.0)
+def test_versions_are_read_in_portions_without_sources(sink: ElasticSink, indices: ElasticIndices, index: str) -> None:
+    sink.write([BulkAction(index, f"d{n}", n + 1, None, b"{}") for n in range(0, 2500, 2)], 30.0)
     found = indices.versions(index, [(f"d{n}", None) for n in range(2500)])
     assert found == [n + 1 if n % 2 == 0 else None for n in range(2500)]
 
 
-def test_a_server_that_is_away_or_another_product_is_said_as_such() -> None:
+def test_a_server_that_is_down_or_another_product_is_said_as_such() -> None:
     away = connect(ElasticSettings(url="http://127.0.0.1:9"))
     with pytest.raises(ElasticsearchDown):
-        Indices(away).create("things")
-    assert not IndexCheck(away, ElasticSink(away).targets).warn(["things"], lambda _: None)
+        ElasticIndices(away).create("things")
+    assert not TargetCheck(away, ElasticSink(away).targets).warn(["things"], lambda _: None)
     with scripted(lambda _: b"", lambda _: answer(200, b"{}", headers="")) as server, pytest.raises(WrongProduct):
-        Indices(connect(ElasticSettings(url=server.url))).versions("things", [("a", None)])
+        ElasticIndices(connect(ElasticSettings(url=server.url))).versions("things", [("a", None)])
 
 
-def test_a_refusal_keeps_the_reason_and_loses_the_values(indices: Indices, absent_index: str) -> None:
+def test_a_refusal_keeps_the_reason_and_loses_the_values(indices: ElasticIndices, absent_index: str) -> None:
     with pytest.raises(OutboxError, match="number_of_shards"):
         indices.create(absent_index, settings={"number_of_shards": "many"})
 

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from outbox.policy.outcome import WRITTEN, Failure, Reason
-from outbox.ports import Action
+from outbox.ports import BulkAction
 from tests.fixtures.scripted import Answer, Request, ScriptedServer, answer, scripted
 from tests.fixtures.sinks import elastic_sink
 
-ACTION = Action("things", "a", 1, None, b"{}")
+ACTION = BulkAction("things", "a", 1, None, b"{}")
 FINE = answer(200, b'{"errors":false,"items":[{"index":{"status":201}}]}')
 DENIED = answer(403, b'{"error":{"type":"security_exception","reason":"action is unauthorized"}}')
 DENIED_ITEM = answer(
@@ -52,7 +52,7 @@ def test_what_a_key_may_do_decides(metadata: bytes, privileges: bytes, reason: R
     assert (found.reason if found else None) == reason, remark
 
 
-def test_a_key_that_may_look_and_not_write_stays_paused_until_it_may() -> None:
+def test_a_key_that_may_read_and_not_write_stays_paused_until_it_may() -> None:
     allowed = [False]
     with (
         scripted(
@@ -72,7 +72,7 @@ def test_a_key_that_may_look_and_not_write_stays_paused_until_it_may() -> None:
         assert sink.write([ACTION], 5.0).outcomes[0] == WRITTEN
 
 
-def test_a_key_that_may_write_and_not_look_writes() -> None:
+def test_a_key_that_may_write_and_not_read_writes() -> None:
     with scripted(lambda _: FINE, key(DENIED, rights(True))) as server, elastic_sink(server.url) as sink:  # type: ignore[arg-type]
         assert sink.write([ACTION], 5.0).outcomes[0] == WRITTEN
 

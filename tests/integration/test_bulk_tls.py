@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from outbox.policy.outcome import WRITTEN, Failure, Reason
-from outbox.ports import Action
+from outbox.ports import BulkAction
 from tests.fixtures.scripted import PRODUCT, Answer, Request, answer, scripted
 from tests.fixtures.sinks import elastic_sink
 
-ACTION = Action("things", "a", 1, None, b'{"t":"' + b"x" * 1_000_000 + b'"}')
+ACTION = BulkAction("things", "a", 1, None, b'{"t":"' + b"x" * 1_000_000 + b'"}')
 FINE = answer(200, b'{"errors":false,"items":[{"index":{"status":201}}]}')
 
 

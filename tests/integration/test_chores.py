@@ -6,16 +6,16 @@ from typing import Any
 import psycopg
 import pytest
 
-from outbox.daemon.chores import ReplayChore, ReplayLimits
+from outbox.daemon.replay_chore import ReplayChore, ReplayLimits
 from outbox.errors import DatabaseDown
 from outbox.facts import DatabaseLost, EventDiscarded, EventsFlushed, EventsReplayed, Fact, ReplaySettled
 from outbox.ops.discard import DiscardDesk
-from outbox.ops.replay import ReplayRequest
+from outbox.ops.replay.desk import ReplayRequest
 from outbox.policy.filter import EventFilter
 from outbox.policy.replay import ReplayStatus
-from outbox.store.discards import PostgresDiscards
+from outbox.store.acts import PostgresDiscards
 from outbox.store.pool import Database
-from outbox.store.replay_steps import ReplaySteps
+from outbox.store.replays import PostgresReplays
 from tests.fixtures.failures import ALICE, audit_counts, events, open_database, replay_desk, statuses
 
 
@@ -31,7 +31,7 @@ class Daemon:
     def __init__(self, pool: Database, name: str = "daemon", **limits: Any) -> None:
         self.now = 1_000.0
         self.facts: list[Fact] = []
-        self.store = ReplaySteps(pool, owner=name, notices=lambda _: ())
+        self.store = PostgresReplays(pool, owner=name, notices=lambda _: ())
         limited = ReplayLimits(**limits)
         self.chore = ReplayChore(self.store, PostgresDiscards(pool), limited, self.facts.append, lambda: self.now)
 
@@ -126,7 +126,7 @@ def test_a_daemon_that_stops_lets_go_at_once(connection: psycopg.Connection, poo
     assert statuses(connection) == {"pending": 4}
 
 
-def test_looks_and_settles_keep_within_their_limits_a_pass(connection: psycopg.Connection, pool: Database) -> None:
+def test_checks_and_settles_keep_within_their_limits_per_pass(connection: psycopg.Connection, pool: Database) -> None:
     ids = events(connection, 5)
     desk = replay_desk(pool)
     for id in ids:
@@ -176,7 +176,9 @@ def test_a_lost_database_fails_no_batch(
     assert replay_desk(pool).get(batch.id).replayed == 2
 
 
-def test_what_a_command_has_moved_is_told_by_one_daemon_once(connection: psycopg.Connection, pool: Database) -> None:
+def test_what_a_command_has_moved_is_reported_by_one_daemon_once(
+    connection: psycopg.Connection, pool: Database
+) -> None:
     ids = events(connection, 3)
     result = replay_desk(pool).replay_many([*ids[:2], ids[0]], ALICE, "x")
     assert len(result.replayed) == 2

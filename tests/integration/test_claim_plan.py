@@ -10,7 +10,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from outbox.policy.memory import INLINE_BYTES
+from outbox.policy.document import INLINE_BYTES
 from outbox.store.queries import queries
 from outbox.store.workers import START, SWEEPS
 from tests.fixtures.postgres import fresh_database
@@ -201,7 +201,7 @@ def test_a_claim_of_a_type_reads_past_neither_others_nor_its_own_waiting_retries
 
 
 @BOTH
-def test_a_look_for_suspects_that_are_not_there_costs_nothing(big: Queue, generic: bool) -> None:
+def test_a_query_for_suspects_that_are_not_there_costs_nothing(big: Queue, generic: bool) -> None:
     plan = explain(big, "claim_suspects", generic, limit=50, suspects=1, suspects_most=1, entity_type=None)
     assert plan.indexes == {"suspect_idx"}
     assert plan.kinds <= {"Index Scan", "Tid Scan"}
@@ -222,7 +222,7 @@ def test_a_settle_finds_its_rows_by_primary_key(big: Queue, generic: bool) -> No
 
 
 @BOTH
-def test_the_look_at_newer_deletes_uses_their_index_a_row_at_a_time(big: Queue, generic: bool) -> None:
+def test_the_query_for_newer_deletes_uses_their_index_row_by_row(big: Queue, generic: bool) -> None:
     claimed = big.claim(limit=500)
     try:
         plan = explain(big, "newer_deletes", generic, token=claimed.token)
@@ -251,7 +251,7 @@ def test_the_open_types_are_found_by_hops(big: Queue, generic: bool) -> None:
 
 
 @BOTH
-def test_a_look_for_expired_leases_never_reads_an_event(big: Queue, generic: bool) -> None:
+def test_a_query_for_expired_leases_never_reads_an_event(big: Queue, generic: bool) -> None:
     plan = explain(big, "expired_leases", generic, "workers", max_processing="600 s", limit=20)
     assert plan.scans == []
     assert plan.blocks < 100

@@ -16,7 +16,7 @@ DEAD, FRESH, LIMIT = 400_000, 2_000, 100
 
 @pytest.fixture(scope="module")
 def pinned(postgres_url: str, migrated_template: str) -> Iterator[tuple[Queue, int]]:
-    """Events that ended while another session looks at the past; and the seq of the first that is still open."""
+    """Events that ended while another session reads the past; and the seq of the first that is still open."""
     with ExitStack() as stack:
         url = stack.enter_context(fresh_database(postgres_url, migrated_template))
         connection = stack.enter_context(psycopg.connect(url, autocommit=True))

@@ -8,7 +8,7 @@ import httpx
 import psycopg
 import pytest
 
-from outbox.web import connections, crowd
+from outbox.web import console_server, middleware
 from tests.fixtures.console import ACT, Served, post
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -64,7 +64,7 @@ def ended(made: socket.socket) -> bool:
 def test_unread_exports_leave_acts_and_other_exports_alone(
     console: Served, open_socket: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crowd, "MOST_EXPORTS_OF_A_PEER", 6, raising=False)
+    monkeypatch.setattr(middleware, "MOST_EXPORTS_OF_A_PEER", 6, raising=False)
     for _ in range(5):
         unread(open_socket)
     assert post(console.client, "/pause", ACT).status_code == 200
@@ -77,8 +77,8 @@ def test_an_export_that_nobody_reads_ends(
     console: Served, open_socket: Open, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
     if ends == "the client never reads":
-        monkeypatch.setattr(connections, "WRITE_SECONDS", 0.5)
-    made = [unread(open_socket) for _ in range(crowd.MOST_EXPORTS_OF_A_PEER)]
+        monkeypatch.setattr(console_server, "WRITE_SECONDS", 0.5)
+    made = [unread(open_socket) for _ in range(middleware.MOST_EXPORTS_OF_A_PEER)]
     client = console.client
     if ends == "the client leaves":
         assert client.get(f"{EXPORT}&actor=nobody").status_code == 429
@@ -101,7 +101,7 @@ def test_a_peer_that_is_busy_everywhere_gets_no_more_connections(
     console: Served, open_socket: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request under way is never cut for a newer one. Each of these waits for the rest of its body."""
-    monkeypatch.setattr(connections, "MOST_OF_A_PEER", 3)
+    monkeypatch.setattr(console_server, "MOST_CONNECTIONS_OF_A_PEER", 3)
     head = "POST /api/v1/pause HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n"
     busy = [open_socket(f"{head}expect: 100-continue\r\n\r\n") for _ in range(3)]
     for each in busy:
@@ -116,7 +116,7 @@ def test_a_peer_that_is_busy_everywhere_gets_no_more_connections(
 @pytest.mark.parametrize(("first", "text"), [("", ""), ("", "GET /hea"), (WHOLE, "GET /hea")])
 def test_a_head_has_a_deadline(open_socket: Open, monkeypatch: pytest.MonkeyPatch, first: str, text: str) -> None:
     """The first of a connection and any after it."""
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(console_server, "HEAD_SECONDS", 0.3)
     made = open_socket(first)
     if first:
         assert made.recv(15) == b"HTTP/1.1 200 OK"
@@ -126,10 +126,10 @@ def test_a_head_has_a_deadline(open_socket: Open, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("limit", "status"), [("MOST_REQUESTS", 503), ("MOST_OF_A_PEER", 429)])
-def test_a_crowd_is_told_to_come_back_and_health_is_answered(
+def test_a_crowd_is_asked_to_come_back_and_health_is_answered(
     console: Served, monkeypatch: pytest.MonkeyPatch, limit: str, status: int
 ) -> None:
-    monkeypatch.setattr(crowd, limit, 0)
+    monkeypatch.setattr(middleware, limit, 0)
     client = console.client
     refused = client.get("/api/v1/ops")
     assert refused.status_code == status

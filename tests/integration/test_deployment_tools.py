@@ -56,7 +56,7 @@ def test_prometheus_understands_every_query_of_a_dashboard(name: str, tmp_path: 
 
 @pytest.fixture
 def units(tmp_path: Path) -> Path:
-    """The units with a program that is there: systemd-analyze looks for it."""
+    """The units with a program that is there: systemd-analyze searches for it."""
     folder = tmp_path / "systemd"
     shutil.copytree(DEPLOY / "systemd", folder)
     for unit in folder.rglob("*.service"):
@@ -97,7 +97,7 @@ def test_compose_resolves_its_file() -> None:
 
 
 @pytest.mark.parametrize("folder", ["base", "migrate", "overlays/dev", "overlays/production"])
-def test_kustomize_builds_what_the_other_tests_look_at(folder: str) -> None:
+def test_kustomize_builds_what_the_other_tests_read(folder: str) -> None:
     """kubectl's kustomize where it is. Its absence leaves our own builder, which must at least agree with itself."""
     path = DEPLOY / "kubernetes" / folder
     kubectl = shutil.which("kubectl")

@@ -1,7 +1,6 @@
 """Upserts without a payload, looked up in the view: gone rows, null documents, broken expressions, broken views."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -11,7 +10,7 @@ from psycopg import sql
 from outbox.errors import DocumentsUnavailable
 from outbox.facts import BrakeOff, BrakeOn, SinkPaused, SinkResumed
 from outbox.policy.brake import HOLD_SECONDS, WINDOW_SECONDS
-from outbox.policy.memory import BATCH_BYTES
+from outbox.policy.document import BATCH_BYTES
 from outbox.store.documents import ViewDocuments, asking_for
 from outbox.store.queries import queries
 from tests.fixtures.events import Time
@@ -52,7 +51,7 @@ class Articles:
 
 
 @pytest.fixture
-def articles(queue: Queue) -> Iterator[Articles]:
+def articles(queue: Queue) -> Articles:
     queue.connection.execute(TABLE)
     queue.connection.execute(VIEW)
     return Articles(queue)
@@ -329,18 +328,18 @@ def test_when_most_lookups_find_no_row_nothing_is_deleted_and_the_alarm_is_raise
     assert {articles.queue.row(id).status for id in asked} == {"done"}
     assert len(articles.sink.documents) == 61
     articles.clock.passes(HOLD_SECONDS + 1)
-    articles.worker.judge.tend_brake(frozenset())
+    articles.worker.brakes.tend(frozenset())
     assert [fact.held for fact in articles.worker.of(BrakeOff)] == [120]
 
 
-def test_an_operator_who_has_looked_lets_the_deletes_through(articles: Articles) -> None:
+def test_an_operator_who_has_checked_lets_the_deletes_through(articles: Articles) -> None:
     for _ in range(60):
         articles.ask("00000000-0000-0000-0000-000000000000", entity_type="article")
     for number in range(60):
         articles.ask(f"00000000-0000-0000-0000-{number:012}")
     articles.worker.run()
     assert articles.queue.counts() == {"pending": 120}
-    articles.worker.judge.tend_brake(frozenset({"lookups_without_a_row"}))
+    articles.worker.brakes.tend(frozenset({"lookups_without_a_row"}))
     articles.queue.make_due()
     articles.worker.run()
     assert articles.queue.counts() == {"done": 120}

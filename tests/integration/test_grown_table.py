@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from psycopg import Connection
 
-from outbox.policy.memory import BATCH_BYTES
+from outbox.policy.document import BATCH_BYTES
 from outbox.policy.settle import DONE
 from outbox.store.events import PostgresEvents
 from outbox.store.pool import Database
@@ -38,7 +38,7 @@ def every_connection(database: Database) -> Iterator[list[Connection[Any]]]:
 
 
 def flushed(database: Database, queue: Queue) -> int:
-    with every_connection(database) as connections:  # what a session has counted is told when it is asked to
+    with every_connection(database) as connections:  # what a session has counted is reported when it is asked to
         for connection in connections:
             connection.execute("select pg_stat_force_next_flush()")
     return sequential_scans(queue)
@@ -65,7 +65,7 @@ def warm(queue: Queue) -> Iterator[tuple[Database, PostgresEvents]]:
 def test_no_plan_of_the_empty_table_is_used_once_it_has_grown(
     queue: Queue, warm: tuple[Database, PostgresEvents]
 ) -> None:
-    """Found by the benchmark of peers: 6,000 events a second instead of 20,000, until autovacuum came by."""
+    """Found by the benchmark of peers: 6,000 events per second instead of 20,000, until autovacuum came by."""
     database, events = warm
     queue.produce_many(ROWS)
     before = flushed(database, queue)

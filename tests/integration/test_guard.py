@@ -6,7 +6,6 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from outbox.store.migrations import migrate
 from tests.fixtures.queue import Queue
 
 Row = dict[str, Any]
@@ -123,32 +122,3 @@ def test_nothing_else_of_such_a_row_is_changed(queue: Queue) -> None:
     row = queue.row(id)
     assert row.seq
     assert (row.attempts, row.next_retry_at.year, row.error_reason) == (3, 2100, "connect")
-
-
-def test_rows_from_before_the_guard_knew_get_theirs_by_the_migration(queue: Queue) -> None:
-    queue.connection.execute("alter table search_outbox_events disable trigger user")
-    kinds: list[dict[str, Any]] = [{}, {"attempts": 1, "next_retry_at": "2026-01-01"}, {"abandoned_count": 1}]
-    ids = [queue.produce(seq=None, **columns) for columns in kinds]
-    done = queue.produce(seq=None, status="done", processed_at="2026-01-01")
-    queue.connection.execute("alter table search_outbox_events enable trigger user")
-    queue.connection.execute("delete from search_outbox_migrations where name = '0063_fill_seq'")
-    migrate(queue.url)
-    rows = [queue.row(id) for id in ids]
-    assert all(row.seq for row in rows)
-    assert [row.attempts for row in rows] == [0, 1, 0]
-    assert queue.row(done).seq is None
-
-
-def test_many_such_rows_are_filled_in_steps_that_let_others_in_between(queue: Queue) -> None:
-    queue.connection.execute("alter table search_outbox_events disable trigger user")
-    queue.connection.execute(
-        "insert into search_outbox_events (entity_type, entity_id, op, seq)"
-        " select 'article', g::text, 'delete', null from generate_series(1, 2500) g"
-    )
-    queue.connection.execute("alter table search_outbox_events enable trigger user")
-    queue.connection.execute("delete from search_outbox_migrations where name = '0063_fill_seq'")
-    migrate(queue.url)
-    row = queue.connection.execute(
-        "select count(seq), count(distinct seq), count(distinct xmin::text) from search_outbox_events"
-    ).fetchone()
-    assert row == (2500, 2500, 3)

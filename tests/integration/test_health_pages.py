@@ -16,14 +16,14 @@ from outbox.telemetry.beats import Beats
 from outbox.telemetry.health import Health, ReadyRules
 from outbox.telemetry.metrics import Metrics, new_registry
 from outbox.web import health as health_pages
-from outbox.web.server import MOST_CONNECTIONS, Page, PageServer
+from outbox.web.health import MOST_CONNECTIONS, HealthPage, PageServer
 from tests.fixtures.processes import http_get
 from tests.fixtures.waiting import eventually
 
 
-def shown(registry: CollectorRegistry | None = None, health: Health | None = None) -> health_pages.Shown:
+def shown(registry: CollectorRegistry | None = None, health: Health | None = None) -> health_pages.HealthState:
     health = health or Health()
-    return health_pages.Shown(health.beats, health, registry or new_registry())
+    return health_pages.HealthState(health.beats, health, registry or new_registry())
 
 
 class Daemon:
@@ -129,7 +129,7 @@ def test_a_stalled_loop_is_503(free_port: Callable[[], int]) -> None:
 
 
 def test_a_daemon_that_starts_is_alive_and_not_ready_and_says_why(free_port: Callable[[], int]) -> None:
-    starting = health_pages.Shown(Beats())
+    starting = health_pages.HealthState(Beats())
     starting.beats.expect("start")
     port = free_port()
     servers = health_pages.start("127.0.0.1", port, None, starting)
@@ -151,7 +151,7 @@ def test_a_daemon_that_starts_is_alive_and_not_ready_and_says_why(free_port: Cal
 
 @pytest.mark.parametrize("complete", [False, True])
 def test_a_start_that_hangs_fails_liveness(free_port: Callable[[], int], complete: bool) -> None:
-    hanging = health_pages.Shown(Beats({"start": -1.0}))
+    hanging = health_pages.HealthState(Beats({"start": -1.0}))
     hanging.beats.expect("start")
     if complete:
         hanging.complete(new_registry(), Health(beats=hanging.beats))
@@ -188,7 +188,7 @@ def test_only_the_three_pages_can_be_read(daemon: Daemon, method: str, path: str
         assert answer.headers["Allow"] == "GET, HEAD"
 
 
-def test_no_version_of_anything_is_told_in_headers(daemon: Daemon) -> None:
+def test_no_version_of_anything_is_shown_in_headers(daemon: Daemon) -> None:
     for path in ("/metrics", "/nothing"):
         assert daemon.ask(path).headers["Server"] == "outbox"
     with socket.create_connection(("127.0.0.1", daemon.port), timeout=5) as raw:
@@ -257,7 +257,7 @@ def test_silent_clients_starve_no_probe(daemon: Daemon) -> None:
 def test_a_client_that_sends_a_byte_now_and_then_is_ended(
     free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outbox.web.server.WHOLE_SECONDS", 0.2)
+    monkeypatch.setattr("outbox.web.health.WHOLE_SECONDS", 0.2)
     running = Daemon(free_port())
     try:
         with socket.create_connection(("127.0.0.1", running.port), timeout=5) as slow:
@@ -279,7 +279,7 @@ def test_a_client_that_sends_a_byte_now_and_then_is_ended(
 
 
 def test_a_page_that_cannot_be_made_is_500_without_the_reason(free_port: Callable[[], int]) -> None:
-    def broken(_: str) -> Page:
+    def broken(_: str) -> HealthPage:
         raise RuntimeError("canary")
 
     port = free_port()

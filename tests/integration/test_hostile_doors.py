@@ -13,8 +13,8 @@ import pytest
 from psycopg import sql
 
 from outbox import Outbox
-from outbox.web import routes
-from outbox.web.auth.pace import Pace
+from outbox.web import application, routing
+from outbox.web.auth.limits import RateLimits
 from tests.fixtures.console import Served, serving
 from tests.fixtures.failures import events
 from tests.fixtures.hostile import CONTROL, HOSTILE, TEXTS, dealt
@@ -113,11 +113,11 @@ def shared(
     with fresh_database(postgres_url, migrated_template) as url, psycopg.connect(url, autocommit=True) as connection:
         events(connection, 2)
         with serving(DATABASE_URL=url, ELASTIC_URL=elastic_url, ELASTIC_INDEX="nothing") as served:
-            served.app.state.gate.pace = Pace(clock=iter(range(10**9)).__next__)  # a second passes at every look
+            served.app.state.gate.pace = RateLimits(clock=iter(range(10**9)).__next__)  # a second passes at every look
             yield served, connection
 
 
-QUESTIONS = [door for door in routes.API if door.method == "GET"]
+QUESTIONS = [door for door in application.API if door.method == "GET"]
 ASKED = (
     "entity_type", "entity_id", "error_reason", "error_code", "dead_reason", "failure_type", "fingerprint", "trace_id",
     "ids", "since", "until", "status", "limit", "cursor", "page", "page_size", "action", "actor", "batch_id", "format",
@@ -145,13 +145,13 @@ def test_every_parameter_of_every_question_takes_hostile_text(
 ) -> None:
     client, text = shared[0].client, sendable(HOSTILE[what])[:3_000]
     for door in QUESTIONS:
-        path = routes.API_PREFIX + door.path.replace("{id}", str(uuid4()))
+        path = routing.API_PREFIX + door.path.replace("{id}", str(uuid4()))
         for name in dealt(ASKED, what):
             is_answer(client.get(path, params={name: text}))
-        is_answer(client.get(routes.API_PREFIX + door.path.replace("{id}", quote(text, safe=""))))
+        is_answer(client.get(routing.API_PREFIX + door.path.replace("{id}", quote(text, safe=""))))
 
 
-ACTS = [door for door in routes.API if door.method == "POST"]
+ACTS = [door for door in application.API if door.method == "POST"]
 FIELDS = (
     "by", "reason", "approved_by", "entity_type", "entity_id", "error_reason", "error_code", "dead_reason",
     "failure_type", "fingerprint", "trace_id", "ids", "since", "until", "limit", "expect", "rate", "dry_run",
@@ -173,7 +173,7 @@ def test_every_field_of_every_act_takes_hostile_text(shared: tuple[Served, psyco
     served, connection = shared
     client, text = served.client, HOSTILE[what]
     for door in ACTS:
-        path = routes.API_PREFIX + door.path.replace("{id}", str(uuid4()))
+        path = routing.API_PREFIX + door.path.replace("{id}", str(uuid4()))
         for field in dealt(FIELDS, what):
             before = made(connection)
             # Without a reason unless that is the field: most of these must be refused as a whole.
@@ -185,7 +185,7 @@ def test_every_field_of_every_act_takes_hostile_text(shared: tuple[Served, psyco
 
 
 # An export is a file that holds what was written, and it writes who has taken it.
-FORMS = [door for door in routes.PAGES if door.method == "POST" and not door.path.endswith("/export")]
+FORMS = [door for door in application.PAGES if door.method == "POST" and not door.path.endswith("/export")]
 
 
 @pytest.mark.parametrize("what", TEXTS)

@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from outbox.policy.memory import BATCH_BYTES
-from outbox.ports import Action, WriteReport
+from outbox.policy.document import BATCH_BYTES
+from outbox.ports import BulkAction, WriteReport
 from outbox.sink.bulk import Encoded
 from outbox.store.documents import ViewDocuments
 from tests.fixtures.inprocess import InProcess, Parts
@@ -29,7 +29,7 @@ class Statements:
 
 @contextmanager
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Statements]:
-    """Every statement of every connection of this process, but for the look for a pooler, once a connection."""
+    """Every statement of every connection of this process, but for the search for a pooler, once per connection."""
     found = Statements()
     plain = psycopg.Cursor.execute
 
@@ -59,7 +59,7 @@ def test_a_batch_is_one_claim_and_one_settle_however_large(
     assert len(statements.seen) == 2, statements.seen
 
 
-def test_documents_of_the_view_are_one_query_a_batch(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_of_the_view_are_one_query_per_batch(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     queue.connection.execute(
         "create table articles (id text primary key, title text);"
         "insert into articles select g::text, 'x' from generate_series(1, 200) g;"
@@ -81,7 +81,7 @@ class Keeping(MemorySink):
     """Remembers the very objects that it was given."""
 
     def write(self, actions: Any, deadline_seconds: float) -> WriteReport:
-        self.given: list[Action] = list(actions)
+        self.given: list[BulkAction] = list(actions)
         return super().write(actions, deadline_seconds)
 
 
@@ -97,7 +97,7 @@ def test_a_payload_reaches_the_sink_as_the_object_that_was_claimed(queue: Queue)
 
 def test_encoding_keeps_bodies_as_they_are() -> None:
     body = b'{"title": "x"}'
-    encoded = Encoded([Action("i", str(n), 1, None, body) for n in range(10)])
+    encoded = Encoded([BulkAction("i", str(n), 1, None, body) for n in range(10)])
     assert sum(part is body for part in encoded._parts) == 10
 
 

@@ -12,15 +12,14 @@ from elasticsearch import Elasticsearch
 
 from outbox.embedded import EmbeddedPostgres
 from outbox.errors import DocumentsUnavailable
-from outbox.ops import doubts
-from outbox.ops.verify import Wish
+from outbox.ops.reindex import comparison
+from outbox.ops.reindex.verify import VerifyOptions
+from outbox.policy.document import BATCH_BYTES
 from outbox.policy.drift import Key
-from outbox.policy.memory import BATCH_BYTES
 from outbox.store.documents import ViewDocuments
-from outbox.store.id_types import names_an_id
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 from outbox.store.truth import PostgresTruth, Wanted
-from outbox.store.view_shape import UnsupportedIds
+from outbox.store.view_shape import UnsupportedIds, names_an_id
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.queue import Queue, fresh_queue
 from tests.fixtures.rebuilding import RebuildWorld
@@ -119,7 +118,7 @@ class Ids:
             reads.append(len(part))
             return read(part, *rest)
 
-        self.documents._read = counted  # type: ignore[method-assign]
+        self.documents._read = counted  # type: ignore[method-assign,assignment]
         found = self.documents.load([Wanted(UUID(int=n), "thing", id) for n, id in enumerate(ids)])
         assert len(reads) <= 1
         assert [d.failure for d in found.values()] == [None] * len(ids)
@@ -250,7 +249,7 @@ def test_a_label_that_was_added_meanwhile_is_an_id_at_once(queue: Queue) -> None
 def world(
     queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> RebuildWorld:
-    monkeypatch.setattr(doubts, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 4)
     return RebuildWorld(queue, es, elastic_url, absent_index)
 
 
@@ -282,19 +281,22 @@ def test_a_document_goes_all_the_way_by_an_id_of_each_type(world: RebuildWorld, 
     assert [(world.source(f"article:{id}") or {}).get("title") for id in case.ids] == ["changed"] * len(case.ids)
 
     verify = world.reindexing().verify
-    assert (verify.run(Wish(rate=0)).report.drift, verify.run(Wish(rate=0)).report.compared) == (0, len(case.ids))
+    assert (verify.run(VerifyOptions(rate=0)).report.drift, verify.run(VerifyOptions(rate=0)).report.compared) == (
+        0,
+        len(case.ids),
+    )
     for id in case.others:
         world.es.index(index=world.index, id=f"article:{id}", document={"title": "by hand"})
-    assert world.reindexing().verify.run(Wish(rate=0)).report.drift == len(case.others)
+    assert world.reindexing().verify.run(VerifyOptions(rate=0)).report.drift == len(case.others)
     for id in case.others:
         world.queue.produce(id, payload=None, event_version=10**6)
     world.project()
-    assert world.reindexing().verify.run(Wish(rate=0)).report.drift == 0
+    assert world.reindexing().verify.run(VerifyOptions(rate=0)).report.drift == 0
 
     assert world.rebuilt().written == len(case.ids)
     world.remove(case.ids[0])
     world.project()
-    report = world.reindexing().verify.run(Wish(rate=0)).report
+    report = world.reindexing().verify.run(VerifyOptions(rate=0)).report
     assert (report.drift, report.compared) == (0, len(case.ids) - 1)
 
 

@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -31,12 +32,10 @@ class Echo:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        try:
+        with client, suppress(OSError):
             while line := client.recv(1000):
                 self.seen.append(line)
                 client.sendall(line)
-        except OSError:
-            pass
 
     def close(self) -> None:
         self._listener.close()
@@ -158,8 +157,11 @@ def test_a_held_request_arrives_although_its_sender_is_gone(proxy: Proxy, echo: 
 
 
 def test_a_reset_by_the_server_reaches_a_client_that_waits_for_an_answer() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, Proxy("127.0.0.1", server.getsockname()[1]) as proxy:
-        client = connect(proxy)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        Proxy("127.0.0.1", server.getsockname()[1]) as proxy,
+        connect(proxy) as client,
+    ):
         client.sendall(b"hello")
         inside, _ = server.accept()
         inside.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
@@ -187,7 +189,7 @@ class Racing(socket.socket):
         return b""
 
 
-def test_a_reset_that_only_the_sending_pump_is_told_of_is_passed_on_as_a_reset() -> None:
+def test_a_reset_that_only_the_sending_pump_notices_is_passed_on_as_a_reset() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as client:
         inside, _ = listener.accept()
         pumping = threading.Thread(target=Link(Rules(0), inside, Racing()).run)

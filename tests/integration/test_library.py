@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
@@ -130,8 +131,9 @@ def test_every_failed_event_tells_its_detail_whether_a_reply_came_or_not(library
         claimed = queue.claim(store)
         (event,) = claimed.events
         found = failure or addressing.refusal(event._replace(op="not-a-real-op"))
+        assert isinstance(found, Failure)
         store.settle(claimed.token, [(event.id, Failed(found, DeadReason.NON_RETRYABLE))])
-    infos = [event.error_info for event in reversed(library.failed())]
+    infos: list[Any] = [event.error_info for event in reversed(library.failed())]
     assert all(info.failed_at for info in infos)
     first, second, third = [info.detail for info in infos]
     assert (first["status"], first["rule"], first["error"]["caused_by"]["type"]) == (400, "document", "x")

@@ -11,23 +11,16 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from labs.addresses import with_words
 from outbox.errors import DatabaseDown, SchemaMismatch
-from outbox.store import migration_files, migration_session
-from outbox.store.migrations import (
-    check_schema,
-    has_by_entity,
-    has_by_type,
-    has_notify,
-    migrate,
-    plan,
-    sql,
-    status,
-)
-from tests.fixtures.addresses import with_words
+from outbox.store.schema import files
+from outbox.store.schema import migrate as migrating
+from outbox.store.schema.migrate import migrate, plan, status
+from outbox.store.schema.state import check_schema, has_by_entity, has_by_type, has_notify
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
-EVERY_NAME = [migration.name for migration in migration_files.numbered()]
+EVERY_NAME = [migration.name for migration in files.numbered()]
 TABLES = {
     "search_outbox_attempts",
     "search_outbox_audit",
@@ -194,7 +187,7 @@ def test_the_tables_may_live_in_a_schema_of_their_own(empty_database: str) -> No
         assert row == (True,)
 
 
-def test_without_the_optional_parts_the_daemon_is_told_so(connection: psycopg.Connection) -> None:
+def test_without_the_optional_parts_the_daemon_reports_it(connection: psycopg.Connection) -> None:
     assert not has_by_type(connection)
     assert not has_by_entity(connection)
     assert not has_notify(connection)
@@ -216,10 +209,10 @@ def test_notify_wakes_a_listener_once_a_statement(database: str) -> None:
 def test_a_migrated_schema_fits(connection: psycopg.Connection) -> None:
     schema = check_schema(connection)
     assert schema.ok
-    assert schema.found == schema.needed == migration_files.latest()
+    assert schema.found == schema.needed == files.latest()
 
 
-def test_an_empty_database_is_told_to_migrate(empty_database: str) -> None:
+def test_an_empty_database_is_asked_to_migrate(empty_database: str) -> None:
     with psycopg.connect(empty_database) as conn:
         schema = check_schema(conn)
     assert schema.state == "missing"
@@ -237,7 +230,7 @@ MISFITS = [
 def test_a_schema_that_does_not_fit_names_what_helps(
     connection: psycopg.Connection, change: str, state: str, remedy: str
 ) -> None:
-    connection.execute(change.format(latest=migration_files.latest()).encode())
+    connection.execute(change.format(latest=files.latest()).encode())
     schema = check_schema(connection)
     assert schema.state == state
     assert not schema.ok
@@ -275,7 +268,7 @@ def test_plan_says_what_would_be_done_and_why_and_does_nothing(empty_database: s
 
 def test_the_printed_script_makes_the_same_schema(empty_database: str, tmp_path: Path) -> None:
     script = tmp_path / "schema.sql"
-    script.write_text(sql(by_type=True, by_entity=True, notify=True))
+    script.write_text(migrating.script(by_type=True, by_entity=True, notify=True))
     address = urlsplit(empty_database)._replace(query="").geturl()  # psql 15 does not know require_auth
     command = ["psql", address, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", str(script)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
@@ -319,7 +312,7 @@ def test_every_undo_works_by_hand_on_a_filled_table_and_leaves_nothing(
 ) -> None:
     migrate(database, by_type=True, by_entity=True, notify=True)
     fill(connection)
-    everything = [*migration_files.numbered(), *map(migration_files.part, migration_files.PARTS)]
+    everything = [*files.numbered(), *map(files.part, files.PARTS)]
     for migration in reversed(everything):
         assert migration.undo(), f"{migration.name} does not say how to undo it"
         connection.execute(migration.undo().encode())
@@ -331,18 +324,18 @@ def test_what_was_undone_from_the_top_down_can_be_applied_again(
     database: str, connection: psycopg.Connection, name: str
 ) -> None:
     fill(connection)
-    undone = migration_files.numbered()[EVERY_NAME.index(name) :]
+    undone = files.numbered()[EVERY_NAME.index(name) :]
     for migration in reversed(undone):
         connection.execute(migration.undo().encode())
     assert migrate(database) == [migration.name for migration in undone]
     assert connection.execute("select count(*) from search_outbox_events").fetchone() == (2000,)
 
 
-@pytest.mark.parametrize("part", migration_files.PARTS)
+@pytest.mark.parametrize("part", files.PARTS)
 def test_an_optional_part_can_be_undone(database: str, connection: psycopg.Connection, part: str) -> None:
     migrate(database, by_type=True, by_entity=True, notify=True)
     fill(connection)
-    connection.execute(migration_files.part(part).undo().encode())
+    connection.execute(files.part(part).undo().encode())
     assert not status(database).parts[part]
 
 
@@ -362,14 +355,33 @@ def test_a_migrate_that_dies_after_any_step_is_finished_by_the_next(empty_databa
     assert status(empty_database).schema.ok
 
 
+def test_a_migration_in_steps_commits_as_it_goes(database: str, connection: psycopg.Connection) -> None:
+    """For rows that are too many for one transaction; no file needs it now."""
+    text = """-- Run:  in steps
+do $do$
+begin
+    for step in 1..3 loop
+        insert into search_outbox_rollup values (now(), 'minute', 'step ' || step, 'done', '', 1);
+        commit;
+    end loop;
+end
+$do$;
+"""
+    with migrating.migration_connection(database) as session:
+        migrating.apply_one(session, files.Migration("9999_steps", 9999, text), print)
+    row = connection.execute("select count(distinct xmin::text) from search_outbox_rollup").fetchone()
+    assert row == (3,)
+    assert connection.execute("select from search_outbox_migrations where name = '9999_steps'").rowcount == 1
+
+
 def test_every_migration_says_why_and_how_to_undo_it() -> None:
-    everything = [*migration_files.numbered(), *map(migration_files.part, migration_files.PARTS)]
+    everything = [*files.numbered(), *map(files.part, files.PARTS)]
     assert all(migration.why and migration.undo() for migration in everything)
-    numbers = [migration.number for migration in migration_files.numbered()]
+    numbers = [migration.number for migration in files.numbered()]
     assert len(set(numbers)) == len(numbers)
 
 
 def test_the_session_ignores_the_time_limits_of_its_role(database: str) -> None:
-    with migration_session.connect(database) as conn:
+    with migrating.migration_connection(database) as conn:
         limits = conn.execute("select current_setting('statement_timeout'), current_setting('lock_timeout')")
         assert limits.fetchone() == ("0", "0")

@@ -5,9 +5,9 @@ import psycopg
 import pytest
 
 from outbox.policy.settle import DONE
-from outbox.store import migration_files
-from outbox.store.migration_files import Migration
-from outbox.store.migrations import migrate, status
+from outbox.store.schema import files
+from outbox.store.schema.files import Migration
+from outbox.store.schema.migrate import migrate, status
 from tests.fixtures.guide_table import SLOW_INDEXES, create_guide_table
 from tests.fixtures.queue import Queue, order
 from tests.fixtures.waiting import eventually
@@ -135,5 +135,5 @@ def test_a_table_without_a_primary_key_can_go_back_as_well(empty_database: str) 
 
 
 def key_room() -> Migration:
-    (found,) = (migration for migration in migration_files.numbered() if migration.name == "0061_key_room")
+    (found,) = (migration for migration in files.numbered() if migration.name == "0012_upkeep")
     return found

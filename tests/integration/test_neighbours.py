@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from outbox.daemon.landing import BUSY_SECONDS
+from outbox.daemon.lease import BUSY_SECONDS
 from outbox.daemon.reclaimer import Reclaimer
 from outbox.errors import LockHeld
 from outbox.facts import BatchClaimed, DatabaseLost, Fact, Reclaimed, Warned
@@ -21,11 +21,11 @@ from outbox.ops.discard import DiscardDesk
 from outbox.policy.brake import Brake
 from outbox.policy.filter import EventFilter
 from outbox.policy.outcome import Failure, Reason
-from outbox.ports import Action, GivenBack, Reclaim, Sweep, WriteReport
+from outbox.ports import BulkAction, GivenBack, Reclaim, Sweep, WriteReport
+from outbox.store.acts import PostgresDiscards
+from outbox.store.backlog import PostgresOverview
 from outbox.store.browsing import PostgresBrowsing
-from outbox.store.discards import PostgresDiscards
 from outbox.store.failures import PostgresFailures
-from outbox.store.overview import PostgresOverview
 from tests.fixtures.events import Time
 from tests.fixtures.extremes import COLUMNS, REFUSED_AT_INSERT, extremes
 from tests.fixtures.failures import ALICE, replay_desk
@@ -47,7 +47,7 @@ def poison(queue: Queue) -> dict[UUID, str]:
 
 
 def run_out(worker: InProcess, most: int = 400) -> None:
-    """Lane steps until nothing is claimed any more; the clock moves on, so that suspects are looked for."""
+    """Lane steps until nothing is claimed any more; the clock moves on, so that suspects are searched for."""
     idle = 0
     for _ in range(most):
         before = len(worker.facts)
@@ -90,7 +90,7 @@ def test_any_value_in_any_column_leaves_its_neighbours_alone(queue: Queue, elast
     queue.produce_many(NEIGHBOURS // 2, "second")
     with elastic_sink(elastic_url) as sink:
         worker = InProcess(Parts(queue.store(), sink, index_of=lambda _: index))
-        worker.judge.brake = Brake(len(made))
+        worker.brakes.failures = Brake(len(made))
         people_look(queue)
         for which in ({}, {"suspects": 3}):
             held = queue.claim(queue.store("dies"), limit=500, **which)
@@ -252,13 +252,13 @@ def test_a_row_that_can_neither_be_done_nor_fail_is_tried_again_later_and_alone(
 class Falls(MemorySink):
     """Our own bug: it meets one document, and raises."""
 
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         if any(action.id.endswith(":57") for action in actions):
             raise ZeroDivisionError("a bug")
         return super().write(actions, deadline_seconds)
 
 
-def test_an_error_that_nobody_foresaw_gives_the_batch_back_at_once_and_finds_the_row_to_blame(queue: Queue) -> None:
+def test_an_error_that_nobody_foresaw_gives_the_batch_back_at_once_and_finds_the_row_at_fault(queue: Queue) -> None:
     queue.produce_many(100)
     worker = InProcess(Parts(queue.store(), Falls()))
     worker.lane.step()
@@ -270,7 +270,7 @@ def test_an_error_that_nobody_foresaw_gives_the_batch_back_at_once_and_finds_the
     assert "ZeroDivisionError" in row.error
 
 
-def test_an_error_that_a_person_must_mend_is_no_rows_fault(queue: Queue) -> None:
+def test_an_error_that_a_person_must_fix_is_no_rows_fault(queue: Queue) -> None:
     queue.produce_many(3)
     worker = InProcess(Parts(queue.store(), MemorySink()))
     queue.connection.execute("alter table search_outbox_attempts rename to elsewhere")

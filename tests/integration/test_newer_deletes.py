@@ -1,13 +1,14 @@
 """Nothing deleted comes back: Elasticsearch forgets a delete's version, PostgreSQL does not."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 from uuid import UUID
 
 import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.facts import LeaseLost
-from outbox.ports import Action, WriteReport
+from outbox.ports import BulkAction, WriteReport
 from tests.fixtures.elasticsearch import INDEX_SETTINGS
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
@@ -25,7 +26,7 @@ class Meanwhile(MemorySink):
         super().__init__()
         self.then: Callable[[], None] | None = None
 
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         if self.then is not None:
             then, self.then = self.then, None
             then()
@@ -136,7 +137,7 @@ def test_a_delete_that_was_settled_while_the_upsert_was_on_its_way_is_sent_again
 
 
 def test_a_delete_that_was_applied_and_waits_for_its_settle_is_sent_again(queue: Queue, sink: Meanwhile) -> None:
-    """The database was away for its worker for longer than Elasticsearch remembers; when it is back that worker only
+    """The database was down for its worker for longer than Elasticsearch remembers; when it is back that worker only
     settles."""
     queue.produce("a")
     worker, other = a_worker(queue, sink), a_worker(queue, sink, "other")
@@ -144,7 +145,7 @@ def test_a_delete_that_was_applied_and_waits_for_its_settle_is_sent_again(queue:
     def applied_and_forgotten() -> None:
         queue.produce("a", "delete")
         (delete,) = other.claim().events
-        MemorySink.write(sink, [Action(*KEY, delete.event_version, None, None)], 1.0)
+        MemorySink.write(sink, [BulkAction(*KEY, delete.event_version, None, None)], 1.0)
         worker.clock.passes(61)
         sink.forget_deletes()
 
@@ -155,7 +156,7 @@ def test_a_delete_that_was_applied_and_waits_for_its_settle_is_sent_again(queue:
     assert worker.last.superseded == 1
 
 
-def test_a_batch_that_took_over_half_a_minute_looks_again_although_it_was_claimed_in_order(
+def test_a_batch_that_took_over_half_a_minute_checks_again_although_it_was_claimed_in_order(
     queue: Queue, sink: Meanwhile
 ) -> None:
     """A machine that slept: the process is old, the row was fresh, and the tombstone is gone meanwhile."""
@@ -233,7 +234,7 @@ def test_a_newer_delete_of_the_same_version_is_newer_by_its_seq(queue: Queue, si
     assert sink.documents == {}
 
 
-def test_fresh_upserts_cost_no_look_at_all(queue: Queue, sink: Meanwhile) -> None:
+def test_fresh_upserts_cost_no_check_at_all(queue: Queue, sink: Meanwhile) -> None:
     worker = a_worker(queue, sink)
     queue.produce_many(3)
     queue.connection.execute("drop index search_outbox_events_delete_hash_idx")
@@ -270,11 +271,11 @@ def test_on_the_real_server_with_tombstones_kept_for_a_second(
 
 def forgotten(es: Elasticsearch, index: str) -> bool:
     """A canary that was deleted before: an old version gets through once the server forgets deletes."""
-    options = {"version_type": "external_gte", "id": "canary", "index": index}
+    options: dict[str, Any] = {"version_type": "external_gte", "id": "canary", "index": index}
     if not es.options(ignore_status=[404, 409]).indices.stats(index=index)["_all"]["total"]["indexing"]["delete_total"]:
         return False
     if not getattr(forgotten, index, False):
         es.options(ignore_status=404).delete(version=9, **options)
         setattr(forgotten, index, True)
         return False
-    return es.options(ignore_status=409).index(version=3, document={}, **options).meta.status == 201
+    return bool(es.options(ignore_status=409).index(version=3, document={}, **options).meta.status == 201)

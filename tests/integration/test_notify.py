@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from outbox.daemon.notify import Notifier, Watchdog
+from outbox.daemon.systemd import Notifier, Watchdog
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
 

@@ -27,7 +27,8 @@ class Daemon:
         self.upkeep = Upkeep(
             queue.worker(),
             self.worker.gate,
-            self.worker.judge,
+            self.worker.brakes,
+            self.worker.projector.ahead,
             self.kinds,
             store.open_types,
             ["articles"],
@@ -141,17 +142,17 @@ def test_a_version_that_nobody_knows_is_said_once_and_one_that_the_table_knows_i
     assert queue.counts() == {"done": 3}
 
 
-def test_a_look_for_a_version_that_takes_too_long_is_no_lost_database(queue: Queue) -> None:
+def test_a_query_for_a_version_that_takes_too_long_is_no_lost_database(queue: Queue) -> None:
     """It could not tell. To call that a lost database would let the reclaimer take dead workers for living ones."""
     daemon = Daemon(queue)
     daemon.sink.documents[("articles", "article:hand")] = (10**9, b"{}")
     queue.produce("hand")
     daemon.worker.run()
-    assert daemon.worker.judge.ahead
+    assert daemon.worker.projector.ahead
     queue.connection.execute("begin")
     queue.connection.execute("lock table search_outbox_events")
     daemon.upkeep.pass_once()
-    daemon.worker.judge.ahead.append((an_event(2), 10**9))
+    daemon.worker.projector.ahead.append((an_event(2), 10**9))
     daemon.upkeep.pass_once()
     queue.connection.execute("rollback")
     told = [fact.event for fact in daemon.worker.of(Warned)]
@@ -171,7 +172,7 @@ def test_a_version_that_the_sequence_has_handed_out_is_not_ahead(queue: Queue) -
     assert daemon.worker.of(VersionAhead) == []
 
 
-def test_an_idle_daemon_still_looks_at_its_target_every_ten_seconds(queue: Queue) -> None:
+def test_an_idle_daemon_still_checks_its_target_every_ten_seconds(queue: Queue) -> None:
     daemon = Daemon(queue)
     for _ in range(25):
         daemon.second()

@@ -11,17 +11,16 @@ from elasticsearch import Elasticsearch
 
 from outbox.errors import PooledAddress
 from outbox.ports import Level
-from outbox.store.listening import ear
-from outbox.store.migrations import migrate
 from outbox.store.pool import Database
-from outbox.store.pooler import is_between, shares_sessions
+from outbox.store.pooler import ear, is_between, shares_sessions
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.commands import Outbox as Command
 from tests.fixtures.desks import Examine
 from tests.fixtures.pgbouncer import SESSIONS, Pgbouncer
 from tests.fixtures.processes import StartProcess
 
 Session = psycopg.Connection[Any]
-PREPARING = {"autocommit": True, "prepare_threshold": 0}
+PREPARING: dict[str, Any] = {"autocommit": True, "prepare_threshold": 0}
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +42,7 @@ def connected(url: str) -> Session:
 # What is seen
 
 
-def test_a_pooler_is_told_from_the_server(pooled: str, database: str) -> None:
+def test_a_pooler_is_distinguished_from_the_server(pooled: str, database: str) -> None:
     with connected(database) as direct, connected(pooled) as behind:
         assert not is_between(direct)
         assert not shares_sessions(direct, partial(connected, database))

@@ -1,4 +1,4 @@
-"""Producers' doors: outbox_enqueue, and tables attached with their payloads. Refreshes: test_attach.py."""
+"""Producers' interfaces: outbox_enqueue, and tables attached with their payloads. Refreshes: test_attach.py."""
 
 import json
 import threading
@@ -8,9 +8,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from outbox.store.migrations import migrate
-from outbox.store.producer_tables import CannotAttach
-from outbox.store.producers import Attachment, Done, attach, attachments, detach
+from outbox.ports import Attachment, AttachResult
+from outbox.store.attach.attach import attach, detach
+from outbox.store.attach.installed import attachments
+from outbox.store.attach.tables import CannotAttach
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.guide_table import create_guide_table
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -26,7 +28,7 @@ def events(conn: psycopg.Connection) -> list[tuple[Any, ...]]:
     return conn.execute("select op, entity_id::text, routing from search_outbox_events order by seq").fetchall()
 
 
-def attach_articles(conn: psycopg.Connection, **more: Any) -> Done:
+def attach_articles(conn: psycopg.Connection, **more: Any) -> AttachResult:
     return attach(conn, "article", entity_type="article", id_column="id", payload=True, **more)
 
 

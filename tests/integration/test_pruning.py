@@ -12,15 +12,15 @@ from outbox.app.chores import forgotten
 from outbox.config import load_settings
 from outbox.daemon.pruner import Keep, Pruner
 from outbox.errors import Conflict
-from outbox.facts import Fact, Pruned, Warned
-from outbox.ops.prune import PruneDesk
-from outbox.ops.request import BadRequest
-from outbox.policy.pruning import Place, next_rows
-from outbox.store import pruning
+from outbox.facts import Fact, TablePruned, Warned
+from outbox.ops.inputs import BadRequest
+from outbox.ops.retention import EventRetention
+from outbox.policy.retention import PrunePlace, next_rows
+from outbox.store import retention
 from outbox.store.audit import PostgresAudit
-from outbox.store.migrations import migrate
 from outbox.store.pool import Database
-from outbox.store.pruning import PRUNE_KEY, PostgresPruning
+from outbox.store.retention import PRUNE_KEY, PostgresRetention
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.audits import age_audit
 from tests.fixtures.failures import ALICE, audit_counts, open_database, replay_desk, statuses
 
@@ -69,9 +69,9 @@ def left(connection: psycopg.Connection) -> set[str]:
     return {row[0] for row in rows}
 
 
-def desk(pool: Database, *, view: bool = True) -> PruneDesk:
-    store = PostgresPruning(pool, has_view=lambda: view)
-    return PruneDesk(store, PostgresAudit(pool), rows_a_step=2, pause=lambda _: None)
+def desk(pool: Database, *, view: bool = True) -> EventRetention:
+    store = PostgresRetention(pool, has_view=lambda: view)
+    return EventRetention(store, PostgresAudit(pool), rows_a_step=2, pause=lambda _: None)
 
 
 def test_finished_rows_that_are_old_enough_go_with_their_attempts(
@@ -104,9 +104,9 @@ def test_a_person_who_is_killed_between_two_steps_has_written_down_what_went(
 
     for n in range(5):
         event(connection, f"d{n}", 1)
-    store = PostgresPruning(pool, has_view=lambda: True)
+    store = PostgresRetention(pool, has_view=lambda: True)
     with pytest.raises(KeyboardInterrupt):
-        PruneDesk(store, PostgresAudit(pool), rows_a_step=2, pause=killed).prune(5, ALICE)
+        EventRetention(store, PostgresAudit(pool), rows_a_step=2, pause=killed).prune(5, ALICE)
     assert len(left(connection)) == 3
     assert connection.execute("select detail->>'removed' from search_outbox_audit").fetchall() == [("2",)]
 
@@ -214,13 +214,13 @@ def test_a_question_that_takes_too_long_keeps_the_row_and_says_so(
 ) -> None:
     event(connection, "a", 2, op="delete")
     event(connection, "b", 1)
-    store = PostgresPruning(pool, has_view=lambda: True)
-    monkeypatch.setattr(pruning, "QUESTION_LIMIT_MS", 50)
+    store = PostgresRetention(pool, has_view=lambda: True)
+    monkeypatch.setattr(retention, "QUESTION_LIMIT_MS", 50)
     slow = dict(store._sql) | {
         "deletes_before_open": "select id from search_outbox_events, pg_sleep(2) where id = any (%(ids)s)"
     }
     monkeypatch.setattr(store, "_sql", slow)
-    step = store.step(datetime.now(UTC), Place(), 100)
+    step = store.step(datetime.now(UTC), PrunePlace(), 100)
     assert step is not None
     assert (step.removed, step.skipped) == (1, 1)
     assert left(connection) == {"a2"}
@@ -238,7 +238,7 @@ class Passes:
         self.facts: list[Fact] = []
         self.now = 0.0
         self.pruner = Pruner(
-            PostgresPruning(pool, has_view=lambda: True),
+            PostgresRetention(pool, has_view=lambda: True),
             PostgresAudit(pool),
             Keep(**keep),
             interval_seconds=60,
@@ -247,11 +247,11 @@ class Passes:
             worker="w1",
         )
 
-    def run(self, after: float = 0.0) -> list[Pruned]:
+    def run(self, after: float = 0.0) -> list[TablePruned]:
         self.now += after
         self.facts.clear()
         self.pruner.pass_once(threading.Event())
-        return [fact for fact in self.facts if isinstance(fact, Pruned)]
+        return [fact for fact in self.facts if isinstance(fact, TablePruned)]
 
 
 def test_a_daemon_prunes_events_by_age_and_writes_a_summary_at_once_then_one_an_hour(
@@ -304,7 +304,7 @@ def test_a_pass_ends_at_half_its_interval(connection: psycopg.Connection, pool: 
         event(connection, f"a{n}", 1)
     step = passes.pruner.events.step
 
-    def slow(before: datetime, place: Place, rows: int) -> Any:
+    def slow(before: datetime, place: PrunePlace, rows: int) -> Any:
         passes.now += 20
         return step(before, place, rows)
 
@@ -320,10 +320,10 @@ def test_many_rows_that_must_stay_are_walked_over_once_an_hour_only(
 
     monkeypatch.setattr(pruner, "MANY_KEPT", 3)
     passes = Passes(pool, events_days=5, audit_days=0)
-    places: list[Place] = []
+    places: list[PrunePlace] = []
     step = passes.pruner.events.step
 
-    def noted(before: datetime, place: Place, rows: int) -> Any:
+    def noted(before: datetime, place: PrunePlace, rows: int) -> Any:
         places.append(place)
         return step(before, place, rows)
 
@@ -335,11 +335,11 @@ def test_many_rows_that_must_stay_are_walked_over_once_an_hour_only(
     event(connection, "later", 1)
     (fact,) = passes.run(60)
     assert fact.count == 1
-    assert [place == Place() for place in places] == [True, False]
+    assert [place == PrunePlace() for place in places] == [True, False]
     connection.execute("update search_outbox_events set status = 'done' where status = 'failed'")
     assert passes.run(60)[0].count == 0
     assert passes.run(3_600)[0].count == 4
-    assert places[-1] == Place()
+    assert places[-1] == PrunePlace()
 
 
 def test_a_daemon_warns_once_that_it_cannot_tell_in_time(connection: psycopg.Connection, pool: Database) -> None:

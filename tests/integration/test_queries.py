@@ -117,7 +117,7 @@ def test_every_query_that_writes_a_status_says_its_arrow() -> None:
             assert f"{topic}.{name}" in told, f"{topic}.{name} writes a status and says no arrow"
 
 
-def test_every_road_of_the_table_has_a_query() -> None:
+def test_every_transition_of_the_table_has_a_query() -> None:
     known = {(source, target) for _, source, target in arrows()}
     for transition in TRANSITIONS:
         assert (transition.source, transition.target) in known, transition

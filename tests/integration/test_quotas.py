@@ -1,4 +1,4 @@
-"""Limits by entity type over all workers: most in flight, events a second, and what they cost the others."""
+"""Limits by entity type over all workers: most in flight, events per second, and what they cost the others."""
 
 import threading
 import time

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -55,10 +56,10 @@ def test_settle_heartbeat_release_and_reclaim_never_deadlock_and_each_row_has_on
         settlements = verdicts(queue, claimed.token, mixed)
         queue.expire(claimed.token)
         results = at_once(
-            lambda token=claimed.token, s=settlements: store.settle(token, s),
-            lambda token=claimed.token: store.renew(token),
+            partial(store.settle, claimed.token, settlements),
+            partial(store.renew, claimed.token),
             lambda: reclaims.step(alive),
-            lambda token=claimed.token: store.release(token),
+            partial(store.release, claimed.token),
         )
         assert not [result for result in results if isinstance(result, Exception)]
         settled, _, reclaimed, released = results

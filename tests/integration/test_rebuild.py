@@ -9,8 +9,8 @@ from elasticsearch import Elasticsearch
 
 from outbox.errors import Conflict, ElasticsearchDown, UsageError
 from outbox.facts import Warned
-from outbox.ops import backfill, doubts
-from outbox.ops.rebuild_errors import (
+from outbox.ops.reindex import comparison, copier
+from outbox.ops.reindex.rebuild_steps import (
     Broken,
     HeldByAnother,
     InTheWay,
@@ -19,8 +19,8 @@ from outbox.ops.rebuild_errors import (
     OutOfSight,
     TooManyRefused,
 )
-from outbox.ops.verify import Wish
-from outbox.policy.rebuild import next_index
+from outbox.ops.reindex.verify import VerifyOptions
+from outbox.policy.reindex import next_index
 from outbox.sink.new_index import MappingRefused, NotAnAlias
 from outbox.store.truth import NeedsEntityIndex
 from tests.fixtures.queue import Queue
@@ -33,7 +33,7 @@ STEP = 1 if os.environ.get("OUTBOX_TEST_SLOW") == "1" else 3
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doubts, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 4)
 
 
 @pytest.fixture(params=[True, False], ids=["view", "events"])
@@ -49,7 +49,7 @@ def world(queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str) 
 
 
 def drift(world: World, index: str | None = None) -> int:
-    return world.reindexing().verify.run(Wish(rate=0, index=index)).report.drift
+    return world.reindexing().verify.run(VerifyOptions(rate=0, index=index)).report.drift
 
 
 def change(world: World) -> None:
@@ -270,7 +270,7 @@ def test_an_old_index_that_misses_writes_after_the_swap_forbids_the_way_back(wor
 # What the new mapping refuses
 
 
-def test_documents_that_only_the_new_mapping_refuses_are_told_and_stop_the_swap(world: RebuildWorld) -> None:
+def test_documents_that_only_the_new_mapping_refuses_are_reported_and_stop_the_swap(world: RebuildWorld) -> None:
     world.fill(20)
     world.put("1", n="1.5")
     world.put("2", n="2.5")
@@ -329,7 +329,7 @@ def test_a_mapping_that_elasticsearch_refuses_is_said_before_anything_starts(
 
 def test_a_plain_index_and_an_alias_of_two_are_refused(world: RebuildWorld, index: str) -> None:
     settings = world.settings_for(ELASTIC_INDEX=index)
-    from outbox.app.reindexing import join
+    from outbox.app.reindex import join
 
     desk = join(settings, world.queue.pool(), world.elastic).rebuild
     with pytest.raises(NotAnAlias, match="is an index") as refused:
@@ -406,7 +406,7 @@ def test_an_alias_that_someone_else_moved_is_left_alone(world: RebuildWorld, ind
             {"add": {"index": index, "alias": world.index}},
         ]
     )
-    with pytest.raises(Conflict, match="Someone else has moved"):
+    with pytest.raises(Conflict, match="changed by someone else"):
         desk.swap(ready, ALICE, "r")
     assert world.behind() == [index]
 
@@ -447,7 +447,7 @@ def test_joined_documents_are_copied_while_their_children_change(
     queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two writers comment on the same articles, and delete some, while every page is copied."""
-    monkeypatch.setattr(backfill, "PAGE", 10)
+    monkeypatch.setattr(copier, "PAGE", 10)
     world = JoinedRebuildWorld(queue, es, elastic_url, absent_index)
     world.add(100)
     for article in range(1, 101):
@@ -489,7 +489,7 @@ def test_large_and_unreadable_documents_do_not_stop_the_copying(world: RebuildWo
     assert world.source("article:big", ready.new_index) is not None
 
 
-def test_an_elasticsearch_that_is_away_leaves_the_rebuild_to_be_resumed(world: RebuildWorld) -> None:
+def test_an_elasticsearch_that_is_down_leaves_the_rebuild_to_be_resumed(world: RebuildWorld) -> None:
     world.fill(5)
     world.project()
     desk = world.desk()
@@ -498,7 +498,7 @@ def test_an_elasticsearch_that_is_away_leaves_the_rebuild_to_be_resumed(world: R
     def away(*args: Any) -> None:
         raise ElasticsearchDown("away")
 
-    desk.steps.indices.create = away  # type: ignore[method-assign]
+    desk.steps.indices.create = away  # type: ignore[method-assign,assignment]
     with pytest.raises(ElasticsearchDown):
         world.start(desk)
     assert (world.row().status, world.row().step) == ("running", "created")

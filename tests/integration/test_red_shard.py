@@ -1,4 +1,4 @@
-"""One shard of the real Elasticsearch is away: what belongs to it waits, everything else goes on."""
+"""One shard of the real Elasticsearch is down: what belongs to it waits, everything else goes on."""
 
 import re
 import time
@@ -11,7 +11,7 @@ from elasticsearch import Elasticsearch
 from outbox.policy.backoff import Backoff
 from outbox.policy.outcome import Failure, Written
 from outbox.policy.settle import RetryPolicy
-from outbox.ports import Action
+from outbox.ports import BulkAction
 from outbox.sink import elastic
 from outbox.sink.bulk import AWAY_WAIT_SECONDS, SHARD_WAIT_SECONDS
 from outbox.sink.client import Elastic
@@ -39,12 +39,12 @@ def states_of(es: Elasticsearch, index: str) -> list[str]:
 
 
 def routing_of(es: Elasticsearch, index: str, *, red: bool) -> str:
-    """A routing value whose shard is away, or there."""
+    """A routing value whose shard is down, or there."""
     places = ((str(n), es.search_shards(index=index, routing=str(n))["shards"][0]) for n in range(100))
     return next(value for value, copies in places if red != any(copy["state"] == STARTED for copy in copies))
 
 
-def test_events_of_a_shard_that_is_away_let_those_behind_them_pass_under_pause(
+def test_events_of_a_shard_that_is_down_let_those_behind_them_pass_under_pause(
     queue: Queue, es: Elasticsearch, elastic_url: str, half_red_index: str
 ) -> None:
     away, there = (routing_of(es, half_red_index, red=red) for red in (True, False))
@@ -63,7 +63,7 @@ def test_events_of_a_shard_that_is_away_let_those_behind_them_pass_under_pause(
     assert all(row.next_retry_at is not None for row in waiting)
 
 
-def test_a_shard_that_is_known_to_be_away_keeps_nobody_waiting(
+def test_a_shard_that_is_known_to_be_down_keeps_nobody_waiting(
     es: Elasticsearch, elastic_url: str, half_red_index: str
 ) -> None:
     """Its events come back every few seconds, each time in a request with others."""
@@ -73,14 +73,14 @@ def test_a_shard_that_is_known_to_be_away_keeps_nobody_waiting(
         for version in (1, 2):
             routings = {"a": away, "b": there}.items()
             began = time.monotonic()
-            report = sink.write([Action(half_red_index, id, version, where, b"{}") for id, where in routings], 20.0)
+            report = sink.write([BulkAction(half_red_index, id, version, where, b"{}") for id, where in routings], 20.0)
             took.append(time.monotonic() - began)
             assert [type(outcome) for outcome in report.outcomes] == [Failure, Written]
         assert sink.shard_wait_seconds("another") == SHARD_WAIT_SECONDS
     assert took[0] > SHARD_WAIT_SECONDS / 2 > took[1], "Elasticsearch's timer may end a little early"
 
 
-def test_a_new_field_has_the_whole_wait_beside_a_shard_that_is_away(
+def test_a_new_field_has_the_whole_wait_beside_a_shard_that_is_down(
     es: Elasticsearch, elastic_url: str, half_red_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Elasticsearch has one limit for both: a millisecond, which no master keeps, stands for a busy one."""
@@ -89,7 +89,7 @@ def test_a_new_field_has_the_whole_wait_beside_a_shard_that_is_away(
     with elastic_sink(elastic_url) as sink:
         sink.met_away(half_red_index)
         fields = [(away, b"{}"), *((there, b'{"field_%d": 1}' % n) for n in range(20))]
-        actions = [Action(half_red_index, str(n), 1, routing, body) for n, (routing, body) in enumerate(fields)]
+        actions = [BulkAction(half_red_index, str(n), 1, routing, body) for n, (routing, body) in enumerate(fields)]
         began = time.monotonic()
         outcomes = sink.write(actions, 20.0).outcomes
     assert isinstance(outcomes[0], Failure)
@@ -97,7 +97,7 @@ def test_a_new_field_has_the_whole_wait_beside_a_shard_that_is_away(
     assert time.monotonic() - began < SHARD_WAIT_SECONDS, "the document of the shard that is away was sent again"
 
 
-def test_one_lane_meets_a_shard_that_is_away_and_the_other_goes_on(
+def test_one_lane_meets_a_shard_that_is_down_and_the_other_goes_on(
     es: Elasticsearch, elastic_url: str, half_red_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody knows of it yet, and both send an event of it within the same moment."""
@@ -112,9 +112,9 @@ def test_one_lane_meets_a_shard_that_is_away_and_the_other_goes_on(
     with elastic_sink(elastic_url) as sink, ThreadPoolExecutor(1) as lane:
         sink.probe(half_red_index)
         monkeypatch.setattr(Elastic, "call", noted)
-        first = lane.submit(sink.write, [Action(half_red_index, "a", 1, away, b"{}")], 20.0)
+        first = lane.submit(sink.write, [BulkAction(half_red_index, "a", 1, away, b"{}")], 20.0)
         eventually(lambda: sink.shard_wait_seconds(half_red_index) == AWAY_WAIT_SECONDS, what="a slow request")
-        second = sink.write([Action(half_red_index, "b", 1, away, b"{}")], 20.0)
+        second = sink.write([BulkAction(half_red_index, "b", 1, away, b"{}")], 20.0)
         assert isinstance(first.result().outcomes[0], Failure)
     assert isinstance(second.outcomes[0], Failure)
     assert [re.findall(r"timeout=(\d+)ms", path) for path in paths if "_bulk" in path] == [["3000"], ["100"]]

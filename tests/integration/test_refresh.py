@@ -11,10 +11,9 @@ import psycopg
 import pytest
 
 from outbox.facts import VersionAhead, VersionRaised
-from outbox.policy.document import refused
-from outbox.policy.memory import BATCH_BYTES
+from outbox.policy.document import BATCH_BYTES, refused
 from outbox.policy.outcome import Code, Failure, Reason
-from outbox.ports import Action, WriteReport
+from outbox.ports import BulkAction, WriteReport
 from outbox.store.documents import ViewDocuments
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
@@ -58,11 +57,11 @@ create or replace view search_documents as
 class SpySink(MemorySink):
     """Keeps what it was sent. `before` and `after` run once around the next write."""
 
-    sent: list[list[Action]] = field(default_factory=list)
+    sent: list[list[BulkAction]] = field(default_factory=list)
     before: Callable[[], object] | None = None
     after: Callable[[], object] | None = None
 
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         before, self.before = self.before, None
         if before:
             before()
@@ -486,7 +485,7 @@ def test_a_slow_exchange_is_repeated_three_times_at_most(blog: Blog) -> None:
     id = blog.refresh()
     blog.worker.leases._max_processing_seconds = 10_000.0
 
-    def write(actions: Sequence[Action], deadline: float, real: Any = blog.sink.write) -> WriteReport:
+    def write(actions: Sequence[BulkAction], deadline: float, real: Any = blog.sink.write) -> WriteReport:
         blog.clock.passes(31)
         answer: WriteReport = real(actions, deadline)
         return answer
@@ -500,7 +499,7 @@ def test_a_slow_exchange_is_repeated_three_times_at_most(blog: Blog) -> None:
 # The index ahead of the database
 
 
-def test_an_index_that_is_ahead_of_the_database_is_caught_up_with_and_told(blog: Blog) -> None:
+def test_an_index_that_is_ahead_of_the_database_is_caught_up_with_and_reported(blog: Blog) -> None:
     """A database that was restored gives out versions again that the index has already."""
     blog.sink.documents["articles", "article:1"] = (1_000_000, b'{"title": "from before"}')
     blog.add(title="now")
@@ -597,7 +596,7 @@ def test_large_documents_are_read_again_after_the_draw_and_keep_its_version(blog
     assert blog.queue.counts() == {"done": 3}
 
 
-# Doors
+# Interfaces
 
 
 @pytest.mark.parametrize("call", ["outbox_refresh('article', '1')", "outbox_enqueue('article', '1', 'refresh')"])

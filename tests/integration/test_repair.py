@@ -1,4 +1,4 @@
-"""Repair writes events for what differs and for nothing else, with versions that really mend. Real servers."""
+"""Repair writes events for what differs and for nothing else, with versions that really fix. Real servers."""
 
 import json
 from typing import Any
@@ -7,9 +7,9 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.errors import UsageError
-from outbox.ops import doubts
-from outbox.ops.repair import ManyDeletes, Plan, Repaired
-from outbox.ops.verify import Wish
+from outbox.ops.reindex import comparison
+from outbox.ops.reindex.repair import ManyDeletes, Repaired, RepairPlan
+from outbox.ops.reindex.verify import VerifyOptions
 from outbox.policy.audit import Actor, Source
 from tests.fixtures.queue import Queue
 from tests.fixtures.world import World
@@ -19,7 +19,7 @@ ALICE = Actor("alice", Source.CLI)
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doubts, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 4)
 
 
 @pytest.fixture(params=[True, False], ids=["view", "events"])
@@ -27,8 +27,8 @@ def world(request: pytest.FixtureRequest, queue: Queue, es: Elasticsearch, elast
     return World(queue, es, elastic_url, index, view=request.param)
 
 
-def plan(world: World, limit: int = 1000, **wish: Any) -> Plan:
-    return world.reindexing().repair.plan(Wish(rate=0, **wish), limit)
+def plan(world: World, limit: int = 1000, **wish: Any) -> RepairPlan:
+    return world.reindexing().repair.plan(VerifyOptions(rate=0, **wish), limit)
 
 
 def mended(world: World, **more: Any) -> Repaired:
@@ -38,10 +38,10 @@ def mended(world: World, **more: Any) -> Repaired:
 
 
 def drift(world: World) -> int:
-    return world.reindexing().verify.run(Wish(rate=0)).report.drift
+    return world.reindexing().verify.run(VerifyOptions(rate=0)).report.drift
 
 
-def test_every_change_by_hand_is_mended_by_one_event_each_and_audited(world: World) -> None:
+def test_every_change_by_hand_is_repaired_by_one_event_each_and_audited(world: World) -> None:
     world.fill(20)
     world.put("4", "newer")
     world.remove("6")
@@ -71,7 +71,7 @@ def test_every_change_by_hand_is_mended_by_one_event_each_and_audited(world: Wor
     assert world.queue.value(named, f"repair:{repaired.batch}:%") == 4
 
 
-def test_a_delete_by_hand_is_mended_above_its_tombstone(world: World) -> None:
+def test_a_delete_by_hand_is_repaired_above_its_tombstone(world: World) -> None:
     """A delete without a version raises it by one, and the tombstone refuses what is below."""
     world.fill(2)
     world.project()
@@ -88,7 +88,7 @@ def test_a_delete_by_hand_is_mended_above_its_tombstone(world: World) -> None:
     assert drift(world) == 0
 
 
-def test_an_edit_by_hand_repeated_many_times_is_mended_at_elasticsearchs_version(world: World) -> None:
+def test_an_edit_by_hand_repeated_many_times_is_repaired_at_elasticsearchs_version(world: World) -> None:
     world.fill(2)
     world.project()
     for n in range(5):
@@ -129,7 +129,7 @@ def test_what_has_come_right_since_the_plan_is_left_alone(world: World) -> None:
     assert (repaired.written, repaired.right_by_now) == (1, 1)
 
 
-def test_the_limit_holds_and_the_rest_is_told(world: World) -> None:
+def test_the_limit_holds_and_the_rest_is_reported(world: World) -> None:
     world.fill(10)
     world.project()
     for n in range(1, 6):
@@ -214,7 +214,7 @@ def test_the_older_of_two_routings_goes_and_the_entity_stays(
     assert drift(world) == 0
 
 
-def test_a_view_without_versions_is_mended_by_refreshes_and_by_deletes_that_are_looked_up(
+def test_a_view_without_versions_is_repaired_by_refreshes_and_by_deletes_that_are_looked_up(
     queue: Queue, es: Elasticsearch, elastic_url: str, index: str
 ) -> None:
     world = World(queue, es, elastic_url, index)
@@ -236,7 +236,7 @@ def test_a_view_without_versions_is_mended_by_refreshes_and_by_deletes_that_are_
     assert (queue.value(ops), queue.counts()) == (["delete", "delete", "refresh", "refresh"], {"done": before + 4})
 
 
-def test_large_documents_are_mended_too(world: World) -> None:
+def test_large_documents_are_repaired_too(world: World) -> None:
     world.put("1", "x" * 200_000)
     world.project()
     world.es.index(index=world.index, id="article:1", document={"title": "by hand"})
@@ -244,7 +244,7 @@ def test_large_documents_are_mended_too(world: World) -> None:
     assert drift(world) == 0
 
 
-def test_many_documents_are_mended_in_steps_each_with_its_audit(world: World) -> None:
+def test_many_documents_are_repaired_in_steps_each_with_its_audit(world: World) -> None:
     world.fill(250)
     world.project()
     world.es.indices.refresh(index=world.index)

@@ -8,13 +8,13 @@ import psycopg
 import pytest
 
 from outbox.errors import Conflict, NotFound
-from outbox.ops.replay import Created, ReplayDesk, ReplayRequest
-from outbox.ops.request import BadRequest, NothingMatches
+from outbox.ops.inputs import BadRequest, NothingMatches
+from outbox.ops.replay.desk import Created, ReplayDesk, ReplayRequest
 from outbox.policy.audit import Actor, Source
 from outbox.policy.filter import EventFilter
 from outbox.policy.replay import ReplayStatus
 from outbox.store.pool import Database
-from outbox.store.replay_steps import ReplaySteps
+from outbox.store.replays import PostgresReplays
 from tests.fixtures.failures import ALICE, BOB, audit_counts, events, open_database, replay_desk, statuses
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
@@ -220,11 +220,11 @@ def test_following_counts_ends_and_settles_with_a_summary(connection: psycopg.Co
     batch = desk.dispatch(desk.create(asked()))
     finish(connection, "done", 2)
     due(connection)
-    batch = desk.dispatcher.follow(batch.id)
+    batch = desk.follow(batch.id)
     assert (batch.status, batch.done, batch.failed_again, batch.still_open) == (ReplayStatus.FOLLOWING, 2, 0, 2)
     finish(connection, "failed", 1)
     finish(connection, "done", 1)
-    batch = desk.dispatcher.follow(batch.id)  # all are terminal: it does not wait for the next look
+    batch = desk.follow(batch.id)  # all are terminal: it does not wait for the next check
     assert (batch.status, batch.done, batch.failed_again, batch.still_open) == (ReplayStatus.SETTLED, 3, 1, 0)
     (row,) = connection.execute(
         "select actor, batch_id, detail from search_outbox_audit where action = 'REPLAY_BATCH_SUMMARY'"
@@ -244,22 +244,22 @@ def test_rows_that_are_pruned_discarded_or_replayed_once_more_are_counted_for_wh
     connection.execute("update search_outbox_events set status = 'discarded' where id = %s", [ids[1]])
     connection.execute("update search_outbox_events set status = 'failed' where id = %s", [ids[2]])
     desk.replay_one(ids[2], BOB, "once more")
-    batch = desk.dispatcher.follow(batch.id)
+    batch = desk.follow(batch.id)
     assert batch.status is ReplayStatus.SETTLED
     assert (batch.done, batch.failed_again, batch.discarded) == (1, 1, 1)
 
 
-def test_looks_without_progress_end_in_a_timeout_that_says_how_many(
+def test_checks_without_progress_end_in_a_timeout_that_says_how_many(
     connection: psycopg.Connection, desk: ReplayDesk
 ) -> None:
     events(connection, 2)
     batch = desk.dispatch(desk.create(asked()))
     for look in range(1, 20):
         due(connection)
-        batch = desk.dispatcher.follow(batch.id)
+        batch = desk.follow(batch.id)
         assert (batch.status, batch.poll_count) == (ReplayStatus.FOLLOWING, look)
     due(connection)
-    batch = desk.dispatcher.follow(batch.id)
+    batch = desk.follow(batch.id)
     assert (batch.status, batch.reason, batch.failure_type) == (
         ReplayStatus.TIMEOUT,
         "MAX_POLL_COUNT_REACHED:20",
@@ -268,19 +268,19 @@ def test_looks_without_progress_end_in_a_timeout_that_says_how_many(
     assert audit_counts(connection)["REPLAY_BATCH_SUMMARY"] == 1
 
 
-def test_a_look_that_sees_progress_starts_the_count_again(connection: psycopg.Connection, desk: ReplayDesk) -> None:
+def test_a_check_that_sees_progress_starts_the_count_again(connection: psycopg.Connection, desk: ReplayDesk) -> None:
     events(connection, 3)
     batch = desk.dispatch(desk.create(asked()))
     for _ in range(3):
         due(connection)
-        batch = desk.dispatcher.follow(batch.id)
+        batch = desk.follow(batch.id)
     assert batch.poll_count == 3
     finish(connection, "done", 1)
     due(connection)
-    assert desk.dispatcher.follow(batch.id).poll_count == 0
+    assert desk.follow(batch.id).poll_count == 0
 
 
-def test_the_looks_come_after_5_15_15_and_30_seconds(connection: psycopg.Connection, desk: ReplayDesk) -> None:
+def test_the_checks_come_after_5_15_15_and_30_seconds(connection: psycopg.Connection, desk: ReplayDesk) -> None:
     events(connection, 1)
     batch = desk.dispatch(desk.create(asked()))
 
@@ -295,7 +295,7 @@ def test_the_looks_come_after_5_15_15_and_30_seconds(connection: psycopg.Connect
     seen = [delay()]
     for _ in range(4):
         due(connection)
-        desk.dispatcher.follow(batch.id)
+        desk.follow(batch.id)
         seen.append(delay())
     assert seen == [5, 15, 15, 30, 30]
 
@@ -330,7 +330,7 @@ def test_only_who_holds_the_lease_moves_a_batch(connection: psycopg.Connection, 
     desk = replay_desk(pool, "creator", rows_a_step=2)
     created = desk.create(asked())
     assert created.lease is not None
-    steps = ReplaySteps(pool, owner="daemon", notices=lambda _: ())
+    steps = PostgresReplays(pool, owner="daemon", notices=lambda _: ())
     assert steps.take_over(5) == []
     assert steps.begin(created.lease)
     assert steps.dispatch(created.lease, 2) is not None

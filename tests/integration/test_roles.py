@@ -14,9 +14,9 @@ from psycopg.errors import InsufficientPrivilege
 
 from outbox.errors import NotPermitted
 from outbox.ports import Level
-from outbox.store.migrations import migrate
 from outbox.store.pool import Database
 from outbox.store.queries import queries, topics
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.audits import age_audit
 from tests.fixtures.desks import Examine
 from tests.fixtures.postgres import fresh_database
@@ -135,8 +135,8 @@ def test_no_role_may_hand_on_what_it_has_or_switch_off_a_guard(
 # Enough for their work: every query, explained as the role (which checks its rights and runs nothing)
 
 _FOLLOWING = (
-    "take_over begin renew let_go hold dispatch count_step finish_dispatch take_looks look looked take_settles settle"
-    " fail tell forget"
+    "take_over begin renew let_go hold dispatch count_step finish_dispatch take_checks check checked take_settles"
+    " settle fail tell forget"
 )
 PROJECTOR = {
     "audit": "write head prune_step cutoff",
@@ -320,7 +320,7 @@ def test_a_producer_produces_in_every_way_of_the_contract(roles: Roles) -> None:
 
 
 def test_a_member_of_producer_writes_an_attached_table(roles: Roles, connection: psycopg.Connection[Any]) -> None:
-    from outbox.store.producers import attach
+    from outbox.store.attach.attach import attach
 
     connection.execute("create table articles (id bigint primary key, title text)")
     attach(connection, "articles", entity_type="article", id_column="id", payload=True)
@@ -393,7 +393,7 @@ DEFINERS = (
 @pytest.fixture
 def whole(database: str, connection: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
     """Everything of ours: the optional parts, and an attached table."""
-    from outbox.store.producers import attach
+    from outbox.store.attach.attach import attach
 
     migrate(database, by_type=True, by_entity=True, notify=True)
     connection.execute("create table articles (id bigint primary key, title text)")
@@ -401,7 +401,7 @@ def whole(database: str, connection: psycopg.Connection[Any]) -> psycopg.Connect
     return connection
 
 
-def test_every_function_with_the_owners_rights_looks_for_temporary_tables_last(whole: psycopg.Connection[Any]) -> None:
+def test_every_function_with_the_owners_rights_searches_temporary_tables_last(whole: psycopg.Connection[Any]) -> None:
     """And so does every other one of ours that names a path at all."""
     rows = whole.execute(
         "select proname from pg_proc, lateral (select string_agg(c, ';') as path from unnest(proconfig) as c"
@@ -459,7 +459,7 @@ def test_no_trigger_function_with_the_owners_rights_can_be_attached_elsewhere(
     whole: psycopg.Connection[Any], stranger: str
 ) -> None:
     whole.execute("insert into search_outbox_audit (action, actor, source) values ('PAUSED', 'x', 'cli')")
-    (event,) = whole.execute(f"{INSERTED} returning id".encode()).fetchone() or ()
+    (event,) = whole.execute(f"{INSERTED} returning id".encode()).fetchone() or (None,)
     whole.execute("update search_outbox_events set status = 'discarded'")
     before = whole.execute(STATE).fetchone()
     functions = whole.execute(f"{DEFINERS} and prorettype = 'trigger'::regtype".encode()).fetchall()
@@ -522,7 +522,7 @@ def test_limits_are_in_force_for_who_logs_in_as_the_role(roles: Roles, role: str
     milliseconds = {"60s": "60000", "10s": "10000", "5min": "300000", "30s": "30000"}
     told = {name: milliseconds[value] for name, value in page_limits().get(role, {}).items()}
     with roles.connect(role) as connection:
-        found = dict(connection.execute(LIMITS).fetchall())
+        found: dict[str, str] = dict(connection.execute(LIMITS).fetchall())
     assert found == (told or dict.fromkeys(found, "0"))
 
 
@@ -557,7 +557,7 @@ def test_the_doctor_tells_a_member_which_limits_to_set(roles: Roles, examine: Ex
             owner.execute(sql.SQL("drop role {}").format(sql.Identifier(member)))
 
 
-def test_who_may_not_make_roles_is_told_what_to_run_and_everything_else_is_there(
+def test_one_without_the_right_to_make_roles_sees_what_to_run_and_everything_else_is_there(
     empty_database: str, examine: Examine
 ) -> None:
     with psycopg.connect(empty_database, autocommit=True) as admin:
@@ -571,7 +571,7 @@ def test_who_may_not_make_roles_is_told_what_to_run_and_everything_else_is_there
         url = parts._replace(netloc=f"{name}_owner:x@{parts.netloc.rpartition('@')[2]}").geturl()
         said: list[str] = []
         try:
-            assert "0050_roles" in migrate(url, say=said.append)
+            assert "0013_roles" in migrate(url, say=said.append)
             (told,) = [line for line in said if "docs/security.md" in line]
             (missing,) = examine(url)["roles"]
             assert missing.level is Level.WARN
@@ -591,7 +591,7 @@ def test_who_may_not_make_roles_is_told_what_to_run_and_everything_else_is_there
             admin.execute(sql.SQL("drop role {}").format(owner))
 
 
-def test_a_missing_right_is_told_as_such_and_not_as_a_wrong_schema(roles: Roles) -> None:
+def test_a_missing_right_is_reported_as_such_and_not_as_a_wrong_schema(roles: Roles) -> None:
     database = Database(roles.url("reader"), size=1)
     database.open()
     try:

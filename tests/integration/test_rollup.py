@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Mapping
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -9,8 +10,8 @@ import pytest
 
 from outbox import facts
 from outbox.errors import DatabaseDown
+from outbox.store.failures import PostgresRollup, RollupKey
 from outbox.store.pool import Database
-from outbox.store.rollup import Key, PostgresRollup
 from outbox.telemetry.rollup import MOST_TYPES, Rollup
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -23,11 +24,11 @@ def store(database: str) -> Iterator[PostgresRollup]:
     pool.close()
 
 
-def settled(by_type: Mapping[Key, int]) -> facts.BatchSettled:
+def settled(by_type: Mapping[RollupKey, int]) -> facts.BatchSettled:
     return facts.BatchSettled(uuid4(), 0, 0, 0, 0, 0, 0, 0, 0, 0.01, 0.01, (), by_type)
 
 
-def counted(connection: psycopg.Connection) -> dict[Key, int]:
+def counted(connection: psycopg.Connection) -> dict[RollupKey, int]:
     rows = connection.execute(
         "select entity_type, outcome, reason, sum(n)::int from search_outbox_rollup"
         " where span = 'minute' and bucket = date_trunc('minute', bucket) and bucket > now() - interval '2 minutes'"
@@ -71,9 +72,9 @@ class Away:
 
     def __init__(self) -> None:
         self.there = False
-        self.added: dict[Key, int] = {}
+        self.added: dict[RollupKey, int] = {}
 
-    def add(self, counts: Mapping[Key, int]) -> None:
+    def add(self, counts: Mapping[RollupKey, int]) -> None:
         if not self.there:
             raise DatabaseDown("refused")
         for key, n in counts.items():
@@ -81,7 +82,8 @@ class Away:
 
 
 def test_counts_that_could_not_be_written_go_with_the_next() -> None:
-    store, heard = Away(), []
+    heard: list[Any] = []
+    store = Away()
     rollup = Rollup(store, heard.append)
     rollup.handle(settled({("article", "done", ""): 3}))
     rollup.flush()
@@ -96,7 +98,8 @@ def test_counts_that_could_not_be_written_go_with_the_next() -> None:
 def test_the_loop_writes_now_and_then_and_once_more_at_the_end(
     connection: psycopg.Connection, store: PostgresRollup
 ) -> None:
-    stop, beats = threading.Event(), []
+    beats: list[Any] = []
+    stop = threading.Event()
     rollup = Rollup(store, beats.append, interval_seconds=0.05)
     thread = threading.Thread(target=rollup.run, args=(stop,))
     thread.start()
@@ -112,10 +115,10 @@ def test_the_loop_writes_now_and_then_and_once_more_at_the_end(
 def test_daemons_that_add_the_same_keys_at_once_do_not_deadlock(
     connection: psycopg.Connection, store: PostgresRollup
 ) -> None:
-    keys: list[Key] = [(f"type-{n}", "done", "") for n in range(50)]
+    keys: list[RollupKey] = [(f"type-{n}", "done", "") for n in range(50)]
     errors: list[Exception] = []
 
-    def add(order: list[Key]) -> None:
+    def add(order: list[RollupKey]) -> None:
         try:
             for _ in range(30):
                 store.add(dict.fromkeys(order, 1))

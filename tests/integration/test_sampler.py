@@ -3,15 +3,17 @@
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any, LiteralString
 
 import psycopg
 import pytest
 
 from outbox import facts
-from outbox.store.inspection import HEAD_ROWS, MOST_COUNTED, SETTINGS, OpenCounts, PostgresBacklog, TookTooLong
-from outbox.store.migrations import migrate
+from outbox.ports import OpenCounts
+from outbox.store.backlog import HEAD_ROWS, MOST_COUNTED, SETTINGS, PostgresBacklog, TookTooLong
 from outbox.store.queries import queries
+from outbox.store.schema.migrate import migrate
 from outbox.telemetry.backlog import BacklogSampler
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -38,7 +40,7 @@ def insert(connection: psycopg.Connection, count: int = 1, **columns: Any) -> No
     bound = [value for value in given.values() if not isinstance(value, tuple)]
     connection.execute(
         f"insert into search_outbox_events (entity_id, {names})"
-        f" select n::text, {values} from generate_series(1, {count}) n",  # type: ignore[arg-type]
+        f" select n::text, {values} from generate_series(1, {count}) n",
         bound,
     )
 
@@ -60,7 +62,7 @@ def lease(connection: psycopg.Connection, until: str, count: int, entity_type: s
         " and entity_type = %s order by seq limit %s) returning id)"
         " insert into search_outbox_leases (token, owner, start_id, lease_until, ids, counts)"
         f" select gen_random_uuid(), 'w1', gen_random_uuid(), now() + interval '{until}', array_agg(id),"
-        " jsonb_build_object(%s::text, count(*)) from taken",  # type: ignore[arg-type]
+        " jsonb_build_object(%s::text, count(*)) from taken",
         [entity_type, count, entity_type],
     )
 
@@ -73,8 +75,8 @@ def test_an_empty_table_is_all_zero(backlog: PostgresBacklog) -> None:
     assert counts == OpenCounts(0, 0.0, 0, 0, 0, False)
     assert counts.due == 0
     assert backlog.failed_by_reason() == {}
-    assert backlog.lanes([], counts) == {"other": facts.Lane(0, 0.0, 0)}
-    assert backlog.lanes(["article"], counts) == dict.fromkeys(("article", "other"), facts.Lane(0, 0.0, 0))
+    assert backlog.lanes([], counts) == {"other": facts.TypeBacklog(0, 0.0, 0)}
+    assert backlog.lanes(["article"], counts) == dict.fromkeys(("article", "other"), facts.TypeBacklog(0, 0.0, 0))
 
 
 def test_only_open_rows_count(connection: psycopg.Connection, backlog: PostgresBacklog) -> None:
@@ -240,7 +242,7 @@ def test_the_loop_samples_at_once_and_again(database: str, connection: psycopg.C
     try:
         eventually(lambda: heard.of(facts.BacklogSampled), what="the first sample")
         insert(connection, 3)
-        # Lanes are looked at apart, and more seldom where that takes long.
+        # Lanes are read apart, and more seldom where that takes long.
         eventually(lambda: heard.of(facts.BacklogSampled)[-1].lag == 3, what="the rows in a sample")
         eventually(lambda: heard.of(facts.BacklogSampled)[-1].lanes["article"].lag == 3, what="the rows of the type")
     finally:
@@ -285,7 +287,8 @@ def test_a_broken_connection_is_said_and_opened_again(database: str, connection:
 
 def test_a_missing_table_is_a_matter_of_the_schema(empty_database: str) -> None:
     heard = Heard()
-    BacklogSampler(PostgresBacklog(empty_database), heard).sample()
+    with closing(PostgresBacklog(empty_database)) as backlog:
+        BacklogSampler(backlog, heard).sample()
     assert [fact.ok for fact in heard.of(facts.SchemaChecked)] == [False]
     assert not heard.of(facts.DatabaseLost)
 

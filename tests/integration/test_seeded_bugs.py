@@ -75,7 +75,8 @@ def found(
     request: pytest.FixtureRequest, pristine: Path, servers: dict[str, str | None]
 ) -> Iterator[Callable[[Bug], Ran]]:
     """Every bug that is asked for in this run, two at a time from the first test on."""
-    asked = {getattr(item, "callspec", None) and item.callspec.params.get("bug") for item in request.session.items}
+    specs = [getattr(item, "callspec", None) for item in request.session.items]
+    asked = {spec and spec.params.get("bug") for spec in specs}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         running: dict[str, Future[Ran]] = {
             bug.name: pool.submit(spoil_and_check, bug, pristine, pristine.with_name(bug.name), servers)

@@ -11,18 +11,18 @@ import pytest
 from outbox.errors import DocumentsUnavailable
 from outbox.facts import SinkPaused
 from outbox.policy.backoff import Backoff
+from outbox.policy.document import BATCH_BYTES
 from outbox.policy.drift import Key
-from outbox.policy.memory import BATCH_BYTES
 from outbox.policy.settle import RetryPolicy
 from outbox.store.documents import ViewDocuments
-from outbox.store.parts import Limits
+from outbox.store.parts import LookupLimits
 from outbox.store.truth import PostgresTruth, Wanted
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import Queue
 from tests.fixtures.sinks import MemorySink
 
 # Long enough for a busy machine: a part without a slow row takes a few milliseconds.
-LIMITS = Limits(whole_ms=2_000, part_ms=700, alone_ms=700, budget_seconds=20.0, suspects_seconds=0.5)
+LIMITS = LookupLimits(whole_ms=2_000, part_ms=700, alone_ms=700, budget_seconds=20.0, suspects_seconds=0.5)
 ATTEMPTS = 3
 SCHEMA = """
 create table article (id bigint primary key, name text not null);

@@ -7,15 +7,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from outbox.ops.groups import FailureDesk
-from outbox.ops.request import BadRequest
-from outbox.ops.stats import StatsDesk
+from outbox.ops.failures import FailureDesk, StatsDesk
+from outbox.ops.inputs import BadRequest
 from outbox.policy.filter import EventFilter
-from outbox.store.failures import PostgresFailures
+from outbox.store.failures import PostgresFailures, PostgresRollup, PostgresStatistics
 from outbox.store.pool import Database
 from outbox.store.queries import queries
-from outbox.store.rollup import PostgresRollup
-from outbox.store.statistics import PostgresStatistics
 from tests.fixtures.failures import events, open_database
 
 
@@ -34,7 +31,7 @@ def test_failed_rows_are_counted_by_type_reason_and_failure_type(
     events(connection, 1, reason=None, prefix="d")
     events(connection, 5, status="done", prefix="o")
     connection.execute("update search_outbox_events set replay_count = 2 where entity_type = 'page'")
-    look = StatsDesk(PostgresStatistics(pool)).look()
+    look = StatsDesk(PostgresStatistics(pool)).read()
     assert look.failed.total == 7
     assert look.failed.by_entity_type == {"block": 4, "page": 3}
     assert look.failed.by_reason == {"connect": 3, "too_large": 2, "something_of_the_guide": 1, "none": 1}
@@ -49,16 +46,16 @@ def test_failed_rows_are_counted_by_type_reason_and_failure_type(
 
 
 def test_an_empty_table_has_statistics_too(pool: Database) -> None:
-    look = StatsDesk(PostgresStatistics(pool)).look(1)
+    look = StatsDesk(PostgresStatistics(pool)).read(1)
     assert (look.failed.total, look.oldest, look.hours, look.work) == (0, None, [], [])
     with pytest.raises(BadRequest):
-        StatsDesk(PostgresStatistics(pool)).look(0)
+        StatsDesk(PostgresStatistics(pool)).read(0)
 
 
 def test_what_became_of_events_comes_from_the_roll_up(pool: Database) -> None:
     rollup = PostgresRollup(pool)
     rollup.add({("page", "done", ""): 5, ("page", "superseded", ""): 2, ("block", "failed", "connect"): 3})
-    look = StatsDesk(PostgresStatistics(pool)).look()
+    look = StatsDesk(PostgresStatistics(pool)).read()
     assert look.finished == {"page": 7}
     (hour,) = look.work
     assert hour.outcomes == {"done": 7, "failed": 3}

@@ -6,27 +6,27 @@ import time
 import psycopg
 import pytest
 
-from outbox.app.desk import Desk
+from outbox.app.desk import QueueDesk
 from outbox.errors import DatabaseDown, SchemaMismatch
+from outbox.ops.inputs import BadRequest
 from outbox.ops.pauses import NeedsByType
-from outbox.ops.request import BadRequest
-from outbox.ops.waiting import wait_until_caught_up
+from outbox.ops.status import wait_until_caught_up
 from outbox.policy.audit import Actor, Source
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.desks import desk_on
 from tests.fixtures.queue import Queue
 
 ALICE = Actor("alice", Source.CLI)
 
 
-def test_an_empty_table_is_caught_up(desk: Desk) -> None:
-    status = desk.status.look()
+def test_an_empty_table_is_caught_up(desk: QueueDesk) -> None:
+    status = desk.status.read()
     assert status.sentence == "Caught up: nothing waits"
     assert status.queue.lag == status.queue.failed == 0
     assert (status.by_entity_type, status.workers, status.pauses) == ([], [], [])
 
 
-def test_what_waits_what_failed_and_who_works_are_counted(queue: Queue, desk: Desk) -> None:
+def test_what_waits_what_failed_and_who_works_are_counted(queue: Queue, desk: QueueDesk) -> None:
     queue.produce_many(5)
     queue.produce_many(3, entity_type="author")
     queue.worker("w1").register(
@@ -37,7 +37,7 @@ def test_what_waits_what_failed_and_who_works_are_counted(queue: Queue, desk: De
     )
     queue.connection.execute("update search_outbox_events set status = 'done' where entity_id = '2'")
     queue.claim(limit=2)
-    status = desk.status.look()
+    status = desk.status.read()
     assert (status.queue.lag, status.queue.inflight, status.queue.failed) == (4, 2, 2)
     assert status.failed_by_reason == {"too_large": 2}
     counts = {each.entity_type: (each.pending, each.processing, each.failed) for each in status.by_entity_type}
@@ -47,38 +47,38 @@ def test_what_waits_what_failed_and_who_works_are_counted(queue: Queue, desk: De
     assert [(w.worker, w.alive, w.state) for w in status.workers] == [("w1", True, "running")]
 
 
-def test_a_worker_that_is_silent_for_three_intervals_is_not_alive(queue: Queue, desk: Desk) -> None:
+def test_a_worker_that_is_silent_for_three_intervals_is_not_alive(queue: Queue, desk: QueueDesk) -> None:
     queue.worker("w1").register(
         {"host": "h", "pid": 1, "version": "1", "heartbeat_seconds": 1, "entity_types": []}, None
     )
     queue.connection.execute("update search_outbox_workers set heartbeat_at = now() - interval '10 seconds'")
-    (worker,) = desk.status.look().workers
+    (worker,) = desk.status.read().workers
     assert (worker.alive, worker.state) == (False, "silent")
 
 
 def test_a_database_without_the_schema_names_the_command_that_helps(empty_database: str) -> None:
     with desk_on(empty_database) as desk, pytest.raises(SchemaMismatch, match="outbox migrate"):
-        desk.status.look()
+        desk.status.read()
 
 
-def test_a_database_that_is_away_is_said_at_once_with_the_servers_words() -> None:
+def test_a_database_that_is_down_is_said_at_once_with_the_servers_words() -> None:
     started = time.monotonic()
     with pytest.raises(DatabaseDown, match="refused"), desk_on("postgresql://u:hunter2@127.0.0.1:1/d"):
         pass
     assert time.monotonic() - started < 3
 
 
-def test_pauses_are_stored_audited_and_taken_back(desk: Desk, connection: psycopg.Connection) -> None:
+def test_pauses_are_stored_audited_and_taken_back(desk: QueueDesk, connection: psycopg.Connection) -> None:
     desk.pauses.pause(ALICE, "reindexing")
-    assert desk.status.look().sentence.startswith("Paused by an operator")
+    assert desk.status.read().sentence.startswith("Paused by an operator")
     assert desk.pauses.resume(ALICE, "done") is not None
     assert desk.pauses.resume(ALICE, "again") is None
-    assert desk.status.look().pauses == []
+    assert desk.status.read().pauses == []
     rows = connection.execute("select action, actor, source, reason from search_outbox_audit order by id").fetchall()
     assert rows == [("PAUSED", "alice", "cli", "reindexing"), ("RESUMED", "alice", "cli", "done")]
 
 
-def test_a_pause_of_one_type_needs_its_indexes(desk: Desk, database: str) -> None:
+def test_a_pause_of_one_type_needs_its_indexes(desk: QueueDesk, database: str) -> None:
     with pytest.raises(NeedsByType) as refused:
         desk.pauses.pause(ALICE, "x", "article")
     assert refused.value.exit_code == 78
@@ -86,7 +86,7 @@ def test_a_pause_of_one_type_needs_its_indexes(desk: Desk, database: str) -> Non
     assert desk.pauses.pause(ALICE, "x", "article")["scope"] == "type:article"
 
 
-def test_a_lifted_brake_ends_by_itself(desk: Desk, connection: psycopg.Connection) -> None:
+def test_a_lifted_brake_ends_by_itself(desk: QueueDesk, connection: psycopg.Connection) -> None:
     said = desk.pauses.let_fail("5d4ed31ca13675e1", ALICE, "these are broken")
     assert said["scope"] == "let_fail:5d4ed31ca13675e1"
     assert (said["until"] - said["at"]).total_seconds() == pytest.approx(3600, abs=60)
@@ -94,12 +94,12 @@ def test_a_lifted_brake_ends_by_itself(desk: Desk, connection: psycopg.Connectio
 
 
 @pytest.mark.parametrize(("by", "reason"), [("", "x"), ("alice", " "), ("alice", "a\nb"), ("alice", "x" * 10_000)])
-def test_who_and_why_must_be_said_on_one_line(desk: Desk, by: str, reason: str) -> None:
+def test_who_and_why_must_be_said_on_one_line(desk: QueueDesk, by: str, reason: str) -> None:
     with pytest.raises(BadRequest):
         desk.pauses.pause(Actor(by, Source.CLI), reason)
 
 
-def test_waiting_ends_when_what_was_there_is_settled(queue: Queue, desk: Desk) -> None:
+def test_waiting_ends_when_what_was_there_is_settled(queue: Queue, desk: QueueDesk) -> None:
     queue.produce_many(3)
     settled = threading.Timer(
         0.3, lambda: queue.connection.execute("update search_outbox_events set status = 'done'") and None
@@ -111,7 +111,7 @@ def test_waiting_ends_when_what_was_there_is_settled(queue: Queue, desk: Desk) -
     assert wait_until_caught_up(desk.events, 0).caught_up
 
 
-def test_waiting_gives_up_in_time_and_counts_retries_and_suspects(queue: Queue, desk: Desk) -> None:
+def test_waiting_gives_up_in_time_and_counts_retries_and_suspects(queue: Queue, desk: QueueDesk) -> None:
     retry, suspect, _ = queue.produce(), queue.produce(), queue.produce()
     queue.connection.execute("update search_outbox_events set next_retry_at = now() where id = %s", [retry])
     queue.connection.execute("update search_outbox_events set abandoned_count = 1 where id = %s", [suspect])

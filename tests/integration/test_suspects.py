@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from outbox.daemon.order import SUSPECT_BATCH
+from outbox.daemon.claiming import SUSPECT_BATCH
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import Queue, dead
 from tests.fixtures.sinks import MemorySink

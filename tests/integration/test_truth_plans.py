@@ -10,8 +10,8 @@ import pytest
 from psycopg import sql
 
 from outbox.policy.drift import Key
-from outbox.store.migrations import migrate
 from outbox.store.pool import Database
+from outbox.store.schema.migrate import migrate
 from outbox.store.truth import PostgresTruth
 from tests.fixtures.queue import Queue
 

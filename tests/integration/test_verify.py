@@ -1,25 +1,26 @@
 """Is the index right? Real PostgreSQL and Elasticsearch, with every way in which they can come apart."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.errors import OutboxError, UsageError
-from outbox.ops import doubts
-from outbox.ops.verify import Verification, Wish
+from outbox.ops.reindex import comparison
+from outbox.ops.reindex.verify import Verification, VerifyOptions
 from outbox.policy.drift import Key, Kind
 from outbox.sink.scan import IndexNotThere
+from outbox.store.reindex import PostgresVerifications
 from outbox.store.truth import NeedsEntityIndex, PostgresTruth
-from outbox.store.verifications import PostgresVerifications
 from tests.fixtures.queue import Queue
 from tests.fixtures.world import World
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Second looks come after a tenth of a second: nobody else is at work here."""
-    monkeypatch.setattr(doubts, "WAITS_SECONDS", (0.1,) * 4)
+    """Second checks come after a tenth of a second: nobody else is at work here."""
+    monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 4)
 
 
 @pytest.fixture(params=[True, False], ids=["view", "events"])
@@ -33,7 +34,7 @@ def with_view(queue: Queue, es: Elasticsearch, elastic_url: str, index: str) -> 
 
 
 def verified(world: World, **wish: object) -> Verification:
-    return world.reindexing().verify.run(Wish(rate=0, **wish))  # type: ignore[arg-type]
+    return world.reindexing().verify.run(VerifyOptions(rate=0, **wish))  # type: ignore[arg-type]
 
 
 def found(result: Verification) -> dict[str, set[str]]:
@@ -120,18 +121,18 @@ def test_what_waits_in_the_queue_is_in_flux_and_not_drift(world: World) -> None:
     assert verified(world).report.conclusive
 
 
-def test_a_change_between_two_looks_is_looked_at_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first look sees the queue's delay; the projector catches up before the second."""
+def test_a_change_between_two_checks_is_checked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first check sees the queue's delay; the projector catches up before the second."""
     world.fill(5)
     world.project()
     world.put("3", "newer")
-    looked = doubts.Doubts.add
+    looked = comparison.Mismatches.add
 
-    def project_then_add(self: doubts.Doubts, doubt: doubts.Doubt) -> None:
+    def project_then_add(self: comparison.Mismatches, doubt: comparison.Mismatch) -> None:
         world.project()
         looked(self, doubt)
 
-    monkeypatch.setattr(doubts.Doubts, "add", project_then_add)
+    monkeypatch.setattr(comparison.Mismatches, "add", project_then_add)
     result = verified(world)
     assert found(result) == {}
     assert result.report.conclusive
@@ -161,7 +162,13 @@ def test_routed_documents_are_found_and_a_second_one_is_an_orphan(
     world.project()
     assert found(verified(world)) == {}
     # The same id under another routing is another document, on another shard: one too many.
-    other = {"index": absent_index, "id": "article:1", "version": 0, "version_type": "external_gte", "document": {}}
+    other: dict[str, Any] = {
+        "index": absent_index,
+        "id": "article:1",
+        "version": 0,
+        "version_type": "external_gte",
+        "document": {},
+    }
     lost = next(r for r in "abcdefgh" if not es.exists(index=absent_index, id="article:1", routing=r))
     es.index(**other, routing=lost)
     result = verified(world)
@@ -247,7 +254,7 @@ def test_one_type_alone_is_compared_and_other_documents_left_out(
 
 
 def test_types_that_the_view_lacks_are_read_from_events_where_the_index_is(with_view: World) -> None:
-    from outbox.store.migrations import migrate
+    from outbox.store.schema.migrate import migrate
 
     world = with_view
     world.fill(2)
@@ -357,7 +364,7 @@ def test_a_view_that_is_gone_ends_the_comparison_with_its_name(with_view: World)
 @pytest.mark.parametrize(
     "wish", [{"sample": 0}, {"sample": 10_001}, {"target": "nowhere"}], ids=["none", "too many", "unknown target"]
 )
-def test_wishes_that_cannot_be_meant_are_refused(with_view: World, wish: dict[str, object]) -> None:
+def test_options_that_are_invalid_are_refused(with_view: World, wish: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         verified(with_view, **wish)
 
@@ -403,7 +410,7 @@ def test_a_comparison_that_is_interrupted_is_kept_as_such(world: World) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        world.reindexing().verify.run(Wish(rate=0), interrupt)
+        world.reindexing().verify.run(VerifyOptions(rate=0), interrupt)
     assert world.reindexing().verify.last_results()[0]["status"] == "cancelled"
 
 
@@ -421,7 +428,7 @@ def test_an_error_in_the_middle_is_kept_with_its_words(world: World, monkeypatch
     world.fill(3)
     world.project()
     raised: Callable[..., object] = lambda *_: (_ for _ in ()).throw(OutboxError("the disk is full"))  # noqa: E731
-    monkeypatch.setattr("outbox.ops.comparing.Comparing.all_of", raised)
+    monkeypatch.setattr("outbox.ops.reindex.comparison.Comparison.all_of", raised)
     with pytest.raises(OutboxError):
         verified(world)
     last = world.reindexing().verify.last_results()[0]
@@ -429,7 +436,7 @@ def test_an_error_in_the_middle_is_kept_with_its_words(world: World, monkeypatch
     assert "the disk is full" in last["error"]
 
 
-def test_what_looked_at_a_part_or_elsewhere_is_not_the_metrics_result(with_view: World, absent_index: str) -> None:
+def test_what_compared_a_part_or_elsewhere_is_not_the_metrics_result(with_view: World, absent_index: str) -> None:
     world = with_view
     world.fill(5)
     world.project()

@@ -6,8 +6,8 @@ import httpx
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.ops import doubts
-from outbox.ops.verify import Wish
+from outbox.ops.reindex import comparison
+from outbox.ops.reindex.verify import VerifyOptions
 from tests.fixtures.console import serving
 from tests.fixtures.queue import Queue
 from tests.fixtures.rebuilding import RebuildWorld
@@ -17,7 +17,7 @@ from tests.fixtures.rebuilding import RebuildWorld
 def world(
     queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> RebuildWorld:
-    monkeypatch.setattr(doubts, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 4)
     return RebuildWorld(queue, es, elastic_url, absent_index)
 
 
@@ -38,7 +38,7 @@ def test_the_last_result_shows_counts_ids_and_fields_but_no_values(world: Rebuil
     world.project()
     world.es.delete(index=world.index, id="article:3")
     world.es.index(index=world.index, id="article:4", document={"title": "a secret <b>", "n": 4})
-    world.reindexing().verify.run(Wish(rate=0, by="alice"))
+    world.reindexing().verify.run(VerifyOptions(rate=0, by="alice"))
     page = console.get("/ops/verify").text
     assert "2 documents are not as they should be" in page
     assert "article:3" in page
@@ -54,7 +54,7 @@ def test_every_kind_is_shown_however_many_there_are_of_another(world: RebuildWor
     world.es.indices.refresh(index=world.index)
     world.es.delete_by_query(index=world.index, query={"match_all": {}}, refresh=True)
     world.es.index(index=world.index, id="article:added-by-hand", document={}, refresh=True)
-    world.reindexing().verify.run(Wish(rate=0))
+    world.reindexing().verify.run(VerifyOptions(rate=0))
     page = console.get("/ops/verify").text
     assert page.count('class="mark bad">missing') == 100
     assert "article:added-by-hand" in page
@@ -64,7 +64,7 @@ def test_what_could_not_be_judged_is_not_shown_as_all_is_well(world: RebuildWorl
     world.fill(3)
     world.project()
     world.es.index(index=world.index, id="nobody-knows-me", document={}, refresh=True)
-    world.reindexing().verify.run(Wish(rate=0))
+    world.reindexing().verify.run(VerifyOptions(rate=0))
     page = console.get("/ops/verify").text
     assert "No drift was found, but not all could be judged" in page
     assert "Not judged: 1 unknown to PostgreSQL." in page
@@ -81,7 +81,7 @@ def test_a_rebuild_is_seen_on_the_page_the_overview_and_in_status(world: Rebuild
     from outbox.app.desk import open_desk
 
     with open_desk(world.settings) as desk:
-        status = desk.status.look()
+        status = desk.status.read()
     assert status.rebuild == ready.sentence
     assert "An index is being rebuilt" in console.get("/ops/queue").text
     world.es.indices.delete(index=ready.new_index)
@@ -91,4 +91,4 @@ def test_a_rebuild_is_seen_on_the_page_the_overview_and_in_status(world: Rebuild
     desk2, taken = world.taken()
     desk2.cancel(taken)
     with open_desk(world.settings) as desk:
-        assert desk.status.look().rebuild is None
+        assert desk.status.read().rebuild is None

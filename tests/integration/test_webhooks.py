@@ -12,7 +12,7 @@ import pytest
 
 from outbox.daemon.webhooks import Notices, WebhookSender
 from outbox.facts import Fact, WebhookTried
-from outbox.ops.replay import ReplayRequest
+from outbox.ops.replay.desk import ReplayRequest
 from outbox.ops.webhook import WebhookDesk
 from outbox.policy.webhook import HookType, Notice, message, replay_notices, url_key, verify
 from outbox.sink.webhook import Posted, post
@@ -117,7 +117,7 @@ def test_a_receiver_that_hangs_or_drips_costs_its_timeout_and_no_more(
     began = time.monotonic()
     assert sending.results() == ["failed"]
     assert time.monotonic() - began < 0.5 + 5, "the receiver goes on for thirty seconds and more"
-    assert "no answer within 0.5 s" in row(connection)[3]
+    assert "no reply within 0.5 s" in row(connection)[3]
 
 
 @contextmanager
@@ -181,7 +181,7 @@ def test_one_deadline_covers_lookup_every_address_and_the_whole_reply(
         scheme = "https" if "handshake" in case else "http"
         answer = post(f"{scheme}://hooks.internal/", {}, b"{}", 0.5, ["hooks.internal"])
         took = time.monotonic() - began
-    assert answer.error == "TimeoutError: no answer within 0.5 s"
+    assert answer.error == "TimeoutError: no reply within 0.5 s"
     assert took < 3, "each of these went on for four seconds and more"
 
 
@@ -199,7 +199,7 @@ def test_lookups_that_hang_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: over.wait(PATIENCE_SECONDS) and [])
     try:
         for _ in range(6):
-            assert "no answer within" in post("http://hooks.internal/", {}, b"{}", 0.05, ["hooks.internal"]).error
+            assert "no reply within" in post("http://hooks.internal/", {}, b"{}", 0.05, ["hooks.internal"]).error
         assert sum(thread.name == "webhook-lookup" for thread in threading.enumerate()) <= 4
     finally:
         over.set()
@@ -217,7 +217,7 @@ def test_it_says_the_same_when_the_sockets_own_timeout_is_first(
     sending = Sending(pool, timeout=0.5)
     sending.send(receive("hang").url)
     assert sending.results() == ["failed"]
-    assert "no answer within 0.5 s" in row(connection)[3]
+    assert "no reply within 0.5 s" in row(connection)[3]
 
 
 def test_after_the_quick_tries_it_waits_minutes_then_hours_then_gives_up(
@@ -286,7 +286,7 @@ def test_a_private_address_that_is_not_allowed_is_refused_without_a_connection(
     assert "not public" in errors[1][0]
 
 
-def test_every_address_of_a_name_is_looked_at_and_the_one_looked_at_is_used(
+def test_every_address_of_a_name_is_checked_and_the_one_checked_is_used(
     monkeypatch: pytest.MonkeyPatch, receive: Receive
 ) -> None:
     there = receive(200)
@@ -339,7 +339,7 @@ def test_a_settled_replay_enqueues_one_delivery_in_its_own_transaction(
     asked = ReplayRequest(actor=ALICE, reason="x", webhook_url=there.url)
     batch = desk.dispatch(desk.create(asked))
     connection.execute("update search_outbox_events set status = 'done'")
-    assert desk.dispatcher.follow(batch.id).is_over
+    assert desk.follow(batch.id).is_over
     assert Sending(pool).results() == ["delivered"]
     import json
 

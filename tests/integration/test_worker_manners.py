@@ -14,9 +14,9 @@ from outbox.daemon.second_target import SecondTarget
 from outbox.facts import Fact, NoProgress
 from outbox.policy.backoff import Backoff
 from outbox.policy.settle import DONE, RetryPolicy
-from outbox.ports import Action, WriteReport
+from outbox.ports import BulkAction, WriteReport
 from outbox.store.pool import Database
-from outbox.store.rebuilds import PostgresMirrors
+from outbox.store.reindex import PostgresMirrors
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.processes import ROOT, clean_environment
@@ -50,7 +50,7 @@ class Watching(MemorySink):
         self.connection = connection
         self.open: list[tuple[Any, ...]] = []
 
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         self.open += self.connection.execute(
             "select application_name, state, query from pg_stat_activity"
             " where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'"
@@ -71,7 +71,7 @@ def test_no_transaction_is_open_while_the_sink_is_asked(queue: Queue) -> None:
 
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every statement that this process sends, by its first words; not a new connection's look for a pooler, nor what
+    """Every statement that this process sends, by its first words; not a new connection's search for a pooler, nor what
     only a slow machine sends (tests/integration/test_grown_table.py)."""
     sent: list[str] = []
     execute = psycopg.Cursor.execute

@@ -18,13 +18,13 @@ from outbox.daemon.reclaimer import Reclaimer
 from outbox.errors import DatabaseDown
 from outbox.facts import Fact, LeaseLost
 from outbox.policy.backoff import Backoff
-from outbox.policy.memory import BATCH_BYTES
+from outbox.policy.document import BATCH_BYTES
 from outbox.policy.outcome import Code, Failure, Outcome, Reason
 from outbox.policy.settle import Released, RetryPolicy, Settlement
-from outbox.ports import Action, Claimed, Document, Named, Settled, WriteReport
+from outbox.ports import BulkAction, Claimed, Document, Named, Settled, WriteReport
 from outbox.store.documents import ViewDocuments
 from outbox.store.events import PostgresEvents
-from outbox.store.parts import Limits
+from outbox.store.parts import LookupLimits
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import Queue
@@ -35,7 +35,7 @@ LEASE_SECONDS = 60.0
 GC_DELETES_SECONDS = 60.0
 LATEST_SECONDS = 30.0  # the request's deadline: what is on the wire for longer never arrives
 MAX_ATTEMPTS = 3
-PATIENT = Limits(whole_ms=600_000)  # a read that is held up does not end by itself
+PATIENT = LookupLimits(whole_ms=600_000)  # a read that is held up does not end by itself
 REFUSED = Failure(Reason.ES_REJECTED_DOCUMENT, "refused", Code.PAYLOAD_INVALID, "bad")
 LOST = Failure(Reason.TIMEOUT, "no answer", whole=True)
 AWAY = Failure(Reason.CONNECT, "nobody there", whole=True)
@@ -46,7 +46,7 @@ class Crash(BaseException):
 
 
 class Index(MemorySink):
-    """Elasticsearch's rules, tombstones that may be forgotten after a minute, and a look at every version."""
+    """Elasticsearch's rules, tombstones that may be forgotten after a minute, and a read of every version."""
 
     def __init__(self, clock: Time) -> None:
         super().__init__()
@@ -55,10 +55,10 @@ class Index(MemorySink):
         self.deleted_at: dict[tuple[str, str], float] = {}
         self.refuse = self._refusal
 
-    def _refusal(self, action: Action) -> Failure | None:
+    def _refusal(self, action: BulkAction) -> Failure | None:
         return REFUSED if action.body is not None and b"bad" in action.body and not self.mended else None
 
-    def apply(self, actions: Sequence[Action]) -> list[Outcome]:
+    def apply(self, actions: Sequence[BulkAction]) -> list[Outcome]:
         outcomes = []
         for action in actions:
             key, before = (action.index, action.id), self.documents.get((action.index, action.id))
@@ -173,7 +173,7 @@ def this_run() -> Run:
 class StepSink:
     """Stops before every request; what the model answers is what the batch sees."""
 
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         report: WriteReport = this_run().park("write", list(actions))
         return report
 
@@ -331,9 +331,9 @@ class Wire:
 
     index: Index
     clock: Time
-    waiting: list[tuple[float, list[Action]]] = field(default_factory=list)
+    waiting: list[tuple[float, list[BulkAction]]] = field(default_factory=list)
 
-    def delay(self, actions: list[Action]) -> None:
+    def delay(self, actions: list[BulkAction]) -> None:
         self.waiting.append((self.clock.now, actions))
 
     def arrive(self, place: int) -> None:

@@ -8,7 +8,7 @@ reliability page hold (I1, I2, I5 to I9, I16), and a post that nobody works at e
 queue drains (I11) and the index equals the source (I3, I4).
 
 Left out, because it is written down as uncovered: a process that sends a request after the tombstones are forgotten
-AND is killed before its second look, or cannot reach the index for it; and a request that stays on the wire for longer
+AND is killed before its second check, or cannot reach the index for it; and a request that stays on the wire for longer
 than its deadline.
 """
 
@@ -361,7 +361,7 @@ class Outbox(RuleBasedStateMachine):
         post=st.sampled_from(["", "p", "q"]),
     )
     def sleep(self, which: int, before: int, steps: int, seconds: float, reclaim: bool, post: str) -> None:
-        """SIGSTOP with a batch in hand, past the lease or not, while the other works; then SIGCONT. A post may go
+        """SIGSTOP with a batch held, past the lease or not, while the other works; then SIGCONT. A post may go
         meanwhile."""
         gone = [(post, "delete", "refresh")] if self.posts and post else []
         if gone:
@@ -432,7 +432,7 @@ class Outbox(RuleBasedStateMachine):
 
     @invariant()
     def every_invariant_holds(self) -> None:
-        """One look at the tables, because it comes after every step."""
+        """One read of the tables, because it comes after every step."""
         rows = {row.id: row for row in stage.rows()}
         leases = stage.connection.execute("select token, ids from search_outbox_leases").fetchall()
         self._nothing_is_lost(rows)
@@ -488,7 +488,7 @@ class Outbox(RuleBasedStateMachine):
         assert all(id in self.ledger and self.ledger[id].bad for id in refused)
 
     def _nothing_deleted_is_back(self, rows: Rows) -> None:
-        """I4 at rest: whatever a newer delete has removed is away, unless a request of its entity is on its way."""
+        """I4 at rest: whatever a newer delete has removed is absent, unless a request of its entity is on its way."""
         moving = self._moving()
         for entity, entries in entities(self.ledger).items():
             done = [entry for entry in entries if rows[entry.id].status == "done"]
@@ -604,7 +604,7 @@ def test_a_livelock_is_found_within_a_few_steps() -> None:
         suppress_health_check=list(HealthCheck),
     )
     with pytest.raises(AssertionError, match="goes back unsent, and will for ever"):
-        run_state_machine_as_test(seed(1)(TwoClocks), settings=options)  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(seed(1)(TwoClocks), settings=options)
 
 
 @pytest.mark.slow  # 100 s alone, 300 s beside three others on two cores
@@ -619,7 +619,7 @@ def test_no_step_breaks_an_invariant_and_every_run_converges() -> None:
     first = 1 if os.environ.get("CI") else random.randrange(1 << 30)
     for number in range(first, first + MOST_ROUNDS):
         print(f"seed {number}")
-        run_state_machine_as_test(seed(number)(Outbox), settings=options)  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(seed(number)(Outbox), settings=options)
         if all(seen[fault] for fault in FAULTS):
             return
         print(f"not met yet: {[fault for fault in FAULTS if not seen[fault]]}")

@@ -44,7 +44,7 @@ def pack(found: Evidence, target: Path) -> int:
         _add(tar, "events.ndjson", _table(EVENTS, found.events.values(), _Short(found)))
         _add(tar, "steps.ndjson", _placeless(found, _table(STEPS, found.steps, _Short(found))))
         _add(tar, "documents.ndjson", _table(DOCUMENTS, found.documents.values(), _Short(found)))
-        for log in found.logs:
+        for log in found.log_files:
             _add(tar, f"logs/{log.name}", _placeless(found, log.read_bytes()))
     return target.stat().st_size
 

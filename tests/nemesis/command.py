@@ -48,7 +48,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("scripts/nemesis", description=HELP, formatter_class=form)
     parser.add_argument("--minutes", type=float, default=2.0, help="how long it storms (default 2)")
     parser.add_argument("--seed", type=int, default=1, help="the plan of faults (default 1)")
-    parser.add_argument("--rate", type=float, default=50.0, help="events a second (default 50)")
+    parser.add_argument("--rate", type=float, default=50.0, help="events per second (default 50)")
     parser.add_argument("--lane", choices=("all", "storm", "neighbours"), default="all", help="run only this one")
     told = "only these kinds, separated by commas: to find out which one holds up its neighbours"
     parser.add_argument("--poison", default="", metavar="KINDS", help=told)

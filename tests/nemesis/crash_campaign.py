@@ -9,21 +9,23 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, LiteralString
+from urllib.parse import urlsplit
 
 import psycopg
 from elasticsearch import Elasticsearch
 from psycopg.rows import dict_row
 
+from labs.addresses import known_as
+from labs.collect import STEPS
+from labs.invariants import RECLAIMER
 from labs.ledger import Entry, Ledger, digest
 from labs.producing import CANARY, time_ordered_id
 from labs.worker import ROOT, environment
 from outbox.embedded.process import free_port
-from tests.fixtures.addresses import with_words
 from tests.fixtures.waiting import eventually
 from tests.nemesis.collect import collect
 from tests.nemesis.crash_hooks import MARK
@@ -32,8 +34,6 @@ from tests.nemesis.gang import SETTINGS
 from tests.nemesis.load import is_bad
 
 PATIENCE_SECONDS = 240.0  # seconds alone; a busy machine takes its time
-UNREACHABLE = 75  # DatabaseDown: no answer within five seconds, which happens on a busy machine
-MOST_STARTS = 3
 OPEN = "select count(*) from search_outbox_events where processed_at is null and failed_at is null"
 INSERT = (
     "insert into search_outbox_events (id, entity_type, entity_id, op, payload) values (%s, 'thing', %s, %s, %s)"
@@ -51,18 +51,20 @@ class Forge:
         self._said = threading.Condition()
         self._pids: list[int] = []
         self._ended: dict[int, int] = {}
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
     def _listen(self) -> None:
         assert self._popen.stdout is not None
-        for line in self._popen.stdout:
-            said = json.loads(line)
-            with self._said:
-                if "pid" in said:
-                    self._pids.append(said["pid"])
-                else:
-                    self._ended[said["ended"]] = said["status"]
-                self._said.notify_all()
+        with self._popen.stdout as lines:
+            for line in lines:
+                said = json.loads(line)
+                with self._said:
+                    if "pid" in said:
+                        self._pids.append(said["pid"])
+                    else:
+                        self._ended[said["ended"]] = said["status"]
+                    self._said.notify_all()
 
     def start(self, order: dict[str, Any]) -> int:
         assert self._popen.stdin is not None
@@ -82,6 +84,7 @@ class Forge:
         assert self._popen.stdin is not None
         self._popen.stdin.close()
         self._popen.wait(30)
+        self._listener.join(PATIENCE_SECONDS)
 
 
 @dataclass
@@ -106,8 +109,7 @@ class Campaign:
         self.ledger = Ledger(self.folder / "ledger.ndjson")
         self.dice = random.Random(self.point)
         with self.connect() as connection:
-            connection.execute((ROOT / "tests/nemesis/schema.sql").read_bytes())
-            connection.execute("drop view search_documents")  # payloads only: prune and lookups are the nemesis's
+            connection.execute(STEPS.read_bytes())
 
     def connect(self, **more: Any) -> psycopg.Connection[Any]:
         return psycopg.connect(self.database_url, autocommit=True, **more)
@@ -146,13 +148,12 @@ class Campaign:
     def start(self, point: str | None, *argv: str, after: int = 1) -> tuple[int, Path]:
         self.starts += 1
         who = f"s{self.starts}"
-        options = urllib.parse.quote(f"-c nemesis.who={who}")
         own = {
             **SETTINGS,
             "OUTBOX_BATCH_SIZE": "10",
             "OUTBOX_CONCURRENCY": "1",
             "OUTBOX_PREPARE": "false",  # one message a statement, so that a cut falls where it is meant to
-            "DATABASE_URL": with_words(self.database_url, f"options={options}"),
+            "DATABASE_URL": known_as(who, self.database_url),
             "ELASTIC_URL": self.elastic_url,
             "ELASTIC_INDEX": self.index,
             "OUTBOX_WORKER_ID": who,
@@ -175,15 +176,9 @@ class Campaign:
             self.deaths += 1
 
     def _ended(self, point: str | None, *argv: str, after: int = 1) -> tuple[int, str]:
-        """What it left with and said. A command that got no connection in time has no verdict: it is started anew, as a
-        person would. A daemon waits for its connection by itself."""
-        for _ in range(MOST_STARTS):
-            pid, log = self.start(point, *argv, after=after)
-            status, text = self.forge.wait(pid), log.read_text(encoding="utf-8")
-            if status != UNREACHABLE:
-                break
-            print(f"{argv[0] if argv else 'a worker'} got no connection in time and is started again")
-        return status, text
+        """What it left with and said."""
+        pid, log = self.start(point, *argv, after=after)
+        return self.forge.wait(pid), log.read_text(encoding="utf-8")
 
     def finish(self, over: Callable[[], bool] | None = None) -> None:
         """Another one takes it from there, to the end."""
@@ -200,8 +195,8 @@ class Campaign:
 
     @staticmethod
     def taken_back(found: Evidence) -> int:
-        """Rows that a dead worker had in hand, and that came back when its lease was over."""
-        return sum(step["old_status"] == "processing" and step["app"] == "outbox-chores" for step in found.steps)
+        """Rows that a dead worker held, and that came back when its lease was over."""
+        return sum(step["old_status"] == "processing" and step["app"] == RECLAIMER for step in found.steps)
 
     def _run(self, *argv: str) -> tuple[int, str]:
         """A command of the product, to its end; what it leaves with, and what it says."""
@@ -209,7 +204,7 @@ class Campaign:
 
     def _password_seen(self) -> int:
         """In how many logs of workers and commands the database's password stands."""
-        password = urllib.parse.urlsplit(self.database_url).password
+        password = urlsplit(self.database_url).password
         assert password, "a database without a password shows nothing"
         logs = (self.folder / "logs").iterdir()
         return sum(password in log.read_text(encoding="utf-8", errors="replace") for log in logs)
@@ -231,7 +226,7 @@ class Campaign:
             "looks": 0,
             "problems": [],
             "password_seen": self._password_seen(),
-            # What commands answered lies in logs/ too, and is looked at there.
+            # What commands answered lies in logs/ too, and is read there.
             "answers": 0,
             "canary_seen": 0,
         }

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from outbox import fast_path
 from outbox.daemon.worker import Worker
-from outbox.policy.document import Addressing
-from outbox.sink import node
+from outbox.sink import exchange
 from outbox.sink.client import Elastic
 from outbox.sink.elastic import ElasticSink
 from outbox.store.events import PostgresEvents
-from outbox.store.replay_steps import ReplaySteps
+from outbox.store.replays import PostgresReplays
 from outbox.store.webhooks import PostgresWebhooks
 from outbox.store.workers import Reclaims
 
@@ -104,7 +104,7 @@ def answer_never_read(connection: Any, trap: Trap) -> Iterator[None]:
 
 
 def unanswered(owner: Any, name: str, trap: Trap, counts: Callable[[Any], bool] = lambda _: True) -> None:
-    """For methods whose first argument is the connection; `counts` looks at the second."""
+    """For methods whose first argument is the connection; `counts` reads the second."""
     original = getattr(owner, name)
 
     def patched(self: Any, connection: Any, *args: Any, **named: Any) -> Any:
@@ -139,7 +139,7 @@ def claim_committed(trap: Trap) -> None:
 
 
 def decode(trap: Trap) -> None:
-    before(Addressing, "sort_out", trap)
+    before(fast_path, "sort_out", trap)
 
 
 def before_send(trap: Trap) -> None:
@@ -154,7 +154,7 @@ def before_send(trap: Trap) -> None:
 
 
 def mid_body(trap: Trap) -> None:
-    usual = node._Socket.sendall
+    usual = exchange._Socket.sendall
 
     def sendall(self: Any, data: Any, *args: Any) -> None:
         text = bytes(data)
@@ -163,12 +163,12 @@ def mid_body(trap: Trap) -> None:
             trap.snap()
         usual(self, data, *args)
 
-    node._Socket.sendall = sendall  # type: ignore[method-assign]
+    exchange._Socket.sendall = sendall  # type: ignore[method-assign]
 
 
 def after_apply(trap: Trap) -> None:
     """The answer lies in the socket, so Elasticsearch has done it; nobody reads it any more."""
-    sending, receiving = node._Socket.sendall, node._Socket.recv_into
+    sending, receiving = exchange._Socket.sendall, exchange._Socket.recv_into
     armed = threading.local()
 
     def sendall(self: Any, data: Any, *args: Any) -> None:
@@ -182,7 +182,7 @@ def after_apply(trap: Trap) -> None:
             trap.snap()
         return receiving(self, *args, **named)
 
-    node._Socket.sendall, node._Socket.recv_into = sendall, recv_into  # type: ignore[method-assign]
+    exchange._Socket.sendall, exchange._Socket.recv_into = sendall, recv_into  # type: ignore[method-assign]
 
 
 def after_reply(trap: Trap) -> None:
@@ -208,7 +208,7 @@ def in_reclaim(trap: Trap) -> None:
 
 
 def in_replay(trap: Trap) -> None:
-    after(ReplaySteps, "_move", trap, counts=bool)
+    after(PostgresReplays, "_move", trap, counts=bool)
 
 
 def in_webhook_send(trap: Trap) -> None:

@@ -16,16 +16,19 @@ from typing import Any
 
 import outbox.app.chores
 import outbox.app.daemon
+import outbox.cli
 import outbox.cli.menu
-import outbox.cli.session
+from outbox.store import pool
 from tests.nemesis.crash_hooks import arm
 
 __all__ = ["main"]
 
 PR_SET_PDEATHSIG = 1
+PATIENCE_SECONDS = 120  # for a connection; longer than a busy machine needs
 
 
 def main() -> None:
+    be_patient()
     said = b""
     while True:
         readable, _, _ = select.select([0], [], [], 0.02)
@@ -38,6 +41,15 @@ def main() -> None:
             for line in lines:
                 _answer({"pid": _fork(json.loads(line))})
         _reap()
+
+
+def be_patient() -> None:
+    """A command gives up when the database does not answer within five seconds, as on a busy machine. Here it is always
+    up, and what counts is where a process dies."""
+    pool.OPTIONS["connect_timeout"] = PATIENCE_SECONDS
+    defaults = pool.Database.__init__.__kwdefaults__
+    assert defaults is not None
+    defaults["timeout_seconds"] = float(PATIENCE_SECONDS)
 
 
 def _reap() -> None:

@@ -1,42 +1,22 @@
-"""Owns the raw history of one nemesis as it lies in its folder, and what follows from it. It judges nothing."""
+"""Owns what a nemesis has in its history beside what a lab has, and what follows from it. It judges nothing."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-from labs import ledger
+from labs.history import History
 from labs.ledger import Entry
-from labs.worker import log_facts
 from tests.nemesis.joined import REFRESH
 from tests.nemesis.load import is_bad
 
-ENDED = ("done", "discarded")
 
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines if line.strip()]
-    if rows and isinstance(rows[0], list):  # out of an archive: the columns' names, then their cells
-        return [dict(zip(rows[0], cells, strict=True)) for cells in rows[1:]]
-    return rows
-
-
-class Evidence:
-    """Lazy: each file is read when a check first asks for it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.about: dict[str, Any] = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-
-    @cached_property
-    def attempted(self) -> list[Entry]:
-        return ledger.read(self.folder / "ledger.ndjson")
+class Evidence(History):
+    ABOUT = "about.json"
+    ENDS = frozenset({"done", "pruned"})  # what was refused is fixed and replayed
 
     @cached_property
     def acknowledged(self) -> list[Entry]:
@@ -45,58 +25,24 @@ class Evidence:
     @cached_property
     def recovered(self) -> list[Entry]:
         """Commits without an answer that had happened all the same."""
-        return [entry for entry in self.attempted if not entry.committed and entry.id in self.known]
-
-    @cached_property
-    def committed(self) -> list[Entry]:
-        return [*self.acknowledged, *self.recovered]
-
-    @cached_property
-    def events(self) -> dict[str, dict[str, Any]]:
-        return {row["id"]: row for row in self._named("events", "id")}
-
-    @cached_property
-    def steps(self) -> list[dict[str, Any]]:
-        return self._named("steps", "event_id")
-
-    def _named(self, name: str, column: str) -> list[dict[str, Any]]:
-        """An archive tells an event by its place in the ledger."""
-        rows = _lines(self.folder / f"{name}.ndjson")
-        for row in rows:
-            if isinstance(row[column], int):
-                row[column] = self.attempted[row[column]].id
-        return rows
-
-    @cached_property
-    def pruned(self) -> dict[str, str]:
-        """Removed events and the status they had."""
-        return {step["event_id"]: step["old_status"] for step in self.steps if step["new_status"] is None}
-
-    @cached_property
-    def known(self) -> set[str]:
-        """Every event that the database has ever had: those that are there, and those that took a step."""
-        return self.events.keys() | {step["event_id"] for step in self.steps}
-
-    @cached_property
-    def documents(self) -> dict[str, dict[str, Any]]:
-        return {row["_id"]: row for row in _lines(self.folder / "documents.ndjson")}
+        return [entry for entry in self.committed if not entry.committed]
 
     @cached_property
     def view(self) -> dict[str, str]:
         """Each joined document that the view has in the end, with the digest of its content."""
-        return {row["_id"]: row["digest"] for row in _lines(self.folder / "view.ndjson")}
+        return {row["_id"]: row["digest"] for row in self.rows("view")}
 
     @cached_property
     def seen(self) -> list[dict[str, Any]]:
-        return _lines(self.folder / "seen.ndjson")
+        return self.rows("seen")
 
-    @cached_property
-    def timeline(self) -> list[dict[str, Any]]:
-        return _lines(self.folder / "timeline.ndjson")
+    def sightings(self) -> Iterator[tuple[Hashable, Mapping[str, int]]]:
+        """Within one life of Elasticsearch and one index: what a crash had not synced was not acknowledged either."""
+        return (((line["life"], line["index"]), line["changed"]) for line in self.seen)
 
     @cached_property
     def acts(self) -> list[dict[str, Any]]:
-        return _lines(self.folder / "acts.ndjson")
+        return self.rows("acts")
 
     @cached_property
     def neighbours(self) -> dict[str, Any]:
@@ -106,29 +52,19 @@ class Evidence:
 
     @cached_property
     def innocents(self) -> list[dict[str, Any]]:
-        return _lines(self.folder / "innocents.ndjson")
+        return self.rows("innocents")
 
-    def rows(self, name: str) -> list[dict[str, Any]]:
-        return _lines(self.folder / f"{name}.ndjson")
+    @property
+    def counted(self) -> tuple[float, int]:
+        """In the calm coda."""
+        return float(self.about["coda_counted"]), int(self.about["coda_steps"])
 
-    @cached_property
-    def logs(self) -> list[Path]:
-        return sorted((self.folder / "logs").glob("*"))
-
-    def said(self, event: str) -> list[dict[str, Any]]:
-        return [fact for log in self.logs for fact in log_facts(log) if fact.get("event") == event]
+    def clean_codes(self, worker: str) -> tuple[int, ...]:
+        """In the storm PostgreSQL may be down while one drains: it says so, and exits with 3."""
+        last = self.about.get("last_workers", self.about["exit_codes"])
+        return (0,) if worker in last else (0, 3)
 
     # What follows
-
-    def state(self, event_id: str) -> str:
-        """What became of an event: its status, `pruned` if it was removed when it had ended, else `missing`."""
-        if event_id in self.events:
-            return str(self.events[event_id]["status"])
-        return "pruned" if self.pruned.get(event_id) in ENDED else "missing"
-
-    @cached_property
-    def newest(self) -> dict[str, Entry]:
-        return ledger.newest(self.committed)
 
     @cached_property
     def joined(self) -> set[str]:
@@ -143,10 +79,6 @@ class Evidence:
             if is_bad(entry.id):
                 highest[entry.document] = max(highest[entry.document], entry.version)
         return highest
-
-    @cached_property
-    def by_id(self) -> dict[str, Entry]:
-        return {entry.id: entry for entry in self.attempted}
 
     def may_be_refused(self, event_id: str) -> bool:
         entry = self.by_id.get(event_id)

@@ -1,4 +1,4 @@
-"""Owns the four workers of a nemesis: started, caught with rows in hand, frozen, killed, drained. Judges nothing."""
+"""Owns the four workers of a nemesis: started, caught with rows held, frozen, killed, drained. Judges nothing."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Gang:
     def start(self, slot: Slot, settings: Mapping[str, str] | None = None) -> Worker:
         slot.starts += 1
         label = f"{slot.name}.{slot.starts}"
-        own = {**SETTINGS, **self._ground.road(label), "OUTBOX_METRICS_PORT": str(slot.port), **(settings or {})}
+        own = {**SETTINGS, **self._ground.road(), "OUTBOX_METRICS_PORT": str(slot.port), **(settings or {})}
         worker = self._spawner.submit(Worker, slot.name, label, own, self._folder, None).result()
         slot.worker = worker
         slot.logs.append(worker.log)

@@ -1,4 +1,4 @@
-"""Owns the two servers of a nemesis, its database, its index and the roads to them. It harms nothing by itself."""
+"""Owns the two servers of a nemesis, its database, its index and the connections to them. It harms nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import signal
 import threading
 import time
-import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, LiteralString
@@ -18,14 +17,14 @@ import psycopg
 from elasticsearch import ApiError, Elasticsearch, TransportError
 from psycopg.rows import dict_row
 
+from labs.collect import STEPS
 from labs.index import create as create_index
 from labs.proxy import Proxy
 from outbox.embedded import EmbeddedElasticsearch, EmbeddedPostgres
 from outbox.embedded.folders import default_data_dir, temporary_folder
 from outbox.embedded.process import await_end
 from outbox.embedded.server import remove_abandoned
-from outbox.store.migrations import migrate
-from tests.fixtures.addresses import with_words
+from outbox.store.schema.migrate import migrate
 from tests.nemesis.wire import Wire
 
 SCHEMA = Path(__file__).with_name("schema.sql")
@@ -78,6 +77,7 @@ class Ground:
         self.database_url = self.postgres.database_url("nemesis")
         migrate(self.database_url)
         with psycopg.connect(self.database_url, autocommit=True) as connection:
+            connection.execute(STEPS.read_bytes())
             connection.execute(SCHEMA.read_bytes())
             # A neighbour's table and index on the same servers: nobody may touch them (I17).
             connection.execute("create table neighbour as select g as n from generate_series(1, 100) g")
@@ -107,12 +107,10 @@ class Ground:
         self.elastic_link.heal()
         self.elastic_link.slow(0.06)
 
-    def road(self, who: str) -> dict[str, str]:
-        """Addresses through the proxies; the database's tells who comes."""
-        options = urllib.parse.quote(f"-c nemesis.who={who}")
-        database = self.database_link.url(self.database_url)
+    def road(self) -> dict[str, str]:
+        """Addresses through the proxies."""
         return {
-            "DATABASE_URL": with_words(database, f"options={options}"),
+            "DATABASE_URL": self.database_link.url(self.database_url),
             "ELASTIC_URL": self.elastic_link.url(self.elasticsearch.url),
             "ELASTIC_INDEX": INDEX,
         }
@@ -137,7 +135,7 @@ class Ground:
             yield from connection.execute(query, values)
 
     def leases_of(self, worker: str, pid: int) -> list[tuple[str, int]]:
-        """Token and rows of each batch that this very process has in hand now."""
+        """Token and rows of each batch that this very process holds now."""
         query: LiteralString = (
             "select l.token::text, cardinality(l.ids) from search_outbox_leases l"
             "  join search_outbox_workers w on w.worker_id = l.owner and w.start_id = l.start_id"

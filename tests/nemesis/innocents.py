@@ -1,4 +1,4 @@
-"""Owns the innocent load of the lane of the neighbours: one steady pace, one statement an event, nothing wrong in it.
+"""Owns the innocent load of the lane of the neighbours: one steady pace, one statement per event, nothing wrong in it.
 
 It knows what every document must be in the end, and judges nothing.
 """

@@ -33,5 +33,5 @@ def as_the_view_says(found: Evidence) -> Finding:
     wrong = sorted({*missing, *other, *back})
     first = {entry.document: entry.id for entry in found.committed if entry.document in wrong[:1]}
     expected = "every joined document is what the view says, and no other is there"
-    finding = nobody("I18 joined documents", expected, told, list(first.values()), "documents, view, ledger")
+    finding = nobody("Joined documents", expected, told, list(first.values()), "documents, view, ledger")
     return finding if first or not wrong else holds(finding.name, expected, told, False, finding.evidence)

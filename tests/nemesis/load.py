@@ -20,7 +20,7 @@ ENTITIES = 1_500
 HOT = 12
 THREADS = 4
 KINDS = ("page", "block")
-BAD_ONE_IN = 150  # events whose document the mapping refuses, until someone mends it and replays
+BAD_ONE_IN = 150  # events whose document the mapping refuses, until someone fixes it and replays
 
 # The lock comes first, in a statement of its own: so the versions of an entity grow in the order of its commits.
 LOCK = "select pg_advisory_xact_lock(hashtextextended(%s, 7))"
@@ -100,7 +100,7 @@ class Producer:
                 self._commit(connection, dice)
 
     def _due(self, events: int) -> float:
-        """What fell due while the database was away is not made up for: a producer waits with its database."""
+        """What fell due while the database was down is not made up for: a producer waits with its database."""
         with self._lock:
             self._taken += events
             due = self._began + self._taken / self._rate

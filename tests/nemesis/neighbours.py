@@ -24,7 +24,7 @@ from labs.index import create as create_index
 from labs.index import drop as drop_index
 from labs.worker import Worker, log_facts
 from outbox.embedded.process import free_port
-from outbox.store.migrations import migrate
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.extremes import COLUMNS
 from tests.nemesis.ground import Ground
 from tests.nemesis.innocents import Innocents
@@ -131,7 +131,7 @@ class Neighbours:
 
     @contextlib.contextmanager
     def _index(self) -> Iterator[tuple[str, str]]:
-        """Routings of the shard that is there, and of the one that is away."""
+        """Routings of the shard that is there, and of the one that is down."""
         elastic = self.ground.elastic
         try:
             create_index(elastic, INDEX, HALF_RED, MAPPING, wait="0")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.percentiles import percentile
+from bench.result import percentile
 from labs.experiment import Finding
 
 CALM, POISON, AFTER = "calm", "poison", "calm again"

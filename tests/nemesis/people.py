@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from labs.addresses import PEOPLE, known_as
 from labs.worker import ROOT, environment
 from tests.nemesis.bite import Bite
 from tests.nemesis.gang import SETTINGS
@@ -30,7 +31,7 @@ MAPPING = {
         "tags": {"type": "keyword"},
     }
 }
-# What a command may leave with while servers are away: partly done, refused for now, a server is down.
+# What a command may leave with while servers are down: partly done, refused for now, a server is down.
 EXCUSED = {0, 1, 3, 75}
 
 
@@ -62,7 +63,9 @@ class People:
     def outbox(self, *arguments: str, patience: float = PATIENCE_SECONDS) -> Said:
         """A command that takes too long is killed with -9, as an impatient person does it."""
         argv = [sys.executable, "-m", "outbox", *arguments]
-        env = environment({**SETTINGS, **self.ground.road("people")})
+        road = self.ground.road()
+        road["DATABASE_URL"] = known_as(PEOPLE, road["DATABASE_URL"])
+        env = environment({**SETTINGS, **road})
         process = subprocess.Popen(
             argv, env=env, cwd=ROOT, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -88,13 +91,13 @@ class People:
     # One act each
 
     def _replay(self, act: Act) -> Bite:
-        """Sometimes the cause is mended first: then old events come after newer ones of their entity."""
-        mended = act.size < 0.6
+        """Sometimes the cause is fixed first: then old events come after newer ones of their entity."""
+        fixed = act.size < 0.6
         self._wait_for(self._any_failed, 10)
-        with_mapping = self._try(lambda: self.ground.refuse_malformed(not mended))
+        with_mapping = self._try(lambda: self.ground.refuse_malformed(not fixed))
         moved = self.replay()
         self._try(lambda: self.ground.refuse_malformed(True))
-        told = f"{moved} events replayed, the mapping {'mended' if mended and with_mapping else 'as it was'}"
+        told = f"{moved} events replayed, the mapping {'fixed' if fixed and with_mapping else 'as it was'}"
         return Bite(moved > 0, told, {"events": moved})
 
     def replay(self) -> int:
@@ -110,20 +113,20 @@ class People:
         return self._replayed() - before
 
     def _replayed(self) -> int:
-        query = "select count(*) from nemesis_steps where old_status = 'failed' and new_status = 'pending'"
+        query = "select count(*) from recorded_steps where old_status = 'failed' and new_status = 'pending'"
         return int(self._ask(lambda: self.ground.value(query)) or 0)
 
     def _prune(self, _: Act) -> Bite:
         said = self.outbox("prune", "--older-than-days", "0.00006", "--by", "nemesis", "--yes", "--json")
         removed = int(_json(said).get("removed", 0))
-        return Bite(removed > 0, f"{removed} events removed (left with {said.code})", {"events": removed})
+        return Bite(removed > 0, f"{removed} events removed (exit {said.code})", {"events": removed})
 
     def _verify(self, _: Act) -> Bite:
         self._wait_for(self.ground.elastic_answers, 40)
         said = self.outbox("verify", "--rate", "0", "--json")
         looked = _json(said)
         finished = said.code in (0, 1, 3) and bool(looked)
-        return Bite(finished, f"left with {said.code}: {looked.get('sentence') or _line(said)}")
+        return Bite(finished, f"exit {said.code}: {looked.get('sentence') or _line(said)}")
 
     def _rebuild(self, _: Act) -> Bite:
         """A new index beside the old one, in the middle of it all; what was cut short is taken up again, or ended. It
@@ -161,7 +164,7 @@ class People:
     def behind_alias(self) -> list[str]:
         return sorted(self.ground.elastic.indices.get_alias(name=INDEX))
 
-    # Servers may be away
+    # Servers may be down
 
     def _wait_for(self, look: Callable[[], bool], seconds: float) -> None:
         """Nobody starts a rebuild on a server that is not there; nobody replays nothing."""

@@ -18,7 +18,7 @@ from tests.nemesis.poison import ALTERED, KINDS, LOCKED_EVENT, LOCKED_LEASE, Bre
 
 HOLD_SECONDS = 3.0  # longer than a settle waits for a row (2 s)
 CATCH_SECONDS = 10.0
-LOOK_SECONDS = 0.002
+CHECK_SECONDS = 0.002
 LOCKS: dict[str, LiteralString] = {
     LOCKED_EVENT: "select from search_outbox_events where id = %s and status = 'processing' for update skip locked",
     LOCKED_LEASE: "select from search_outbox_leases where ids = array[%s]::uuid[] for update skip locked",
@@ -129,7 +129,7 @@ class Poisoner:
                     return
             if not connection.execute(OPEN, [id]).rowcount:
                 return  # it was quicker
-            time.sleep(LOOK_SECONDS)
+            time.sleep(CHECK_SECONDS)
 
     def _alter_all(self, connection: psycopg.Connection[Any]) -> None:
         turn = 0

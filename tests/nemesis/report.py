@@ -39,7 +39,7 @@ def quiet(about: dict[str, Any]) -> str:
 def neighbours(lane: Lane) -> str:
     left = f"; left out, because too short for them: {', '.join(lane.left_out)}" if lane.left_out else ""
     return (
-        f"neighbours: {lane.workers} daemons, {lane.rate:g} innocents a second, half of {lane.seconds:g} s calm and"
+        f"neighbours: {lane.workers} daemons, {lane.rate:g} innocents per second, half of {lane.seconds:g} s calm and"
         f" half beside poison{left}"
     )
 
@@ -50,7 +50,7 @@ def text(verdict: Verdict, about: dict[str, Any]) -> str:
         "",
         *(_storm_text(verdict, about) if verdict.counts else []),
         *(_poison_text(verdict.neighbours) if verdict.neighbours else []),
-        *(f"  {'ok ' if f.ok else 'NOT'} {f.name:<26} {f.observed}" for f in verdict.findings),
+        *(f"  {'ok ' if f.ok else 'NOT'} {f.name:<32} {f.observed}" for f in verdict.findings),
         "",
         f"{verdict.word}: {verdict.why}",
     ]
@@ -131,6 +131,6 @@ def record(page: Path, verdict: Verdict, about: dict[str, Any], history: Path | 
     if not mark:
         raise ValueError(f"{page} has no place for a record: {BEGIN} ... {END}")
     where = f" The history, packed by `--archive`: `{history}`." if history else ""
-    told = f"**{verdict.word}**: {verdict.why}. `{headline(about)}`, {about['rate']:g} events a second.{where}"
+    told = f"**{verdict.word}**: {verdict.why}. `{headline(about)}`, {about['rate']:g} events per second.{where}"
     new = f"{before}{BEGIN}\n{told}\n\n{markdown(verdict, about)}\n{END}{after}"
     page.write_text(new, encoding="utf-8")

@@ -38,7 +38,7 @@ TRIES_AT_THE_END = 20
 CODA_SECONDS = 4.0
 LAST_CUT_SECONDS = 8.0
 OPEN = "select count(*) from search_outbox_events where processed_at is null and failed_at is null"
-DONE_STEPS = "select count(*) from nemesis_steps where old_status = 'processing' and new_status = 'done'"
+DONE_STEPS = "select count(*) from recorded_steps where old_status = 'processing' and new_status = 'done'"
 
 
 @dataclass
@@ -131,7 +131,7 @@ class Run:
             if time.monotonic() - self._began >= self.seconds and act.round > 0:
                 break
             self._do(act)
-        self.notes.setdefault("storm_ended", time.time())  # by the first lane: what bites from now on is told apart
+        self.notes.setdefault("storm_ended", time.time())  # by the first lane: what bites from now on is distinguished
         least = least_bites(self.seconds / 60)
         for _ in range(TRIES_AT_THE_END * len(DECKS[name])):
             act = next(plan)
@@ -146,8 +146,8 @@ class Run:
                 began = time.time()
                 victim, bite = self._act(act)
         except (*DATABASE_DOWN, *ELASTIC_DOWN) as away:
-            # A look failed because another lane's fault was just there: the act says nothing, and is no finding.
-            victim, bite = act.victim, Bite(False, f"could not be looked at: {type(away).__name__}")
+            # A read failed because another lane's fault was just there: the act says nothing, and is no finding.
+            victim, bite = act.victim, Bite(False, f"could not be read: {type(away).__name__}")
         except Exception:
             self.problems.append(f"{act.kind}: {traceback.format_exc()}")
             victim, bite = act.victim, Bite(False, "the nemesis itself fell over")
@@ -200,7 +200,7 @@ class Run:
             return 0
 
     def _drain(self) -> None:
-        """All that is open is finished, then what failed is mended and replayed: in the end everything is done."""
+        """All that is open is finished, then what failed is fixed and replayed: in the end everything is done."""
         began = time.monotonic()
         self.ground.refuse_malformed(False)
         self.people.end_rebuild()

@@ -1,4 +1,4 @@
-"""Owns what is done to PostgreSQL, to Elasticsearch and to the roads between; each fault measures whether it bit."""
+"""Owns what is done to PostgreSQL, Elasticsearch and the connections between; each fault measures whether it bit."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ServerFaults:
             time.sleep(0.1)
 
     def _in_flight(self) -> tuple[int, int]:
-        """Zeros while PostgreSQL is away: the other lane may have ended it just now."""
+        """Zeros while PostgreSQL is down: the other lane may have ended it just now."""
         try:
             batches, rows = self._ground.rows(IN_FLIGHT)[0]
         except DATABASE_DOWN:
@@ -98,7 +98,7 @@ class ServerFaults:
         return Bite(dropped > 0 and said.total() > 0, told, {"connections": dropped})
 
     def _stall_database(self, act: Act) -> Bite:
-        """Bytes on their way stand still; then the connections break, so that commits lose their answers."""
+        """Bytes on their way stop; then the connections break, so that commits lose their answers."""
         link, mark = self._ground.database_link, self._gang.mark()
         batches, rows = self._in_flight()
         link.stall()

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from labs.checks import checked
 from labs.experiment import Finding
+from labs.invariants import double_leases, lost, made_up, resurrected, stale
+from labs.verdict import FAIL, INCONCLUSIVE, PASS
 from tests.nemesis import joined_documents, neighbours_judge
 from tests.nemesis.evidence import Evidence
-from tests.nemesis.invariants import CHECKS, Check, resurrected, stale
+from tests.nemesis.invariants import CHECKS
 from tests.nemesis.joined import REFRESH
-from tests.nemesis.lease_log import double_leases
 from tests.nemesis.neighbours_judge import Lane
 from tests.nemesis.schedule import FAULTS, PEOPLE
 
-PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
 CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3}
 
 
@@ -80,7 +80,7 @@ def judge(found: Evidence) -> Verdict:
 def _of_neighbours(found: Evidence, lane: Lane | None) -> Verdict:
     """Of a run without a storm."""
     if lane is None:
-        return Verdict(INCONCLUSIVE, "no neighbours to look at", {}, [], [])
+        return Verdict(INCONCLUSIVE, "no neighbours to check", {}, [], [])
     broken = [finding.name for finding in lane.findings if not finding.ok]
     doubts = [*lane.doubts, *found.neighbours["problems"]]
     if broken:
@@ -91,12 +91,12 @@ def _of_neighbours(found: Evidence, lane: Lane | None) -> Verdict:
 
 
 def _of_storm(found: Evidence) -> Verdict:
-    findings = [_checked(check, found) for check in CHECKS]
+    findings = [_numbered(number, checked(check, found)) for number, check in CHECKS]
     bitten = [_bitten(found, kind) for kind in (*FAULTS, *PEOPLE)]
     broken = [finding.name for finding in findings if not finding.ok]
     if nothing := _empty(found):
         # Whatever holds on nothing shows nothing, and what is broken there may only be missing.
-        why = "; ".join([*(f"no {name} to look at" for name in nothing), *(f"not held: {name}" for name in broken)])
+        why = "; ".join([*(f"no {name} to check" for name in nothing), *(f"not held: {name}" for name in broken)])
         return Verdict(INCONCLUSIVE, why, _counts(found), bitten, findings)
     if broken:
         return Verdict(FAIL, f"broken: {', '.join(broken)}", _counts(found), bitten, findings)
@@ -119,17 +119,13 @@ def _empty(found: Evidence) -> list[str]:
         "documents": bool(found.documents),
         "joined documents": bool(found.view),
         "seen": any(line["changed"] for line in found.seen),
-        "logs": any(log.stat().st_size for log in found.logs),
+        "logs": any(log.stat().st_size for log in found.log_files),
     }
     return [name for name, some in there.items() if not some]
 
 
-def _checked(check: Check, found: Evidence) -> Finding:
-    """A run that broke off may lack what a check looks at: then it does not hold."""
-    try:
-        return check(found)
-    except (KeyError, ValueError, TypeError) as lacking:
-        return Finding(check.__name__, "something to look at", f"not in the record: {lacking!r}", False)
+def _numbered(number: str, finding: Finding) -> Finding:
+    return replace(finding, name=f"{number} {finding.name}".lstrip())
 
 
 def _bitten(found: Evidence, kind: str) -> Bitten:
@@ -145,19 +141,13 @@ def _counts(found: Evidence) -> dict[str, int]:
     return {
         "attempted": len(found.attempted) + int(found.about["refused_attempts"]),
         "acknowledged": len(found.acknowledged),
-        "lost": _number(entry.id for entry in found.committed if found.state(entry.id) not in ("done", "pruned"))
-        + len(joined_documents.lost(found)),
-        "unexpected": _number(id for id in found.known if id not in found.by_id)
-        + _number(doc for doc in found.documents.values() if doc.get("phantom")),
+        "lost": len(lost(found)) + len(joined_documents.lost(found)),
+        "unexpected": sum(map(len, made_up(found))),
         "stale": len(stale(found)) + len(joined_documents.stale(found)),
         "resurrected": len(resurrected(found)) + len(joined_documents.back_again(found)),
         "double_leases": len(double_leases(found)),
         "duplicated": int(found.about["wire_again"]),
         "recovered": len(found.recovered),
-        "refreshes": _number(entry for entry in found.committed if entry.op == REFRESH),
+        "refreshes": sum(entry.op == REFRESH for entry in found.committed),
         "joined": len(found.joined | found.view.keys()),
     }
-
-
-def _number(things: Iterable[object]) -> int:
-    return sum(1 for _ in things)

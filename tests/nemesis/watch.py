@@ -50,7 +50,7 @@ class Watch:
         self._before = 0.0
         self._connection: psycopg.Connection[Any] | None = None
         self.phase = "storm"
-        self.calm = False  # nobody is frozen and no road is blocked: what lasts now is nobody's fault but ours
+        self.calm = False  # nobody is frozen and no connection is blocked: what lasts now is nobody's fault but ours
         self.looks = 0
         self.last: dict[str, Any] = {}
 

@@ -1,4 +1,4 @@
-"""Owns what was seen on the road to Elasticsearch: which version of which document was sent, how often, where to."""
+"""Owns what was seen on the connection to Elasticsearch: which version of which document was sent, how often."""
 
 from __future__ import annotations
 

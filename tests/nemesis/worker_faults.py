@@ -19,10 +19,10 @@ FREEZE_SECONDS = 2 * LEASE_SECONDS
 CATCH_SECONDS = 7.0
 SHIFT_SECONDS = 40.0  # until a new worker has claimed something
 TAKEN = """
-select count(*) from nemesis_steps
+select count(*) from recorded_steps
  where old_token = any (%s::uuid[]) and old_status = 'processing' and app = 'outbox-chores'
 """
-STEPS_SINCE = "select count(*) from nemesis_steps where who = %s and at > to_timestamp(%s)"
+STEPS_SINCE = "select count(*) from recorded_steps where who = %s and at > to_timestamp(%s)"
 
 
 class WorkerFaults:
@@ -52,7 +52,7 @@ class WorkerFaults:
         slot.worker.kill()
         self._stop.wait(0.2 * act.size)
         self._gang.start(slot)
-        told = f"killed with {hand.rows} rows of {len(hand.tokens)} batches in hand"
+        told = f"killed with {hand.rows} rows of {len(hand.tokens)} batches held"
         return Bite(hand.rows > 0, told, {"rows": hand.rows})
 
     def _freeze(self, act: Act, slot: Slot) -> Bite:
@@ -61,11 +61,11 @@ class WorkerFaults:
         self._stop.wait(FREEZE_SECONDS + 2 * act.size)
         taken = self._taken(hand)
         slot.worker.thaw()
-        told = f"asleep with {hand.rows} rows in hand, {taken} taken back by others meanwhile"
+        told = f"asleep with {hand.rows} rows held, {taken} taken back by others meanwhile"
         return Bite(taken > 0, told, {"rows": taken})
 
     def _taken(self, hand: Hand) -> int:
-        """Whoever sleeps long enough is found out, unless PostgreSQL is away just now."""
+        """Whoever sleeps long enough is found out, unless PostgreSQL is down just now."""
         deadline = time.monotonic() + 4
         while hand.tokens and time.monotonic() < deadline:
             try:
@@ -90,7 +90,7 @@ class WorkerFaults:
             worker.kill()
         steps = self._steps(worker.label, at)
         self._gang.start(slot)
-        told = f"asked to stop with {hand.rows} rows in hand, {steps} steps while draining, left with {code}"
+        told = f"asked to stop with {hand.rows} rows held, {steps} steps while draining, exit {code}"
         return Bite(hand.rows > 0 and code == 0, told, {"rows": hand.rows})
 
     def _steps(self, label: str, at: float) -> int:

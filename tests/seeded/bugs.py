@@ -43,7 +43,7 @@ BUGS: Final = (
         "M3",
         "documents are written without a version",
         (
-            "unit/test_bulk_encoding.py::every_line_is_json_and_says_what_the_action_says",
+            "unit/sink/test_bulk_encoding.py::every_line_is_json_and_says_what_the_action_says",
             "contract/test_sink.py::the_highest_version_wins_in_whatever_order_they_arrive",
         ),
     ),
@@ -58,7 +58,7 @@ BUGS: Final = (
     Bug(
         "M5",
         "every 4xx is the document's fault and final: 401, 404 of the index and 413 too",
-        ("unit/test_classify.py::a_refused_item",),
+        ("unit/policy/test_classify.py::a_refused_item",),
     ),
     Bug(
         "M6",
@@ -94,8 +94,8 @@ BUGS: Final = (
         "M12",
         "Elasticsearch's reason is stored as it came, values of the document and all",
         (
-            "unit/test_redact.py::the_value_goes_and_the_name_stays",
-            "integration/test_bad_input.py::no_value_of_a_document_is_stored_or_told_with_its_error",
+            "unit/policy/test_redact.py::the_value_goes_and_the_name_stays",
+            "integration/test_bad_input.py::no_value_of_a_document_is_stored_or_reported_with_its_error",
         ),
     ),
     Bug(
@@ -116,7 +116,7 @@ BUGS: Final = (
     Bug(
         "M16",
         "a value of a row becomes a metric's label",
-        ("unit/test_metrics.py::no_fact_adds_a_series",),
+        ("unit/telemetry/test_metrics.py::no_fact_adds_a_series",),
     ),
     Bug(
         "M17",
@@ -153,6 +153,6 @@ BUGS: Final = (
     Bug(
         "M23",
         "a drawn version that is refused counts as superseded, without a look whether the index is ahead",
-        (_REFRESH + "an_index_that_is_ahead_of_the_database_is_caught_up_with_and_told",),
+        (_REFRESH + "an_index_that_is_ahead_of_the_database_is_caught_up_with_and_reported",),
     ),
 )

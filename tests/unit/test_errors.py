@@ -1,4 +1,4 @@
-"""The error family: exit codes of the contract, and messages that say what to do."""
+"""The errors: their exit codes, and messages with a remedy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from outbox import errors
-from outbox.errors import ConfigurationError, DatabaseDown, DependencyDown, NotFound, OutboxError, Problem
+from outbox.errors import ConfigProblem, ConfigurationError, DatabaseDown, DependencyDown, NotFound, OutboxError
 
 EXIT_CODES = {
     "OutboxError": 1,
@@ -60,7 +60,9 @@ def test_a_server_that_is_down_can_be_caught_as_a_dependency() -> None:
 
 
 def test_a_configuration_error_lists_every_problem_with_its_remedy() -> None:
-    error = ConfigurationError([Problem("A", "is wrong", "Do this."), Problem("B", "is missing", "Do that.")])
+    error = ConfigurationError(
+        [ConfigProblem("A", "is wrong", "Do this."), ConfigProblem("B", "is missing", "Do that.")]
+    )
     assert [line.strip() for line in str(error).splitlines()[1:]] == [
         "- A: is wrong. Do this.",
         "- B: is missing. Do that.",
@@ -68,6 +70,6 @@ def test_a_configuration_error_lists_every_problem_with_its_remedy() -> None:
 
 
 def test_errors_survive_a_process_boundary() -> None:
-    configuration = ConfigurationError([Problem("A", "is wrong", "Do this.")])
+    configuration = ConfigurationError([ConfigProblem("A", "is wrong", "Do this.")])
     assert pickle.loads(pickle.dumps(configuration)).problems == configuration.problems
     assert str(pickle.loads(pickle.dumps(NotFound("event 7")))) == str(NotFound("event 7"))

@@ -14,7 +14,7 @@ select n.action, n.actor, n.source, n.role, n.reason, n.batch_id, n.event_id, n.
  order by n.place
 
 -- name: page
--- Looks: one page, newest first, from below an id.
+-- Reads: one page, newest first, from below an id.
 select a.id, a.at, a.action, a.actor, a.role, a.source, a.reason, a.batch_id, a.event_id, a.entity_type, a.entity_id,
        a.trace_id, a.detail, a.prev_hash, a.hash
   from search_outbox_audit a
@@ -22,11 +22,11 @@ select a.id, a.at, a.action, a.actor, a.role, a.source, a.reason, a.batch_id, a.
  order by a.id desc limit %(limit)s
 
 -- name: count
--- Looks: how many match, up to a limit.
+-- Reads: how many match, up to a limit.
 select count(*) from (select from search_outbox_audit a where a.id <= %(max_id)s /* and filter */ limit %(most)s) found
 
 -- name: export
--- Looks: the next of all that match, oldest first, from above an id.
+-- Reads: the next of all that match, oldest first, from above an id.
 select a.id, a.at, a.action, a.actor, a.role, a.source, a.reason, a.batch_id, a.event_id, a.entity_type, a.entity_id,
        a.trace_id, a.detail, a.prev_hash, a.hash
   from search_outbox_audit a
@@ -34,11 +34,11 @@ select a.id, a.at, a.action, a.actor, a.role, a.source, a.reason, a.batch_id, a.
  order by a.id limit %(limit)s
 
 -- name: head
--- Looks: where the chain ends.
+-- Reads: where the chain ends.
 select id, hash from search_outbox_audit_head
 
 -- name: chain
--- Looks: the head, then every place of the chain in order, pruned ones before a row that claims an id of theirs.
+-- Reads: the head, then every place of the chain in order, pruned ones before a row that claims an id of theirs.
 select c.id, c.hash, c.prev_hash, c.text, c.first
   from (select id, hash, null::bytea as prev_hash, null::text as text, id as first, 0 as rank
           from search_outbox_audit_head
@@ -49,7 +49,7 @@ select c.id, c.hash, c.prev_hash, c.text, c.first
  order by c.rank > 0, c.first, c.rank
 
 -- name: prune_preview
--- Looks: what a prune would remove.
+-- Reads: what a prune would remove.
 select count(*), min(a.at), max(a.at) from search_outbox_audit a
  where a.at < %(before)s and a.id <= %(max_id)s /* and filter */
 

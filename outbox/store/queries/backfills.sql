@@ -24,7 +24,7 @@ id, entity_types, status, cursor, total, written, newer, refused, refusals, star
 lease_until > clock_timestamp() as held, started_at, updated_at, finished_at, error
 
 -- name: newest
--- Looks: the last backfill, whatever became of it.
+-- Reads: the last backfill, whatever became of it.
 select
 -- include: _backfill
   from search_outbox_backfills order by id desc limit 1

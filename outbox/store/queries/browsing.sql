@@ -10,26 +10,26 @@ id, seq, entity_type, entity_id::text as entity_id, op, event_version,
        read_version, read_found
 
 -- name: show
--- Looks: one event. A payload over a megabyte is not shown, only its size.
+-- Reads: one event. A payload over a megabyte is not shown, only its size.
 select case when octet_length(payload::text) <= %(most_bytes)s then payload end as payload,
        octet_length(payload::text) as payload_bytes,
 -- include: _about
   from search_outbox_events where id = %(id)s
 
 -- name: show_without_payload
--- Looks: the same for a role that may not read payloads.
+-- Reads: the same for a role that may not read payloads.
 select '{"***": "this database role may not read payloads"}'::json as payload, 0 as payload_bytes,
 -- include: _about
   from search_outbox_events where id = %(id)s
 
 -- name: attempts
--- Looks: the failed attempts of one event whose cause was the event itself, the newest first.
+-- Reads: the failed attempts of one event whose cause was the event itself, the newest first.
 select attempt, replay, at, worker, reason, code, error, detail
   from search_outbox_attempts where event_id = %(id)s
  order by at desc limit %(most)s
 
 -- name: acts
--- Looks: what people have done with one event, the newest first.
+-- Reads: what people have done with one event, the newest first.
 select at, action, actor, source, reason, batch_id
   from search_outbox_audit where event_id = %(id)s
  order by at desc limit %(most)s
@@ -40,7 +40,7 @@ e.id, e.entity_type, e.entity_id, e.status, e.op, e.event_version, e.attempts, e
 e.processed_at
 
 -- name: related
--- Looks: other events of the same entity: deletes and failed ones by their indexes, the newest open ones by a short scan.
+-- Reads: other events of the same entity: deletes and failed ones by their indexes, the newest open ones by a short scan.
 with open_rows as (
     (select
 -- include: _relation
@@ -83,7 +83,7 @@ select id, status, op, event_version, attempts, error_reason, created_at, failed
  order by event_version desc, created_at desc limit %(most)s
 
 -- name: related_by_index
--- Looks: the same over the index that `outbox migrate --by-entity` adds, done events included.
+-- Reads: the same over the index that `outbox migrate --by-entity` adds, done events included.
 select id, status, op, event_version, attempts, error_reason, created_at, failed_at, processed_at
   from search_outbox_events
  where entity_type = %(entity_type)s and entity_id = %(entity_id)s::{entity_id_type} and id <> %(id)s
@@ -98,7 +98,7 @@ e.error_fingerprint, e.dead_reason, e.last_replayed_at, e.last_replayed_by, e.la
 e.created_at, e.updated_at, e.read_version, e.read_found
 
 -- name: list_open
--- Looks: a page of open events, the newest first by seq. Retries and suspects are few, or sorted within the time limit.
+-- Reads: a page of open events, the newest first by seq. Retries and suspects are few, or sorted within the time limit.
 select * from (
     (select
 -- include: _listed
@@ -123,7 +123,7 @@ select * from (
  order by seq desc limit %(limit)s
 
 -- name: list_failed
--- Looks: a page of failed events, the newest failure first.
+-- Reads: a page of failed events, the newest failure first.
 select e.error_detail,
 -- include: _listed
   from search_outbox_events e
@@ -131,7 +131,7 @@ select e.error_detail,
  order by e.failed_at desc, e.id desc limit %(limit)s
 
 -- name: list_done
--- Looks: a page of done events, the newest first.
+-- Reads: a page of done events, the newest first.
 select
 -- include: _listed
   from search_outbox_events e
@@ -140,7 +140,7 @@ select
  order by e.processed_at desc, e.id desc limit %(limit)s
 
 -- name: list_discarded
--- Looks: a page of discarded events, the newest first, by their own list.
+-- Reads: a page of discarded events, the newest first, by their own list.
 select
 -- include: _listed
   from search_outbox_discards d
@@ -149,7 +149,7 @@ select
  order by e.processed_at desc, e.id desc limit %(limit)s
 
 -- name: list_done_deletes
--- Looks: the done deletes of an entity, by their index: what is searched of an entity's done events without its own.
+-- Reads: the done deletes of an entity, by their index: what is searched of an entity's done events without its own.
 select
 -- include: _listed
   from search_outbox_events e

@@ -10,7 +10,7 @@ returning e.id, e.entity_type, e.entity_id::text as entity_id, e.op, e.event_ver
           substr(e.traceparent, 4, 32) as trace_id
 
 -- name: status
--- Looks: the state of one event.
+-- Reads: the state of one event.
 select status from search_outbox_events where id = %(id)s
 
 -- name: tell

@@ -281,7 +281,7 @@ select (select count(*) from back), (select count(*) from back where status = 'f
 select id, payload::json from search_outbox_events where id = any (%(ids)s::uuid[])
 
 -- name: deleted
--- Looks: of these entities, those that have a delete event.
+-- Reads: of these entities, those that have a delete event.
 select w.place::int
   from unnest(%(types)s::text[], %(entities)s::text[]) with ordinality as w (entity_type, entity_id, place)
  where exists (select from search_outbox_events d
@@ -318,7 +318,7 @@ cross join lateral (
          limit 1) d
 
 -- name: newer_deletes
--- Looks: newer deletes of a batch's upserts. The lease names the rows; the line without an id says how many,
+-- Reads: newer deletes of a batch's upserts. The lease names the rows; the line without an id says how many,
 -- because a lease that was taken away names none, or a part.
 select null::uuid as id, coalesce(sum(cardinality(ids)), 0)::bigint as event_version, null as routing
   from search_outbox_leases where token = %(token)s
@@ -330,7 +330,7 @@ union all
  where l.token = %(token)s and w.op = 'upsert')
 
 -- name: newer_deletes_of
--- Looks: the same for rows whose lease is gone: what their last worker wrote too late must be taken back all the same.
+-- Reads: the same for rows whose lease is gone: what their last worker wrote too late must be taken back all the same.
 select w.id, d.event_version, d.routing
   from search_outbox_events w
 -- include: _newer_delete

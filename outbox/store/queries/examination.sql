@@ -1,7 +1,7 @@
 -- What `outbox doctor` looks at. Every look is bounded by rows or by the time limit of its transaction.
 
 -- name: server
--- Looks: who serves us and how our session is limited.
+-- Reads: who serves us and how our session is limited.
 select current_setting('server_version_num')::int as version_num, current_setting('server_version') as version,
        pg_is_in_recovery() as standby, current_user as role, current_database() as database,
        clock_timestamp() as now,
@@ -10,7 +10,7 @@ select current_setting('server_version_num')::int as version_num, current_settin
        (select setting::bigint from pg_settings where name = 'idle_in_transaction_session_timeout') as idle_timeout_ms
 
 -- name: lacking_privileges
--- Looks: which of the rights that each kind of work needs this role does not have. Some are on a few columns only.
+-- Reads: which of the rights that each kind of work needs this role does not have. Some are on a few columns only.
 select wanted.work, wanted.relation, wanted.privilege
   from unnest(%(works)s::text[], %(relations)s::text[], %(privileges)s::text[]) as wanted (work, relation, privilege)
  where to_regclass(wanted.relation) is not null
@@ -18,38 +18,22 @@ select wanted.work, wanted.relation, wanted.privilege
                 else has_any_column_privilege(to_regclass(wanted.relation), wanted.privilege) end
 
 -- name: missing_roles
--- Looks: which of the four roles of 0050_roles this server does not have.
+-- Reads: which of the four roles of 0013_roles this server does not have.
 select named.role
   from (select coalesce(nullif(current_setting('search_outbox.role_prefix', true), ''), 'search_outbox') || '_' || suffix
                as role
           from unnest(array['producer', 'projector', 'operator', 'reader']) as suffix) named
  where to_regrole(quote_ident(named.role)) is null
 
--- name: oldest_open
--- Looks: the first row that a projector would take, or the retry that is due next.
-select * from (
-    (select id, entity_type, entity_id::text as entity_id, op, event_version, payload is null as looked_up,
-            case when octet_length(payload::text) <= %(most_bytes)s then payload end as payload, created_at
-       from search_outbox_events
-      where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
-      order by seq limit 1)
-    union all
-    (select id, entity_type, entity_id::text, op, event_version, payload is null,
-            case when octet_length(payload::text) <= %(most_bytes)s then payload end, created_at
-       from search_outbox_events
-      where processed_at is null and failed_at is null and next_retry_at is not null and abandoned_count = 0
-      order by next_retry_at limit 1)) first
- order by created_at limit 1
-
 -- name: looked_up_open
--- Looks: is any of the first open rows without a payload?
+-- Reads: is any of the first open rows without a payload?
 select exists (select from (
     select payload, op from search_outbox_events
      where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
      order by seq limit %(most)s) head where payload is null and op in ('upsert', 'refresh'))
 
 -- name: mixed_types
--- Looks: entity types whose newest events come with payloads and without.
+-- Reads: entity types whose newest events come with payloads and without.
 select entity_type
   from ((select entity_type, op, payload is not null as own from search_outbox_events
           where processed_at is not null order by processed_at desc limit %(most)s)
@@ -62,13 +46,13 @@ select entity_type
  order by entity_type
 
 -- name: version_raised
--- Looks: when the version sequence was last moved above an index, among the newest acts.
+-- Reads: when the version sequence was last moved above an index, among the newest acts.
 select at, detail ->> 'was' as was, detail ->> 'now' as now
   from (select id, at, action, detail from search_outbox_audit order by id desc limit %(most)s) newest
  where action = 'VERSION_RAISED' order by id desc limit 1
 
 -- name: equal_versions
--- Looks: entities of which two of the newest done events, or two open ones, have one version.
+-- Reads: entities of which two of the newest done events, or two open ones, have one version.
 select entity_type, entity_id::text as entity_id, event_version, count(*) as n
   from ((select entity_type, entity_id, event_version from search_outbox_events
           where processed_at is not null order by processed_at desc limit %(most)s)
@@ -81,7 +65,7 @@ having count(*) > 1
  limit 5
 
 -- name: done_lately
--- Looks: the newest done upserts with payloads, each entity with the highest version among them. What is looked up may
+-- Reads: the newest done upserts with payloads, each entity with the highest version among them. What is looked up may
 -- be written under a version that was drawn later, which no event of it has.
 select entity_type, entity_id::text as entity_id, max(event_version) as version,
        (array_agg(routing order by event_version desc))[1] as routing
@@ -91,9 +75,9 @@ select entity_type, entity_id::text as entity_id, max(event_version) as version,
  group by entity_type, entity_id
 
 -- name: sample_of_entities
--- Looks: ids to try the view with.
+-- Reads: ids to try the view with.
 select entity_type, entity_id::text as entity_id from search_outbox_events limit %(most)s
 
 -- name: sample_of_view
--- Looks: the same from the view itself, where there is no event yet.
+-- Reads: the same from the view itself, where there is no event yet.
 select entity_type, entity_id::text as entity_id from {view} limit %(most)s

@@ -1,7 +1,7 @@
 -- Failed events as people work through them: previews, groups by fingerprint, plans. All of it reads failed rows only.
 
 -- name: preview
--- Looks: one page of what a replay with this filter would take, in the replay's own order.
+-- Reads: one page of what a replay with this filter would take, in the replay's own order.
 select e.id, e.entity_type, e.entity_id::text as entity_id, e.op, e.event_version, e.status, e.attempts, e.replay_count,
        e.error_reason, e.error_code, e.error, e.error_fingerprint, e.dead_reason, e.failed_at, e.created_at,
        e.last_replayed_at, substr(e.traceparent, 4, 32) as trace_id
@@ -10,14 +10,14 @@ select e.id, e.entity_type, e.entity_id::text as entity_id, e.op, e.event_versio
  order by e.failed_at, e.id limit %(limit)s offset %(offset)s
 
 -- name: count
--- Looks: how many failed events match, up to a limit.
+-- Reads: how many failed events match, up to a limit.
 select count(*) from (
     select from search_outbox_events e
      where e.failed_at is not null and e.status = 'failed' /* and filter */
      limit %(most)s) found
 
 -- name: by_type
--- Looks: failed events that match by entity type, up to a limit of rows.
+-- Reads: failed events that match by entity type, up to a limit of rows.
 select f.entity_type, count(*) as n
   from (select e.entity_type from search_outbox_events e
          where e.failed_at is not null and e.status = 'failed' /* and filter */
@@ -25,7 +25,7 @@ select f.entity_type, count(*) as n
  group by f.entity_type
 
 -- name: groups
--- Looks: failed events by fingerprint, from the index alone where vacuum has been, up to a limit of rows. First by all
+-- Reads: failed events by fingerprint, from the index alone where vacuum has been, up to a limit of rows. First by all
 -- that is listed, then by fingerprint: a distinct list over all rows would sort them.
 with kinds as (
     select f.error_fingerprint, f.entity_type, f.dead_reason, min(f.error_reason collate "C") as error_reason,
@@ -52,7 +52,7 @@ select k.error_fingerprint as fingerprint, min(k.error_reason) as error_reason, 
  order by n desc, last_failed_at desc limit %(limit)s
 
 -- name: group_samples
--- Looks: the newest failure of each of these groups, for its words.
+-- Reads: the newest failure of each of these groups, for its words.
 select g.fingerprint, s.id, s.error, s.entity_type, s.entity_id, s.last_replayed_at
   from unnest(%(fingerprints)s::text[]) as g (fingerprint)
  cross join lateral (
@@ -62,7 +62,7 @@ select g.fingerprint, s.id, s.error, s.entity_type, s.entity_id, s.last_replayed
          order by e.failed_at desc limit 1) s
 
 -- name: group_hours
--- Looks: these groups by hour, for their sparklines.
+-- Reads: these groups by hour, for their sparklines.
 select e.error_fingerprint as fingerprint, date_trunc('hour', e.failed_at) as hour, count(*) as n
   from search_outbox_events e
  where e.failed_at is not null and e.error_fingerprint = any (%(fingerprints)s::text[])
@@ -78,7 +78,7 @@ select e.id, e.entity_type, e.entity_id::text as entity_id, e.routing, e.op, e.e
  order by e.failed_at, e.id limit %(limit)s
 
 -- name: plan_counts
--- Looks: a plan by entity type, reason and fingerprint, and as a whole.
+-- Reads: a plan by entity type, reason and fingerprint, and as a whole.
 with planned as (
 -- include: _planned
 )
@@ -89,11 +89,11 @@ select grouping(entity_type, error_reason, error_fingerprint) as level, entity_t
  order by n desc
 
 -- name: plan_rows
--- Looks: a plan's rows, in order.
+-- Reads: a plan's rows, in order.
 -- include: _planned
 
 -- name: chosen_rows
--- Looks: events by their ids, whatever their state.
+-- Reads: events by their ids, whatever their state.
 select e.id, e.entity_type, e.entity_id::text as entity_id, e.routing, e.op, e.event_version, e.error_reason,
        e.error_fingerprint, e.error, e.failed_at, e.status
   from search_outbox_events e
@@ -101,7 +101,7 @@ select e.id, e.entity_type, e.entity_id::text as entity_id, e.routing, e.op, e.e
  order by array_position(%(ids)s::uuid[], e.id)
 
 -- name: plan_ids
--- Looks: the ids of a plan, in order.
+-- Reads: the ids of a plan, in order.
 select p.id from (
 -- include: _planned
 ) p

@@ -2,7 +2,7 @@
 -- does not hold (status, created_at) is read from the rows at its ends only, because claims take from the low end.
 
 -- name: sample_backlog
--- Looks: how much is open, how old, in flight, stuck and due. One row, also when the table is empty.
+-- Reads: how much is open, how old, in flight, stuck and due. One row, also when the table is empty.
 with clock as materialized (
     select clock_timestamp() as now
 ), fresh as (
@@ -68,7 +68,7 @@ select fresh.n + retries.n + watched.suspects as lag,
   from clock, fresh, retries, waiting, watched, longest_waiting, leased
 
 -- name: sample_failed
--- Looks: failed rows by reason, the newest ones first up to a limit.
+-- Reads: failed rows by reason, the newest ones first up to a limit.
 select coalesce(error_reason, ''), count(*)
   from (select error_reason from search_outbox_events
          where failed_at is not null
@@ -76,7 +76,7 @@ select coalesce(error_reason, ''), count(*)
  group by 1
 
 -- name: sample_lanes
--- Looks: the same for each configured entity type, over the twins that `outbox migrate --by-type` adds.
+-- Reads: the same for each configured entity type, over the twins that `outbox migrate --by-type` adds.
 select asked.entity_type,
        fresh.n + retries.n + suspects.n as lag,
        extract(epoch from clock.now - greatest(least(first.created_at, longest_waiting.oldest, suspects.oldest, clock.now),
@@ -124,7 +124,7 @@ select asked.entity_type,
     select coalesce(sum((counts ->> asked.entity_type)::bigint), 0) as n from search_outbox_leases) leased
 
 -- name: oldest_of_other_types
--- Looks: the age of the oldest open row of a type that is not configured, among the rows at the low end.
+-- Reads: the age of the oldest open row of a type that is not configured, among the rows at the low end.
 select greatest(extract(epoch from clock_timestamp() - greatest(least(coalesce(
            min(created_at) filter (where entity_type <> all (%(entity_types)s::text[])), max(created_at)),
            clock_timestamp()), 'epoch')), 0)::float8

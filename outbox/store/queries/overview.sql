@@ -2,7 +2,7 @@
 -- limit, done rows only by the index on processed_at and only of the last seconds.
 
 -- name: open_by_type
--- Looks: open rows by entity type, the oldest ones up to a limit a scan.
+-- Reads: open rows by entity type, the oldest ones up to a limit a scan.
 select entity_type,
        count(*) filter (where status = 'pending') as pending,
        count(*) filter (where status = 'processing') as processing,
@@ -24,7 +24,7 @@ select entity_type,
  limit %(most_types)s
 
 -- name: failed_by_type
--- Looks: failed rows by entity type, the newest ones up to a limit.
+-- Reads: failed rows by entity type, the newest ones up to a limit.
 select entity_type, count(*) as failed, max(failed_at) as last_failed_at
   from (select entity_type, failed_at from search_outbox_events
          where failed_at is not null order by failed_at desc limit %(most)s) newest
@@ -33,13 +33,13 @@ select entity_type, count(*) as failed, max(failed_at) as last_failed_at
  limit %(most_types)s
 
 -- name: finished_lately
--- Looks: how many rows were finished in the last seconds, up to a limit.
+-- Reads: how many rows were finished in the last seconds, up to a limit.
 select count(*) from (
     select from search_outbox_events
      where processed_at is not null and processed_at > (select clock_timestamp()) - %(window)s limit %(most)s) lately
 
 -- name: workers
--- Looks: every worker that was seen, with what it holds. The database's clock says how long it has been silent.
+-- Reads: every worker that was seen, with what it holds. The database's clock says how long it has been silent.
 select w.worker_id, w.state, w.host, w.pid, w.version, w.entity_types, w.started_at, w.heartbeat_at,
        greatest(extract(epoch from clock_timestamp() - w.heartbeat_at), 0)::float8 as silent_seconds,
        w.heartbeat_seconds::float8 as heartbeat_seconds,
@@ -50,17 +50,17 @@ select w.worker_id, w.state, w.host, w.pid, w.version, w.entity_types, w.started
  limit %(most)s
 
 -- name: pauses
--- Looks: what operators have said and not taken back.
+-- Reads: what operators have said and not taken back.
 select scope, kind, paused_by as by, reason, at, until from search_outbox_controls
  where kind in ('pause', 'let_fail') and (until is null or until > (select clock_timestamp()))
  order by at
 
 -- name: last_seq
--- Looks: the highest seq that was drawn; events that commit later may still be below it.
+-- Reads: the highest seq that was drawn; events that commit later may still be below it.
 select last_value from search_outbox_seq
 
 -- name: open_up_to
--- Looks: is any row open that was there when the waiting began, and how many, up to a limit.
+-- Reads: is any row open that was there when the waiting began, and how many, up to a limit.
 select (select count(*) from (select from search_outbox_events
          where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0
            and seq <= %(seq)s limit %(most)s) fresh)

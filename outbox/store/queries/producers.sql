@@ -1,7 +1,7 @@
 -- What `outbox attach` and `outbox doctor` read of users' tables and of the triggers on them.
 
 -- name: table
--- Looks: a table by its name as it is written (capitals kept), or else as SQL would read it.
+-- Reads: a table by its name as it is written (capitals kept), or else as SQL would read it.
 select c.oid::bigint as oid, n.nspname as schema, c.relname as relation, c.relkind::text as kind,
        c.relpersistence = 'p' as permanent, c.relispartition as is_partition,
        exists (select from pg_inherits as i where i.inhparent = c.oid) as has_children,
@@ -11,12 +11,12 @@ select c.oid::bigint as oid, n.nspname as schema, c.relname as relation, c.relki
  where c.oid = coalesce(to_regclass(quote_ident(%(name)s::text)), to_regclass(%(name)s::text))
 
 -- name: partitions
--- Looks: the table itself and, where it has them, all partitions.
+-- Reads: the table itself and, where it has them, all partitions.
 select n.nspname, c.relname from pg_class as c join pg_namespace as n on n.oid = c.relnamespace
  where c.oid = %(oid)s::oid or c.oid in (select relid from pg_partition_tree(%(oid)s::oid::regclass)) order by 1, 2
 
 -- name: columns
--- Looks: the columns of a table or view. A domain is shown as such and judged by the type under it.
+-- Reads: the columns of a table or view. A domain is shown as such and judged by the type under it.
 select a.attname as name, a.attnotnull as not_null, a.attgenerated::text as generated,
        format_type(a.atttypid, a.atttypmod) as shown, base.typname as base, base.nspname as base_schema,
        base.typcategory::text as category, case when base.typname in ('varchar', 'bpchar') and a.atttypmod > 4
@@ -34,7 +34,7 @@ select a.attname as name, a.attnotnull as not_null, a.attgenerated::text as gene
  order by a.attnum
 
 -- name: unique_columns
--- Looks: columns that are unique by themselves, by a valid index without a condition; beside one of them the index may
+-- Reads: columns that are unique by themselves, by a valid index without a condition; beside one of them the index may
 -- have only columns by which the table or one of its partitions is partitioned.
 select a.attname, x.indnkeyatts > 1 as beside_others
   from pg_index as x
@@ -51,14 +51,14 @@ select a.attname, x.indnkeyatts > 1 as beside_others
                where b.attrelid = x.indrelid and b.attnum = k.attnum and pa.attname = b.attname))
 
 -- name: foreign_columns
--- Looks: columns that point to rows of other tables.
+-- Reads: columns that point to rows of other tables.
 select a.attname
   from pg_constraint as k
   join pg_attribute as a on a.attrelid = k.conrelid and a.attnum = any (k.conkey)
  where k.conrelid = %(oid)s::oid and k.contype = 'f' and k.confrelid <> k.conrelid
 
 -- name: primary_key
--- Looks: the columns of the primary key.
+-- Reads: the columns of the primary key.
 select a.attname
   from pg_index as x
   join pg_attribute as a on a.attrelid = x.indrelid and a.attnum = any ((x.indkey::int2[])[0 : x.indnkeyatts - 1])
@@ -66,7 +66,7 @@ select a.attname
  order by a.attnum
 
 -- name: cascading_owner
--- Looks: the owner of a table that foreign keys change, where that role may not write events. PostgreSQL runs ON DELETE
+-- Reads: the owner of a table that foreign keys change, where that role may not write events. PostgreSQL runs ON DELETE
 -- CASCADE and the like with the owner's rights, and so our trigger too.
 select c.relowner::regrole::text
   from pg_class as c, pg_class as events
@@ -78,23 +78,23 @@ select c.relowner::regrole::text
             and has_sequence_privilege(c.relowner, to_regclass('search_outbox_version'), 'USAGE'))
 
 -- name: search_path
--- Looks: where names of this session are found, without temporary tables.
+-- Reads: where names of this session are found, without temporary tables.
 select s from unnest(current_schemas(true)) with ordinality as p (s, place) where s not like 'pg\_temp%%' order by place
 
 -- name: outbox_schema
--- Looks: the schema of the outbox.
+-- Reads: the schema of the outbox.
 select n.nspname, c.oid::bigint from pg_class as c join pg_namespace as n on n.oid = c.relnamespace
  where c.oid = to_regclass('search_outbox_events')
 
 -- name: estimate
--- Looks: PostgreSQL's own estimate of the rows of a table with its partitions; null where one was never analysed.
+-- Reads: PostgreSQL's own estimate of the rows of a table with its partitions; null where one was never analysed.
 select case when bool_and(c.reltuples >= 0) then sum(c.reltuples)::bigint end
   from pg_class as c
  where c.relkind = 'r'
    and (c.oid = %(oid)s::oid or c.oid in (select relid from pg_partition_tree(%(oid)s::oid::regclass)))
 
 -- name: volatile_functions
--- Looks: the volatile functions that a view calls, itself or by way of views that it reads. The stored tree names
+-- Reads: the volatile functions that a view calls, itself or by way of views that it reads. The stored tree names
 -- functions and operators by their oid; pg_depend would not: it leaves out those that came with PostgreSQL.
 with recursive read_views (oid) as (
     select %(oid)s::oid
@@ -119,11 +119,11 @@ select distinct p.oid::regprocedure::text
  order by 1
 
 -- name: samples
--- Looks: does a view take a random sample of a table?
+-- Reads: does a view take a random sample of a table?
 select r.ev_action::text like '%%{TABLESAMPLECLAUSE%%' from pg_rewrite as r where r.ev_class = %(oid)s::oid
 
 -- name: installed
--- Looks: every trigger that `outbox attach` installed. A partition's own copy of one is not listed.
+-- Reads: every trigger that `outbox attach` installed. A partition's own copy of one is not listed.
 select t.tgrelid::bigint as oid, n.nspname as schema, c.relname as relation, format('%%I.%%I', n.nspname, c.relname) as quoted,
        t.tgname as name, t.tgenabled::text as enabled, t.tgnargs::int as arguments, t.tgargs as about,
        p.oid::bigint as function_oid, f.nspname as function_schema, p.proname as function,
@@ -140,7 +140,7 @@ select t.tgrelid::bigint as oid, n.nspname as schema, c.relname as relation, for
  order by 2, 3, t.tgname
 
 -- name: without_truncate_guard
--- Looks: partitions of an attached table, or the table itself, on which TRUNCATE is not refused.
+-- Reads: partitions of an attached table, or the table itself, on which TRUNCATE is not refused.
 select c.oid::regclass::text from pg_class as c
  where (c.oid = %(oid)s::oid or c.oid in (select relid from pg_partition_tree(%(oid)s::oid::regclass)))
    and not exists (select from pg_trigger as t where t.tgrelid = c.oid and t.tgname = 'search_outbox_no_truncate'
@@ -148,5 +148,5 @@ select c.oid::regclass::text from pg_class as c
  order by 1
 
 -- name: has_entity_type
--- Looks: does the view have a document of this type?
+-- Reads: does the view have a document of this type?
 select exists (select from {view} as d where d.entity_type = %(entity_type)s::text)

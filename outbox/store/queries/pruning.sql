@@ -75,7 +75,7 @@ delete from search_outbox_attempts where event_id = any (%(ids)s::uuid[])
 delete from search_outbox_events where id = any (%(ids)s::uuid[]) and status in ('done', 'discarded')
 
 -- name: preview
--- Looks: how many finished rows are old enough, up to a limit; some of them may have to stay.
+-- Reads: how many finished rows are old enough, up to a limit; some of them may have to stay.
 select count(*), min(p.processed_at), max(p.processed_at) from (
     select e.processed_at from search_outbox_events e
      where e.processed_at is not null and e.processed_at < %(before)s

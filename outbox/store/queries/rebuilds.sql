@@ -49,13 +49,13 @@ reason, owner, lease_until > clock_timestamp() as held, started_at, updated_at, 
 mirrors, revision, broken, options, verification_id
 
 -- name: newest
--- Looks: the last rebuild, whatever became of it.
+-- Reads: the last rebuild, whatever became of it.
 select
 -- include: _rebuild
   from search_outbox_rebuilds order by id desc limit 1
 
 -- name: lately
--- Looks: the last rebuilds, the newest first.
+-- Reads: the last rebuilds, the newest first.
 select
 -- include: _rebuild
   from search_outbox_rebuilds order by id desc limit %(limit)s

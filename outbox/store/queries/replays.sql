@@ -38,7 +38,7 @@ insert into search_outbox_replay_items (replay_id, event_id, ordinal)
 select %(id)s, g.id, g.place from unnest(%(ids)s::uuid[]) with ordinality as g (id, place)
 
 -- name: known
--- Looks: is any of these ids an event?
+-- Reads: is any of these ids an event?
 select exists (select from search_outbox_events e where e.id = any (%(ids)s::uuid[]))
 
 -- name: set_total
@@ -140,7 +140,7 @@ update search_outbox_replays r
    and not exists (select from search_outbox_replay_items i where i.replay_id = r.id and i.state = 'pinned')
 returning r.id
 
--- name: take_looks
+-- name: take_checks
 -- Takes the lease of followed batches whose look is due, or whose rows have all come to an end: the last row first,
 -- because it is the last one to be projected.
 update search_outbox_replays r
@@ -161,7 +161,7 @@ update search_outbox_replays r
            for no key update of f skip locked)
 returning r.id, r.lease_token
 
--- name: look
+-- name: check
 -- Writes down how rows have ended since the last look. A row that is gone was done; one that was replayed once more had
 -- failed again before.
 with ended as (
@@ -181,7 +181,7 @@ select count(*) filter (where how = 'done'), count(*) filter (where how = 'faile
        count(*) filter (where how = 'discarded')
   from marked
 
--- name: looked
+-- name: checked
 -- following -> following | timeout: one look's counts and what they mean.
 update search_outbox_replays r
    set status = %(status)s, done = r.done + %(done)s, failed_again = r.failed_again + %(failed)s,
@@ -249,19 +249,19 @@ returning
 , r.webhook_url
 
 -- name: get
--- Looks: one batch.
+-- Reads: one batch.
 select
 -- include: _batch
   from search_outbox_replays r where r.id = %(id)s
 
 -- name: by_client
--- Looks: what this client has asked for before.
+-- Reads: what this client has asked for before.
 select
 -- include: _batch
   from search_outbox_replays r where r.client_id = %(client_id)s
 
 -- name: page
--- Looks: batches, newest first, from below a time and id.
+-- Reads: batches, newest first, from below a time and id.
 select
 -- include: _batch
   from search_outbox_replays r
@@ -269,7 +269,7 @@ select
  order by r.created_at desc, r.id desc limit %(limit)s
 
 -- name: items
--- Looks: a batch's rows that did not simply become done: skipped, failed again, discarded or still open.
+-- Reads: a batch's rows that did not simply become done: skipped, failed again, discarded or still open.
 select i.event_id, i.state, i.skip_reason, i.outcome, e.status, e.entity_type, e.entity_id::text as entity_id,
        e.error_reason, e.error
   from search_outbox_replay_items i

@@ -2,7 +2,7 @@
 -- never read.
 
 -- name: failed
--- Looks: failed rows by entity type and reason, from the failure index alone where vacuum has been, up to a limit.
+-- Reads: failed rows by entity type and reason, from the failure index alone where vacuum has been, up to a limit.
 select f.entity_type, f.error_reason, count(*) as n, count(*) filter (where f.replay_count > 0) as failed_again,
        min(f.failed_at) as oldest, max(f.failed_at) as newest
   from (select entity_type, error_reason, replay_count, failed_at from search_outbox_events
@@ -10,7 +10,7 @@ select f.entity_type, f.error_reason, count(*) as n, count(*) filter (where f.re
  group by f.entity_type, f.error_reason
 
 -- name: failed_hours
--- Looks: rows that failed lately and still are, by hour and reason.
+-- Reads: rows that failed lately and still are, by hour and reason.
 select date_trunc('hour', f.failed_at) as hour, f.error_reason, count(*) as n
   from (select error_reason, failed_at from search_outbox_events
          where failed_at is not null and failed_at >= (select clock_timestamp()) - %(window)s::interval limit %(most)s) f
@@ -18,11 +18,11 @@ select date_trunc('hour', f.failed_at) as hour, f.error_reason, count(*) as n
  order by 1
 
 -- name: discarded
--- Looks: discarded rows by entity type, from their own list.
+-- Reads: discarded rows by entity type, from their own list.
 select entity_type, count(*) as n from search_outbox_discards group by entity_type order by n desc limit %(limit)s
 
 -- name: outcomes
--- Looks: what became of events, by hour, type, outcome and reason, over the last hours.
+-- Reads: what became of events, by hour, type, outcome and reason, over the last hours.
 select date_trunc('hour', bucket) as hour, entity_type, outcome, reason, sum(n)::bigint as n
   from search_outbox_rollup
  where bucket >= date_trunc('hour', (select clock_timestamp()) - %(window)s::interval)
@@ -30,11 +30,11 @@ select date_trunc('hour', bucket) as hour, entity_type, outcome, reason, sum(n):
  order by 1
 
 -- name: totals
--- Looks: what became of events in all that the roll-up remembers, by type and outcome.
+-- Reads: what became of events in all that the roll-up remembers, by type and outcome.
 select entity_type, outcome, sum(n)::bigint as n from search_outbox_rollup group by 1, 2
 
 -- name: replays
--- Looks: how the replays of the last hours ended.
+-- Reads: how the replays of the last hours ended.
 select count(*) as batches, coalesce(sum(replayed), 0)::bigint as replayed, coalesce(sum(done), 0)::bigint as done,
        coalesce(sum(failed_again), 0)::bigint as failed_again
   from search_outbox_replays where created_at >= (select clock_timestamp()) - %(window)s::interval

@@ -21,7 +21,7 @@ update search_outbox_verifications
  where id = %(id)s
 
 -- name: lately
--- Looks: the newest comparisons, first the newest. One that says nothing for a minute was killed.
+-- Reads: the newest comparisons, first the newest. One that says nothing for a minute was killed.
 select id, started_at, finished_at, started_by, target, entity_type, sample,
        case when status = 'running' and updated_at < clock_timestamp() - interval '1 minute' then 'failed' else status end
            as status, compared, missing, stale, orphaned,
@@ -35,7 +35,7 @@ select id, started_at, finished_at, started_by, target, entity_type, sample,
  order by id desc limit %(limit)s
 
 -- name: last_finished
--- Looks: the newest result about all that people search, for the daemons' metrics. One type, one target of several or
+-- Reads: the newest result about all that people search, for the daemons' metrics. One type, one target of several or
 -- another index says nothing about the rest: its zero would hide drift, and another index's drift would be a false alarm.
 select id, compared, missing, stale, orphaned, different, unknown,
        extract(epoch from finished_at)::float8, extract(epoch from finished_at - started_at)::float8

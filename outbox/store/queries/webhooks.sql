@@ -64,7 +64,7 @@ update search_outbox_webhook_deliveries
 returning id, type, sent_to, replay_id
 
 -- name: page
--- Looks: deliveries, newest first, from below a time and id.
+-- Reads: deliveries, newest first, from below a time and id.
 select d.id, d.type, d.sent_to, d.status, d.attempts, d.created_at, d.last_attempt_at, d.next_attempt_at, d.delivered_at,
        d.response_status, d.error, d.replay_id, d.redelivered_by, d.body,
        exists (select from search_outbox_controls c

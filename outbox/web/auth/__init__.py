@@ -1,1 +1,1 @@
-"""Who may: tokens and roles, the login cookie, and the gate that every request passes."""
+"""Access: accounts (tokens, roles), sessions, limits per client, and the gate that every request passes."""

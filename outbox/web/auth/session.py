@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from starlette.responses import Response
 
-from outbox.web.auth.roles import Person
-from outbox.web.auth.tokens import Entry, TokenFile, person
+from outbox.web.auth.accounts import Person, TokenEntry, TokenFile, person
 
 COOKIE = "outbox_session"
 LIFETIME_SECONDS = 12 * 3600
@@ -37,7 +36,7 @@ class Sessions:
         self._lock = threading.Lock()
         self._open: OrderedDict[bytes, _Session] = OrderedDict()  # the oldest first; all last equally long
 
-    def issue(self, entry: Entry) -> str:
+    def issue(self, entry: TokenEntry) -> str:
         cookie, now = secrets.token_urlsafe(32), self._clock()
         with self._lock:
             while self._open and (len(self._open) >= MOST_SESSIONS or next(iter(self._open.values())).until <= now):

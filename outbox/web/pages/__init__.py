@@ -1,1 +1,1 @@
-"""The console's pages: each asks the services and hands plain values to its template. No SQL, no rules."""
+"""The console's pages, each with its API and its endpoints: they ask the services and decide nothing. No SQL."""

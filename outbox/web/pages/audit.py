@@ -1,21 +1,97 @@
-"""The audit: filter, page, export, and prune after a dry run. Acts are handed to the services."""
+"""The audit: filter, page, export (streamed), and prune after a dry run; page and API."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal
 
+from fastapi import Query
+from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
-from outbox.ops import request as read
-from outbox.ops.audit import AuditPruned
-from outbox.policy.audit import Action, Source
-from outbox.policy.filter import described, given
-from outbox.web.api import audit as api
-from outbox.web.auth.roles import Role
-from outbox.web.pages import asking
-from outbox.web.problems import Refused
+from outbox.ops import inputs as read
+from outbox.ops.audit import AuditPage, AuditPruned
+from outbox.policy.audit import LEAST_DAYS, Action, Actor, Source
+from outbox.policy.filter import AuditFilter, described, given
+from outbox.web import answers, params
+from outbox.web.answers import answer
+from outbox.web.auth.accounts import Role
+from outbox.web.auth.limits import EXPORT
+from outbox.web.params import Act, At, AuditQuery, Who, actor_of, audit_filter_of, capped
+from outbox.web.problems import RefusedRequest
+from outbox.web.routing import ADMIN, HOME, VIEWER, Endpoint, gives
+from outbox.web.services import Services
 from outbox.web.templating import link, render
+
+MEDIA_TYPES: Final = {"csv": "text/csv; charset=utf-8", "json": "application/json", "ndjson": "application/x-ndjson"}
+
+
+class AuditListQuery(AuditQuery):
+    limit: int = Field(50, ge=1, le=500, description="Most rows on the page.")
+    cursor: str | None = Field(None, max_length=300, description="`next_cursor` of the page before.")
+
+
+class ExportQuery(AuditQuery):
+    format: Literal["csv", "json", "ndjson"] = Field("json", description="CSV neutralises formulas; JSON is lossless.")
+
+
+class PruneBody(Act, AuditQuery):
+    """Which rows go, who and why."""
+
+    older_than_days: float = Field(ge=LEAST_DAYS, le=36_500, description="Rows older than this.")
+    dry_run: bool = Field(False, description="Only say how many.")
+
+
+def list_audit(asked: Annotated[AuditListQuery, Query()], at: At) -> Response:
+    """What people did, the newest first."""
+    return answer(listing(at, audit_filter_of(asked), asked.limit, asked.cursor))
+
+
+def listing(at: Services, asked: AuditFilter, limit: int, cursor: str | None) -> dict[str, Any]:
+    found = page(at, asked, limit, cursor)
+    more = None if found.next_cursor is None else str(found.next_cursor)
+    return {"rows": found.rows, "next_cursor": more, **capped(found.total)}
+
+
+def page(at: Services, asked: AuditFilter, limit: int, cursor: str | None) -> AuditPage:
+    if cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
+        raise RefusedRequest(400, "Invalid cursor.")
+    return at.audit.page(asked, int(cursor) if cursor else None, limit)
+
+
+def export(asked: Annotated[ExportQuery, Query()], at: At, who: Who, request: Request) -> Response:
+    """All rows that match, streamed; that they were exported is written to the audit."""
+    return stream(request, at, audit_filter_of(asked), asked.format, read.actor(who.name, Source.API, str(who.role)))
+
+
+def stream(request: Request, at: Services, asked: AuditFilter, form: str, by: Actor) -> Response:
+    request.app.state.gate.hold(request, EXPORT, by.name)
+    name = f"outbox-audit-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.{form}"
+    pieces = _gathered(at.exports.export(asked, form, by))
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(pieces, headers=headers, media_type=MEDIA_TYPES[form])
+
+
+def _gathered(pieces: Iterator[str], least: int = 65_536) -> Iterator[str]:
+    """A row a chunk would cost a system call a row."""
+    kept: list[str] = []
+    size = 0
+    for piece in pieces:
+        kept.append(piece)
+        size += len(piece)
+        if size >= least:
+            yield "".join(kept)
+            kept, size = [], 0
+    yield "".join(kept)
+
+
+def prune(body: PruneBody, at: At, who: Who) -> Response:
+    """Remove old rows in steps; their hashes stay, so that the chain can still be verified."""
+    asked, acting = audit_filter_of(body), actor_of(who, body)
+    return answer(at.audit.prune(asked, body.older_than_days, acting, body.reason, dry_run=body.dry_run))
+
 
 PAGE_ROWS: Final = 50
 
@@ -25,9 +101,9 @@ def audit_page(request: Request) -> Response:
 
 
 def _page(request: Request, pruned: AuditPruned | None = None, days: str = "30", why: str = "") -> Response:
-    asked = asking.audit_filter(request.query_params)
-    found = api.page(asking.services(request), asked, PAGE_ROWS, request.query_params.get("cursor"))
-    who = asking.person(request)
+    asked = params.audit_filter(request.query_params)
+    found = page(params.services(request), asked, PAGE_ROWS, request.query_params.get("cursor"))
+    who = params.person(request)
     return render(
         request,
         "audit.html",
@@ -41,31 +117,31 @@ def _page(request: Request, pruned: AuditPruned | None = None, days: str = "30",
         days=days,
         why=why,
         may_prune=who.role.allows(Role.ADMIN),
-        said_by=asking.said_by(request),
+        said_by=params.said_by(request),
     )
 
 
-def export(request: Request) -> Response:
+def export_form(request: Request) -> Response:
     """The rows of the filter in the address, as a file. A POST: who exports is written to the audit."""
     form = request.query_params.get("format", "csv")
-    if form not in api.MEDIA_TYPES:
-        raise Refused(422, f"The format must be one of {', '.join(api.MEDIA_TYPES)}.")
-    who = asking.person(request)
-    by = read.actor(who.name if who.by_token else asking.said_by(request) or who.name, Source.CONSOLE, str(who.role))
-    return api.stream(request, asking.services(request), asking.audit_filter(request.query_params), form, by)
+    if form not in MEDIA_TYPES:
+        raise RefusedRequest(422, f"The format must be one of {', '.join(MEDIA_TYPES)}.")
+    who = params.person(request)
+    by = read.actor(who.name if who.by_token else params.said_by(request) or who.name, Source.CONSOLE, str(who.role))
+    return stream(request, params.services(request), params.audit_filter(request.query_params), form, by)
 
 
-def prune(request: Request, form: asking.Sent) -> Response:
+def prune_form(request: Request, form: params.Sent) -> Response:
     """A dry run says how many; only the second button removes, and needs a reason."""
     by, days, why = (str(form.get(name) or "") for name in ("by", "older_than_days", "reason"))
-    acting = asking.actor(request, by)
+    acting = params.actor(request, by)
     dry = form.get("run") != "really"
-    asked = asking.audit_filter(request.query_params)
-    done = asking.services(request).audit.prune(asked, _days(days), acting, None if dry else why, dry_run=dry)
+    asked = params.audit_filter(request.query_params)
+    done = params.services(request).audit.prune(asked, _days(days), acting, None if dry else why, dry_run=dry)
     if dry:
         return _page(request, done, days, why)
-    words = asking.raw_filter(request.query_params, asking.AUDIT_FIELDS)
-    return asking.go(request, link("/ops/queue/audit", **words), "pruned", by)
+    words = params.raw_filter(request.query_params, params.AUDIT_FIELDS)
+    return params.go(request, link("/ops/queue/audit", **words), "pruned", by)
 
 
 def _days(text: str) -> float:
@@ -73,3 +149,27 @@ def _days(text: str) -> float:
         return float(text)
     except ValueError:
         raise read.BadRequest([("older_than_days", "must be a number of days")]) from None
+
+
+_EXPORT_ANSWERS: Final = {
+    "responses": {
+        200: {
+            "description": "The rows.",
+            "content": {
+                "text/csv": {"schema": {"type": "string"}},
+                "application/json": {"schema": {"type": "array", "items": {"type": "object"}}},
+                "application/x-ndjson": {"schema": {"type": "string"}},
+            },
+        }
+    },
+}
+PAGES: Final = (
+    Endpoint("GET", f"{HOME}/audit", audit_page, VIEWER, takes=(*params.AUDIT_FIELDS, "cursor")),
+    Endpoint("POST", f"{HOME}/audit/export", export_form, VIEWER, takes=(*params.AUDIT_FIELDS, "format"), shows=True),
+    Endpoint("POST", f"{HOME}/audit/prune", prune_form, ADMIN, takes=params.AUDIT_FIELDS),
+)
+API: Final = (
+    Endpoint("GET", "/audit", list_audit, VIEWER, gives(answers.AuditList)),
+    Endpoint("GET", "/audit/export", export, VIEWER, _EXPORT_ANSWERS, acts=True),
+    Endpoint("POST", "/audit/prune", prune, ADMIN, gives(answers.AuditPruned)),
+)

@@ -1,9 +1,11 @@
-"""One event: its error, its payload beside what Elasticsearch holds, its life. Acts are handed to the services."""
+"""The page of one event: its error, its payload beside what Elasticsearch holds, its history. Acts nowhere itself."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import islice
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import orjson
 from fastapi import Form
@@ -11,36 +13,38 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outbox.errors import OutboxError
-from outbox.ops import request as read
-from outbox.ops.browse import EventDetail
+from outbox.ops import inputs as read
+from outbox.ops.events import Current, EventDetail
 from outbox.ops.explain import Verdict, explain_stored
-from outbox.ops.payloads import Current
+from outbox.ops.stored_event import StoredEvent
+from outbox.policy import lossless
+from outbox.policy.event import REFRESH
 from outbox.policy.redact import causes
-from outbox.web.auth.roles import Role
-from outbox.web.pages import asking
-from outbox.web.show import lossless
-from outbox.web.show.difference import Difference, compare, is_offending, offending_fields
-from outbox.web.show.runbook import advice
-from outbox.web.show.timeline import life
+from outbox.web import params
+from outbox.web.auth.accounts import Role
+from outbox.web.difference import Difference, compare, is_offending, offending_fields
+from outbox.web.difference import lines as lines_of
+from outbox.web.routing import ADMIN, HOME, VIEWER, Endpoint
+from outbox.web.runbook import advice
 from outbox.web.templating import render
 
 MOST_LINES: Final = 2_000
 
 
 def event_page(request: Request, id: str) -> Response:
-    return _page(request, asking.services(request).browse.show(asking.event_id(id)))
+    return _page(request, params.services(request).browse.show(params.event_id(id)))
 
 
 def unmask(request: Request, id: str, reason: Annotated[str, Form()] = "", by: Annotated[str, Form()] = "") -> Response:
-    """Shows it once, in the answer itself: the next look is masked again."""
-    at = asking.services(request)
-    detail = at.browse.show(asking.event_id(id))
-    payload = at.payloads.unmask(detail.event.id, asking.actor(request, by), read.reason(reason))
+    """Shows it once, in the answer itself: the next request gets it masked again."""
+    at = params.services(request)
+    detail = at.browse.show(params.event_id(id))
+    payload = at.payloads.unmask(detail.event.id, params.actor(request, by), read.reason(reason))
     return _page(request, detail, payload)
 
 
 def _page(request: Request, detail: EventDetail, unmasked: bytes | None = None) -> Response:
-    who, event = asking.person(request), detail.event
+    who, event = params.person(request), detail.event
     masked = tuple(request.app.state.settings.redact_fields)
     shown = {"unmasked": unmasked is not None, "masked": () if unmasked is not None else masked}
     values: dict[str, Any] = {
@@ -53,7 +57,7 @@ def _page(request: Request, detail: EventDetail, unmasked: bytes | None = None) 
         "may_see": who.role.allows(Role.OPERATOR),
         "may_act": who.role.allows(Role.OPERATOR),
         "may_unmask": who.role.allows(Role.ADMIN),
-        "said_by": asking.said_by(request),
+        "said_by": params.said_by(request),
         "show_same": request.query_params.get("same") == "1",
         **shown,
     }
@@ -69,14 +73,14 @@ def _document(request: Request, detail: EventDetail, unmasked: bytes | None) -> 
         "lines_cut": False,
         "offending_paths": frozenset(),
     }
-    if not asking.person(request).role.allows(Role.OPERATOR):
+    if not params.person(request).role.allows(Role.OPERATOR):
         return nothing
     fields = offending_fields(f"{detail.event.error or ''} {(detail.error_detail or b'').decode('utf-8', 'replace')}")
-    payloads = asking.services(request).payloads
+    payloads = params.services(request).payloads
     open_ = unmasked is not None
     current = payloads.current(detail.index, detail.document_id, detail.event.routing, unmasked=open_)
     payload = _read(unmasked if open_ else detail.payload)
-    lines = list(islice(lossless.lines(payload), MOST_LINES + 1)) if payload is not None else []
+    lines = list(islice(lines_of(payload), MOST_LINES + 1)) if payload is not None else []
     hidden = () if open_ else tuple(request.app.state.settings.redact_fields)
     return {
         "current": current,
@@ -120,3 +124,62 @@ def _causes(detail: bytes | None) -> list[dict[str, str]]:
         {"type": str(cause.get("type") or ""), "reason": str(cause.get("reason") or "")} for cause in causes(error)
     ]
     return [cause for cause in found if cause["type"] or cause["reason"]]
+
+
+Row = Mapping[str, Any]
+_ACTS: Final = {
+    "REPLAY_BATCH_ITEM": "Replayed",
+    "REPLAY_BATCH_SKIPPED": "Left out of a replay",
+    "EVENT_DISCARDED": "Discarded",
+    "EVENT_REQUESTED": "Asked for",
+    "PAYLOAD_UNMASKED": "Payload unmasked",
+}
+_ENDS: Final = {"done": ("Done", "ok"), "discarded": ("Discarded", "info")}
+
+
+class Step(NamedTuple):
+    at: datetime
+    what: str
+    detail: str
+    tone: str = ""
+    link: str = ""
+
+
+def life(event: StoredEvent, attempts: Sequence[Row], acts: Sequence[Row]) -> list[Step]:
+    """Oldest first; what is still to come stands last."""
+    return sorted(_steps(event, attempts, acts), key=lambda step: step.at)
+
+
+def _steps(event: StoredEvent, attempts: Sequence[Row], acts: Sequence[Row]) -> Iterator[Step]:
+    version = "" if event.op == REFRESH else f", version {event.event_version}"
+    yield Step(event.created_at, "Created", f"{event.op}{version}")
+    for row in attempts:
+        said = ", ".join(filter(None, [row["reason"], f"by {row['worker']}" if row["worker"] else ""]))
+        yield Step(row["at"], f"Attempt {row['attempt']} failed", said, "bad")
+    for row in acts:
+        detail = f"by {row['actor']} ({row['source']})" + (f": {row['reason']}" if row["reason"] else "")
+        batch = f"/ops/queue/replays/{row['batch_id']}" if row["batch_id"] else ""
+        yield Step(row["at"], _ACTS.get(row["action"], str(row["action"])), detail, "info", batch)
+    yield from _now(event)
+
+
+def _now(event: StoredEvent) -> Iterator[Step]:
+    """Where it stands. The last claim is kept on the row; earlier ones are not."""
+    if event.last_attempt_at:
+        owner = f" by {event.owner}" if event.owner else ""
+        yield Step(event.last_attempt_at, f"Claimed{owner}", f"attempt {event.attempts}")
+    if event.failed_at:
+        yield Step(event.failed_at, "Failed", event.dead_reason or event.error_reason or "", "bad")
+    if event.processed_at and event.status in _ENDS:
+        what, tone = _ENDS[event.status]
+        yield Step(event.processed_at, what, event.read, tone)
+    if event.next_retry_at and event.status == "pending":
+        yield Step(event.next_retry_at, "Due again", event.error_reason or "", "info")
+    if event.lease_until and event.status == "processing":
+        yield Step(event.lease_until, "Its lease ends", "unless it is renewed")
+
+
+PAGES: Final = (
+    Endpoint("GET", f"{HOME}/events/{{id}}", event_page, VIEWER, takes=("same",)),
+    Endpoint("POST", f"{HOME}/events/{{id}}/unmask", unmask, ADMIN, shows=True),
+)

@@ -1,19 +1,129 @@
-"""Lists of events: any state, or failed ones only, by the one filter. Reads a page at a time, from where it is told."""
+"""Events: lists by the one filter, and the API to list, show, replay, discard and ask for a projection."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
+from uuid import UUID
 
+from fastapi import Query
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outbox.errors import UsageError
-from outbox.ops.browse import EventPage
+from outbox.errors import Conflict, UsageError
+from outbox.ops.events import EventPage
+from outbox.ops.replay.desk import ReplayRequest
 from outbox.policy.event import Status
-from outbox.policy.filter import given
-from outbox.web.pages import asking
-from outbox.web.problems import Refused
+from outbox.policy.filter import EventFilter, given
+from outbox.web import answers, params
+from outbox.web.answers import answer, event
+from outbox.web.auth.accounts import Person, Role
+from outbox.web.pages.replays import resource
+from outbox.web.params import ONE_LINE, Act, At, EventIdsQuery, Who, actor_of, client_id, event_filter_of
+from outbox.web.problems import RefusedRequest
+from outbox.web.routing import HOME, OPERATOR, VIEWER, Endpoint, gives
+from outbox.web.services import Services
 from outbox.web.templating import render
+
+
+class EventListQuery(EventIdsQuery):
+    """The filter, and which page."""
+
+    status: list[Status] = Field(default_factory=list, max_length=5, description="States; open and failed if none.")
+    limit: int = Field(50, ge=1, le=500, description="Most events on the page.")
+    cursor: str | None = Field(None, max_length=300, description="`next_cursor` of the page before.")
+
+
+def list_events(asked: Annotated[EventListQuery, Query()], at: At) -> Response:
+    """Events by the one filter: open ones first, then failed, done and discarded; the newest of each first."""
+    return answer(listing(page(at, event_filter_of(asked), [str(s) for s in asked.status], asked.limit, asked.cursor)))
+
+
+def page(at: Services, asked: EventFilter, statuses: list[str], limit: int, cursor: str | None) -> EventPage:
+    try:
+        return at.browse.page(asked, statuses, limit, cursor or "")
+    except UsageError as wrong:
+        raise RefusedRequest(400, "Invalid cursor.") from wrong
+
+
+def listing(found: EventPage) -> dict[str, Any]:
+    return {
+        "events": [event(each) for each in found.events],
+        "next_cursor": found.next or None,
+        "remark": found.remark or None,
+    }
+
+
+def get_event(id: UUID, at: At, who: Who) -> Response:
+    """One event with all that is recorded about it. The payload is for operators, and masked."""
+    found = at.browse.show(id)
+    shown = who.role.allows(Role.OPERATOR) and found.payload is not None
+    return answer(
+        {
+            **event(found.event),
+            "index": found.index,
+            "document_id": found.document_id,
+            "payload": found.payload if shown else None,
+            "payload_bytes": found.payload_bytes,
+            "payload_shown": shown,
+            "error_detail": found.error_detail,
+            "attempts_log": found.attempts,
+            "acts": found.acts,
+            "related": found.related,
+        }
+    )
+
+
+class ProjectBody(Act):
+    """Which entity, who asks and why."""
+
+    entity_type: str = Field(min_length=1, max_length=200, pattern=ONE_LINE, description="The entity's type.")
+    entity_id: str = Field(min_length=1, max_length=512, pattern=ONE_LINE, description="Its id.")
+
+
+def project(body: ProjectBody, at: At, who: Who) -> Response:
+    """Ask for one entity to be projected again, from the view or its newest event, at its newest version."""
+    done = at.projection.ask(body.entity_type, body.entity_id, actor_of(who, body), body.reason)
+    at.status.forget()
+    return answer(done, 202, {"location": f"/api/v1/events/{done.id}"})
+
+
+def replay_event(id: UUID, act: Act, at: At, who: Who, request: Request) -> Response:
+    """Replay one failed or discarded event: a batch of one. 409 with its state for any other."""
+    found = at.browse.show(id).event
+    if found.status not in (Status.FAILED, Status.DISCARDED):
+        raise _conflict(found.status, f"The event is {found.status}; only failed and discarded ones can be replayed.")
+    created = at.replays.create(
+        ReplayRequest(
+            actor=actor_of(who, act),
+            reason=act.reason,
+            filter=EventFilter(ids=(id,)),
+            client_id=client_id(request, who),
+        )
+    )
+    at.dispatching.run(created)
+    at.status.forget()
+    batch = at.replays.get(created.batch.id)
+    return answer(resource(batch), 202, {"location": f"/api/v1/replays/{batch.id}"})
+
+
+def discard_event(id: UUID, act: Act, at: At, who: Who) -> Response:
+    """Discard one pending or failed event. The row is kept; 409 with its state for any other."""
+    return answer(discard(at, id, who, act))
+
+
+def discard(at: Services, id: UUID, who: Person, act: Act) -> Any:
+    try:
+        done = at.discards.discard(id, actor_of(who, act), act.reason)
+    except Conflict as wrong:
+        raise _conflict(at.browse.show(id).event.status, wrong.message) from wrong
+    at.status.forget()
+    return done
+
+
+def _conflict(state: str, detail: str) -> RefusedRequest:
+    return RefusedRequest(409, detail, state=str(state))
+
 
 PAGE_ROWS: Final = 50
 
@@ -28,9 +138,9 @@ def failed_list(request: Request) -> Response:
 
 
 def _list(request: Request, statuses: tuple[str, ...], template: str, **values: Any) -> Response:
-    asked = asking.event_filter(request.query_params)
+    asked = params.event_filter(request.query_params)
     page = _read(request, asked, statuses)
-    status = asking.services(request).status().value.status
+    status = params.services(request).status().value.status
     words = {name: request.query_params[name] for name in given(asked) if name in request.query_params}
     if request.query_params.get("status"):
         words["status"] = request.query_params["status"]
@@ -50,6 +160,26 @@ def _list(request: Request, statuses: tuple[str, ...], template: str, **values: 
 def _read(request: Request, asked: object, statuses: tuple[str, ...]) -> EventPage:
     cursor = request.query_params.get("cursor", "")
     try:
-        return asking.services(request).browse.page(asked, statuses, PAGE_ROWS, cursor)  # type: ignore[arg-type]
+        return params.services(request).browse.page(asked, statuses, PAGE_ROWS, cursor)  # type: ignore[arg-type]
     except UsageError as wrong:
-        raise Refused(400, wrong.message) from wrong
+        raise RefusedRequest(400, wrong.message) from wrong
+
+
+_PROJECT_ANSWERS: Final = {
+    "status_code": 202,
+    "responses": {
+        202: {"model": answers.Requested, "description": "The event, written."},
+        404: {"description": "This entity is unknown."},
+    },
+}
+PAGES: Final = (
+    Endpoint("GET", f"{HOME}/failures/list", failed_list, VIEWER, takes=(*params.EVENT_FIELDS, "cursor")),
+    Endpoint("GET", f"{HOME}/events", events_page, VIEWER, takes=(*params.EVENT_FIELDS, "cursor", "status")),
+)
+API: Final = (
+    Endpoint("GET", "/events", list_events, VIEWER, gives(answers.EventList)),
+    Endpoint("GET", "/events/{id}", get_event, VIEWER, gives(answers.EventDetail)),
+    Endpoint("POST", "/events", project, OPERATOR, _PROJECT_ANSWERS),
+    Endpoint("POST", "/events/{id}/replay", replay_event, OPERATOR, gives(answers.Replay, 202, "On its way.")),
+    Endpoint("POST", "/events/{id}/discard", discard_event, OPERATOR, gives(answers.Discarded)),
+)

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from outbox.web.auth.gate import Gate
+from outbox.web import params
+from outbox.web.auth.gate import AccessGate
 from outbox.web.auth.session import COOKIE, drop_cookie, put_cookie
-from outbox.web.pages import asking
+from outbox.web.routing import ANYONE, HOME, Endpoint
 from outbox.web.templating import render
-
-HOME = "/ops/queue"
 
 
 def login_page(request: Request) -> Response:
-    gate: Gate = request.app.state.gate
+    gate: AccessGate = request.app.state.gate
     if gate.tokens is None:
         return RedirectResponse(HOME, 303)
     return render(request, "login.html", wrong=False, next=_inside(request.query_params.get("next")))
 
 
-def login(request: Request, form: asking.Sent) -> Response:
-    gate: Gate = request.app.state.gate
+def login(request: Request, form: params.Sent) -> Response:
+    gate: AccessGate = request.app.state.gate
     entry = gate.holder(request, str(form.get("token") or "").strip())
     wanted = _inside(str(form.get("next") or ""))
     if entry is None or gate.sessions is None:
@@ -34,7 +35,7 @@ def login(request: Request, form: asking.Sent) -> Response:
 
 
 def logout(request: Request) -> Response:
-    gate: Gate = request.app.state.gate
+    gate: AccessGate = request.app.state.gate
     if gate.sessions is not None:
         gate.sessions.end(request.cookies.get(COOKIE, ""))
     answer = RedirectResponse(f"{HOME}/login", 303)
@@ -46,3 +47,10 @@ def _inside(path: str | None) -> str:
     """Only a page of ours: `//elsewhere` and `https://elsewhere` would lead a person away."""
     plain = (path or "").partition("\\")[0]
     return plain if plain.startswith("/ops/") else HOME
+
+
+PAGES: Final = (
+    Endpoint("GET", f"{HOME}/login", login_page, ANYONE),
+    Endpoint("POST", f"{HOME}/login", login, ANYONE),
+    Endpoint("POST", f"{HOME}/logout", logout, ANYONE),
+)

@@ -1,27 +1,90 @@
-"""The first page: one sentence, what needs attention, what waits where, who works. Reads one shared look; under a
-filter, also the failed events and the acts that fit it."""
+"""The first page and `GET ops`: one sentence, what needs attention, what waits, who works; and the statistics' API.
+
+Reads one shared snapshot; under a filter, also the failed events and the acts that fit it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import asdict
+from typing import Annotated, Any, Final, NamedTuple
 
+from fastapi import Query
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outbox.ops.export import AuditRow
-from outbox.ops.pulse import Pulse
-from outbox.ops.status import Status as QueueStatus
-from outbox.ops.status import TypeCounts
-from outbox.ops.stored import StoredEvent
+from outbox.ops.audit import AuditPage, AuditRow
+from outbox.ops.status import Pulse, QueueStatus, TypeCounts
+from outbox.ops.stored_event import StoredEvent
 from outbox.policy.event import Status
 from outbox.policy.filter import AuditFilter, EventFilter, given
-from outbox.web.auth.roles import Role
-from outbox.web.pages import asking
-from outbox.web.services import Services
-from outbox.web.show import charts, words
-from outbox.web.snapshot import RECENT, Snapshot
+from outbox.web import answers, figures, params
+from outbox.web.answers import answer, event
+from outbox.web.auth.accounts import Role
+from outbox.web.pages import audit
+from outbox.web.params import At, AuditQuery, Strict, audit_filter_of, capped
+from outbox.web.routing import HOME, VIEWER, Endpoint, gives
+from outbox.web.services import RECENT, Services, Snapshot
 from outbox.web.templating import render
+
+
+class OpsQuery(AuditQuery):
+    """The audit filter and paging, for `recent_audit` alone."""
+
+    limit: int = Field(RECENT, ge=1, le=500, description="Most audit rows.")
+    cursor: str | None = Field(None, max_length=300, description="`recent_audit.next_cursor` of the answer before.")
+
+
+class StatsQuery(Strict):
+    hours: int = Field(48, ge=1, le=2160, description="How many hours the charts cover.")
+
+
+def ops(asked: Annotated[OpsQuery, Query()], at: At) -> Response:
+    """The status now. All requests within two seconds get the same reading."""
+    reading = at.status()
+    seen, status = reading.value, reading.value.status
+    filtered = audit_filter_of(asked)
+    plain = filtered == AuditFilter() and not asked.cursor and asked.limit == RECENT
+    acts = _acts(seen.recent_audit) if plain else audit.listing(at, filtered, asked.limit, asked.cursor)
+    return answer(
+        {
+            "sentence": status.sentence,
+            "queue": status.queue,
+            "failed_by_reason": status.failed_by_reason,
+            "by_entity_type": _types(seen),
+            "recent_failures": [event(each) for each in seen.recent_failures],
+            "recent_audit": acts,
+            "workers": status.workers,
+            "pauses": status.pauses,
+            "sampled_at": status.sampled_at,
+            "stale": reading.problem or None,
+        }
+    )
+
+
+def _acts(page: AuditPage) -> dict[str, Any]:
+    more = None if page.next_cursor is None else str(page.next_cursor)
+    return {"rows": page.rows, "next_cursor": more, **capped(page.total)}
+
+
+def _types(seen: Snapshot) -> list[dict[str, Any]]:
+    """Types that have open or failed events first, then those that only have finished ones."""
+    rows = [asdict(row) for row in seen.status.by_entity_type]
+    known = {row["entity_type"] for row in rows}
+    empty = {"pending": 0, "processing": 0, "failed": 0, "oldest_age_seconds": 0.0}
+    rows += [{"entity_type": name, **empty} for name in [*seen.finished, *seen.discarded] if name not in known]
+    unique = {row["entity_type"]: row for row in rows}
+    for name, row in unique.items():
+        row |= {"done": seen.finished.get(name, 0), "discarded": seen.discarded.get(name, 0)}
+    return list(unique.values())
+
+
+def stats(asked: Annotated[StatsQuery, Query()], at: At) -> Response:
+    """Failures by type, reason and hour, what was done, what became of replays. Never a scan of done rows."""
+    found = at.day().value if asked.hours == 48 else at.stats.read(asked.hours)
+    return answer({**asdict(found), "failed": found.failed._asdict()})
+
 
 FRESH_AGE_SECONDS = 30.0
 SHOWN = 6
@@ -29,7 +92,7 @@ BOTH_FILTERS = tuple(name for name in EventFilter.__dataclass_fields__ if name i
 
 
 class Attention(NamedTuple):
-    """One thing that a person should look at, the most urgent first."""
+    """One thing that needs a person, the most urgent first."""
 
     tone: str
     what: str
@@ -39,11 +102,11 @@ class Attention(NamedTuple):
 
 
 def overview(request: Request) -> Response:
-    at, who = asking.services(request), asking.person(request)
-    asked = asking.event_filter(request.query_params)
+    at, who = params.services(request), params.person(request)
+    asked = params.event_filter(request.query_params)
     reading = at.status()
     seen, status = reading.value, reading.value.status
-    shown = Shown(type_rows(seen), seen.recent_failures, seen.recent_audit.rows)
+    shown = Narrowed(type_rows(seen), seen.recent_failures, seen.recent_audit.rows)
     if not asked.is_empty:
         shown = fitting(at, asked, shown)
     return render(
@@ -64,7 +127,7 @@ def overview(request: Request) -> Response:
         workers_alive=sum(worker.alive for worker in status.workers),
         paused_all=any(row["kind"] == "pause" and row["scope"] == "*" for row in status.pauses),
         may_act=who.role.allows(Role.OPERATOR),
-        said_by=asking.said_by(request),
+        said_by=params.said_by(request),
     )
 
 
@@ -83,7 +146,7 @@ class TypeRow(NamedTuple):
     discarded: int
 
 
-class Shown(NamedTuple):
+class Narrowed(NamedTuple):
     """What the filter of this page narrows down. The sentence and the figures above are always of the whole queue."""
 
     types: Sequence[TypeRow]
@@ -91,7 +154,7 @@ class Shown(NamedTuple):
     acts: Sequence[AuditRow]
 
 
-def fitting(at: Services, asked: EventFilter, everything: Shown) -> Shown:
+def fitting(at: Services, asked: EventFilter, everything: Narrowed) -> Narrowed:
     """Types that have failed events of this filter, with their number, and the type that it names; the failures; and
     the acts, by what both filters know."""
     failed = at.failures.by_type(asked)
@@ -99,7 +162,7 @@ def fitting(at: Services, asked: EventFilter, everything: Shown) -> Shown:
     known = {row.name: row for row in everything.types}
     rows = [known.get(name) or _type_row(name, TypeCounts(name), Pulse([0] * 60), 0) for name in sorted(names)]
     about = AuditFilter(**{name: getattr(asked, name) for name in BOTH_FILTERS})
-    return Shown(
+    return Narrowed(
         types=[row._replace(failed=failed.get(row.name, 0)) for row in rows],
         failures=at.browse.page(asked, (Status.FAILED,), SHOWN).events,
         acts=at.audit.page(about, None, RECENT).rows,
@@ -129,7 +192,7 @@ def _type_row(name: str, counts: TypeCounts, pulse: Pulse, discarded: int) -> Ty
         pulse.rate,
         waiting / pulse.rate if waiting and pulse.rate else None,
         # The minute that still runs would look like a fall.
-        charts.spark(pulse.minutes[:-1]),
+        figures.spark(pulse.minutes[:-1]),
         pulse.last_hour,
         discarded,
     )
@@ -154,10 +217,10 @@ def acts(rows: Sequence[AuditRow]) -> list[Acts]:
 def subline(status: QueueStatus) -> str:
     """What stands under the sentence: who works, and what waits for a person."""
     alive = sum(worker.alive for worker in status.workers)
-    told = [f"{words.plural(alive, 'projector')} running", f"{words.rate(status.queue.rate)} finished"]
+    parts = [f"{figures.plural(alive, 'projector')} running", f"{figures.rate(status.queue.rate)} finished"]
     if status.queue.failed:
-        told.append(f"{words.plural(status.queue.failed, 'failed event')} for a person to look at")
-    return " · ".join(told)
+        parts.append(f"{figures.plural(status.queue.failed, 'failed event')} for a person to check")
+    return " · ".join(parts)
 
 
 def tone(status: QueueStatus) -> str:
@@ -180,11 +243,11 @@ def attention(status: QueueStatus) -> list[Attention]:
         )
     silent = [worker for worker in status.workers if worker.state == "silent"]
     if silent:
-        told = f"{silent[0].worker} last seen {words.age(silent[0].silent_seconds)} ago"
+        told = f"{silent[0].worker} last seen {figures.age(silent[0].silent_seconds)} ago"
         found.append(
             Attention(
                 "warn",
-                words.plural(len(silent), "projector is", "projectors are") + " silent",
+                figures.plural(len(silent), "projector is", "projectors are") + " silent",
                 told,
                 "#workers",
                 "Workers",
@@ -194,19 +257,19 @@ def attention(status: QueueStatus) -> list[Attention]:
         found.append(
             Attention(
                 "warn",
-                words.plural(queue.stuck, "event is", "events are") + " stuck in processing",
+                figures.plural(queue.stuck, "event is", "events are") + " stuck in processing",
                 "Their lease has run out; they will be reclaimed.",
                 "/ops/queue/events?status=processing",
-                "Look",
+                "Show",
             )
         )
     if queue.failed:
         reasons = sorted(status.failed_by_reason.items(), key=lambda pair: -pair[1])[:3]
-        told = ", ".join(f"{words.count(n)} {reason or 'without a reason'}" for reason, n in reasons)
+        told = ", ".join(f"{figures.count(n)} {reason or 'without a reason'}" for reason, n in reasons)
         found.append(
             Attention(
                 "bad",
-                words.plural(queue.failed, "event has", "events have") + " failed",
+                figures.plural(queue.failed, "event has", "events have") + " failed",
                 told,
                 "/ops/queue/failures",
                 "See the groups",
@@ -222,3 +285,10 @@ def attention(status: QueueStatus) -> list[Attention]:
                 Attention("warn", f"{scope} is paused", f"by {row['by']}: {row['reason']}", "#pauses", "Pauses")
             )
     return found
+
+
+PAGES: Final = (Endpoint("GET", HOME, overview, VIEWER, takes=params.EVENT_FIELDS),)
+API: Final = (
+    Endpoint("GET", "/ops", ops, VIEWER, gives(answers.Ops)),
+    Endpoint("GET", "/stats", stats, VIEWER, gives(answers.Stats)),
+)

@@ -1,27 +1,75 @@
-"""Pausing and resuming from the first page."""
+"""Pausing and resuming: the forms of the first page, and the API."""
 
 from __future__ import annotations
 
+from typing import Final
+
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outbox.ops import request as read
-from outbox.web.pages import asking
+from outbox.ops import inputs as read
+from outbox.web import answers, params
+from outbox.web.answers import answer
+from outbox.web.params import ONE_LINE, Act, At, Who, actor_of
+from outbox.web.routing import HOME, OPERATOR, Endpoint, gives
 
 
-def pause(request: Request, form: asking.Sent) -> Response:
-    at, by = asking.services(request), str(form.get("by") or "")
+class PauseBody(Act):
+    entity_type: str | None = Field(
+        None, min_length=1, max_length=200, pattern=ONE_LINE, description="Only this type; else everything."
+    )
+
+
+class ResumeBody(PauseBody):
+    let_fail: str | None = Field(
+        None, pattern=r"^[0-9a-f]{16}$", description="Instead: lift the brake on this fingerprint for an hour."
+    )
+
+
+def pause(body: PauseBody, at: At, who: Who) -> Response:
+    """Stop claiming, everywhere, within two seconds; what is in flight is finished."""
+    row = at.pauses.pause(actor_of(who, body), body.reason, body.entity_type)
+    at.status.forget()
+    return answer(row)
+
+
+def resume(body: ResumeBody, at: At, who: Who) -> Response:
+    """Resume claiming. `resumed` is false if nothing was paused under that name."""
+    acting = actor_of(who, body)
+    if body.let_fail:
+        row = at.pauses.let_fail(body.let_fail, acting, body.reason)
+        found = {"resumed": True, "scope": row["scope"]}
+    else:
+        scope = f"type:{body.entity_type}" if body.entity_type else "*"
+        found = {"resumed": at.pauses.resume(acting, body.reason, body.entity_type) is not None, "scope": scope}
+    at.status.forget()
+    return answer(found)
+
+
+def pause_form(request: Request, form: params.Sent) -> Response:
+    at, by = params.services(request), str(form.get("by") or "")
     said = str(form.get("entity_type") or "").strip()
     kind = read.line("entity_type", said, 200) if said else None
-    at.pauses.pause(asking.actor(request, by), str(form.get("reason") or ""), kind)
+    at.pauses.pause(params.actor(request, by), str(form.get("reason") or ""), kind)
     at.status.forget()
-    return asking.go(request, "/ops/queue", "paused", by)
+    return params.go(request, "/ops/queue", "paused", by)
 
 
-def resume(request: Request, form: asking.Sent) -> Response:
-    at, by = asking.services(request), str(form.get("by") or "")
+def resume_form(request: Request, form: params.Sent) -> Response:
+    at, by = params.services(request), str(form.get("by") or "")
     scope = str(form.get("scope") or "*")
     kind = read.line("scope", scope.removeprefix("type:"), 200) if scope.startswith("type:") else None
-    at.pauses.resume(asking.actor(request, by), str(form.get("reason") or ""), kind)
+    at.pauses.resume(params.actor(request, by), str(form.get("reason") or ""), kind)
     at.status.forget()
-    return asking.go(request, "/ops/queue", "resumed", by)
+    return params.go(request, "/ops/queue", "resumed", by)
+
+
+PAGES: Final = (
+    Endpoint("POST", f"{HOME}/pause", pause_form, OPERATOR),
+    Endpoint("POST", f"{HOME}/resume", resume_form, OPERATOR),
+)
+API: Final = (
+    Endpoint("POST", "/pause", pause, OPERATOR, gives(answers.Pause)),
+    Endpoint("POST", "/resume", resume, OPERATOR, gives(answers.Resumed)),
+)

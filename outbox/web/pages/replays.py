@@ -1,28 +1,79 @@
-"""Replays under way and past ones: progress, what failed again, cancel. Acts are handed to the services."""
+"""Replays: the way to one (preview, plan, run), those under way and past ones, cancel; pages and API."""
 
 from __future__ import annotations
 
-from typing import Final
+import hashlib
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Annotated, Any, Final
+from uuid import UUID
 
+from fastapi import Query
+from pydantic import Field
+from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outbox.ops.replay import ReplayRequest
-from outbox.policy.filter import EventFilter
-from outbox.web.auth.roles import Role
-from outbox.web.pages import asking
+from outbox.ops import inputs as read
+from outbox.ops.replay.desk import ReplayRequest
+from outbox.ops.replay.plan import Plan
+from outbox.policy.filter import MOST_IDS, EventFilter, described, given
+from outbox.policy.replay import DEFAULT_RATE, ReplayBatch
+from outbox.web import answers, params
+from outbox.web.answers import answer
+from outbox.web.auth.accounts import Role
+from outbox.web.params import Act, At, Strict, Who, actor_of
+from outbox.web.problems import RefusedRequest
+from outbox.web.routing import HOME, OPERATOR, VIEWER, Endpoint, gives
 from outbox.web.templating import render
+
+
+class ReplayListQuery(Strict):
+    live: bool = Field(False, description="Only those that are not over.")
+    limit: int = Field(50, ge=1, le=500, description="Most replays on the page.")
+    cursor: str | None = Field(None, max_length=300, description="`next_cursor` of the page before.")
+
+
+def resource(batch: ReplayBatch) -> dict[str, Any]:
+    """As people may see it: of a webhook's address only the host, and nothing of who holds its lease."""
+    told = asdict(batch)
+    for hidden in ("webhook_url", "client_id"):
+        told.pop(hidden)
+    to = told.pop("webhook_to")
+    return {**told, "webhook_host": to.rpartition("#")[0] if to else None}
+
+
+def list_replays(asked: Annotated[ReplayListQuery, Query()], at: At) -> Response:
+    """Replays, the newest first."""
+    found = at.replays.page(asked.cursor, asked.limit, live=asked.live)
+    return answer({"replays": [resource(batch) for batch in found.replays], "next_cursor": found.next_cursor})
+
+
+def get_replay(id: UUID, at: At) -> Response:
+    """One replay, and its events that did not simply become done."""
+    found = at.replays.show(id)
+    return answer({**resource(found.batch), "items": found.items})
+
+
+def cancel_replay(id: UUID, act: Act, at: At, who: Who) -> Response:
+    """Stop a replay; what has moved stays moved. 409 when it is over."""
+    at.replays.get(id)
+    return answer(resource(at.replays.cancel(id, actor_of(who, act), act.reason)))
+
 
 PAGE_ROWS: Final = 50
 
 
 def replays_page(request: Request) -> Response:
-    found = asking.services(request).replays.page(request.query_params.get("cursor"), PAGE_ROWS)
+    found = params.services(request).replays.page(request.query_params.get("cursor"), PAGE_ROWS)
     return render(request, "replays.html", page=found, may_act=_may_act(request))
 
 
 def replay_page(request: Request, id: str) -> Response:
-    found = asking.services(request).replays.show(asking.event_id(id))
+    found = params.services(request).replays.show(params.event_id(id))
     batch = found.batch
     return render(
         request,
@@ -32,37 +83,173 @@ def replay_page(request: Request, id: str) -> Response:
         skipped=[row for row in found.items if row["state"] == "skipped"],
         open_rows=[row for row in found.items if row["state"] == "replayed" and row["outcome"] is None],
         may_act=_may_act(request),
-        said_by=asking.said_by(request),
+        said_by=params.said_by(request),
     )
 
 
-def cancel(request: Request, id: str, form: asking.Sent) -> Response:
+def cancel_form(request: Request, id: str, form: params.Sent) -> Response:
     by = str(form.get("by") or "")
-    acting = asking.actor(request, by)
-    asking.services(request).replays.cancel(asking.event_id(id), acting, str(form.get("reason") or ""))
-    return asking.go(request, f"/ops/queue/replays/{id}", "cancelled", by)
+    acting = params.actor(request, by)
+    params.services(request).replays.cancel(params.event_id(id), acting, str(form.get("reason") or ""))
+    return params.go(request, f"/ops/queue/replays/{id}", "cancelled", by)
 
 
-def replay_event(request: Request, id: str, form: asking.Sent) -> Response:
+def replay_event_form(request: Request, id: str, form: params.Sent) -> Response:
     """A single event is a batch of one, moved before the page comes back."""
-    at, by = asking.services(request), str(form.get("by") or "")
+    at, by = params.services(request), str(form.get("by") or "")
     asked = ReplayRequest(
-        actor=asking.actor(request, by),
+        actor=params.actor(request, by),
         reason=str(form.get("reason") or ""),
-        filter=EventFilter(ids=(asking.event_id(id),)),
+        filter=EventFilter(ids=(params.event_id(id),)),
     )
     created = at.replays.create(asked)
     at.dispatching.run(created)
     at.status.forget()
-    return asking.go(request, f"/ops/queue/replays/{created.batch.id}", "replayed", by)
+    return params.go(request, f"/ops/queue/replays/{created.batch.id}", "replayed", by)
 
 
-def discard_event(request: Request, id: str, form: asking.Sent) -> Response:
-    at, by = asking.services(request), str(form.get("by") or "")
-    at.discards.discard(asking.event_id(id), asking.actor(request, by), str(form.get("reason") or ""))
+def discard_event_form(request: Request, id: str, form: params.Sent) -> Response:
+    at, by = params.services(request), str(form.get("by") or "")
+    at.discards.discard(params.event_id(id), params.actor(request, by), str(form.get("reason") or ""))
     at.status.forget()
-    return asking.go(request, f"/ops/queue/events/{id}", "discarded", by)
+    return params.go(request, f"/ops/queue/events/{id}", "discarded", by)
 
 
 def _may_act(request: Request) -> bool:
-    return asking.person(request).role.allows(Role.OPERATOR)
+    return params.person(request).role.allows(Role.OPERATOR)
+
+
+MOST_PLANS: Final = 20
+MOST_PINNED: Final = 100_000  # ids of one plan: 10 MB. More are for the command line
+KEPT_SECONDS: Final = 1800.0
+
+
+class Plans:
+    """A plan stays after it was run, so that a second click leads to the same replay."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, tuple[float, Plan, EventFilter]] = OrderedDict()
+
+    def keep(self, plan: Plan, asked: EventFilter) -> None:
+        with self._lock:
+            self._kept[str(plan.id)] = (self._clock(), plan, asked)
+            while len(self._kept) > MOST_PLANS:
+                self._kept.popitem(last=False)
+
+    def take(self, id: str) -> tuple[Plan, EventFilter]:
+        with self._lock:
+            found = self._kept.get(id)
+        if found is None or self._clock() - found[0] > KEPT_SECONDS:
+            raise RefusedRequest(409, "This plan is too old to be run; nothing was changed. Check what matches now.")
+        return found[1], found[2]
+
+
+def preview_page(request: Request) -> Response:
+    """What a replay with this filter would take, a page at a time, in its own order."""
+    asked = params.event_filter(request.query_params)
+    number = params.number(request.query_params, "page", 1, 1, 20_000)
+    found = params.services(request).failures.preview(asked, number, PAGE_ROWS)
+    words = params.raw_filter(request.query_params, params.EVENT_FIELDS)
+    status = params.services(request).status().value.status
+    return render(
+        request,
+        "replay.html",
+        preview=found,
+        matched=min(found.total, read.MOST_COUNTED),
+        capped=found.total > read.MOST_COUNTED,
+        filter_words=words,
+        reasons=sorted(reason for reason in status.failed_by_reason if reason),
+        types=sorted(row.entity_type for row in status.by_entity_type),
+        selection=_name(asked),
+        most=MOST_IDS,
+    )
+
+
+def plan_page(request: Request, form: params.Sent) -> Response:
+    """The plan of the chosen ids, or of all that match, its ids pinned. Still nothing is changed."""
+    asked, limit = _asked(form)
+    plan = params.services(request).planner.plan(asked, limit, pin=True)
+    _plans(request).keep(plan, asked)
+    return render(
+        request,
+        "plan.html",
+        plan=plan,
+        about=described(asked),
+        matched=min(plan.matched, read.MOST_COUNTED),
+        capped=plan.matched > read.MOST_COUNTED,
+        rate=DEFAULT_RATE,
+        takes=plan.total / DEFAULT_RATE,
+        said_by=params.said_by(request),
+        back=str(form.get("back") or ""),
+    )
+
+
+def run_form(request: Request, form: params.Sent) -> Response:
+    """Replays exactly the plan's ids. The plan's id is the client id: a second click finds the first one's replay."""
+    at, by = params.services(request), str(form.get("by") or "")
+    plan, asked = _plans(request).take(str(form.get("plan") or ""))
+    created = at.replays.create(
+        ReplayRequest(
+            actor=params.actor(request, by),
+            reason=str(form.get("reason") or ""),
+            filter=asked,
+            pinned=plan.ids,
+            rate=_rate(form),
+            client_id=f"console-{plan.id}",
+        )
+    )
+    at.dispatching.start(created)
+    at.status.forget()
+    return params.go(request, f"/ops/queue/replays/{created.batch.id}", "replayed", by)
+
+
+def _plans(request: Request) -> Plans:
+    found: Plans = request.app.state.plans
+    return found
+
+
+def _asked(form: FormData) -> tuple[EventFilter, int | None]:
+    """Chosen ids alone, or the filter and how many."""
+    if form.get("scope") == "selected":
+        ids = " ".join(str(each) for each in form.getlist("ids"))
+        asked = read.event_filter({"ids": ids})
+        if not asked.ids:
+            raise read.BadRequest([("ids", "choose at least one event")])
+        return asked, None
+    text = str(form.get("limit") or "")
+    limit = int(text) if text.isdecimal() and len(text) < 9 else None
+    if text and (limit is None or not 1 <= limit <= MOST_PINNED):
+        raise read.BadRequest([("limit", f"must be a whole number from 1 to {MOST_PINNED:,}")])
+    return params.event_filter(form), limit
+
+
+def _rate(form: FormData) -> float | None:
+    text = str(form.get("rate") or "")
+    try:
+        return read.rate(float(text), DEFAULT_RATE) if text else None
+    except ValueError:
+        raise read.BadRequest([("rate", "must be a number of events per second")]) from None
+
+
+def _name(asked: EventFilter) -> str:
+    """Names a selection by its filter: ticks of another list do not follow."""
+    return hashlib.sha256(repr(sorted(given(asked).items(), key=str)).encode()).hexdigest()[:12]
+
+
+PAGES: Final = (
+    Endpoint("POST", f"{HOME}/events/{{id}}/replay", replay_event_form, OPERATOR),
+    Endpoint("POST", f"{HOME}/events/{{id}}/discard", discard_event_form, OPERATOR),
+    Endpoint("GET", f"{HOME}/replay", preview_page, VIEWER, takes=(*params.EVENT_FIELDS, "page")),
+    Endpoint("POST", f"{HOME}/replay/plan", plan_page, OPERATOR),
+    Endpoint("POST", f"{HOME}/replay/run", run_form, OPERATOR),
+    Endpoint("GET", f"{HOME}/replays", replays_page, VIEWER, takes=("cursor",)),
+    Endpoint("GET", f"{HOME}/replays/{{id}}", replay_page, VIEWER),
+    Endpoint("POST", f"{HOME}/replays/{{id}}/cancel", cancel_form, OPERATOR),
+)
+API: Final = (
+    Endpoint("GET", "/replays", list_replays, VIEWER, gives(answers.ReplayList)),
+    Endpoint("GET", "/replays/{id}", get_replay, VIEWER, gives(answers.ReplayDetail)),
+    Endpoint("POST", "/replays/{id}/cancel", cancel_replay, OPERATOR, gives(answers.Replay)),
+)

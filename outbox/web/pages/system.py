@@ -1,22 +1,27 @@
-"""How this installation is set up: settings without secrets, versions, schema, health, and the runbook."""
+"""The installation: settings without secrets, health, the runbook, the API's own page, the last verification."""
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
+from outbox.policy.drift import DRIFT, Kind
+from outbox.policy.reindex import Rebuild
 from outbox.ports import Level
-from outbox.web.pages import asking
-from outbox.web.show.runbook import RUNBOOK
+from outbox.web import figures, params
+from outbox.web.routing import API_PREFIX, HOME, VIEWER, Endpoint
+from outbox.web.runbook import RUNBOOK
 from outbox.web.templating import render
 
 _ORDER = (Level.BAD, Level.WARN, Level.UNKNOWN, Level.OK)
 
 
 def system_page(request: Request) -> Response:
-    at = asking.services(request)
+    at = params.services(request)
     reading = at.status()
     settings = request.app.state.settings
     return render(
@@ -33,3 +38,117 @@ def system_page(request: Request) -> Response:
 
 def runbook_page(request: Request) -> Response:
     return render(request, "runbook.html", runbook=RUNBOOK)
+
+
+def openapi_document(request: Request) -> Response:
+    """This document."""
+    return JSONResponse(request.app.openapi())
+
+
+def docs_page(request: Request) -> Response:
+    document = request.app.openapi()
+    operations = [
+        {"method": method.upper(), "path": path, **_told(operation, document)}
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+    return render(request, "docs.html", document=document, operations=operations)
+
+
+def _told(operation: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+    return {
+        "id": operation["operationId"],
+        "summary": operation.get("description") or operation.get("summary", ""),
+        "role": operation["x-role"],
+        "parameters": operation.get("parameters", []),
+        "fields": _fields(body, document) if body else [],
+        "responses": {status: told["description"] for status, told in operation["responses"].items()},
+    }
+
+
+def _fields(schema: dict[str, Any], document: dict[str, Any]) -> list[dict[str, Any]]:
+    found = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    required = found.get("required", [])
+    return [
+        {"name": name, "description": field.get("description", ""), "required": name in required}
+        for name, field in found.get("properties", {}).items()
+    ]
+
+
+RESULTS: Final = 20
+MEANING: Final = {
+    Kind.MISSING: "in PostgreSQL, not in the index",
+    Kind.STALE: "an older version in the index",
+    Kind.ORPHANED: "in the index, not in PostgreSQL",
+    Kind.DIFFERENT: "other content at this version",
+    Kind.UNKNOWN: "unknown to PostgreSQL; left alone",
+}
+
+
+class Found(NamedTuple):
+    """One line of the report. Only names of fields, never their values."""
+
+    kind: str
+    id: str
+    version: int | None
+    held: int | None
+    remark: str
+
+
+def verify_page(request: Request) -> Response:
+    at = params.services(request)
+    results = at.verify.last_results(RESULTS)
+    last = next((row for row in results if row["status"] == "finished"), None)
+    running = next((row for row in results[:1] if row["status"] == "running"), None)
+    rebuilds = at.rebuilds(5)
+    return render(
+        request,
+        "verify.html",
+        results=results,
+        last=last,
+        running=running,
+        drift=drift(last),
+        doubt=doubt(last),
+        found=drift_findings(last),
+        meaning=MEANING,
+        rebuild=rebuilds[0] if rebuilds else None,
+        share=copied_share(rebuilds[0]) if rebuilds else None,
+    )
+
+
+def drift(row: Mapping[str, Any] | None) -> int:
+    return 0 if row is None else sum(row[kind] for kind in DRIFT)
+
+
+def doubt(row: Mapping[str, Any] | None) -> str:
+    """What could not be judged, in words; the command exits with 3 then."""
+    told = {"unknown": "unknown to PostgreSQL", "unreadable": "unreadable there", "in_flux": "still changing"}
+    return ", ".join(f"{figures.count(row[name])} {text}" for name, text in told.items() if row and row[name])
+
+
+def drift_findings(row: Mapping[str, Any] | None) -> list[Found]:
+    report = (row or {}).get("report") or {}
+    first: Mapping[str, Any] = report.get("first", {})
+    return [_found(kind, each) for kind in Kind for each in first.get(kind, ())]
+
+
+def _found(kind: str, each: Mapping[str, Any]) -> Found:
+    remark = each.get("why") or ", ".join(each.get("fields", ()))
+    if each.get("failed_event"):
+        remark = f"{remark} its newest event failed".strip()
+    return Found(kind, each["id"], each.get("version"), each.get("elasticsearch_version"), remark)
+
+
+def copied_share(rebuild: Rebuild) -> str:
+    total = max(rebuild.total or 0, rebuild.written)
+    return f"{figures.count(rebuild.written)} of about {figures.count(total)}" if total else "nothing yet"
+
+
+PAGES: Final = (
+    Endpoint("GET", "/ops/verify", verify_page, VIEWER),
+    Endpoint("GET", f"{HOME}/system", system_page, VIEWER),
+    Endpoint("GET", f"{HOME}/runbook", runbook_page, VIEWER),
+    Endpoint("GET", f"{API_PREFIX}/docs", docs_page, VIEWER),
+    Endpoint("GET", f"{API_PREFIX}/openapi.json", openapi_document, VIEWER),
+)

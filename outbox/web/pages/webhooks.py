@@ -1,22 +1,54 @@
-"""Webhook deliveries: what was sent, what came back, and once more."""
+"""Webhook deliveries: what was sent, what came back, and once more; page and API."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
+from uuid import UUID
 
+from fastapi import Query
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from outbox.config import redact_address
-from outbox.web.auth.roles import Role
-from outbox.web.pages import asking
+from outbox.web import answers, params
+from outbox.web.answers import answer
+from outbox.web.auth.accounts import Role
+from outbox.web.params import ONE_LINE, Act, At, Strict, Who, actor_of
+from outbox.web.routing import HOME, OPERATOR, VIEWER, Endpoint, gives
 from outbox.web.templating import render
+
+
+class DeliveryListQuery(Strict):
+    limit: int = Field(50, ge=1, le=500, description="Most deliveries on the page.")
+    cursor: str | None = Field(None, max_length=300, description="`next_cursor` of the page before.")
+
+
+class RedeliverBody(Act):
+    """Who requests it; a reason is optional."""
+
+    reason: str | None = Field(  # type: ignore[assignment]
+        None, min_length=1, max_length=1000, pattern=ONE_LINE, description="Why; one line, kept in the audit."
+    )
+
+
+def list_deliveries(asked: Annotated[DeliveryListQuery, Query()], at: At) -> Response:
+    """Deliveries, the newest first. Addresses are named by host and a key: a path is often a secret."""
+    found = at.webhooks.page(asked.cursor, asked.limit)
+    return answer({"deliveries": found.deliveries, "next_cursor": found.next_cursor})
+
+
+def redeliver(id: UUID, body: RedeliverBody, at: At, who: Who) -> Response:
+    """Send one again, also where its address is disabled; success enables it again. The next daemon sends it."""
+    at.webhooks.redeliver(id, actor_of(who, body), body.reason)
+    return answer({"id": id, "queued": True}, 202)
+
 
 PAGE_ROWS: Final = 50
 
 
 def webhooks_page(request: Request) -> Response:
-    found = asking.services(request).webhooks.page(request.query_params.get("cursor"), PAGE_ROWS)
+    found = params.services(request).webhooks.page(request.query_params.get("cursor"), PAGE_ROWS)
     settings = request.app.state.settings.webhook
     return render(
         request,
@@ -25,12 +57,22 @@ def webhooks_page(request: Request) -> Response:
         url=redact_address(str(settings.url)) if settings.url else "",
         signed=settings.secret is not None,
         settings=settings,
-        may_act=asking.person(request).role.allows(Role.OPERATOR),
-        said_by=asking.said_by(request),
+        may_act=params.person(request).role.allows(Role.OPERATOR),
+        said_by=params.said_by(request),
     )
 
 
-def redeliver(request: Request, id: str, form: asking.Sent) -> Response:
+def redeliver_form(request: Request, id: str, form: params.Sent) -> Response:
     by, reason = str(form.get("by") or ""), str(form.get("reason") or "") or None
-    asking.services(request).webhooks.redeliver(asking.event_id(id), asking.actor(request, by), reason)
-    return asking.go(request, "/ops/queue/webhooks", "redelivered", by)
+    params.services(request).webhooks.redeliver(params.event_id(id), params.actor(request, by), reason)
+    return params.go(request, "/ops/queue/webhooks", "redelivered", by)
+
+
+PAGES: Final = (
+    Endpoint("GET", f"{HOME}/webhooks", webhooks_page, VIEWER, takes=("cursor",)),
+    Endpoint("POST", f"{HOME}/webhooks/{{id}}/redeliver", redeliver_form, OPERATOR),
+)
+API: Final = (
+    Endpoint("GET", "/webhooks/deliveries", list_deliveries, VIEWER, gives(answers.DeliveryList)),
+    Endpoint("POST", "/webhooks/deliveries/{id}/redeliver", redeliver, OPERATOR, gives(answers.Redelivered, 202)),
+)

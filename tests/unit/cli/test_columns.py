@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from outbox.cli.producers import _names
 from outbox.errors import UsageError
-from outbox.store.attached import Attachment, joined_columns
+from outbox.ports import Attachment, joined_columns
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(str.strip)
 

@@ -66,7 +66,7 @@ def test_version_and_help_import_no_driver_and_no_settings(argv: list[str], bann
 
 def test_version_imports_the_file_of_no_command() -> None:
     found = {name for name in imported("--version") if name.startswith("outbox.cli.")}
-    assert found == {"outbox.cli.later", "outbox.cli.menu", "outbox.cli.output", "outbox.cli.usage"}
+    assert found == {"outbox.cli.menu", "outbox.cli.output"}
 
 
 def test_the_health_pages_listen_before_drivers_metrics_and_logs_are_imported() -> None:
@@ -83,4 +83,4 @@ def test_a_projector_imports_no_console_no_embedded_servers_and_no_client_that_i
         [sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, text=True, check=True
     )
     found = set(json.loads(done.stdout))
-    assert found & (NEVER | {"typer", "outbox.web.console", "outbox.embedded"}) == set()
+    assert found & (NEVER | {"typer", "outbox.web.application", "outbox.embedded"}) == set()

@@ -4,7 +4,7 @@ import pytest
 
 from outbox import errors
 from outbox.cli import guarded
-from outbox.errors import ConfigurationError, OutboxError, Problem
+from outbox.errors import ConfigProblem, ConfigurationError, OutboxError
 
 
 def leave(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
@@ -32,7 +32,7 @@ def leave(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int
         (errors.SchemaMismatch("x"), 78),
         (errors.WrongProduct("x"), 78),
         (errors.WorkerIdTaken("x"), 78),
-        (ConfigurationError([Problem("A", "is wrong", "Mend it.")]), 78),
+        (ConfigurationError([ConfigProblem("A", "is wrong", "Mend it.")]), 78),
         (KeyboardInterrupt(), 130),
     ],
 )

@@ -12,8 +12,7 @@ import typer.main
 from rich.text import Text
 
 from outbox import cli
-from outbox.cli.later import LaterCommand
-from outbox.cli.menu import ENTRIES, app
+from outbox.cli.menu import ENTRIES, LaterCommand, app
 from tests.fixtures.processes import ROOT, clean_environment
 
 # The contract's commands of this issue; others are added by their own tests.

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from outbox.app.up import Where
-from outbox.cli.up import look_around, on_the_path, search
+from outbox.app.up import Addresses
+from outbox.cli.up import commands_to_try, on_the_path, search
 
-WHERE = Where(
+WHERE = Addresses(
     database_url="postgresql://outbox:***@127.0.0.1:1/postgres",
     database_url_file="/a folder/database-url",
     elastic_url="http://127.0.0.1:2",
@@ -63,7 +63,7 @@ def test_a_python_without_activation_has_its_folder_put_on_the_path(environment:
 
 
 def test_paths_with_blanks_are_quoted(environment: Path) -> None:
-    assert "export DATABASE_URL_FILE='/a folder/database-url'" in look_around(WHERE)
+    assert "export DATABASE_URL_FILE='/a folder/database-url'" in commands_to_try(WHERE)
 
 
 @pytest.mark.parametrize(("variable", "option"), [("http_proxy", " --noproxy '*'"), ("no_proxy", "")])

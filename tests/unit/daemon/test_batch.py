@@ -1,4 +1,4 @@
-"""The verdicts of a batch: one an event, and counts that add up to what the batch still held."""
+"""The verdicts of a batch: one per event, and counts that add up to what the batch still held."""
 
 from uuid import uuid4
 
@@ -44,21 +44,21 @@ def test_whoever_was_not_sent_goes_back_and_keeps_no_other_verdict() -> None:
     sent, waiting = an_event(1), an_event(2)
     verdicts = Verdicts([sent, waiting])
     verdicts.give(sent, DONE)
-    verdicts.release_rest("not_sent")
+    verdicts.release_rest()
     assert verdicts.settlements() == [(sent.id, DONE), (waiting.id, Released("not_sent"))]
 
 
-def test_only_attempts_that_failed_are_told_one_by_one() -> None:
+def test_only_attempts_that_failed_are_announced_one_by_one() -> None:
     events = [an_event(seq) for seq in range(len(VERDICTS))]
     verdicts = Verdicts(events)
     for event, verdict in zip(events, VERDICTS, strict=True):
         verdicts.give(event, verdict)
-    told = verdicts.failed_attempts([])
-    assert told == [
+    announced = verdicts.failed_attempts([])
+    assert announced == [
         AttemptFailed(events[4], FAILURE, 1.0),
         AttemptFailed(events[6], FAILURE, None, DeadReason.NON_RETRYABLE),
     ]
-    assert verdicts.failed_attempts([events[4].id]) == told[1:]
+    assert verdicts.failed_attempts([events[4].id]) == announced[1:]
 
 
 def test_only_first_attempts_that_are_done_have_a_latency() -> None:

@@ -5,9 +5,8 @@ import time
 
 import pytest
 
-from outbox.daemon.boot_clock import best_clock, boottime
 from outbox.daemon.claiming import Claimer
-from outbox.daemon.lease import Holding, Leases
+from outbox.daemon.lease import Holding, Leases, best_clock, boottime
 from outbox.daemon.second_target import SecondTarget
 
 

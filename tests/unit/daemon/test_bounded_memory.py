@@ -7,7 +7,7 @@ from typing import Any
 from outbox.policy.backoff import Backoff
 from outbox.policy.outcome import Code, Failure, Outcome, Reason, Stale
 from outbox.policy.settle import RetryPolicy
-from outbox.ports import Action
+from outbox.ports import BulkAction
 from tests.fakes import MemoryEvents
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.sinks import MemorySink
@@ -16,7 +16,7 @@ ENTITIES = 6_000
 MOST = 2_000  # the largest bound of ours is 1,000
 
 
-def answer(action: Action) -> Outcome | None:
+def answer(action: BulkAction) -> Outcome | None:
     """A quarter each: done, refused with an error of its own, busy, ahead of us."""
     n = int(action.id.partition(":")[2])
     match n % 4:
@@ -53,7 +53,7 @@ def _slots(kind: type) -> tuple[str, ...]:
 
 def test_no_container_of_a_process_grows_with_the_entities_it_has_met() -> None:
     events, sink = MemoryEvents(), MemorySink()
-    sink.refuse = answer
+    sink.refuse = answer  # type: ignore[assignment]
     worker = InProcess(Parts(events, sink, retry=RetryPolicy(2, Backoff(1.0, 300.0))))
     for n in range(ENTITIES):
         events.queue.produce(str(n), event_version=n)
@@ -62,5 +62,5 @@ def test_no_container_of_a_process_grows_with_the_entities_it_has_met() -> None:
         worker.facts.clear()
     parts = {"lane": worker.lane, "judge": worker.judge, "limits": worker.limits, "leases": worker.leases}
     sizes = [found for name, part in parts.items() for found in containers(part, name, set())]
-    assert len(sizes) > 10, "nothing was looked at"
+    assert len(sizes) > 10, "nothing was checked"
     assert [found for found in sizes if found[1] > MOST] == []

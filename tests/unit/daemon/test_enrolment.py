@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from outbox.daemon import enrolment as module
-from outbox.daemon.enrolment import Enrolment
+from outbox.daemon import startup as module
+from outbox.daemon.startup import Enrolment
 from outbox.errors import DatabaseDown, WorkerIdTaken
 from outbox.facts import Beat, DatabaseLost, Fact, Warned
 
@@ -25,7 +25,7 @@ class Holder(NamedTuple):
 
 @dataclass
 class Register:
-    """Holders as they are seen one look after the other; the id is given when the last one is gone."""
+    """Holders as they are seen one check after the other; the id is given when the last one is gone."""
 
     looks: list[Holder] = field(default_factory=list)
     frees: set[UUID] = field(default_factory=set)
@@ -48,7 +48,7 @@ class Register:
 
 
 class Waiting(threading.Event):
-    """Each wait is one more look at the register."""
+    """Each wait is one more read of the register."""
 
     def __init__(self, register: Register) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ def enter(*looks: Holder, stopped: bool = False) -> list[Fact]:
     return facts
 
 
-def test_a_free_id_is_taken_without_a_word() -> None:
+def test_a_free_id_is_taken_without_a_warning() -> None:
     assert enter() == []
 
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from outbox.daemon.gate import Control, Gate
+from outbox.daemon.gate import Control, PauseGate
 from outbox.facts import Fact, OperatorPaused, OperatorResumed, SinkPaused, SinkResumed
 from outbox.policy.outcome import Failure, Reason
 from tests.fixtures.events import Time
@@ -38,11 +38,11 @@ def probe() -> Probe:
 
 
 @pytest.fixture
-def gate(facts: list[Fact], clock: Time, probe: Probe) -> Gate:
-    return Gate(facts.append, clock, probe)
+def gate(facts: list[Fact], clock: Time, probe: Probe) -> PauseGate:
+    return PauseGate(facts.append, clock, probe)
 
 
-def test_a_pause_is_said_once_and_again_only_with_a_new_cause(gate: Gate, facts: list[Fact]) -> None:
+def test_a_pause_is_said_once_and_again_only_with_a_new_cause(gate: PauseGate, facts: list[Fact]) -> None:
     for cause in ("es_blocked", "es_blocked", "es_auth"):
         gate.pause("articles", cause, "why")
     assert facts == [SinkPaused("articles", "es_blocked", "why"), SinkPaused("articles", "es_auth", "why")]
@@ -50,7 +50,7 @@ def test_a_pause_is_said_once_and_again_only_with_a_new_cause(gate: Gate, facts:
 
 
 def test_the_end_of_a_pause_says_how_long_it_was_from_its_first_cause_on(
-    gate: Gate, facts: list[Fact], clock: Time
+    gate: PauseGate, facts: list[Fact], clock: Time
 ) -> None:
     gate.pause("articles", "es_blocked", "")
     clock.passes(5)
@@ -62,7 +62,7 @@ def test_the_end_of_a_pause_says_how_long_it_was_from_its_first_cause_on(
     assert not gate.paused_targets()
 
 
-def test_probes_are_at_most_five_seconds_apart_however_long_it_takes(gate: Gate, clock: Time) -> None:
+def test_probes_are_at_most_five_seconds_apart_however_long_it_takes(gate: PauseGate, clock: Time) -> None:
     gate.pause("articles", "es_blocked", "")
     times = []
     while clock.now < 1_100:
@@ -76,7 +76,7 @@ def test_probes_are_at_most_five_seconds_apart_however_long_it_takes(gate: Gate,
     assert len(times) <= 35
 
 
-def test_only_one_lane_at_a_time_tries_a_target(gate: Gate, clock: Time) -> None:
+def test_only_one_lane_at_a_time_tries_a_target(gate: PauseGate, clock: Time) -> None:
     gate.pause("articles", "es_blocked", "")
     clock.passes(1)
     assert gate.due_probe() == "articles"
@@ -85,7 +85,7 @@ def test_only_one_lane_at_a_time_tries_a_target(gate: Gate, clock: Time) -> None
     assert gate.due_probe() == "articles"
 
 
-def test_each_target_is_paused_and_tried_on_its_own(gate: Gate, clock: Time) -> None:
+def test_each_target_is_paused_and_tried_on_its_own(gate: PauseGate, clock: Time) -> None:
     gate.pause("articles", "es_blocked", "")
     gate.pause("authors", "es_auth", "")
     clock.passes(1)
@@ -94,7 +94,9 @@ def test_each_target_is_paused_and_tried_on_its_own(gate: Gate, clock: Time) -> 
     assert gate.paused_targets() == {"authors"}
 
 
-def test_a_probe_that_finds_another_cause_says_so(gate: Gate, probe: Probe, facts: list[Fact], clock: Time) -> None:
+def test_a_probe_that_finds_another_cause_says_so(
+    gate: PauseGate, probe: Probe, facts: list[Fact], clock: Time
+) -> None:
     gate.pause("articles", "es_blocked", "")
     clock.passes(1)
     probe.failure = Failure(Reason.ES_AUTH, "key revoked")
@@ -103,7 +105,9 @@ def test_a_probe_that_finds_another_cause_says_so(gate: Gate, probe: Probe, fact
     assert facts[-1] == SinkPaused("articles", "es_auth", "key revoked")
 
 
-def test_a_lane_that_may_not_claim_rests_until_the_next_probe_and_never_over_a_second(gate: Gate, clock: Time) -> None:
+def test_a_lane_that_may_not_claim_rests_until_the_next_probe_and_never_over_a_second(
+    gate: PauseGate, clock: Time
+) -> None:
     gate.pause("articles", "es_blocked", "")
     assert 0.3 < gate.wait_seconds() <= 0.5
     for _ in range(6):
@@ -115,7 +119,7 @@ def test_a_lane_that_may_not_claim_rests_until_the_next_probe_and_never_over_a_s
     assert gate.wait_seconds() == 0.05
 
 
-def test_operators_words_are_obeyed_and_each_change_is_said_once(gate: Gate, facts: list[Fact]) -> None:
+def test_pauses_by_operators_are_obeyed_and_each_change_is_announced_once(gate: PauseGate, facts: list[Fact]) -> None:
     everything, one = Control("*", "ann", "upgrade"), Control("type:article", "bob", "flood")
     for controls in ([], [everything], [everything, one], [one], []):
         for _ in range(2):
@@ -128,7 +132,7 @@ def test_operators_words_are_obeyed_and_each_change_is_said_once(gate: Gate, fac
     ]
 
 
-def test_a_pause_of_one_type_does_not_stop_everything(gate: Gate) -> None:
+def test_a_pause_of_one_type_does_not_stop_everything(gate: PauseGate) -> None:
     gate.obey([Control("type:article", "bob", "flood")])
     assert not gate.stopped_by_operator()
     assert gate.types_stopped_by_operator() == {"article"}

@@ -7,17 +7,17 @@ from uuid import UUID
 
 import pytest
 
+from outbox import fast_path
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import EVERYTHING
 from outbox.daemon.lane import LATELY_SECONDS, RELIEF_SECONDS
 from outbox.errors import DatabaseDown, NotPermitted
 from outbox.facts import DatabaseBack, DatabaseLost, NoProgress, SinkPaused, SinkResumed, Warned
+from outbox.fast_path import Sendable
 from outbox.policy.backoff import Backoff
-from outbox.policy.document import Sendable
-from outbox.policy.event import Event
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.settle import RetryPolicy
-from outbox.ports import Action, ClaimOrder, NewerDelete, Settled, WriteReport
+from outbox.ports import BulkAction, ClaimOrder, NewerDelete, Settled, WriteReport
 from tests.fakes import MemoryEvents
 from tests.fixtures.inprocess import INDEX, InProcess, Parts
 from tests.fixtures.sinks import MemorySink
@@ -35,7 +35,7 @@ class MoodySink(MemorySink):
     systemic: Failure | None = None
     probed: Failure | None = None
 
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         if self.systemic is not None:
             return WriteReport([self.systemic] * len(actions))
         return super().write(actions, deadline_seconds)
@@ -46,6 +46,8 @@ class MoodySink(MemorySink):
 
 class Memory:
     """A lane and all that it touches."""
+
+    patch: pytest.MonkeyPatch
 
     def __init__(self, retry: RetryPolicy = COUNT, kinds: Kinds | None = None) -> None:
         self.events = MemoryEvents()
@@ -140,7 +142,7 @@ def test_under_pause_an_outage_spends_nothing_and_stops_all_claims_until_a_probe
     ]
 
 
-def test_a_systemic_refusal_pauses_the_target_gives_all_back_and_goes_on_by_itself(memory: Memory) -> None:
+def test_a_systemic_refusal_pauses_the_target_gives_all_back_and_resumes_without_help(memory: Memory) -> None:
     memory.produce(2_000)
     memory.sink.systemic = memory.sink.probed = BLOCKED
     memory.steps(60)
@@ -159,7 +161,12 @@ def test_a_probe_that_finds_nothing_wrong_lets_one_row_ahead_only(memory: Memory
     claimed = sum(row.status == "processing" for row in memory.queue.rows.values())
     memory.clock.passes(1)
     seen: list[int] = []
-    memory.sink.write = lambda actions, _: (seen.append(len(actions)), WriteReport([BLOCKED] * len(actions)))[1]  # type: ignore[method-assign]
+
+    def blocked(actions: Sequence[BulkAction], _: float) -> WriteReport:
+        seen.append(len(actions))
+        return WriteReport([BLOCKED] * len(actions))
+
+    memory.sink.write = blocked  # type: ignore[method-assign,assignment]
     memory.steps(20)
     assert (claimed, set(seen)) == (0, {1})
 
@@ -198,7 +205,7 @@ def test_a_probe_that_raises_does_not_keep_the_target_paused_for_ever(memory: Me
     memory.sink.systemic = BLOCKED
     memory.lane.step()
     memory.clock.passes(10)
-    real, memory.gate._probe = memory.gate._probe, lambda _: 1 / 0  # type: ignore[return-value]
+    real, memory.gate._probe = memory.gate._probe, lambda _: 1 / 0  # type: ignore[assignment,return-value]
     memory.lane.step()
     assert [fact.event for fact in memory.worker.of(Warned)] == ["lane.error"]
     memory.gate._probe, memory.sink.systemic = real, None
@@ -206,14 +213,14 @@ def test_a_probe_that_raises_does_not_keep_the_target_paused_for_ever(memory: Me
     assert memory.statuses() == {"done"}
 
 
-def test_a_pause_ends_by_the_probes_word_where_no_row_waits(memory: Memory) -> None:
+def test_a_pause_ends_by_the_probe_alone_where_no_row_waits(memory: Memory) -> None:
     memory.gate.pause(INDEX, "es_blocked", "")
     memory.clock.passes(1)
     assert memory.lane.step() == 0.0
     assert not memory.gate.paused_targets()
 
 
-def test_a_database_that_is_away_is_said_once_and_its_return_too(memory: Memory) -> None:
+def test_a_database_that_is_down_is_said_once_and_its_return_too(memory: Memory) -> None:
     memory.produce(1)
     claim = memory.events.claim
 
@@ -228,8 +235,8 @@ def test_a_database_that_is_away_is_said_once_and_its_return_too(memory: Memory)
     assert max(rests) <= 5 * 1.25
     memory.events.claim = claim  # type: ignore[method-assign]
     memory.lane.step()
-    told = [type(f) for f in memory.worker.facts if isinstance(f, DatabaseLost | DatabaseBack)]
-    assert told == [DatabaseLost, DatabaseBack]
+    found = [type(f) for f in memory.worker.facts if isinstance(f, DatabaseLost | DatabaseBack)]
+    assert found == [DatabaseLost, DatabaseBack]
     assert memory.statuses() == {"done"}
 
 
@@ -300,24 +307,19 @@ def refused_settle(memory: Memory) -> None:
     def refuse(*_: object) -> Settled:
         raise NotPermitted("permission denied for table search_outbox_attempts")
 
-    memory.events.settle = refuse  # type: ignore[method-assign]
+    memory.events.settle = refuse  # type: ignore[method-assign,assignment]
 
 
 def braked_and_short(memory: Memory) -> None:
     """One event is held back by the brake, the others cannot be sent."""
     memory.produce(1, op="not-a-real-op")
-    memory.worker.judge.brake.admit = lambda *_: False  # type: ignore[method-assign]
+    memory.worker.brakes.failures.admit = lambda *_: False  # type: ignore[method-assign]
     two_clocks(memory)
 
 
 def nothing_prepared(memory: Memory) -> None:
     """A bug that leaves every event out."""
-    memory.worker.projector.addressing = SortsOutAll()  # type: ignore[assignment]
-
-
-class SortsOutAll:
-    def sort_out(self, events: Sequence[Event]) -> tuple[Sendable, list[tuple[Event, Failure]]]:
-        return Sendable([], [], [], []), []
+    memory.patch.setattr(fast_path, "sort_out", lambda *_: (Sendable([], [], [], []), []))
 
 
 @pytest.mark.parametrize(
@@ -335,10 +337,11 @@ class SortsOutAll:
     ids=["two clocks", "half spent", "lease gone", "all lost", "braked and short", "settle", "error", "unknown"],
 )
 def test_a_lane_that_makes_no_progress_rests_longer_each_time_and_says_why(
-    cause: Callable[[Memory], None], reason: str, detail: str
+    cause: Callable[[Memory], None], reason: str, detail: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = Memory()
-    memory.produce(3, age_seconds=60)  # so that newer deletes are looked for
+    memory.patch = monkeypatch
+    memory.produce(3, age_seconds=60)  # so that newer deletes are checked for
     cause(memory)
     rests = []
     for _ in range(6):
@@ -348,10 +351,10 @@ def test_a_lane_that_makes_no_progress_rests_longer_each_time_and_says_why(
             memory.queue.take_back(token, dead=False)
     for rest, ceiling in zip(rests, [1, 2, 4, 8, 10, 10], strict=True):
         assert ceiling / 2 <= rest <= ceiling
-    told = memory.worker.of(NoProgress)
-    assert [fact.in_a_row for fact in told] == [1, 2, 3, 4, 5, 6]
-    assert [fact.wait_seconds for fact in told] == rests
-    assert {(fact.reason, fact.detail) for fact in told} == {(reason, detail)}
+    found = memory.worker.of(NoProgress)
+    assert [fact.in_a_row for fact in found] == [1, 2, 3, 4, 5, 6]
+    assert [fact.wait_seconds for fact in found] == rests
+    assert {(fact.reason, fact.detail) for fact in found} == {(reason, detail)}
 
 
 def test_progress_ends_the_counting_and_the_rest(memory: Memory) -> None:
@@ -399,7 +402,7 @@ def test_a_lane_that_is_held_up_in_its_batch_is_relieved_by_an_idle_one_at_once(
 
 
 @pytest.mark.parametrize("retry", [COUNT, PAUSE], ids=["count", "pause"])
-def test_an_event_whose_shard_is_away_slows_its_lane_down_only_where_no_other_document_is_taken(
+def test_an_event_whose_shard_is_down_slows_its_lane_down_only_where_no_other_document_is_taken(
     retry: RetryPolicy,
 ) -> None:
     memory = Memory(retry)
@@ -420,7 +423,7 @@ def test_an_event_whose_shard_is_away_slows_its_lane_down_only_where_no_other_do
 def test_a_lane_is_underway_for_as_long_as_its_batch(memory: Memory) -> None:
     seen: list[bool] = []
 
-    def refuse(_: Action) -> None:
+    def refuse(_: BulkAction) -> None:
         memory.clock.passes(RELIEF_SECONDS)
         seen.append(memory.worker.underway.held_up())
 
@@ -429,7 +432,7 @@ def test_a_lane_is_underway_for_as_long_as_its_batch(memory: Memory) -> None:
     memory.lane.step()
     assert (seen, memory.worker.underway.held_up()) == ([True], False)
     memory.produce()
-    memory.sink.refuse = lambda _: 1 / 0  # type: ignore[return-value]
+    memory.sink.refuse = lambda _: 1 / 0  # type: ignore[assignment,return-value]
     memory.lane.step()
     memory.clock.passes(RELIEF_SECONDS)
     assert not memory.worker.underway.held_up(), "an error ends it too"

@@ -1,13 +1,14 @@
 """The heartbeat: renews while the work moves, stops at max processing, and never speaks for a settle."""
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from outbox.daemon.lease import Leases
 from outbox.errors import DatabaseDown
 from outbox.facts import Beat, DatabaseLost, Fact
-from outbox.ports import Claimed, ClaimOrder
+from outbox.ports import Claimed, ClaimOrder, EventStore
 from tests.fakes import MemoryEvents
 from tests.fixtures.events import Time, an_event
 
@@ -43,8 +44,13 @@ def facts() -> list[Fact]:
 
 @pytest.fixture
 def leases(renewer: Renewer, facts: list[Fact], clock: Time) -> Leases:
-    return Leases(
-        renewer, facts.append, clock, lease_seconds=30.0, heartbeat_seconds=10.0, max_processing_seconds=100.0
+    return Leases(  # only renews
+        cast(EventStore, renewer),
+        facts.append,
+        clock,
+        lease_seconds=30.0,
+        heartbeat_seconds=10.0,
+        max_processing_seconds=100.0,
     )
 
 
@@ -106,7 +112,7 @@ def test_a_lease_that_is_gone_is_marked_and_not_asked_for_again(
     assert {type(fact) for fact in facts} == {Beat}, "the settle says it, with what it finds"
 
 
-def test_a_database_that_is_away_loses_no_lease_before_its_time(
+def test_a_database_that_is_down_loses_no_lease_before_its_time(
     leases: Leases, renewer: Renewer, clock: Time, facts: list[Fact]
 ) -> None:
     renewer.answer = DatabaseDown("away")
@@ -128,7 +134,7 @@ def test_a_renewal_counts_from_when_it_was_asked_for_not_from_its_answer(
         clock.passes(8)
         return True
 
-    renewer.renew = slow  # type: ignore[method-assign]
+    renewer.renew = slow  # type: ignore[method-assign,assignment]
     with leases.holding(a_batch()) as holding:
         clock.passes(10)
         leases.beat()

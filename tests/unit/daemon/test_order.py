@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.daemon.order import IN_ORDER_SECONDS, Floor, Orders, Standing
+from outbox.daemon.batch import IN_ORDER_SECONDS, Standing
+from outbox.daemon.claiming import Floor, Orders
 from outbox.ports import Claimed, ClaimOrder
 from tests.fixtures.events import Time, an_event
 
@@ -38,7 +39,7 @@ def test_a_full_claim_from_nothing_lowers_the_floor_to_rows_that_were_committed_
     assert orders.fresh(2).floor == 6
 
 
-def test_the_look_from_nothing_comes_less_often_while_it_is_slow() -> None:
+def test_the_claim_from_nothing_comes_less_often_while_it_is_slow() -> None:
     floor = Floor(value=100)
     for _ in range(5):
         floor.advance(0, [100], 0.06)
@@ -115,7 +116,7 @@ def test_suspects_never_come_in_larger_batches_than_the_setting() -> None:
     assert [order.limit for order in Orders(Time(), 3).suspects()] == [3, 3, 1]
 
 
-def test_a_process_looks_for_suspects_once_a_second_until_it_finds_some() -> None:
+def test_a_process_asks_for_suspects_once_per_second_until_it_finds_some() -> None:
     clock = Time()
     orders = Orders(clock, 500)
     found = orders.suspects()[0]
@@ -133,7 +134,7 @@ def test_what_was_tried_before_is_out_of_order_however_young() -> None:
     for values in ({"attempts": 2}, {"retried": True}, {"replay_count": 1}, {"abandoned_count": 1}):
         standing = Standing.of([an_event(1), an_event(2, **values), an_event(3)])
         assert not standing.in_order(0.0)
-        assert standing.overdue(0.0), "and is looked at again when it is settled"
+        assert standing.overdue(0.0), "and is checked again when it is settled"
 
 
 @given(st.lists(st.floats(0, 60), min_size=1, max_size=5), st.floats(0, 60))

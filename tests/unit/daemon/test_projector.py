@@ -11,15 +11,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from outbox.daemon import bodies
+from outbox import fast_path
+from outbox.daemon import batch as batches
 from outbox.errors import DatabaseDown, DocumentsUnavailable
 from outbox.facts import AttemptFailed, BrakeOn, LeaseLost
 from outbox.policy.backoff import Backoff
-from outbox.policy.document import Sendable
 from outbox.policy.event import Event
 from outbox.policy.outcome import WRITTEN, Code, Failure, Outcome, Reason, Stale
 from outbox.policy.settle import RetryPolicy
-from outbox.ports import Action, Document, NewerDelete, WriteReport
+from outbox.ports import BulkAction, Document, NewerDelete, WriteReport
 from tests.fakes import MemoryEvents, MemoryQueue, Row
 from tests.fixtures.events import BODY
 from tests.fixtures.inprocess import InProcess, Parts
@@ -36,12 +36,12 @@ class Spy(MemorySink):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sent: list[list[Action]] = []
+        self.sent: list[list[BulkAction]] = []
         self.script: list[WriteReport | None] = []
         self.cut = False  # a script's answer is longer than its request
         self.before: Callable[[], object] = lambda: None
 
-    def write(self, actions: Sequence[Action], deadline_seconds: float) -> WriteReport:
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         self.sent.append(list(actions))
         self.before()
         answer = self.script.pop(0) if self.script else None
@@ -79,7 +79,7 @@ def memory(request: pytest.FixtureRequest) -> Memory:
     delivery."""
     made = Memory()
     if request.param == "replayed":
-        made.produce = partial(made.queue.produce, replay_count=1)  # type: ignore[method-assign]
+        made.produce = partial(made.queue.produce, replay_count=1)
     return made
 
 
@@ -162,8 +162,8 @@ def test_a_row_that_can_never_be_sent_never_reaches_the_wire_and_its_neighbours_
     memory.run()
     assert [action.id for request in memory.sink.sent for action in request] == ["article:b"]
     assert memory.status(bad, good) == ["failed", "done"]
-    (told,) = memory.worker.of(AttemptFailed)
-    assert told.failure.error == "ValueError: Unknown outbox op: 'not-a-real-op'"
+    (failed,) = memory.worker.of(AttemptFailed)
+    assert failed.failure.error == "ValueError: Unknown outbox op: 'not-a-real-op'"
 
 
 def test_a_refused_row_of_a_document_does_not_stand_in_for_the_good_one_below_it(memory: Memory) -> None:
@@ -214,13 +214,13 @@ def test_a_batch_past_half_of_max_processing_gives_back_what_it_has_not_sent(mem
     ids = [memory.produce(str(number)) for number in range(3)]
     write = memory.sink.write
 
-    def slow(actions: Sequence[Action], deadline: float) -> WriteReport:
+    def slow(actions: Sequence[BulkAction], deadline: float) -> WriteReport:
         memory.worker.clock.passes(200)
         for holding in memory.worker.leases.held():
             holding.renewed(memory.worker.clock.now)
         return write(actions, deadline)
 
-    memory.sink.write = slow  # type: ignore[method-assign]
+    memory.sink.write = slow  # type: ignore[method-assign,assignment]
     memory.run()
     assert memory.status(*ids) == ["done", "done", "pending"]
     assert memory.row(ids[2]).attempts == 0
@@ -230,11 +230,11 @@ def test_the_deadline_of_a_request_is_within_what_is_left_of_the_lease(memory: M
     memory.produce()
     seen: list[float] = []
 
-    def deadline(actions: Sequence[Action], seconds: float) -> WriteReport:
+    def deadline(actions: Sequence[BulkAction], seconds: float) -> WriteReport:
         seen.append(seconds)
         return WriteReport([Stale(None)] * len(actions))
 
-    memory.sink.write = deadline  # type: ignore[method-assign]
+    memory.sink.write = deadline  # type: ignore[method-assign,assignment]
     memory.run()
     assert seen == [30.0]
 
@@ -267,7 +267,7 @@ def test_a_block_in_mid_batch_pauses_its_target_and_sends_no_more_to_it() -> Non
     assert memory.worker.gate.snapshot() == {"shut": "es_blocked"}
 
 
-def test_a_settle_is_repeated_while_the_database_is_away_and_its_lost_reply_loses_nothing(memory: Memory) -> None:
+def test_a_settle_is_repeated_while_the_database_is_down_and_its_lost_reply_loses_nothing(memory: Memory) -> None:
     id = memory.produce()
     memory.events.lost_replies, memory.events.lost_reply = 2, DatabaseDown("no reply")
     memory.run()
@@ -339,11 +339,11 @@ def test_an_older_event_of_a_held_one_goes_on(memory: Memory) -> None:
 # Versions ahead
 
 
-def test_a_version_that_no_event_of_the_batch_knows_is_kept_for_a_look(memory: Memory) -> None:
+def test_a_version_that_no_event_of_the_batch_knows_is_kept_for_a_check(memory: Memory) -> None:
     memory.produce("a", event_version=5)
     memory.sink.documents[("articles", "article:a")] = (99, b"{}")
     memory.run()
-    assert [(event.entity_id, current) for event, current in memory.worker.judge.ahead] == [("a", 99)]
+    assert [(event.entity_id, current) for event, current in memory.worker.projector.ahead] == [("a", 99)]
 
 
 # A plain batch
@@ -353,7 +353,7 @@ SHAPES = st.tuples(st.integers(1, 6), st.sampled_from(["upsert", "upsert", "upse
 
 
 def outcome_of(age: float, shapes: list[tuple[int, str, bool]], answers: list[Outcome]) -> object:
-    """What one batch comes to: all that is sent, all that is settled, and how the lane is told."""
+    """What one batch comes to: all that is sent, all that is settled, and what the lane gets to know."""
     memory = Memory(portion_bytes=2_000)
     memory.worker.clock.passes(age)
     for entity, op, large in shapes:
@@ -367,17 +367,17 @@ def outcome_of(age: float, shapes: list[tuple[int, str, bool]], answers: list[Ou
 
 
 @given(st.lists(SHAPES, min_size=1, max_size=6), st.lists(ANSWERS, max_size=4))
-def test_a_plain_batch_fares_as_one_that_is_looked_at_event_by_event(
+def test_a_plain_batch_fares_as_one_that_is_checked_event_by_event(
     shapes: list[tuple[int, str, bool]], answers: list[Outcome]
 ) -> None:
     assert outcome_of(60.0, shapes, answers) == outcome_of(0.0, shapes, answers)
 
 
 def test_a_plain_batch_makes_no_delivery_and_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it is for: 2 us an event less in the daemon (15.8 to 13.8, by turns with the code before)."""
+    """What it is for: 2 us per event less in the daemon (15.8 to 13.8, by turns with the code before)."""
     memory = Memory()
     ids = [memory.produce(str(entity)) for entity in range(20)]
-    monkeypatch.setattr(bodies, "Delivery", None)
+    monkeypatch.setattr(batches, "Delivery", None)
     memory.run()
     assert memory.status(*ids) == ["done"] * 20
     assert len(memory.sink.sent) == 1
@@ -394,21 +394,21 @@ def test_a_plain_batch_that_grew_late_on_its_way_is_checked_for_newer_deletes() 
     assert len(asked) == 1
 
 
-def test_the_second_look_at_newer_deletes_outlives_dead_connections() -> None:
+def test_the_second_check_for_newer_deletes_outlives_dead_connections() -> None:
     """The machine slept with the request on its way and finds its connections dead: the rows are others' by now, so
-    nobody else would look."""
+    nobody else would check."""
     memory = Memory()
     id = memory.produce("1")
     memory.sink.before = lambda: memory.worker.clock.passes(31)
     answers: list[Any] = [DatabaseDown("dead"), DatabaseDown("dead"), {id: NewerDelete(9, None)}]
 
-    def look(*_: object) -> object:
+    def check(*_: object) -> object:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    memory.events.newer_deletes = look  # type: ignore[assignment, method-assign]
+    memory.events.newer_deletes = check  # type: ignore[assignment, method-assign]
     memory.run()
     assert answers == []
     again = memory.sink.sent[-1]
@@ -439,7 +439,7 @@ FOUND = {
 
 
 class View:
-    """What each entity is like in the view, or that the view is away. It may have versions for others than these."""
+    """What each entity is like in the view, or that the view cannot be read. It may have versions for others."""
 
     def __init__(self, kinds: Mapping[str, str], queue: MemoryQueue, *, versions: bool, away: bool) -> None:
         self.kinds, self.queue, self.versions, self.away, self.reads = kinds, queue, versions, away, 0
@@ -498,8 +498,8 @@ def lookups(
     memory.sink.before = lambda: memory.worker.clock.passes(once.pop() if once else 0.0)
     report = memory.worker.run()
     rows = [(row.status, row.attempts, row.error_reason, row.due_in) for row in memory.queue.rows.values()]
-    told = report and (report.unreachable, report.systemic, report.sent, report.judged)
-    return memory.sink.sent, rows, told, view.reads, memory.queue.last_version
+    known = report and (report.unreachable, report.systemic, report.sent, report.judged)
+    return memory.sink.sent, rows, known, view.reads, memory.queue.last_version
 
 
 BOTH = [(1, "refresh", "there"), (2, "upsert", "there")]
@@ -515,17 +515,17 @@ FLAGS = st.fixed_dictionaries({}, optional={name: st.just(True) for name in ("ve
 @example([*BOTH, (3, "refresh", "large")], [], {})
 @example([*BOTH, (3, "refresh", "gone")], [], {})
 @example([*BOTH, (2, "refresh", "there")], [], {})
-def test_a_batch_of_lookups_fares_as_one_that_is_looked_at_event_by_event(
+def test_a_batch_of_lookups_fares_as_one_that_is_checked_event_by_event(
     shapes: list[tuple[int, str, str]], answers: list[Outcome], flags: dict[str, bool]
 ) -> None:
     at_once = lookups(shapes, answers, **flags)
-    with mock.patch.object(Sendable, "in_view", return_value=False):
+    with mock.patch.object(fast_path, "is_in_view", return_value=False):
         assert at_once == lookups(shapes, answers, **flags)
 
 
 def test_a_plain_batch_of_lookups_makes_no_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it is for: 3 us an event less in the daemon."""
-    monkeypatch.setattr(bodies, "Delivery", None)
+    """What it is for: 3 us per event less in the daemon."""
+    monkeypatch.setattr(batches, "Delivery", None)
     sent, rows, *_ = lookups([(n, "refresh", "there") for n in range(20)])
     assert [len(request) for request in sent] == [20]
     assert {row[0] for row in rows} == {"done"}

@@ -11,7 +11,7 @@ from outbox.facts import Fact, Warned
 from outbox.policy.backoff import Backoff
 from outbox.policy.outcome import WRITTEN, Code, Failure, Outcome, Reason, Stale
 from outbox.policy.settle import RetryLater, RetryPolicy, settle
-from outbox.ports import Action, Mirroring, Refusal, WriteReport
+from outbox.ports import BulkAction, Mirroring, Refusal, WriteReport
 from tests.fixtures.events import Time, an_event
 from tests.fixtures.sinks import MemorySink
 
@@ -74,10 +74,10 @@ class Bench:
         return self.report(version, body, index).outcomes[0]
 
     def report(self, version: int = 1, body: bytes | None = b"{}", index: str = OLD) -> WriteReport:
-        return self.second.write([Action(index, "article:1", version, None, body)], 10.0)
+        return self.second.write([BulkAction(index, "article:1", version, None, body)], 10.0)
 
     def refuse_in(self, index: str, failure: Failure) -> None:
-        refuse: Callable[[Action], Failure | None] = lambda action: failure if action.index == index else None  # noqa: E731
+        refuse: Callable[[BulkAction], Failure | None] = lambda action: failure if action.index == index else None  # noqa: E731
         self.sink.refuse = refuse
 
     def has(self, index: str) -> bool:
@@ -131,7 +131,7 @@ def test_what_only_the_new_mapping_refuses_is_noted_and_done(bench: Bench) -> No
     assert len(bench.rebuilds.refusals) == MOST_REFUSALS
     assert bench.rebuilds.refusals[0] == Refusal(NEW, "article:1", "400 no")
     bench.second.tend()
-    assert bench.rebuilds.refused_count == MOST_REFUSALS + 49, "told once"
+    assert bench.rebuilds.refused_count == MOST_REFUSALS + 49, "reported once"
 
 
 def test_what_the_target_refuses_fails_as_ever_and_is_not_mirrored(bench: Bench) -> None:
@@ -164,7 +164,7 @@ def test_a_second_index_that_is_gone_or_blocked_is_given_up_and_production_goes_
     assert bench.rebuilds.confirmed == [7, 8]
 
 
-def test_a_loss_that_nobody_could_be_told_of_makes_the_event_wait(bench: Bench) -> None:
+def test_a_loss_that_could_not_be_recorded_makes_the_event_wait(bench: Bench) -> None:
     bench.mirror()
     bench.refuse_in(NEW, GONE)
     bench.rebuilds.away = True
@@ -262,10 +262,10 @@ def test_what_is_mirrored_is_known_before_it_is_confirmed(bench: Bench) -> None:
     assert seen == [True]
 
 
-def test_a_failure_under_an_older_word_makes_the_event_come_again_under_the_newer(bench: Bench) -> None:
+def test_a_failure_under_an_older_revision_makes_the_event_come_again_under_the_newer(bench: Bench) -> None:
     bench.mirror(revision=7)
 
-    def moved(action: Action) -> Failure | None:
+    def moved(action: BulkAction) -> Failure | None:
         if action.index != NEW:
             return None
         bench.sink.refuse = lambda _: None
@@ -280,14 +280,14 @@ def test_a_failure_under_an_older_word_makes_the_event_come_again_under_the_newe
     assert bench.write() is WRITTEN
 
 
-def test_a_word_that_is_overtaken_in_the_database_gives_nothing_up(bench: Bench) -> None:
+def test_a_revision_that_is_overtaken_in_the_database_gives_nothing_up(bench: Bench) -> None:
     """The alias has just been swapped; this process has not heard of it when the old index refuses."""
     bench.mirror(NEW, "articles-v1", revision=7)
     bench.rebuilds.now = Mirroring(1, 8, OLD, ("articles-v1",))
     bench.refuse_in("articles-v1", GONE)
     assert isinstance(bench.write(), Failure)
     assert bench.rebuilds.given_up == []
-    assert bench.write() is WRITTEN, "under the newer word it is given up"
+    assert bench.write() is WRITTEN, "under the newer revision it is given up"
     assert len(bench.rebuilds.given_up) == 1
 
 

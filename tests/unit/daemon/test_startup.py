@@ -1,4 +1,4 @@
-"""The start: a database that is away is waited for and said, a wrong schema is refused, and every try beats."""
+"""The start: a database that is down is waited for and said, a wrong schema is refused, and every try beats."""
 
 import threading
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ def test_each_try_beats_so_that_a_wait_for_the_database_is_no_hang() -> None:
     assert {fact.loop for fact in facts if isinstance(fact, Beat)} == {"start"}
 
 
-def test_who_does_not_wait_is_told_at_once() -> None:
+def test_who_does_not_wait_gets_the_error_at_once() -> None:
     with pytest.raises(DatabaseDown):
         start(DatabaseDown("refused"), Schema(), patient=False)
 

@@ -1,12 +1,12 @@
-"""A verification that ran elsewhere is told once, with its own time."""
+"""A verification that ran elsewhere is announced once, with its own time."""
 
-from outbox.daemon.verification_news import INTERVAL_SECONDS, VerificationNews
-from outbox.facts import Fact, Verified
-from outbox.store.verifications import LastVerification
+from outbox.daemon.upkeep import NEWS_SECONDS, VerificationNews
+from outbox.facts import Fact, IndexVerified
+from outbox.store.reindex import LastVerification
 from tests.fixtures.events import Time
 
 
-def test_each_result_is_told_once_and_asked_for_now_and_then() -> None:
+def test_each_result_is_announced_once_and_asked_for_now_and_then() -> None:
     clock, facts = Time(), list[Fact]()
     asked: list[int] = []
     results: list[LastVerification | None] = [None]
@@ -22,6 +22,6 @@ def test_each_result_is_told_once_and_asked_for_now_and_then() -> None:
     assert facts == []
     results.append(LastVerification(7, 100, {"missing": 2}, 1_700_000_000.0, 3.5))
     for _ in range(3):
-        clock.passes(INTERVAL_SECONDS)
+        clock.passes(NEWS_SECONDS)
         news.tend()
-    assert facts == [Verified({"missing": 2}, 100, 3.5, 1_700_000_000.0)]
+    assert facts == [IndexVerified({"missing": 2}, 100, 3.5, 1_700_000_000.0)]

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from outbox.config.environment import known_names
+from outbox.config.load import known_names
 from tests.fixtures.deployment import ROOT, read_yaml, shutdown_grace_seconds
 
 COMPOSE: Any = read_yaml(ROOT / "docker-compose.infra.yml")

@@ -1,4 +1,4 @@
-"""The dashboards: they import anywhere, ask for metrics that there are, and the README knows every panel."""
+"""The dashboards: they can be imported anywhere, use existing metrics, and the README lists every panel."""
 
 import re
 from typing import Any
@@ -75,11 +75,11 @@ def test_every_panel_has_a_unit_and_is_in_the_readme_with_its_metrics(name: str)
 
 
 def test_every_metric_of_ours_is_on_a_dashboard() -> None:
-    """One that nobody looks at would better not be there."""
+    """Every metric is on a panel, else it should be removed."""
     shown = {metric for _, _, expression in QUERIES for metric in metrics_in(expression)}
     families = {re.sub(r"_(bucket|count|sum)$", "", metric) for metric in shown}
     ours = {re.sub(r"_(bucket|count|sum)$", "", metric) for metric in known_metrics() if metric.startswith("outbox_")}
-    # Shown by its parts: retried and given up.
+    # Shown by its parts: retried and failed.
     assert ours - families == {"outbox_failed_total"}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from outbox.config.environment import known_names
+from outbox.config.load import known_names
 from tests.fixtures.deployment import DEPLOY, groups, read_all_yaml, shutdown_grace_seconds
 from tests.fixtures.kustomize import Resource, build, containers, pod_spec
 

@@ -1,4 +1,4 @@
-"""The shipped rules: every alert is complete, tested both ways, and asks for metrics that there are."""
+"""The shipped rules: every alert is complete, tested both ways, and uses existing metrics."""
 
 import json
 import re
@@ -45,7 +45,7 @@ def test_every_alert_has_severity_summary_description_and_a_runbook_page(alert: 
     assert alert["annotations"]["description"]
     assert alert["annotations"]["runbook"] == f"docs/runbooks/{alert['alert']}.md"
     assert (RUNBOOKS / f"{alert['alert']}.md").is_file()
-    # No address of ours is everybody's: deploy/runbook_urls.py adds the site's.
+    # There is no address for all sites: deploy/runbook_urls.py adds the site's own.
     assert "runbook_url" not in alert["annotations"]
 
 

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from outbox.cli.menu import app
-from outbox.config.environment import known_names
+from outbox.config.load import known_names
 from tests.fixtures.deployment import DEPLOY, settings_in, shutdown_grace_seconds, unit_file
 
 SYSTEMD = DEPLOY / "systemd"

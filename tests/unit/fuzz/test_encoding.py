@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.ports import Action
+from outbox.ports import BulkAction
 from outbox.sink.bulk import Encoded, address
 from tests.unit.fuzz.texts import TEXT, laid_out
 
@@ -14,7 +14,7 @@ from tests.unit.fuzz.texts import TEXT, laid_out
 NAMES = TEXT.map(lambda text: text.encode("utf-8", "replace").decode())
 IDS = NAMES.filter(bool)
 ACTIONS = st.lists(
-    st.builds(Action, st.just("i"), IDS, st.integers(0, 2**63 - 1), st.none() | NAMES, st.none() | laid_out()),
+    st.builds(BulkAction, st.just("i"), IDS, st.integers(0, 2**63 - 1), st.none() | NAMES, st.none() | laid_out()),
     max_size=6,
 )
 
@@ -41,13 +41,13 @@ def strictly(request: bytes) -> list[Seen]:
     return seen
 
 
-def expected(action: Action) -> dict[str, Any]:
+def expected(action: BulkAction) -> dict[str, Any]:
     routing = {} if action.routing is None else {"routing": action.routing}
     return {"_id": action.id, **routing, "version": action.version, "version_type": "external_gte"}
 
 
 @given(ACTIONS)
-def test_exactly_these_actions_are_seen(actions: list[Action]) -> None:
+def test_exactly_these_actions_are_seen(actions: list[BulkAction]) -> None:
     seen = strictly(Encoded(actions).body(0, len(actions)))
     assert len(seen) == len(actions)
     for found, action in zip(seen, actions, strict=True):
@@ -62,7 +62,9 @@ def test_exactly_these_actions_are_seen(actions: list[Action]) -> None:
 
 
 @given(ACTIONS, st.integers(1, 3000), st.integers(1, 4))
-def test_portions_hold_every_action_once_and_in_order(actions: list[Action], most_bytes: int, most_items: int) -> None:
+def test_portions_hold_every_action_once_and_in_order(
+    actions: list[BulkAction], most_bytes: int, most_items: int
+) -> None:
     encoded = Encoded(actions)
     spans = list(encoded.portions(most_bytes, most_items))
     assert [place for start, stop in spans for place in range(start, stop)] == list(range(len(actions)))

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from outbox.config import load_settings
 from outbox.config.settings import VARIABLES
 from outbox.errors import ConfigurationError, UsageError
-from outbox.ops import request
-from outbox.ops.pages import Place, Shelf, places, read_place
-from outbox.ops.request import BadRequest
+from outbox.ops import inputs
+from outbox.ops.events import ListPlace, Shelf, places, read_place
+from outbox.ops.inputs import BadRequest
 from outbox.policy.event import Status
 from outbox.policy.filter import BadFilter, read_audit_filter, read_event_filter
 from outbox.policy.filter import given as told
 from outbox.policy.webhook import bad_url, is_public, verify
-from outbox.telemetry import logs
+from outbox.telemetry import log_lines
 from outbox.telemetry.tracing import links
 from tests.fixtures.events import an_event
 from tests.unit.fuzz.texts import JSON, TEXT
@@ -74,15 +74,15 @@ def test_an_audit_filter_too(raw: dict[str, Any]) -> None:
 @given(TEXT | st.text(string.ascii_letters + string.digits + "-_=", max_size=120))
 def test_a_cursor_is_ours_or_refused(text: str) -> None:
     try:
-        at, id = request.read_cursor(text)
+        at, id = inputs.read_cursor(text)
     except BadRequest:
         return
-    assert request.read_cursor(request.cursor(at, id)) == (at, id)
+    assert inputs.read_cursor(inputs.cursor(at, id)) == (at, id)
 
 
 @given(st.datetimes(timezones=st.just(UTC)), st.uuids())
 def test_a_cursor_that_we_wrote_reads_back(at: datetime, id: Any) -> None:
-    assert request.read_cursor(request.cursor(at, id)) == (at, id)
+    assert inputs.read_cursor(inputs.cursor(at, id)) == (at, id)
 
 
 SHELVES = st.lists(st.sampled_from([str(s) for s in Status]), max_size=5, unique=True)
@@ -104,7 +104,7 @@ def test_a_place_is_ours_or_refused(text: str, statuses: list[str]) -> None:
 @given(st.integers(0, 2**63 - 1), st.datetimes(timezones=st.just(UTC)), st.uuids())
 def test_a_place_that_we_wrote_reads_back(seq: int, at: datetime, id: Any) -> None:
     wanted = places([str(s) for s in Status], everything=True)
-    for place in (Place(Shelf.OPEN, before_seq=seq), Place(Shelf.FAILED, before=(at, id))):
+    for place in (ListPlace(Shelf.OPEN, before_seq=seq), ListPlace(Shelf.FAILED, before=(at, id))):
         read = read_place(str(place), wanted)
         assert (read.before_seq, read.before) == (place.before_seq, place.before)
 
@@ -125,7 +125,7 @@ def test_a_trace_context_links_or_is_passed_over(traceparents: list[str]) -> Non
 @given(TEXT | HEX | st.from_regex(r"00-.{32}-.{16}-01", fullmatch=True))
 @example(f"00-{'x' * 32}-{'0' * 16}-01")  # was shown in the log as a trace id
 def test_a_trace_id_is_32_hex_digits_or_none(text: str) -> None:
-    found = logs._trace_id(an_event(traceparent=text))
+    found = log_lines._trace_id(an_event(traceparent=text))
     assert found is None or (len(found) == 32 and set(found) <= set("0123456789abcdef"))
 
 

@@ -8,16 +8,17 @@ import time
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from outbox.config.redaction import redact_address, redact_dsn
-from outbox.policy.canonical import Unreadable, differing, read, same
-from outbox.policy.masking import masked
-from outbox.policy.redact import cut, detail, fingerprint, redact, summary
+from outbox.policy import lossless
+from outbox.policy.lossless import Unreadable, differing
+from outbox.policy.lossless import read_exact as read
+from outbox.policy.lossless import same_exact as same
+from outbox.policy.redact import cut, detail, fingerprint, masked, redact, redact_address, redact_dsn, summary
 from outbox.telemetry.redaction import escape, escape_for_json, redactor, shorten
-from outbox.web.show import lossless
+from outbox.web import difference
 from tests.unit.fuzz.texts import ERRORS, JSON, RICH, TEXT, laid_out
-from tests.unit.test_redact import TEXTS
+from tests.unit.policy.test_redact import TEXTS
 
-# Longer than what is read of any text, made of what the rules look for: the worst that they can be given.
+# Longer than what is read of any text, made of what the rules search for: the worst that they can be given.
 HOSTILE = st.builds(lambda unit, times: unit * times, RICH.filter(bool), st.integers(1, 3000)).map(lambda t: t[:20_000])
 # What a key or a token is made of (RFC 6750); the passwords of DSNs, which hold anything, have a test of their own.
 SECRETS = st.text(string.ascii_letters + string.digits + "-._~+/=", min_size=8, max_size=40)
@@ -172,7 +173,7 @@ def test_anything_is_masked_shown_and_compared_without_a_raise(payload: bytes) -
         return
     assert lossless.same(value, value)
     assert lossless.compact(value)
-    assert list(lossless.lines(value))
+    assert list(difference.lines(value))
 
 
 @given(laid_out(), laid_out())

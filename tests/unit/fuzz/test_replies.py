@@ -1,4 +1,4 @@
-"""Elasticsearch's replies, fuzzed: nothing raises, no row is done but by its own item's word, all can be stored."""
+"""Elasticsearch's replies, fuzzed: nothing raises, no row is done but by its own item's status, all can be stored."""
 
 import json
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from outbox.policy.classify import Split, classify_item, classify_request, explain, explain_request
 from outbox.policy.outcome import WRITTEN, Failure, Missing, Outcome, Stale
-from outbox.ports import Action
-from outbox.sink.reply import read
+from outbox.ports import BulkAction
+from outbox.sink.bulk import read
 from tests.unit.fuzz.texts import ERRORS, JSON, OBJECTS, STATUSES, TEXT
 
-INDEXED, DELETED = Action("i", "a", 1, None, b"{}"), Action("i", "a", 1, None, None)
+INDEXED, DELETED = BulkAction("i", "a", 1, None, b"{}"), BulkAction("i", "a", 1, None, None)
 ACTIONS = st.lists(st.sampled_from([INDEXED, DELETED]), min_size=1, max_size=6)
 ITEM = st.fixed_dictionaries({}, optional={"status": STATUSES | JSON, "error": ERRORS, "_version": JSON})
 SLOT = st.fixed_dictionaries({}, optional={"index": ITEM | JSON, "delete": ITEM | JSON, "create": ITEM}) | JSON
@@ -39,7 +39,7 @@ def said_done(raw: bytes, place: int, word: str) -> bool:
     return item["status"] in (200, 201) and not isinstance(item["status"], bool) and not item.get("error")
 
 
-def judge(raw: bytes, actions: Sequence[Action]) -> None:
+def judge(raw: bytes, actions: Sequence[BulkAction]) -> None:
     outcomes = read(raw, actions)
     if isinstance(outcomes, Failure):
         assert outcomes.whole
@@ -53,12 +53,12 @@ def judge(raw: bytes, actions: Sequence[Action]) -> None:
 
 
 @given(st.binary(max_size=400), ACTIONS)
-def test_any_bytes_are_read_without_a_raise(raw: bytes, actions: list[Action]) -> None:
+def test_any_bytes_are_read_without_a_raise(raw: bytes, actions: list[BulkAction]) -> None:
     judge(raw, actions)
 
 
 @given(REPLY, ACTIONS)
-def test_a_row_is_done_only_by_its_own_items_word(reply: Any, actions: list[Action]) -> None:
+def test_a_row_is_done_only_by_its_own_items_status(reply: Any, actions: list[BulkAction]) -> None:
     judge(json.dumps(reply).encode(), actions)
 
 
@@ -70,7 +70,7 @@ def test_a_row_is_done_only_by_its_own_items_word(reply: Any, actions: list[Acti
 def test_one_changed_byte_of_a_good_reply_never_makes_a_row_done_that_was_not(
     statuses: list[int], place: int, byte: bytes
 ) -> None:
-    """The quick way to read counts bytes: a byte that it does not look at must not exist."""
+    """The quick way to read counts bytes: a byte that it does not read must not exist."""
     items = ",".join(f'{{"index":{{"status":{status}}}}}' for status in statuses)
     raw = bytearray(f'{{"errors":false,"items":[{items}]}}'.encode())
     raw[place % len(raw)] = byte[0]

@@ -1,4 +1,4 @@
-"""Owns what fuzzers are fed: JSON of every shape, text with every nasty sign, and words that rules look for."""
+"""Owns what fuzzers are fed: JSON of every shape, text with every nasty sign, and words that rules search for."""
 
 import json
 from typing import Any

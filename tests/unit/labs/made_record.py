@@ -1,4 +1,4 @@
-"""Makes the folder of a run by hand, so that verdicts and reports can be tested without any server."""
+"""Makes the folder of a run, so that verdicts and reports can be tested without any server."""
 
 import json
 from collections.abc import Sequence
@@ -19,17 +19,22 @@ def step(event: str, old: str, new: str, n: int = 1, **more: Any) -> dict[str, A
         "n": n,
         "at": AT.format(n % 10),
         "event_id": event,
-        "pid": 100,
+        "who": owner,
+        "app": "outbox-lanes",
         "old_status": old,
         "new_status": new,
         "old_owner": owner if old == "processing" else None,
         "new_owner": owner if new == "processing" else None,
+        "old_token": f"t-{owner}" if old == "processing" else None,
+        "new_token": f"t-{owner}" if new == "processing" else None,
         "lease_left": 3.0,
         "old_attempts": 0,
         "attempts": 1,
         "retries": False,
         "reason": None,
-        "replay_count": 0,
+        "dead_reason": None,
+        "abandoned": 0,
+        "replays": 0,
         **more,
     }
 
@@ -63,13 +68,13 @@ def made_record(
     documents: Sequence[dict[str, Any]] | None = None,
     **about: Any,
 ) -> Record:
-    """Two events that went well, unless something else is said."""
+    """Two events that are done, unless given otherwise."""
     ledger = [Entry(e, "block", e, "upsert", 1, "d", BEGAN + 1) for e in events]
     good = [s for e in events for s in (step(e, "pending", "processing"), step(e, "processing", "done", 2))]
     files: dict[str, Sequence[Any]] = {
         "ledger": [asdict(entry) for entry in ledger],
         "events": [row(e) for e in events] if rows is None else rows,
-        "transitions": good if steps is None else steps,
+        "steps": good if steps is None else steps,
         "documents": [{"_id": f"block:{e}", "found": True, "version": 1, "digest": "d"} for e in events]
         if documents is None
         else documents,

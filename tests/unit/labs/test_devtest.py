@@ -1,4 +1,4 @@
-"""The guide's servers without Docker: which one on which port, and what is said."""
+"""The guide's servers without Docker: which one on which port, and what is printed."""
 
 import signal
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from labs import devtest
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
-    """What would have been started: the real servers are tests/acceptance/test_labs_guide.py's."""
+    """What would have been started; tests/acceptance/test_labs_guide.py tests the real servers."""
     seen: list[tuple[str, str, int]] = []
 
     def starting(name: str) -> object:
@@ -35,14 +35,14 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
 @pytest.mark.parametrize(
     ("arguments", "expected", "said"),
     [
-        ([], ("db", "devtest-5435", 5435), "postgresql+psycopg://wordloom:wordloom@localhost:5435/wordloom_test"),
-        (["15435"], ("db", "devtest-15435", 15435), "localhost:15435/wordloom_dev"),
+        ([], ("db", "devtest-db-5435", 5435), "postgresql+psycopg://wordloom:wordloom@localhost:5435/wordloom_test"),
+        (["15435"], ("db", "devtest-db-15435", 15435), "localhost:15435/wordloom_dev"),
         (["es"], ("es", "devtest-es-9200", 9200), "ELASTIC_URL=http://127.0.0.1:9200"),
         (["es", "19200"], ("es", "devtest-es-19200", 19200), "ELASTIC_URL=http://127.0.0.1:19200"),
     ],
     ids=str,
 )
-def test_each_server_is_where_the_guide_looks_for_it(
+def test_each_server_is_where_the_guide_expects_it(
     served: list[tuple[str, str, int]],
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],

@@ -1,4 +1,4 @@
-"""Every experiment is whole: its words, its alerts, its runbook; and the product knows nothing of labs."""
+"""Every experiment is complete: its texts, alerts and runbook; and the product does not import labs."""
 
 import re
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_the_guides_sections_hold_the_conclusions_that_reports_fill_in() -> None
             assert f"### {one.guide.section} Conclusion (fill in)" in guide, one.name
 
 
-def test_every_experiment_is_told_in_the_readme() -> None:
+def test_every_experiment_is_in_the_readme() -> None:
     readme = (ROOT / "labs" / "README.md").read_text()
     assert [name for name in ALL if f"| `{name}` |" not in readme] == []
 
@@ -109,7 +109,7 @@ def test_every_finding_has_a_number_of_its_own(one: Experiment) -> None:
 def test_choices_that_contradict_each_other_run_nothing(arguments: list[str]) -> None:
     told = CliRunner().invoke(app, ["run", *arguments])
     assert isinstance(told.exception, UnknownLab)
-    assert "choose one" in str(told.exception)
+    assert "use only one of" in str(told.exception)
 
 
 def test_what_is_shown_of_a_lab_fits_a_terminal_and_leaves_out_what_is_empty() -> None:

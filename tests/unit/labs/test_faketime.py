@@ -1,4 +1,4 @@
-"""A wrong clock: by libfaketime, or without it by Python's own clock."""
+"""A wrong clock by libfaketime, or else by Python's own clock."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The producer's own account: what is newest, what is the same document, ids in order of time."""
+"""The producer's own record: the newest entries, equal documents, ids ordered by time."""
 
 from labs.ledger import Entry, digest, newest
 from labs.producing import SCENARIOS, Choice, time_ordered_id

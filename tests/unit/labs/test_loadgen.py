@@ -1,4 +1,4 @@
-"""The guide's variables: their defaults, and what is said about values that cannot be used."""
+"""The guide's variables: their defaults, and the messages about invalid values."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_a_value_that_cannot_be_used_is_named(name: str, value: str) -> None:
         load_from({name: value})
 
 
-def test_a_value_beyond_the_bounds_is_told_both_of_them_and_a_seed_is_a_whole_number() -> None:
+def test_a_value_beyond_the_bounds_is_shown_both_of_them_and_a_seed_is_a_whole_number() -> None:
     with pytest.raises(Unusable, match="CONTENT_BYTES is 999999999999; use 1 to 10000000"):
         load_from({"CONTENT_BYTES": "999999999999"})
     with pytest.raises(Unusable, match="LOADGEN_SEED"):

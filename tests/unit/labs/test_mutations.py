@@ -1,4 +1,4 @@
-"""The mutations still fit the code: a refactoring that moves what they break must move them too."""
+"""The mutations still match the code: a refactoring must update them too."""
 
 from pathlib import Path
 

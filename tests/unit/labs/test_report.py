@@ -1,4 +1,4 @@
-"""Reports: whole without the network, readable when they fail, and the same each time they are written."""
+"""Reports: complete without network access, readable for failures, and reproducible."""
 
 import json
 import re
@@ -53,7 +53,7 @@ def test_a_failing_page_tells_the_life_of_the_first_event_that_violates(tmp_path
     page = written(tmp_path, documents=[])
     assert "The first event that violates it" in page
     assert "claimed" in page
-    assert "by backend 100 of w1, attempt 1; it was held by w1 with 3.0 s of its lease left" in page
+    assert "by w1 (outbox-lanes), attempt 1; it was held by w1 with 3.0 s of its lease left" in page
     assert "The document is absent." in page
     text = (tmp_path / "report.md").read_text()
     assert "# FAIL: A row that can never be sent" in text
@@ -71,7 +71,7 @@ def test_the_guides_conclusion_is_filled_in(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_interrupted_has_a_report_too(tmp_path: Path) -> None:
-    for name in ("events", "documents", "transitions", "timeline"):
+    for name in ("events", "documents", "steps", "timeline"):
         (tmp_path / f"{name}.ndjson").unlink(missing_ok=True)
     problem = {"kind": "interrupted", "phase": "baseline", "message": "interrupted by SIGINT"}
     page = written(tmp_path, problems=[problem], snapshots={}, phases=[], markers=[])
@@ -85,7 +85,7 @@ def test_checksums_find_what_was_changed_removed_or_added(tmp_path: Path) -> Non
     (tmp_path / "events.ndjson").write_text("{}\n")
     (tmp_path / "audit.ndjson").unlink()
     (tmp_path / "more").write_text("x")
-    assert manifest.problems(tmp_path) == ["events.ndjson was changed", "audit.ndjson is gone", "more was added"]
+    assert manifest.problems(tmp_path) == ["events.ndjson was changed", "audit.ndjson was removed", "more was added"]
 
 
 def test_the_gallery_shows_each_lab_once_with_its_history(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""PASS, FAIL or INCONCLUSIVE: each from a record made by hand."""
+"""PASS, FAIL or INCONCLUSIVE: each from a made-up record."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +8,19 @@ import pytest
 
 from labs.checks import at_least
 from labs.experiment import Experiment
-from labs.invariants import EVERYWHERE, converged, legal_steps, nothing_lost, one_holder
+from labs.invariants import (
+    EVERYWHERE,
+    LEGAL,
+    converged,
+    legal_steps,
+    nothing_lost,
+    nothing_made_up,
+    one_holder,
+    one_lease,
+)
 from labs.record import Record
 from labs.verdict import FAIL, INCONCLUSIVE, PASS, judge, sentence
+from outbox.policy.event import TRANSITIONS
 from tests.unit.labs.made_record import made_record, row, step
 
 
@@ -30,54 +40,54 @@ def experiment(**more: Any) -> Experiment:
 
 def test_all_held_and_the_fault_bit_is_a_pass(tmp_path: Path) -> None:
     verdict = judge(made_record(tmp_path), experiment())
-    assert verdict.word == PASS, verdict
+    assert verdict.result == PASS, verdict
     assert "2 events committed, 2 done, 0 lost" in verdict.sentence
 
 
-def test_one_row_that_failed_is_told_in_the_singular(tmp_path: Path) -> None:
+def test_rows_that_failed_are_reported_as_expected(tmp_path: Path) -> None:
     record = made_record(tmp_path, rows=[row("e1"), row("e2", "failed")])
-    assert "1 failed as it should" in sentence(record, experiment())
+    assert "1 failed as expected" in sentence(record, experiment())
 
 
 def test_one_violation_is_a_failure_that_names_it_first(tmp_path: Path) -> None:
     record = made_record(tmp_path, rows=[row("e1"), row("e2", "pending")])
     verdict = judge(record, experiment())
-    assert verdict.word == FAIL
-    assert verdict.sentence.startswith("Nothing is lost: expected every committed event is done or visibly failed")
-    assert "seen 2 committed, 1 missing or not finished" in verdict.sentence
+    assert verdict.result == FAIL
+    assert verdict.sentence.startswith("Nothing is lost: expected every committed event is discarded or done")
+    assert "seen 2 committed, 1 missing or not finished (1 done, 1 pending)" in verdict.sentence
     assert not verdict.findings[0].ok
 
 
 def test_a_fault_that_did_not_bite_proves_nothing(tmp_path: Path) -> None:
     verdict = judge(made_record(tmp_path), experiment(bit=at_least("bites", lambda _: 0, 1, "here")))
-    assert (verdict.word, "did not bite" in verdict.sentence) == (INCONCLUSIVE, True)
+    assert (verdict.result, "had no effect" in verdict.sentence) == (INCONCLUSIVE, True)
 
 
 def test_too_little_load_proves_nothing(tmp_path: Path) -> None:
     verdict = judge(made_record(tmp_path), experiment(least_events=3))
-    assert (verdict.word, "too little load" in verdict.sentence) == (INCONCLUSIVE, True)
+    assert (verdict.result, "too little load" in verdict.sentence) == (INCONCLUSIVE, True)
 
 
 @pytest.mark.parametrize("kind", ["interrupted", "server_died", "not_here", "no_steady_state", "broken_lab"])
 def test_a_run_that_was_cut_short_is_judged_by_nothing_else(tmp_path: Path, kind: str) -> None:
     problem = {"kind": kind, "phase": "fault", "message": "because"}
     record = made_record(tmp_path, rows=[], problems=[problem])
-    assert (judge(record, experiment()).word, judge(record, experiment()).findings) == (INCONCLUSIVE, [])
+    assert (judge(record, experiment()).result, judge(record, experiment()).findings) == (INCONCLUSIVE, [])
 
 
 @pytest.mark.parametrize("kind", ["worker_died", "late"])
 def test_a_daemon_that_died_or_a_recovery_that_never_came_is_a_failure(tmp_path: Path, kind: str) -> None:
     record = made_record(tmp_path, problems=[{"kind": kind, "phase": "recovery", "message": "it ended"}])
-    assert judge(record, experiment()).word == FAIL
+    assert judge(record, experiment()).result == FAIL
 
 
 def test_an_expected_alert_that_did_not_fire_is_a_failure_where_someone_watched(tmp_path: Path) -> None:
     missing = experiment(expected_alerts=("OutboxDown",))
-    assert judge(made_record(tmp_path), missing).word == FAIL
+    assert judge(made_record(tmp_path), missing).result == FAIL
     fired = replace(missing, expected_alerts=("OutboxStuck",))
-    assert judge(made_record(tmp_path), fired).word == PASS
+    assert judge(made_record(tmp_path), fired).result == PASS
     nobody = {"speed": 60.0, "spans": {}, "why_not": "no Prometheus"}
-    assert judge(made_record(tmp_path, alerts=nobody), missing).word == PASS
+    assert judge(made_record(tmp_path, alerts=nobody), missing).result == PASS
 
 
 def test_a_document_of_an_older_version_is_no_convergence(tmp_path: Path) -> None:
@@ -100,34 +110,41 @@ def holding(*steps: dict[str, Any], folder: Path) -> tuple[bool, str | None]:
     return found.ok, found.event
 
 
-def test_a_settle_by_another_workers_backend_is_found(tmp_path: Path) -> None:
-    claim = step("e1", "pending", "processing", owner="w2", pid=200)
-    other = step("e2", "pending", "processing", owner="w1", pid=100)
-    foreign = step("e1", "processing", "done", 3, owner="w2", pid=100)
-    own = step("e1", "processing", "done", 3, owner="w2", pid=200)
-    assert holding(claim, other, foreign, folder=tmp_path) == (False, "e1")
-    assert holding(claim, other, own, folder=tmp_path) == (True, None)
+def test_a_settle_by_another_worker_is_found(tmp_path: Path) -> None:
+    claim = step("e1", "pending", "processing", owner="w2")
+    settle = step("e1", "processing", "done", 3, owner="w2")
+    assert holding(claim, settle | {"who": "w1"}, folder=tmp_path) == (False, "e1")
+    assert holding(claim, settle | {"who": None}, folder=tmp_path) == (False, "e1")
+    assert holding(claim, settle, folder=tmp_path) == (True, None)
 
 
-def test_a_reclaim_before_the_lease_is_over_is_found(tmp_path: Path) -> None:
-    claim = step("e1", "pending", "processing")
-    back = {"pid": 300, "old_attempts": 1, "attempts": 1}
-    assert holding(claim, step("e1", "processing", "pending", 2, lease_left=2.0, **back), folder=tmp_path)[0] is False
-    assert holding(claim, step("e1", "processing", "pending", 2, lease_left=-0.1, **back), folder=tmp_path)[0] is True
+@pytest.mark.parametrize("by", [{"app": "outbox-chores", "who": "w2"}, {"app": "outbox verify", "who": "people"}])
+def test_a_reclaim_before_the_lease_is_over_is_found(by: dict[str, str], tmp_path: Path) -> None:
+    claim, back = step("e1", "pending", "processing"), step("e1", "processing", "pending", 2) | by
+    assert holding(claim, back | {"lease_left": 0.1}, folder=tmp_path)[0] is False
+    assert holding(claim, back | {"lease_left": -0.1}, folder=tmp_path)[0] is True
 
 
-def test_a_release_and_a_retry_by_a_fresh_backend_are_no_early_reclaims(tmp_path: Path) -> None:
-    claim = step("e1", "pending", "processing")
-    release = step("e1", "processing", "pending", 2, pid=300, old_attempts=1, attempts=0)
-    retry = step("e1", "processing", "pending", 2, pid=300, old_attempts=1, attempts=1, retries=True)
-    assert holding(claim, release, folder=tmp_path)[0] is True
-    assert holding(claim, retry, folder=tmp_path)[0] is True
+def test_a_claim_of_a_row_that_is_held_is_found(tmp_path: Path) -> None:
+    claim, second = step("e1", "pending", "processing"), step("e1", "processing", "processing", 2, new_token="t-w2")
+    found = one_lease(made_record(tmp_path, steps=[claim, second]))
+    assert (found.ok, found.observed) == (False, "2 claims, 1 of a row that was held")
+
+
+def test_an_event_that_no_producer_wrote_is_found(tmp_path: Path) -> None:
+    found = nothing_made_up(made_record(tmp_path, rows=[row("e1"), row("e2"), row("e3")]))
+    assert (found.ok, found.observed) == (False, "1 events and 0 of 2 documents that nobody wrote")
+
+
+def test_the_legal_steps_are_those_of_the_product_and_the_two_of_prune() -> None:
+    product = {(str(transition.source), str(transition.target)) for transition in TRANSITIONS}
+    assert product | {("done", None), ("discarded", None)} == LEGAL
 
 
 def test_an_insert_without_an_answer_counts_only_if_its_row_is_there(tmp_path: Path) -> None:
     record = made_record(tmp_path)
     lines = (tmp_path / "ledger.ndjson").read_text().replace('"committed": true', '"committed": false')
     (tmp_path / "ledger.ndjson").write_text(lines.replace('"id": "e2"', '"id": "never"'))
-    assert [entry.id for entry in Record(tmp_path).ledger] == ["e1"]
+    assert [entry.id for entry in Record(tmp_path).committed] == ["e1"]
     assert nothing_lost(Record(tmp_path)).ok
     assert record.seconds == 8.0

@@ -8,7 +8,7 @@ import pytest
 
 from outbox.errors import UsageError
 from outbox.ops.explain import explain_reply, explain_stored
-from outbox.ops.stored import StoredEvent
+from outbox.ops.stored_event import StoredEvent
 
 REFUSED = {"type": "document_parsing_exception", "reason": "[1:5] failed to parse field [n] of type [long]"}
 ITEM = {"index": {"_index": "i", "_id": "1", "status": 400, "error": REFUSED}}

@@ -37,7 +37,7 @@ def test_one_fingerprint_never_holds_up_another() -> None:
     assert brake.braked == 1
 
 
-def test_an_operators_word_lets_all_of_a_fingerprint_fail_and_ends_its_brake() -> None:
+def test_an_operator_lets_all_of_a_fingerprint_fail_and_ends_its_brake() -> None:
     brake = Brake(most=1)
     brake.admit("a", 0.0)
     brake.admit("a", 0.0)

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.policy.batch_limit import BatchLimit
-from outbox.policy.breaker import MOST_PACE_SECONDS, PROBE_SECONDS, Pace, probe_delay
+from outbox.daemon.claiming import BatchLimit
+from outbox.policy.backoff import MOST_PACE_SECONDS, PROBE_SECONDS, LanePace, probe_delay
 
 DICE = st.floats(0.0, 1.0, exclude_max=True)
 
@@ -13,14 +13,14 @@ DICE = st.floats(0.0, 1.0, exclude_max=True)
 def test_a_lane_waits_at_most_ten_seconds_and_at_most_the_longest_backoff(
     base: float, cap: float, dice: list[float]
 ) -> None:
-    pace = Pace(base, cap)
+    pace = LanePace(base, cap)
     for failures, chance in enumerate(dice):
         ceiling = min(MOST_PACE_SECONDS, cap, base * 2.0 ** min(failures, 30))
         assert ceiling / 2 <= pace.failed(chance) <= ceiling
 
 
 def test_a_lanes_wait_doubles_from_the_base_and_the_first_success_ends_it() -> None:
-    pace = Pace(1.0, 300.0)
+    pace = LanePace(1.0, 300.0)
     assert [pace.failed(0.0) for _ in range(6)] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
     pace.succeeded()
     assert pace.failed(0.0) == 0.5

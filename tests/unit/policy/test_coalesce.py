@@ -1,10 +1,9 @@
-"""Coalescing: one stack a document, its newest event on top, and the older ones in order below."""
+"""Coalescing: one stack per document, its newest event on top, and the older ones in order below."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.policy.coalesce import coalesce
-from outbox.policy.document import Address
+from outbox.policy.document import Address, coalesce
 from outbox.policy.event import Event
 from tests.fixtures.events import an_event
 

@@ -1,5 +1,7 @@
 """Which rows are refused before anything is sent, and which document each of the others means."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,9 +35,7 @@ ALONE = Addressing(composed=False, index_of=lambda _: "all")
         pytest.param({"payload": b"null"}, Code.PAYLOAD_INVALID, "not a JSON object", id="json null is not SQL null"),
     ],
 )
-def test_a_row_that_can_never_be_sent_is_refused_with_its_code(
-    values: dict[str, object], code: Code, error: str
-) -> None:
+def test_a_row_that_can_never_be_sent_is_refused_with_its_code(values: dict[str, Any], code: Code, error: str) -> None:
     failure = COMPOSED.refusal(an_event(**values))
     assert failure is not None
     assert (failure.reason, failure.code) == (Reason.DETERMINISTIC, code)
@@ -60,7 +60,7 @@ def test_a_row_that_can_never_be_sent_is_refused_with_its_code(
         {"event_version": 2**63 - 1},
     ],
 )
-def test_all_other_rows_are_sent(values: dict[str, object]) -> None:
+def test_all_other_rows_are_sent(values: dict[str, Any]) -> None:
     assert COMPOSED.refusal(an_event(**values)) is None
 
 

@@ -2,15 +2,26 @@
 
 import pytest
 
-from outbox.policy.drift import NO_SOURCE, Finding, Held, Key, Kind, Report, Truth, fields_of, judge, look_of
+from outbox.policy.drift import (
+    NO_SOURCE,
+    DriftFinding,
+    DriftReport,
+    HeldDocument,
+    Key,
+    Kind,
+    Truth,
+    fields_of,
+    judge,
+    seen_of,
+)
 from outbox.policy.naming import Naming
 
 KEY = Key("article", "1")
 BODY = '{"title": "x"}'
 
 
-def held(version: int = 5, source: object = None) -> Held:
-    return Held("article:1", version, None, {"title": "x"} if source is None else source)
+def held(version: int = 5, source: object = None) -> HeldDocument:
+    return HeldDocument("article:1", version, None, {"title": "x"} if source is None else source)
 
 
 @pytest.mark.parametrize(
@@ -32,17 +43,17 @@ def held(version: int = 5, source: object = None) -> Held:
         (Truth(KEY, foreign="nobody knows"), None, None),
     ],
 )
-def test_verdicts(truth: Truth, there: Held | None, expected: Kind | None) -> None:
+def test_verdicts(truth: Truth, there: HeldDocument | None, expected: Kind | None) -> None:
     assert judge(truth, there) is expected
 
 
-def test_two_looks_are_alike_only_when_both_sides_stood_still() -> None:
-    first = look_of(Truth(KEY, BODY, 5), held(4))
-    assert look_of(Truth(KEY, BODY, 5), held(4)) == first
-    assert look_of(Truth(KEY, BODY, 6), held(4)) != first
-    assert look_of(Truth(KEY, '{"title":"z"}', 5), held(4)) != first
-    assert look_of(Truth(KEY, BODY, 5), held(5)) != first
-    assert look_of(Truth(KEY, BODY, 5), None) != first
+def test_two_checks_are_equal_only_when_both_sides_did_not_change() -> None:
+    first = seen_of(Truth(KEY, BODY, 5), held(4))
+    assert seen_of(Truth(KEY, BODY, 5), held(4)) == first
+    assert seen_of(Truth(KEY, BODY, 6), held(4)) != first
+    assert seen_of(Truth(KEY, '{"title":"z"}', 5), held(4)) != first
+    assert seen_of(Truth(KEY, BODY, 5), held(5)) != first
+    assert seen_of(Truth(KEY, BODY, 5), None) != first
 
 
 def test_fields_are_named_only_where_both_sides_have_a_document() -> None:
@@ -52,9 +63,9 @@ def test_fields_are_named_only_where_both_sides_have_a_document() -> None:
 
 
 def test_a_report_counts_all_and_keeps_a_hundred() -> None:
-    report = Report()
+    report = DriftReport()
     for n in range(1000):
-        report.found(Finding(Kind.ORPHANED, "i", str(n), KEY, fields=(f"field{n}",)))
+        report.found(DriftFinding(Kind.ORPHANED, "i", str(n), KEY, fields=(f"field{n}",)))
         report.cannot_read(KEY, "why")
     assert report.drift == 1000
     assert [len(each) for each in (report.first[Kind.ORPHANED], report.first_unreadable, report.fields)] == [100] * 3

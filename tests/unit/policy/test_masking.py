@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from outbox.policy.masking import MASK, masked
+from outbox.policy.redact import MASK, masked
 
 PAYLOAD = (
     b'{"big": 12345678901234567890, "price": 1.10, "password": "x", "deep": [{"Password": {"a": 1}}], "s": "\\u00e9"}'

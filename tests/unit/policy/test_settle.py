@@ -17,7 +17,19 @@ from outbox.policy.outcome import (
     Reason,
     Stale,
 )
-from outbox.policy.settle import DONE, MISSING_DONE, SUPERSEDED, Failed, Released, RetryLater, RetryPolicy, settle
+from outbox.policy.settle import (
+    DONE,
+    MISSING_DONE,
+    SUPERSEDED,
+    Done,
+    Failed,
+    Released,
+    RetryLater,
+    RetryPolicy,
+    Sent,
+    settle,
+    superseded_by,
+)
 from tests.fixtures.events import an_event
 
 COUNT = RetryPolicy(10, Backoff(1.0, 300.0), outage_spends_attempts=True)
@@ -49,6 +61,32 @@ def test_what_elasticsearch_accepted_is_done_at_any_attempt(
 ) -> None:
     for attempts in (1, 10, 99):
         assert settle(an_event(attempts=attempts), outcome, retry, half) == expected
+
+
+GONE, DRAWN = Sent(as_delete=True), Sent(drawn=True)
+DRAWN_GONE, REDRAWN = Sent(as_delete=True, drawn=True), Sent(drawn=True, redrawn=9)
+
+
+@pytest.mark.parametrize(
+    ("sent", "written", "stale", "older"),
+    [
+        (Sent(), DONE, SUPERSEDED, SUPERSEDED),
+        (Sent(replaced=True), SUPERSEDED, SUPERSEDED, SUPERSEDED),
+        (Sent(replaced=True, as_delete=True), SUPERSEDED, SUPERSEDED, SUPERSEDED),
+        (GONE, Done(as_delete=True), Done(as_delete=True), SUPERSEDED),
+        (DRAWN, DONE, SUPERSEDED, SUPERSEDED),
+        (DRAWN_GONE, Done(gone=True), Done("superseded", gone=True), Done("superseded", gone=True)),
+        (REDRAWN, Done(drawn=9), Done("superseded", drawn=9), SUPERSEDED),
+    ],
+    ids=["own", "newer delete", "newer delete of what is gone", "gone", "drawn", "drawn and gone", "drawn again"],
+)
+def test_what_was_written_in_an_events_place_decides_how_it_is_done(
+    sent: Sent, written: Done, stale: Done, older: Done
+) -> None:
+    assert settle(an_event(), WRITTEN, COUNT, half, sent) == written
+    assert settle(an_event(), Stale(7), COUNT, half, sent) == stale
+    assert settle(an_event(), MISSING, COUNT, half, sent) == (MISSING_DONE if sent == Sent() else written)
+    assert superseded_by(sent) == older
 
 
 @pytest.mark.parametrize("reason", BY_CLASS[FailureClass.SYSTEMIC])
@@ -90,7 +128,7 @@ def test_an_outage_of_the_whole_sink_costs_an_attempt_under_count_and_none_under
 
 
 @given(st.floats(0, 1))
-def test_a_shard_that_is_away_costs_no_attempt_under_pause_but_a_wait(random: float) -> None:
+def test_a_shard_that_is_down_costs_no_attempt_under_pause_but_a_wait(random: float) -> None:
     """Released at once it would be claimed again before all others, which would never come."""
     failure = Failure(Reason.ES_5XX, "x", whole=True, shard=True)
     verdict = settle(an_event(attempts=10), failure, PAUSE, lambda: random)

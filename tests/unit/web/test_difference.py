@@ -1,10 +1,10 @@
-"""The difference between a payload and the document in Elasticsearch: lossless, ordered, the field to blame marked."""
+"""The difference between a payload and the document in Elasticsearch: lossless, ordered, the field at fault marked."""
 
 import pytest
 
-from outbox.policy.masking import masked
-from outbox.web.show.difference import compare, is_offending, offending_fields
-from outbox.web.show.lossless import Unreadable, compact, lines, read, same
+from outbox.policy.lossless import Unreadable, compact, read, same
+from outbox.policy.redact import masked
+from outbox.web.difference import compare, is_offending, lines, offending_fields
 
 
 def changes(ours: str, theirs: str, **more: tuple[str, ...]) -> dict[str, str]:
@@ -73,7 +73,7 @@ def test_masked_fields_say_nothing_about_whether_they_differ() -> None:
         ("", ()),
     ],
 )
-def test_the_field_to_blame_is_read_from_the_error(error: str, fields: tuple[str, ...]) -> None:
+def test_the_field_at_fault_is_read_from_the_error(error: str, fields: tuple[str, ...]) -> None:
     assert offending_fields(error) == fields
 
 

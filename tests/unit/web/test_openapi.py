@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from outbox.web.console import document
+from outbox.web.application import document
 
 CHECKED_IN = Path(__file__).parents[3] / "docs" / "openapi.json"
 

@@ -1,13 +1,13 @@
-"""The route table by itself: every door has a role, every unsafe one needs a person, the contract is all there."""
+"""The route table by itself: every endpoint has a role, every unsafe one needs a person, the contract is all there."""
 
 import pytest
 from fastapi import FastAPI
 
-from outbox.web import doors, routes
-from outbox.web.auth.roles import Role
-from outbox.web.doors import Door, GuardedRoute
+from outbox.web import application, routing
+from outbox.web.auth.accounts import Role
+from outbox.web.routing import Endpoint, GuardedRoute
 
-UNSAFE = [door for door in (*routes.PAGES, *routes.API) if door.method != "GET"]
+UNSAFE = [door for door in (*application.PAGES, *application.API) if door.method != "GET"]
 # Whoever logs in is not yet known, and whoever logs out may be anyone.
 BEFORE_LOGIN = {"/ops/queue/login", "/ops/queue/logout"}
 READS = {"/ops/queue/audit/export"}  # changes nothing but the audit, which says who has read it
@@ -37,12 +37,12 @@ CONTRACT = {
 }
 
 
-def test_the_api_has_exactly_the_doors_of_the_contract() -> None:
-    assert {(door.method, door.path) for door in routes.API} == CONTRACT
+def test_the_api_has_exactly_the_endpoints_of_the_contract() -> None:
+    assert {(door.method, door.path) for door in application.API} == CONTRACT
 
 
 @pytest.mark.parametrize("door", UNSAFE, ids=lambda door: f"{door.method} {door.path}")
-def test_every_unsafe_door_needs_an_operator_or_more(door: Door) -> None:
+def test_every_unsafe_endpoint_needs_an_operator_or_more(door: Endpoint) -> None:
     if door.path in BEFORE_LOGIN:
         assert door.role is Role.ANYONE
     elif door.path in READS:
@@ -51,8 +51,8 @@ def test_every_unsafe_door_needs_an_operator_or_more(door: Door) -> None:
         assert door.role.allows(Role.OPERATOR)
 
 
-def test_only_doors_that_show_nothing_are_open_to_anyone() -> None:
-    open_ones = {door.path for door in (*routes.PAGES, *routes.API) if door.role is Role.ANYONE}
+def test_only_endpoints_that_show_nothing_are_open_to_anyone() -> None:
+    open_ones = {door.path for door in (*application.PAGES, *application.API) if door.role is Role.ANYONE}
     assert open_ones == {"/", "/healthz", *BEFORE_LOGIN}
 
 
@@ -64,7 +64,7 @@ def test_a_route_without_a_role_does_not_come_into_being() -> None:
 
 def test_every_hung_route_is_guarded() -> None:
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    doors.hang(app, routes.PAGES)
-    doors.hang(app, routes.API, prefix=routes.API_PREFIX, api=True)
+    routing.add_endpoints(app, application.PAGES)
+    routing.add_endpoints(app, application.API, prefix=routing.API_PREFIX, api=True)
     assert app.routes
     assert all(isinstance(route, GuardedRoute) for route in app.routes)

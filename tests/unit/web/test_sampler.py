@@ -1,11 +1,11 @@
-"""The shared look: read once for all, kept fresh while someone watches, shown old rather than not at all."""
+"""The shared reading: read once for all, kept fresh while someone watches, shown old rather than not at all."""
 
 import threading
 
 import pytest
 
 from outbox.errors import DatabaseDown
-from outbox.web.sampler import USEFUL_SECONDS, Shared
+from outbox.web.services import USEFUL_SECONDS, Shared
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 
@@ -17,7 +17,7 @@ class Clock:
         return self.now
 
 
-def test_the_first_look_is_shared_by_all_who_ask_at_once() -> None:
+def test_the_first_reading_is_shared_by_all_who_ask_at_once() -> None:
     looks: list[int] = []
     gate = threading.Event()
 

@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 
 from outbox.errors import ConfigurationError
-from outbox.web.auth.origin import cross_site, loopback_host
-from outbox.web.auth.pace import Allowance, Pace
-from outbox.web.auth.peer import peer
-from outbox.web.auth.roles import Person, Role
+from outbox.web.auth.accounts import Person, Role, TokenFile, hashed, line_for, new_token, parse
+from outbox.web.auth.gate import cross_site, loopback_host
+from outbox.web.auth.limits import Allowance, RateLimits, peer
 from outbox.web.auth.session import LIFETIME_SECONDS, MOST_OF_ONE, Sessions
-from outbox.web.auth.tokens import TokenFile, hashed, line_for, new_token, parse
 
 
 @pytest.fixture
@@ -188,7 +186,7 @@ def test_a_client_is_its_address_or_the_network_that_it_has_to_itself(address: s
 
 
 def test_what_was_right_does_not_count() -> None:
-    pace, twice = Pace(lambda: 0.0), Allowance(2)
+    pace, twice = RateLimits(lambda: 0.0), Allowance(2)
     pace.give_back(twice, "a")  # nothing was taken
     for _ in range(5):
         assert pace.take(twice, "a") == 0
@@ -198,7 +196,7 @@ def test_what_was_right_does_not_count() -> None:
 
 def test_whoever_is_too_quick_waits() -> None:
     now = [0.0]
-    pace, twice = Pace(lambda: now[0]), Allowance(2)
+    pace, twice = RateLimits(lambda: now[0]), Allowance(2)
     assert [pace.take(twice, "a") for _ in range(2)] == [0, 0]
     assert pace.take(twice, "a") == pytest.approx(30)
     assert pace.take(twice, "b") == 0

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from outbox.web.show import words
-from outbox.web.show.charts import nice, spark, stacked
+from outbox.web import figures
+from outbox.web.figures import nice, spark, stacked
 from outbox.web.templating import coded
 
 NOW = datetime(2026, 2, 3, 10, 0, tzinfo=UTC)
@@ -24,26 +24,26 @@ NOW = datetime(2026, 2, 3, 10, 0, tzinfo=UTC)
     ],
 )
 def test_ages_have_one_unit(seconds: float | None, told: str) -> None:
-    assert words.age(seconds) == told
+    assert figures.age(seconds) == told
 
 
-def test_times_are_told_both_ways() -> None:
-    assert words.ago(NOW - timedelta(minutes=3), NOW) == "3 min ago"
-    assert words.ago(NOW + timedelta(seconds=40), NOW) == "in 40 s"
-    assert words.ago(NOW, NOW) == "just now"
+def test_times_are_shown_both_ways() -> None:
+    assert figures.ago(NOW - timedelta(minutes=3), NOW) == "3 min ago"
+    assert figures.ago(NOW + timedelta(seconds=40), NOW) == "in 40 s"
+    assert figures.ago(NOW, NOW) == "just now"
 
 
 def test_counts_say_where_they_stopped() -> None:
-    assert words.count(12345) == "12,345"
-    assert words.count(10_000, capped=True) == "10,000+"
+    assert figures.count(12345) == "12,345"
+    assert figures.count(10_000, capped=True) == "10,000+"
 
 
-def test_rates_are_told_in_the_unit_that_reads_best() -> None:
-    assert [words.rate(n) for n in (0, 0.05, 0.5, 2.5, 1200)] == ["0 /s", "3.0 /min", "30 /min", "2.5 /s", "1,200 /s"]
+def test_rates_are_shown_in_the_unit_that_reads_best() -> None:
+    assert [figures.rate(n) for n in (0, 0.05, 0.5, 2.5, 1200)] == ["0 /s", "3.0 /min", "30 /min", "2.5 /s", "1,200 /s"]
 
 
 def test_control_characters_are_made_visible() -> None:
-    assert words.visible("a\x1b[31mb\u202e") == "a\\x1b[31mb\\u202e"
+    assert figures.visible("a\x1b[31mb\u202e") == "a\\x1b[31mb\\u202e"
 
 
 def test_backticks_become_code_after_everything_was_escaped() -> None:

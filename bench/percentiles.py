@@ -1,8 +1,0 @@
-"""Percentiles of a list, the way that the reports name them."""
-
-from collections.abc import Sequence
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]

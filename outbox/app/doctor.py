@@ -1,0 +1,76 @@
+"""Wires what checks Elasticsearch for people: the target indexes, and the doctor, which checks everything."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from outbox.app import desk, naming
+from outbox.config import Settings
+from outbox.errors import DatabaseDown
+from outbox.ops.doctor.database import DoctorSettings
+from outbox.ops.doctor.doctor import Doctor, IndexDesk
+from outbox.sink.client import Elastic
+from outbox.sink.client import connect as connect_elastic
+from outbox.sink.index import ElasticIndices
+from outbox.sink.index_check import TargetCheck
+from outbox.sink.server_check import ElasticServerCheck
+from outbox.sink.target_check import Targets
+from outbox.store.backlog import PostgresBacklog
+from outbox.store.doctor import PostgresDoctor
+from outbox.store.pool import Database, connect
+
+
+@contextmanager
+def open_index_desk(settings: Settings) -> Iterator[IndexDesk]:
+    elastic = connect_elastic(settings.elastic)
+    try:
+        yield IndexDesk(
+            indices=ElasticIndices(elastic),
+            checks=_checks(settings, elastic),
+            targets=settings.elastic.targets,
+            require_server=_examination(settings, elastic).require,
+        )
+    finally:
+        elastic.close()
+
+
+@contextmanager
+def open_doctor(settings: Settings) -> Iterator[Doctor]:
+    """Opens nothing by itself: a server that is down is a finding, not an error."""
+    elastic = connect_elastic(settings.elastic)
+    database = Database(settings.database.dsn, size=2, application="outbox doctor")
+    backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
+    try:
+        yield _doctor(settings, database, backlog, elastic)
+    finally:
+        elastic.close()
+        with suppress(DatabaseDown):
+            backlog.close()
+            database.close()
+
+
+def _doctor(settings: Settings, database: Database, backlog: PostgresBacklog, elastic: Elastic) -> Doctor:
+    examination = _examination(settings, elastic)
+
+    def reach() -> None:
+        connect(settings.database.dsn, application="outbox doctor").close()
+        database.open()
+
+    return Doctor(
+        connect=reach,
+        store=PostgresDoctor(database, settings.documents, settings.database.direct_dsn),
+        queue=desk.join(settings, database, backlog).status,
+        elasticsearch=examination.server,
+        index_check=_checks(settings, elastic),
+        index=examination,
+        targets=settings.elastic.targets,
+        index_of=settings.elastic.index_for,
+        wanted=DoctorSettings(settings.claims_by_type, settings.worker.listen, settings.documents),
+    )
+
+
+def _checks(settings: Settings, elastic: Elastic) -> TargetCheck:
+    return TargetCheck(elastic, Targets(elastic), settings.reclaim.max_processing_seconds)
+
+
+def _examination(settings: Settings, elastic: Elastic) -> ElasticServerCheck:
+    return ElasticServerCheck(elastic, naming(settings).document_id)

@@ -1,0 +1,114 @@
+"""Joins what people do with failures: replays, plans, discards, audit, statistics, pruning, webhooks.
+
+Elasticsearch is asked only for a plan's superseded count.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from outbox.app import naming
+from outbox.config import Settings
+from outbox.ops.audit import AuditDesk
+from outbox.ops.discard import DiscardDesk
+from outbox.ops.failures import FailureDesk, StatsDesk
+from outbox.ops.replay.desk import ReplayDesk
+from outbox.ops.replay.plan import Planner, Versions
+from outbox.ops.retention import EventRetention, Retention
+from outbox.ops.webhook import WebhookDesk
+from outbox.policy.replay import ReplayBatch
+from outbox.policy.webhook import Notice, replay_notices
+from outbox.sink.client import Elastic
+from outbox.sink.client import connect as connect_elastic
+from outbox.sink.documents import versions
+from outbox.sink.webhook import Posted, post
+from outbox.store.acts import PostgresDiscards
+from outbox.store.audit import PostgresAudit
+from outbox.store.documents import ViewDocuments
+from outbox.store.failures import PostgresFailures, PostgresStatistics
+from outbox.store.pool import Database, connect
+from outbox.store.replays import PostgresReplays
+from outbox.store.retention import PostgresRetention
+from outbox.store.webhooks import PostgresWebhooks
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """One service per topic; each is an object of `ops`."""
+
+    replays: ReplayDesk
+    planner: Planner
+    failures: FailureDesk
+    discards: DiscardDesk
+    audit: AuditDesk
+    stats: StatsDesk
+    prune: Retention
+    webhooks: WebhookDesk
+
+
+@contextmanager
+def open_operations(settings: Settings, *, application: str = "outbox cli") -> Iterator[Operations]:
+    """For one command. Raises DatabaseDown at once where nobody answers, with the server's own words."""
+    connect(settings.database.dsn, application=application).close()
+    database = Database(settings.database.dsn, size=2, application=application)
+    elastic = connect_elastic(settings.elastic, lanes=1)
+    database.open()
+    try:
+        yield operations(settings, database, elastic)
+    finally:
+        elastic.close()
+        database.close()
+
+
+def operations(settings: Settings, database: Database, elastic: Elastic | None = None) -> Operations:
+    """The same over a pool and a client that someone else owns."""
+    owner = f"{socket.gethostname()}-{os.getpid()}"
+    audit, failures = PostgresAudit(database), PostgresFailures(database)
+    rows = settings.retention.prune_batch_size
+    audit_desk = AuditDesk(audit)
+    replays = PostgresReplays(database, owner=owner, notices=notices(settings))
+    limits = settings.replay
+    return Operations(
+        replays=ReplayDesk(replays, settings.webhook.allowed_hosts, limits.max_polls, limits.max_start_per_batch),
+        planner=Planner(failures, None if elastic is None else held_versions(settings, elastic)),
+        failures=FailureDesk(failures),
+        discards=DiscardDesk(PostgresDiscards(database)),
+        audit=audit_desk,
+        stats=StatsDesk(PostgresStatistics(database)),
+        prune=Retention(EventRetention(pruning(settings, database), audit, rows), audit_desk),
+        webhooks=WebhookDesk(PostgresWebhooks(database), poster(settings), settings.webhook.url, secret(settings)),
+    )
+
+
+def notices(settings: Settings) -> Callable[[ReplayBatch], Sequence[Notice]]:
+    """Who hears that a replay is over."""
+    return lambda batch: replay_notices(batch, settings.webhook.url)
+
+
+def poster(settings: Settings) -> Callable[[str, Mapping[str, str], bytes], Posted]:
+    hook = settings.webhook
+    return lambda url, headers, body: post(url, headers, body, hook.timeout_seconds, hook.allowed_hosts)
+
+
+def pruning(settings: Settings, database: Database) -> PostgresRetention:
+    return PostgresRetention(
+        database, has_view=ViewDocuments(database, settings.documents, batch_bytes=settings.batch.bytes).exists
+    )
+
+
+def held_versions(settings: Settings, elastic: Elastic) -> Versions:
+    """What Elasticsearch holds of rows that are to be replayed."""
+
+    address = naming(settings).address
+
+    def read(rows: Sequence[Mapping[str, Any]]) -> Sequence[int | None] | None:
+        return versions(elastic, [address(row["entity_type"], row["entity_id"], row["routing"]) for row in rows])
+
+    return read
+
+
+def secret(settings: Settings) -> str | None:
+    return None if settings.webhook.secret is None else settings.webhook.secret.get_secret_value()

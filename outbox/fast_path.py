@@ -1,0 +1,211 @@
+"""The fast path: what nearly every batch is, decided over whole columns instead of event by event. Sends nothing.
+
+Each function stands for a plain rule and gives the same answer, or none; then the plain rule is asked. A property test
+holds each pair together (tests/unit/test_fast_path.py).
+
+    here            the plain rule
+    sort_out        Addressing.refusal and Addressing.address of each event
+    from_payloads   coalesce, then Bodies.delivery of each document
+    is_in_view      Event.needs_lookup of each event, then coalesce
+    from_view       the same as from_payloads, for documents that were just looked up
+    index_lines     _line of each action in sink/bulk
+    all_indexed     _each item of a reply in sink/bulk
+    all_written     each outcome is `Written`
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from operator import add, is_, itemgetter
+from typing import Final, cast
+from uuid import UUID
+
+import orjson
+
+from outbox.policy.document import (
+    MAX_ID_BYTES,
+    MAX_ROUTING_BYTES,
+    MAX_TYPE_BYTES,
+    Address,
+    Addressing,
+    is_refresh_with_payload,
+)
+from outbox.policy.event import DELETE, OPS, REFRESH, Event
+from outbox.policy.outcome import WRITTEN, Failure, Outcome
+from outbox.ports import BulkAction, Document
+
+Parts = tuple[str, str, int, str | None, bytes]  # index, id, version, routing, body
+
+_ID, _OP, _VERSION, _PAYLOAD, _SIZE = (
+    itemgetter(Event._fields.index(name)) for name in ("id", "op", "event_version", "payload", "payload_bytes")
+)
+_OPS_WITH_PAYLOAD: Final = OPS - {DELETE, REFRESH}
+_LARGEST_CHARACTER: Final = 4  # bytes
+EMPTY_BYTES: Final = 200  # what an action without a body weighs
+# `Action(...)` and `Address(...)` without their frames in Python.
+_action: Final = cast(Callable[[Parts], BulkAction], partial(tuple.__new__, BulkAction))
+_address: Final = cast(Callable[[tuple[str, str, str | None]], Address], partial(tuple.__new__, Address))
+
+
+@dataclass(frozen=True, slots=True)
+class Sendable:
+    """Events that may be sent, and where the document of each lives: columns of one length."""
+
+    events: Sequence[Event]
+    indexes: Sequence[str]
+    ids: Sequence[str]
+    routings: Sequence[str | None]
+
+    def addressed(self) -> list[tuple[Address, Event]]:
+        addresses = map(_address, zip(self.indexes, self.ids, self.routings, strict=True))
+        return list(zip(addresses, self.events, strict=True))
+
+    def parts(self, versions: Iterable[int], bodies: Iterable[bytes]) -> list[Parts]:
+        return list(zip(self.indexes, self.ids, versions, self.routings, bodies, strict=True))
+
+    def is_distinct(self) -> bool:
+        """Each event has a document of its own."""
+        if len(set(self.ids)) == len(self.ids):
+            return True
+        return len(set(zip(self.indexes, self.ids, self.routings, strict=True))) == len(self.events)
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A batch as nearly every one is: upserts with their bodies at hand, each of a document of its own; or all of them
+    just read from the view. It is sent as it was claimed."""
+
+    sendable: Sendable
+    parts: Sequence[Parts]
+    drawn: bool = False  # their versions were, for a lookup
+
+    @property
+    def events(self) -> Sequence[Event]:
+        return self.sendable.events
+
+    def actions(self) -> list[BulkAction]:
+        return list(map(_action, self.parts))
+
+
+# Where the documents live, and who is refused
+
+
+def sort_out(addressing: Addressing, events: Sequence[Event]) -> tuple[Sendable, list[tuple[Event, Failure]]]:
+    """A whole batch: where each event's document lives, and which events are refused. Nearly always none is."""
+    if not events:
+        return Sendable((), (), (), ()), []
+    _, _, kinds, ids, ops, versions, payloads, sizes, routings, *_ = zip(*events, strict=True)
+    types, composed = frozenset(kinds), addressing.composed
+    indexes = {kind: addressing.index_of(kind) for kind in types}
+    prefixes = {kind: f"{kind}:" if composed else "" for kind in types}
+    names = list(map(add, map(prefixes.__getitem__, kinds), ids))
+    none_refused = (
+        OPS.issuperset(ops)
+        and min(versions) >= 0
+        and "" not in ids
+        and not (composed and any(":" in kind for kind in types))
+        and max(map(len, map(str.encode, names))) <= MAX_ID_BYTES
+        and max(map(len, types)) <= MAX_TYPE_BYTES // _LARGEST_CHARACTER
+        and max(map(len, filter(None, routings)), default=0) <= MAX_ROUTING_BYTES // _LARGEST_CHARACTER
+        and False not in [payload is None or payload.startswith(b"{") for payload in payloads]
+        and (REFRESH not in ops or not any(map(is_refresh_with_payload, ops, sizes)))
+    )
+    if none_refused:
+        return Sendable(events, list(map(indexes.__getitem__, kinds)), names, routings), []
+    return _one_by_one(addressing, events)
+
+
+def _one_by_one(addressing: Addressing, events: Sequence[Event]) -> tuple[Sendable, list[tuple[Event, Failure]]]:
+    checked = [(event, addressing.refusal(event)) for event in events]
+    good = [event for event, failure in checked if failure is None]
+    homes = [addressing.address(event) for event in good]
+    sendable = Sendable(good, [a.index for a in homes], [a.id for a in homes], [a.routing for a in homes])
+    return sendable, [(event, failure) for event, failure in checked if failure is not None]
+
+
+# What is sent
+
+
+def from_payloads(sendable: Sendable, most_bytes: int) -> Plain | None:
+    """None: someone has no payload at hand, is no upsert or not alone with its document; or all together are larger
+    than one portion."""
+    payloads = list(map(_PAYLOAD, sendable.events))
+    if not payloads or None in payloads or not _OPS_WITH_PAYLOAD.issuperset(map(_OP, sendable.events)):
+        return None
+    if not fits(list(map(len, payloads)), most_bytes) or not sendable.is_distinct():
+        return None
+    return Plain(sendable, sendable.parts(map(_VERSION, sendable.events), payloads))
+
+
+def is_in_view(sendable: Sendable) -> bool:
+    """Whether the document of each is in the view, and one of its own."""
+    sizes = list(map(_SIZE, sendable.events))
+    only_lookups = sizes.count(None) == len(sizes) and DELETE not in map(_OP, sendable.events)
+    return only_lookups and sendable.is_distinct()
+
+
+def from_view(
+    sendable: Sendable,
+    found: Mapping[UUID, Document],
+    version: int,
+    keeps_versions: Callable[[str], bool],
+    most_bytes: int,
+) -> Plain | None:
+    """What was just looked up for all of them, under the version that was drawn. None: one is not there, is large, or
+    has a version or a place of its own."""
+    if not found or not all(map(is_, map(_ID, sendable.events), found)):
+        return None
+    bodies, sizes, versions, failures, _, routed = zip(*found.values(), strict=True)
+    as_drawn = versions.count(None) == failures.count(None) == len(bodies) and not any(routed)
+    if not as_drawn or None in bodies or not fits(sizes, most_bytes):
+        return None
+    if any(map(keeps_versions, {event.entity_type for event in sendable.events if event.op != REFRESH})):
+        return None  # an upsert keeps its own version where the view has versions
+    return Plain(sendable, sendable.parts(repeat(version, len(bodies)), bodies), drawn=True)
+
+
+# On the wire
+
+_OPEN, _MIDDLE, _CLOSE = b'{"index":{"_id":"', b'","version":', b',"version_type":"external_gte"}}'
+_START, _END = b'{"errors":false,"items":[', b"]}"
+_CREATED, _UPDATED = b'{"index":{"status":201}}', b'{"index":{"status":200}}'
+_BETWEEN: Final = b"}},{"
+
+
+def index_lines(names: Sequence[str], versions: Sequence[int]) -> list[bytes] | None:
+    """The action lines of documents without a routing: 0.2 us each instead of 0.5. The names are quoted all at once and
+    cut apart. None: a name with a quote in it would be cut itself, and has a backslash then; or one is no text."""
+    try:
+        quoted = orjson.dumps(names)
+    except orjson.JSONEncodeError:
+        return None
+    if not names or b"\\" in quoted:
+        return None
+    ids, numbers = quoted[2:-2].split(b'","'), orjson.dumps(versions)[1:-1].split(b",")
+    return list(map(b"".join, zip(repeat(_OPEN), ids, repeat(_MIDDLE), numbers, repeat(_CLOSE))))
+
+
+def all_indexed(raw: bytes, count: int) -> bool:
+    """Whether a bulk reply is so many indexed items and nothing else: its length leaves room for no other byte.
+
+    Three counts over the bytes, 0.05 us per item; parsing and reading each takes 0.4.
+    """
+    expected = len(_START) + count * (len(_CREATED) + 1) - 1 + len(_END)
+    return (
+        len(raw) == expected
+        and raw.startswith(_START)
+        and raw.endswith(_END)
+        and raw.count(_CREATED) + raw.count(_UPDATED) == count
+        and raw.count(_BETWEEN) == count - 1
+    )
+
+
+def fits(sizes: Sequence[int], most_bytes: int) -> bool:
+    """Whether documents of these sizes may be sent together."""
+    return sum(sizes) + EMPTY_BYTES * len(sizes) <= most_bytes
+
+
+def all_written(outcomes: Sequence[Outcome]) -> bool:
+    """What nearly every request comes to. `count` compares by identity: 0.01 us each."""
+    return outcomes.count(WRITTEN) == len(outcomes)

@@ -1,0 +1,111 @@
+"""Checks everything that an installation stands on, each finding with its remedy; creates and checks target indexes.
+
+Writes no document and corrects nothing by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from outbox.errors import OutboxError
+from outbox.ops.doctor import database, documents
+from outbox.ops.doctor.database import DatabaseExam, DoctorSettings, QueueExam
+from outbox.ops.doctor.documents import AttachmentExam, DocumentExam, IndexExam
+from outbox.ports import CreatedIndex, Finding, IndexAdmin, IndexChecks, Level
+
+Check = Callable[[], Iterable[Finding]]
+
+
+class DoctorStore(DatabaseExam, DocumentExam, AttachmentExam, Protocol):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Doctor:
+    """`connect` raises when PostgreSQL is down; `elasticsearch` says why the other server is, or its version."""
+
+    connect: Callable[[], None]
+    store: DoctorStore
+    queue: QueueExam
+    elasticsearch: Callable[[], Finding]
+    index_check: IndexChecks
+    index: IndexExam
+    targets: Sequence[str]
+    index_of: Callable[[str], str]
+    wanted: DoctorSettings
+
+    def examine(self) -> Iterator[Finding]:
+        """All findings, one after the other as they are made; what cannot be checked is reported, not skipped."""
+        reached = yield from self._database()
+        yield from self._elasticsearch(reached)
+
+    def _database(self) -> Generator[Finding, None, bool]:
+        try:
+            self.connect()
+        except OutboxError as error:
+            remedy = "Start PostgreSQL, or correct DATABASE_URL (`outbox config print` shows it)."
+            yield Finding("database", Level.BAD, error.detail or error.message, remedy)
+            return False
+        yield from guarded("database", lambda: database.server(self.store, self.wanted))
+        schema = yield from guarded("schema", lambda: database.schema(self.store, self.wanted))
+        if not is_well(schema):
+            return False
+        yield from guarded("privileges", lambda: database.privileges(self.store))
+        yield from guarded("roles", lambda: database.roles(self.store))
+        yield from guarded("documents", lambda: documents.view(self.store, self.wanted.view))
+        yield from guarded("mixture", lambda: documents.mixtures(self.store))
+        yield from guarded("attached", lambda: documents.attached(self.store))
+        yield from guarded("versions", lambda: documents.equal_versions(self.store))
+        yield from guarded("sequence", lambda: documents.version_raised(self.store))
+        yield from guarded("queue", lambda: database.work(self.queue))
+        return True
+
+    def _elasticsearch(self, database_reached: bool) -> Iterator[Finding]:
+        answer = self.elasticsearch()
+        yield answer
+        if answer.level is Level.BAD:
+            return
+        for target in self.targets:
+            yield from guarded("index", partial(self.index_check.check, target))
+        if database_reached:
+            exam = (self.store, self.index, self.index_of)
+            yield from guarded("versions", lambda: documents.versions_ahead(*exam))
+
+
+def guarded(name: str, check: Check) -> Generator[Finding, None, list[Finding]]:
+    """A check that is refused or takes too long is a finding itself; the others go on. Returns what was found."""
+    found: list[Finding] = []
+    try:
+        for finding in check():
+            found.append(finding)
+            yield finding
+    except OutboxError as error:
+        found.append(Finding(name, Level.UNKNOWN, error.detail or error.message, "Check by hand, or as another role."))
+        yield found[-1]
+    return found
+
+
+def is_well(findings: Iterable[Finding]) -> bool:
+    """Warnings are advice; only what is bad makes the command fail."""
+    return all(finding.level is not Level.BAD for finding in findings)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexDesk:
+    indices: IndexAdmin
+    checks: IndexChecks
+    targets: Sequence[str]
+    require_server: Callable[[], Finding]  # raises where nobody answers, or not Elasticsearch
+
+    def create(
+        self, name: str, mappings: Mapping[str, Any] | None = None, settings: Mapping[str, Any] | None = None
+    ) -> CreatedIndex:
+        return self.indices.create(name, mappings, settings)
+
+    def check(self, names: Sequence[str]) -> list[Finding]:
+        """The server first: where nobody answers there is nothing to be found out about an index."""
+        server = self.require_server()
+        return [server, *(finding for name in names for finding in self.checks.check(name))]

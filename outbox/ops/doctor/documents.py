@@ -1,0 +1,177 @@
+"""What `outbox doctor` says about documents: the view, versions; and about attached tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from outbox.ports import AttachmentFacts, Finding, Level
+
+VIEW_COLUMNS: Final = ("entity_type", "entity_id", "document")
+MOST_NAMED: Final = 3
+
+Row = Mapping[str, Any]
+
+
+class DocumentExam(Protocol):
+    def view_columns(self) -> Mapping[str, str]: ...
+    def unsupported_ids(self) -> str | None: ...
+    def needs_the_view(self) -> bool: ...
+    def lookup_scans(self) -> Sequence[Row]: ...
+    def mixed_types(self) -> Sequence[str]: ...
+    def version_raised(self) -> Row | None: ...
+    def equal_versions(self) -> Sequence[Row]: ...
+    def done_lately(self) -> Sequence[Row]: ...
+    def version_known(self, entity_type: str, entity_id: str, version: int) -> bool: ...
+
+
+class IndexExam(Protocol):
+    def versions(self, index: str, entities: Sequence[Row]) -> list[int | None]: ...
+
+
+IndexOf = Callable[[str], str]
+
+
+def view(store: DocumentExam, name: str) -> Iterator[Finding]:
+    columns = store.view_columns()
+    if not columns:
+        if store.needs_the_view():
+            remedy = 'Create it (README, "Plug in your own table"), or send payloads; then restart the projector.'
+            yield Finding("documents", Level.BAD, f"open events have no payload, and there is no view {name}", remedy)
+        else:
+            yield Finding("documents", Level.OK, f"no view {name}: every event must carry its payload")
+        return
+    if missing := [column for column in VIEW_COLUMNS if column not in columns]:
+        remedy = f"It needs the columns {', '.join(VIEW_COLUMNS)}."
+        yield Finding("documents", Level.BAD, f"{name} lacks {', '.join(missing)}", remedy)
+        return
+    if (unsupported := store.unsupported_ids()) is not None:
+        remedy = "Give it as text in the view (`id::text`), with an index on the same expression (docs/documents.md)."
+        yield Finding("documents", Level.BAD, f"{name}.entity_id is {unsupported}, which cannot name documents", remedy)
+        return
+    yield Finding("documents", Level.OK, f"{name} is there, ids are {columns['entity_id']}")
+    yield _lookup(store.lookup_scans(), name)
+
+
+def _lookup(scans: Sequence[Row], name: str) -> Finding:
+    if not scans:
+        return Finding("lookup", Level.OK, f"a lookup in {name} goes by indexes")
+    tables = ", ".join(f"{scan['table']} (about {scan['rows']} rows)" for scan in scans[:MOST_NAMED])
+    remedy = "Add an index on the id; do not cast it in the view: give `id` as `entity_id`, whatever its type."
+    return Finding("lookup", Level.WARN, f"every lookup in {name} reads the whole of {tables}", remedy)
+
+
+def mixtures(store: DocumentExam) -> Iterator[Finding]:
+    """A payload's version says when it was written, a refresh's when it was read: the two cannot be compared."""
+    mixed = store.mixed_types()
+    if not mixed:
+        yield Finding("mixture", Level.OK, "each entity type is kept by payloads or by the view (newest ones checked)")
+        return
+    told = ", ".join(mixed[:MOST_NAMED])
+    remedy = "Send payloads for all changes of a type, or refreshes for all: what one says may overwrite the other."
+    yield Finding("mixture", Level.WARN, f"events come with payloads and without: {told}", remedy)
+
+
+def version_raised(store: DocumentExam) -> Iterator[Finding]:
+    row = store.version_raised()
+    if row is None:
+        yield Finding("sequence", Level.OK, "the version sequence was not moved (newest acts checked)")
+        return
+    told = f"moved from {row['was']} to {row['now']} at {row['at']:%Y-%m-%d %H:%M:%S%z}"
+    remedy = (
+        "Was it restored, or failed over to a replica that lagged? Then run `outbox refresh --all` once and "
+        "`outbox verify`; see docs/runbooks/OutboxIndexAhead.md. If that is done, nothing is left to do."
+    )
+    yield Finding(
+        "sequence", Level.WARN, f"an index was ahead of the database: the version sequence was {told}", remedy
+    )
+
+
+def equal_versions(store: DocumentExam) -> Iterator[Finding]:
+    rows = store.equal_versions()
+    if not rows:
+        yield Finding("versions", Level.OK, "no two events of one entity share a version (newest ones checked)")
+        return
+    told = ", ".join(f"{row['entity_type']}:{row['entity_id']} at {row['event_version']}" for row in rows[:MOST_NAMED])
+    remedy = "Give each change of an entity a higher version, or leave event_version to its default; never both."
+    yield Finding("versions", Level.WARN, f"events of one entity share a version: {told}", remedy)
+
+
+def versions_ahead(store: DocumentExam, index: IndexExam, index_of: IndexOf) -> Iterator[Finding]:
+    """Documents whose version no event knows: newer events of theirs would be taken for old ones."""
+    rows = store.done_lately()
+    by_target: dict[str, list[Row]] = {}
+    for row in rows:
+        by_target.setdefault(index_of(row["entity_type"]), []).append(row)
+    ahead = [
+        f"{row['entity_type']}:{row['entity_id']} at {version}"
+        for target, entities in by_target.items()
+        for row, version in zip(entities, index.versions(target, entities), strict=True)
+        if version is not None and version > row["version"]
+        if not store.version_known(row["entity_type"], row["entity_id"], version)
+    ]
+    if ahead:
+        told = ", ".join(ahead[:MOST_NAMED])
+        remedy = "Someone wrote by hand, or the database was restored: run `outbox repair` for these entities."
+        yield Finding("ahead", Level.BAD, f"Elasticsearch is ahead of every event of {told}", remedy)
+    else:
+        yield Finding("ahead", Level.OK, f"{len(rows)} entities done lately: none ahead of its events")
+
+
+ATTACHED = "attached"
+
+
+class AttachmentExam(Protocol):
+    def attachments(self) -> Sequence[AttachmentFacts]: ...
+
+
+def attached(store: AttachmentExam) -> Iterator[Finding]:
+    for each in store.attachments():
+        found = [*_broken(each), *_incomplete(each)]
+        yield from found
+        if not found:
+            yield Finding(ATTACHED, Level.OK, f"{each.table} as {each.shown}")
+
+
+def _broken(each: AttachmentFacts) -> Iterator[Finding]:
+    """Writes fail, or changes go missing."""
+    renew = f"Run `{each.command}`."
+    if each.missing_columns:
+        detail = f"the columns it was attached with are gone: {', '.join(each.missing_columns)}; writes to it fail"
+        yield _finding(each, Level.BAD, detail, f"Run `outbox detach {each.table}`, and attach it by the new names.")
+    if each.via_error:
+        detail = f"its --via query does not plan any more ({each.via_error}); writes to it fail"
+        yield _finding(each, Level.BAD, detail, f"Run `outbox detach {each.table}`, and attach it with a new query.")
+    if each.missing_triggers:
+        yield _finding(each, Level.BAD, f"it has no trigger for {', '.join(each.missing_triggers)}", renew)
+    if each.disabled_triggers:
+        yield _finding(each, Level.BAD, f"disabled: {', '.join(each.disabled_triggers)}", renew)
+    if each.misses_rows:
+        detail = "statement triggers miss changes of a partitioned, inherited or subscribed table"
+        yield _finding(each, Level.BAD, detail, renew)
+    if each.shared_id:
+        detail = "its id is not unique by itself: a delete of one row deletes another's document"
+        yield _finding(each, Level.BAD, detail, "Add a unique index on it alone, or attach it without --payload.")
+
+
+def _incomplete(each: AttachmentFacts) -> Iterator[Finding]:
+    renew = f"Run `{each.command}`."
+    if each.older:
+        detail = "attached in an older form (upsert and delete without a payload), which goes on working"
+        yield _finding(each, Level.WARN, detail, f"To write refreshes instead, run `{each.command}`.")
+    if each.replica_blind_triggers:
+        detail = "its triggers are not ENABLE ALWAYS: they do not fire under session_replication_role = replica"
+        yield _finding(each, Level.WARN, detail, renew)
+    if each.truncatable:
+        detail = f"TRUNCATE would leave documents behind, and is not refused on {', '.join(each.truncatable)}"
+        yield _finding(each, Level.WARN, detail, renew)
+    if each.via_scans:
+        detail = f"each change of it reads a large table as a whole: {each.via_scans}"
+        yield _finding(each, Level.WARN, detail, "Add an index that serves the --via query.")
+    if each.has_documents is False:
+        detail = f"it has rows, and the view has no document of type {each.entity_type}"
+        yield _finding(each, Level.WARN, detail, "Add the type to the view, or run `outbox detach` for it.")
+
+
+def _finding(each: AttachmentFacts, level: Level, detail: str, remedy: str) -> Finding:
+    return Finding(ATTACHED, level, f"{each.table} as {each.shown}: {detail}", remedy)

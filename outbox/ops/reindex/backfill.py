@@ -1,0 +1,127 @@
+"""`outbox backfill`: what people say to a backfill of the index in use, and its cursor. The copying is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from outbox.errors import Conflict, DependencyDown, OutboxError
+from outbox.ops import inputs as read
+from outbox.ops.reindex.comparison import TruthSource
+from outbox.ops.reindex.copier import Copier
+from outbox.ops.reindex.rebuild_steps import dead_owner
+from outbox.policy.audit import Action, Actor, Entry
+from outbox.policy.reindex import BackfillRun
+from outbox.ports import Refusal
+
+BUSY_RATE: Final = 2_000.0  # documents per second while events wait for the projectors
+
+
+class IndexLost(OutboxError):
+    """The index cannot be written to: it is missing, blocked or forbidden. Make it with `outbox index create`, or fix
+    the cause (`outbox index check` names it), and continue with `outbox backfill --resume`."""
+
+
+class NotInView(OutboxError):
+    """The view has no entity of this type: its documents come from the events themselves. Send failed ones again with
+    `outbox replay`, or correct what `outbox verify` finds with `outbox repair`; nothing was changed."""
+
+    exit_code = 2
+
+
+class AtWork(Conflict):
+    """Another backfill is at work. Wait for it, or stop it first; the lease of a killed one lasts fifteen seconds."""
+
+
+class NothingToResume(Conflict):
+    """There is no backfill that stopped half-way. Start one with `outbox backfill`; nothing was changed."""
+
+
+class Backfills(Protocol):
+    def begin(self, dead_owner: str | None, **about: object) -> BackfillRun | None: ...
+    def newest(self) -> BackfillRun | None: ...
+    def take(self, id: int, dead_owner: str | None) -> BackfillRun | None: ...
+    def wrote_page(
+        self, id: int, cursor: Mapping[str, Any] | None, written: int, newer: int, refusals: Sequence[Refusal]
+    ) -> bool: ...
+    def end(self, id: int, status: str, error: str | None = None, entries: Sequence[Entry] = ()) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillDesk:
+    backfills: Backfills
+    view: Callable[[], TruthSource]
+    estimate: Callable[[Sequence[str]], int]
+    make: Callable[[Sequence[str], float, Actor], Copier]
+
+    def start(self, types: Sequence[str], actor: Actor, reason: str) -> BackfillRun:
+        """Whatever is wrong with the wish is said here, before anything starts. No types: all of the view."""
+        reason = read.reason(reason)
+        view = self.view()
+        if missing := sorted(set(types) - view.view_types):
+            raise NotInView(", ".join(missing))
+        chosen = sorted(set(types) or view.view_types)
+        if not chosen:
+            raise NotInView("it has no entity at all")
+        newest = self.backfills.newest()
+        about = {"started_by": actor.name, "reason": reason, "entity_types": chosen, "total": self.estimate(chosen)}
+        begun = self.backfills.begin(dead_owner(newest.owner if newest else None), **about)
+        if begun is None:
+            raise AtWork(newest.owner or "" if newest else "")
+        return begun
+
+    def resume(self) -> BackfillRun:
+        newest = self.backfills.newest()
+        if newest is None or newest.status == "finished":
+            raise NothingToResume
+        taken = self.backfills.take(newest.id, dead_owner(newest.owner))
+        if taken is None:
+            raise AtWork(newest.owner or "")
+        return taken
+
+    def run(
+        self, run: BackfillRun, actor: Actor, rate: float, on_page: Callable[[int, int], None] = lambda *_: None
+    ) -> BackfillRun:
+        """To its end, or until it is stopped; then the row says where `--resume` goes on."""
+        try:
+            self._copy(run, actor, rate, on_page)
+        except BaseException as ended:
+            with suppress(DependencyDown):  # its lease runs out by itself
+                self.backfills.end(run.id, "running", getattr(ended, "message", type(ended).__name__))
+            raise
+        ended_as = self._newest(run)
+        self.backfills.end(run.id, "finished", entries=[_entry(ended_as, actor)])
+        return self._newest(run)
+
+    def _copy(self, run: BackfillRun, actor: Actor, rate: float, on_page: Callable[[int, int], None]) -> None:
+        backfill = self.make(run.entity_types, rate, actor)
+        backfill.alive = lambda: self._keep(run, None, 0, 0, ())
+        done = run.done
+        with closing(backfill.pages(run.entity_types, run.cursor)) as pages:
+            for cursor, written in pages:
+                self._keep(run, cursor, written.count, written.newer, written.refusals)
+                done += written.count + written.newer + len(written.refusals)
+                on_page(done, max(run.total or 0, done))
+
+    def _keep(
+        self, run: BackfillRun, cursor: Mapping[str, Any] | None, count: int, newer: int, refusals: Sequence[Refusal]
+    ) -> None:
+        if not self.backfills.wrote_page(run.id, cursor, count, newer, refusals):
+            raise AtWork("it was taken over")
+
+    def _newest(self, run: BackfillRun) -> BackfillRun:
+        newest = self.backfills.newest()
+        return run if newest is None or newest.id != run.id else newest
+
+
+def _entry(run: BackfillRun, actor: Actor) -> Entry:
+    detail = {
+        "backfill": run.id,
+        "entity_types": list(run.entity_types),
+        "written": run.written,
+        "newer": run.newer,
+        "refused": run.refused,
+    }
+    return Entry(Action.BACKFILL_SUMMARY, actor, run.reason, detail=detail)

@@ -1,0 +1,162 @@
+"""`outbox refresh`: writes refreshes of many entities in steps. The daemons read the view and do the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+from uuid import UUID, uuid4
+
+from outbox.errors import Conflict, UsageError
+from outbox.ops import inputs as read
+from outbox.ops.inputs import BadRequest
+from outbox.ops.reindex.backfill import NotInView
+from outbox.ops.reindex.comparison import TruthSource
+from outbox.ops.reindex.pacing import JobPace
+from outbox.policy.audit import Action, Actor, Entry
+from outbox.policy.drift import Key
+
+A_STEP: Final = 500
+DEFAULT_RATE: Final = 1_000.0
+LONGEST_CONDITION: Final = 2_000
+
+
+class HasVersions(Conflict):
+    """The view names versions of its own for this type, and a refresh would go above them: later changes would be
+    refused. Use `outbox backfill` or `outbox repair`, which keep to them; nothing was changed."""
+
+
+class RoutingUnknown(Conflict):
+    """Documents of this type have a routing that only events know. Give the view a column `routing`, or run
+    `outbox migrate --by-entity`; nothing was changed."""
+
+    exit_code = 78
+
+
+class KeySource(Protocol):
+    def check(self, condition: str) -> None: ...
+    def keys(self, entity_type: str, after: str | None, limit: int, condition: str = ...) -> Sequence[str]: ...
+    def count(self, entity_type: str, condition: str = ...) -> int: ...
+    def no_ids(self, ids: Sequence[str]) -> Sequence[str]: ...
+
+
+class RefreshEvents(Protocol):
+    def refresh(self, entity_type: str, ids: Sequence[str], routings: Sequence[str | None], entry: Entry) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshOptions:
+    """Which entities: by id, by a condition, or all. `after`: continue after this id of the first type."""
+
+    types: Sequence[str]
+    ids: Sequence[str] = ()
+    condition: str | None = None
+    after: str | None = None
+    routing: str | None = None
+
+
+@dataclass(slots=True)
+class Refreshed:
+    """`last`: the type and id up to which everything is written."""
+
+    batch: UUID
+    written: int = 0
+    by_type: dict[str, int] = field(default_factory=dict)
+    last: Key | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshDesk:
+    view: KeySource
+    truth: Callable[[], TruthSource]
+    events: RefreshEvents
+
+    def types(self, wanted: Sequence[str]) -> list[str]:
+        """Those that are meant. None: all of the view that are kept by refreshes."""
+        truth = self.truth()
+        if not wanted:
+            return sorted(each for each in truth.view_types if truth.refreshed(each))
+        for each in wanted:
+            if not truth.in_view(each):
+                raise NotInView(each)
+            if not truth.refreshed(each):
+                raise HasVersions(each)
+        return sorted(set(wanted))
+
+    def count(self, wish: RefreshOptions) -> dict[str, int]:
+        """How many entities of each type there are, `after` left out of account."""
+        self._check(wish)
+        if wish.ids:
+            return {wish.types[0]: len(wish.ids)}
+        given = () if wish.condition is None else (wish.condition,)
+        return {each: self.view.count(each, *given) for each in wish.types}
+
+    def begin(self) -> Refreshed:
+        return Refreshed(uuid4())
+
+    def write(
+        self,
+        wish: RefreshOptions,
+        actor: Actor,
+        reason: str,
+        done: Refreshed,
+        *,
+        rate: float = DEFAULT_RATE,
+        on_step: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Each step is one transaction with its audit row. Whoever interrupts it finds in `done` how far it came."""
+        self._check(wish)
+        reason, truth = read.reason(reason), self.truth()
+        self._check_routing(wish, truth)
+        pace = JobPace(rate, truth.backlog_waits)
+        for entity_type, ids in self._steps(wish):
+            entry = _entry(done.batch, actor, reason, wish, entity_type, ids)
+            written = self.events.refresh(entity_type, ids, _routings(wish, truth, entity_type, ids), entry)
+            done.written += written
+            done.by_type[entity_type] = done.by_type.get(entity_type, 0) + written
+            done.last = Key(entity_type, ids[-1])
+            on_step(done.written)
+            pace.took(len(ids))
+
+    def _steps(self, wish: RefreshOptions) -> Iterator[tuple[str, Sequence[str]]]:
+        if wish.ids:
+            for start in range(0, len(wish.ids), A_STEP):
+                yield wish.types[0], wish.ids[start : start + A_STEP]
+            return
+        given = () if wish.condition is None else (wish.condition,)
+        after = wish.after
+        for entity_type in wish.types:
+            while ids := self.view.keys(entity_type, after, A_STEP, *given):
+                yield entity_type, ids
+                after = ids[-1]
+            after = None
+
+    def _check(self, wish: RefreshOptions) -> None:
+        if strange := self.view.no_ids([*wish.ids, *([wish.after] if wish.after else [])]):
+            raise BadRequest([("id", f"{strange[0][:80]!r} is no id of the view")])
+        if wish.condition is None:
+            return
+        if not wish.condition.strip() or "\x00" in wish.condition or len(wish.condition) > LONGEST_CONDITION:
+            raise UsageError(f"--where must be one SQL condition of at most {LONGEST_CONDITION:,} characters")
+        self.view.check(wish.condition)
+
+    def _check_routing(self, wish: RefreshOptions, truth: TruthSource) -> None:
+        """Written without its routing, a document would stand twice in the index."""
+        known = truth.by_entity or wish.routing is not None or truth.routed_by_view()
+        if not known and truth.routed_by_events():
+            raise RoutingUnknown(", ".join(wish.types))
+
+
+def _routings(wish: RefreshOptions, truth: TruthSource, entity_type: str, ids: Sequence[str]) -> Sequence[str | None]:
+    """Where each document is by now, as far as events know."""
+    if wish.routing is not None or not truth.by_entity:
+        return [wish.routing] * len(ids)
+    known = truth.newest_versions([Key(entity_type, id) for id in ids])
+    return [known.get(Key(entity_type, id), (0, None))[1] for id in ids]
+
+
+def _entry(batch: UUID, actor: Actor, reason: str, wish: RefreshOptions, entity_type: str, ids: Sequence[str]) -> Entry:
+    detail: dict[str, Any] = {"events": len(ids), "first": ids[0], "last": ids[-1]}
+    if wish.condition is not None:
+        detail["where"] = wish.condition
+    return Entry(Action.REFRESH_SUMMARY, actor, reason, batch_id=batch, entity_type=entity_type, detail=detail)

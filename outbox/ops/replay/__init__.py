@@ -1,0 +1,1 @@
+"""Replays of failed events: `desk` creates, dispatches and follows them; `plan` says beforehand what one would do."""

@@ -1,0 +1,97 @@
+"""One entity, projected again because a person asks for it. Writes an event; the daemons do the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from outbox.errors import Conflict, DependencyDown, DocumentsUnavailable, NotFound
+from outbox.ops import inputs as read
+from outbox.ops.reindex.comparison import TruthSource
+from outbox.policy.audit import Action, Actor, Entry
+from outbox.policy.document import Address
+from outbox.policy.drift import Key
+from outbox.policy.naming import Naming
+from outbox.policy.repair_event import Reprojection, reprojection
+
+LONGEST_TYPE = 200
+LONGEST_ID = 512
+
+Held = Callable[[Sequence[Address]], Sequence[int | None] | None]
+"""The versions that Elasticsearch holds; None when it does not answer."""
+
+
+class EventRequests(Protocol):
+    def ask(self, asked: Reprojection, entry: Callable[[UUID, int], Entry]) -> tuple[UUID, int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """The event that was written."""
+
+    id: UUID
+    entity_type: str
+    entity_id: str
+    op: str
+    event_version: int
+
+
+class ScanTooLong(DependencyDown):
+    """Without the entity index an entity's newest event is found by reading all events, and that took too long. Run
+    `outbox migrate --by-entity`, or let the producer write an event; nothing was changed."""
+
+
+class Unknown(Conflict):
+    """Neither the view nor an event that counts says what this entity is; it could only be deleted, and what is
+    unknown is never deleted. Replay a discarded event by its id, or let the producer write one; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionDesk:
+    source: Callable[[], TruthSource]
+    held: Held
+    naming: Naming
+    store: EventRequests
+
+    def ask(self, entity_type: str, entity_id: str, actor: Actor, reason: str) -> Requested:
+        """Raises NotFound where neither the view, nor an event, nor Elasticsearch knows the entity."""
+        actor, reason = read.actor(actor.name, actor.source, actor.role), read.reason(reason)
+        key = Key(read.line("entity_type", entity_type, LONGEST_TYPE), read.line("entity_id", entity_id, LONGEST_ID))
+        asked = self._request(key)
+        if asked is None:
+            raise NotFound(f"entity {key.entity_type} {key.entity_id}")
+
+        def entry(id: UUID, version: int) -> Entry:
+            detail = {"op": asked.op, "version": version}
+            entry = Entry(Action.EVENT_REQUESTED, actor, reason, event_id=id, detail=detail)
+            return entry._replace(entity_type=key.entity_type, entity_id=key.entity_id)
+
+        id, version = self.store.ask(asked, entry)
+        return Requested(id, key.entity_type, key.entity_id, asked.op, version)
+
+    def _request(self, key: Key) -> Reprojection | None:
+        source = self.source()
+        with _patience(source):
+            (truth,) = source.load([key], whole=True, by_scan=True)
+            known = source.newest_versions([key]).get(key)
+        if truth.failure is not None:
+            raise Conflict(f"its document cannot be read: {truth.failure}")
+        held = self.held([self.naming.address(*key, truth.routing or (known[1] if known else None))])
+        if truth.foreign is not None and (known or (held and held[0] is not None)):
+            raise Unknown(f"{key.entity_type} {key.entity_id}")
+        looked_up, refreshed = source.in_view(key.entity_type), source.refreshed(key.entity_type)
+        return reprojection(truth, known, held[0] if held else None, looked_up=looked_up, refreshed=refreshed)
+
+
+@contextmanager
+def _patience(source: TruthSource) -> Iterator[None]:
+    """Without the index it is the events that were too many, not the view that is gone."""
+    try:
+        yield
+    except DocumentsUnavailable as error:
+        if source.by_entity:
+            raise
+        raise ScanTooLong from error

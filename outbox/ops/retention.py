@@ -1,0 +1,115 @@
+"""Removes finished events and audit rows by age when a person or a timer asks: the same steps as the daemon's, each
+with its row in the audit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+
+from outbox.errors import Conflict
+from outbox.ops import inputs
+from outbox.ops.audit import AuditDesk, AuditPruned, AuditStore
+from outbox.policy.audit import LEAST_DAYS, Actor
+from outbox.policy.filter import AuditFilter
+from outbox.policy.retention import PrunePlace, PruneStep, next_rows
+
+PAUSE_SECONDS: Final = 0.02
+MOST_PREVIEWED_EVENTS: Final = 1_000_000
+
+
+class RetentionStore(Protocol):
+    def step(self, before: datetime, place: PrunePlace, rows: int, by: Actor | None = None) -> PruneStep | None: ...
+    def preview(self, before: datetime, most: int) -> tuple[int, datetime | None, datetime | None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EventsPruned:
+    """`due` rows are old enough; `kept` of them stay because versions still need them, `undecided` because asking
+    took too long (`outbox migrate --by-entity` helps)."""
+
+    before: datetime
+    due: int
+    removed: int
+    kept: int
+    undecided: int
+    oldest: datetime | None
+    newest: datetime | None
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EventRetention:
+    store: RetentionStore
+    audit: AuditStore
+    rows_a_step: int = 500
+    pause: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+
+    def prune(
+        self,
+        older_than_days: float,
+        actor: Actor,
+        *,
+        dry_run: bool = False,
+        tell: Callable[[int], None] = lambda _: None,
+    ) -> EventsPruned:
+        """Done and discarded events that ended that long ago. A dry run counts up to a million and removes none."""
+        if not isinstance(older_than_days, (int, float)) or not 0 <= older_than_days <= 36_500:
+            raise inputs.BadRequest([("older_than_days", "must be from 0 to 36,500")])
+        actor = inputs.actor(actor.name, actor.source, actor.role)
+        before = self.audit.cutoff(older_than_days * 86_400)
+        due, oldest, newest = self.store.preview(before, MOST_PREVIEWED_EVENTS)
+        if dry_run or not due:
+            return EventsPruned(before, due, 0, 0, 0, oldest, newest, dry_run)
+        looked_at, removed, undecided = self._remove(before, actor, tell)
+        return EventsPruned(before, looked_at, removed, looked_at - removed, undecided, oldest, newest, False)
+
+    def _remove(self, before: datetime, actor: Actor, tell: Callable[[int], None]) -> tuple[int, int, int]:
+        place, rows = PrunePlace(), self.rows_a_step
+        looked_at = removed = undecided = 0
+        while True:
+            started = self.clock()
+            step = self.store.step(before, place, rows, actor)
+            if step is None:
+                raise Conflict(f"another process prunes now; {removed:,} events were removed before")
+            looked_at, removed = looked_at + step.looked_at, removed + step.removed
+            undecided += step.skipped
+            tell(removed)
+            if step.looked_at < rows:
+                return looked_at, removed, undecided
+            place, rows = step.place, next_rows(rows, self.clock() - started)
+            self.pause(PAUSE_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPass:
+    """None: nothing of it was to be removed, because its time is not limited."""
+
+    events: EventsPruned | None
+    audit: AuditPruned | None
+
+    @property
+    def due(self) -> bool:
+        return bool((self.events and self.events.due) or (self.audit and self.audit.removed))
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """`outbox prune`: both kinds at one go, each by its own age."""
+
+    events: EventRetention
+    audit: AuditDesk
+
+    def run(
+        self, events_days: float | None, audit_days: float | None, actor: Actor, *, dry_run: bool = False
+    ) -> RetentionPass:
+        """None keeps for ever. The audit's least age counts where less is set, as for the daemon. It is pruned first:
+        another process that prunes events keeps nobody from it."""
+        audit = None
+        if audit_days is not None:
+            audit = self.audit.prune(AuditFilter(), max(audit_days, LEAST_DAYS), actor, dry_run=dry_run)
+        events = None if events_days is None else self.events.prune(events_days, actor, dry_run=dry_run)
+        return RetentionPass(events, audit)

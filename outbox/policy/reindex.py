@@ -1,0 +1,156 @@
+"""The states of a rebuild and the way from step to step; a backfill as it stands. Pure: no step is done here.
+
+created -> mirroring -> backfilling -> verifying -> ready -> swapping -> swapped -> finishing -> finished
+                                                                            \\-> rolled_back -> finishing -> finished
+anywhere before swapped: cancelling -> cancelled; reported by a daemon: broken, which begins again or is cancelled
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+
+class RebuildStep(StrEnum):
+    CREATED = "created"
+    MIRRORING = "mirroring"
+    BACKFILLING = "backfilling"
+    VERIFYING = "verifying"
+    READY = "ready"
+    SWAPPING = "swapping"
+    SWAPPED = "swapped"
+    ROLLED_BACK = "rolled_back"
+    FINISHING = "finishing"
+    FINISHED = "finished"
+    CANCELLING = "cancelling"
+    CANCELLED = "cancelled"
+
+
+class RebuildStatus(StrEnum):
+    RUNNING = "running"
+    SWAPPED = "swapped"
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    ROLLED_BACK = "rolled_back"
+    FAILED = "failed"
+    BROKEN = "broken"
+
+
+OVER: Final = frozenset(
+    {RebuildStatus.FINISHED, RebuildStatus.CANCELLED, RebuildStatus.ROLLED_BACK, RebuildStatus.FAILED}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """One rebuild as it stands. `held`: a process works on it now."""
+
+    id: int
+    target: str
+    old_index: str
+    new_index: str
+    mapping: Mapping[str, Any] | None
+    step: str
+    status: str
+    cursor: Mapping[str, Any] | None
+    total: int | None
+    written: int
+    refused: int
+    refusals: Sequence[Mapping[str, str]] | None
+    started_by: str
+    reason: str | None
+    owner: str | None
+    held: bool | None
+    started_at: datetime
+    updated_at: datetime
+    swapped_at: datetime | None
+    finished_at: datetime | None
+    error: str | None
+    mirrors: tuple[str, ...]
+    revision: int
+    broken: str | None
+    options: Mapping[str, Any] | None
+    verification_id: int | None
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in OVER
+
+    @property
+    def sentence(self) -> str:
+        """What a person reads in `outbox status`."""
+        told = f"Rebuild of {self.target} ({self.old_index} -> {self.new_index}): {_WORDS[RebuildStep(self.step)]}"
+        if self.status == RebuildStatus.BROKEN:
+            told = f"Rebuild of {self.target} into {self.new_index} is broken: {self.broken}"
+        elif self.step == RebuildStep.BACKFILLING:
+            total = max(self.total or 0, self.written)
+            told += f", {self.written:,} of about {total:,}"
+        if self.refused:
+            told += f"; the other mapping refused {self.refused:,} writes"
+        return told
+
+
+_WORDS: Final[Mapping[RebuildStep, str]] = {
+    RebuildStep.CREATED: "the new index is being made",
+    RebuildStep.MIRRORING: "waiting for the workers to write to both",
+    RebuildStep.BACKFILLING: "copying from PostgreSQL",
+    RebuildStep.VERIFYING: "comparing the new index",
+    RebuildStep.READY: "ready; `outbox rebuild --swap` lets searches see it",
+    RebuildStep.SWAPPING: "about to swap",
+    RebuildStep.SWAPPED: "swapped; `--rollback` goes back, `--finish` removes the old index",
+    RebuildStep.ROLLED_BACK: "rolled back; `--finish` removes the new index",
+    RebuildStep.FINISHING: "waiting for the workers to let go of the index that goes",
+    RebuildStep.FINISHED: "finished",
+    RebuildStep.CANCELLING: "waiting for the workers to let go of the new index",
+    RebuildStep.CANCELLED: "cancelled",
+}
+
+
+def next_index(target: str, names: Sequence[str]) -> str:
+    """`NAME-vN`, one above the highest there is."""
+    taken = [int(n) for name in names if (n := name.removeprefix(f"{target}-v")).isdigit() and name != n]
+    return f"{target}-v{max(taken, default=1) + 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillRun:
+    """`held`: a process works on it now. `newer`: documents of which the index had a later version already."""
+
+    id: int
+    entity_types: tuple[str, ...]
+    status: str
+    cursor: Mapping[str, Any] | None
+    total: int | None
+    written: int
+    newer: int
+    refused: int
+    refusals: Sequence[Mapping[str, str]] | None
+    started_by: str
+    reason: str | None
+    owner: str | None
+    held: bool | None
+    started_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+    error: str | None
+
+    @property
+    def done(self) -> int:
+        return self.written + self.newer + self.refused
+
+    @property
+    def seconds(self) -> float:
+        return ((self.finished_at or self.updated_at) - self.started_at).total_seconds()
+
+    @property
+    def rate(self) -> float:
+        """Documents per second, pauses before a `--resume` included."""
+        return self.done / self.seconds if self.seconds else 0.0
+
+    @property
+    def place(self) -> str:
+        """How far it is, as a person reads it."""
+        if self.cursor is None:
+            return "at the beginning"
+        return f"after {self.cursor['type']} {self.cursor['after']}"

@@ -1,0 +1,220 @@
+"""Owns the one table of what Elasticsearch's refusals mean. To add a name that was met, add it to a row here."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from outbox.policy.outcome import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Fits when all that it names fits: a status, a type of this cause, the beginning of its reason."""
+
+    name: str
+    reason: Reason
+    why: str
+    statuses: frozenset[int] = frozenset()
+    types: frozenset[str] = frozenset()
+    pattern: re.Pattern[str] | None = None
+    away: bool = False  # never the document's doing: the index or the cluster is not there to write to
+    contested: bool = False  # may be the doing of another request at the same moment: sent once more at once
+    late: bool = False  # may be the doing of a short wait: sent once more with a longer one
+
+    def fits(self, status: int, error_type: str, text: str) -> bool:
+        return (
+            (not self.statuses or status in self.statuses)
+            and (not self.types or error_type in self.types)
+            and (self.pattern is None or self.pattern.match(text) is not None)
+        )
+
+
+def _rule(
+    name: str,
+    reason: Reason,
+    why: str,
+    *,
+    status: str = "",
+    types: str = "",
+    starts: str = "",
+    away: bool = False,
+    contested: bool = False,
+    late: bool = False,
+) -> Rule:
+    return Rule(
+        name=name,
+        reason=reason,
+        why=why,
+        statuses=frozenset(int(word) for word in status.split()),
+        types=frozenset(types.split()),
+        # Anchored: a reason quotes names and values of the document, and these must not choose their own class.
+        pattern=re.compile(starts, re.DOTALL) if starts else None,
+        away=away,
+        contested=contested,
+        late=late,
+    )
+
+
+# Read from the top, for the outermost cause first: so a document's fault stays its own, whatever it quotes.
+RULES: Final[tuple[Rule, ...]] = (
+    _rule(
+        "credentials",
+        Reason.ES_AUTH,
+        "no or wrong credentials: check ELASTIC_API_KEY, or ELASTIC_USERNAME and ELASTIC_PASSWORD",
+        status="401",
+    ),
+    _rule(
+        "privileges",
+        Reason.ES_AUTH,
+        "the key lacks a right: it needs index, delete and view_index_metadata on this index",
+        status="403",
+        types="security_exception",
+    ),
+    _rule(
+        "not recovered",
+        Reason.ES_5XX,
+        "the cluster has no master, or has not recovered its state yet",
+        status="503",
+        types="cluster_block_exception",
+        away=True,
+    ),
+    _rule(
+        "blocked",
+        Reason.ES_BLOCKED,
+        "a block forbids writes: one set by a person, or the disk's flood stage (a 429 that is no overload)",
+        types="cluster_block_exception",
+    ),
+    _rule(
+        "index missing",
+        Reason.ES_INDEX_MISSING,
+        "the index or alias does not exist: run `outbox index create`",
+        types="index_not_found_exception aliases_not_found_exception alias_not_found_exception",
+    ),
+    _rule(
+        "index name",
+        Reason.ES_CONFIG,
+        "the target's name is not allowed: check ELASTIC_INDEX and ELASTIC_INDEX_MAP",
+        types="invalid_index_name_exception invalid_alias_name_exception",
+    ),
+    _rule("closed", Reason.ES_CONFIG, "the index is closed: open it", types="index_closed_exception"),
+    _rule(
+        "media type",
+        Reason.ES_CONFIG,
+        "the server does not speak this client's protocol: use Elasticsearch 8 or 9",
+        types="media_type_header_exception",
+    ),
+    _rule(
+        "write index",
+        Reason.ES_CONFIG,
+        "the alias has no write index: set is_write_index on one of its indices",
+        types="illegal_argument_exception",
+        starts="no write index is defined for alias",
+    ),
+    _rule(
+        "shard limit",
+        Reason.ES_CONFIG,
+        "the cluster may not open more shards: see cluster.max_shards_per_node",
+        types="illegal_argument_exception validation_exception",
+        starts=r"(Validation Failed: 1: )?this action would add \[",
+    ),
+    _rule(
+        "data stream",
+        Reason.ES_CONFIG,
+        "the target is a data stream, which takes no versions: write to an index",
+        types="illegal_argument_exception",
+        starts="only write ops with an op_type of create are allowed in data streams",
+    ),
+    _rule(
+        "pipeline",
+        Reason.ES_CONFIG,
+        "the index names an ingest pipeline that does not exist",
+        types="illegal_argument_exception",
+        starts=r"pipeline with id \[",
+    ),
+    _rule(
+        "pressure",
+        Reason.ES_429,
+        "Elasticsearch is overloaded, or this document alone is too much for it",
+        types="es_rejected_execution_exception circuit_breaking_exception",
+    ),
+    _rule(
+        "routing missing",
+        Reason.ES_REJECTED_DOCUMENT,
+        "the mapping demands a routing and the event has none",
+        status="400",
+        types="routing_missing_exception",
+    ),
+    _rule(
+        "not an object",  # a 500 on 8.14, a 400 on 9.4 (measured): the same document's fault
+        Reason.ES_REJECTED_DOCUMENT,
+        "the document is not a JSON object",
+        types="not_x_content_exception",
+    ),
+    _rule(
+        "contested field",  # one request brings a new field with 1, another with 1.5: the later of the two is refused
+        Reason.ES_REJECTED_DOCUMENT,
+        "the field has another type in the mapping, and had when this was sent a second time: correct the document or"
+        " the mapping, then replay",
+        status="400",
+        types="illegal_argument_exception",
+        starts=r"mapper \[.*\] cannot be changed from type \[",
+        contested=True,
+    ),
+    _rule(
+        "document",
+        Reason.ES_REJECTED_DOCUMENT,
+        "this document does not fit the mapping or a limit: correct it or the mapping, then replay",
+        status="400",
+        types="document_parsing_exception mapper_parsing_exception strict_dynamic_mapping_exception"
+        " mapper_exception illegal_argument_exception action_request_validation_exception"
+        " x_content_parse_exception x_content_e_o_f_exception parsing_exception parse_exception"
+        " json_parse_exception json_e_o_f_exception number_format_exception date_time_parse_exception"
+        " input_coercion_exception stream_constraints_exception max_bytes_length_exceeded_exception"
+        " array_index_out_of_bounds_exception",
+    ),
+    _rule(
+        "new field, no answer",  # within the wait that the request allows, the same one as for a missing primary
+        Reason.ES_5XX,
+        "the master did not take a new field into the mapping in time",
+        types="process_cluster_event_timeout_exception",
+        away=True,
+        late=True,
+    ),
+    _rule(
+        "new field, not known to the shard",
+        Reason.ES_5XX,
+        "the master took a new field into the mapping, and the shard did not know it in time",
+        status="500",
+        types="mapper_exception",
+        starts="timed out while waiting for a dynamic mapping update",
+        away=True,
+        late=True,
+    ),
+    _rule(
+        "unavailable",
+        Reason.ES_5XX,
+        "the shard, its node or the master is not there now",
+        types="unavailable_shards_exception no_shard_available_action_exception node_closed_exception"
+        " node_not_connected_exception node_disconnected_exception master_not_discovered_exception"
+        " not_master_exception receive_timeout_transport_exception"
+        " index_shard_closed_exception already_closed_exception shard_not_in_primary_mode_exception"
+        " primary_missing_action_exception retry_on_primary_exception no_node_available_exception"
+        " illegal_index_shard_state_exception timeout_exception connect_transport_exception"
+        " failed_to_commit_cluster_state_exception",
+        away=True,
+    ),
+)
+# Asked when no cause is known: what a proxy, or a server without a body, says.
+BY_STATUS: Final[tuple[Rule, ...]] = (
+    RULES[0],
+    _rule("too large", Reason.TOO_LARGE, "alone over http.max_content_length or a proxy's limit", status="413"),
+    _rule("forbidden", Reason.ES_AUTH, "the server or a proxy forbids this request", status="403"),
+    _rule("throttled", Reason.ES_429, "too many requests", status="429"),
+    _rule("request timeout", Reason.TIMEOUT, "the server or a proxy gave up waiting", status="408"),
+    _rule("server away", Reason.ES_5XX, "the server or a proxy has no answer now", status="502 503 504", away=True),
+)
+NO_TYPE: Final = _rule("server error", Reason.ES_5XX, "the server failed and named no type of error", status="500")
+UNKNOWN: Final = _rule("unknown", Reason.UNKNOWN, "no rule knows this: tried again up to the limit, and counted")
+OUR_REQUEST: Final = _rule(
+    "our request", Reason.ES_CONFIG, "the whole request was refused: a bug or a setting, never the rows' fault"
+)

@@ -1,0 +1,122 @@
+"""Reads what Elasticsearch holds: versions, also of deleted documents, and one document as its exact text.
+It changes no document."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+import orjson
+
+from outbox.errors import ElasticsearchDown, OutboxError
+from outbox.policy.classify import classify_item
+from outbox.policy.document import Address
+from outbox.policy.outcome import Stale
+from outbox.policy.redact import summary
+from outbox.sink.client import Elastic, NoReply, dumps
+
+MOST_PER_REQUEST: Final = 1_000
+_MGET: Final = "/_mget?_source=false&filter_path=docs._version,docs.found,docs.error.type"
+_BULK_FILTER: Final = "items.*.status,items.*.error"
+
+
+def versions(elastic: Elastic, addresses: Sequence[Address], *, seconds: float = 10.0) -> list[int | None] | None:
+    """The version of each document in order, None if there is none. Just None if the server does not answer."""
+    found: list[int | None] = []
+    for start in range(0, len(addresses), MOST_PER_REQUEST):
+        part = addresses[start : start + MOST_PER_REQUEST]
+        reply = elastic.call("POST", _MGET, dumps({"docs": [_doc(each) for each in part]}), seconds=seconds)
+        if isinstance(reply, NoReply) or reply.status != 200 or not isinstance(reply.body, dict):
+            return None
+        docs = reply.body.get("docs")
+        if not isinstance(docs, list) or len(docs) != len(part):
+            return None
+        found += [_version_held(doc) for doc in docs]
+    return found
+
+
+def _doc(address: Address) -> dict[str, str]:
+    routing = {} if address.routing is None else {"routing": address.routing}
+    return {"_index": address.index, "_id": address.id, **routing}
+
+
+def _version_held(doc: Any) -> int | None:
+    version = doc.get("_version") if isinstance(doc, dict) and doc.get("found") else None
+    return version if isinstance(version, int) else None
+
+
+class CannotAsk(OutboxError):
+    """Elasticsearch does not report the versions of deleted documents. The key needs `delete` on the index."""
+
+
+class ElasticTombstones:
+    """Reads the versions of deleted documents, which no read request returns.
+
+    A delete with external version 0 does: a document or tombstone has at least version 0, so Elasticsearch refuses the
+    delete and names the version. If there is nothing, a tombstone of version 0 is left.
+    """
+
+    def __init__(self, elastic: Elastic) -> None:
+        self._elastic = elastic
+
+    def versions(self, index: str, ids: Sequence[tuple[str, str | None]]) -> list[int | None]:
+        """The remembered version of each (id, routing), None if there is none. The index must exist."""
+        if not ids:
+            return []
+        lines = [dumps({"delete": _delete(id, routing)}) for id, routing in ids]
+        path = f"/{quote(index, safe='')}/_bulk?filter_path={_BULK_FILTER}"
+        reply = self._elastic.call("PUT", path, b"\n".join([*lines, b""]))
+        if isinstance(reply, NoReply):
+            raise ElasticsearchDown(reply.failure.error)
+        body = reply.body
+        if reply.status >= 300 or not isinstance(body, dict) or len(body.get("items", ())) != len(ids):
+            raise CannotAsk(f"{reply.status} {summary(body.get('error') if isinstance(body, dict) else body)}")
+        return [_version_remembered(item["delete"]) for item in body["items"]]
+
+
+def _delete(id: str, routing: str | None) -> dict[str, object]:
+    about: dict[str, object] = {"_id": id, "version": 0, "version_type": "external"}
+    return about if routing is None else {**about, "routing": routing}
+
+
+def _version_remembered(item: dict[str, object]) -> int | None:
+    outcome = classify_item("delete", item)
+    return outcome.current if isinstance(outcome, Stale) else None
+
+
+# A console page waits for this; projection does not.
+READ_SECONDS: Final = 2.0
+_SOURCE: Final = '"_source":'
+
+
+class DocumentReader:
+    def __init__(self, elastic: Elastic) -> None:
+        self._elastic = elastic
+
+    def read(self, index: str, id: str, routing: str | None) -> tuple[int, bytes] | None:
+        """Version and source, or None if there is no document. Raises ElasticsearchDown."""
+        path = f"/{quote(index, safe='')}/_doc/{quote(id, safe='')}"
+        reply = self._elastic.call(
+            "GET", path + (f"?routing={quote(routing, safe='')}" if routing else ""), seconds=READ_SECONDS
+        )
+        if isinstance(reply, NoReply):
+            raise ElasticsearchDown(reply.failure.error)
+        if reply.status == 404:
+            return None
+        if reply.status != 200 or not reply.raw:
+            raise ElasticsearchDown(f"its reply is {reply.status}")
+        return _version(reply.raw), _source(reply.raw)
+
+
+def _version(reply: bytes) -> int:
+    return int(orjson.loads(reply).get("_version", 0))
+
+
+def _source(reply: bytes) -> bytes:
+    """The stored text. No object comes before it in the reply, and in a string the quotes would be escaped."""
+    text = reply.decode("utf-8", "replace")
+    start = text.find(_SOURCE) + len(_SOURCE)
+    if start < len(_SOURCE):
+        return b"{}"
+    _, end = json.JSONDecoder().raw_decode(text, start)
+    return text[start:end].encode()

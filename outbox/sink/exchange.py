@@ -1,0 +1,184 @@
+"""Owns one HTTP exchange: one deadline from connect to last byte, and a limited reply size. It never retries."""
+
+import socket
+import ssl
+import threading
+import time
+from typing import Any, Final
+
+import urllib3
+from elastic_transport import ApiResponseMeta, ConnectionTimeout, HttpHeaders, NodeConfig, TlsError, Urllib3HttpNode
+from elastic_transport import ConnectionError as Broken
+from elastic_transport._node import NodeApiResponse
+from elastic_transport.client_utils import DEFAULT, DefaultType
+from urllib3.exceptions import ConnectTimeoutError, EmptyPoolError, NewConnectionError
+from urllib3.util.retry import Retry
+
+LARGEST_REPLY_BYTES: Final = 32 * 1024 * 1024
+_CHUNK_BYTES: Final = 256 * 1024
+_LEAST_SECONDS: Final = 0.001  # a timeout of 0 would mean "do not block" to a socket
+
+
+class NotConnected(Broken):
+    """No connection was made: nothing was sent."""
+
+
+class BadReply(Broken):
+    """The reply was cut, undecodable or too large, so its content is unknown."""
+
+
+class _RequestDeadline(threading.local):
+    """The deadline of this thread's current request, for every socket operation."""
+
+    at = float("inf")
+
+    def remaining(self) -> float:
+        left = self.at - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the request's deadline has passed")
+        return min(max(left, _LEAST_SECONDS), 3600.0)
+
+
+_DEADLINE: Final = _RequestDeadline()
+
+
+class _Socket(socket.socket):
+    """urllib3 gives each `recv` the whole timeout, so a server that sends one byte per second would never time out."""
+
+    def recv_into(self, *args: Any, **options: Any) -> int:
+        self.settimeout(_DEADLINE.remaining())
+        return super().recv_into(*args, **options)
+
+    def sendall(self, *args: Any, **options: Any) -> None:
+        self.settimeout(_DEADLINE.remaining())
+        return super().sendall(*args, **options)
+
+
+class _TlsSocket(ssl.SSLSocket):
+    """The same for TLS, whose `sendall` is a loop over `send`."""
+
+    def recv_into(self, *args: Any, **options: Any) -> int:
+        self.settimeout(_DEADLINE.remaining())
+        return super().recv_into(*args, **options)
+
+    def send(self, *args: Any, **options: Any) -> int:
+        self.settimeout(_DEADLINE.remaining())
+        return super().send(*args, **options)
+
+
+class _Connecting:
+    """A host name may have several addresses; urllib3 gives each of them the whole timeout."""
+
+    def _new_conn(self) -> socket.socket:
+        conn: Any = self
+        try:
+            return _connect(conn._dns_host, conn.port, conn.socket_options)
+        except TimeoutError as error:
+            raise ConnectTimeoutError(conn, f"connecting to {conn.host} timed out") from error
+        except OSError as error:
+            raise NewConnectionError(conn, f"no connection to {conn.host}:{conn.port}: {error}") from error
+
+
+def _connect(host: str, port: int, options: Any) -> socket.socket:
+    last: OSError = OSError("the host name has no address")
+    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM):
+        connection = _Socket(family, kind, protocol)
+        try:
+            for option in options or ():
+                connection.setsockopt(*option)
+            connection.settimeout(_DEADLINE.remaining())
+            connection.connect(address)
+        except OSError as error:
+            connection.close()
+            last = error
+        else:
+            return connection
+    raise last
+
+
+class DeadlineNode(Urllib3HttpNode):
+    """The client's own node, except that its timeout covers the whole exchange and its reply size is limited."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        super().__init__(config)
+        pool: Any = self.pool
+        pool.ConnectionCls = type("Connection", (_Connecting, pool.ConnectionCls), {})
+        if config.scheme == "https":
+            pool.conn_kw["ssl_context"].sslsocket_class = _TlsSocket
+
+    def perform_request(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        headers: HttpHeaders | None = None,
+        request_timeout: DefaultType | float | None = DEFAULT,
+    ) -> NodeApiResponse:
+        seconds = request_timeout if isinstance(request_timeout, int | float) else self.config.request_timeout
+        started = time.monotonic()
+        _DEADLINE.at = started + (seconds or 10.0)
+        try:
+            status, reply_headers, data = self._exchange(method, target, body, headers)
+        except Exception as error:
+            raise _translated(error) from error
+        finally:
+            _DEADLINE.at = float("inf")
+        took = time.monotonic() - started
+        return NodeApiResponse(ApiResponseMeta(status, "1.1", reply_headers, took, self.config), data)
+
+    def _exchange(
+        self, method: str, target: str, body: bytes | None, headers: HttpHeaders | None
+    ) -> tuple[int, HttpHeaders, bytes]:
+        sent = self._headers.copy()
+        sent.update(headers or {})
+        pool: Any = self.pool
+        response = pool.urlopen(
+            method,
+            self.path_prefix + target,
+            body=body or None,
+            retries=Retry(False),
+            redirect=False,
+            headers=sent,
+            timeout=urllib3.Timeout(total=_DEADLINE.remaining()),
+            pool_timeout=_DEADLINE.remaining(),
+            preload_content=False,
+        )
+        try:
+            data = _read(response)
+        except BaseException:
+            # Not read to the end: its connection must not serve the next request.
+            response.close()
+            raise
+        finally:
+            response.release_conn()
+        return response.status, HttpHeaders(response.headers), data
+
+
+def _read(response: urllib3.BaseHTTPResponse) -> bytes:
+    """In decoded chunks, so that a small gzip body that unpacks to gigabytes is noticed in time."""
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        while chunk := response.read(_CHUNK_BYTES):
+            size += len(chunk)
+            if size > LARGEST_REPLY_BYTES:
+                raise BadReply(f"larger than {LARGEST_REPLY_BYTES} bytes")
+            _DEADLINE.remaining()
+            chunks.append(chunk)
+    except (urllib3.exceptions.ProtocolError, urllib3.exceptions.DecodeError) as error:
+        _DEADLINE.remaining()  # a passed deadline is reported as such
+        raise BadReply(f"cut or undecodable after {size} bytes") from error
+    return b"".join(chunks)
+
+
+def _translated(error: Exception) -> Exception:
+    """As the client's own exceptions, plus NotConnected: nothing was sent."""
+    if isinstance(error, BadReply):
+        return error
+    if isinstance(error, ConnectTimeoutError | NewConnectionError | EmptyPoolError):
+        return NotConnected(str(error), errors=(error,))
+    if time.monotonic() >= _DEADLINE.at or isinstance(error, TimeoutError | urllib3.exceptions.TimeoutError):
+        return ConnectionTimeout("no complete reply before the deadline", errors=(error,))
+    if isinstance(error, ssl.SSLError | urllib3.exceptions.SSLError):
+        return TlsError(str(error), errors=(error,))
+    return Broken(str(error), errors=(error,))

@@ -1,0 +1,223 @@
+"""Owns finding a user's table, its columns and what their types mean for an entity's id. Changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from outbox.errors import OutboxError, SchemaMismatch
+from outbox.ports import RowCount
+from outbox.store.pool import fetch_row, fetch_rows
+from outbox.store.queries import queries
+
+# Arrays, rows, dates and times, shapes, ranges, spans of time, pseudo-types: their text has parts, or depends on
+# settings of the session such as DateStyle and TimeZone.
+_NAMELESS_CATEGORIES = frozenset("ACDGRTP")
+_NAMELESS_TYPES = frozenset(
+    ["float4", "float8", "money", "bytea", "json", "jsonb", "jsonpath", "xml", "tsvector", "tsquery"]
+)
+_TEXTS = frozenset("SE")  # strings and enums
+_INTEGERS = {"int2": 2, "int4": 4, "int8": 8}
+# Characters of the longest value.
+_LENGTHS = {"int2": 6, "int4": 11, "int8": 20, "uuid": 36, "bool": 5}
+
+
+class TypeFit(Enum):
+    """Whether ids of one type can be those of another."""
+
+    YES = "yes"
+    MAYBE = "maybe"  # as text, value by value
+    NO = "no"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    not_null: bool
+    generated: str  # s stored, v virtual
+    shown: str
+    base: str
+    base_schema: str
+    category: str
+    length: int | None
+
+    @property
+    def is_virtual(self) -> bool:
+        return self.generated == "v"
+
+    @property
+    def names_an_entity(self) -> bool:
+        """Whether its text is the same in every session."""
+        return self.category not in _NAMELESS_CATEGORIES and self.base not in _NAMELESS_TYPES
+
+
+def read_columns(conn: psycopg.Connection[Any], oid: int) -> dict[str, Column]:
+    """The columns of a table or view by their names, in order."""
+    rows = fetch_rows(conn, queries("producers")["columns"], {"oid": oid})
+    return {row["name"]: Column(**row) for row in rows}
+
+
+def fit(source: Column, target: Column) -> TypeFit:
+    """By type alone: what is found for a text only shows when it is read."""
+    if target.category in _TEXTS or _same_kind(source, target):
+        return TypeFit.YES
+    if source.category in _TEXTS or source.category == target.category == "N":
+        return TypeFit.MAYBE
+    return TypeFit.NO
+
+
+def always_stored(source: Column, target: Column) -> bool:
+    """Whether every value of `source` can be written to `target`, so that no write of the user's fails for it."""
+    if target.category == "S":
+        longest = source.length or _LENGTHS.get(source.base)
+        return target.length is None or (longest is not None and longest <= target.length)
+    if source.base in _INTEGERS and target.base in _INTEGERS:
+        return _INTEGERS[source.base] <= _INTEGERS[target.base]
+    return _same_kind(source, target)
+
+
+def _same_kind(source: Column, target: Column) -> bool:
+    if source.base in _INTEGERS and target.base in _INTEGERS:
+        return True
+    return (source.base_schema, source.base) == (target.base_schema, target.base)
+
+
+COUNTED_ROWS = 10_000
+"""Up to here rows are counted; above it PostgreSQL's estimate is shown."""
+
+
+class CannotAttach(OutboxError):
+    """The table cannot be attached to the outbox. Nothing was changed. Correct what is listed and try again."""
+
+    exit_code = 2
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("".join(f"\n  - {problem}" for problem in problems))
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """A user's table, and the schema in which the outbox lives."""
+
+    oid: int
+    schema: str
+    relation: str
+    kind: str
+    permanent: bool
+    is_partition: bool
+    has_children: bool
+    is_child: bool
+    is_subscribed: bool
+    outbox_schema: str
+    events_columns: dict[str, Column]
+    partitions: tuple[sql.Identifier, ...]
+    columns: dict[str, Column]
+    primary_key: tuple[str, ...]
+    unique: dict[str, bool]
+    """Columns that are unique by themselves; True where only together with a partition key."""
+    foreign: frozenset[str]
+    """Columns that point to rows of other tables."""
+
+    def is_own(self, id_column: str | None) -> bool:
+        """Whether a row is the entity itself, and not one that belongs to it."""
+        return id_column in self.unique and id_column not in self.foreign
+
+    @property
+    def name(self) -> sql.Identifier:
+        return sql.Identifier(self.schema, self.relation)
+
+    @property
+    def shown(self) -> str:
+        return f"{self.schema}.{self.relation}"
+
+    @property
+    def events_id(self) -> Column:
+        return self.events_columns["entity_id"]
+
+    @property
+    def events(self) -> sql.Identifier:
+        return sql.Identifier(self.outbox_schema, "search_outbox_events")
+
+
+def find(conn: psycopg.Connection[Any], table: str) -> SourceTable:
+    """Resolve a name as it is written (capitals kept), or else as SQL would."""
+    row = _look_up(conn, table)
+    if row is None:
+        raise CannotAttach([f"there is no table {table}. Give its name as in SQL, with its schema if needed."])
+    outbox = conn.execute(queries("producers")["outbox_schema"]).fetchone()
+    if outbox is None:
+        raise SchemaMismatch("search_outbox_events is not there")
+    named = {"oid": row["oid"]}
+    partitions = conn.execute(queries("producers")["partitions"], named).fetchall()
+    unique = conn.execute(queries("producers")["unique_columns"], named).fetchall()
+    foreign = conn.execute(queries("producers")["foreign_columns"], named).fetchall()
+    return SourceTable(
+        **row,
+        outbox_schema=outbox[0],
+        events_columns=read_columns(conn, outbox[1]),
+        partitions=tuple(sql.Identifier(*part) for part in partitions),
+        columns=read_columns(conn, row["oid"]),
+        primary_key=tuple(name for (name,) in conn.execute(queries("producers")["primary_key"], named)),
+        unique=dict(sorted(unique, key=lambda pair: not pair[1])),
+        foreign=frozenset(name for (name,) in foreign),
+    )
+
+
+def _look_up(conn: psycopg.Connection[Any], table: str) -> dict[str, Any] | None:
+    try:
+        return fetch_row(conn, queries("producers")["table"], {"name": table})
+    except psycopg.errors.InvalidName:  # before PostgreSQL 16 to_regclass raises on what is no name at all
+        return None
+
+
+def count_rows(conn: psycopg.Connection[Any], source: SourceTable) -> RowCount:
+    """Exact for a small table; of a large one only as much is read as it takes to know that."""
+    row = conn.execute(queries("producers")["estimate"], {"oid": source.oid}).fetchone()
+    estimate = (row and row[0]) or 0
+    if estimate > 2 * COUNTED_ROWS:
+        return RowCount(estimate, exact=False)
+    counting = sql.SQL("select count(*) from (select from {} limit {}) as t")
+    counted = conn.execute(counting.format(source.name, sql.Literal(COUNTED_ROWS + 1))).fetchone()
+    rows = counted[0] if counted else 0
+    return RowCount(rows, exact=True) if rows <= COUNTED_ROWS else RowCount(max(rows, estimate), exact=False)
+
+
+def table_problems(conn: psycopg.Connection[Any], source: SourceTable) -> list[str]:
+    found = {
+        f"{source.shown} is not a table. Attach the table behind it.": source.kind not in ("r", "p"),
+        f"{source.shown} is temporary or unlogged: its rows can vanish without a delete. Use an ordinary table.": (
+            not source.permanent
+        ),
+        f"{source.shown} has child tables, whose rows fire no trigger of it. Attach each.": source.kind == "r"
+        and source.has_children,
+        f"{source.shown} is a partition. Attach its parent.": source.is_partition,
+        f"{source.shown} belongs to the outbox itself. Attach a table of your own.": source.relation.startswith(
+            "search_outbox_"
+        ),
+    }
+    problems = [problem for problem, is_so in found.items() if is_so]
+    owner = conn.execute(queries("producers")["cascading_owner"], {"oid": source.oid}).fetchone()
+    if owner is not None:
+        problems.append(
+            f"foreign keys change {source.shown} with the rights of its owner {owner[0]}, which may not write events. "
+            f"Make {owner[0]} a member of search_outbox_producer."
+        )
+    return problems
+
+
+def row_trigger_reason(source: SourceTable, columns: tuple[str, ...]) -> str:
+    """Why triggers of this table must fire for each row, or nothing."""
+    if source.kind == "p":
+        return "it is partitioned: statement triggers would miss statements that name a partition"
+    if source.is_child:
+        return "it is a child table: statement triggers would miss statements that name its parent"
+    if source.is_subscribed:
+        return "a subscription fills it: logical replication fires no statement triggers"
+    if columns and not source.primary_key:
+        return "it has no primary key that pairs old and new rows for --columns"
+    return ""

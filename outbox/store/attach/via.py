@@ -1,0 +1,186 @@
+"""Owns judging the query of `--via`: one SELECT over the row `changed` that returns ids. It runs it never.
+
+The query is made a view in a transaction that is rolled back, so PostgreSQL itself parses and analyses it, in the place
+where the trigger will have it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from outbox.store.attach.tables import Column, SourceTable, read_columns
+from outbox.store.queries import queries
+
+LARGE_ROWS = 10_000
+"""Reading a smaller table as a whole takes about a millisecond."""
+
+_CHECKED = "search_outbox_via_check"
+_SYNTAX = b"42601"
+_STAND_IN = re.compile(r"Subquery Scan on (changed|one)$|Result$|Hash$|Disabled: ")
+# A row of nulls that the planner does not see through: it plans as for one row of unknown values.
+_ONE_ROW = "(select (one.r).* from (select null::{table} as r offset 0) as one offset 0) as changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Via:
+    """What was found: `id` is the column that the query returns, `used` the columns of `changed` that it reads."""
+
+    problems: tuple[str, ...]
+    id: Column | None = None
+    used: tuple[str, ...] = ()
+    whole_row: bool = False
+
+
+def text(via: str) -> sql.SQL:
+    """The user's own query, which was checked at attach."""
+    return sql.SQL(via)
+
+
+def joined(changed: sql.Composable, via: str) -> sql.Composed:
+    """The query beside each changed row. Its last line may be a comment."""
+    return sql.SQL("{} cross join lateral (\n{}\n) as via (id)").format(changed, text(via))
+
+
+def check(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> Via:
+    """Check everything about the query; what is wrong is listed with its remedy."""
+    if not via.strip():
+        return Via(("--via is empty. Give a query that returns ids, such as: select changed.article_id.",))
+    if problem := _not_one_statement(conn, via):
+        return Via((problem,))
+    try:
+        with conn.transaction(force_rollback=True):
+            return _check(conn, source, via)
+    except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError) as error:
+        return Via((f"--via: {_said(error)}. It is one SELECT over the row `changed`, a row of {source.shown}.",))
+
+
+def _not_one_statement(conn: psycopg.Connection[Any], via: str) -> str:
+    """Parsed alone, so that no bracket or comment of it can end what it is put into. That it lacks `changed` there is
+    found later than a mistake of syntax."""
+    with conn.transaction(force_rollback=True):
+        result = conn.pgconn.prepare(b"", via.encode(conn.info.encoding))
+        state, said = result.error_field(ord("C")), result.error_field(ord("M"))
+    if state != _SYNTAX:
+        return ""
+    return f"--via is not one query: {(said or b'').decode(errors='replace')}. Give one SELECT without a semicolon."
+
+
+def _check(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> Via:
+    both = sql.SQL("(select * from {0} union all select * from {0}) as changed").format(source.name)
+    oid = _make_view(conn, source, both, via)
+    columns = list(read_columns(conn, oid).values())
+    if len(columns) != 1:
+        names = ", ".join(column.name for column in columns) or "none"
+        return Via((f"--via returns {len(columns)} columns ({names}). It must return one, the id.",))
+    problems = [*_volatile(conn, oid), *_locking(conn)]
+    used, whole_row = _used(conn, source, via)
+    problems += [
+        f"--via reads the virtual generated column {name} of {source.shown}, which triggers do not see. "
+        "Use the columns that it is computed from."
+        for name in used
+        if source.columns[name].is_virtual
+    ]
+    if not columns[0].names_an_entity:
+        problems.append(
+            f"--via returns {columns[0].shown}, whose text is not the same in every session. "
+            "Make it text in the query, for example with to_char."
+        )
+    return Via(tuple(problems), columns[0], used, whole_row)
+
+
+def _make_view(conn: psycopg.Connection[Any], source: SourceTable, changed: sql.Composable, via: str) -> int:
+    name = sql.Identifier(source.outbox_schema, _CHECKED)
+    query = sql.SQL("{} cross join lateral (\n{}\n) as via").format(changed, text(via))
+    conn.execute(sql.SQL("create view {} as select via.* from {}").format(name, query))
+    row = conn.execute("select %s::regclass::oid::bigint", [name.as_string(conn)]).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _volatile(conn: psycopg.Connection[Any], oid: int) -> Iterator[str]:
+    for (name,) in conn.execute(queries("producers")["volatile_functions"], {"oid": oid}).fetchall():
+        yield (
+            f"--via calls {name}, which is volatile: it may answer otherwise each time. Leave it out, or declare it "
+            "STABLE if it only reads."
+        )
+    if conn.execute(queries("producers")["samples"], {"oid": oid}).fetchone() == (True,):
+        yield "--via takes a random sample (TABLESAMPLE). Leave that out."
+
+
+def _locking(conn: psycopg.Connection[Any]) -> Iterator[str]:
+    nodes = _nodes(_explained(conn, sql.SQL("select * from {}").format(_checked_name(conn))))
+    if any(node["Node Type"] == "LockRows" for node in nodes):
+        yield "--via locks rows (FOR UPDATE or FOR SHARE). Leave that out: writers would wait for each other."
+
+
+def _checked_name(conn: psycopg.Connection[Any]) -> sql.Identifier:
+    row = conn.execute(queries("producers")["outbox_schema"]).fetchone()
+    assert row is not None
+    return sql.Identifier(row[0], _CHECKED)
+
+
+def _used(conn: psycopg.Connection[Any], source: SourceTable, via: str) -> tuple[tuple[str, ...], bool]:
+    """The columns of `changed` that the query names, as PostgreSQL writes it out: every one with its prefix."""
+    conn.execute(sql.SQL("drop view {}").format(_checked_name(conn)))
+    oid = _make_view(conn, source, sql.SQL("{} as changed").format(source.name), via)
+    row = conn.execute("select pg_get_viewdef(%s::oid)", [oid]).fetchone()
+    definition = row[0] if row else ""
+    quoted = dict(
+        conn.execute("select n, quote_ident(n) from unnest(%s::text[]) as n", [list(source.columns)]).fetchall()
+    )
+    used = (name for name in source.columns if re.search(rf"\bchanged\.{re.escape(quoted[name])}(?!\w)", definition))
+    return tuple(used), re.search(r"\bchanged\.\*", definition) is not None
+
+
+def _said(error: psycopg.Error) -> str:
+    return (error.diag.message_primary or type(error).__name__).rstrip(".")
+
+
+def scans(conn: psycopg.Connection[Any], table: sql.Composable, via: str, path: str | None = None) -> str:
+    """Large tables that the query reads as a whole for a single changed row, with PostgreSQL's own plan; or nothing.
+    Raises psycopg.ProgrammingError where the query does not plan any more."""
+    query = sql.SQL("select via.id from {}").format(joined(sql.SQL(_ONE_ROW).format(table=table), via))
+    with conn.transaction(force_rollback=True):
+        if path is not None:
+            conn.execute("select set_config('search_path', %s, true)", [path])
+        # A small table is read as a whole although it has an index: only what no index can serve counts.
+        conn.execute("select set_config('enable_seqscan', 'off', true)")
+        large = [told for node in _nodes(_explained(conn, query)) if (told := _large_scan(conn, node))]
+        return f"{', '.join(dict.fromkeys(large))}. Plan: {_plan(conn, query)}" if large else ""
+
+
+def _large_scan(conn: psycopg.Connection[Any], node: Mapping[str, Any]) -> str:
+    if node["Node Type"] != "Seq Scan":
+        return ""
+    row = conn.execute(
+        "select max(reltuples)::bigint from pg_class where relname = %s and relkind in ('r', 'p', 'm')",
+        (node["Relation Name"],),
+    ).fetchone()
+    rows = (row and row[0]) or 0
+    return f"{node['Relation Name']} (about {rows} rows)" if rows > LARGE_ROWS else ""
+
+
+def _plan(conn: psycopg.Connection[Any], query: sql.Composable) -> str:
+    """In one line, without the row that stands in for `changed`."""
+    rows = conn.execute(sql.SQL("explain (costs off) {}").format(query)).fetchall()
+    lines = (" ".join(line.replace("->", "").split()) for (line,) in rows)
+    return "; ".join(line for line in lines if not _STAND_IN.match(line))
+
+
+def _explained(conn: psycopg.Connection[Any], query: sql.Composable) -> Mapping[str, Any]:
+    row = conn.execute(sql.SQL("explain (format json) {}").format(query)).fetchone()
+    assert row is not None
+    plan = json.loads(row[0]) if isinstance(row[0], (str, bytes)) else row[0]
+    return dict(plan[0]["Plan"])
+
+
+def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield plan
+    for inner in plan.get("Plans", []):
+        yield from _nodes(inner)

@@ -1,0 +1,170 @@
+"""Reads how much waits and what `outbox status` and `outbox wait` show, each query bounded. Changes nothing."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Final
+
+import psycopg
+from psycopg import Connection
+
+from outbox.errors import DatabaseDown
+from outbox.facts import TypeBacklog
+from outbox.ports import OpenCounts
+from outbox.store.pool import Database, bounded_read, connect, fetch_rows, translated
+from outbox.store.queries import queries
+from outbox.store.reindex import PostgresRebuilds
+from outbox.store.schema.state import SchemaState, check_schema
+
+# Counting a million open rows takes 85 ms after a vacuum, 600 after 300,000 were drained (measured); no more than that.
+MOST_COUNTED: Final = 1_000_000
+MOST_FAILED: Final = 100_000  # grouping these by reason reads the rows: 50 ms
+# Claims take from the low end, so what is in flight lies among these; 10,000 rows are 5 ms.
+HEAD_ROWS: Final = 10_000
+OTHER: Final = "other"
+
+# Estimates are wrong right after a flood; a Seq Scan over millions of done rows must not follow from that. No helpers
+# from parallel plans either: the sampler may take one core for a moment, never all of them.
+SETTINGS: Final = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "max_parallel_workers_per_gather": "0",
+    "jit": "off",
+}
+
+
+class TookTooLong(DatabaseDown):
+    """PostgreSQL did not finish the sample in time. The gauges keep their last values; see `outbox doctor`."""
+
+
+class PostgresBacklog:
+    """One connection of its own, opened when it is first needed and again after it broke. Not for two threads."""
+
+    def __init__(self, url: str, *, time_limit_seconds: float = 2.0, max_processing_seconds: float = 600.0) -> None:
+        self._url = url
+        self._time_limit_seconds = time_limit_seconds
+        self._max_processing = timedelta(seconds=max_processing_seconds)
+        self._sql = queries("inspection")
+        self._connection: Connection[Any] | None = None
+
+    def open_counts(self) -> OpenCounts:
+        named = {"most": MOST_COUNTED, "head": HEAD_ROWS, "max_processing": self._max_processing}
+        with self._bounded_read() as connection:
+            row = connection.execute(self._sql["sample_backlog"], named).fetchone()
+        assert row is not None
+        lag, oldest_age, inflight, stuck, waiting, capped = row
+        return OpenCounts(lag, oldest_age, int(inflight), int(stuck), waiting, capped)
+
+    def failed_by_reason(self) -> dict[str, int]:
+        with self._bounded_read() as connection:
+            return dict(connection.execute(self._sql["sample_failed"], {"most": MOST_FAILED}).fetchall())
+
+    def lanes(self, entity_types: Sequence[str], total: OpenCounts) -> dict[str, TypeBacklog]:
+        """One lane a configured type; what is left of the total is `other`."""
+        if not entity_types:
+            return {OTHER: TypeBacklog(total.lag, total.oldest_age_seconds, total.due)}
+        named = {"entity_types": list(entity_types), "most": MOST_COUNTED, "head": HEAD_ROWS}
+        with self._bounded_read() as connection:
+            rows = connection.execute(self._sql["sample_lanes"], named).fetchall()
+            lanes = {name: TypeBacklog(lag, age, int(due)) for name, lag, age, due in rows}
+            rest = _rest(total, lanes)
+            age = connection.execute(self._sql["oldest_of_other_types"], named).fetchone() if rest.lag else None
+        return lanes | {OTHER: TypeBacklog(rest.lag, age[0] if age else 0.0, rest.due)}
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    @contextmanager
+    def _bounded_read(self) -> Iterator[Connection[Any]]:
+        """A short read-only transaction whose settings end with it: nothing is left in a pooled server session."""
+        try:
+            with self._own() as connection, translated(), _limited(), connection.transaction():
+                connection.execute("set transaction read only")
+                limit = {"statement_timeout": f"{int(self._time_limit_seconds * 1000)}ms"}
+                for name, value in (SETTINGS | limit).items():
+                    connection.execute("select set_config(%s, %s, true)", [name, value])
+                yield connection
+        except TookTooLong:
+            raise
+        except DatabaseDown:
+            self.close()
+            raise
+
+    @contextmanager
+    def _own(self) -> Iterator[Connection[Any]]:
+        if self._connection is None or self._connection.closed:
+            self._connection = connect(self._url, application="outbox sampler")
+        yield self._connection
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.errors.QueryCanceled as error:
+        raise TookTooLong(str(error).splitlines()[0]) from error
+
+
+def _rest(total: OpenCounts, lanes: Mapping[str, TypeBacklog]) -> TypeBacklog:
+    lag = max(total.lag - sum(lane.lag for lane in lanes.values()), 0)
+    due = max(total.due - sum(lane.due for lane in lanes.values()), 0)
+    return TypeBacklog(lag, 0.0, due)
+
+
+MOST_ROWS: Final = 100_000  # 100,000 rows by their types are read in 100 ms
+MOST_TYPES: Final = 200
+MOST_WORKERS: Final = 200
+WINDOW_SECONDS: Final = 10.0
+
+Row = Mapping[str, Any]
+
+
+class PostgresOverview:
+    """Rows as they are, named by their columns; what they mean is said in `ops`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sql = queries("overview")
+
+    def schema(self) -> SchemaState:
+        with self._database.connection() as connection:
+            return check_schema(connection)
+
+    def open_by_type(self) -> Sequence[Row]:
+        return self._rows("open_by_type", most=MOST_ROWS, most_types=MOST_TYPES)
+
+    def failed_by_type(self) -> Sequence[Row]:
+        return self._rows("failed_by_type", most=MOST_ROWS, most_types=MOST_TYPES)
+
+    def rate(self) -> float:
+        """Events finished a second, over the last ten; at most 10,000, which is read in 30 ms."""
+        named = {"window": timedelta(seconds=WINDOW_SECONDS), "most": MOST_ROWS}
+        return self._number("finished_lately", **named) / WINDOW_SECONDS
+
+    def workers(self) -> Sequence[Row]:
+        return self._rows("workers", most=MOST_WORKERS)
+
+    def pauses(self) -> Sequence[Row]:
+        return self._rows("pauses")
+
+    def rebuild(self) -> str | None:
+        """What a rebuild that is not over is at, in words."""
+        newest = PostgresRebuilds(self._database, owner="status").newest()
+        return None if newest is None or newest.is_over else newest.sentence
+
+    def last_seq(self) -> int:
+        return self._number("last_seq")
+
+    def open_up_to(self, seq: int) -> int:
+        return self._number("open_up_to", seq=seq, most=MOST_ROWS)
+
+    def _number(self, query: str, **named: object) -> int:
+        with bounded_read(self._database) as connection:
+            row = connection.execute(self._sql[query], named).fetchone()
+            return int(row[0]) if row else 0
+
+    def _rows(self, query: str, **named: object) -> Sequence[Row]:
+        with bounded_read(self._database) as connection:
+            return fetch_rows(connection, self._sql[query], named)

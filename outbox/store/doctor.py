@@ -1,0 +1,191 @@
+"""Reads the database for `outbox doctor`: what is there, not whether that is good. Changes nothing."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, Final
+
+import psycopg
+from psycopg import Connection, sql
+
+from outbox.errors import DatabaseDown
+from outbox.ports import AttachmentFacts, Pooled
+from outbox.store.attach import installed
+from outbox.store.documents import asking_for
+from outbox.store.events import entity_id_type, typed
+from outbox.store.pool import Database, bounded_read, connect, fetch_rows, translated
+from outbox.store.pooler import is_between, shares_sessions
+from outbox.store.queries import queries
+from outbox.store.schema.state import SchemaStatus, read_status
+from outbox.store.view_shape import NEEDED_COLUMNS, ViewShape, read_shape
+
+TIME_LIMIT_MS: Final = 5_000
+SAMPLE_ROWS: Final = 1_000
+SAMPLE_LOOKUPS: Final = 50
+
+# What each kind of work does with the tables; enough to tell them apart (sql/0013_roles.sql has all of it).
+NEEDED_RIGHTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "projector": {
+        "search_outbox_events": "SELECT UPDATE DELETE",
+        "search_outbox_attempts": "INSERT",
+        "search_outbox_leases": "SELECT INSERT UPDATE DELETE",
+        "search_outbox_workers": "SELECT INSERT UPDATE DELETE",
+        "search_outbox_controls": "SELECT",
+        "search_outbox_quotas": "SELECT INSERT UPDATE",
+        "search_outbox_rollup": "SELECT INSERT UPDATE",
+        "search_outbox_audit": "INSERT",
+        "search_outbox_webhook_deliveries": "SELECT INSERT UPDATE",
+        "search_outbox_migrations": "SELECT",
+    },
+    "operator": {
+        "search_outbox_events": "SELECT INSERT UPDATE",
+        "search_outbox_audit": "SELECT INSERT",
+        "search_outbox_controls": "SELECT INSERT UPDATE DELETE",
+        "search_outbox_replays": "SELECT INSERT UPDATE",
+        "search_outbox_workers": "SELECT",
+    },
+    "reader": {"search_outbox_events": "SELECT", "search_outbox_audit": "SELECT", "search_outbox_workers": "SELECT"},
+}
+
+Row = Mapping[str, Any]
+
+
+class PostgresDoctor:
+    def __init__(self, database: Database, view: str, direct_url: str) -> None:
+        self._database = database
+        self._view = view
+        self._direct_url = direct_url
+        self._sql = queries("examination")
+        self._lookups = queries("documents")
+        self._versions = queries("workers")
+
+    def server(self) -> Row:
+        """Without our own time limit, which would show in place of the role's."""
+        return self._database.rows(self._sql["server"])[0]
+
+    def pooler(self) -> Pooled:
+        with self._database.connection() as connection:
+            between = is_between(connection)
+        return Pooled(between, self._direct_is_shared())
+
+    def _direct_is_shared(self) -> bool | None:
+        """None where it does not answer."""
+        reach = partial(connect, self._direct_url, application="outbox doctor")
+        try:
+            with reach() as connection, translated():
+                return shares_sessions(connection, reach)
+        except DatabaseDown:
+            return None
+
+    def schema(self) -> SchemaStatus:
+        with self._database.connection() as connection:
+            return read_status(connection)
+
+    def lacking_privileges(self) -> Sequence[Row]:
+        wanted = [("projector", self._view, "SELECT")]
+        for work, tables in NEEDED_RIGHTS.items():
+            wanted += [(work, table, right) for table, rights in tables.items() for right in rights.split()]
+        works, relations, privileges = (list(column) for column in zip(*wanted, strict=True))
+        return self._rows("lacking_privileges", works=works, relations=relations, privileges=privileges)
+
+    def missing_roles(self) -> Sequence[str]:
+        return [row["role"] for row in self._rows("missing_roles")]
+
+    def view_columns(self) -> Mapping[str, str]:
+        """The columns of the view with their types; empty where there is no view."""
+        with self._bounded_read() as connection:
+            return read_shape(connection, self._view).columns
+
+    def unsupported_ids(self) -> str | None:
+        """The type of the view's ids, where they cannot name documents."""
+        with self._bounded_read() as connection:
+            ids = read_shape(connection, self._view).id
+        return None if ids.supported else ids.declared
+
+    def attachments(self) -> Sequence[AttachmentFacts]:
+        with self._bounded_read() as connection:
+            return installed.read_facts(connection, self._view)
+
+    def needs_the_view(self) -> bool:
+        """Whether one of the first open events has no payload of its own."""
+        return bool(self._rows("looked_up_open", most=SAMPLE_ROWS)[0]["exists"])
+
+    def version_known(self, entity_type: str, entity_id: str, version: int) -> bool:
+        with self._bounded_read() as connection:
+            last = connection.execute(queries("events")["last_version"]).fetchone()
+            if last is not None and version <= last[0]:
+                return True
+            known = typed(self._versions["version_known"], entity_id_type(connection))
+            named = {"entity_type": entity_type, "entity_id": entity_id, "version": version}
+            return bool(connection.execute(known, named).fetchone() == (True,))
+
+    def mixed_types(self) -> Sequence[str]:
+        return [row["entity_type"] for row in self._rows("mixed_types", most=SAMPLE_ROWS)]
+
+    def version_raised(self) -> Row | None:
+        found = self._rows("version_raised", most=SAMPLE_ROWS)
+        return found[0] if found else None
+
+    def equal_versions(self) -> Sequence[Row]:
+        return self._rows("equal_versions", most=SAMPLE_ROWS)
+
+    def done_lately(self) -> Sequence[Row]:
+        return self._rows("done_lately", most=SAMPLE_ROWS)
+
+    def lookup_scans(self) -> Sequence[Row]:
+        """Tables that a lookup of a batch reads as a whole, by PostgreSQL's own plan, with their number of rows."""
+        with self._bounded_read() as connection:
+            shape = self._whole(connection)
+            ids = [] if shape is None else [pair for pair in self._sample(connection) if shape.id.names(pair[1])]
+            if shape is None or not ids:
+                return []
+            look_up = shape.query(self._lookups["look_up"])
+            # A small table is read as a whole although it has an index: only what no index can serve counts.
+            connection.execute("select set_config('enable_seqscan', 'off', true)")
+            return list(_scans(connection, _plan(connection, look_up, ids)))
+
+    def _whole(self, connection: Connection[Any]) -> ViewShape | None:
+        """For the projector's own lookup; None where the view is not there, not whole, or its ids name no documents."""
+        shape = read_shape(connection, self._view)
+        return shape if shape.columns.keys() >= NEEDED_COLUMNS and shape.id.supported else None
+
+    def _sample(self, connection: Connection[Any]) -> list[tuple[str, str]]:
+        most = {"most": SAMPLE_LOOKUPS}
+        rows = connection.execute(self._sql["sample_of_entities"], most).fetchall()
+        if not rows:
+            of_view = sql.SQL(self._sql["sample_of_view"]).format(view=self._name)
+            rows = connection.execute(of_view, most).fetchall()
+        return [(row[0], row[1]) for row in rows]
+
+    @property
+    def _name(self) -> sql.Identifier:
+        return sql.Identifier(*self._view.split("."))
+
+    def _bounded_read(self) -> AbstractContextManager[Connection[Any]]:
+        return bounded_read(self._database, time_limit_ms=TIME_LIMIT_MS)
+
+    def _rows(self, query: str, **named: object) -> Sequence[Row]:
+        with self._bounded_read() as connection:
+            return fetch_rows(connection, self._sql[query], named)
+
+
+def _plan(connection: Connection[Any], look_up: sql.Composed, ids: Sequence[tuple[str, str]]) -> Mapping[str, Any]:
+    named = asking_for(ids, 0)
+    # Bound here, not by the server: EXPLAIN of a prepared statement would show a generic plan.
+    with psycopg.ClientCursor(connection) as cursor:
+        row = cursor.execute(sql.SQL("explain (format json) ") + look_up, named).fetchone()
+    assert row is not None
+    plan = json.loads(row[0]) if isinstance(row[0], (str, bytes)) else row[0]
+    return dict(plan[0]["Plan"])
+
+
+def _scans(connection: Connection[Any], plan: Mapping[str, Any]) -> Iterator[Row]:
+    if plan.get("Node Type") == "Seq Scan":
+        name = str(plan["Relation Name"])
+        row = connection.execute(
+            "select max(reltuples)::bigint from pg_class where relname = %s and relkind in ('r', 'p', 'm')", (name,)
+        ).fetchone()
+        yield {"table": name, "rows": max(row[0] or 0, 0) if row else 0}
+    for inner in plan.get("Plans", []):
+        yield from _scans(connection, inner)

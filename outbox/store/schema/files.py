@@ -1,0 +1,120 @@
+"""Owns reading the migrations in `sql/`: number, why, statements, undo, checksum; it does not run them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+PARTS = ("by_type", "by_entity", "notify")
+"""The optional parts, in the order in which they are added."""
+
+_NUMBERED = re.compile(r"^(\d{4})_\w+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One file of `sql/`. `number` is None for an optional part."""
+
+    name: str
+    number: int | None
+    text: str
+
+    @property
+    def checksum(self) -> str:
+        """Of the code alone: a better comment is not another migration."""
+        return hashlib.sha256(self.code.encode()).hexdigest()
+
+    @property
+    def code(self) -> str:
+        """The file without lines of comment."""
+        lines = (line.rstrip() for line in self.text.splitlines() if not line.lstrip().startswith("--"))
+        return "\n".join(line for line in lines if line)
+
+    @property
+    def why(self) -> str:
+        return " ".join(map(str.strip, self._section("Why")))
+
+    @property
+    def concurrent(self) -> bool:
+        """True where each statement must run by itself, outside a transaction."""
+        return self._section("Run") == ["concurrently"] or self._in_steps
+
+    @property
+    def _in_steps(self) -> bool:
+        """True for one block that commits as it goes."""
+        return self._section("Run") == ["in steps"]
+
+    @property
+    def fills_adopted_rows(self) -> bool:
+        return self._section("Run") == ["adopted rows"]
+
+    @property
+    def indexes(self) -> list[str]:
+        """The indexes that a concurrent file builds."""
+        return re.findall(r"concurrently if not exists (\w+)", self.code)
+
+    def undo(self, *, adopted: bool = False) -> str:
+        """The statements that take it back by hand; an adopted table has its own where they differ."""
+        lines = self._section("Undo (adopted)") if adopted else []
+        return "\n".join(lines or self._section("Undo"))
+
+    @property
+    def statements(self) -> list[str]:
+        """Of a concurrent file, which holds no function bodies; a file in steps is one block."""
+        if self._in_steps:
+            return [self.code]
+        return [part.strip() for part in self.code.split(";") if part.strip()]
+
+    def _section(self, title: str) -> list[str]:
+        found: list[str] = []
+        inside = False
+        for line in self.text.splitlines():
+            if not line.startswith("--"):
+                break
+            head = re.match(r"^-- (Why|Run|Undo \(adopted\)|Undo|Roles)[^:]*:\s*(.*)$", line)
+            if head:
+                inside = head[1] == title
+            words = head[2] if head else line.removeprefix("--   ")
+            if inside and words.strip():
+                found.append(words.rstrip())
+        return found
+
+
+def _folder() -> Path:
+    """`outbox/sql` in a wheel, `sql` beside the package in a checkout."""
+    package = Path(__file__).resolve().parents[2]
+    shipped = package / "sql"
+    return shipped if shipped.is_dir() else package.parent / "sql"
+
+
+@cache
+def numbered() -> tuple[Migration, ...]:
+    """All numbered migrations, oldest first."""
+    files = sorted(path for path in _folder().glob("*.sql") if _NUMBERED.match(path.stem))
+    return tuple(Migration(path.stem, int(path.stem[:4]), path.read_text("utf-8")) for path in files)
+
+
+@cache
+def part(name: str) -> Migration:
+    """One optional part."""
+    return Migration(name, None, (_folder() / "optional" / f"{name}.sql").read_text("utf-8"))
+
+
+@cache
+def adoption(name: str) -> str:
+    """One step of the adoption of an existing table."""
+    return (_folder() / "adoption" / f"{name}.sql").read_text("utf-8")
+
+
+@cache
+def producer(name: str) -> str:
+    """One template of what `outbox attach` installs."""
+    return (_folder() / "producers" / f"{name}.sql").read_text("utf-8")
+
+
+def latest() -> int:
+    """The schema number that this program needs."""
+    return max(migration.number or 0 for migration in numbered())

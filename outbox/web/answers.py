@@ -1,0 +1,294 @@
+"""The API's answers: written as JSON with every digit of a payload; and their shapes, for the API's document alone.
+
+Most shapes are dataclasses of `ops` under the API's names. Nothing is validated by them.
+"""
+
+# mypy: disable-error-code="valid-type"
+# (Models that are made at run time are no types to it.)
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, fields, is_dataclass
+from datetime import datetime
+from typing import Any, get_type_hints
+from uuid import UUID
+
+import orjson
+from pydantic import BaseModel, Field, create_model
+from starlette.responses import Response
+
+from outbox.ops import audit, discard, failures, reprojection, status, stored_event, webhook
+from outbox.ops.stored_event import StoredEvent, failure_type
+from outbox.policy import replay
+
+# Named once: `asdict` copies every value of every row, 60 us per event. Up to 16 KB of detail are for one event alone.
+_COLUMNS = tuple(field.name for field in fields(StoredEvent) if field.name != "error_detail")
+_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_UTC_Z
+
+
+def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(dumps(value), status, dict(headers or {}), media_type="application/json")
+
+
+def dumps(value: Any) -> bytes:
+    return orjson.dumps(value, default=_plain, option=_OPTIONS)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Mapping():
+            return dict(value)
+        case tuple() | set() | frozenset():
+            return list(value)
+        case UUID():
+            return str(value)
+        case bytes():
+            # Bytes are json columns: text that PostgreSQL has checked, passed on as it is.
+            return orjson.Fragment(value)
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            return asdict(value)
+        case _:
+            raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def event(stored: StoredEvent) -> dict[str, Any]:
+    """An event as lists and details show it: its row without the payload, and what follows from it."""
+    told = {name: getattr(stored, name) for name in _COLUMNS}
+    told["trace_id"] = stored.trace_id
+    told["failure_type"] = failure_type(stored.error_reason) if stored.error_reason else None
+    return told
+
+
+def model(name: str, about: str | None = None, /, *, base: Any = BaseModel, **fields: Any) -> Any:
+    """A field is a type, or a type with its description; a type with None is one that may be left out."""
+    given: dict[str, Any] = {}
+    for field, about_it in fields.items():
+        kind, text = about_it if isinstance(about_it, tuple) else (about_it, "")
+        given[field] = (kind, None if text is None else Field(description=text or None))
+    return create_model(name, __doc__=about, __module__=__name__, __base__=base, **given)
+
+
+def shape(
+    name: str,
+    source: type,
+    about: str | None = None,
+    /,
+    *,
+    texts: Mapping[str, str] | None = None,
+    only: Collection[str] = (),
+    without: Collection[str] = (),
+    behind: Mapping[str, str] | None = None,
+    **changed: Any,
+) -> Any:
+    """A model with the fields of `source`, all or some. `texts` describes some; `changed` gives types of its own,
+    and fields that `source` has not: those stand `behind` another field."""
+    types = get_type_hints(source)
+    order = list(only) or [field for field in types if field not in without]
+    for field in changed:
+        if field not in order:
+            order.insert(order.index((behind or {})[field]) + 1, field)
+    fields = {field: (changed.get(field, types.get(field)), (texts or {}).get(field, "")) for field in order}
+    return model(name, about, **fields)
+
+
+# What people did
+
+AuditRow = shape("AuditRow", audit.AuditRow, detail=Any)
+AuditPruned = shape(
+    "AuditPruned", audit.AuditPruned, texts={"removed": "Rows removed, or that would be where `dry_run`."}
+)
+Delivery = shape("Delivery", webhook.DeliveryRow, body=Any)
+AuditList = model("AuditList", rows=list[AuditRow], next_cursor=str | None, matched=int, matched_capped=bool)
+Pause = model(
+    "Pause",
+    "What operators have set for the projectors.",
+    scope=(str, "`*`, `type:NAME` or `let_fail:FINGERPRINT`."),
+    kind=str,
+    by=str,
+    reason=str,
+    at=datetime,
+    until=(datetime | None, None),
+)
+Resumed = model("Resumed", resumed=bool, scope=str)
+DeliveryList = model("DeliveryList", deliveries=list[Delivery], next_cursor=str | None)
+Redelivered = model("Redelivered", id=UUID, queued=bool)
+
+# Events
+
+Event = shape(
+    "Event",
+    stored_event.StoredEvent,
+    "One row of the outbox, without its payload.",
+    without=("error_detail",),
+    behind={"failure_type": "dead_reason", "trace_id": "traceparent"},
+    failure_type=str | None,
+    trace_id=str | None,
+)
+Requested = shape("Requested", reprojection.Requested, "The event that was written.")
+Discarded = shape("Discarded", discard.Discarded)
+Attempt = model(
+    "Attempt",
+    "A failed attempt whose cause was this event.",
+    attempt=int,
+    replay=int,
+    at=datetime,
+    worker=str | None,
+    reason=str | None,
+    code=str | None,
+    error=str | None,
+    detail=(Any, None),
+)
+OwnAct = shape(
+    "OwnAct",
+    audit.AuditRow,
+    "What a person did with this event.",
+    only=("at", "action", "actor", "source", "reason", "batch_id"),
+)
+_RELATED = (
+    "id", "status", "op", "event_version", "attempts", "error_reason", "created_at", "failed_at", "processed_at",
+)  # fmt: skip
+Related = shape("Related", stored_event.StoredEvent, "Another event of the same entity.", only=_RELATED)
+EventDetail = model(
+    "EventDetail",
+    "An event with all that is recorded about it.",
+    base=Event,
+    index=(str, "Where its document lives."),
+    document_id=str,
+    payload=(Any, "As the producer wrote it, masked by OUTBOX_REDACT_FIELDS; null for viewers."),
+    payload_bytes=int | None,
+    payload_shown=(bool, "False where the role is too low, or the payload is over a megabyte."),
+    error_detail=(Any, "The cause chain, redacted."),
+    attempts_log=list[Attempt],
+    acts=list[OwnAct],
+    related=list[Related],
+)
+EventList = model(
+    "EventList",
+    events=list[Event],
+    next_cursor=(str | None, "Give it as `cursor` for the next page; null at the end."),
+    remark=(str | None, "What was not searched, if anything."),
+)
+
+# Failed events
+
+FailedEvent = shape("FailedEvent", failures.PreviewRow, "A failed event as the preview shows it.")
+Group = shape(
+    "Group",
+    failures.FailureGroup,
+    "Failures of one kind.",
+    texts={"failed_again": "Of them, replayed before.", "hours": "The last 24 hours, the newest last."},
+)
+Flushed = shape("Flushed", discard.Flushed, texts={"id": "The `batch_id` of its audit rows."})
+FailedStats = shape("FailedStats", failures.FailedStats)
+HourOfFailures = shape("HourOfFailures", failures.HourOfFailures)
+HourOfWork = shape("HourOfWork", failures.HourOfWork)
+Stats = shape(
+    "Stats",
+    failures.Stats,
+    "Failures as they are now, and what became of events over the hours.",
+    texts={"table": "Entity type, then failure type."},
+    failed=FailedStats,
+    hours=list[HourOfFailures],
+    work=list[HourOfWork],
+)
+Preview = model(
+    "Preview",
+    "What a replay with this filter would take, in its order. No side effect.",
+    events=list[FailedEvent],
+    page=int,
+    page_size=int,
+    matched=(int, "How many match; at most 10,000 are counted."),
+    matched_capped=(bool, "There are more than were counted: read `10,000+`."),
+)
+_SAMPLE = (
+    "id", "entity_type", "entity_id", "event_version", "error_reason", "error_fingerprint", "error", "failed_at",
+    "status",
+)  # fmt: skip
+Sample = shape("Sample", stored_event.StoredEvent, only=_SAMPLE)
+Plan = model(
+    "Plan",
+    "A dry run: what a replay would do. Nothing was changed.",
+    dry_run=bool,
+    filter=dict[str, Any],
+    matched=int,
+    matched_capped=bool,
+    total=(int, "How many would move, within the limit."),
+    by_entity_type=dict[str, int],
+    by_error_reason=dict[str, int],
+    by_fingerprint=dict[str, int],
+    skipped=(dict[str, int], "Given ids that would not move, by their state."),
+    oldest=datetime | None,
+    newest=datetime | None,
+    sample=list[Sample],
+    superseded=(int | None, "Of the compared, how many Elasticsearch holds in a newer version."),
+    compared=int,
+)
+GroupList = model("GroupList", groups=list[Group])
+
+# Replays
+
+_STATES = "queued, dispatching, following; then settled, failed, timeout or cancelled."
+Replay = shape(
+    "Replay",
+    replay.ReplayBatch,
+    "A replay: a batch of pinned events on its way.",
+    texts={"status": _STATES, "webhook_host": "Its own webhook's host; the rest of an address is often a secret."},
+    without=("client_id", "webhook_to", "webhook_url"),
+    behind={"webhook_host": "rate"},
+    status=str,
+    webhook_host=str | None,
+)
+ReplayItem = model(
+    "ReplayItem",
+    event_id=UUID,
+    state=str,
+    skip_reason=str | None,
+    outcome=str | None,
+    status=str | None,
+    entity_type=str | None,
+    entity_id=str | None,
+    error_reason=str | None,
+    error=str | None,
+)
+ReplayDetail = model(
+    "ReplayDetail", base=Replay, items=(list[ReplayItem], "Events that did not simply become done, 500 at most.")
+)
+ReplayList = model("ReplayList", replays=list[Replay], next_cursor=str | None)
+
+# The status
+
+Queue = shape(
+    "Queue",
+    status.Queue,
+    texts={
+        "rate": "Events finished per second, over the last ten seconds.",
+        "capped": "There is more than was counted.",
+    },
+)
+TypeCounts = shape(
+    "TypeCounts",
+    status.TypeCounts,
+    texts={
+        "done": "Finished, as far back as the roll-up remembers (90 days).",
+        "discarded": "Discarded now.",
+    },
+    behind={"done": "failed", "discarded": "done"},
+    done=int,
+    discarded=int,
+)
+Worker = shape("Worker", status.WorkerSeen)
+Ops = model(
+    "Ops",
+    "How it is now.",
+    sentence=str,
+    queue=Queue,
+    failed_by_reason=dict[str, int],
+    by_entity_type=list[TypeCounts],
+    recent_failures=list[Event],
+    recent_audit=AuditList,
+    workers=list[Worker],
+    pauses=list[Pause],
+    sampled_at=datetime,
+    stale=(str | None, "Why this is an old reading, if it is."),
+)

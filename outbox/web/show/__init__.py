@@ -1,1 +1,0 @@
-"""How things look: lossless JSON, differences, times, charts. Pure; no request and no database."""

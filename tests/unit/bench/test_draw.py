@@ -1,0 +1,80 @@
+"""The page of figures: full results are kept and drawn, others are not; written text stays."""
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from bench.draw import NOT_YET, PICTURES, collect, redraw
+from bench.profile import by_own_time, grown, parsed
+from bench.svg import icicle
+
+PAGE = "Words.\n<!-- figures: drain -->\nold\n<!-- end of figures -->\nMore words.\n"
+
+
+def result(folder: Path, name: str, at: str, **more: Any) -> Path:
+    series = [{"name": "outbox", "unit": "events/s", "values": [1.0, 3.0], "median": 2_000.0, "spread": 0.5}]
+    bar = {"name": "a & b", "first": 0.5, "goal": 0.7, "most": False, "value": 0.61, "verdict": "passed"}
+    about = {"benchmark": "drain", "smoke": False, "turned": {}, "at": at, "commit": "abc", "settings": {}, "notes": []}
+    made = folder / name
+    made.write_text(json.dumps({**about, "versions": {}, "series": series, "bars": [bar], **more}))
+    return made
+
+
+def test_the_newest_full_result_is_kept_and_drawn(tmp_path: Path) -> None:
+    result(tmp_path, "drain-1.json", "2026-01-01T00:00:00")
+    result(tmp_path, "drain-2.json", "2026-01-02T00:00:00", commit="newer")
+    found = collect(tmp_path, tmp_path / "kept")
+    assert found["drain"]["commit"] == "newer"
+    page = redraw(PAGE, found)
+    assert page.startswith("Words.")
+    assert page.endswith("More words.\n")
+    assert "old" not in page
+    assert "| outbox | 2,000 | events/s | ± 50% of 2 |" in page
+    assert redraw(page, found) == page
+
+
+NOT_WHOLE = [
+    {"smoke": True},
+    {"turned": {"events": 5}},
+    {"turned": {"rounds": 2}},
+    {"turned": {"rounds": 5, "lanes": 4}},
+    {"turned": None},
+    {"benchmark": "flat"},
+]
+
+
+def test_more_rounds_make_it_no_other_benchmark(tmp_path: Path) -> None:
+    result(tmp_path, "drain-1.json", "2026-01-01T00:00:00", turned={"rounds": 5})
+    assert set(collect(tmp_path, tmp_path / "kept")) == {"drain"}
+
+
+@pytest.mark.parametrize("other", NOT_WHOLE)
+def test_a_run_that_is_not_the_whole_benchmark_is_never_kept(tmp_path: Path, other: dict[str, Any]) -> None:
+    result(tmp_path, "drain-1.json", "2026-01-01T00:00:00", **other)
+    assert collect(tmp_path, tmp_path / "kept") == {}
+    assert NOT_YET in redraw(PAGE, {})
+
+
+def test_an_older_result_does_not_replace_the_kept_one(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    result(kept, "drain.json", "2026-02-01T00:00:00", commit="kept")
+    result(tmp_path, "drain-1.json", "2026-01-01T00:00:00")
+    assert collect(tmp_path, kept)["drain"]["commit"] == "kept"
+
+
+def test_the_pictures_are_well_formed(tmp_path: Path) -> None:
+    drawn = PICTURES["drain"](json.loads(result(tmp_path, "drain-1.json", "2026-01-01").read_text()))
+    assert ElementTree.fromstring(drawn).tag.endswith("svg")
+    tree = grown(parsed("run (a/lane.py:1);<listcomp> (b/bulk.py:9) 3\nrun (a/lane.py:2) 1\n"))
+    assert ElementTree.fromstring(icicle("a < b", tree)).tag.endswith("svg")
+
+
+def test_a_profile_adds_up_by_function() -> None:
+    stacks = parsed("run (a/lane.py:1);encode (b/bulk.py:9) 3\nrun (a/lane.py:2) 1\nnonsense\n")
+    assert by_own_time(stacks) == [("encode b/bulk", 0.75), ("run a/lane", 0.25)]
+    (top,) = grown(stacks)["children"]
+    assert (top["share"], top["children"][0]["share"]) == (1.0, 0.75)

@@ -1,0 +1,58 @@
+"""Verdicts of benchmarks: no case hides another, and a result names its own servers."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from bench import drain_matrix
+from bench.__main__ import _one
+from bench.result import Result
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_every_case_of_the_drain_matrix_is_judged_by_the_bar_of_its_kind() -> None:
+    result = Result("drain_matrix", smoke=False)
+    for number, name in enumerate(drain_matrix.CASES):
+        result.add(f"{name}: ratio", "", 0.6 - number / 1000)
+    drain_matrix.judge(result)
+    assert [bar.name.split(": ")[0] for bar, _ in result.bars] == list(drain_matrix.CASES)
+    views = {bar.name for bar, _ in result.bars if bar.goal == drain_matrix.VIEW_BAR.goal}
+    assert len(views) == 2
+    assert all("from the view" in name for name in views)
+    assert result.passed
+
+
+def test_one_bad_case_of_the_drain_matrix_is_a_missed_bar() -> None:
+    for bad in drain_matrix.CASES:
+        result = Result("drain_matrix", smoke=False)
+        for name in drain_matrix.CASES:
+            result.add(f"{name}: ratio", "", 0.1 if name == bad else 0.9)
+        drain_matrix.judge(result)
+        assert not result.passed, bad
+
+
+class SharedServers:
+    def versions(self) -> dict[str, str]:
+        return {"postgresql": "18.4", "elasticsearch": "8.14.1"}
+
+
+def test_a_result_names_the_servers_that_it_ran_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`peers` has its own PostgreSQL in addition to the shared one."""
+    own = Result("own", smoke=False, servers={"postgresql": "15.14"})
+    monkeypatch.setitem(sys.modules, "bench.own", SimpleNamespace(run=lambda stack, *, smoke: own))
+    monkeypatch.setattr("bench.result.RESULTS", tmp_path)
+    assert _one("own", SharedServers(), False, None, []) == 0
+    [written] = tmp_path.iterdir()
+    versions = json.loads(written.read_text())["versions"]
+    assert (versions["postgresql"], versions["elasticsearch"]) == ("15.14", "8.14.1")
+
+
+def test_what_is_kept_of_peers_names_one_postgresql() -> None:
+    kept = json.loads((ROOT / "docs" / "performance" / "peers.json").read_text())
+    major = kept["versions"]["postgresql"].split(".")[0]
+    assert {found for note in kept["notes"] for found in re.findall(r"PostgreSQL (?:of )?(\d+)", note)} <= {major}

@@ -1,0 +1,109 @@
+"""The joined third of the nemesis's load: what it writes, in which order it commits, and what its ledger says."""
+
+import random
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import psycopg
+import pytest
+
+from labs.ledger import Ledger
+from tests.nemesis import joined
+from tests.nemesis.joined import FIRST, SECOND, SHARE_OF_ACTS, Connection, Joined
+
+
+class Scripted:
+    """A connection that notes its commits in a list that others share; it may break."""
+
+    def __init__(self, name: str, committed: list[str], breaks: str = "") -> None:
+        self.name = name
+        self.committed = committed
+        self.breaks = breaks
+        self.refreshed: list[str] = []
+        self.said: list[str] = []
+
+    def execute(self, query: str, values: Any = None) -> Any:
+        if self.breaks == "write":
+            raise psycopg.OperationalError("gone")
+        self.said.append(query)
+        if query == joined.ASK:
+            self.refreshed.append(values[1])
+        return self
+
+    def fetchone(self) -> tuple[str]:
+        return (str(uuid.uuid4()),)
+
+    def commit(self) -> None:
+        if self.breaks == "commit":
+            raise psycopg.OperationalError("gone")
+        self.committed.append(self.name)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with Ledger(tmp_path / "ledger.ndjson") as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joined, "MOST_SECONDS_APART", 0.0)
+
+
+def pair(load: Joined, dice: random.Random, *breaks: str) -> tuple[list[str], list[Scripted]]:
+    committed: list[str] = []
+    both = [Scripted(name, committed, how) for name, how in zip("ab", breaks or ("", ""), strict=True)]
+    load.commit(cast(list[Connection], both), dice)
+    return committed, both
+
+
+def test_half_of_the_pairs_commit_in_the_other_order_than_they_wrote(ledger: Ledger) -> None:
+    load, dice = Joined(ledger), random.Random(1)
+    orders = Counter("".join(pair(load, dice)[0]) for _ in range(400))
+    assert set(orders) == {"ab", "ba"}
+    assert orders["ba"] == load.swapped
+    assert 150 < load.swapped < 250
+
+
+def test_every_transaction_refreshes_what_it_changed_and_both_are_in_the_ledger(ledger: Ledger) -> None:
+    load, dice = Joined(ledger), random.Random(2)
+    for _ in range(200):
+        before = len(ledger.entries)
+        _, both = pair(load, dice)
+        assert both[0].refreshed
+        assert set(both[0].refreshed) <= set(both[1].refreshed)
+        noted = sorted(entry.entity_id for entry in ledger.entries[before:])
+        assert noted == sorted(both[0].refreshed + both[1].refreshed)
+    assert {(entry.op, entry.entity_type, entry.committed) for entry in ledger.entries} == {("refresh", "joined", True)}
+
+
+def test_a_second_transaction_locks_no_parent_so_that_a_thread_never_waits_for_itself(ledger: Ledger) -> None:
+    load, dice = Joined(ledger), random.Random(3)
+    seconds = [query for _ in range(300) for query in pair(load, dice)[1][1].said]
+    assert not [query for query in seconds if "nemesis_parents" in query]
+    waiting = [query for query in seconds if query.startswith(("delete", "update")) and "skip locked" not in query]
+    assert waiting == []
+    assert set(FIRST) & set(SECOND) == {joined.add_note, joined.remove_child}
+
+
+def test_a_commit_without_an_answer_is_noted_as_such_and_what_follows_it_did_not_happen(ledger: Ledger) -> None:
+    load = Joined(ledger)
+    with pytest.raises(psycopg.OperationalError):
+        pair(load, random.Random(4), "commit", "commit")
+    assert ledger.entries
+    assert not any(entry.committed for entry in ledger.entries)
+    assert load.refused >= 1
+
+
+def test_a_connection_that_breaks_before_any_commit_leaves_nothing_in_the_ledger(ledger: Ledger) -> None:
+    load = Joined(ledger)
+    with pytest.raises(psycopg.OperationalError):
+        pair(load, random.Random(5), "", "write")
+    assert (ledger.entries, load.refused) == ([], 2)
+
+
+def test_a_third_of_the_events_are_refreshes() -> None:
+    assert 0.32 < 2 * SHARE_OF_ACTS / (1 + SHARE_OF_ACTS) < 0.35

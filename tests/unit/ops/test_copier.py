@@ -1,0 +1,242 @@
+"""Copying: a page is drawn before it is read, and read again when it is old or a server was down; two are written
+at once."""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from outbox.errors import ElasticsearchDown
+from outbox.ops.reindex import copier
+from outbox.ops.reindex.copier import PATIENCE_SECONDS, Copier, DocumentPage, SecondIndexLost
+from outbox.ops.reindex.pacing import JobPace, read_ahead
+from outbox.policy.naming import Naming
+from outbox.policy.outcome import Failure, Reason
+from outbox.ports import BulkAction, Document, WriteReport
+from tests.fixtures.events import Time
+from tests.fixtures.sinks import MemorySink
+
+
+def document(text: str) -> Document:
+    return Document(text.encode(), len(text), None)
+
+
+GONE = Document(None, None, None)
+
+
+@dataclass
+class Table:
+    """Articles by id; every draw and every read is kept in order."""
+
+    rows: dict[str, str]
+    calls: list[str] = field(default_factory=list)
+    last: int = 0
+
+    def draw(self) -> int:
+        self.calls.append("draw")
+        self.last += 1
+        return self.last
+
+    def page(self, entity_type: str, after: str | None, limit: int) -> list[tuple[str, Document]]:
+        self.calls.append("read")
+        return [(id, document(text)) for id, text in sorted(self.rows.items()) if after is None or id > after][:limit]
+
+    def documents(self, entity_type: str, ids: Sequence[str], *, whole: bool = False) -> list[Document]:
+        self.calls.append("read")
+        return [document(self.rows[id]) if id in self.rows else GONE for id in ids]
+
+    def routings(self, entity_type: str, ids: Sequence[str]) -> dict[str, str | None]:
+        return {}
+
+    def last_version(self) -> int:
+        return self.last
+
+    def raise_version(self, seen: int) -> None:
+        self.calls.append(f"raise to {seen}")
+        self.last = max(self.last, seen)
+
+
+@dataclass
+class Slow(MemorySink):
+    """Each write takes so many seconds; `meanwhile` happens during the first."""
+
+    time: Time = field(default_factory=Time)
+    seconds: list[float] = field(default_factory=list)
+    meanwhile: list[object] = field(default_factory=list)
+
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
+        report = super().write(actions, deadline_seconds)
+        self.time.passes(self.seconds.pop(0) if self.seconds else 0.0)
+        while self.meanwhile:
+            self.meanwhile.pop()()  # type: ignore[operator]
+        return report
+
+
+def copying(table: Table, sink: Slow, old_seconds: float = 30.0) -> Copier:
+    naming = Naming(True, lambda _: "index")
+    made = Copier(table, sink, naming, naming.index_of, False, JobPace(0), old_seconds=old_seconds)
+    made.clock, made.rest = sink.time, sink.time.passes
+    return made
+
+
+def texts(sink: Slow) -> dict[str, str]:
+    return {id: body.decode() for (_, id), (_, body) in sink.documents.items()}
+
+
+def test_a_version_is_drawn_before_each_page_is_read() -> None:
+    table, sink = Table({"1": "one", "2": "two"}), Slow()
+    found = list(copying(table, sink).pages(["article"], None))
+    assert [(cursor["after"], written.count) for cursor, written in found] == [("2", 2)]
+    assert table.calls == ["draw", "read", "draw", "read"]
+    assert {version for version, _ in sink.documents.values()} == {1}
+
+
+def test_what_took_long_to_be_written_is_read_again_and_what_is_gone_by_then_is_deleted() -> None:
+    """Its delete came and was forgotten before our write: nobody else would remove it."""
+    table, sink = Table({"1": "one", "2": "two"}), Slow(seconds=[31.0])
+    sink.meanwhile.append(lambda: (table.rows.pop("2"), table.rows.update({"1": "newer"})))
+    ((_, written),) = copying(table, sink).pages(["article"], None)
+    assert texts(sink) == {"article:1": "newer"}
+    assert written.count == 2
+    assert len(sink.tombstones) == 1
+
+
+def test_an_index_that_remembers_deletes_for_days_needs_no_second_read() -> None:
+    table, sink = Table({"1": "one"}), Slow(seconds=[31.0])
+    list(copying(table, sink, float("inf")).pages(["article"], None))
+    assert table.calls.count("read") == 2
+
+
+def test_a_higher_version_is_met_with_a_new_draw_and_one_that_was_never_given_out_moves_the_sequence_on() -> None:
+    table, sink = Table({"1": "one", "2": "two", "3": "three"}), Slow()
+    sink.documents = {("index", "article:1"): (2, b"colleague"), ("index", "article:2"): (900, b"before a restore")}
+    ((_, written),) = copying(table, sink).pages(["article"], None)
+    assert written.count == 3
+    assert texts(sink) == {"article:1": "one", "article:2": "two", "article:3": "three"}
+    assert "raise to 900" in table.calls
+
+
+def test_a_server_that_is_down_is_waited_for_and_then_given_up() -> None:
+    table, sink = Table({"1": "one"}), Slow(away=Failure(Reason.CONNECT, "no route"))
+    made = copying(table, sink)
+    alive: list[float] = []
+
+    def waits() -> None:
+        alive.append(sink.time())
+        if len(alive) == 3:
+            sink.away = None
+
+    made.alive = waits
+    ((_, written),) = made.pages(["article"], None)
+    assert (written.count, len(alive)) == (1, 3)
+    sink.away = Failure(Reason.CONNECT, "no route")
+    began = sink.time()
+    made.alive = lambda: None
+    with pytest.raises(ElasticsearchDown, match="no route"):
+        list(made.pages(["article"], None))
+    assert sink.time() - began >= PATIENCE_SECONDS
+
+
+def test_an_index_that_cannot_be_written_to_ends_it() -> None:
+    sink = Slow(refuse=lambda _: Failure(Reason.ES_BLOCKED, "read only"))
+    with pytest.raises(SecondIndexLost, match="index: read only"):
+        copying(Table({"1": "one"}), sink).write(DocumentPage("article", [("1", document("one"))], 1, 0.0))
+
+
+# Several at once
+
+
+@dataclass
+class Gates(MemorySink):
+    """A write of a document begins when those that are named for it have been written, and fails as it is told."""
+
+    after: dict[str, str] = field(default_factory=dict)
+    fails: dict[str, Failure] = field(default_factory=dict)
+    written: dict[str, threading.Event] = field(default_factory=lambda: defaultdict(threading.Event))
+    order: list[str] = field(default_factory=list)
+
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
+        (action,) = actions
+        if before := self.after.get(action.id):
+            assert self.written[before].wait(10), f"{before} is not written beside {action.id}"
+        if failure := self.fails.get(action.id):
+            return WriteReport([failure])
+        report = super().write(actions, deadline_seconds)
+        self.order.append(action.id)
+        self.written[action.id].set()
+        return report
+
+
+@pytest.fixture
+def one_a_page(monkeypatch: pytest.MonkeyPatch) -> Table:
+    monkeypatch.setattr(copier, "PAGE", 1)
+    return Table({str(n): f"text {n}" for n in range(1, 6)})
+
+
+def copying_to(table: Table, sink: MemorySink, pace: JobPace | None = None) -> Copier:
+    naming = Naming(True, lambda _: "index")
+    return Copier(table, sink, naming, naming.index_of, False, pace or JobPace(0))
+
+
+def test_a_page_that_is_written_before_the_one_in_front_of_it_is_reported_after_it(one_a_page: Table) -> None:
+    sink = Gates(after={"article:1": "article:2", "article:3": "article:4"})
+    told = [cursor["after"] for cursor, _ in copying_to(one_a_page, sink).pages(["article"], None)]
+    assert told == ["1", "2", "3", "4", "5"]
+    assert sink.order[:2] == ["article:2", "article:1"]
+
+
+def test_a_page_that_fails_is_where_it_ends_though_the_next_one_is_written(one_a_page: Table) -> None:
+    """So the cursor that was kept last is before both, and whoever resumes writes the second one twice."""
+    sink = Gates(after={"article:2": "article:3"}, fails={"article:2": Failure(Reason.ES_BLOCKED, "read only")})
+    told: list[str] = []
+    with pytest.raises(SecondIndexLost):
+        told.extend(cursor["after"] for cursor, _ in copying_to(one_a_page, sink).pages(["article"], None))
+    assert told == ["1"]
+    assert "article:3" in sink.order
+    sink = Gates(documents=sink.documents)
+    rest = copying_to(one_a_page, sink).pages(["article"], {"type": "article", "after": "1"})
+    assert [(cursor["after"], written.count) for cursor, written in rest] == [("2", 1), ("3", 1), ("4", 1), ("5", 1)]
+    assert len(sink.documents) == 5
+
+
+def test_who_stops_it_waits_neither_for_a_server_that_is_down_nor_for_the_pace(one_a_page: Table) -> None:
+    away = Failure(Reason.CONNECT, "no route")
+    sink = Gates(fails={"article:2": away})
+    made = copying_to(one_a_page, sink, pace := JobPace(0.0))
+    waiting, resting = threading.Event(), threading.Event()
+    made.alive = waiting.set
+    pages = made.pages(["article"], None)
+    next(pages)
+    assert waiting.wait(10)
+    began = time.monotonic()
+    pages.close()
+    assert time.monotonic() - began < 5
+    pace.rate, pace.rest = 0.001, lambda seconds: (resting.set(), made.ending.wait(seconds))  # 1,000 s a page
+    pages = made.pages(["article"], {"type": "article", "after": "3"})
+    next(pages)
+    assert resting.wait(10)
+    pages.close()
+    assert time.monotonic() - began < 10
+    assert "article:5" not in sink.order
+
+
+def test_a_page_is_read_when_the_share_of_time_of_the_one_before_is_over(one_a_page: Table) -> None:
+    """And so no page more than the rate allows is on its way, nor grows old meanwhile."""
+    pace = JobPace(0.5, clock=lambda: 0.0, rest=lambda seconds: one_a_page.calls.append(f"rest {seconds:g}"))
+    list(copying_to(one_a_page, Gates(), pace).pages(["article"], {"type": "article", "after": "3"}))
+    assert one_a_page.calls == ["draw", "read", "rest 1", "draw", "read", "rest 3", "draw", "read"]
+
+
+def test_reading_ahead_keeps_the_order_and_the_error_comes_in_its_place() -> None:
+    def source() -> Iterator[int]:
+        yield 1
+        yield 2
+        raise ValueError("third")
+
+    seen: list[int] = []
+    with pytest.raises(ValueError, match="third"):
+        seen.extend(read_ahead(source(), lambda n: n * 10, 2, ending := threading.Event()))
+    assert (seen, ending.is_set()) == ([10, 20], False)

@@ -1,0 +1,123 @@
+"""Owns what the two filters accept and refuse; no SQL here."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given as forall
+from hypothesis import strategies as st
+
+from outbox.ops.inputs import BadRequest, reason
+from outbox.policy.filter import (
+    AuditFilter,
+    BadFilter,
+    EventFilter,
+    described,
+    given,
+    read_audit_filter,
+    read_event_filter,
+    read_text,
+)
+from outbox.web.params import ONE_LINE
+
+NOW = datetime(2026, 2, 3, 12, tzinfo=UTC)
+EARLY, LATE = (datetime(year, 1, 1) for year in (2025, 2026))  # noqa: DTZ001 - hypothesis adds the zone
+
+
+def test_nothing_given_asks_for_everything() -> None:
+    assert read_event_filter({"entity_type": None, "error_reason": "", "ids": None}, NOW) == EventFilter()
+    assert EventFilter().is_empty
+    assert described(EventFilter()) == "everything"
+
+
+def test_every_field_of_the_contract_is_read() -> None:
+    one = uuid4()
+    raw = {
+        "entity_type": "block",
+        "entity_id": 17,
+        "error_reason": "es_rejected_document",
+        "error_code": "OUTBOX_PAYLOAD_INVALID",
+        "dead_reason": "non_retryable",
+        "failure_type": "document",
+        "fingerprint": "00FF00ff00ff00ff",
+        "trace_id": "A" * 32,
+        "ids": [str(one), one],
+        "since": "2h",
+        "until": "2026-02-03T12:00:00+01:00",
+    }
+    read = read_event_filter(raw, NOW)
+    assert read.entity_id == "17"
+    assert read.fingerprint == "00ff00ff00ff00ff"
+    assert read.trace_id == "a" * 32
+    assert read.ids == (one,)
+    assert read.since == NOW - timedelta(hours=2)
+    assert read.until == datetime(2026, 2, 3, 11, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("raw", "field", "says"),
+    [
+        ({"colour": "red"}, "colour", "unknown; choose from entity_type"),
+        ({"ids": "not-a-uuid"}, "ids", "'not-a-uuid' is not a uuid"),
+        ({"ids": [str(UUID(int=n)) for n in range(501)]}, "ids", "501 ids given, 500 at most"),
+        ({"ids": []}, "ids", "the list is empty"),
+        ({"ids": [17.5]}, "ids", "is not a uuid"),
+        ({"ids": True}, "ids", "give a list of ids"),  # found by fuzzing: it was a TypeError
+        ({"entity_type": "a\x00b"}, "entity_type", "control characters"),
+        ({"entity_type": "a\ud800"}, "entity_type", "control characters"),
+        ({"entity_id": "x" * 1025}, "entity_id", "longer than 1024 bytes"),
+        ({"entity_id": {"$ne": 1}}, "entity_id", "give a text"),
+        ({"entity_id": True}, "entity_id", "give a text"),
+        ({"error_code": "OOPS"}, "error_code", "none of OUTBOX_EXECUTION_FAILED"),
+        ({"dead_reason": "tired"}, "dead_reason", "non_retryable"),
+        ({"failure_type": "model_error"}, "failure_type", "network"),
+        ({"fingerprint": "'; drop table"}, "fingerprint", "16 hex digits"),
+        ({"trace_id": "abc"}, "trace_id", "32 hex digits"),
+        ({"since": "yesterday"}, "since", "ISO 8601"),
+        ({"since": "999999w"}, "since", "ISO 8601"),
+        ({"since": "1h", "until": "2h"}, "since", "before `until`"),
+    ],
+)
+def test_what_is_invalid_is_refused_by_field(raw: dict[str, object], field: str, says: str) -> None:
+    with pytest.raises(BadFilter) as refused:
+        read_event_filter(raw, NOW)
+    assert [name for name, _ in refused.value.problems] == [field]
+    assert says in str(refused.value)
+
+
+def test_all_problems_are_reported_together() -> None:
+    with pytest.raises(BadFilter) as refused:
+        read_event_filter({"trace_id": "x", "ids": "y", "z": 1}, NOW)
+    assert {name for name, _ in refused.value.problems} == {"trace_id", "ids", "z"}
+
+
+def test_the_audit_filter_reads_its_own_fields() -> None:
+    batch = uuid4()
+    read = read_audit_filter({"action": "REPLAY_BATCH_ITEM", "actor": "alice", "batch_id": str(batch)}, NOW)
+    assert read == AuditFilter(action="REPLAY_BATCH_ITEM", actor="alice", batch_id=batch)
+    with pytest.raises(BadFilter, match="action: 'REPLAYED' is none of"):
+        read_audit_filter({"action": "REPLAYED"}, NOW)
+
+
+@forall(
+    st.builds(
+        EventFilter,
+        entity_type=st.none() | st.sampled_from(["block", "=cmd()", "<script>"]),
+        ids=st.lists(st.uuids(), max_size=4, unique=True).map(tuple),
+        since=st.none() | st.datetimes(timezones=st.just(UTC), max_value=EARLY),
+        until=st.none() | st.datetimes(timezones=st.just(UTC), min_value=LATE),
+    )
+)
+def test_what_is_given_reads_back_as_the_same_filter(asked: EventFilter) -> None:
+    assert read_event_filter(given(asked), NOW) == asked
+
+
+@pytest.mark.parametrize("character", ["\x00", "\n", "\x1b", "\x7f", "\x85", "\u2028", "\u202e", "\u2066"])
+def test_a_filter_an_act_and_the_api_refuse_the_same_characters(character: str) -> None:
+    text = f"a{character}b"
+    with pytest.raises(ValueError, match="control characters"):
+        read_text(text)
+    with pytest.raises(BadRequest):
+        reason(text)
+    assert not re.search(ONE_LINE, text)

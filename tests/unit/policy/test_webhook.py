@@ -1,0 +1,308 @@
+"""The content of a webhook, its signature, its retries and its allowed addresses; nothing is sent here."""
+
+import json
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import jsonschema_rs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outbox.daemon.webhooks import MOST_FLAPS, Notices, WebhookSender
+from outbox.facts import AttemptFailed, SinkPaused, SinkResumed
+from outbox.policy.backoff import retry_after_seconds
+from outbox.policy.event import Event
+from outbox.policy.outcome import DeadReason, Failure, Reason
+from outbox.policy.replay import ReplayBatch, ReplayStatus
+from outbox.policy.webhook import (
+    HookType,
+    Notice,
+    bad_url,
+    headers,
+    is_public,
+    message,
+    replay_notices,
+    retry_delay_seconds,
+    sign,
+    verify,
+)
+
+SCHEMAS = Path(__file__).parents[3] / "docs" / "webhooks"
+NOW = datetime(2026, 2, 3, 12, tzinfo=UTC)
+# The test vector that the libraries of Standard Webhooks share.
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+ID, AT, BODY = "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}'
+SIGNATURE = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def batch(**about: Any) -> ReplayBatch:
+    names = dict.fromkeys(ReplayBatch.__slots__)
+    counts = dict.fromkeys(("total", "replayed", "skipped", "done", "failed_again", "still_open", "poll_count"), 0)
+    known = {"id": uuid4(), "status": ReplayStatus.SETTLED, "requested_by": "alice", "requested_reason": "x"}
+    times = {"created_at": NOW, "updated_at": NOW, "settled_at": NOW, "source": "cli", "filter": {"ids": []}}
+    return ReplayBatch(**{**names, **counts, **known, **times, **about})
+
+
+def valid(body: Any) -> None:
+    schema = json.loads((SCHEMAS / f"{body['type']}.schema.json").read_text())
+    jsonschema_rs.validate(schema, json.loads(json.dumps(body, default=str)))
+
+
+def test_the_signature_is_the_one_that_other_libraries_make() -> None:
+    assert sign(SECRET, ID, AT, BODY) == SIGNATURE
+    assert headers(SECRET, ID, AT, BODY)["webhook-signature"] == SIGNATURE
+    assert "webhook-signature" not in headers(None, ID, AT, BODY)
+
+
+@pytest.mark.parametrize("secret", ["whsec_", "", "   ", "whsec_ICAg"])
+def test_a_secret_that_holds_no_key_signs_and_verifies_nothing(secret: str) -> None:
+    with pytest.raises(ValueError, match="no key"):
+        sign(secret, ID, AT, BODY)
+    with pytest.raises(ValueError, match="no key"):
+        verify(secret, {"webhook-id": ID, "webhook-timestamp": str(AT), "webhook-signature": SIGNATURE}, BODY, AT)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"Webhook-Signature": "v1,AAAA " + SIGNATURE}, None),
+        ({"Webhook-Signature": "v1,AAAA"}, "no signature fits"),
+        ({"Webhook-Signature": "v1a," + SIGNATURE[3:]}, "no signature fits"),
+        ({"Webhook-Id": "msg_other"}, "no signature fits"),
+        ({"Webhook-Timestamp": str(AT + 1)}, "no signature fits"),
+        ({"Webhook-Timestamp": str(AT - 301)}, "300 s away"),
+        ({"Webhook-Timestamp": "soon"}, "not a number"),
+        ({"Webhook-Timestamp": ""}, "header is missing"),
+        ({"Webhook-Id": ""}, "header is missing"),
+    ],
+)
+def test_a_verifier_accepts_only_what_was_signed_and_is_fresh(change: dict[str, str], why: str | None) -> None:
+    given_headers = {"Webhook-Id": ID, "Webhook-Timestamp": str(AT), "Webhook-Signature": SIGNATURE, **change}
+    found = verify(SECRET, given_headers, BODY, now=AT)
+    assert (found is None) if why is None else (found is not None and why in found)
+
+
+@given(secret=st.text(min_size=1).filter(lambda s: "\ud800" not in s), body=st.binary(), other=st.binary())
+def test_what_is_signed_verifies_and_nothing_else_does(secret: str, body: bytes, other: bytes) -> None:
+    secret = secret.encode("utf-8", "ignore").decode()
+    secret = secret if secret.strip() else "x"  # no key at all is refused
+    sent = headers(secret, ID, AT, body)
+    assert verify(secret, sent, body, now=AT) is None
+    assert (verify(secret, sent, other, now=AT) is None) == (other == body)
+
+
+def test_tries_come_after_half_a_second_to_twelve_hours_and_then_no_more() -> None:
+    delays = [retry_delay_seconds(n, 3) for n in range(1, 10)]
+    assert delays == [0.5, 1.5, 3.5, 60, 300, 1800, 7200, 43200, None]
+    assert [retry_delay_seconds(n, 0) for n in (1, 5, 6)] == [60, 43200, None]
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed", "why"),
+    [
+        ("https://example.com/x", (), None),
+        ("http://example.com/x", (), "plain http"),
+        ("http://hooks.local:8080/x", ("hooks.local",), None),
+        ("http://HOOKS.local./x", ("hooks.local",), None),
+        ("ftp://example.com", (), "https://host/path"),
+        ("https://", (), "https://host/path"),
+        ("https://u:p@example.com/", (), "user name"),
+        ("https://example.com/a b", (), "printable"),
+        ("https://example.com:port/", (), "can be read"),
+        ("https://example.com/" + "x" * 2000, (), "at most"),
+        ("file:///etc/passwd", (), "https://host/path"),
+    ],
+)
+def test_addresses_are_judged_by_their_text_first(url: str, allowed: tuple[str, ...], why: str | None) -> None:
+    found = bad_url(url, allowed)
+    assert (found is None) if why is None else (found is not None and why in found)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "127.8.8.8",
+        "10.1.2.3",
+        "172.16.0.1",
+        "192.168.1.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "0.0.0.0",
+        "224.0.0.1",
+        "255.255.255.255",
+        "::1",
+        "::",
+        "fe80::1%eth0",
+        "fc00::1",
+        "ff02::1",
+        "::ffff:127.0.0.1",
+        "::ffff:10.0.0.1",
+        "64:ff9b::a00:1",
+        "2002:7f00:1::",
+        "192.0.2.1",
+        "198.18.0.1",
+        "fec0::1",  # site-local; found by fuzzing
+        "2001:0:808:808:8000:63bf:f7f7:f7f7",  # Teredo, with 8.8.8.8 behind it; found by fuzzing
+    ],
+)
+def test_private_and_special_addresses_are_not_public(address: str) -> None:
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c"])
+def test_ordinary_addresses_are_public(address: str) -> None:
+    assert is_public(address)
+
+
+def test_a_replays_end_is_reported_to_both_addresses_once_each_and_fits_its_schema() -> None:
+    one = batch(webhook_url="https://own.example/x")
+    told = replay_notices(one, "https://all.example/x")
+    assert [notice.url for notice in told] == ["https://all.example/x", "https://own.example/x"]
+    assert len({notice.dedupe_key for notice in told}) == 2
+    valid(told[0].body)
+    assert len(replay_notices(batch(webhook_url="https://a/x"), "https://a/x")) == 1
+    assert replay_notices(batch(), None) == []
+    valid(message(HookType.TEST, NOW, {"host": "example.com"}))
+
+
+class Kept:
+    """Accepts notices like the store: a key only once."""
+
+    def __init__(self) -> None:
+        self.notices: list[Notice] = []
+
+    def enqueue(self, notices: list[Notice]) -> list[bool]:
+        new = [notice.dedupe_key not in {kept.dedupe_key for kept in self.notices} for notice in notices]
+        self.notices += [notice for notice, is_new in zip(notices, new, strict=True) if is_new]
+        return new
+
+
+def failed(entity_type: str = "block", fingerprint: str = "f" * 16) -> AttemptFailed:
+    event = Event(uuid4(), 1, entity_type, "1", "upsert", 1, None, None, None, 1, None, 0, 0, False, 0.0, None)
+    failure = Failure(Reason.ES_REJECTED_DOCUMENT, "mapper_parsing_exception", fingerprint=fingerprint)
+    return AttemptFailed(event, failure, None, DeadReason.NON_RETRYABLE)
+
+
+def test_failures_are_grouped_by_fingerprint_and_what_a_minute_holds_back_comes_with_the_next() -> None:
+    kept = Kept()
+    notices = Notices(kept, "https://example.com/x", "p")  # type: ignore[arg-type]
+    for _ in range(30):
+        notices.handle(failed())
+    notices.handle(failed("page", "e" * 16))
+    notices.flush()
+    assert [notice.body["data"]["count"] for notice in kept.notices] == [30, 1]
+    for notice in kept.notices:
+        valid(notice.body)
+    notices.handle(failed())
+    notices.flush()
+    if len(kept.notices) == 2:  # still the same minute
+        kept.notices.clear()
+        notices.handle(failed())
+        notices.flush()
+        assert kept.notices[0].body["data"]["count"] == 2
+
+
+PAUSED = SinkPaused("articles", "es_auth", "401")
+RESUMED = SinkResumed("articles", "es_auth", 3.5)
+
+
+def test_retries_are_not_reported_and_pauses_are() -> None:
+    kept = Kept()
+    notices = Notices(kept, "https://example.com/x", "p")  # type: ignore[arg-type]
+    notices.handle(AttemptFailed(failed().event, failed().failure, 1.0))
+    notices.handle(SinkPaused("articles", "es_auth", "401"))
+    notices.handle(SinkResumed("articles", "es_auth", 3.5))
+    notices.flush()
+    assert [notice.type for notice in kept.notices] == [HookType.SINK_PAUSED, HookType.SINK_RESUMED]
+    for notice in kept.notices:
+        valid(notice.body)
+
+
+class OneMinute(datetime):
+    @classmethod
+    def now(cls, tz: Any = None) -> Any:
+        return NOW
+
+
+def test_a_target_that_flaps_within_a_minute_leaves_its_last_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pause, resume, pause: the receiver must not believe that it is running. Other daemons do not repeat a notice."""
+    monkeypatch.setattr("outbox.daemon.webhooks.datetime", OneMinute)
+    kept = Kept()
+    ours, others = (Notices(kept, "https://example.com/x", "p") for _ in range(2))  # type: ignore[arg-type]
+    for notices in (ours, others):
+        for fact in (PAUSED, RESUMED, PAUSED):
+            notices.handle(fact)
+            notices.flush()
+    told = [notice.type for notice in kept.notices]
+    assert told == [HookType.SINK_PAUSED, HookType.SINK_RESUMED, HookType.SINK_PAUSED]
+
+
+def test_what_flaps_all_the_time_is_reported_ten_times_per_minute_and_then_its_last_state() -> None:
+    kept = Kept()
+    notices = Notices(kept, "https://example.com/x", "p")  # type: ignore[arg-type]
+    for _ in range(50):
+        notices.handle(PAUSED)
+        notices.handle(RESUMED)
+    notices.handle(PAUSED)
+    notices.flush()
+    assert len(kept.notices) == 2 * MOST_FLAPS
+    notices.flush(last=True)
+    assert [notice.type for notice in kept.notices[2 * MOST_FLAPS :]] == [HookType.SINK_PAUSED]
+
+
+def test_what_waits_for_the_next_minute_is_written_when_there_is_none() -> None:
+    """After SIGTERM another daemon sends the stored notices."""
+    kept = Kept()
+    notices = Notices(kept, "https://example.com/x", "p")  # type: ignore[arg-type]
+    for count in (1, 2):
+        for _ in range(count):
+            notices.handle(failed())
+        notices.flush()
+    sender = WebhookSender(kept, notices, None, None, 1.0, 3, lambda _: None)  # type: ignore[arg-type]
+    stop = threading.Event()
+    stop.set()
+    sender.run(stop)
+    assert sum(notice.body["data"]["count"] for notice in kept.notices) == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (None, 0.0),
+        ("120", 120.0),
+        ("0", 0.0),
+        ("-5", 0.0),
+        ("99999999999", 43200.0),
+        ("Mon, 16 Nov 2026 12:02:00 GMT", 120.0),
+        ("Mon, 16 Nov 2026 11:00:00 GMT", 0.0),
+        ("Mon, 16 Nov 2026 12:02:00", 0.0),
+        ("soon", 0.0),
+    ],
+)
+def test_how_long_a_receiver_asks_to_be_left_alone(value: str | None, seconds: float) -> None:
+    assert retry_after_seconds(value, datetime(2026, 11, 16, 12, tzinfo=UTC)) == seconds
+
+
+def test_without_an_address_nothing_is_noted() -> None:
+    kept = Kept()
+    notices = Notices(kept, None, "p")  # type: ignore[arg-type]
+    notices.handle(failed())
+    notices.flush()
+    assert kept.notices == []
+
+
+def test_the_readmes_verifier_works() -> None:
+    text = (SCHEMAS / "README.md").read_text()
+    code = text[text.index("```python") + 10 : text.index("```\n\n## Deliveries")]
+    scope: dict[str, Any] = {}
+    exec(code, scope)
+    import time
+
+    sent = headers(SECRET, ID, int(time.time()), BODY)
+    assert scope["is_ours"](SECRET, sent, BODY)
+    assert not scope["is_ours"](SECRET, sent, BODY + b" ")

@@ -1,0 +1,165 @@
+"""scripts/environment.sh: progress of pip in one or a few lines, all missing packages at once, loopback without a
+proxy."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+# A fake .venv/bin/python: prints what pip prints for 40 packages, and exits with the given code.
+PIP = """#!/bin/bash
+for n in {1..40}; do echo "Collecting package-$n"; echo "  Downloading package_$n.whl"; done
+echo "Installing collected packages: all"
+[ "$PIP_ENDS" = 0 ] || echo "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES"
+exit "$PIP_ENDS"
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with nothing but the script and an environment whose pip is ours."""
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "environment.sh", tmp_path / "scripts")
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(PIP)
+    python.chmod(0o755)
+    return tmp_path
+
+
+def sourced(
+    checkout: Path, commands: str, stderr: int = subprocess.PIPE, **env: str
+) -> subprocess.CompletedProcess[str]:
+    script = f". {checkout}/scripts/environment.sh\n{commands}"
+    environ = {"PATH": "/usr/bin:/bin", "PIP_ENDS": "0", **env}
+    return subprocess.run(
+        ["/bin/bash", "-euo", "pipefail", "-c", script],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+
+
+def test_off_a_terminal_pips_progress_is_a_few_lines(checkout: Path) -> None:
+    done = sourced(checkout, "pip_install 40 -r some.txt")
+    assert done.stderr.splitlines() == [f"installing packages: {n} of 40" for n in (10, 20, 30, 40)]
+
+
+def test_on_a_terminal_it_is_one_line_that_is_rewritten(checkout: Path) -> None:
+    reader, terminal = os.openpty()
+    done = sourced(checkout, "pip_install 40 -r some.txt", stderr=terminal, TERM="xterm")
+    os.close(terminal)
+    seen = os.read(reader, 100_000).decode()
+    os.close(reader)
+    assert done.returncode == 0
+    assert "\n" not in seen
+    assert "\r\x1b[Kinstalling packages: 37 of 40" in seen
+    assert seen.endswith("\r\x1b[K")
+
+
+def test_when_pip_fails_all_that_it_wrote_is_shown(checkout: Path) -> None:
+    done = sourced(checkout, "pip_install 40 -r some.txt; echo went on", PIP_ENDS="2")
+    assert done.returncode == 1
+    assert "Downloading package_7.whl" in done.stderr
+    assert "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES" in done.stderr
+    assert "exit code 2" in done.stderr
+    assert "went on" not in done.stdout
+
+
+def test_all_missing_packages_are_named_in_one_message(checkout: Path, tmp_path: Path) -> None:
+    """For someone who is not root: apt-get is out of reach, as it is without it."""
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("bash", "dirname"):
+        (bare / name).symlink_to(shutil.which(name) or name)
+    needs = "need_program no-such-jq jq; need_program bash bash; need_file '/no/such/*' postgresql; install_missing"
+    done = sourced(checkout, needs, PATH=str(bare))
+    assert done.returncode == 1
+    assert done.stderr == "Missing programs. On Debian, as root: apt-get install jq postgresql\n"
+
+
+def test_without_a_python_that_fits_nothing_else_is_named(checkout: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "dirname").symlink_to(shutil.which("dirname") or "dirname")
+    (checkout / ".venv" / "bin" / "python").unlink()
+    done = sourced(checkout, "need_venv; need_program no-such-jq jq; install_missing", PATH=str(bare))
+    assert done.stderr == "Python 3.11 or later is needed; set PYTHON to one if it is not on the PATH.\n"
+    assert done.returncode == 1
+
+
+def test_nothing_is_installed_where_nothing_is_missing(checkout: Path) -> None:
+    assert sourced(checkout, "need_program bash bash; install_missing; echo done").stdout == "done\n"
+
+
+def test_loopback_is_reached_past_a_proxy_and_what_was_named_stays(checkout: Path) -> None:
+    done = sourced(checkout, 'echo "$NO_PROXY"', NO_PROXY="example.org")
+    assert done.stdout == "example.org,localhost,127.0.0.1,::1\n"
+
+
+def test_the_labs_without_their_packages_say_which_script_brings_them() -> None:
+    """As after scripts/run alone: no yaml."""
+    code = "import sys, runpy; sys.modules['yaml'] = None; runpy.run_module('labs', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code, "list"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "labs: the package yaml is not installed here; run scripts/lab instead\n"
+
+
+# A Python that has none of the packages: -S leaves site-packages out, -I what the environment adds.
+GUIDED = ["search_outbox_worker.py", "search_outbox_replay_failed.py", "load_generate_blocks.py"]
+BARE = [sys.executable, "-I", "-S"]
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Path:
+    """A checkout with the program and the guide's scripts, without .venv."""
+    for name in ("outbox", "labs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    return tmp_path
+
+
+def started(checkout: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    # -I also leaves out the script's own folder, which `python scripts/NAME.py` has.
+    code = (
+        "import runpy, sys; sys.path.insert(0, 'scripts'); sys.argv = sys.argv[1:];"
+        " runpy.run_path(sys.argv[0], None, '__main__')"
+    )
+    command = [*BARE, "-c", code, f"scripts/{script}", *arguments]
+    return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize("script", GUIDED)
+def test_a_script_of_the_guide_without_an_environment_says_in_one_line_what_makes_it(
+    scripts: Path, script: str
+) -> None:
+    ended = started(scripts, script, "--help")
+    assert ended.returncode == 1
+    [line] = ended.stderr.splitlines()
+    assert line.startswith(f"{script}: the package ")
+    assert line.endswith(" is missing; run scripts/devtest_db_5435_start.sh, which makes a .venv that has it")
+
+
+@pytest.mark.parametrize("script", GUIDED)
+def test_a_script_of_the_guide_goes_on_in_the_environment_of_its_checkout(scripts: Path, script: str) -> None:
+    python = scripts / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "went on with $*"\n')
+    python.chmod(0o755)
+    ended = started(scripts, script, "--limit", "1 2")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"went on with scripts/{script} --limit 1 2\n", "")
+
+
+@pytest.mark.parametrize("script", GUIDED)
+def test_an_older_python_goes_on_inside_too(script: str) -> None:
+    """Such a Python only has to parse the file."""
+    for name in ("inside.py", script):
+        ast.parse((ROOT / "scripts" / name).read_text(encoding="utf-8"), feature_version=(3, 6))

@@ -1,0 +1,102 @@
+"""The bytes of a bulk request, and the portions they go in."""
+
+import json
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outbox.policy.outcome import MISSING, WRITTEN, Failure, Stale
+from outbox.ports import BulkAction
+from outbox.sink.bulk import Encoded, address, read
+
+actions = st.builds(
+    BulkAction,
+    index=st.just("things"),
+    id=st.text(min_size=1, max_size=20),
+    version=st.integers(0, 2**63 - 1),
+    routing=st.none() | st.text(max_size=10),
+    body=st.none() | st.dictionaries(st.text(max_size=5), st.text(max_size=30), max_size=3).map(orjson.dumps),
+)
+
+
+@given(st.lists(actions, min_size=1, max_size=20))
+def test_every_line_is_json_and_says_what_the_action_says(batch: list[BulkAction]) -> None:
+    lines = iter(Encoded(batch).body(0, len(batch)).split(b"\n"))
+    for action in batch:
+        ((word, meta),) = json.loads(next(lines)).items()
+        assert word == ("delete" if action.body is None else "index")
+        assert (meta["_id"], meta["version"], meta.get("routing")) == (action.id, action.version, action.routing)
+        assert meta["version_type"] == "external_gte"
+        if action.body is not None:
+            assert next(lines) == action.body
+    assert next(lines) == b""
+    assert next(lines, None) is None
+
+
+@given(st.lists(actions, min_size=1, max_size=30), st.integers(1, 2000), st.integers(1, 10))
+def test_portions_hold_every_action_once_in_order_within_both_limits(
+    batch: list[BulkAction], most_bytes: int, most_items: int
+) -> None:
+    encoded = Encoded(batch)
+    spans = list(encoded.portions(most_bytes, most_items))
+    assert [n for start, stop in spans for n in range(start, stop)] == list(range(len(batch)))
+    for start, stop in spans:
+        size = len(encoded.body(start, stop))
+        assert size == sum(encoded.size(n) for n in range(start, stop))
+        assert stop - start <= most_items
+        assert size <= most_bytes or stop - start == 1
+
+
+@pytest.mark.parametrize("text", [b'{\n"a":1}', b'{\r"a":1}', b'{"a":1}\r\n', b"\n\n{}\n"])
+def test_raw_line_breaks_become_blanks(text: bytes) -> None:
+    body = Encoded([BulkAction("things", "a", 1, None, text)]).body(0, 1)
+    assert body.count(b"\n") == 2
+    assert b"\r" not in body
+    assert len(body.split(b"\n")[1]) == len(text)
+
+
+def test_a_body_without_line_breaks_is_the_very_same_object() -> None:
+    """No copy before the join: a batch is held twice, not three times."""
+    text = b'{"a":"%b"}' % (b"x" * 1000)
+    assert any(part is text for part in Encoded([BulkAction("things", "a", 1, None, text)])._parts)
+
+
+def test_an_id_that_is_no_text_is_still_encoded() -> None:
+    body = Encoded([BulkAction("things", "a\ud800", 1, "\udfff", b"{}")]).body(0, 1)
+    assert b"\\ud800" in body
+
+
+def test_the_address_quotes_the_index_and_waits_for_shards_less_than_we_wait() -> None:
+    told = address("a/b?c", require_alias=True, deadline_seconds=30)
+    assert told.startswith("/a%2Fb%3Fc/_bulk?")
+    assert "timeout=3000ms" in told
+    assert "require_alias=true" in told
+    assert "require_alias" not in address("a", require_alias=False, deadline_seconds=0.0001)
+
+
+BATCH = [BulkAction("things", "a", 1, None, b"{}"), BulkAction("things", "b", 1, None, None)]
+
+
+def test_a_reply_is_read_item_by_item() -> None:
+    conflict = {"type": "version_conflict_engine_exception", "reason": "current version [4]"}
+    reply = {"errors": True, "items": [{"index": {"status": 409, "error": conflict}}, {"delete": {"status": 404}}]}
+    assert read(orjson.dumps(reply), BATCH) == [Stale(None), MISSING]
+
+
+def test_errors_false_is_not_believed_without_the_items_own_status() -> None:
+    outcomes = read(b'{"errors":false,"items":[{"index":{"status":201}},{"delete":{"status":500}}]}', BATCH)
+    assert isinstance(outcomes, list)
+    assert outcomes[0] == WRITTEN
+    assert isinstance(outcomes[1], Failure)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [b"", b"x", b"[]", b"{}", b'{"items":null}', b'{"items":[]}', b'{"items":[1,2]}', b'{"items":[{"delete":{}},{}]}'],
+)
+def test_a_reply_that_does_not_fit_is_unreadable_as_a_whole(reply: bytes) -> None:
+    outcome = read(reply, BATCH)
+    assert isinstance(outcome, Failure)
+    assert outcome.whole

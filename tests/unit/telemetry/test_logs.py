@@ -1,0 +1,348 @@
+"""Facts become log lines: one JSON object per line, complete, short, and without secrets."""
+
+import io
+import json
+import logging
+import threading
+import time
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from outbox import facts
+from outbox.policy.event import Event
+from outbox.policy.outcome import DeadReason, Failure, Reason
+from outbox.telemetry.log_lines import LogSubscriber
+from outbox.telemetry.log_setup import configure
+from outbox.telemetry.redaction import LINE_BYTES, redactor
+
+EVENT = Event(
+    id=UUID("11111111-1111-1111-1111-111111111111"),
+    seq=1,
+    entity_type="article",
+    entity_id="42",
+    op="not-a-real-op",
+    event_version=1,
+    payload=b'{"canary": "PAYLOAD-CANARY"}',
+    payload_bytes=28,
+    routing=None,
+    attempts=1,
+    max_attempts=None,
+    abandoned_count=0,
+    replay_count=0,
+    retried=False,
+    age_seconds=0.1,
+    traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01",
+)
+TOKEN = uuid4()
+CONNECT = Failure(Reason.CONNECT, "ConnectionError: refused")
+
+
+class Log:
+    """A logger whose lines can be read back."""
+
+    def __init__(self, log_format: str = "json", level: str = "info", secrets: tuple[str, ...] = ()) -> None:
+        self.stream = io.StringIO()
+        self.logger = configure(log_format, level, "proj", "w1", secrets=secrets, stream=self.stream)
+        self.tell = LogSubscriber(self.logger).handle
+
+    @property
+    def text(self) -> str:
+        return self.stream.getvalue()
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.text.splitlines()]
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+@pytest.fixture(autouse=True)
+def root_logging_as_it_was() -> Iterator[None]:
+    """The set-up routes the libraries' logging into ours; other tests get theirs back."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = before, level
+
+
+def settled(token: UUID = TOKEN, **counts: int) -> facts.BatchSettled:
+    names = ("done", "retried", "released", "failed", "superseded", "missing", "lost")
+    every: dict[str, Any] = {**dict.fromkeys(names, 0), **counts}
+    return facts.BatchSettled(token=token, lane=0, duration_seconds=0.02, settle_seconds=0.01, **every)
+
+
+LINES: list[tuple[facts.Fact, str, dict[str, Any]]] = [
+    (facts.WorkerStarted("w1", "0.1.0", 2, "articles"), "worker.started", {"lanes": 2, "version": "0.1.0"}),
+    (facts.WorkerDraining("SIGTERM", 25.0), "worker.draining", {"reason": "SIGTERM"}),
+    (facts.WorkerStopped(True, 0, 12.34), "worker.stopped", {"clean": True, "uptime_seconds": 12.3}),
+    (facts.BatchClaimed(TOKEN, 0, 500, 0.0042), "batch.claimed", {"counts": {"claimed": 500}, "duration_ms": 4.2}),
+    (settled(done=500), "batch.settled", {"counts": {"done": 500}, "duration_ms": 20.0, "batch": str(TOKEN)}),
+    (
+        facts.BulkSent("partial", {"written": 9, "failed": 1}, {"deterministic": 1}, 100, 0.01, "articles"),
+        "bulk.partial_failure",
+        {"counts": {"deterministic": 1}},
+    ),
+    (
+        facts.AttemptFailed(EVENT, CONNECT, 1.5),
+        "event.retry_scheduled",
+        {"reason": "connect", "attempts": 1, "trace_id": "a" * 32, "retry_seconds": 1.5},
+    ),
+    (
+        facts.AttemptFailed(
+            EVENT,
+            Failure(Reason.DETERMINISTIC, "ValueError: Unknown outbox op: 'not-a-real-op'"),
+            None,
+            DeadReason.NON_RETRYABLE,
+        ),
+        "event.failed",
+        {
+            "error": "ValueError: Unknown outbox op: 'not-a-real-op'",
+            "event_id": str(EVENT.id),
+            "entity_type": "article",
+            "entity_id": "42",
+            "reason": "deterministic_exception",
+            "dead_reason": "non_retryable",
+        },
+    ),
+    (facts.EventDiscarded(EVENT.id, "article", "42", "alice", "spam"), "event.discarded", {"by": "alice"}),
+    (facts.EventsFlushed(TOKEN, 30, "alice", "junk"), "event.discarded", {"counts": {"discarded": 30}, "by": "alice"}),
+    (
+        facts.NoProgress(1, "lease_short", "0.8 s of its lease of 3 s were left", 3, 4.04),
+        "batch.no_progress",
+        {
+            "lane": 1,
+            "reason": "lease_short",
+            "detail": "0.8 s of its lease of 3 s were left",
+            "in_a_row": 3,
+            "wait_seconds": 4.0,
+            "runbook": "docs/runbooks/OutboxNoProgress.md",
+            "level": "warning",
+        },
+    ),
+    (facts.LeaseLost(TOKEN, 3, "settle"), "lease.lost", {"counts": {"lost": 3}, "where": "settle"}),
+    (
+        facts.Reclaimed(7, 7, 0),
+        "Reclaimed 7 stuck outbox events (expired lease or max processing exceeded)",
+        {"counts": {"reclaimed": 7, "abandoned": 7, "failed": 0}},
+    ),
+    (facts.SinkPaused("articles", "es_auth", "401"), "sink.paused", {"reason": "es_auth", "target": "articles"}),
+    (facts.SinkResumed("articles", "es_auth", 5.0), "sink.resumed", {"duration_ms": 5000.0}),
+    (facts.BrakeOn("abc", "es_rejected_document", "bad"), "brake.on", {"remedy": "outbox resume --let-fail abc"}),
+    (facts.BrakeOff("abc", 10), "brake.off", {"held": 10}),
+    (facts.EventsReplayed(TOKEN, "cli", 5, 1, "alice"), "replay.dispatched", {"by": "alice"}),
+    (facts.ReplaySettled(TOKEN, "settled", 4, 1, 0, 3.0), "replay.settled", {"status": "settled"}),
+    (facts.TablePruned("search_outbox_events", 500, True, 0.1), "prune.done", {"counts": {"pruned": 500}}),
+    (facts.WebhookTried("sink.paused", "failed", 2, "timeout"), "webhook.failed", {"error": "timeout"}),
+]
+# Facts that show only as a metric or on /readyz.
+SILENT = {facts.Beat, facts.BacklogSampled, facts.PrunePassed, facts.SchemaChecked, facts.SinkProbed}
+
+
+@pytest.mark.parametrize(("fact", "event", "fields"), LINES, ids=lambda part: part if isinstance(part, str) else "")
+def test_a_fact_becomes_its_line(log: Log, fact: facts.Fact, event: str, fields: dict[str, Any]) -> None:
+    log.tell(fact)
+    (line,) = log.lines
+    assert line["event"] == event
+    assert fields.items() <= line.items()
+
+
+def test_every_line_opens_with_the_same_five_fields(log: Log) -> None:
+    for fact, _, _ in LINES:
+        log.tell(fact)
+    for line in log.lines:
+        assert list(line)[:5] == ["ts", "level", "event", "projection", "worker"]
+        assert (line["projection"], line["worker"]) == ("proj", "w1")
+        assert line["ts"].endswith("Z")
+
+
+def test_every_fact_has_a_line_or_is_silent_on_purpose(log: Log) -> None:
+    told = set(LogSubscriber(log.logger).handled)
+    assert told | SILENT == set(typing.get_args(facts.Fact))
+    assert not told & SILENT
+
+
+def test_lines_that_would_say_nothing_are_left_out(log: Log) -> None:
+    log.tell(facts.BatchClaimed(TOKEN, 0, 0, 0.001))
+    log.tell(facts.Reclaimed(0, 0, 0))
+    log.tell(facts.TablePruned("search_outbox_events", 0, True, 0.1))
+    log.tell(facts.BulkSent("ok", {"written": 500}, {}, 100, 0.01, "articles"))
+    log.tell(facts.WebhookTried("sink.paused", "delivered", 1))
+    assert log.text == ""
+
+
+def test_after_twenty_retries_of_a_batch_one_line_says_how_many_more(log: Log) -> None:
+    log.tell(facts.BatchClaimed(TOKEN, 0, 500, 0.01))
+    for _ in range(500):
+        log.tell(facts.AttemptFailed(EVENT, CONNECT, 1.0))
+    log.tell(settled(retried=500))
+    retries = [line for line in log.lines if line["event"] == "event.retry_scheduled"]
+    assert len(retries) == 21
+    assert retries[-1]["counts"] == {"more": 480}
+    assert {line["batch"] for line in retries} == {str(TOKEN)}
+
+
+def test_two_lanes_count_their_own_retries(log: Log) -> None:
+    def lane() -> None:
+        token = uuid4()
+        log.tell(facts.BatchClaimed(token, 0, 15, 0.01))
+        for _ in range(15):
+            log.tell(facts.AttemptFailed(EVENT, CONNECT, 1.0))
+        log.tell(settled(token, retried=15))
+
+    lanes = [threading.Thread(target=lane) for _ in range(2)]
+    for thread in lanes:
+        thread.start()
+    for thread in lanes:
+        thread.join()
+    retries = [line for line in log.lines if line["event"] == "event.retry_scheduled"]
+    assert len(retries) == 30
+    assert not any("counts" in line for line in retries)
+
+
+def test_a_lost_database_is_said_once_and_again_after_it_came_back(log: Log) -> None:
+    for _ in range(10):
+        log.tell(facts.DatabaseLost("lane-0", "refused"))
+    log.tell(facts.DatabaseBack("lane-0", 3.0))
+    log.tell(facts.DatabaseLost("lane-0", "refused"))
+    assert [line["event"] for line in log.lines] == ["database.lost", "database.back", "database.lost"]
+
+
+SECRETS = [
+    ("postgresql://outbox:CANARY@db:5432/x", "a DSN"),
+    ("postgresql+psycopg://outbox:CAN@ARY/:CANARY@db/x", "a DSN whose password holds @, / and :"),
+    ("host=db password=CANARY user=x", "libpq's keywords"),
+    ("host=db password='CANARY x' user=x", "libpq's keywords, quoted"),
+    ("PGPASSWORD=CANARY", "an environment variable"),
+    ("Authorization: ApiKey CANARY==", "an API key"),
+    ("authorization: Bearer CANARY.x-y", "a token"),
+    ("{'Authorization': 'Basic CANARYCANARY'}", "a header in a dictionary"),
+    ("authorization: basic CANARY", "a header in small letters"),
+    ('{"api_key": "CANARY"}', "an API key in JSON"),
+    ("token=CANARY&x=1", "a query"),
+    ("it was whsec_GIVENSECRET", "a secret that the process was given"),
+    ("it was my%2Fgiven-password or my/given-password", "the password of a DSN that the process was given, alone"),
+]
+
+
+@pytest.mark.parametrize(("text", "what"), SECRETS, ids=[what for _, what in SECRETS])
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_no_secret_reaches_a_line(log_format: str, text: str, what: str) -> None:
+    given = ("whsec_GIVENSECRET", "postgresql://u:my%2Fgiven-password@h/db")
+    log = Log(log_format, secrets=given)
+    log.tell(facts.AttemptFailed(EVENT, Failure(Reason.CONNECT, f"refused: {text}"), 1.0))
+    log.tell(facts.Warned("x.y", text, {"where": text}))
+    logging.getLogger("elastic_transport").warning("failed: %s", text)
+    for canary in ("CANARY", "GIVENSECRET", "given-password"):
+        assert canary not in log.text
+    assert log.text.count("\n") == 3
+
+
+def test_words_that_only_look_like_secrets_stay() -> None:
+    redact = redactor()
+    for text in (
+        "Unknown outbox op: 'not-a-real-op'",
+        "http://localhost:9200/x",
+        "basic checks: ok",
+        "the token is bad",
+    ):
+        assert redact(text) == text
+
+
+def test_no_payload_reaches_a_line(log: Log) -> None:
+    log.tell(facts.AttemptFailed(EVENT, CONNECT, None, DeadReason.MAX_ATTEMPTS_EXCEEDED))
+    assert "PAYLOAD-CANARY" not in log.text
+
+
+HOSTILE = 'a\x1b[31m\r\n{"event":"worker.stopped"}\x00\x9b\u202e\u2028\ud800'
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_hostile_id_cannot_forge_a_line(log_format: str) -> None:
+    log = Log(log_format)
+    log.tell(facts.AttemptFailed(EVENT._replace(entity_id=HOSTILE, entity_type=HOSTILE), CONNECT, 1.0))
+    assert len(log.text.splitlines()) == 1
+    assert log.text.rstrip("\n").isprintable() or log_format == "console"
+    for character in "\x1b\r\x00\x9b\u202e\u2028\ud800":
+        assert character not in log.text
+
+
+def test_a_line_is_at_most_eight_kilobytes_and_still_json(log: Log) -> None:
+    long = Failure(Reason.UNKNOWN, "é" * 100_000)
+    log.tell(facts.AttemptFailed(EVENT._replace(entity_id="x" * 50_000, entity_type="y\x01" * 9_000), long, 1.0))
+    log.tell(facts.Warned("many.fields", "m" * 9_000, {f"f{n}": "v" * 500 for n in range(100)}))
+    for raw, line in zip(log.text.splitlines(), log.lines, strict=True):
+        assert len(raw.encode()) <= LINE_BYTES
+        assert (line["projection"], line["worker"]) == ("proj", "w1")
+
+
+@pytest.mark.parametrize("text", ["y" * 16_000, "http://a:" * 1_800, "password=" * 1_800, "Basic " * 3_000])
+def test_redacting_takes_time_in_proportion_to_the_text(text: str) -> None:
+    """An error may quote 16 KB of a document; a careless regular expression took two seconds for it."""
+    redact = redactor()
+    started = time.process_time()
+    redact(text)
+    assert time.process_time() - started < 0.2
+
+
+def test_libraries_speak_in_our_form_and_only_from_warnings_up(log: Log) -> None:
+    logging.getLogger("elastic_transport.transport").info("GET http://localhost:9200/ [status:200]")
+    logging.getLogger("psycopg.pool").warning("error connecting in %r: %s", "pool-1", "refused")
+    (line,) = log.lines
+    assert line["event"] == "library.warned"
+    assert line["logger"] == "psycopg.pool"
+    assert line["message"] == "error connecting in 'pool-1': refused"
+
+
+def test_a_second_set_up_does_not_double_the_lines_of_libraries() -> None:
+    Log()
+    log = Log()
+    logging.getLogger("urllib3").warning("once")
+    assert len(log.lines) == 1
+
+
+def test_the_level_leaves_out_what_is_less_important() -> None:
+    log = Log(level="warning")
+    log.tell(settled(done=1))
+    log.tell(facts.SinkPaused("articles", "es_auth", "401"))
+    assert [line["event"] for line in log.lines] == ["sink.paused"]
+
+
+def test_a_terminal_gets_readable_text() -> None:
+    log = Log("console")
+    log.tell(settled(done=500))
+    assert "batch.settled" in log.text
+    assert "{'done': 500}" in log.text
+    assert not log.text.startswith("{")
+
+
+def test_a_subscriber_that_breaks_is_reported_and_stops_nothing() -> None:
+    log = Log()
+    announce = facts.Announcer(on_error=LogSubscriber(log.logger).broken_subscriber)
+    seen: list[facts.Fact] = []
+
+    def broken(_: facts.Fact) -> None:
+        raise ValueError("metric gone")
+
+    subscribers: list[Callable[[facts.Fact], None]] = [broken, seen.append]
+    for subscriber in subscribers:
+        announce.subscribe(subscriber)
+    announce(facts.Beat("lane-0"))
+    assert seen == [facts.Beat("lane-0")]
+    assert log.lines[0]["error"] == "ValueError: metric gone"
+
+
+def test_one_batch_without_progress_is_no_warning(log: Log) -> None:
+    for in_a_row in (1, 2, 3):
+        log.tell(facts.NoProgress(0, "lease_short", "a suspended machine", in_a_row, 1.0))
+    assert [(line["level"], "runbook" in line) for line in log.lines] == [
+        ("info", False),
+        ("info", False),
+        ("warning", True),
+    ]

@@ -1,0 +1,327 @@
+"""Facts become metrics: every documented name, fixed labels, zero from the start, cheap on the hot path."""
+
+import time
+from collections.abc import Mapping
+from uuid import uuid4
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from outbox import facts
+from outbox.policy.outcome import Reason
+from outbox.telemetry.instruments import PAUSE_CAUSES, REASONS, AgeHistogram
+from outbox.telemetry.metrics import Metrics, new_registry
+
+# All metrics: name -> labels in addition to `projection`.
+CONTRACT = {
+    "outbox_lag_events": (),
+    "outbox_oldest_age_seconds": (),
+    "outbox_inflight_events": (),
+    "outbox_stuck_processing_events": (),
+    "outbox_processed_total": (),
+    "outbox_failed_total": (),
+    "outbox_retry_scheduled_total": (),
+    "outbox_terminal_failed_total": ("reason",),
+    "outbox_failed_events": ("reason",),
+    "outbox_idempotent_noop_total": ("why",),
+    "outbox_reclaimed_total": (),
+    "outbox_lease_lost_total": (),
+    "outbox_version_raised_total": (),
+    "outbox_no_progress_batches_total": ("reason",),
+    "outbox_last_success_timestamp_seconds": (),
+    "outbox_event_latency_seconds": ("le",),
+    "outbox_es_bulk_requests_total": ("result",),
+    "outbox_es_bulk_items_total": ("result",),
+    "outbox_es_bulk_item_failures_total": ("failure_class",),
+    "outbox_es_bulk_request_duration_seconds": ("le",),
+    "outbox_es_bulk_bytes": ("le",),
+    "outbox_batch_limit": (),
+    "outbox_paused": ("cause",),
+    "outbox_braked_fingerprints": (),
+    "outbox_due_events": (),
+    "outbox_claim_duration_seconds": ("le",),
+    "outbox_settle_duration_seconds": ("le",),
+    "outbox_unclassified_total": (),
+    "outbox_replayed_total": ("source",),
+    "outbox_replay_results_total": ("result",),
+    "outbox_webhook_deliveries_total": ("result",),
+    "outbox_pruned_total": ("table",),
+    "outbox_prune_timestamp_seconds": (),
+    "outbox_drift_documents": ("kind",),
+    "outbox_verify_timestamp_seconds": (),
+    "outbox_sample_timestamp_seconds": (),
+    "outbox_build_info": ("version", "python"),
+    "outbox_lane_lag_events": ("entity_type",),
+    "outbox_lane_oldest_age_seconds": ("entity_type",),
+}
+NOW = 1_700_000_000.0
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return new_registry()
+
+
+@pytest.fixture
+def metrics(registry: CollectorRegistry) -> Metrics:
+    return Metrics("search_index_to_elastic", registry, ["article", "author"], wall_clock=lambda: NOW)
+
+
+def samples(registry: CollectorRegistry) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    families = text_string_to_metric_families(generate_latest(registry).decode())
+    return {
+        (sample.name, frozenset((k, v) for k, v in sample.labels.items() if k != "projection")): sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name.startswith("outbox_")
+    }
+
+
+def value(registry: CollectorRegistry, name: str, **labels: str) -> float:
+    return samples(registry)[name, frozenset(labels.items())]
+
+
+def settled(**counts: object) -> facts.BatchSettled:
+    plain = dict.fromkeys(("done", "retried", "released", "failed", "superseded", "missing", "lost"), 0)
+    times = {"duration_seconds": 0.02, "settle_seconds": 0.01}
+    return facts.BatchSettled(**{"token": uuid4(), "lane": 0, **plain, **times, **counts})  # type: ignore[arg-type]
+
+
+def backlog(**fields: object) -> facts.BacklogSampled:
+    base = {
+        "lag": 7,
+        "oldest_age_seconds": 3.5,
+        "inflight": 2,
+        "stuck": 1,
+        "due": 4,
+        "failed": {},
+        "lanes": {},
+        "capped": False,
+        "duration_seconds": 0.01,
+    }
+    return facts.BacklogSampled(**{**base, **fields})  # type: ignore[arg-type]
+
+
+def test_the_metrics_are_those_of_the_contract(registry: CollectorRegistry, metrics: Metrics) -> None:
+    found: dict[str, set[str]] = {}
+    for name, labels in samples(registry):
+        whole = name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count")
+        found.setdefault(whole, set()).update(label for label, _ in labels)
+    assert {name: set(labels) for name, labels in CONTRACT.items()} == found
+
+
+def test_every_series_carries_the_projection(registry: CollectorRegistry, metrics: Metrics) -> None:
+    families = text_string_to_metric_families(generate_latest(registry).decode())
+    ours = [sample for family in families for sample in family.samples if sample.name.startswith("outbox_")]
+    assert {sample.labels["projection"] for sample in ours} == {"search_index_to_elastic"}
+
+
+def test_every_series_is_there_and_zero_before_anything_happened(registry: CollectorRegistry, metrics: Metrics) -> None:
+    started = {key: number for key, number in samples(registry).items() if key[0] != "outbox_build_info"}
+    assert set(started.values()) == {0.0}
+    for reason in Reason:
+        assert ("outbox_terminal_failed_total", frozenset({("reason", str(reason))})) in started
+        assert ("outbox_failed_events", frozenset({("reason", str(reason))})) in started
+
+
+def test_no_fact_adds_a_series(registry: CollectorRegistry, metrics: Metrics) -> None:
+    """Nothing from a row ever becomes a label: 2,000 entity types, reasons and causes do not change the page."""
+    before = samples(registry).keys()
+    for n in range(2_000):
+        lane = facts.TypeBacklog(1, 1.0, 1)
+        metrics.handle(settled(done=1, failed=1, by_type={(f"type-{n}", "failed", f"reason-{n}"): 1}))
+        metrics.handle(backlog(lanes={f"type-{n}": lane}, failed={f"reason-{n}": 1}))
+        metrics.handle(facts.SinkPaused(f"target-{n}", f"cause-{n}", ""))
+        metrics.handle(facts.EventsReplayed(uuid4(), f"source-{n}", 1, 0, "alice"))
+        metrics.handle(facts.TablePruned(f"table-{n}", 1, False, 0.1))
+    assert samples(registry).keys() == before
+    assert value(registry, "outbox_terminal_failed_total", reason="other") == 2_000
+
+
+def test_done_superseded_and_missing_all_count_as_processed(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.handle(settled(done=10, superseded=2, missing=1, first_ages_seconds=[0.2] * 10))
+    assert value(registry, "outbox_processed_total") == 10
+    assert value(registry, "outbox_idempotent_noop_total", why="superseded") == 2
+    assert value(registry, "outbox_idempotent_noop_total", why="missing") == 1
+    assert value(registry, "outbox_last_success_timestamp_seconds") == NOW
+    assert value(registry, "outbox_event_latency_seconds_count") == 10
+
+
+def test_a_batch_without_a_success_leaves_the_last_success_alone(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.handle(settled(retried=5))
+    assert value(registry, "outbox_last_success_timestamp_seconds") == 0
+
+
+def test_failed_attempts_are_counted_and_terminal_ones_by_reason(registry: CollectorRegistry, metrics: Metrics) -> None:
+    by_type = {
+        ("article", "retried", "connect"): 3,
+        ("article", "failed", "connect"): 1,
+        ("author", "failed", "deterministic_exception"): 2,
+        ("author", "done", ""): 4,
+    }
+    metrics.handle(settled(done=4, retried=3, failed=3, by_type=by_type))
+    assert value(registry, "outbox_failed_total") == 6
+    assert value(registry, "outbox_retry_scheduled_total") == 3
+    assert value(registry, "outbox_terminal_failed_total", reason="connect") == 1
+    assert value(registry, "outbox_terminal_failed_total", reason="deterministic_exception") == 2
+
+
+def test_crash_suspects_count_as_terminal(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.handle(facts.Reclaimed(5, 5, 1))
+    assert value(registry, "outbox_reclaimed_total") == 5
+    assert value(registry, "outbox_terminal_failed_total", reason="crash_suspect") == 1
+
+
+def test_a_bulk_request_is_counted_by_result_and_its_items_apart(registry: CollectorRegistry, metrics: Metrics) -> None:
+    items, failures = {"written": 8, "stale": 1, "failed": 1}, {"deterministic": 1}
+    metrics.handle(facts.BulkSent("partial", items, failures, 12_345, 0.03, "articles"))
+    assert value(registry, "outbox_es_bulk_requests_total", result="partial") == 1
+    assert value(registry, "outbox_es_bulk_items_total", result="written") == 8
+    assert value(registry, "outbox_es_bulk_item_failures_total", failure_class="deterministic") == 1
+    assert value(registry, "outbox_es_bulk_bytes_sum") == 12_345
+
+
+def test_a_pause_shows_by_cause_until_it_ends(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.handle(facts.SinkPaused("a", "es_auth", "401"))
+    metrics.handle(facts.SinkPaused("b", "es_auth", "401"))
+    metrics.handle(facts.OperatorPaused("*", "alice", "deploy"))
+    assert value(registry, "outbox_paused", cause="es_auth") == 2
+    assert value(registry, "outbox_paused", cause="operator") == 1
+    metrics.handle(facts.SinkPaused("a", "es_blocked", "read-only"))
+    metrics.handle(facts.SinkResumed("b", "es_auth", 5.0))
+    metrics.handle(facts.OperatorResumed("*"))
+    assert value(registry, "outbox_paused", cause="es_auth") == 0
+    assert value(registry, "outbox_paused", cause="es_blocked") == 1
+    assert value(registry, "outbox_paused", cause="operator") == 0
+
+
+@pytest.mark.parametrize("cause", [cause for cause in PAUSE_CAUSES if cause not in ("operator", "other")])
+def test_every_cause_of_a_pause_is_its_own_label(registry: CollectorRegistry, metrics: Metrics, cause: str) -> None:
+    metrics.handle(facts.SinkPaused("a", cause, ""))
+    assert value(registry, "outbox_paused", cause=cause) == 1
+
+
+def test_a_brake_counts_fingerprints_and_not_announcements(registry: CollectorRegistry, metrics: Metrics) -> None:
+    for fingerprint in ("f1", "f2", "f1"):
+        metrics.handle(facts.BrakeOn(fingerprint, "es_rejected_document", ""))
+    assert value(registry, "outbox_braked_fingerprints") == 2
+    metrics.handle(facts.BrakeOff("f1", 10))
+    assert value(registry, "outbox_braked_fingerprints") == 1
+
+
+def test_a_sample_sets_every_gauge_and_clears_what_is_gone(registry: CollectorRegistry, metrics: Metrics) -> None:
+    lanes = {
+        "article": facts.TypeBacklog(5, 3.5, 3),
+        "excluded": facts.TypeBacklog(1, 9.0, 1),
+        "other": facts.TypeBacklog(1, 2.0, 0),
+    }
+    metrics.handle(backlog(lanes=lanes, failed={"connect": 2, "their_own_reason": 1}))
+    assert value(registry, "outbox_lag_events") == 7
+    assert value(registry, "outbox_due_events") == 4
+    assert value(registry, "outbox_failed_events", reason="connect") == 2
+    assert value(registry, "outbox_failed_events", reason="other") == 1
+    assert value(registry, "outbox_lane_lag_events", entity_type="article") == 5
+    assert value(registry, "outbox_lane_lag_events", entity_type="other") == 2
+    assert value(registry, "outbox_lane_oldest_age_seconds", entity_type="other") == 9.0
+    assert value(registry, "outbox_sample_timestamp_seconds") == NOW
+    metrics.handle(backlog(lag=0, failed={}, lanes={}))
+    assert value(registry, "outbox_failed_events", reason="connect") == 0
+    assert value(registry, "outbox_lane_lag_events", entity_type="article") == 0
+
+
+@pytest.mark.parametrize(
+    ("fact", "name", "labels", "expected"),
+    [
+        (facts.BatchClaimed(uuid4(), 0, 500, 0.004), "outbox_claim_duration_seconds_count", {}, 1),
+        (facts.Unclassified(418, "teapot"), "outbox_unclassified_total", {}, 1),
+        (facts.LeaseLost(uuid4(), 3, "settle"), "outbox_lease_lost_total", {}, 3),
+        (
+            facts.NoProgress(0, "lease_short", "0.8 s were left", 1, 1.0),
+            "outbox_no_progress_batches_total",
+            {"reason": "lease_short"},
+            1,
+        ),
+        (facts.LimitChanged(250, "429"), "outbox_batch_limit", {}, 250),
+        (
+            facts.VersionAhead(uuid4(), "article", "1", 3, 9),
+            "outbox_idempotent_noop_total",
+            {"why": "ahead"},
+            1,
+        ),
+        (facts.EventsReplayed(uuid4(), "cli", 4, 1, "alice"), "outbox_replayed_total", {"source": "cli"}, 4),
+        (
+            facts.ReplaySettled(uuid4(), "settled", 3, 1, 0, 9.0),
+            "outbox_replay_results_total",
+            {"result": "failed_again"},
+            1,
+        ),
+        (
+            facts.WebhookTried("replay.settled", "given_up", 9),
+            "outbox_webhook_deliveries_total",
+            {"result": "given_up"},
+            1,
+        ),
+        (
+            facts.TablePruned("search_outbox_events", 500, True, 0.2),
+            "outbox_pruned_total",
+            {"table": "search_outbox_events"},
+            500,
+        ),
+        (facts.PrunePassed(True), "outbox_prune_timestamp_seconds", {}, NOW),
+        (facts.PrunePassed(False), "outbox_prune_timestamp_seconds", {}, 0),
+        (facts.IndexVerified({"missing": 2}, 100, 5.0), "outbox_drift_documents", {"kind": "missing"}, 2),
+        (facts.IndexVerified({}, 100, 5.0), "outbox_verify_timestamp_seconds", {}, NOW),
+    ],
+)
+def test_a_fact_moves_its_metric(
+    registry: CollectorRegistry,
+    metrics: Metrics,
+    fact: facts.Fact,
+    name: str,
+    labels: Mapping[str, str],
+    expected: float,
+) -> None:
+    metrics.handle(fact)
+    assert value(registry, name, **labels) == expected
+
+
+def test_ages_fall_into_the_buckets_that_one_by_one_observing_would_choose(
+    registry: CollectorRegistry, metrics: Metrics
+) -> None:
+    from prometheus_client import Histogram
+
+    ages = [0.0, 0.01, 0.0100001, 0.05, 0.3, 1.0, 29.99, 30.0, 30.01, 5_000.0]
+    metrics.handle(settled(done=10, first_ages_seconds=ages))
+    metrics.handle(settled(done=10, first_ages_seconds=list(reversed(ages))))
+    reference_registry = CollectorRegistry()
+    bounds = AgeHistogram("x", "", "").bounds
+    reference = Histogram("outbox_event_latency_seconds", "", buckets=bounds, registry=reference_registry)
+    for age in ages * 2:
+        reference.observe(age)
+    ours = {key: n for key, n in samples(registry).items() if key[0].startswith("outbox_event_latency")}
+    assert ours == pytest.approx(samples(reference_registry))
+    assert value(registry, "outbox_event_latency_seconds_bucket", le="30.0") == 16
+
+
+def test_an_age_from_a_clock_ahead_counts_as_zero(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.handle(settled(done=2, first_ages_seconds=[-5.0, 1.0]))
+    assert value(registry, "outbox_event_latency_seconds_sum") == 1.0
+
+
+def test_a_settled_event_costs_less_than_half_a_microsecond(metrics: Metrics) -> None:
+    """The best of many rounds: the machine is shared, and the limit is about the code."""
+    batch = settled(done=500, first_ages_seconds=[n % 17 / 7 for n in range(500)], by_type={("a", "done", ""): 500})
+    best = min(_seconds(lambda: metrics.handle(batch)) for _ in range(200))
+    assert best / 500 < 0.5e-6
+
+
+def _seconds(act: object) -> float:
+    started = time.perf_counter()
+    act()  # type: ignore[operator]
+    return time.perf_counter() - started
+
+
+def test_the_reasons_are_the_closed_list_and_other() -> None:
+    assert set(REASONS) == {str(reason) for reason in Reason} | {"other"}

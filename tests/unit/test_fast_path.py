@@ -1,0 +1,187 @@
+"""Each function of the fast path gives the answer of the plain rule that it stands for, or none at all."""
+
+from collections.abc import Sequence
+from typing import Any
+from unittest import mock
+
+import orjson
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from outbox import fast_path
+from outbox.daemon.batch import Bodies
+from outbox.fast_path import Plain, Sendable
+from outbox.policy.document import MAX_ID_BYTES, Addressing, coalesce
+from outbox.policy.event import Event
+from outbox.policy.outcome import WRITTEN, Failure, Reason
+from outbox.ports import BulkAction, Document
+from outbox.sink import bulk
+from tests.fixtures.events import an_event
+
+MOST_BYTES = 2_000
+# What may be wrong with one event among good ones: every kind of it is tried in every batch.
+ODD: list[dict[str, Any]] = [
+    {},
+    {"entity_type": "a:b"},
+    {"entity_type": ""},
+    {"entity_type": "é" * 300},
+    {"entity_type": "x" * 600},
+    {"entity_id": ""},
+    {"entity_id": "x" * 504},
+    {"entity_id": "x" * 505},
+    {"entity_id": "é" * 256},
+    {"entity_id": "x" * 513},
+    {"op": "delete"},
+    {"op": "drop"},
+    {"op": "refresh"},
+    {"op": "refresh", "payload": None},
+    {"payload": None},
+    {"payload": b" {}"},
+    {"payload": b"[]"},
+    {"payload": b"null"},
+    {"event_version": -1},
+    {"routing": "a"},
+    {"routing": "é" * 1025},
+]
+# Few of each, so that many batches are plain, and documents meet.
+PLAIN_EVENTS = st.builds(
+    lambda id, op, payload, routing: an_event(
+        entity_id=id, op=op, payload=payload, payload_bytes=None if payload is None else len(payload), routing=routing
+    ),
+    st.sampled_from("abcdefgh"),
+    st.sampled_from(["upsert", "upsert", "upsert", "refresh", "delete"]),
+    st.sampled_from([b"{}", b"{}", b'{"a":"%b"}' % (b"x" * 900), None]),
+    st.sampled_from([None, "a"]),
+)
+LOOKUPS = st.builds(
+    lambda id, op, kind: an_event(entity_id=id, op=op, entity_type=kind, payload=None, payload_bytes=None),
+    st.sampled_from("abcdefgh"),
+    st.sampled_from(["upsert", "refresh", "refresh", "delete"]),
+    st.sampled_from(["article", "versioned"]),
+)
+USUAL = Document(b"{}", 2, None)
+ODD_DOCUMENTS = [
+    USUAL,
+    Document(None, None, None),  # gone
+    Document(None, 70_000, None),  # large
+    Document(b"{}", 2, 3),
+    Document(b"{}", 2, None, None, "there", True),
+    Document(None, None, None, Failure(Reason.DETERMINISTIC, "unreadable")),
+]
+
+
+def addressing(composed: bool = True) -> Addressing:
+    return Addressing(composed, lambda kind: f"index-{kind[:10]}")
+
+
+def sendable(events: Sequence[Event]) -> Sendable:
+    return fast_path.sort_out(addressing(), events)[0]
+
+
+class View:
+    """Drawn versions are 77; only the type `versioned` has versions of its own."""
+
+    def __init__(self, found: dict[Any, Document]) -> None:
+        self.found = found
+
+    def draw(self) -> int:
+        return 77
+
+    def load(self, events: Sequence[Event]) -> dict[Any, Document]:
+        return self.found
+
+    def keeps_versions(self, entity_type: str) -> bool:
+        return entity_type == "versioned"
+
+
+def bodies(view: Any = None) -> Bodies:
+    return Bodies(mock.Mock(), view, MOST_BYTES, lambda: 0.0)
+
+
+def one_by_one(events: Sequence[Event], found: Bodies) -> list[BulkAction]:
+    """The plain rule: a stack per document, a delivery per stack."""
+    stacks = coalesce([(addressing().address(event), event) for event in events])
+    return [found.delivery(stack).action() for stack in stacks]
+
+
+def is_alone(events: Sequence[Event]) -> bool:
+    return len({addressing().address(event) for event in events}) == len(events)
+
+
+@given(st.integers(0, 3), st.booleans())
+def test_a_batch_is_sorted_out_as_its_events_one_by_one(others: int, composed: bool) -> None:
+    where = addressing(composed)
+    for odd in ODD:
+        events = [an_event(0, **odd), *map(an_event, range(1, others + 1))]
+        found, refused = fast_path.sort_out(where, events)
+        assert found.addressed() == [(where.address(e), e) for e in events if where.refusal(e) is None]
+        assert refused == [(e, failure) for e in events if (failure := where.refusal(e)) is not None]
+        assert all(1 <= len(address.id.encode()) <= MAX_ID_BYTES for address, _ in found.addressed())
+
+
+@given(st.lists(PLAIN_EVENTS, max_size=8))
+def test_a_plain_batch_of_payloads_is_sent_as_its_documents_one_by_one(events: list[Event]) -> None:
+    found = sendable(events)
+    plain = fast_path.from_payloads(found, MOST_BYTES)
+    size = sum(len(event.payload or b"") + 200 for event in found.events)
+    is_plain = all(event.op == "upsert" and event.payload is not None for event in found.events)
+    assert (plain is not None) == (bool(found.events) and is_plain and size <= MOST_BYTES and is_alone(found.events))
+    if plain is not None:
+        assert plain.actions() == one_by_one(found.events, bodies())
+        assert [delivery.action() for delivery in bodies().each(plain)] == plain.actions()
+
+
+@given(st.lists(PLAIN_EVENTS | LOOKUPS, max_size=6))
+def test_a_batch_is_in_the_view_when_each_of_its_events_is_looked_up_alone(events: list[Event]) -> None:
+    found = sendable(events)
+    each = all(event.needs_lookup for event in found.events)
+    assert fast_path.is_in_view(found) == (each and is_alone(found.events))
+
+
+@given(st.lists(LOOKUPS, min_size=1, max_size=5))
+def test_a_plain_batch_of_lookups_is_sent_as_its_documents_one_by_one(events: list[Event]) -> None:
+    found = sendable(events)
+    versioned = any(event.entity_type == "versioned" and event.op == "upsert" for event in events)
+    for odd in ODD_DOCUMENTS if fast_path.is_in_view(found) else ():
+        documents = {event.id: USUAL for event in events} | {events[0].id: odd}
+        looked_up = bodies(View(documents))
+        looked_up.look_up(events)
+        plain = looked_up.plain_documents(found, documents)
+        assert (plain is not None) == (odd is USUAL and not versioned)
+        if plain is not None:
+            assert plain.actions() == one_by_one(events, looked_up)
+            assert all(delivery.drawn for delivery in looked_up.each(plain))
+
+
+UNUSUAL = ['a","b', "a\\", '"', '\\"', "line\nbreak", "\x00\x1f", "\x7f", "\U0001f600", "\u2028", "a\ud800", " ", "],["]
+
+
+@given(st.lists(st.sampled_from(UNUSUAL) | st.text(min_size=1, max_size=8), max_size=12))
+@example(["a", "b"])
+def test_the_lines_of_many_actions_are_those_of_each_alone(names: list[str]) -> None:
+    versions = [2**63 - 1 - n for n in range(len(names))]
+    alone = [bulk._line(b"index", name, version, None) for name, version in zip(names, versions, strict=True)]
+    lines = fast_path.index_lines(names, versions)
+    assert lines == alone or lines is None
+    assert lines is not None or not names or any('"' in n or "\\" in n or not n.isprintable() for n in names)
+
+
+@given(st.lists(st.sampled_from([200, 201]), min_size=1, max_size=3), st.binary(max_size=1))
+@example([200, 201], b"x")
+def test_a_reply_is_all_indexed_only_where_each_item_says_so(statuses: list[int], byte: bytes) -> None:
+    """Any byte of a good reply may be changed, or be missing."""
+    raw = orjson.dumps({"errors": False, "items": [{"index": {"status": status}} for status in statuses]})
+    actions = [BulkAction("things", "1", 1, None, b"{}")] * len(statuses)
+    assert fast_path.all_indexed(raw, len(statuses))
+    for place in range(len(raw)):
+        changed = raw[:place] + byte + raw[place + 1 :]
+        if fast_path.all_indexed(changed, len(statuses)):
+            # A blank in front keeps the fast path out.
+            assert bulk.read(b" " + changed, actions) == [WRITTEN] * len(statuses)
+
+
+def test_one_id_under_two_routings_is_two_documents_and_under_one_it_is_one() -> None:
+    apart = [an_event(seq, entity_id="1", routing=routing) for seq, routing in ((1, "a"), (2, "b"))]
+    together = [an_event(seq, entity_id="1", routing="a") for seq in (1, 2)]
+    assert isinstance(fast_path.from_payloads(sendable(apart), MOST_BYTES), Plain)
+    assert fast_path.from_payloads(sendable(together), MOST_BYTES) is None
