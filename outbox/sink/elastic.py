@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Final
 
-from outbox.facts import Announce, BulkSent, Unclassified
+from outbox.facts import Announce, BulkSent, Unclassified, silent
 from outbox.policy.backoff import retry_after_seconds
 from outbox.policy.classify import classify_request, whole
 from outbox.policy.memory import BATCH_BYTES
@@ -28,10 +28,6 @@ _NAMES: Final = {Written: "written", Missing: "missing", Stale: "stale", Failure
 _FORGOTTEN: Final = whole(Reason.UNKNOWN, "no outcome for this action: a bug of ours")
 
 
-def _silent(_: object) -> None:
-    pass
-
-
 @dataclass(slots=True)
 class ElasticSink:
     """`ports.Sink`. A request is for one index only, so that a failure concerns one target."""
@@ -39,7 +35,7 @@ class ElasticSink:
     elastic: Elastic
     batch_bytes: int = BATCH_BYTES
     batch_items: Callable[[], int] = lambda: 500  # the current adaptive limit
-    announce: Announce = _silent
+    announce: Announce = silent
     clock: Clock = time.monotonic
     targets: Targets = field(init=False)
     stubborn: Stubborn = field(init=False)
@@ -191,7 +187,7 @@ class _Write:
     def _judge(self, reply: Reply | NoReply, start: int, stop: int) -> Answer:
         if isinstance(reply, NoReply):
             broke = reply.failure.reason in (Reason.CONNECT, Reason.TIMEOUT)
-            return Lost(reply.failure, reply.sent) if broke else reply.failure
+            return Lost(reply.failure, reply.sent, reply.elsewhere) if broke else reply.failure
         if reply.status >= 300:
             verdict = classify_request(reply.status, reply.body, reply.headers, self._sink.unknown)
             # A date is not read: no clock of a worker decides when an event is due.

@@ -15,10 +15,12 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """No reply. `sent`: at least in part, so that a document may be the cause."""
+    """No reply. `sent`: at least in part, so that a document may be the cause. `elsewhere`: a node that hangs was the
+    cause, and another one gets the next request."""
 
     failure: Failure
     sent: bool = True
+    elsewhere: bool = False
 
 
 Answer = Sequence[Outcome] | RequestVerdict | Lost
@@ -70,11 +72,14 @@ class Search:
         return self.away
 
     def _after_loss(self, start: int, stop: int, lost: Lost) -> list[Span]:
-        """A document or an outage may be the cause. Only if the server still answers, it is a document."""
-        self.pressure = self.pressure or lost.failure.reason is Reason.TIMEOUT
+        """A document or an outage may be the cause. Only if the server still answers, it is a document; or a node
+        that hung, and then it is sent again as a whole: equal versions pass."""
+        self.pressure = self.pressure or (lost.failure.reason is Reason.TIMEOUT and not lost.elsewhere)
         if not lost.sent or not self.answers():
             self.away = lost.failure
             return self._all(start, stop, lost.failure)
+        if lost.elsewhere:
+            return [(start, stop)]
         return self._halve(start, stop, replace(lost.failure, whole=False))
 
     def _after_refusal(self, start: int, stop: int, failure: Failure) -> list[Span]:
