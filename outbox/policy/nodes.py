@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 FIRST_PAUSE_SECONDS: Final = 1.0
-LONGEST_PAUSE_SECONDS: Final = 30.0
+LONGEST_PAUSE_SECONDS: Final = 10.0
 
 
 @dataclass(slots=True)

@@ -144,7 +144,8 @@ class _Write:
 
         Two requests may bring a new field at the same moment, one with 1 and one with 1.5: Elasticsearch refuses the
         later one, which fits as soon as the mapping is made. A new field may also need more than the short wait for a
-        shard that is down, though its own shard is there. The second refusal is its verdict.
+        shard that is down, though its own shard is there; and so may a shard whose node is leaving until another copy
+        of it is the primary. The second refusal is its verdict.
         """
         failures = ((place, o) for place, o in enumerate(search.outcomes) if isinstance(o, Failure))
         places = [place for place, failure in failures if failure.contested or (self._hurried and failure.late)]

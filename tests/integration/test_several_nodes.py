@@ -158,6 +158,12 @@ def away(_: Request) -> bytes:
     return answer(503, b"no upstream", headers="", kind="text/plain")
 
 
+def leaving(kind: str) -> bytes:
+    """What Elasticsearch 8.14 replied for a document whose primary shard was on a node that was being stopped."""
+    error = {"type": kind, "reason": "[embedded-c1c4b9c4][127.0.0.1:31899] Node not connected"}
+    return answer(200, json.dumps({"errors": True, "items": [{"index": {"status": 500, "error": error}}]}).encode())
+
+
 @contextmanager
 def elastic_at(*urls: str, **settings: Any) -> Iterator[tuple[Elastic, list[Fact]]]:
     facts: list[Fact] = []
@@ -206,6 +212,18 @@ def test_a_document_that_breaks_connections_takes_no_node_out() -> None:
         assert (outcome.reason, outcome.whole) == (Reason.CONNECT, False)
         assert not facts
         assert len(one.bulks) + len(two.bulks) == 2
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("kind", ["node_not_connected_exception", "retry_on_primary_exception"])
+def test_a_document_whose_shard_moves_is_sent_once_more_with_the_whole_wait(kind: str, times: int) -> None:
+    replies = [leaving(kind)] * times
+    with scripted(lambda request: replies.pop() if replies else taken(request)) as server:
+        with elastic_at(server.url) as (elastic, _):
+            outcomes = write_one(elastic)
+        assert [isinstance(outcome, Failure) for outcome in outcomes] == [times == 2]
+        assert len(server.bulks) == 2
+        assert "timeout=800ms" in server.bulks[1].path  # of a deadline of one second
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_the_pause_doubles_with_each_question_in_vain_up_to_a_limit() -> None:
         assert list(nodes.due(due)) == [0]
         now = due
         assert not nodes.leave_out(0, now)  # asked, and no answer
-    assert pauses == [FIRST_PAUSE_SECONDS * factor for factor in (1, 2, 4, 8, 16)] + [LONGEST_PAUSE_SECONDS] * 3
+    assert pauses == [FIRST_PAUSE_SECONDS * factor for factor in (1, 2, 4, 8)] + [LONGEST_PAUSE_SECONDS] * 4
 
 
 def test_the_requests_of_two_lanes_that_fail_at_once_count_once() -> None:
