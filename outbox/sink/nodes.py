@@ -175,7 +175,7 @@ class _Passage:
             return error
 
     def _blame(self, place: int) -> _Blame:
-        """A node that is to blame is left out. A connection may break by itself, once: if it breaks at a second node
+        """A node that is at fault is left out. A connection may break by itself, once: if it breaks at a second node
         that answers others, it is the request."""
         outcome = self.outcome
         if not isinstance(outcome, Exception) and outcome.meta.status not in _GATEWAY:
