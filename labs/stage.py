@@ -4,7 +4,7 @@ nothing."""
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from elasticsearch import Elasticsearch
 
 from labs import index, snapshots
+from labs.cluster import cluster_of
 from labs.collect import STEPS
 from labs.crew import Crew
 from labs.experiment import SETTINGS, Experiment
@@ -22,6 +23,7 @@ from labs.recorder import Recorder
 from labs.secured import secured_elasticsearch
 from labs.servers import Servers
 from labs.table import Table
+from outbox.embedded import EmbeddedElasticsearch
 
 R = TypeVar("R", bound="Closing")
 
@@ -52,6 +54,7 @@ class Stage(Crew):
         self.elastic_url = servers.elastic_url
         self.elastic: Elasticsearch = servers.elastic  # without the proxies
         self.links: dict[str, Proxy] = {}
+        self.nodes: Sequence[EmbeddedElasticsearch] = ()  # of a cluster of its own
         self._secrets: Path | None = None
         self._resources: dict[str, Any] = {}
         self._undo = ExitStack()
@@ -63,6 +66,9 @@ class Stage(Crew):
         """What only this experiment needs, and what takes long to start."""
         if self.experiment.secured:
             self.elastic_url, self.elastic = self._undo.enter_context(secured_elasticsearch())
+        if self.experiment.nodes > 1:
+            self.nodes, self.elastic = self._undo.enter_context(cluster_of(self.experiment.nodes))
+            self.elastic_url = self.nodes[0].url
 
     def open(self) -> None:
         experiment = self.experiment
@@ -185,7 +191,7 @@ class Stage(Crew):
         return {
             **SETTINGS,
             "DATABASE_URL": self.database_link.url(direct) if self.experiment.database_link else direct,
-            "ELASTIC_URL": self.elastic_link.url(self.elastic_url),
+            "ELASTIC_URL": self.address("elasticsearch"),
             "ELASTIC_INDEX": self.index,
             **self.experiment.settings,
             **self.experiment.own_settings(self),
@@ -193,4 +199,6 @@ class Stage(Crew):
         }
 
     def address(self, worker: str) -> str:
+        if self.nodes:
+            return ",".join(node.url for node in self.nodes)
         return self.link(worker).url(self.elastic_url)

@@ -239,6 +239,22 @@ class SinkProbed:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeLeftOut:
+    """One of several nodes does not answer: the others get its requests until it does."""
+
+    node: str  # its address, from ELASTIC_URL
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBack:
+    """A node that was left out answers again and is in use."""
+
+    node: str
+    left_out_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class EventsReplayed:
     """`source`: cli, api, console or daemon."""
 
@@ -365,6 +381,8 @@ Fact = (
     | SampleMissed
     | SchemaChecked
     | SinkProbed
+    | NodeLeftOut
+    | NodeBack
     | EventsReplayed
     | ReplaySettled
     | EventDiscarded
@@ -377,6 +395,10 @@ Fact = (
     | Warned
 )
 Announce = Callable[[Fact], None]
+
+
+def silent(_: Fact) -> None:
+    """For who has no subscribers, such as a command."""
 
 
 class Announcer:

@@ -98,7 +98,7 @@ class Watching:
         logs = LogSubscriber(logger)
         announce = Announcer(on_error=logs.broken_subscriber)
         registry = new_registry()
-        metrics = Metrics(settings.projection, registry, settings.known_entity_types)
+        metrics = Metrics(settings.projection, registry, settings.known_entity_types, nodes=settings.elastic.urls)
         health = Health(
             ReadyRules(
                 settings.health.freshness_seconds,
@@ -170,7 +170,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     )
     register = Workers(pools.heartbeat, worker_id=worker_id, start_id=start_id)
     limits = SharedLimit(settings.batch.size, announce)
-    elastic = connect_elastic(settings.elastic, lanes=settings.worker.concurrency)
+    elastic = connect_elastic(settings.elastic, settings.worker.concurrency, announce)
     sink = ElasticSink(elastic, settings.batch.bytes, limits.items, announce)
     mirrors = PostgresMirrors(pools.chores, worker_id=worker_id, start_id=start_id)
     second = SecondTarget(sink, mirrors, announce, boottime)

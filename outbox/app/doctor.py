@@ -65,6 +65,7 @@ def _doctor(settings: Settings, database: Database, backlog: PostgresBacklog, el
         targets=settings.elastic.targets,
         index_of=settings.elastic.index_for,
         wanted=DoctorSettings(settings.claims_by_type, settings.worker.listen, settings.documents),
+        nodes=elastic.check_nodes,
     )
 
 

@@ -140,7 +140,8 @@ class Up:
         """Given addresses stay as they are; what is not given is started, and its address put into the settings."""
         given = self.settings
         database_url = given.database.dsn if given.database.url is not None else None
-        elastic_url = given.elastic.url if given.source_of("ELASTIC_URL") != "default" else None
+        is_given = any(given.source_of(name) != "default" for name in ("ELASTIC_URL", "ELASTIC_CLOUD_ID"))
+        elastic_url = given.elastic.urls[0] if is_given else None
         if database_url and elastic_url:
             return
         self.say("starting the embedded servers; the very first time fetches Elasticsearch, which takes minutes")
@@ -199,7 +200,7 @@ class Up:
         return Addresses(
             database_url=redact_dsn(address),
             database_url_file=str(file),
-            elastic_url=settings.elastic.url,
+            elastic_url=settings.elastic.urls[0],
             index=settings.elastic.index,
             metrics_url=_url(settings.http.metrics_host, ports[METRICS]),
             console_url=_url(settings.console.host, ports.get(CONSOLE, 0), "/ops/queue"),

@@ -8,7 +8,17 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from outbox.config.declaration import Dsn, IndexMap, IndexName, OneLineSecret, Section, ServerAddress, setting
+from outbox.config.declaration import (
+    CloudId,
+    Dsn,
+    IndexMap,
+    IndexName,
+    OneLineSecret,
+    Section,
+    ServerAddresses,
+    cloud_address,
+    setting,
+)
 from outbox.errors import ConfigProblem, ConfigurationError
 from outbox.policy.redact import redact_dsn
 
@@ -72,15 +82,23 @@ def _plain(url: SecretStr | None) -> str:
 class ElasticSettings(Section):
     """Elasticsearch: its address, the login, and the index of each entity type."""
 
-    url: ServerAddress = setting(
+    url: ServerAddresses = setting(
         "ELASTIC_URL",
         "http://localhost:9200",
-        meaning="The Elasticsearch server.",
-        tradeoff="One address (of a load balancer, for several nodes). Credentials have settings of their own.",
-        accepts="`http://host:9200` or `https://host:9200`; credentials go to `ELASTIC_USERNAME` and"
-        " `ELASTIC_PASSWORD`, or `ELASTIC_API_KEY`",
+        meaning="The Elasticsearch server, or several nodes of one cluster.",
+        tradeoff="With several, requests go round; a node that does not answer is left out and asked again later, and"
+        " the others take its requests. Credentials have settings of their own, the same for all nodes.",
+        accepts="`http://host:9200` or `https://host:9200`, or a list of them separated by commas; credentials go to"
+        " `ELASTIC_USERNAME` and `ELASTIC_PASSWORD`, or `ELASTIC_API_KEY`",
         # A rejected address is not repeated either: its query may hold a key.
         show=redact_dsn,
+    )
+    cloud_id: CloudId | None = setting(
+        "ELASTIC_CLOUD_ID",
+        meaning="The Cloud ID of a deployment in Elastic Cloud, instead of `ELASTIC_URL`.",
+        tradeoff="It holds an address and no secret; credentials are needed as well.",
+        accepts="the Cloud ID as the deployment's page shows it, `NAME:BASE64`",
+        show=redact_dsn,  # as above: it may be a key that was put into the wrong variable
     )
     index: IndexName = setting(
         "ELASTIC_INDEX",
@@ -130,6 +148,11 @@ class ElasticSettings(Section):
     )
     api_key_file: Path | None = None
     password_file: Path | None = None
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Every node's address, without credentials."""
+        return (cloud_address(self.cloud_id),) if self.cloud_id else tuple(self.url.split(","))
 
     def index_for(self, entity_type: str) -> str:
         """The target of an entity type. A row chooses its target only through this map."""

@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 INDEX_FORBIDDEN = set('\\/*?"<>| ,#:')
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}(\.[A-Za-z_][A-Za-z0-9_$]{0,62})?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")
 _LONGEST_PATH = 200
 _DRIVER = "postgresql+psycopg://"
 # The usual form, narrower than libpq's. A property test checks that libpq accepts all that this accepts. All else is
@@ -138,6 +139,52 @@ def server_address(url: str) -> str:
     return url.rstrip("/")
 
 
+def server_addresses(urls: str) -> str:
+    """One address, or several nodes of one cluster, separated by commas. A message names an entry by its place only:
+    a password that holds a comma would be in it."""
+    entries = [entry.strip() for entry in urls.split(",")]
+    if len(entries) == 1:
+        return server_address(entries[0])
+    for place, entry in enumerate(entries, 1):
+        try:
+            entries[place - 1] = server_address(entry)
+        except ValueError as error:
+            raise ValueError(f"entry {place} of {len(entries)} {error if entry else 'is empty'}") from None
+    _require_one_cluster(entries)
+    return ",".join(entries)
+
+
+def _require_one_cluster(urls: list[str]) -> None:
+    """One scheme, because the credentials and the certificates are the same for all; each node once."""
+    parts = [_split(url) for url in urls]
+    if len({part.scheme for part in parts}) > 1:
+        raise ValueError("mixes http and https: credentials must not travel in the clear to some nodes only")
+    ports = {"http": 80, "https": 443}
+    nodes = [(part.hostname, part.port or ports[part.scheme], part.path) for part in parts]
+    for place, node in enumerate(nodes):
+        if nodes.index(node) != place:
+            raise ValueError(f"names one address twice: entries {nodes.index(node) + 1} and {place + 1}")
+
+
+def cloud_id(text: str) -> str:
+    """`NAME:BASE64`, where the decoded part is `host[:port]$elasticsearch id$kibana id`."""
+    cloud_address(text)
+    return text
+
+
+def cloud_address(text: str) -> str:
+    """The address of Elasticsearch in a Cloud ID. Late import: few settings hold one."""
+    from elastic_transport.client_utils import parse_cloud_id  # noqa: PLC0415
+
+    try:
+        host, port = parse_cloud_id(text).es_address or ("", 0)
+    except ValueError:
+        host, port = "", 0
+    if not _HOST.fullmatch(host) or not 0 < port < 65536:
+        raise ValueError("is not a Cloud ID with the address of an Elasticsearch")
+    return f"https://{host}:{port}"
+
+
 def _dsn(value: Any) -> Any:
     text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
     text = text.strip()
@@ -194,7 +241,8 @@ KindRates = Annotated[
 ]
 RelationName = Annotated[str, AfterValidator(relation_name)]
 HttpAddress = Annotated[str, AfterValidator(http_address)]
-ServerAddress = Annotated[str, AfterValidator(server_address)]
+ServerAddresses = Annotated[str, AfterValidator(server_addresses)]
+CloudId = Annotated[str, AfterValidator(cloud_id)]
 Dsn = Annotated[SecretStr, BeforeValidator(_dsn)]
 OneLineSecret = Annotated[SecretStr, AfterValidator(_one_line)]
 SigningSecret = Annotated[OneLineSecret, AfterValidator(_signing)]

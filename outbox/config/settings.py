@@ -277,9 +277,15 @@ def _certificates_exist(settings: Settings) -> Iterator[ConfigProblem]:
         )
 
 
-@_rule("ELASTIC_CA_CERTS", "ELASTIC_URL")
+@_rule("ELASTIC_CLOUD_ID", "ELASTIC_URL")
+def _one_address(settings: Settings) -> Iterator[ConfigProblem]:
+    if settings.elastic.cloud_id is not None and "url" in settings.elastic.model_fields_set:
+        yield ConfigProblem("ELASTIC_CLOUD_ID", "is set together with ELASTIC_URL", "Keep one of them.")
+
+
+@_rule("ELASTIC_CA_CERTS", "ELASTIC_URL", "ELASTIC_CLOUD_ID")
 def _certificates_are_used(settings: Settings) -> Iterator[ConfigProblem]:
-    if settings.elastic.ca_certs is not None and settings.elastic.url.startswith("http://"):
+    if settings.elastic.ca_certs is not None and settings.elastic.urls[0].startswith("http://"):
         remedy = "Use https:// in ELASTIC_URL, or leave it unset."
         yield ConfigProblem("ELASTIC_CA_CERTS", "is set, but ELASTIC_URL is not https", remedy)
 

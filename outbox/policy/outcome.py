@@ -102,9 +102,9 @@ class Failure:
     detail: Mapping[str, Any] | None = None
     whole: bool = False  # the whole request met it, not this document
     shard: bool = False  # its shard, its node or the master is down: others of its request may have been taken
-    contested: bool = False  # another request may have caused it at the same moment: worth sending once more
+    contested: bool = False  # may be over in a moment, as another request's doing is: worth sending once more
     retry_after_seconds: float = 0.0  # what the server, or a proxy before it, asked for with `Retry-After`
-    late: bool = False  # its new field was not in the mapping in time: worth sending once more with more time
+    late: bool = False  # not in time (a new field, another primary): worth sending once more with more time
     second: bool = False  # only a rebuild's second index met it: the target itself has accepted
 
     @property

@@ -18,7 +18,7 @@ class Rule:
     types: frozenset[str] = frozenset()
     pattern: re.Pattern[str] | None = None
     away: bool = False  # never the document's doing: the index or the cluster is not there to write to
-    contested: bool = False  # may be the doing of another request at the same moment: sent once more at once
+    contested: bool = False  # may be over in a moment, as another request's doing is: sent once more at once
     late: bool = False  # may be the doing of a short wait: sent once more with a longer one
 
     def fits(self, status: int, error_type: str, text: str) -> bool:
@@ -191,14 +191,25 @@ RULES: Final[tuple[Rule, ...]] = (
         late=True,
     ),
     _rule(
+        # Met while one node of three is restarted, within the moments in which the master notices and another copy
+        # becomes the primary. Sent once more it waits for that; a shard without any copy says `unavailable`.
+        "node leaving",
+        Reason.ES_5XX,
+        "the node of the primary shard was leaving, and was when this was sent a second time",
+        types="node_closed_exception node_not_connected_exception node_disconnected_exception"
+        " retry_on_primary_exception shard_not_in_primary_mode_exception",
+        away=True,
+        contested=True,
+        late=True,
+    ),
+    _rule(
         "unavailable",
         Reason.ES_5XX,
         "the shard, its node or the master is not there now",
-        types="unavailable_shards_exception no_shard_available_action_exception node_closed_exception"
-        " node_not_connected_exception node_disconnected_exception master_not_discovered_exception"
+        types="unavailable_shards_exception no_shard_available_action_exception master_not_discovered_exception"
         " not_master_exception receive_timeout_transport_exception"
-        " index_shard_closed_exception already_closed_exception shard_not_in_primary_mode_exception"
-        " primary_missing_action_exception retry_on_primary_exception no_node_available_exception"
+        " index_shard_closed_exception already_closed_exception"
+        " primary_missing_action_exception no_node_available_exception"
         " illegal_index_shard_state_exception timeout_exception connect_transport_exception"
         " failed_to_commit_cluster_state_exception",
         away=True,

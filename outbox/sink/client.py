@@ -1,21 +1,26 @@
-"""Owns the connection to one Elasticsearch: node, client, credentials and one call. It interprets no reply."""
+"""Owns the connection to one Elasticsearch, of one node or several: client, credentials and one call. It interprets no
+reply."""
 
 import base64
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from elastic_transport import BaseNode, ConnectionTimeout, HttpHeaders, TlsError
+from elastic_transport import BaseNode, ConnectionTimeout, HttpHeaders, NodeConfig, TlsError
 from elastic_transport import ConnectionError as Broken
 from elastic_transport.client_utils import create_user_agent, url_to_node_config
 
 from outbox import __version__
 from outbox.config import ElasticSettings, read_secret_file
+from outbox.facts import Announce, silent
 from outbox.policy.classify import unreadable, whole
 from outbox.policy.outcome import Failure, Reason
+from outbox.ports import Finding
 from outbox.sink.exchange import BadReply, DeadlineNode, NotConnected
+from outbox.sink.nodes import CONNECT_SECONDS, NodeHung, Nodes, OtherCluster
 
 if TYPE_CHECKING:
     from elasticsearch import Elasticsearch
@@ -48,10 +53,12 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class NoReply:
-    """No readable reply. `sent`: the request may have arrived, and may still be applied."""
+    """No readable reply. `sent`: the request may have arrived, and may still be applied. `elsewhere`: the node that did
+    not reply is left out now, so that another one gets the next request."""
 
     failure: Failure
     sent: bool = True
+    elsewhere: bool = False
 
 
 class Credentials:
@@ -113,11 +120,12 @@ class Elastic:
         """Late import: a projector never needs it, and importing the package takes 0.1 s of CPU."""
         from elasticsearch import Elasticsearch  # noqa: PLC0415
 
+        configs = self.node.configs if isinstance(self.node, Nodes) else [self.node.config]
         return Elasticsearch(
-            [self.node.config],
+            configs,
             node_class=DeadlineNode,
             request_timeout=self.timeout_seconds,
-            max_retries=0,
+            max_retries=len(configs) - 1,  # each node once, where a connection cannot be made or breaks
             retry_on_status=(),
             retry_on_timeout=False,
         )
@@ -141,21 +149,36 @@ class Elastic:
             return _no_reply(error)
         return Reply(meta.status, meta.headers, raw)
 
+    def check_nodes(self) -> Iterator[Finding]:
+        """Where there are several: each of them asked, for people."""
+        if isinstance(self.node, Nodes):
+            yield from self.node.check()
+
     def close(self) -> None:
         self.node.close()
         if self._client is not None:
             self._client.close()
 
 
-def connect(settings: ElasticSettings, lanes: int = 2) -> Elastic:
-    """Builds the node; opens no connection. One connection more than lanes, for probes and the check at start."""
-    config = url_to_node_config(settings.url).replace(
+def connect(settings: ElasticSettings, lanes: int = 2, announce: Announce = silent) -> Elastic:
+    """Builds the nodes; opens no connection. One connection more than lanes, for probes and the check at start."""
+    credentials = Credentials(settings)
+    configs = {url: _config(settings, url, lanes) for url in settings.urls}
+    if len(configs) == 1:
+        return Elastic(DeadlineNode(configs[settings.urls[0]]), credentials, settings.timeout_seconds)
+    several = {url: DeadlineNode(config, CONNECT_SECONDS) for url, config in configs.items()}
+    # Not all workers of a machine begin at the same node.
+    nodes = Nodes(several, credentials.header, announce, first=secrets.randbelow(len(several)))
+    return Elastic(nodes, credentials, settings.timeout_seconds)
+
+
+def _config(settings: ElasticSettings, url: str, lanes: int) -> NodeConfig:
+    return url_to_node_config(url, use_default_ports_for_scheme=True).replace(
         ca_certs=str(settings.ca_certs) if settings.ca_certs else None,
         connections_per_node=lanes + 1,
         headers=HttpHeaders({"user-agent": create_user_agent("outbox-projector", __version__)}),
         request_timeout=settings.timeout_seconds,
     )
-    return Elastic(DeadlineNode(config), Credentials(settings), settings.timeout_seconds)
 
 
 # OpenSSL's term for what is not trusted, and urllib3's two for a certificate of another name or of none.
@@ -164,12 +187,14 @@ _CERTIFICATE_TERMS: Final = ("CERTIFICATE", "HOSTNAME", "SUBJECTALTNAME")
 
 def _no_reply(error: Exception) -> NoReply:
     match error:
+        case OtherCluster():
+            return NoReply(whole(Reason.ES_CONFIG, error.message), sent=False)
         case NotConnected():
             return NoReply(whole(Reason.CONNECT, error.message), sent=False)
         case BadReply():
             return NoReply(unreadable(error.message))
         case ConnectionTimeout():
-            return NoReply(whole(Reason.TIMEOUT, error.message))
+            return NoReply(whole(Reason.TIMEOUT, error.message), elsewhere=isinstance(error, NodeHung))
         case TlsError() if any(term in error.message.upper() for term in _CERTIFICATE_TERMS):
             remedy = "the server's certificate is not trusted: check ELASTIC_CA_CERTS and ELASTIC_URL"
             return NoReply(whole(Reason.ES_CONFIG, f"{remedy}: {error.message}"), sent=False)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Final
 
-from outbox.facts import Announce, BulkSent, Unclassified
+from outbox.facts import Announce, BulkSent, Unclassified, silent
 from outbox.fast_path import all_written
 from outbox.policy.backoff import retry_after_seconds
 from outbox.policy.classify import RequestVerdict, Split, classify_request, too_large, whole
@@ -36,10 +36,6 @@ _NAMES: Final = {Written: "written", Missing: "missing", Stale: "stale", Failure
 _FORGOTTEN: Final = whole(Reason.UNKNOWN, "no outcome for this action: a bug of ours")
 
 
-def _silent(_: object) -> None:
-    pass
-
-
 @dataclass(slots=True)
 class ElasticSink:
     """`ports.Sink`. A request is for one index only, so that a failure concerns one target."""
@@ -47,7 +43,7 @@ class ElasticSink:
     elastic: Elastic
     batch_bytes: int = BATCH_BYTES
     batch_items: Callable[[], int] = lambda: 500  # the current adaptive limit
-    announce: Announce = _silent
+    announce: Announce = silent
     clock: Clock = time.monotonic
     targets: Targets = field(init=False)
     stubborn: Stubborn = field(init=False)
@@ -156,7 +152,8 @@ class _Write:
 
         Two requests may bring a new field at the same moment, one with 1 and one with 1.5: Elasticsearch refuses the
         later one, which fits as soon as the mapping is made. A new field may also need more than the short wait for a
-        shard that is down, though its own shard is there. The second refusal is its verdict.
+        shard that is down, though its own shard is there; and so may a shard whose node is leaving until another copy
+        of it is the primary. The second refusal is its verdict.
         """
         failures = ((place, o) for place, o in enumerate(search.outcomes) if isinstance(o, Failure))
         places = [place for place, failure in failures if failure.contested or (self._hurried and failure.late)]
@@ -199,7 +196,7 @@ class _Write:
     def _judge(self, reply: Reply | NoReply, start: int, stop: int) -> Answer:
         if isinstance(reply, NoReply):
             broke = reply.failure.reason in (Reason.CONNECT, Reason.TIMEOUT)
-            return Lost(reply.failure, reply.sent) if broke else reply.failure
+            return Lost(reply.failure, reply.sent, reply.elsewhere) if broke else reply.failure
         if reply.status >= 300:
             verdict = classify_request(reply.status, reply.body, reply.headers, self._sink.unknown)
             # A date is not read: no clock of a worker decides when an event is due.
@@ -239,10 +236,12 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """No reply. `sent`: at least in part, so that a document may be the cause."""
+    """No reply. `sent`: at least in part, so that a document may be the cause. `elsewhere`: a node that hangs was the
+    cause, and another one gets the next request."""
 
     failure: Failure
     sent: bool = True
+    elsewhere: bool = False
 
 
 Answer = Sequence[Outcome] | RequestVerdict | Lost
@@ -294,11 +293,14 @@ class Search:
         return self.away
 
     def _after_loss(self, start: int, stop: int, lost: Lost) -> list[Span]:
-        """A document or an outage may be the cause. Only if the server still answers, it is a document."""
-        self.pressure = self.pressure or lost.failure.reason is Reason.TIMEOUT
+        """A document or an outage may be the cause. Only if the server still answers, it is a document; or a node
+        that hung, and then it is sent again as a whole: equal versions pass."""
+        self.pressure = self.pressure or (lost.failure.reason is Reason.TIMEOUT and not lost.elsewhere)
         if not lost.sent or not self.answers():
             self.away = lost.failure
             return self._all(start, stop, lost.failure)
+        if lost.elsewhere:
+            return [(start, stop)]
         return self._halve(start, stop, replace(lost.failure, whole=False))
 
     def _after_refusal(self, start: int, stop: int, failure: Failure) -> list[Span]:

@@ -31,9 +31,17 @@ class _RequestDeadline(threading.local):
     """The deadline of this thread's current request, for every socket operation."""
 
     at = float("inf")
+    connected_at = float("inf")  # until when a new connection must be there
 
     def remaining(self) -> float:
-        left = self.at - time.monotonic()
+        return self._until(self.at)
+
+    def remaining_to_connect(self) -> float:
+        return self._until(min(self.at, self.connected_at))
+
+    @staticmethod
+    def _until(at: float) -> float:
+        left = at - time.monotonic()
         if left <= 0:
             raise TimeoutError("the request's deadline has passed")
         return min(max(left, _LEAST_SECONDS), 3600.0)
@@ -86,7 +94,7 @@ def _connect(host: str, port: int, options: Any) -> socket.socket:
         try:
             for option in options or ():
                 connection.setsockopt(*option)
-            connection.settimeout(_DEADLINE.remaining())
+            connection.settimeout(_DEADLINE.remaining_to_connect())
             connection.connect(address)
         except OSError as error:
             connection.close()
@@ -99,8 +107,9 @@ def _connect(host: str, port: int, options: Any) -> socket.socket:
 class DeadlineNode(Urllib3HttpNode):
     """The client's own node, except that its timeout covers the whole exchange and its reply size is limited."""
 
-    def __init__(self, config: NodeConfig) -> None:
+    def __init__(self, config: NodeConfig, connect_seconds: float = float("inf")) -> None:
         super().__init__(config)
+        self._connect_seconds = connect_seconds
         pool: Any = self.pool
         pool.ConnectionCls = type("Connection", (_Connecting, pool.ConnectionCls), {})
         if config.scheme == "https":
@@ -117,6 +126,7 @@ class DeadlineNode(Urllib3HttpNode):
         seconds = request_timeout if isinstance(request_timeout, int | float) else self.config.request_timeout
         started = time.monotonic()
         _DEADLINE.at = started + (seconds or 10.0)
+        _DEADLINE.connected_at = started + self._connect_seconds
         try:
             status, reply_headers, data = self._exchange(method, target, body, headers)
         except Exception as error:

@@ -85,6 +85,7 @@ class Health:
         self._database = Debounced(clock, wall, "not connected yet")
         self._schema = Debounced(clock, wall, "not checked yet")
         self._elasticsearch = Debounced(clock, wall)
+        self._left_out: dict[str, str] = {}  # node -> why
         self._fresh = Debounced(clock, wall)
         self._fresh.set(True, "nothing done since the start")
         self._paused = _Paused(since=wall())
@@ -138,6 +139,8 @@ class Health:
             facts.NoProgress: self._no_progress,
             facts.BulkSent: self._bulk,
             facts.SinkProbed: self._probed,
+            facts.NodeLeftOut: self._node_left_out,
+            facts.NodeBack: self._node_back,
             facts.SinkPaused: self._sink_paused,
             facts.SinkResumed: self._sink_resumed,
             facts.OperatorPaused: lambda f: self._pause(
@@ -174,6 +177,12 @@ class Health:
             self._elasticsearch.good()
         else:
             self._elasticsearch.bad(self._shown(fact.detail))
+
+    def _node_left_out(self, fact: facts.NodeLeftOut) -> None:
+        self._left_out[fact.node] = self._shown(fact.error)
+
+    def _node_back(self, fact: facts.NodeBack) -> None:
+        self._left_out.pop(fact.node, None)
 
     def _sink_paused(self, fact: facts.SinkPaused) -> None:
         detail = self._shown(fact.detail)
@@ -226,7 +235,12 @@ class Health:
         """Not checked yet is not an error, except where OUTBOX_REQUIRE_ES_READY waits for the first reply."""
         check = self._elasticsearch.check()
         unknown = not self._elasticsearch.known and not self._rules.require_es_ready
-        return ReadyCheck(True, check.since, check.detail) if unknown else check
+        return ReadyCheck(check.ok or unknown, check.since, self._with_nodes(check.detail))
+
+    def _with_nodes(self, detail: str) -> str:
+        """One of several nodes is no outage: the others get its requests."""
+        nodes = [f"node {node} is left out: {why}" for node, why in sorted(self._left_out.items())]
+        return shorten("; ".join(filter(None, [detail, *nodes])), 3 * _DETAIL_CHARACTERS)
 
     def _paused_check(self) -> ReadyCheck:
         detail = "; ".join(f"{scope}: {why}" for scope, why in sorted(self._paused.causes.items()))

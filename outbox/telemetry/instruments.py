@@ -109,13 +109,16 @@ class AgeHistogram:
 class Instruments:
     """Attributes have the names of their metrics, without `outbox_` and `_total`."""
 
-    def __init__(self, projection: str, registry: CollectorRegistry, entity_types: Iterable[str]) -> None:
+    def __init__(
+        self, projection: str, registry: CollectorRegistry, entity_types: Iterable[str], nodes: Sequence[str] = ()
+    ) -> None:
         self._projection = projection
         self._registry = registry
         lanes = tuple(dict.fromkeys((*entity_types, OTHER)))
         self._declare_backlog(lanes)
         self._declare_outcomes()
         self._declare_elasticsearch()
+        self._declare_nodes(nodes)
         self._declare_operations()
 
     def _declare_backlog(self, lanes: tuple[str, ...]) -> None:
@@ -186,6 +189,14 @@ class Instruments:
         self.paused = self._gauges("paused", "Targets or entity types that are paused now", "cause", PAUSE_CAUSES)
         self.braked_fingerprints = gauge("braked_fingerprints", "Error fingerprints that are braked now")
         self.unclassified = self._counter("unclassified", "Replies that no classification rule knows")
+
+    def _declare_nodes(self, nodes: Sequence[str]) -> None:
+        """A single one has no series: nothing else could take its requests, and the bulk requests show how it is."""
+        several = nodes if len(nodes) > 1 else ()
+        text = "Whether this node is in use; 0 = left out because it does not answer"
+        self.es_node_up = self._gauges("es_node_up", text, "node", several)
+        for node in several:
+            self.es_node_up[node].set(1)
 
     def _declare_operations(self) -> None:
         counters, gauge = self._counters, self._gauge

@@ -72,6 +72,8 @@ class LogSubscriber:
             facts.BrakeOn: self._brake_on,
             facts.BrakeOff: lambda f: self._log.info("brake.off", fingerprint=f.fingerprint, held=f.held),
             facts.LimitChanged: lambda f: self._log.debug("limit.changed", items=f.items, reason=f.why),
+            facts.NodeLeftOut: lambda f: self._log.warning("node.left_out", node=f.node, error=f.error),
+            facts.NodeBack: self._node_back,
             facts.VersionAhead: self._ahead,
             facts.VersionRaised: self._raised,
             facts.DatabaseLost: self._database_lost,
@@ -190,6 +192,9 @@ class LogSubscriber:
     def _brake_on(self, fact: facts.BrakeOn) -> None:
         remedy = f"outbox resume --let-fail {fact.fingerprint}"
         self._log.error("brake.on", fingerprint=fact.fingerprint, reason=fact.reason, error=fact.error, remedy=remedy)
+
+    def _node_back(self, fact: facts.NodeBack) -> None:
+        self._log.info("node.back", node=fact.node, duration_ms=_ms(fact.left_out_seconds))
 
     def _ahead(self, fact: facts.VersionAhead) -> None:
         self._log.warning(

@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
@@ -33,8 +33,9 @@ class Metrics:
         registry: CollectorRegistry,
         entity_types: Iterable[str] = (),
         wall_clock: Callable[[], float] = time.time,
+        nodes: Sequence[str] = (),
     ) -> None:
-        self.instruments = Instruments(projection, registry, entity_types)
+        self.instruments = Instruments(projection, registry, entity_types, nodes)
         self.instruments.build_info(__version__, platform.python_version())
         self._now = wall_clock
         self._lock = Lock()  # guards the two below: several lanes may report a pause at once
@@ -63,6 +64,8 @@ class Metrics:
             facts.OperatorResumed: lambda f: self._resume(f"operator {f.scope}"),
             facts.BrakeOn: lambda f: self._brake(self._brakes.add, f.fingerprint),
             facts.BrakeOff: lambda f: self._brake(self._brakes.discard, f.fingerprint),
+            facts.NodeLeftOut: lambda f: i.es_node_up[f.node].set(0),
+            facts.NodeBack: lambda f: i.es_node_up[f.node].set(1),
             facts.LimitChanged: lambda f: i.batch_limit.set(f.items),
             facts.VersionAhead: lambda _: i.idempotent_noop["ahead"].inc(),
             facts.VersionRaised: lambda _: i.version_raised.inc(),

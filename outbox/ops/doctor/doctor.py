@@ -36,6 +36,7 @@ class Doctor:
     targets: Sequence[str]
     index_of: Callable[[str], str]
     wanted: DoctorSettings
+    nodes: Callable[[], Iterable[Finding]] = tuple  # of several, each one
 
     def examine(self) -> Iterator[Finding]:
         """All findings, one after the other as they are made; what cannot be checked is reported, not skipped."""
@@ -66,6 +67,9 @@ class Doctor:
     def _elasticsearch(self, database_reached: bool) -> Iterator[Finding]:
         answer = self.elasticsearch()
         yield answer
+        nodes = yield from guarded("node", self.nodes)
+        if not is_well(nodes):
+            return
         if answer.level is Level.BAD:
             return
         for target in self.targets:

@@ -16,10 +16,14 @@ from outbox.config.load import known_names
 
 DSN = "postgresql://app:pw@db:5432/shop"
 
+# "found.example:9243$abc$def": host and port, the id of Elasticsearch, the id of Kibana
+CLOUD_ID = "shop:Zm91bmQuZXhhbXBsZTo5MjQzJGFiYyRkZWY="
+
 # variable, path in the tree, default, another value as text, that value as read
 CONTRACT: list[tuple[str, str, Any, str, Any]] = [
     ("OUTBOX_PREPARE", "database.prepare", True, "false", False),
     ("ELASTIC_URL", "elastic.url", "http://localhost:9200", "https://es:9243/", "https://es:9243"),
+    ("ELASTIC_CLOUD_ID", "elastic.cloud_id", None, CLOUD_ID, CLOUD_ID),
     ("ELASTIC_INDEX", "elastic.index", "search-index", "wordloom-test-search-index", "wordloom-test-search-index"),
     ("ELASTIC_INDEX_MAP", "elastic.index_map", {}, '{"article": "articles"}', {"article": "articles"}),
     ("ELASTIC_TIMEOUT_SECONDS", "elastic.timeout_seconds", 30, "2.5", 2.5),
@@ -188,6 +192,31 @@ def test_every_form_of_a_connection_string_is_understood(given: str, read: str) 
 @given(st.from_regex(PLAIN_DSN, fullmatch=True))
 def test_libpq_reads_every_plain_connection_string_that_is_not_shown_to_it(dsn: str) -> None:
     conninfo_to_dict(dsn)
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("http://es:9200/", ("http://es:9200",)),
+        ("http://a:9200, http://b:9200/ ,http://c:9200", ("http://a:9200", "http://b:9200", "http://c:9200")),
+        ("https://a,https://b:9243/search/", ("https://a", "https://b:9243/search")),
+        ("http://[::1]:9200,http://[fe80::2]:9200", ("http://[::1]:9200", "http://[fe80::2]:9200")),
+        ("http://es:9200,http://es:9201,http://es:9200/other", None),
+    ],
+)
+def test_several_nodes_are_a_list_of_addresses(given: str, read: tuple[str, ...] | None) -> None:
+    assert load(ELASTIC_URL=given).elastic.urls == (read or tuple(given.split(",")))
+
+
+@pytest.mark.parametrize(
+    ("cloud_id", "url"),
+    [
+        (CLOUD_ID, "https://abc.found.example:9243"),
+        ("shop:Zm91bmQuZXhhbXBsZSRhYmM=", "https://abc.found.example:443"),  # found.example$abc
+    ],
+)
+def test_a_cloud_id_holds_an_address(cloud_id: str, url: str) -> None:
+    assert load(ELASTIC_CLOUD_ID=cloud_id).elastic.urls == (url,)
 
 
 def test_the_direct_database_is_the_database_unless_given() -> None:

@@ -22,6 +22,8 @@ def problems_of(environ: dict[str, str]) -> list[ConfigProblem]:
     return list(caught.value.problems)
 
 
+CLOUD_ID = "shop:Zm91bmQuZXhhbXBsZSRhYmM="  # found.example$abc
+
 # variable, value, a part of the message
 WRONG_ALONE = [
     ("DATABASE_URL", "mysql://db/shop", "postgresql://"),
@@ -36,6 +38,17 @@ WRONG_ALONE = [
     ("ELASTIC_URL", "http://es:port", "port"),
     ("ELASTIC_URL", "http://elastic:pw@es:9200", "ELASTIC_USERNAME"),
     ("ELASTIC_URL", "http://es:9200?pretty", "query"),
+    ("ELASTIC_URL", "http://a:9200,,http://b:9200", "entry 2 of 3 is empty"),
+    ("ELASTIC_URL", "http://a:9200,", "entry 2 of 2 is empty"),
+    ("ELASTIC_URL", "http://a:9200,b:9200", "entry 2 of 2 must begin"),
+    ("ELASTIC_URL", "http://a:9200,https://b:9200", "mixes http and https"),
+    ("ELASTIC_URL", "http://a:80,http://b,http://A/", "names one address twice: entries 1 and 3"),
+    ("ELASTIC_URL", "http://a:9200,http://elastic:pw@b:9200", "entry 2 of 2 holds a user name or password"),
+    ("ELASTIC_CLOUD_ID", "shop", "is not a Cloud ID"),
+    ("ELASTIC_CLOUD_ID", "Zm91bmQuZXhhbXBsZSRhYmM=", "is not a Cloud ID"),  # found.example$abc, without a name
+    ("ELASTIC_CLOUD_ID", "shop:!!!", "is not a Cloud ID"),
+    ("ELASTIC_CLOUD_ID", "shop:Zm91bmQuZXhhbXBsZSQ=", "is not a Cloud ID"),  # found.example$
+    ("ELASTIC_CLOUD_ID", "shop:Zm91bmQuZXhhbXBsZTo5OTk5OSRhYmM=", "is not a Cloud ID"),  # found.example:99999$abc
     ("ELASTIC_INDEX", "Articles", "lower case"),
     ("ELASTIC_INDEX", "articles-*", "must not contain"),
     ("ELASTIC_INDEX", "a,b", "must not contain"),
@@ -115,6 +128,8 @@ WRONG_TOGETHER = [
     ({"ELASTIC_USERNAME": "u"}, "ELASTIC_PASSWORD"),
     ({"ELASTIC_PASSWORD": "p"}, "ELASTIC_USERNAME"),
     ({"ELASTIC_CA_CERTS": __file__}, "ELASTIC_CA_CERTS"),
+    ({"ELASTIC_CA_CERTS": __file__, "ELASTIC_URL": "http://a:9200,http://b:9200"}, "ELASTIC_CA_CERTS"),
+    ({"ELASTIC_CLOUD_ID": CLOUD_ID, "ELASTIC_URL": "http://localhost:9200"}, "ELASTIC_CLOUD_ID"),
     ({"OUTBOX_ENTITY_TYPES": "a,b", "OUTBOX_EXCLUDE_ENTITY_TYPES": "b"}, "OUTBOX_ENTITY_TYPES"),
     ({"OUTBOX_ENTITY_TYPES": "a:b"}, "OUTBOX_ENTITY_TYPES"),
     ({"ELASTIC_INDEX_MAP": '{"a:b": "x"}'}, "ELASTIC_INDEX_MAP"),

@@ -24,7 +24,8 @@ GOOD = {
 BAD = {
     "DATABASE_URL": f"mysql://app:{CANARY}@db/shop",
     "OUTBOX_DIRECT_DATABASE_URL": f"postgresql://app:{CANARY}%zz@db",
-    "ELASTIC_URL": f"http://elastic:{CANARY}@es",
+    "ELASTIC_URL": f"http://es:9200,http://elastic:{CANARY},{CANARY}@es",
+    "ELASTIC_CLOUD_ID": f"shop:{CANARY}",
     "ELASTIC_API_KEY": f"{CANARY}\n{CANARY}",
     "ELASTIC_PASSWORD": f"{CANARY}\n{CANARY}",
     "OUTBOX_WEBHOOK_URL": f"https://user:{CANARY}@hooks.example/{CANARY}",

@@ -25,6 +25,7 @@ OTHERS = [
     "es_reply_lost",
     "es_wrong_key",
     "index_missing",
+    "node_restarts",
     "mapping_conflict_brake",
     "poison_document",
     "delete_then_late_upsert",

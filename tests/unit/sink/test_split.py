@@ -141,3 +141,23 @@ def test_a_search_that_has_no_more_time_leaves_the_rest_unsent_and_says_so() -> 
     assert len(wire.sent) == 3
     assert all(isinstance(outcome, Failure) and outcome.reason is Reason.TIMEOUT for outcome in search.outcomes)
     assert search.away is None
+
+
+def test_what_a_node_that_hangs_did_not_answer_is_sent_again_as_a_whole_and_blamed_on_nobody() -> None:
+    replies: list[Answer] = [Lost(LATE, elsewhere=True), Lost(LATE, elsewhere=True)]
+    sent: list[tuple[int, int]] = []
+
+    def send(start: int, stop: int) -> Answer:
+        sent.append((start, stop))
+        return replies.pop() if replies else [WRITTEN] * (stop - start)
+
+    search = Search(send, lambda: True, lambda: False, [NOTHING])
+    search.run(iter([(0, 1)]))
+    assert (search.outcomes, search.pressure, search.away) == ([WRITTEN], False, None)
+    assert sent == [(0, 1)] * 3
+
+
+def test_what_a_node_that_hangs_did_not_answer_waits_where_no_other_answers() -> None:
+    search = Search(lambda *_: Lost(LATE, elsewhere=True), lambda: False, lambda: False, [NOTHING] * 2)
+    search.run(iter([(0, 2)]))
+    assert (search.outcomes, search.away) == ([LATE, LATE], LATE)

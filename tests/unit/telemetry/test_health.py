@@ -260,3 +260,10 @@ def test_a_loop_that_was_promised_and_never_came_shows() -> None:
 def test_a_loop_that_rests_for_long_by_its_settings_is_not_stalled() -> None:
     environ = {"DATABASE_URL": "postgresql://h/db", "OUTBOX_RECLAIM_INTERVAL_SECONDS": "120"}
     assert loop_limits(load_settings(environ))["reclaimer"] > 120
+
+
+def test_a_node_that_is_left_out_is_named_and_is_no_outage() -> None:
+    daemon = Daemon().started().told(ANSWERED, facts.NodeLeftOut("http://a:9200", "connection refused"))
+    assert daemon.status == "ready"
+    assert daemon.check("elasticsearch") == (True, "node http://a:9200 is left out: connection refused")
+    assert daemon.told(facts.NodeBack("http://a:9200", 3.0)).check("elasticsearch") == (True, "")

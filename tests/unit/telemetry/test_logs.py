@@ -134,6 +134,12 @@ LINES: list[tuple[facts.Fact, str, dict[str, Any]]] = [
     ),
     (facts.SinkPaused("articles", "es_auth", "401"), "sink.paused", {"reason": "es_auth", "target": "articles"}),
     (facts.SinkResumed("articles", "es_auth", 5.0), "sink.resumed", {"duration_ms": 5000.0}),
+    (
+        facts.NodeLeftOut("http://a:9200", "its reply is 503"),
+        "node.left_out",
+        {"node": "http://a:9200", "error": "its reply is 503", "level": "warning"},
+    ),
+    (facts.NodeBack("http://a:9200", 7.5), "node.back", {"node": "http://a:9200", "duration_ms": 7500.0}),
     (facts.BrakeOn("abc", "es_rejected_document", "bad"), "brake.on", {"remedy": "outbox resume --let-fail abc"}),
     (facts.BrakeOff("abc", 10), "brake.off", {"held": 10}),
     (facts.EventsReplayed(TOKEN, "cli", 5, 1, "alice"), "replay.dispatched", {"by": "alice"}),

@@ -37,6 +37,7 @@ CONTRACT = {
     "outbox_es_bulk_item_failures_total": ("failure_class",),
     "outbox_es_bulk_request_duration_seconds": ("le",),
     "outbox_es_bulk_bytes": ("le",),
+    "outbox_es_node_up": ("node",),
     "outbox_batch_limit": (),
     "outbox_paused": ("cause",),
     "outbox_braked_fingerprints": (),
@@ -66,7 +67,13 @@ def registry() -> CollectorRegistry:
 
 @pytest.fixture
 def metrics(registry: CollectorRegistry) -> Metrics:
-    return Metrics("search_index_to_elastic", registry, ["article", "author"], wall_clock=lambda: NOW)
+    return Metrics(
+        "search_index_to_elastic",
+        registry,
+        ["article", "author"],
+        wall_clock=lambda: NOW,
+        nodes=("http://a", "http://b"),
+    )
 
 
 def samples(registry: CollectorRegistry) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -119,11 +126,24 @@ def test_every_series_carries_the_projection(registry: CollectorRegistry, metric
 
 
 def test_every_series_is_there_and_zero_before_anything_happened(registry: CollectorRegistry, metrics: Metrics) -> None:
-    started = {key: number for key, number in samples(registry).items() if key[0] != "outbox_build_info"}
+    ones = ("outbox_build_info", "outbox_es_node_up")
+    started = {key: number for key, number in samples(registry).items() if key[0] not in ones}
     assert set(started.values()) == {0.0}
     for reason in Reason:
         assert ("outbox_terminal_failed_total", frozenset({("reason", str(reason))})) in started
         assert ("outbox_failed_events", frozenset({("reason", str(reason))})) in started
+
+
+def test_a_node_that_is_left_out_is_not_up_until_it_is_back(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.handle(facts.NodeLeftOut("http://a", "refused"))
+    assert [value(registry, "outbox_es_node_up", node=node) for node in ("http://a", "http://b")] == [0, 1]
+    metrics.handle(facts.NodeBack("http://a", 1.0))
+    assert value(registry, "outbox_es_node_up", node="http://a") == 1
+
+
+def test_a_single_node_has_no_series_of_its_own(registry: CollectorRegistry) -> None:
+    Metrics("p", registry, nodes=("http://a",))
+    assert not [name for name, _ in samples(registry) if name == "outbox_es_node_up"]
 
 
 def test_no_fact_adds_a_series(registry: CollectorRegistry, metrics: Metrics) -> None:

@@ -1,0 +1,166 @@
+"""Owns which of several nodes are in use: asks all before the first request, and each again while it is left out.
+
+It sends no request of anybody else. Not the client's own NodePool: that one gives a node back to the traffic when its
+pause is over, so that one that hangs costs a whole deadline each time; here it is asked first, apart from the requests.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+from elastic_transport import HttpHeaders
+from elastic_transport._node import NodeApiResponse
+
+from outbox.facts import Announce, NodeBack, NodeLeftOut, silent
+from outbox.policy.nodes import RoundRobin
+from outbox.policy.redact import summary
+from outbox.ports import Clock, Finding, Level
+from outbox.sink.exchange import DeadlineNode
+
+ASK_SECONDS: Final = 5.0
+LEAST_SECONDS: Final = 0.05  # less than this is not worth a request
+
+
+class NodeWatch:
+    """Nodes by their place in the list. Safe for several lanes."""
+
+    def __init__(
+        self,
+        nodes: Mapping[str, DeadlineNode],
+        login: Callable[[], str | None],
+        announce: Announce = silent,
+        clock: Clock = time.monotonic,
+        first: int = 0,
+    ) -> None:
+        self.nodes = tuple(nodes.values())
+        self._names = tuple(nodes)
+        self._login = login
+        self._announce = announce
+        self._clock = clock
+        self._round = RoundRobin(len(nodes), first)
+        self._lock = threading.Lock()  # guards the round, the clusters and the thread
+        self._begun = False
+        self._clusters: dict[int, str] = {}  # which cluster each node last said it belongs to
+        self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
+
+    def next(self, tried: Sequence[int]) -> int | None:
+        with self._lock:
+            return self._round.next(tried)
+
+    def begin(self, seconds: float = ASK_SECONDS) -> None:
+        """Before the first request: one that hangs must not get it, and of two clusters neither may."""
+        if not self._begun:
+            for place in range(len(self.nodes)):
+                self.ask(place, seconds)
+            self._begun = True
+
+    def is_left_out(self, place: int) -> bool:
+        return self._round.is_left_out(place)
+
+    def ask(self, place: int, seconds: float = ASK_SECONDS) -> tuple[str, NodeApiResponse | Exception]:
+        """Why this node cannot be used (empty: it can), and what came. The node is left out or taken back by that."""
+        why, reply, cluster = self._question(place, seconds)
+        with self._lock:
+            if cluster:
+                self._clusters[place] = cluster
+            else:
+                self._clusters.pop(place, None)
+        if why:
+            self.leave_out(place, why)
+        else:
+            self.take_back(place)
+        return why, reply
+
+    def mixed(self) -> str:
+        """Which nodes are of different clusters; empty: none. A cluster that was made anew has another id, so all are
+        asked again before this is said."""
+        if self._differ():
+            for place in range(len(self.nodes)):
+                self.ask(place)
+        return self._differ()
+
+    def leave_out(self, place: int, why: str) -> None:
+        with self._lock:
+            is_new = self._round.leave_out(place, self._clock())
+            if self._thread is None and not self._closed.is_set():
+                self._thread = threading.Thread(target=self._ask_again, name="outbox-nodes", daemon=True)
+                self._thread.start()
+        if is_new:
+            self._announce(NodeLeftOut(self._names[place], summary(why)))
+
+    def take_back(self, place: int) -> None:
+        with self._lock:
+            seconds = self._round.take_back(place, self._clock())
+        if seconds is not None:
+            self._announce(NodeBack(self._names[place], seconds))
+
+    def check(self) -> Iterator[Finding]:
+        """Every node, for people."""
+        for place, name in enumerate(self._names):
+            why, _ = self.ask(place)
+            if why:
+                remedy = "It gets no requests until it answers. Start it, or remove it from ELASTIC_URL."
+                yield Finding("node", Level.WARN, f"{name} is left out: {why}", remedy)
+            else:
+                yield Finding("node", Level.OK, f"{name} is in use")
+        if differ := self._differ():
+            yield Finding("nodes", Level.BAD, differ, "Name the nodes of one cluster in ELASTIC_URL.")
+
+    def close(self) -> None:
+        self._closed.set()
+        for node in self.nodes:
+            node.close()
+        if (thread := self._thread) is not None:
+            thread.join(1.0)
+
+    def _ask_again(self) -> None:
+        """Runs while a node is left out."""
+        while True:
+            with self._lock:
+                due_at = self._round.next_due()
+                if due_at is None or self._closed.is_set():
+                    self._thread = None
+                    return
+                due = self._round.due(self._clock())
+            for place in due:
+                self.ask(place)
+            if not due:
+                self._closed.wait(max(due_at - self._clock(), 0.01))
+
+    def _question(self, place: int, seconds: float) -> tuple[str, NodeApiResponse | Exception, str]:
+        headers = HttpHeaders({"accept": "application/json"})
+        if authorization := self._login():
+            headers["authorization"] = authorization
+        try:
+            reply = self.nodes[place].perform_request("GET", "/", None, headers, max(seconds, LEAST_SECONDS))
+        except Exception as error:
+            return getattr(error, "message", None) or str(error), error, ""
+        why, cluster = _read(reply)
+        return why, reply, cluster
+
+    def _differ(self) -> str:
+        with self._lock:
+            found = sorted(self._clusters.items())
+        if len({cluster for _, cluster in found}) < 2:
+            return ""
+        said = ", ".join(f"{self._names[place]} of {cluster}" for place, cluster in found)
+        return f"ELASTIC_URL names nodes of different clusters: {said}"
+
+
+def _read(reply: NodeApiResponse) -> tuple[str, str]:
+    """Why this is no node to use, and the id of its cluster; both empty where the key may not ask."""
+    if reply.meta.status >= 500:
+        return f"its reply is {reply.meta.status}", ""
+    if reply.meta.status != 200:
+        return "", ""
+    try:
+        about: Any = orjson.loads(reply.body)
+    except orjson.JSONDecodeError:
+        about = None
+    cluster = about.get("cluster_uuid") if isinstance(about, dict) else None
+    if not isinstance(cluster, str):
+        return "its reply is not that of a search cluster", ""
+    return ("it has not joined a cluster yet", "") if cluster == "_na_" else ("", cluster)

@@ -1,0 +1,220 @@
+"""Several nodes of one cluster as one: requests go round, and what one node does not serve another one gets.
+
+Decides which request may be sent twice: one that did not leave, a read, and a bulk, because equal external versions
+pass. Which nodes are in use is known by `node_watch`; a reply is interpreted only as far as "this node cannot serve".
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+from elastic_transport import BaseNode, ConnectionTimeout, HttpHeaders, NodeConfig, TlsError
+from elastic_transport import ConnectionError as Broken
+from elastic_transport._node import NodeApiResponse
+from elastic_transport.client_utils import DEFAULT, DefaultType
+from urllib3.exceptions import EmptyPoolError
+
+from outbox.facts import Announce, silent
+from outbox.ports import Clock, Finding
+from outbox.sink.exchange import DeadlineNode, NotConnected
+from outbox.sink.node_watch import ASK_SECONDS, LEAST_SECONDS, NodeWatch
+
+# A machine that is gone refuses nothing: with another node to turn to, this is the longest wait for a connection. It
+# covers one lost SYN, which is sent again after one second.
+CONNECT_SECONDS: Final = 3.0
+_GATEWAY: Final = (502, 503, 504)
+_READS: Final = ("/_mget", "/_search", "/_count", "/_has_privileges")
+_BULK: Final = "/_bulk"
+
+Outcome = NodeApiResponse | Exception
+
+
+class NodeHung(ConnectionTimeout):
+    """No reply in time, and the node answers nothing else either. It is left out; another may get the request."""
+
+
+class OtherCluster(Broken):
+    """The addresses belong to different clusters: nothing is sent to any of them."""
+
+
+class Nodes(BaseNode):
+    """A node that is several."""
+
+    def __init__(
+        self,
+        nodes: Mapping[str, DeadlineNode],
+        login: Callable[[], str | None],
+        announce: Announce = silent,
+        clock: Clock = time.monotonic,
+        first: int = 0,
+    ) -> None:
+        super().__init__(next(iter(nodes.values())).config)
+        self._watch = NodeWatch(nodes, login, announce, clock, first)
+        self._clock = clock
+
+    @property
+    def configs(self) -> list[NodeConfig]:
+        return [node.config for node in self._watch.nodes]
+
+    def perform_request(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        headers: HttpHeaders | None = None,
+        request_timeout: DefaultType | float | None = DEFAULT,
+    ) -> NodeApiResponse:
+        seconds = request_timeout if isinstance(request_timeout, int | float) else self.config.request_timeout
+        request = _Request(method, target, body, headers, seconds or 10.0)
+        self._watch.begin(min(ASK_SECONDS, request.seconds))
+        outcome = _Passage(request, self._watch, self._clock).run()
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def check(self) -> Iterator[Finding]:
+        """Every node, for people."""
+        return self._watch.check()
+
+    def close(self) -> None:
+        self._watch.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    target: str
+    body: bytes | None
+    headers: HttpHeaders | None
+    seconds: float
+
+    @property
+    def is_read(self) -> bool:
+        return self.method in ("GET", "HEAD") or self._path.endswith(_READS)
+
+    @property
+    def is_repeatable(self) -> bool:
+        return self.is_read or self._path.endswith(_BULK)
+
+    @property
+    def _path(self) -> str:
+        return self.target.partition("?")[0]
+
+
+class _Blame(Enum):
+    NOBODY = auto()
+    NODE = auto()
+    REQUEST = auto()
+    EITHER = auto()  # the node answers others
+
+
+@dataclass(slots=True)
+class _Passage:
+    """One request, tried at each node at most once."""
+
+    request: _Request
+    watch: NodeWatch
+    clock: Clock
+    until: float = field(init=False)
+    outcome: Outcome = field(init=False, default_factory=lambda: NotConnected("no node was tried"))
+    tried: list[int] = field(init=False, default_factory=list)
+    refusing: list[int] = field(init=False, default_factory=list)  # they answer, and refused this request
+    broken: bool = field(init=False, default=False)  # its connection broke at a node that answers
+
+    def __post_init__(self) -> None:
+        self.until = self.clock() + self.request.seconds
+
+    def run(self) -> Outcome:
+        while (place := self.watch.next(self.tried)) is not None and (self._left() >= LEAST_SECONDS or not self.tried):
+            self.tried.append(place)
+            if self._is_fit(place) and self._is_over(place):
+                break
+        return self.outcome
+
+    def _left(self) -> float:
+        return self.until - self.clock()
+
+    def _is_fit(self, place: int) -> bool:
+        """A node that is left out gets a request only where no other is left, and is asked first. Where all are unfit,
+        the last one still gets a read: its reply says what is wrong. The question is not on the request's time."""
+        if not self.watch.is_left_out(place):
+            return True
+        began = self.clock()
+        why, found = self.watch.ask(place, min(ASK_SECONDS, self.request.seconds))
+        self.until += self.clock() - began
+        if not why or (self.request.is_read and len(self.tried) == len(self.watch.nodes)):
+            return True
+        is_telling = isinstance(found, TlsError) or (isinstance(found, NodeApiResponse) and found.meta.status >= 500)
+        self.outcome = found if is_telling else NotConnected(why)
+        return False
+
+    def _is_over(self, place: int) -> bool:
+        """Sends it to this node. True: no other gets it."""
+        if mixed := self.watch.mixed():
+            self.outcome = OtherCluster(mixed)
+            return True
+        self.outcome = self._exchange(place)
+        match self._blame(place):
+            case _Blame.NODE:
+                return not self._may_go_on()
+            case _Blame.EITHER:
+                self._remember(place)
+                return not self.request.is_repeatable
+            case _Blame.NOBODY:
+                self._serves(place)
+        return True
+
+    def _exchange(self, place: int) -> Outcome:
+        asked, seconds = self.request, max(self._left(), LEAST_SECONDS)
+        try:
+            node = self.watch.nodes[place]
+            return node.perform_request(asked.method, asked.target, asked.body, asked.headers, seconds)
+        except Exception as error:
+            return error
+
+    def _blame(self, place: int) -> _Blame:
+        """A node that is at fault is left out. A connection may break by itself, once: if it breaks at a second node
+        that answers others, it is the request."""
+        outcome = self.outcome
+        if not isinstance(outcome, Exception) and outcome.meta.status not in _GATEWAY:
+            return _Blame.NOBODY
+        if _never_left(outcome):
+            self.watch.leave_out(place, str(outcome))
+            return _Blame.NODE
+        if isinstance(outcome, NotConnected) or not isinstance(outcome, Broken | ConnectionTimeout | NodeApiResponse):
+            return _Blame.REQUEST  # no connection was free, or a bug of ours
+        if self.watch.ask(place, min(ASK_SECONDS, self.request.seconds))[0]:
+            return _Blame.NODE
+        is_twice = isinstance(outcome, Broken) and self.broken
+        return _Blame.REQUEST if is_twice or isinstance(outcome, ConnectionTimeout) else _Blame.EITHER
+
+    def _remember(self, place: int) -> None:
+        if isinstance(self.outcome, Exception):
+            self.broken = True
+        else:
+            self.refusing.append(place)
+
+    def _may_go_on(self) -> bool:
+        """The node was left out. A read that used up its time gets it anew; a bulk is sent again by who knows how much
+        time its batch has left."""
+        if isinstance(self.outcome, ConnectionTimeout):
+            if not self.request.is_read:
+                if self.request.is_repeatable:
+                    self.outcome = NodeHung(self.outcome.message, errors=(self.outcome,))
+                return False
+            self.until = self.clock() + self.request.seconds
+        return self.request.is_repeatable or _never_left(self.outcome)
+
+    def _serves(self, place: int) -> None:
+        if self.watch.is_left_out(place):
+            self.watch.take_back(place)
+        for other in self.refusing:
+            self.watch.leave_out(other, "it refused what another node accepted")
+
+
+def _never_left(outcome: Outcome) -> bool:
+    if isinstance(outcome, NotConnected):
+        return not any(isinstance(error, EmptyPoolError) for error in outcome.errors)
+    return isinstance(outcome, TlsError)

@@ -1,0 +1,306 @@
+"""Several addresses of one Elasticsearch, each through a proxy of its own: one that is cut, hangs or refuses costs no
+event an attempt, and is used again when it is back."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from elasticsearch import Elasticsearch
+
+from labs.proxy import Proxy
+from outbox.app.doctor import open_doctor
+from outbox.config import ElasticSettings, load_settings
+from outbox.facts import Fact, NodeBack, NodeLeftOut
+from outbox.policy.outcome import WRITTEN, Failure, Reason
+from outbox.ports import BulkAction, Level, WriteReport
+from outbox.sink.client import Elastic, NoReply, Reply, connect
+from outbox.sink.elastic import ElasticSink
+from tests.fixtures.inprocess import InProcess, Parts
+from tests.fixtures.proxy import proxy_to
+from tests.fixtures.queue import Queue
+from tests.fixtures.scripted import Request, answer, scripted, silent_server
+from tests.fixtures.waiting import eventually
+
+DEADLINE_SECONDS = 1.0
+NOBODY = "http://127.0.0.1:9"
+
+
+@dataclass
+class Cluster:
+    """One real server behind three addresses."""
+
+    proxies: list[Proxy]
+    urls: list[str]
+    facts: list[Fact] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.elastic = connect(ElasticSettings(url=",".join(self.urls)), announce=self.facts.append)
+        self.sink = ElasticSink(self.elastic, announce=self.facts.append)
+
+    def write(self, index: str, *names: str, version: int = 1) -> WriteReport:
+        actions = [BulkAction(index, name, version, None, b'{"n": 1}') for name in names]
+        return self.sink.write(actions, DEADLINE_SECONDS)
+
+    def warm(self, index: str) -> None:
+        """Each node has a connection and has served."""
+        for turn in range(2 * len(self.urls)):
+            assert self.write(index, f"warm-{turn}").outcomes == [WRITTEN]
+        assert all(proxy.counts["requests"] for proxy in self.proxies)
+
+    def left_out(self) -> list[str]:
+        """Those that are left out now, by what was announced."""
+        out: list[str] = []
+        for fact in list(self.facts):
+            if isinstance(fact, NodeLeftOut):
+                out.append(fact.node)
+            elif isinstance(fact, NodeBack):
+                out.remove(fact.node)
+        return out
+
+    def is_used(self, place: int, index: str) -> bool:
+        before = self.proxies[place].counts["requests"]
+        for turn in range(len(self.urls)):
+            assert self.write(index, f"used-{turn}", version=2).outcomes == [WRITTEN]
+        return self.proxies[place].counts["requests"] > before
+
+
+@pytest.fixture
+def cluster(elastic_url: str) -> Iterator[Cluster]:
+    with ExitStack() as stack:
+        pairs = [stack.enter_context(proxy_to(elastic_url)) for _ in range(3)]
+        made = Cluster([proxy for proxy, _ in pairs], [url for _, url in pairs])
+        stack.callback(made.elastic.close)
+        yield made
+
+
+def cut_under_way(proxy: Proxy) -> None:
+    """The next bulk is applied, its reply is lost, and then nobody listens: as a node that is killed."""
+    proxy.lose_replies(b"_bulk", most=1)
+
+
+FAULTS: dict[str, Callable[[Proxy], None]] = {
+    "refuses connections": Proxy.cut,
+    "hangs": Proxy.stall,
+    "loses a reply": cut_under_way,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_node_with_a_fault_costs_no_document_and_is_used_again(
+    cluster: Cluster, index: str, es: Elasticsearch, fault: str
+) -> None:
+    cluster.warm(index)
+    FAULTS[fault](cluster.proxies[1])
+    reports = [cluster.write(index, f"d{turn}") for turn in range(4)]
+    assert [report.outcomes for report in reports] == [[WRITTEN]] * 4
+    assert not any(report.unreachable or report.pressure for report in reports)
+    assert cluster.left_out() == ([] if fault == "loses a reply" else [cluster.urls[1]])
+    cluster.proxies[1].heal()
+    eventually(lambda: not cluster.left_out())
+    assert cluster.is_used(1, index)
+    es.indices.refresh(index=index)
+    assert es.count(index=index, q="n:1")["count"] == 4 + 6 + 3
+
+
+def test_all_dead_is_an_outage_as_with_one_address_and_each_is_tried_again(cluster: Cluster, index: str) -> None:
+    cluster.warm(index)
+    for proxy in cluster.proxies:
+        proxy.cut()
+    report = cluster.write(index, "a", "b")
+    assert report.unreachable is not None
+    assert report.unreachable.reason is Reason.CONNECT
+    assert [o.reason for o in report.outcomes if isinstance(o, Failure)] == [Reason.CONNECT] * 2
+    assert sorted(cluster.left_out()) == sorted(cluster.urls)
+    cluster.proxies[2].heal()
+    assert cluster.write(index, "a", "b").outcomes == [WRITTEN] * 2  # without waiting for its pause
+    assert cluster.urls[2] not in cluster.left_out()
+
+
+def test_events_keep_their_attempts_while_one_node_after_the_other_goes(
+    cluster: Cluster, index: str, queue: Queue
+) -> None:
+    worker = InProcess(Parts(queue.store(), cluster.sink, index_of=lambda _: index, lease_seconds=2.0))
+    for place, fault in enumerate(FAULTS.values()):
+        queue.produce_many(20)
+        fault(cluster.proxies[place])
+        for _ in range(4):
+            worker.run(5)
+        cluster.proxies[place].heal()
+        eventually(lambda: not cluster.left_out())
+    rows = queue.connection.execute("select status, attempts, count(*) from search_outbox_events group by 1, 2")
+    assert rows.fetchall() == [("done", 1, 60)]
+
+
+# What a real server cannot show: replies of proxies, other clusters, documents that break connections
+
+
+def about(cluster: str) -> bytes:
+    return json.dumps({"cluster_uuid": cluster, "version": {"number": "8.14.1"}}).encode()
+
+
+def node(cluster: str = "one") -> Callable[[Request], bytes]:
+    def reply(request: Request) -> bytes:
+        if request.path == "/":
+            return answer(200, b"" if request.method == "HEAD" else about(cluster))
+        return answer(200, b'{"things":{"aliases":{},"settings":{}}}')
+
+    return reply
+
+
+def taken(_: Request) -> bytes:
+    return answer(200, b'{"errors":false,"items":[{"index":{"status":201}}]}')
+
+
+def away(_: Request) -> bytes:
+    return answer(503, b"no upstream", headers="", kind="text/plain")
+
+
+def leaving(kind: str) -> bytes:
+    """What Elasticsearch 8.14 replied for a document whose primary shard was on a node that was being stopped."""
+    error = {"type": kind, "reason": "[embedded-c1c4b9c4][127.0.0.1:31899] Node not connected"}
+    return answer(200, json.dumps({"errors": True, "items": [{"index": {"status": 500, "error": error}}]}).encode())
+
+
+@contextmanager
+def elastic_at(*urls: str, **settings: Any) -> Iterator[tuple[Elastic, list[Fact]]]:
+    facts: list[Fact] = []
+    elastic = connect(ElasticSettings(url=",".join(urls), **settings), announce=facts.append)
+    try:
+        yield elastic, facts
+    finally:
+        elastic.close()
+
+
+def write_one(elastic: Elastic, times: int = 1) -> list[object]:
+    sink = ElasticSink(elastic)
+    action = BulkAction("things", "a", 1, None, b"{}")
+    return [sink.write([action], DEADLINE_SECONDS).outcomes[0] for _ in range(times)]
+
+
+@pytest.mark.parametrize("other", [away, node()], ids=["everything", "bulks only"])
+def test_a_node_that_answers_503_where_another_accepts_is_left_out(other: Callable[[Request], bytes]) -> None:
+    with (
+        scripted(away, other) as bad,
+        scripted(taken, node()) as good,
+        elastic_at(bad.url, good.url) as (elastic, facts),
+    ):
+        assert write_one(elastic, 4) == [WRITTEN] * 4
+        assert [fact.node for fact in facts if isinstance(fact, NodeLeftOut)][:1] == [bad.url]
+        assert len(bad.bulks) <= 1
+
+
+def test_where_all_answer_503_it_is_the_reply_as_with_one_address() -> None:
+    with scripted(away, node()) as one, scripted(away, node()) as two, elastic_at(one.url, two.url) as (elastic, facts):
+        (outcome,) = write_one(elastic)
+        assert isinstance(outcome, Failure)
+        assert outcome.reason is Reason.ES_5XX
+        assert (len(one.bulks), len(two.bulks)) == (1, 1)
+        assert not facts
+
+
+def test_a_document_that_breaks_connections_takes_no_node_out() -> None:
+    def break_off(_: Request) -> bytes:
+        return b""
+
+    with scripted(break_off, node()) as one, scripted(break_off, node()) as two:
+        with elastic_at(one.url, two.url) as (elastic, facts):
+            (outcome,) = write_one(elastic)
+        assert isinstance(outcome, Failure)
+        assert (outcome.reason, outcome.whole) == (Reason.CONNECT, False)
+        assert not facts
+        assert len(one.bulks) + len(two.bulks) == 2
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("kind", ["node_not_connected_exception", "retry_on_primary_exception"])
+def test_a_document_whose_shard_moves_is_sent_once_more_with_the_whole_wait(kind: str, times: int) -> None:
+    replies = [leaving(kind)] * times
+    with scripted(lambda request: replies.pop() if replies else taken(request)) as server:
+        with elastic_at(server.url) as (elastic, _):
+            outcomes = write_one(elastic)
+        assert [isinstance(outcome, Failure) for outcome in outcomes] == [times == 2]
+        assert len(server.bulks) == 2
+        assert "timeout=800ms" in server.bulks[1].path  # of a deadline of one second
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        (lambda _: answer(200, about("_na_")), "not joined a cluster"),
+        (lambda _: answer(200, b"<html>", kind="text/html"), "not that of a search cluster"),
+        (away, "503"),
+    ],
+)
+def test_what_is_no_node_of_a_cluster_gets_nothing(second: Callable[[Request], bytes], said: str) -> None:
+    with (
+        scripted(taken, node()) as good,
+        scripted(taken, second) as bad,
+        elastic_at(good.url, bad.url) as (elastic, facts),
+    ):
+        assert write_one(elastic, 4) == [WRITTEN] * 4
+        assert not bad.bulks
+        (fact,) = [fact for fact in facts if isinstance(fact, NodeLeftOut)]
+        assert said in fact.error
+
+
+def test_nodes_of_different_clusters_get_nothing_at_all_and_are_named() -> None:
+    cluster = "two"
+
+    def changing(request: Request) -> bytes:
+        return node(cluster)(request)
+
+    with (
+        scripted(taken, node("one")) as one,
+        scripted(taken, changing) as two,
+        elastic_at(one.url, two.url) as (elastic, _),
+    ):
+        outcomes = write_one(elastic, 3)
+        last = outcomes[-1]
+        assert isinstance(last, Failure)
+        assert last.reason is Reason.ES_CONFIG  # systemic: the target pauses, no attempt is spent
+        assert "different clusters" in last.error
+        assert not one.bulks
+        assert not two.bulks
+        cluster = "one"  # as one cluster that was made anew
+        assert write_one(elastic) == [WRITTEN]
+
+
+def test_what_may_have_been_applied_is_sent_again_only_if_that_changes_nothing() -> None:
+    def break_off(request: Request) -> bytes:
+        return node()(request) if request.path == "/" else b""
+
+    with (
+        scripted(taken, break_off) as one,
+        scripted(taken, node()) as two,
+        elastic_at(one.url, two.url) as (elastic, _),
+    ):
+        read = [elastic.call("GET", "/things/_alias") for _ in range(2)]
+        assert [reply.status for reply in read if isinstance(reply, Reply)] == [200, 200]
+        before = len(two.requests)
+        swaps = [elastic.call("POST", "/_aliases", b"{}") for _ in range(2)]
+        assert sum(isinstance(reply, NoReply) for reply in swaps) == 1
+        assert [request.path for request in two.requests[before:]].count("/_aliases") == 1
+
+
+def test_a_node_that_hangs_from_the_start_costs_nothing_but_time() -> None:
+    with silent_server() as hangs, scripted(taken, node()) as good, elastic_at(hangs, good.url) as (elastic, facts):
+        assert write_one(elastic, 3) == [WRITTEN] * 3
+        assert [fact.node for fact in facts if isinstance(fact, NodeLeftOut)] == [hangs]
+
+
+def test_the_doctor_names_every_node_and_the_commands_use_those_that_answer(queue: Queue, elastic_url: str) -> None:
+    environ = {"DATABASE_URL": queue.url, "ELASTIC_URL": f"{NOBODY},{elastic_url}", "ELASTIC_INDEX": "no-such-index"}
+    settings = load_settings(environ)
+    with open_doctor(settings) as doctor:
+        found = list(doctor.examine())
+    nodes = {(finding.level, finding.detail.partition(" ")[0]) for finding in found if finding.name == "node"}
+    assert nodes == {(Level.WARN, NOBODY), (Level.OK, elastic_url)}
+    assert Level.OK in {finding.level for finding in found if finding.name == "elasticsearch"}
+    elastic = connect(settings.elastic)
+    try:
+        assert all(elastic.api.ping() for _ in range(4))
+    finally:
+        elastic.close()
