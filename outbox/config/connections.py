@@ -1,10 +1,10 @@
-"""Owns the settings of the two servers, PostgreSQL and Elasticsearch; it does not connect to them."""
+"""Owns the settings of the two servers, PostgreSQL and Elasticsearch (or OpenSearch); it does not connect to them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import SecretStr
 
@@ -81,6 +81,13 @@ class ElasticSettings(Section):
         " `ELASTIC_PASSWORD`, or `ELASTIC_API_KEY`",
         # A rejected address is not repeated either: its query may hold a key.
         show=redact_dsn,
+    )
+    product: Literal["auto", "elasticsearch", "opensearch"] = setting(
+        "ELASTIC_PRODUCT",
+        "auto",
+        meaning="Which product the server is.",
+        tradeoff="`auto` asks it. Name it where the credentials may not ask (`GET /`), or where a proxy removes the"
+        " header by which Elasticsearch names itself.",
     )
     index: IndexName = setting(
         "ELASTIC_INDEX",

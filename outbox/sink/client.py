@@ -1,10 +1,11 @@
-"""Owns the connection to one Elasticsearch: node, client, credentials and one call. It interprets no reply."""
+"""Owns the connection to one Elasticsearch or OpenSearch: node, credentials, which of the two it is, and one call. It
+interprets no other reply."""
 
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 from elastic_transport import BaseNode, ConnectionTimeout, HttpHeaders, TlsError
@@ -13,16 +14,20 @@ from elastic_transport.client_utils import create_user_agent, url_to_node_config
 
 from outbox import __version__
 from outbox.config import ElasticSettings, read_secret_file
+from outbox.errors import ElasticsearchDown, OutboxError, WrongProduct
+from outbox.policy import product
 from outbox.policy.classify import unreadable, whole
 from outbox.policy.outcome import Failure, Reason
+from outbox.policy.product import Product, Server
 from outbox.sink.exchange import BadReply, DeadlineNode, NotConnected
 
-if TYPE_CHECKING:
-    from elasticsearch import Elasticsearch
+ASK_SECONDS: Final = 5.0
+_READS: Final = ("GET", "HEAD")
 
-PRODUCT_HEADER: Final = "x-elastic-product"
-_JSON: Final = "application/vnd.elasticsearch+json; compatible-with=8"
-_NDJSON: Final = "application/vnd.elasticsearch+x-ndjson; compatible-with=8"
+
+class NotAccepted(OutboxError):
+    """The server does not accept the credentials, or its user may not ask for the server's name. Check ELASTIC_API_KEY,
+    or ELASTIC_USERNAME and ELASTIC_PASSWORD; docs/security.md names the privileges. Nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +46,6 @@ class Reply:
         except orjson.JSONDecodeError:
             return self.raw
 
-    @property
-    def from_elasticsearch(self) -> bool:
-        return self.headers.get(PRODUCT_HEADER) == "Elasticsearch"
-
 
 @dataclass(frozen=True, slots=True)
 class NoReply:
@@ -52,6 +53,15 @@ class NoReply:
 
     failure: Failure
     sent: bool = True
+    unidentified: bool = False  # nothing was sent, because nobody says or may know what the server is
+
+    def error(self) -> OutboxError:
+        """The same for commands."""
+        if self.unidentified and self.failure.reason is Reason.ES_CONFIG:
+            return WrongProduct(self.failure.error)
+        if self.unidentified and self.failure.reason is Reason.ES_AUTH:
+            return NotAccepted(self.failure.error)
+        return ElasticsearchDown(self.failure.error)
 
 
 class Credentials:
@@ -94,33 +104,46 @@ def _authorization(settings: ElasticSettings, fresh: str | None) -> str | None:
 
 @dataclass(slots=True)
 class Elastic:
-    """One server. `api` is the official client, for commands; `call` never raises."""
+    """One server. `call` never raises. `told` is ELASTIC_PRODUCT, unless that is `auto`."""
 
     node: BaseNode
     credentials: Credentials
     timeout_seconds: float
-    _client: "Elasticsearch | None" = field(default=None, init=False)
+    told: Product | None = None
+    _server: Server | None = field(default=None, init=False)
+    _named_by_header: bool = field(default=False, init=False)
+    _doubtful: bool = field(default=False, init=False)
+
+    def server(self, seconds: float | None = None) -> Server | Failure:
+        """What the server is, asked once: later replies are only compared with it. A failure is not remembered."""
+        if self._server is not None and not self._doubtful:
+            return self._server
+        reply = self._exchange("GET", "/", seconds=min(seconds or ASK_SECONDS, ASK_SECONDS))
+        if isinstance(reply, NoReply):
+            return reply.failure
+        found = product.identify(reply.status, reply.headers, reply.body, self.told)
+        if isinstance(found, Failure):
+            return found
+        if self._server is None:
+            self._named_by_header = product.by_header(reply.headers) is not None
+            self._server = found
+        if found.product is not self._server.product:
+            return product.changed(self._server, found)
+        if self._doubtful:  # it is the same, so something removes the header here and there: that says nothing any more
+            self._doubtful = self._named_by_header = False
+        return self._server
+
+    def required(self) -> product.Dialect:
+        """How to speak to it, for commands: asked if need be. Raises as `NoReply.error` says."""
+        found = self.server()
+        if isinstance(found, Failure):
+            raise NoReply(found, sent=False, unidentified=True).error()
+        return found.dialect
 
     @property
-    def api(self) -> "Elasticsearch":
-        """Raises the client's own exceptions, including the one for a wrong product."""
-        if self._client is None:
-            self._client = self._new_client()
-        authorization = self.credentials.header()
-        return self._client.options(headers={"authorization": authorization}) if authorization else self._client
-
-    def _new_client(self) -> "Elasticsearch":
-        """Late import: a projector never needs it, and importing the package takes 0.1 s of CPU."""
-        from elasticsearch import Elasticsearch  # noqa: PLC0415
-
-        return Elasticsearch(
-            [self.node.config],
-            node_class=DeadlineNode,
-            request_timeout=self.timeout_seconds,
-            max_retries=0,
-            retry_on_status=(),
-            retry_on_timeout=False,
-        )
+    def dialect(self) -> product.Dialect:
+        """How to speak to it. Before it has said anything: as to Elasticsearch, which is all that a read needs."""
+        return self._server.dialect if self._server is not None else product.ELASTICSEARCH
 
     def call(
         self, method: str, target: str, body: bytes | None = None, *, seconds: float | None = None
@@ -128,11 +151,36 @@ class Elastic:
         """One exchange through the client's node, without its transport.
 
         The transport would retry four times by default, copy the body twice, and raise if a reply is not JSON. Only
-        what cannot be read is not a Reply.
+        what cannot be read is not a Reply. Nothing but a read is sent to a server before it is known what it is.
         """
-        headers = HttpHeaders({"accept": _JSON})
+        if method not in _READS and isinstance(unknown := self.server(seconds), Failure):
+            return NoReply(unknown, sent=False, unidentified=True)
+        reply = self._exchange(method, target, body, seconds)
+        if isinstance(reply, Reply):
+            self._compare(reply)
+            # The other product does not know our content type: nothing was done, and this is why.
+            if self._doubtful and reply.status == 406 and isinstance(other := self.server(seconds), Failure):
+                return NoReply(other, sent=False, unidentified=True)
+        return reply
+
+    def _compare(self, reply: Reply) -> None:
+        """Elasticsearch names itself on every reply that is its own; an error may come from a proxy."""
+        named = product.by_header(reply.headers)
+        if self._server is None:
+            if named is not None and self.told in (None, named.product):
+                self._server, self._named_by_header = named, True
+        elif named is not None:
+            self._doubtful = self._doubtful or named.product is not self._server.product
+        elif reply.status == 406 or (self._named_by_header and reply.status < 300):
+            self._doubtful = True
+
+    def _exchange(
+        self, method: str, target: str, body: bytes | None = None, seconds: float | None = None
+    ) -> Reply | NoReply:
+        dialect = self.dialect
+        headers = HttpHeaders({"accept": dialect.json})
         if body is not None:
-            headers["content-type"] = _NDJSON if target.partition("?")[0].endswith("/_bulk") else _JSON
+            headers["content-type"] = dialect.ndjson if target.partition("?")[0].endswith("/_bulk") else dialect.json
         if authorization := self.credentials.header():
             headers["authorization"] = authorization
         try:
@@ -143,8 +191,6 @@ class Elastic:
 
     def close(self) -> None:
         self.node.close()
-        if self._client is not None:
-            self._client.close()
 
 
 def connect(settings: ElasticSettings, lanes: int = 2) -> Elastic:
@@ -155,7 +201,8 @@ def connect(settings: ElasticSettings, lanes: int = 2) -> Elastic:
         headers=HttpHeaders({"user-agent": create_user_agent("outbox-projector", __version__)}),
         request_timeout=settings.timeout_seconds,
     )
-    return Elastic(DeadlineNode(config), Credentials(settings), settings.timeout_seconds)
+    told = None if settings.product == "auto" else Product(settings.product)
+    return Elastic(DeadlineNode(config), Credentials(settings), settings.timeout_seconds, told)
 
 
 # OpenSSL's term for what is not trusted, and urllib3's two for a certificate of another name or of none.

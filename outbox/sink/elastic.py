@@ -161,7 +161,7 @@ class _Write:
         search.away, search.pressure = second.away, search.pressure or second.pressure
 
     def _probe_target(self) -> Failure | None:
-        """Product and alias, queried once per process; nothing is sent to a server that is not Elasticsearch."""
+        """Product and alias, queried once per process; nothing is sent to a server of another product."""
         targets = self._sink.targets
         known = targets.known(self._index, seconds=self._seconds)
         if isinstance(known, Target) and known.alias and all(action.body is None for action in self._actions):
@@ -201,6 +201,7 @@ class _Write:
 
     def _tell(self, search: Search) -> None:
         """Large documents, always alone in their request, are judged; a target that refuses is asked about later."""
+        self._look_behind_blocks(search)
         for place, outcome in enumerate(search.outcomes):
             if not isinstance(outcome, Failure):
                 continue
@@ -211,6 +212,18 @@ class _Write:
             elif search.away is None:
                 size = self._encoded.size(place)
                 search.outcomes[place] = self._sink.stubborn.judge(self._actions[place], size, outcome)
+
+    def _look_behind_blocks(self, search: Search) -> None:
+        """Where a template cannot forbid it, a write creates the missing index, blocked (see `Dialect.template`)."""
+        blocked = [
+            place for place, o in enumerate(search.outcomes) if isinstance(o, Failure) and o.reason is Reason.ES_BLOCKED
+        ]
+        if not blocked or self._sink.elastic.dialect.forbids_auto_create:
+            return
+        why = self._sink.targets.probe(self._index)
+        if why is not None and why.reason is Reason.ES_INDEX_MISSING:
+            for place in blocked:
+                search.outcomes[place] = why
 
     def _announce(self, answer: Answer, reply: Reply | NoReply, size: int, took: float) -> None:
         outcomes = answer if isinstance(answer, Sequence) else ()
