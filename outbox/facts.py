@@ -239,6 +239,14 @@ class SinkProbed:
 
 
 @dataclass(frozen=True, slots=True)
+class SinkIdentified:
+    """What answers at ELASTIC_URL, once per start. No version: it may not be asked for."""
+
+    product: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class EventsReplayed:
     """`source`: cli, api, console or daemon."""
 
@@ -365,6 +373,7 @@ Fact = (
     | SampleMissed
     | SchemaChecked
     | SinkProbed
+    | SinkIdentified
     | EventsReplayed
     | ReplaySettled
     | EventDiscarded

@@ -133,6 +133,21 @@ class Elastic:
             self._doubtful = self._named_by_header = False
         return self._server
 
+    def named(self) -> Server | None:
+        """With its number, if that may be asked for: Elasticsearch's header has none. For people."""
+        known = self.server()
+        if isinstance(known, Failure) or known.number:
+            return None if isinstance(known, Failure) else known
+        reply = self._exchange("GET", "/", seconds=ASK_SECONDS)
+        found = product.identify(reply.status, reply.headers, reply.body) if isinstance(reply, Reply) else None
+        if isinstance(found, Server) and found.product is known.product:
+            self._server = known = found
+        return known
+
+    @property
+    def shown(self) -> str | None:
+        return None if self._server is None else str(self._server)
+
     def required(self) -> product.Dialect:
         """How to speak to it, for commands: asked if need be. Raises as `NoReply.error` says."""
         found = self.server()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from outbox.facts import Announce, Warned
+from outbox.facts import Announce, SinkIdentified, Warned
 from outbox.policy.outcome import Failure
 from outbox.ports import Finding, Level
 from outbox.sink.client import Elastic, Reply
@@ -37,9 +37,11 @@ class TargetCheck:
         ]
 
     def warn(self, names: Sequence[str], announce: Announce) -> bool:
-        """Announces warnings about the targets, once per start. False: the server did not answer; call again later."""
-        if not self._targets.answers():
+        """Announces the server and warnings about the targets, once per start. False: it did not answer, or nobody can
+        say what it is; call again later."""
+        if not self._targets.answers() or (server := self._elastic.named()) is None:
             return False
+        announce(SinkIdentified(server.product, server.number))
         for name in names:
             settings = self._settings(name) or {}
             findings = [self.template(name), *(self._gc_deletes(i, found) for i, found in settings.items())]

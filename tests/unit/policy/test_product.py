@@ -75,10 +75,10 @@ def test_what_is_not_known_is_named_with_its_remedy_and_blames_no_document(
 
 
 def test_the_setting_decides_where_nobody_may_ask_and_is_not_believed_against_the_server() -> None:
-    forbidden = (403, {}, {"error": {"type": "security_exception"}})
-    assert identify(*forbidden, Product.OPENSEARCH) == Server(Product.OPENSEARCH)
-    stripped = (200, {}, main("8.14.1", "You Know, for Search"))
-    assert identify(*stripped, Product.ELASTICSEARCH) == Server(Product.ELASTICSEARCH)
+    forbidden = {"error": {"type": "security_exception"}}
+    assert identify(403, {}, forbidden, Product.OPENSEARCH) == Server(Product.OPENSEARCH)
+    stripped = main("8.14.1", "You Know, for Search")
+    assert identify(200, {}, stripped, Product.ELASTICSEARCH) == Server(Product.ELASTICSEARCH)
     for told, headers, body in (
         (Product.OPENSEARCH, ES_HEADER, {}),
         (Product.ELASTICSEARCH, {}, opensearch("2.19.6")),
@@ -101,7 +101,15 @@ def test_a_change_names_both_and_pauses() -> None:
 
 @pytest.mark.parametrize(
     ("number", "sorts"),
-    [("", False), ("2.19.6", False), ("3.0.0", False), ("3.2.9", False), ("3.3.0", True), ("3.6.0", True), ("4.0", True)],
+    [
+        ("", False),
+        ("2.19.6", False),
+        ("3.0.0", False),
+        ("3.2.9", False),
+        ("3.3.0", True),
+        ("3.6.0", True),
+        ("4.0", True),
+    ],
 )
 def test_shards_are_sorted_together_from_3_3_on(number: str, sorts: bool) -> None:
     assert Server(Product.OPENSEARCH, number).dialect is (OPENSEARCH_SORTED if sorts else OPENSEARCH)
