@@ -41,6 +41,7 @@ class ElasticSink:
     batch_items: Callable[[], int] = lambda: 500  # the current adaptive limit
     announce: Announce = _silent
     clock: Clock = time.monotonic
+    rest: Callable[[float], None] = time.sleep
     targets: Targets = field(init=False)
     stubborn: Stubborn = field(init=False)
     _met_away: dict[str, float] = field(default_factory=dict)  # by index: when one of its shards was last found down
@@ -146,19 +147,24 @@ class _Write:
     def _send_again(self, search: Search) -> None:
         """Once more, in one request and with the whole wait, what may have failed through no fault of its own.
 
-        Two requests may bring a new field at the same moment, one with 1 and one with 1.5: Elasticsearch refuses the
-        later one, which fits as soon as the mapping is made. A new field may also need more than the short wait for a
-        shard that is down, though its own shard is there. The second refusal is its verdict.
+        Two requests may bring a new field at the same moment, one with 1 and one with 1.5: the server refuses the
+        later one, which fits as soon as the mapping is made (`Dialect.new_field_waits`). A new field may also need more
+        than the short wait for a shard that is down, though its own shard is there. The last refusal is its verdict.
         """
-        failures = ((place, o) for place, o in enumerate(search.outcomes) if isinstance(o, Failure))
-        places = [place for place, failure in failures if failure.contested or (self._hurried and failure.late)]
-        if not places:
-            return
-        actions = [self._actions[place] for place in places]
-        second = _Write(self._sink, actions, self._seconds, self._until, patient=True)._search(search.away)
-        for place, outcome in zip(places, second.outcomes, strict=True):
-            search.outcomes[place] = outcome
-        search.away, search.pressure = second.away, search.pressure or second.pressure
+        late = self._hurried
+        for wait in self._sink.elastic.dialect.new_field_waits:
+            failures = ((place, o) for place, o in enumerate(search.outcomes) if isinstance(o, Failure))
+            places = [place for place, failure in failures if failure.contested or (late and failure.late)]
+            if not places:
+                return
+            if wait:
+                self._sink.rest(wait)
+            late = False
+            actions = [self._actions[place] for place in places]
+            again = _Write(self._sink, actions, self._seconds, self._until, patient=True)._search(search.away)
+            for place, outcome in zip(places, again.outcomes, strict=True):
+                search.outcomes[place] = outcome
+            search.away, search.pressure = again.away, search.pressure or again.pressure
 
     def _probe_target(self) -> Failure | None:
         """Product and alias, queried once per process; nothing is sent to a server of another product."""

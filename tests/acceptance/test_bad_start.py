@@ -34,7 +34,7 @@ def test_another_product_is_refused_and_nothing_is_spent(start_daemon: StartProc
     with scripted(lambda _: opensearch, lambda _: opensearch) as server:
         daemon = start_daemon(ELASTIC_URL=server.url)
         paused = daemon.wait_for_fact("sink.paused")
-        assert "not Elasticsearch" in json.dumps(paused)
+        assert "neither Elasticsearch nor OpenSearch" in json.dumps(paused)
         daemon.wait_until(lambda: queue.counts() == {"pending": 3}, "all rows given back")
         assert daemon.terminate() == 0
         assert server.bulks == []

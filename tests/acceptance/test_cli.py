@@ -96,7 +96,7 @@ def test_another_product_is_refused_with_78_and_nothing_is_written(outbox: Outbo
     opensearch = answer(200, b'{"version": {"distribution": "opensearch", "number": "2.11.0"}}', headers="")
     with scripted(lambda _: opensearch, lambda _: opensearch) as server:
         for command in (["index", "check"], ["index", "create", "x"]):
-            refused(outbox(*command, ELASTIC_URL=server.url), 78, "not Elasticsearch")
+            refused(outbox(*command, ELASTIC_URL=server.url), 78, "neither Elasticsearch nor OpenSearch")
         assert {request.method for request in server.requests} <= {"GET", "HEAD"}
 
 

@@ -240,7 +240,7 @@ def test_failures_pauses_and_missing_workers_are_said(examine: Examine, queue: Q
 def test_another_product_at_the_address_is_refused_in_words(examine: Examine) -> None:
     opensearch = answer(200, b'{"version": {"distribution": "opensearch", "number": "2.11.0"}}', headers="")
     with scripted(lambda _: opensearch, lambda _: opensearch) as server:
-        assert "not Elasticsearch" in bad(examine(ELASTIC_URL=server.url))["elasticsearch"]
+        assert "neither Elasticsearch nor OpenSearch" in bad(examine(ELASTIC_URL=server.url))["elasticsearch"]
 
 
 def test_a_view_that_cannot_compute_the_oldest_document_is_said_without_the_row(
