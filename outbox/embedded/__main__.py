@@ -4,9 +4,10 @@
     python -m outbox.embedded fetch java              download that Java even if another one fits (for the tests)
     python -m outbox.embedded serve [RELEASE] [HEAP]  run new servers until Ctrl-C or SIGTERM; prints their addresses
 
-RELEASE is elasticsearch, elasticsearch-8, elasticsearch-9, opensearch, opensearch-2, opensearch-3 or a full version such
-as opensearch-2.19.6; the default is OUTBOX_ES_VERSION, else Elasticsearch 8. The optional heap size is such as `512m` or
-`2g`; the default is 1g. OUTBOX_ES_VERSION, OUTBOX_ES_HOME and OUTBOX_DATA_DIR have the same meaning as for `outbox up`.
+RELEASE is elasticsearch, elasticsearch-8, elasticsearch-9, opensearch, opensearch-2, opensearch-3 or a full version
+such as opensearch-2.19.6; the default is OUTBOX_ES_VERSION, else Elasticsearch 8. The optional heap size is such as
+`512m` or `2g`; the default is 1g. OUTBOX_ES_VERSION, OUTBOX_ES_HOME and OUTBOX_DATA_DIR have the same meaning as for
+`outbox up`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from outbox.embedded.postgres import for_people
 from outbox.embedded.progress import to_stderr
 from outbox.embedded.stack import EmbeddedStack
 from outbox.errors import OutboxError
-
 
 _RELEASE = re.compile(r"(elasticsearch|opensearch)[\w.-]*")
 _SERVED = re.compile(rf"(?P<release>{_RELEASE.pattern})? ?(?P<heap>[1-9]\d*[mg])?")

@@ -15,7 +15,6 @@ from outbox.embedded.private import check_place
 from outbox.embedded.products import PRODUCTS, Product, release_of
 from outbox.embedded.progress import Report
 
-
 FETCHED_JAVA_MAJOR = 21
 
 

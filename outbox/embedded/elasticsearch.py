@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 from pathlib import Path
 
-from outbox.embedded.errors import EmbeddedServerFailed
+from outbox.embedded.distribution import Distribution
+from outbox.embedded.errors import EmbeddedServerFailed, FolderNotAllowed
 from outbox.embedded.es_command import keystore_command, server_command
 from outbox.embedded.process import Command
 from outbox.embedded.products import ELASTICSEARCH
@@ -18,6 +20,13 @@ class EmbeddedElasticsearch(EmbeddedSearch):
     product = ELASTICSEARCH
     title = ELASTICSEARCH.title
     user = "elastic"
+
+    def _check_place(self, distribution: Distribution) -> None:
+        super()._check_place(distribution)
+        temporary = Path(tempfile.gettempdir()).resolve()
+        for place in (self.folder, distribution.home):
+            if distribution.major >= 9 and place.is_relative_to(temporary):
+                raise FolderNotAllowed(str(place))
 
     def _own_settings(self) -> dict[str, object]:
         ml = {"xpack.ml.enabled": False} if self._distribution.has_module("x-pack-ml") else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from outbox.embedded.archives import ELASTICSEARCH_8, ELASTICSEARCH_9, OPENSEARCH_2, OPENSEARCH_3, Archive
 from outbox.embedded.errors import DistributionUnusable
@@ -16,7 +16,7 @@ class Product:
 
     name: str
     title: str
-    java_needs: Mapping[int, JavaNeeds]  # by major version
+    java_needs: Mapping[int, JavaNeeds] = field(hash=False)  # by major version
 
 
 # Tested: 8.14.1 on 17 and 21, 9.4.3 on 25. Elasticsearch 9 needs jdk.jdi, which runtimes without development tools

@@ -10,7 +10,6 @@ import http.client
 import json
 import shutil
 import ssl
-import tempfile
 import urllib.error
 import urllib.request
 import uuid
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outbox.embedded.distribution import Distribution, find_supplies
-from outbox.embedded.errors import DistributionUnusable, FolderNotAllowed, FolderUnreachable
+from outbox.embedded.errors import DistributionUnusable, FolderUnreachable
 from outbox.embedded.es_command import QUICK_START
 from outbox.embedded.folders import default_data_dir
 from outbox.embedded.java import Java
@@ -106,12 +105,6 @@ class EmbeddedSearch(EmbeddedServer):
             raise DistributionUnusable(f"{distribution.home} contains {distribution.product.title}")
         if not self._account.can_reach(distribution.home):
             raise FolderUnreachable(str(distribution.home))
-        temporary = Path(tempfile.gettempdir()).resolve()
-        for place in (self.folder, distribution.home):
-            if (distribution.product.name, distribution.major) >= ("elasticsearch", 9) and place.is_relative_to(
-                temporary
-            ):
-                raise FolderNotAllowed(str(place))
 
     def _prepare(self) -> None:
         self._find()
@@ -149,7 +142,7 @@ class EmbeddedSearch(EmbeddedServer):
         own = [f"-Xms{self.heap}", f"-Xmx{self.heap}", f"{MARK}{self.folder}", "-XX:+ExitOnOutOfMemoryError"]
         return [*own, f"-Djava.io.tmpdir={self.folder / 'tmp'}", *self._jvm_options]
 
-    def _prepare_more(self, config: Path) -> None:  # noqa: B027
+    def _prepare_more(self, config: Path) -> None:
         """Write the files that only this product needs."""
 
     def _answers(self) -> bool:
