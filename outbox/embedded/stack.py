@@ -7,13 +7,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from outbox.embedded.distribution import Distribution, existing_distribution
 from outbox.embedded.elasticsearch import EmbeddedElasticsearch
 from outbox.embedded.es_command import QUICK_START
 from outbox.embedded.folders import FOR_SERVERS, check_space, default_data_dir, stack_folder, temporary_folder
 from outbox.embedded.opensearch import EmbeddedOpenSearch
 from outbox.embedded.postgres import EmbeddedPostgres
-from outbox.embedded.products import ELASTICSEARCH, Release, release_of
+from outbox.embedded.products import ELASTICSEARCH, release_of
 from outbox.embedded.progress import Report, to_stderr
 from outbox.embedded.search import EmbeddedSearch
 from outbox.embedded.server import remove_abandoned
@@ -21,14 +20,10 @@ from outbox.embedded.server import remove_abandoned
 _SEARCH: tuple[type[EmbeddedSearch], ...] = (EmbeddedElasticsearch, EmbeddedOpenSearch)
 
 
-def search_server(version: str, home: Path | None = None) -> type[EmbeddedSearch]:
-    """The class for a release by its name, such as `8` or `opensearch-3`, or for what is in `home`."""
-    product = _chosen(version, home).product
+def search_server(version: str) -> type[EmbeddedSearch]:
+    """The class for a release by its name, such as `8` or `opensearch-3`."""
+    product = release_of(version).product
     return next(kind for kind in _SEARCH if kind.product == product)
-
-
-def _chosen(version: str, home: Path | None) -> Release | Distribution:
-    return release_of(version) if home is None else existing_distribution(home)
 
 
 class EmbeddedStack:
@@ -93,13 +88,13 @@ class EmbeddedStack:
     @property
     def _kept(self) -> str:
         """OpenSearch has databases of its own, one per major version: an event that is done is in one index only."""
-        chosen = _chosen(self._es_version, self._es_home)
+        chosen = release_of(self._es_version)
         return "kept" if chosen.product == ELASTICSEARCH else f"{chosen.product.name}-{chosen.major}"
 
     def _start_in(self, folder: Path, undo: ExitStack) -> None:
         # Elasticsearch takes ten times as long, so it starts first and PostgreSQL starts meanwhile.
         if not self._given_elastic_url:
-            kind = search_server(self._es_version, self._es_home)
+            kind = search_server(self._es_version)
             self.elasticsearch = kind(
                 folder / kind.product.name,
                 version=self._es_version,
