@@ -17,17 +17,11 @@ import pytest
 
 from outbox.embedded import fetching, java
 from outbox.embedded.account import Account
-from outbox.embedded.distribution import (
-    JAVA_NEEDS,
-    RELEASES,
-    existing_distribution,
-    fetched_distribution,
-    find_supplies,
-    release_of,
-)
+from outbox.embedded.distribution import existing_distribution, fetched_distribution, find_supplies
 from outbox.embedded.errors import ArchiveDamaged, DistributionUnusable, FetchFailed, JavaMissing, MavenMissing
 from outbox.embedded.java import find_java
 from outbox.embedded.process import await_end
+from outbox.embedded.products import ELASTICSEARCH, RELEASES, release_of
 from tests.fixtures.embedded import cannot_show
 from tests.fixtures.waiting import eventually
 
@@ -155,7 +149,7 @@ def test_a_java_that_does_not_fit_is_named_with_its_version(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk11"))
     monkeypatch.setattr(java, "wheel_java", lambda: None)
     with pytest.raises(JavaMissing, match=r"Java 17 to 22.*jdk11 is Java 11"):
-        find_java(JAVA_NEEDS[8], Account.for_servers(), tmp_path, tmp_path, tmp_path / "none")
+        find_java(ELASTICSEARCH.java_needs[8], Account.for_servers(), tmp_path, tmp_path, tmp_path / "none")
 
 
 def test_the_wheels_java_is_refused_because_it_lacks_locales(
@@ -163,7 +157,7 @@ def test_the_wheels_java_is_refused_because_it_lacks_locales(
 ) -> None:
     """It starts Elasticsearch 8.14, which then answers every index creation with 500."""
     with pytest.raises(JavaMissing, match=r"java-runtime is Java 21 without all locales"):
-        find_java(JAVA_NEEDS[8], Account.for_servers(), server_folder, None, server_folder / "none")
+        find_java(ELASTICSEARCH.java_needs[8], Account.for_servers(), server_folder, None, server_folder / "none")
 
 
 def test_what_is_missing_is_said_before_anything_is_fetched_or_started(programs: Path, tmp_path: Path) -> None:

@@ -101,6 +101,11 @@ def test_given_addresses_win_over_every_backend(docker: FakeDocker) -> None:
     assert docker.created == []
 
 
+def test_no_other_product_is_promised_from_a_container() -> None:
+    with pytest.raises(ValueError, match=r"OUTBOX_TEST_PRODUCT.*always elasticsearch:8\.14\.1"):
+        choose_servers({"OUTBOX_TEST_BACKEND": "containers", "OUTBOX_TEST_PRODUCT": "opensearch-2"})
+
+
 def test_an_unknown_backend_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="embedded, containers"):
         choose_servers({"OUTBOX_TEST_BACKEND": "podman"})
