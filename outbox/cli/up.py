@@ -58,7 +58,7 @@ def up(
     ] = Product.ELASTICSEARCH,
     json: Json = False,
 ) -> None:
-    """Start everything on this machine: PostgreSQL, search server, sample, projector, console. Ctrl-C stops it.
+    """Start everything on this machine: PostgreSQL, Elasticsearch, sample, projector, console. Ctrl-C stops it.
 
     Only what DATABASE_URL and ELASTIC_URL do not name is started. Data is kept under OUTBOX_DATA_DIR and found again;
     OpenSearch has its own. Not for production.

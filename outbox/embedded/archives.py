@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Archive:
-    """A zip in a Maven repository, and the folder in it that is needed; `*` stands for any name."""
+    """A zip in a Maven repository, and the folder in it that is needed: `*` is any name; nothing, all of it."""
 
     title: str
     group: str
