@@ -1,11 +1,16 @@
 """What OpenSearch's security plugin lets a user do: the facts that the minimal role in docs/security.md stands on."""
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 from elasticsearch import ApiError, AuthenticationException, AuthorizationException, Elasticsearch
 
-from tests.fixtures.secured_opensearch import SecuredOpenSearch
+from outbox.policy.outcome import MISSING, WRITTEN, Failure, Outcome, Reason
+from outbox.ports import BulkAction
+from outbox.sink.elastic import ElasticSink
+from tests.fixtures.secured_opensearch import API, SecuredOpenSearch
+from tests.fixtures.sinks import elastic_sink
 
 pytestmark = [pytest.mark.opensearch, pytest.mark.slow]
 INDEX = "allowed"
@@ -62,3 +67,51 @@ def test_there_are_no_api_keys_and_no_question_for_privileges(secured_opensearch
         with pytest.raises(ApiError) as refused:
             secured_opensearch.put(path, {})
         assert refused.value.status_code in (400, 405)
+
+
+# The sink with such a user
+
+
+def sink_of(secured: SecuredOpenSearch, user: tuple[str, str], **settings: Any) -> AbstractContextManager[ElasticSink]:
+    name, password = user
+    return elastic_sink(secured.url, username=name, password=password, ca_certs=secured.ca_certs, **settings)
+
+
+def written(sink: ElasticSink, index: str) -> list[Outcome]:
+    actions = [BulkAction(index, "1", 3, None, b'{"n":1}'), BulkAction(index, "2", 3, None, None)]
+    return list(sink.write(actions, 30.0).outcomes)
+
+
+def reasons(found: list[Outcome]) -> set[object]:
+    return {outcome.reason if isinstance(outcome, Failure) else outcome for outcome in found}
+
+
+def test_the_minimal_role_is_enough_and_a_right_that_is_missing_pauses_until_it_is_given(
+    secured_opensearch: SecuredOpenSearch,
+) -> None:
+    index = "projected"
+    secured_opensearch.admin.indices.create(index=index)
+    role = {**ROLE, "index_permissions": [{**ROLE["index_permissions"][0], "index_patterns": [index]}]}
+    user = secured_opensearch.user(role)
+    with sink_of(secured_opensearch, user, product="opensearch") as sink:
+        assert written(sink, index) == [WRITTEN, MISSING]
+        assert sink.probe(index) is None
+        less = {**role["index_permissions"][0], "allowed_actions": ROLE["index_permissions"][0]["allowed_actions"][3:]}
+        secured_opensearch.put(f"{API}/roles/{user[0]}", {**role, "index_permissions": [less]})
+        assert reasons(written(sink, index)) == {Reason.ES_AUTH}
+        paused = sink.probe(index)
+        assert paused is not None, "nobody tells a role what it may do here: the probe tries, and changes nothing"
+        assert paused.reason is Reason.ES_AUTH
+        secured_opensearch.put(f"{API}/roles/{user[0]}", role)
+        assert sink.probe(index) is None
+        assert reasons(written(sink, index)) == {WRITTEN, MISSING}
+    assert not secured_opensearch.admin.exists(index=index, id="outbox-probe")
+
+
+def test_a_user_that_may_not_ask_for_the_product_is_told_what_to_set(secured_opensearch: SecuredOpenSearch) -> None:
+    for user, named in ((secured_opensearch.user(ROLE), "ELASTIC_PRODUCT=opensearch"), (("nobody", "guess"), "401")):
+        with sink_of(secured_opensearch, user) as sink:
+            for failure in (*written(sink, INDEX), sink.probe(INDEX)):
+                assert isinstance(failure, Failure)
+                assert failure.reason is Reason.ES_AUTH
+                assert named in failure.error
