@@ -85,20 +85,20 @@ def by_header(headers: Mapping[str, str]) -> Server | None:
     return None
 
 
-def identify(status: int, headers: Mapping[str, str], body: object, told: Product | None = None) -> Server | Failure:
-    """The server, from its reply to `GET /`; `told` is ELASTIC_PRODUCT. A failure names the remedy and is never a
+def identify(status: int, headers: Mapping[str, str], body: object, setting: Product | None = None) -> Server | Failure:
+    """The server, from its reply to `GET /`; `setting` is ELASTIC_PRODUCT. A failure names the remedy and is never a
     document's fault."""
     if str(headers.get("server", "")).startswith("aoss"):
         return whole(Reason.ES_CONFIG, SERVERLESS)
     if found := _found(headers, body):
-        return _checked(found, told)
+        return _checked(found, setting)
     if status == 401:
         return whole(Reason.ES_AUTH, NOT_ACCEPTED)
     if status >= 500 or status in _LATER:
         verdict = classify_request(status, body, headers)
         return verdict.alone if isinstance(verdict, Split) else verdict
-    if told is not None:
-        return Server(told)
+    if setting is not None:
+        return Server(setting)
     if status == 403:
         return whole(Reason.ES_AUTH, MAY_NOT_ASK)
     if isinstance(body, Mapping) and body.get("tagline") == _ELASTIC_TAGLINE:
@@ -130,9 +130,11 @@ def _found(headers: Mapping[str, str], body: object) -> Server | None:
     return None
 
 
-def _checked(found: Server, told: Product | None) -> Server | Failure:
-    if told is not None and found.product is not told:
-        text = f"ELASTIC_PRODUCT={told}, and {found} answers at ELASTIC_URL; nothing was written. Correct one of them"
+def _checked(found: Server, setting: Product | None) -> Server | Failure:
+    if setting is not None and found.product is not setting:
+        text = (
+            f"ELASTIC_PRODUCT={setting}, and {found} answers at ELASTIC_URL; nothing was written. Correct either"
+        )
         return whole(Reason.ES_CONFIG, text)
     if found.product is Product.OPENSEARCH and found.number.startswith("1."):
         text = f"{found} is too old: it has no points in time; nothing was written. Use {NEEDED}"

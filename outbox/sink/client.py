@@ -104,12 +104,12 @@ def _authorization(settings: ElasticSettings, fresh: str | None) -> str | None:
 
 @dataclass(slots=True)
 class Elastic:
-    """One server. `call` never raises. `told` is ELASTIC_PRODUCT, unless that is `auto`."""
+    """One server. `call` never raises. `setting` is ELASTIC_PRODUCT, unless that is `auto`."""
 
     node: BaseNode
     credentials: Credentials
     timeout_seconds: float
-    told: Product | None = None
+    setting: Product | None = None
     _server: Server | None = field(default=None, init=False)
     _named_by_header: bool = field(default=False, init=False)
     _doubtful: bool = field(default=False, init=False)
@@ -121,7 +121,7 @@ class Elastic:
         reply = self._exchange("GET", "/", seconds=min(seconds or ASK_SECONDS, ASK_SECONDS))
         if isinstance(reply, NoReply):
             return reply.failure
-        found = product.identify(reply.status, reply.headers, reply.body, self.told)
+        found = product.identify(reply.status, reply.headers, reply.body, self.setting)
         if isinstance(found, Failure):
             return found
         if self._server is None:
@@ -182,7 +182,7 @@ class Elastic:
         """Elasticsearch names itself on every reply that is its own; an error may come from a proxy."""
         named = product.by_header(reply.headers)
         if self._server is None:
-            if named is not None and self.told in (None, named.product):
+            if named is not None and self.setting in (None, named.product):
                 self._server, self._named_by_header = named, True
         elif named is not None:
             self._doubtful = self._doubtful or named.product is not self._server.product
@@ -216,8 +216,8 @@ def connect(settings: ElasticSettings, lanes: int = 2) -> Elastic:
         headers=HttpHeaders({"user-agent": create_user_agent("outbox-projector", __version__)}),
         request_timeout=settings.timeout_seconds,
     )
-    told = None if settings.product == "auto" else Product(settings.product)
-    return Elastic(DeadlineNode(config), Credentials(settings), settings.timeout_seconds, told)
+    setting = None if settings.product == "auto" else Product(settings.product)
+    return Elastic(DeadlineNode(config), Credentials(settings), settings.timeout_seconds, setting)
 
 
 # OpenSSL's term for what is not trusted, and urllib3's two for a certificate of another name or of none.

@@ -98,7 +98,7 @@ def test_a_command_says_the_same(case: str) -> None:
         assert {request.method for request in server.requests} <= {"GET", "HEAD"}
 
 
-def test_it_goes_on_by_itself_when_the_cause_is_gone() -> None:
+def test_writing_resumes_by_itself_when_the_cause_is_gone() -> None:
     main = [CASES["not initialised"][0]]
     other = opensearch(b"")
     with (

@@ -116,7 +116,7 @@ def test_shards_are_sorted_together_from_3_3_on(number: str, sorts: bool) -> Non
     assert Server(Product.ELASTICSEARCH, number).dialect is ELASTICSEARCH
 
 
-def test_a_version_that_is_not_supported_is_told_from_one_that_is_unknown() -> None:
+def test_a_version_that_is_not_supported_is_not_one_that_is_unknown() -> None:
     supported = {"elasticsearch": ("8.14.1", "9.4.3", ""), "opensearch": ("2.19.6", "3.6.0", "")}
     for name, numbers in supported.items():
         assert all(Server(Product(name), number).supported for number in numbers)
@@ -129,7 +129,7 @@ def test_a_reply_without_either_header_says_nothing() -> None:
     assert by_header({"x-opensearch-version": "strange"}) == Server(Product.OPENSEARCH)
 
 
-def test_an_index_that_a_write_created_is_told_from_one_that_a_person_blocked() -> None:
+def test_an_index_that_a_write_created_is_not_one_that_a_person_blocked() -> None:
     made = OPENSEARCH.template({"index_patterns": ["a"], "template": {"settings": {"index": {"gc_deletes": "1h"}}}})
     assert "allow_auto_create" not in made
     assert made["template"]["settings"]["index"] == {"gc_deletes": "1h"}
