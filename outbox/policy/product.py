@@ -132,9 +132,7 @@ def _found(headers: Mapping[str, str], body: object) -> Server | None:
 
 def _checked(found: Server, setting: Product | None) -> Server | Failure:
     if setting is not None and found.product is not setting:
-        text = (
-            f"ELASTIC_PRODUCT={setting}, and {found} answers at ELASTIC_URL; nothing was written. Correct either"
-        )
+        text = f"ELASTIC_PRODUCT={setting}, and {found} answers at ELASTIC_URL; nothing was written. Correct either"
         return whole(Reason.ES_CONFIG, text)
     if found.product is Product.OPENSEARCH and found.number.startswith("1."):
         text = f"{found} is too old: it has no points in time; nothing was written. Use {NEEDED}"

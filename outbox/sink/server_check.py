@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from outbox.errors import ElasticsearchDown, WrongProduct
 from outbox.policy.outcome import Failure, Reason
-from outbox.policy.product import NEEDED, Server
+from outbox.policy.product import NEEDED, Server, identify
 from outbox.ports import Finding, Level
 from outbox.sink.client import Elastic, NoReply, Reply
 from outbox.sink.index import ElasticIndices
@@ -64,12 +64,13 @@ def _finding(reply: Reply, known: Server | Failure) -> Finding:
         remedy = "Set ELASTIC_API_KEY, or ELASTIC_USERNAME and ELASTIC_PASSWORD."
         return Finding("elasticsearch", Level.BAD, detail, remedy)
     about = reply.body if isinstance(reply.body, dict) else {}
-    version = about.get("version")
-    number = known.number or str(version.get("number") if isinstance(version, dict) else "") or "of unknown version"
-    detail = f"{known.product.shown} {number}, cluster {about.get('cluster_name', 'unknown')}"
     if reply.status == 403:
         remedy = "Writing works without it; grant cluster:monitor/main to see the version here."
         return Finding("elasticsearch", Level.WARN, f"{known} as ELASTIC_PRODUCT says; GET / is not permitted", remedy)
-    if not Server(known.product, number).supported:
+    # The number is on the page for both, except that OpenSearch in compatibility mode gives one that is not its own.
+    told = identify(reply.status, reply.headers, about, known.product)
+    server = told if isinstance(told, Server) and told.number else known
+    detail = f"{server}{'' if server.number else ' of unknown version'}, cluster {about.get('cluster_name', 'unknown')}"
+    if not server.supported:
         return Finding("elasticsearch", Level.BAD, detail, f"{NEEDED} is needed.")
     return Finding("elasticsearch", Level.OK, detail)

@@ -127,6 +127,17 @@ def test_the_setting_names_the_product_where_the_server_does_not(case: str) -> N
         assert told.level is (Level.WARN if case == "no right to ask" else Level.OK)
 
 
+def test_a_server_in_compatibility_mode_is_known_by_its_tagline() -> None:
+    main = answer(200, about("7.10.2"), headers="")
+    with (
+        scripted(lambda _: answer(200, FINE, headers=""), opensearch(main)) as server,
+        elastic_sink(server.url) as sink,
+    ):
+        assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
+        told = ElasticServerCheck(sink.elastic, lambda _, id: id).server()
+        assert (told.level, told.detail) == (Level.OK, "OpenSearch of unknown version, cluster c")
+
+
 def test_a_product_that_changes_behind_the_address_is_named_and_waits_for_a_person() -> None:
     """Elasticsearch, then OpenSearch 2 (which has no header to be known by), then Elasticsearch again."""
     moved = [False]
