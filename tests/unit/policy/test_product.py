@@ -8,7 +8,6 @@ from outbox.policy.outcome import Failure, FailureClass, Reason
 from outbox.policy.product import (
     ELASTICSEARCH,
     OPENSEARCH,
-    OPENSEARCH_SORTED,
     Product,
     Server,
     by_header,
@@ -99,21 +98,10 @@ def test_a_change_names_both_and_pauses() -> None:
     assert "restart" in found.error
 
 
-@pytest.mark.parametrize(
-    ("number", "sorts"),
-    [
-        ("", False),
-        ("2.19.6", False),
-        ("3.0.0", False),
-        ("3.2.9", False),
-        ("3.3.0", True),
-        ("3.6.0", True),
-        ("4.0", True),
-    ],
-)
-def test_shards_are_sorted_together_from_3_3_on(number: str, sorts: bool) -> None:
-    assert Server(Product.OPENSEARCH, number).dialect is (OPENSEARCH_SORTED if sorts else OPENSEARCH)
-    assert Server(Product.ELASTICSEARCH, number).dialect is ELASTICSEARCH
+def test_what_differs_goes_by_the_product_and_not_by_its_version() -> None:
+    for number in ("", "2.19.6", "3.6.0"):
+        assert Server(Product.OPENSEARCH, number).dialect is OPENSEARCH
+        assert Server(Product.ELASTICSEARCH, number).dialect is ELASTICSEARCH
 
 
 def test_a_version_that_is_not_supported_is_not_one_that_is_unknown() -> None:
