@@ -148,8 +148,10 @@ class Up:
         if database_url and elastic_url:
             return
         es_version = given.embedded.es_version if self.product == ELASTICSEARCH.name else self.product
-        self._search_server = release_of(es_version).product.title
-        self.say(f"starting the embedded servers; the first start downloads {self._search_server}, which takes minutes")
+        title = release_of(es_version).product.title
+        if not elastic_url:
+            self._search_server = title
+        self.say(f"starting the embedded servers; the first start downloads {title}, which takes minutes")
         stack = EmbeddedStack(
             given.embedded.data_dir,
             database_url=database_url,

@@ -48,10 +48,10 @@ class TlsFiles:
 
 
 class EmbeddedSearch(EmbeddedServer):
-    """One node on 127.0.0.1. With `password`, security is on."""
+    """One node on 127.0.0.1. `password` is that of `user`, who asks whether it is ready."""
 
     product: Product
-    user: str  # the superuser
+    user: str
     # 8 to 14 s on an idle machine, 30 s and more on a busy one.
     ready_seconds = 180.0
     port_taken_marks = ("BindHttpException", "Address already in use", "Failed to bind")
