@@ -1,5 +1,6 @@
 """What OpenSearch's security plugin lets a user do: the facts that the minimal role in docs/security.md stands on."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -35,7 +36,7 @@ ROLE: dict[str, Any] = {
 
 def write(client: Elasticsearch, index: str) -> dict[str, Any]:
     version = {"version": 3, "version_type": "external_gte"}
-    operations = [
+    operations: list[dict[str, Any]] = [
         {"index": {"_index": index, "_id": "1", **version}},
         {"n": 1},
         {"delete": {"_index": index, "_id": "2"}},
@@ -52,7 +53,12 @@ def test_a_user_writes_only_where_the_role_says(secured_opensearch: SecuredOpenS
         refused = write(client, "other")["items"]
         assert [next(iter(item.values()))["status"] for item in refused] == [403, 403]
         assert client.indices.get_settings(index=INDEX)
-        for asked in (client.info, lambda: client.search(index=INDEX), lambda: client.indices.create(index="new")):
+        asks: list[Callable[[], object]] = [
+            client.info,
+            lambda: client.search(index=INDEX),
+            lambda: client.indices.create(index="new"),
+        ]
+        for asked in asks:
             with pytest.raises(AuthorizationException):
                 asked()
 
