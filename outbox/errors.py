@@ -87,8 +87,8 @@ class NoEncoding(OutboxError):
 
 
 class WrongProduct(OutboxError):
-    """The server at ELASTIC_URL is not Elasticsearch. Set ELASTIC_URL to Elasticsearch 8 or 9. Nothing was written and
-    no attempt was counted."""
+    """The server at ELASTIC_URL is not one that this program writes to. Set ELASTIC_URL to Elasticsearch 8 or 9, or
+    OpenSearch 2 or 3. Nothing was written and no attempt was counted."""
 
     exit_code = 78
 

@@ -255,6 +255,14 @@ class NodeBack:
 
 
 @dataclass(frozen=True, slots=True)
+class SinkIdentified:
+    """What answers at ELASTIC_URL, once per start. No version: it may not be asked for."""
+
+    product: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class EventsReplayed:
     """`source`: cli, api, console or daemon."""
 
@@ -383,6 +391,7 @@ Fact = (
     | SinkProbed
     | NodeLeftOut
     | NodeBack
+    | SinkIdentified
     | EventsReplayed
     | ReplaySettled
     | EventDiscarded

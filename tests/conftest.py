@@ -28,6 +28,8 @@ from tests.fixtures.processes import free_port
 from tests.fixtures.queue import queue
 from tests.fixtures.roles import roles
 from tests.fixtures.secured import authority, secured_elastic, secured_postgres
+from tests.fixtures.secured_opensearch import secured_opensearch
+from tests.fixtures.servers import PRODUCT
 from tests.fixtures.shared import await_shared_servers, shared_servers
 from tests.fixtures.starting import end_of_the_warm_process, start_daemon, start_process
 
@@ -57,6 +59,7 @@ __all__ = [
     "queue",
     "roles",
     "secured_elastic",
+    "secured_opensearch",
     "secured_postgres",
     "server_folder",
     "servers",
@@ -81,6 +84,9 @@ TESTS = Path(__file__).parent
 # is taken for one.
 LIMITS = {"long": 2400, "slow": 1200}
 
+# The mark of tests that say nothing about the search server of this run.
+FOREIGN = "elasticsearch" if os.environ.get(PRODUCT, "").startswith("opensearch") else "opensearch"
+
 
 def layer_of(item: pytest.Item) -> str:
     folder = item.path.relative_to(TESTS).parts[0]
@@ -96,7 +102,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     TALLY.left_out = len(long)
     if hasattr(config, "workeroutput"):
         config.workeroutput["left_out"] = len(long)
-    items[:] = [item for item in items if item not in long]
+    foreign = [item for item in items if item.get_closest_marker(FOREIGN)]
+    config.hook.pytest_deselected(items=foreign)
+    items[:] = [item for item in items if item not in long and item not in foreign]
     for item in items:
         item.add_marker(layer_of(item))
         if limit := next((limit for mark, limit in LIMITS.items() if item.get_closest_marker(mark)), None):

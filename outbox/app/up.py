@@ -22,6 +22,7 @@ from outbox.embedded.folders import make_folder
 from outbox.embedded.postgres import for_people
 from outbox.embedded.private import new_file
 from outbox.embedded.process import Command, SupervisedProcess, await_free, claim_port, free_port, tail
+from outbox.embedded.products import ELASTICSEARCH, release_of
 from outbox.embedded.sample import SampleProducer
 from outbox.errors import OutboxError
 from outbox.ops.status import QueueStatus
@@ -79,6 +80,7 @@ class Addresses:
     console_url: str
     logs: Mapping[str, str]
     sample: bool
+    search_server: str  # its product, if it was started here
 
 
 @dataclass(slots=True)
@@ -87,11 +89,13 @@ class Up:
 
     settings: Settings
     rate: float
+    product: str  # what to embed: `elasticsearch`, `opensearch`, `opensearch-2`
     say: Say
     _open: ExitStack = field(default_factory=ExitStack)
     _parts: list[Part] = field(default_factory=list)
     _started: dict[str, str] = field(default_factory=dict)  # addresses of the servers that were started here
     _desk: QueueDesk | None = None
+    _search_server: str = "search server"
 
     def __enter__(self) -> Self:
         return self
@@ -144,12 +148,16 @@ class Up:
         elastic_url = given.elastic.urls[0] if is_given else None
         if database_url and elastic_url:
             return
-        self.say("starting the embedded servers; the very first time fetches Elasticsearch, which takes minutes")
+        es_version = given.embedded.es_version if self.product == ELASTICSEARCH.name else self.product
+        title = release_of(es_version).product.title
+        if not elastic_url:
+            self._search_server = title
+        self.say(f"starting the embedded servers; the first start downloads {title}, which takes minutes")
         stack = EmbeddedStack(
             given.embedded.data_dir,
             database_url=database_url,
             elastic_url=elastic_url,
-            es_version=given.embedded.es_version,
+            es_version=es_version,
             es_home=given.embedded.es_home,
             report=self.say,
         )
@@ -206,6 +214,7 @@ class Up:
             console_url=_url(settings.console.host, ports.get(CONSOLE, 0), "/ops/queue"),
             logs={part.name: str(part.log) for part in self._parts},
             sample=sample,
+            search_server=self._search_server,
         )
 
 

@@ -114,14 +114,14 @@ def run_daemon(chosen: Settings, *, once: bool, patient: bool) -> bool:
     return run_daemon(chosen, once=once, patient=patient)
 
 
-def open_up(rate: float, say: Callable[[str], None]) -> Up:
+def open_up(rate: float, product: str, say: Callable[[str], None]) -> Up:
     """Not started yet; servers, projector and sample end when it is left."""
     chosen = settings(require_database=False)
     try:
         from outbox.app.up import Up
     except ModuleNotFoundError as missing:
         raise ExtraMissing(f"the module {missing.name}") from missing
-    return Up(chosen, rate, say)
+    return Up(chosen, rate, product, say)
 
 
 def run_console(chosen: Settings, tell: Callable[[str], None]) -> None:

@@ -111,6 +111,8 @@ def _picture(seen: QueueStatus) -> RenderableType:
         f"{queue.rate:.1f} done/s{drained}"
     )
     parts: list[RenderableType] = [Text(seen.sentence, style="bold"), Text(facts), Text(seen.schema)]
+    if seen.servers:
+        parts.append(Text(f"writing to {', '.join(map(output.shown, seen.servers))}"))
     if seen.failed_by_reason:
         rows = [(reason or "(none)", n) for reason, n in seen.failed_by_reason.items()]
         parts += ["", output.made_table(("failed by reason", "rows"), rows)]

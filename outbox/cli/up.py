@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
@@ -38,26 +39,39 @@ LIVE_SECONDS = 1.0
 LINE_SECONDS = 5.0
 
 
+class Product(StrEnum):
+    """`opensearch` is OpenSearch 3; the version of Elasticsearch is in OUTBOX_ES_VERSION."""
+
+    ELASTICSEARCH = "elasticsearch"
+    OPENSEARCH = "opensearch"
+    OPENSEARCH_2 = "opensearch-2"
+    OPENSEARCH_3 = "opensearch-3"
+
+
 @commands.command(rich_help_panel="Run")
 def up(
     rate: Annotated[
         float, typer.Option("--rate", help="Changes of the sample per second; 0: no sample.", min=0, max=1000)
     ] = 3.0,
+    product: Annotated[
+        Product, typer.Option("--product", help="The search server to start, if ELASTIC_URL does not name one.")
+    ] = Product.ELASTICSEARCH,
     json: Json = False,
 ) -> None:
     """Start everything on this machine: PostgreSQL, Elasticsearch, sample, projector, console. Ctrl-C stops it.
 
-    Only what DATABASE_URL and ELASTIC_URL do not name is started. Data is kept under OUTBOX_DATA_DIR and found again.
-    Not for production.
+    Only what DATABASE_URL and ELASTIC_URL do not name is started. Data is kept under OUTBOX_DATA_DIR and found again;
+    OpenSearch has its own. Not for production.
 
     Examples:
       outbox up
       outbox up --rate 50
+      outbox up --product opensearch
       ELASTIC_URL=http://localhost:9200 outbox up
     """
     # Until everything runs, a signal unwinds what was started; from then on it ends the waiting (exit 0).
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with cli.open_up(rate, output.note) as running:
+    with cli.open_up(rate, product.value, output.note) as running:
         where = running.start()
         asked = Stop()
         asked.install()
@@ -98,7 +112,7 @@ def _tell(where: Addresses) -> None:
     rows = {
         "console": where.console_url or "not installed: pip install 'outbox-projector[console]'",
         "PostgreSQL": where.database_url,
-        "Elasticsearch": f"{where.elastic_url}, index {where.index}",
+        where.search_server: f"{where.elastic_url}, index {where.index}",
         "metrics": f"{where.metrics_url}/metrics" if where.metrics_url else "off",
         "health": f"{where.metrics_url}/readyz" if where.metrics_url else "off",
         **{f"{name} log": path for name, path in where.logs.items()},

@@ -1,10 +1,10 @@
-"""Owns the settings of the two servers, PostgreSQL and Elasticsearch; it does not connect to them."""
+"""Owns the settings of the two servers, PostgreSQL and Elasticsearch (or OpenSearch); it does not connect to them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import SecretStr
 
@@ -99,6 +99,13 @@ class ElasticSettings(Section):
         tradeoff="It holds an address and no secret; credentials are needed as well.",
         accepts="the Cloud ID as the deployment's page shows it, `NAME:BASE64`",
         show=redact_dsn,  # as above: it may be a key that was put into the wrong variable
+    )
+    product: Literal["auto", "elasticsearch", "opensearch"] = setting(
+        "ELASTIC_PRODUCT",
+        "auto",
+        meaning="Which product the server is.",
+        tradeoff="`auto` asks it. Name it where the credentials may not ask (`GET /`), or where a proxy removes the"
+        " header by which Elasticsearch names itself.",
     )
     index: IndexName = setting(
         "ELASTIC_INDEX",

@@ -65,7 +65,7 @@ class RegisteredWorker(Protocol):
 class Register(Protocol):
     def register(self, about: dict[str, Any], dead_start_id: UUID | None) -> bool: ...
     def holder(self) -> RegisteredWorker | None: ...
-    def beat(self, state: str) -> bool: ...
+    def beat(self, state: str, server: str | None = None) -> bool: ...
     def leave(self) -> None: ...
 
 
@@ -78,6 +78,7 @@ class Enrolment:
     entity_types: list[str]
     announce: Announce
     state: str = "running"
+    server: Callable[[], str | None] = lambda: None  # what is written to, once it is known
 
     def enter(self, stop: threading.Event) -> None:
         """Free or dead: at once. Silent: wait until it is so for three of its intervals. Renewed meanwhile: refuse."""
@@ -118,7 +119,7 @@ class Enrolment:
         """The heartbeat of the process. A later start that took the id over makes this one leave."""
         while not stop.wait(self.heartbeat_seconds):
             try:
-                if not self.register.beat(self.state):
+                if not self.register.beat(self.state, self.server()):
                     self.announce(Warned("worker.replaced", f"another process runs as {self.worker_id}: stopping"))
                     lost()
                     return

@@ -1,11 +1,13 @@
 """`python -m outbox.embedded`: only the servers, for scripts and development. It projects nothing.
 
-    python -m outbox.embedded fetch        download Elasticsearch, and a Java if none fits, unless already there
-    python -m outbox.embedded fetch java   download that Java even if another one fits (for the tests)
-    python -m outbox.embedded serve        run new servers until Ctrl-C or SIGTERM; prints their addresses
+    python -m outbox.embedded fetch [RELEASE]         download it, and a Java if none fits, unless already there
+    python -m outbox.embedded fetch java              download that Java even if another one fits (for the tests)
+    python -m outbox.embedded serve [RELEASE] [HEAP]  run new servers until Ctrl-C or SIGTERM; prints their addresses
 
-OUTBOX_ES_VERSION, OUTBOX_ES_HOME and OUTBOX_DATA_DIR have the same meaning as for `outbox up`. `serve` takes an
-optional heap size, such as `512m` or `2g`; the default is 1g.
+RELEASE is elasticsearch, elasticsearch-8, elasticsearch-9, opensearch, opensearch-2, opensearch-3 or a full version
+such as opensearch-2.19.6; the default is OUTBOX_ES_VERSION, else Elasticsearch 8. The optional heap size is such as
+`512m` or `2g`; the default is 1g. OUTBOX_ES_VERSION, OUTBOX_ES_HOME and OUTBOX_DATA_DIR have the same meaning as for
+`outbox up`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,9 @@ from outbox.embedded.progress import to_stderr
 from outbox.embedded.stack import EmbeddedStack
 from outbox.errors import OutboxError
 
+_RELEASE = re.compile(r"(elasticsearch|opensearch)[\w.-]*")
+_SERVED = re.compile(rf"(?P<release>{_RELEASE.pattern})? ?(?P<heap>[1-9]\d*[mg])?")
+
 
 def main(arguments: list[str]) -> int:
     """Returns the exit code: 0 done, 2 invalid arguments."""
@@ -33,13 +38,13 @@ def main(arguments: list[str]) -> int:
     try:
         match arguments:
             case ["fetch"]:
-                fetch()
+                fetch(_version())
             case ["fetch", "java"]:
                 fetch_java(default_data_dir(), to_stderr)
-            case ["serve"]:
-                serve()
-            case ["serve", heap] if re.fullmatch(r"[1-9]\d*[mg]", heap):
-                serve(heap)
+            case ["fetch", release] if _RELEASE.fullmatch(release):
+                fetch(release)
+            case ["serve", *given] if found := _SERVED.fullmatch(" ".join(given)):
+                serve(found["release"] or _version(), found["heap"] or "1g")
             case _:
                 to_stderr(__doc__ or "")
                 return 2
@@ -58,15 +63,15 @@ def _home() -> Path | None:
     return Path(given) if given else None
 
 
-def fetch() -> None:
-    find_supplies(default_data_dir(), _version(), _home(), Account.for_servers(), to_stderr)
+def fetch(release: str) -> None:
+    find_supplies(default_data_dir(), release, _home(), Account.for_servers(), to_stderr)
 
 
-def serve(heap: str = "1g") -> None:
+def serve(release: str, heap: str) -> None:
     # Blocked before the servers start, so that no signal is lost.
     ends = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
-    with EmbeddedStack(es_version=_version(), es_home=_home(), es_heap=heap, temporary=True) as stack:
+    with EmbeddedStack(es_version=release, es_home=_home(), es_heap=heap, temporary=True) as stack:
         sys.stdout.write(f"export OUTBOX_TEST_DATABASE_URL={for_people(stack.database_url)}\n")
         sys.stdout.write(f"export OUTBOX_TEST_ELASTIC_URL={stack.elastic_url}\n")
         sys.stdout.flush()

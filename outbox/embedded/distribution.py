@@ -1,4 +1,4 @@
-"""Finds or fetches an Elasticsearch distribution and a Java for it. Starts nothing."""
+"""Finds or fetches the distribution of a search server and a Java for it. Starts nothing."""
 
 from __future__ import annotations
 
@@ -7,38 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outbox.embedded.account import Account
-from outbox.embedded.archives import ELASTICSEARCH_8, ELASTICSEARCH_9, Archive, java_for_this_machine
+from outbox.embedded.archives import java_for_this_machine
 from outbox.embedded.errors import DistributionUnusable, JavaMissing
 from outbox.embedded.fetching import fetched
 from outbox.embedded.java import Java, JavaNeeds, find_java
 from outbox.embedded.private import check_place
+from outbox.embedded.products import PRODUCTS, Product, release_of
 from outbox.embedded.progress import Report
 
-
-@dataclass(frozen=True)
-class Release:
-    """An Elasticsearch that can be fetched."""
-
-    version: str
-    archive: Archive
-
-    @property
-    def java_needs(self) -> JavaNeeds:
-        return JAVA_NEEDS[int(self.version.split(".")[0])]
-
-
-RELEASES = {"8": Release("8.14.1", ELASTICSEARCH_8), "9": Release("9.4.3", ELASTICSEARCH_9)}
 FETCHED_JAVA_MAJOR = 21
-# Tested: 8.14.1 on 17 and 21, 9.4.3 on 25. Elasticsearch 9 needs jdk.jdi, which runtimes without development tools
-# lack.
-JAVA_NEEDS = {8: JavaNeeds(17, 22), 9: JavaNeeds(21, 99, "jdk.jdi")}
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """An unpacked Elasticsearch."""
+    """An unpacked search server."""
 
     home: Path
+    product: Product
     version: str
 
     @property
@@ -47,7 +32,7 @@ class Distribution:
 
     @property
     def java_needs(self) -> JavaNeeds:
-        return JAVA_NEEDS[self.major]
+        return self.product.java_needs[self.major]
 
     def has_module(self, name: str) -> bool:
         return (self.home / "modules" / name).is_dir()
@@ -55,34 +40,26 @@ class Distribution:
 
 def existing_distribution(home: Path) -> Distribution:
     """The distribution in OUTBOX_ES_HOME. Raises if it cannot be used."""
-    versions = [re.fullmatch(r"elasticsearch-(\d+\.\d+\.\d+)\.jar", p.name) for p in home.glob("lib/*.jar")]
-    found = next((match[1] for match in versions if match), None)
-    if found is None:
-        raise DistributionUnusable(f"{home} contains no Elasticsearch")
-    if int(found.split(".")[0]) not in JAVA_NEEDS:
-        raise DistributionUnusable(f"{home} contains Elasticsearch {found}")
-    return Distribution(home.resolve(), found)
-
-
-def release_of(wanted: str) -> Release:
-    """By major or full version."""
-    for major, release in RELEASES.items():
-        if wanted in (major, release.version):
-            return release
-    known = ", ".join(release.version for release in RELEASES.values())
-    raise DistributionUnusable(f"OUTBOX_ES_VERSION is {wanted!r}; available are {known}")
+    for product in PRODUCTS:
+        jar = re.compile(rf"{product.name}-(\d+)\.(\d+\.\d+)\.jar")
+        if found := next(filter(None, (jar.fullmatch(path.name) for path in home.glob("lib/*.jar"))), None):
+            version = f"{found[1]}.{found[2]}"
+            if int(found[1]) not in product.java_needs:
+                raise DistributionUnusable(f"{home} contains {product.title} {version}")
+            return Distribution(home.resolve(), product, version)
+    raise DistributionUnusable(f"{home} contains no Elasticsearch or OpenSearch")
 
 
 def fetched_distribution(data_dir: Path, wanted: str, report: Report) -> Distribution:
-    """The release of a major version; fetched at the first use."""
+    """A release by its name; fetched at the first use."""
     release = release_of(wanted)
-    return existing_distribution(fetched(release.archive, data_dir / f"elasticsearch-{release.version}", report))
+    return existing_distribution(fetched(release.archive, data_dir / release.name, report))
 
 
 def find_supplies(
     shared: Path, version: str, home: Path | None, account: Account, report: Report
 ) -> tuple[Distribution, Java]:
-    """Java comes first: finding it is quick, while fetching Elasticsearch takes minutes."""
+    """Java comes first: finding it is quick, while fetching a server takes minutes."""
     check_place(shared)  # a Java in it will be run
     if home is not None:
         given = existing_distribution(home)

@@ -18,7 +18,7 @@ class FolderInUse(DependencyDown):
 
 
 class MavenMissing(OutboxError):
-    """There is no Elasticsearch to start, and no Maven to download it. Install Maven (Debian: `apt-get install
+    """There is no search server to start, and no Maven to download it. Install Maven (Debian: `apt-get install
     maven`); or, with Docker, run `docker compose -f docker-compose.infra.yml up -d db es` and set
     DATABASE_URL=postgresql://wordloom:wordloom@localhost:5435/wordloom_dev and ELASTIC_URL=http://localhost:9200; or
     set OUTBOX_ES_HOME to the folder of an unpacked Elasticsearch 8 or 9."""
@@ -34,9 +34,9 @@ class MavenHasNoJava(OutboxError):
 
 
 class FetchFailed(DependencyDown):
-    """Maven could not download Elasticsearch or its Java. Check the network and Maven's settings and try again (behind
-    a proxy set HTTPS_PROXY); or, with Docker, run `docker compose -f docker-compose.infra.yml up -d db es` and set
-    DATABASE_URL and ELASTIC_URL; or set OUTBOX_ES_HOME to the folder of an unpacked Elasticsearch 8 or 9."""
+    """Maven could not download the search server or its Java. Check the network and Maven's settings and try again
+    (behind a proxy set HTTPS_PROXY); or, with Docker, run `docker compose -f docker-compose.infra.yml up -d db es` and
+    set DATABASE_URL and ELASTIC_URL; or set OUTBOX_ES_HOME to the folder of an unpacked Elasticsearch 8 or 9."""
 
 
 class ArchiveDamaged(DependencyDown):
@@ -64,16 +64,16 @@ class ProxyUnusable(OutboxError):
 
 
 class DistributionUnusable(OutboxError):
-    """The Elasticsearch distribution cannot be used. Set OUTBOX_ES_HOME to the root folder (the one with `lib/` and
-    `modules/`) of Elasticsearch 8 or 9, or unset it to download one."""
+    """The search server cannot be used. Set OUTBOX_ES_HOME to the root folder (the one with `lib/` and `modules/`) of
+    Elasticsearch 8 or 9, or with `--product opensearch` of OpenSearch 2 or 3; or unset it to download one."""
 
     exit_code = 78
 
 
 class JavaMissing(OutboxError):
-    """There is no suitable Java for this Elasticsearch. Install one, or set JAVA_HOME. For Elasticsearch 8:
-    `apt-get install openjdk-17-jre-headless`. For Elasticsearch 9: a full JDK of version 21 or later, such as the
-    package `openjdk-21-jdk-headless`."""
+    """There is no suitable Java for this search server. Install one, or set JAVA_HOME. For Elasticsearch 8 and
+    OpenSearch 2: `apt-get install openjdk-17-jre-headless`. For Elasticsearch 9 a full JDK of version 21 or later, such
+    as the package `openjdk-21-jdk-headless`; OpenSearch 3 runs on that too."""
 
     exit_code = 78
 

@@ -1,4 +1,4 @@
-"""Builds the command lines of Elasticsearch 8 and 9, which start differently. It runs none of them."""
+"""Builds the command lines of the search servers, which start differently. It runs none of them."""
 
 from __future__ import annotations
 

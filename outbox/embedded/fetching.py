@@ -113,12 +113,13 @@ def _verified(archive: Archive, file: Path) -> BinaryIO | None:
 def _unpack(archive: Archive, file: BinaryIO, workplace: Path, home: Path) -> None:
     """Only the needed folder, to a temporary name first: a folder with the final name is always complete."""
     partial = workplace / f"unpacking-{uuid.uuid4().hex}"
+    wanted = re.compile(re.escape(f"{archive.folder}/").replace(r"\*", "[^/]+") if archive.folder else "")
     try:
         with zipfile.ZipFile(file) as opened:
             for member in opened.infolist():
-                if re.match(rf"[^/]+/{archive.folder}/", member.filename):
+                if wanted.match(member.filename):
                     _extract(opened, member, partial)
-        unpacked = next(partial.glob(f"*/{archive.folder}"), None)
+        unpacked = next(partial.glob(archive.folder), None) if archive.folder else partial
         if unpacked is None:
             raise DistributionUnusable(f"{archive.coordinates} contains no folder {archive.folder}")
         open_to_all(unpacked)

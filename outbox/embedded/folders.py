@@ -100,10 +100,10 @@ def _try_lock(file: IO[str]) -> bool:
 
 
 @contextmanager
-def stack_folder(data_dir: Path) -> Iterator[Path]:
-    """The first unused stack folder: a second stack gets its own, and each finds its data again."""
+def stack_folder(data_dir: Path, name: str = "kept") -> Iterator[Path]:
+    """The first unused stack folder of this name: a second stack gets its own, and each finds its data again."""
     for number in count(1):
-        lock = FolderLock(data_dir / "stacks" / f"kept-{number}")
+        lock = FolderLock(data_dir / "stacks" / f"{name}-{number}")
         if lock.acquire():
             break
     try:

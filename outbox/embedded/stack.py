@@ -10,13 +10,24 @@ from typing import Self
 from outbox.embedded.elasticsearch import EmbeddedElasticsearch
 from outbox.embedded.es_command import QUICK_START
 from outbox.embedded.folders import FOR_SERVERS, check_space, default_data_dir, stack_folder, temporary_folder
+from outbox.embedded.opensearch import EmbeddedOpenSearch
 from outbox.embedded.postgres import EmbeddedPostgres
+from outbox.embedded.products import ELASTICSEARCH, release_of
 from outbox.embedded.progress import Report, to_stderr
+from outbox.embedded.search import EmbeddedSearch
 from outbox.embedded.server import remove_abandoned
+
+_SEARCH: tuple[type[EmbeddedSearch], ...] = (EmbeddedElasticsearch, EmbeddedOpenSearch)
+
+
+def search_server(version: str) -> type[EmbeddedSearch]:
+    """The class for a release by its name, such as `8` or `opensearch-3`."""
+    product = release_of(version).product
+    return next(kind for kind in _SEARCH if kind.product == product)
 
 
 class EmbeddedStack:
-    """PostgreSQL and Elasticsearch, each started only if no address is given.
+    """PostgreSQL and Elasticsearch or OpenSearch, each started only if no address is given.
 
     The next start uses the same data. A second stack at the same time gets its own folder and data. When this
     process dies, even by kill -9, both servers stop.
@@ -48,7 +59,7 @@ class EmbeddedStack:
         self._temporary = temporary
         self._open = ExitStack()
         self.postgres: EmbeddedPostgres | None = None
-        self.elasticsearch: EmbeddedElasticsearch | None = None
+        self.elasticsearch: EmbeddedSearch | None = None
 
     @property
     def database_url(self) -> str:
@@ -69,16 +80,23 @@ class EmbeddedStack:
         check_space(self.data_dir, 0 if (self.data_dir / "stacks").exists() else FOR_SERVERS, "the embedded servers")
         with ExitStack() as undo:
             remove_abandoned(self.data_dir)
-            place = temporary_folder if self._temporary else stack_folder
-            self._start_in(undo.enter_context(place(self.data_dir)), undo)
+            place = temporary_folder(self.data_dir) if self._temporary else stack_folder(self.data_dir, self._kept)
+            self._start_in(undo.enter_context(place), undo)
             self._open = undo.pop_all()
         return self
+
+    @property
+    def _kept(self) -> str:
+        """OpenSearch has databases of its own, one per major version: an event that is done is in one index only."""
+        chosen = release_of(self._es_version)
+        return "kept" if chosen.product == ELASTICSEARCH else f"{chosen.product.name}-{chosen.major}"
 
     def _start_in(self, folder: Path, undo: ExitStack) -> None:
         # Elasticsearch takes ten times as long, so it starts first and PostgreSQL starts meanwhile.
         if not self._given_elastic_url:
-            self.elasticsearch = EmbeddedElasticsearch(
-                folder / "elasticsearch",
+            kind = search_server(self._es_version)
+            self.elasticsearch = kind(
+                folder / kind.product.name,
                 version=self._es_version,
                 home=self._es_home,
                 heap=self._es_heap,

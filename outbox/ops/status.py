@@ -72,6 +72,7 @@ class WorkerSeen:
     heartbeat_at: datetime
     silent_seconds: float
     inflight: int
+    server: str = ""  # what it writes to: product and version
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,11 @@ class QueueStatus:
     pauses: Sequence[Row]
     sampled_at: datetime
     rebuild: str | None = None  # one that is not over, in words
+
+    @property
+    def servers(self) -> list[str]:
+        """What the living workers write to: one product and version, unless something is amiss or being upgraded."""
+        return sorted({worker.server for worker in self.workers if worker.alive and worker.server})
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -149,6 +155,7 @@ def _worker(row: Row) -> WorkerSeen:
         heartbeat_at=row["heartbeat_at"],
         silent_seconds=row["silent_seconds"],
         inflight=row["inflight"],
+        server=row["server"] or "",
     )
 
 

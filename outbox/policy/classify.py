@@ -163,8 +163,14 @@ def _print_of(reason: Reason, text: str) -> str:
 
 
 def _error_of(body: object) -> object:
-    """Elasticsearch says `{"error": {...}}`; some old routes say `{"error": "text"}`; proxies say anything."""
+    """Elasticsearch says `{"error": {...}}`; some old routes say `{"error": "text"}`; proxies say anything, and
+    OpenSearch's security plugin a sentence."""
+    if isinstance(body, bytes) and body.startswith(_SENTENCE):
+        return {"reason": body[:200].decode("ascii", "replace")}
     return body.get("error") if isinstance(body, Mapping) else None
+
+
+_SENTENCE: Final = b"OpenSearch Security"
 
 
 def _type(error: object) -> str:

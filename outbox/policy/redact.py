@@ -85,8 +85,9 @@ _QUOTING: Final = re.compile(
 
 # What stands in brackets is a name after these words, and a value after all others.
 _NAMED: Final = re.compile(
-    r"(?:fields?|types?|mapper|mapping for|object|within|introduction of|format|index|indices|alias|aliases|template"
-    r"|patterns?|pipeline|settings?|parameter|request|privileges|any of the|limit of|documents|limit|depth|exceeded"
+    r"(?:fields?|types?|mapper|mapping for|object(?: mapping)?|within|introduction of|format|index|indices"
+    r"|alias|aliases|template|patterns?|pipeline|settings?|parameter|request|privileges|any of the|limit of|documents"
+    r"|limit|depth|exceeded"
     r"|version|provided|node|shards?|line|expected|or|to|than|by:|allowed|maximum|at most|larger|breaker|user|key id"
     r"|flag|length|action) ?$"
 )

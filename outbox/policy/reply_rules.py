@@ -1,4 +1,5 @@
-"""Owns the one table of what Elasticsearch's refusals mean. To add a name that was met, add it to a row here."""
+"""Owns the one table of what the refusals of Elasticsearch and OpenSearch mean. To add a name that was met, add it to a
+row here."""
 
 import re
 from dataclasses import dataclass
@@ -71,6 +72,13 @@ RULES: Final[tuple[Rule, ...]] = (
         types="security_exception",
     ),
     _rule(
+        "security not ready",  # a text, not JSON; its filter says the same as a security_exception
+        Reason.ES_CONFIG,
+        "OpenSearch's security plugin is not initialised: wait for its start, or run securityadmin once",
+        status="503",
+        starts="OpenSearch Security not initialized",
+    ),
+    _rule(
         "not recovered",
         Reason.ES_5XX,
         "the cluster has no master, or has not recovered its state yet",
@@ -82,7 +90,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "blocked",
         Reason.ES_BLOCKED,
         "a block forbids writes: one set by a person, or the disk's flood stage (a 429 that is no overload)",
-        types="cluster_block_exception",
+        types="cluster_block_exception index_create_block_exception",
     ),
     _rule(
         "index missing",
@@ -100,7 +108,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _rule(
         "media type",
         Reason.ES_CONFIG,
-        "the server does not speak this client's protocol: use Elasticsearch 8 or 9",
+        "the server does not speak this client's protocol: use Elasticsearch 8 or 9, or OpenSearch 2 or 3",
         types="media_type_header_exception",
     ),
     _rule(
@@ -135,7 +143,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "pressure",
         Reason.ES_429,
         "Elasticsearch is overloaded, or this document alone is too much for it",
-        types="es_rejected_execution_exception circuit_breaking_exception",
+        types="es_rejected_execution_exception rejected_execution_exception circuit_breaking_exception",
     ),
     _rule(
         "routing missing",
@@ -207,7 +215,8 @@ RULES: Final[tuple[Rule, ...]] = (
         Reason.ES_5XX,
         "the shard, its node or the master is not there now",
         types="unavailable_shards_exception no_shard_available_action_exception master_not_discovered_exception"
-        " not_master_exception receive_timeout_transport_exception"
+        " cluster_manager_not_discovered_exception not_master_exception not_cluster_manager_exception"
+        " receive_timeout_transport_exception"
         " index_shard_closed_exception already_closed_exception"
         " primary_missing_action_exception no_node_available_exception"
         " illegal_index_shard_state_exception timeout_exception connect_transport_exception"

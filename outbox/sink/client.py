@@ -1,12 +1,12 @@
-"""Owns the connection to one Elasticsearch, of one node or several: client, credentials and one call. It interprets no
-reply."""
+"""Owns the connection to one Elasticsearch or OpenSearch, of one node or several: credentials, which product it is, and
+one call. It interprets no other reply."""
 
 import base64
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 from elastic_transport import BaseNode, ConnectionTimeout, HttpHeaders, NodeConfig, TlsError
@@ -15,19 +15,23 @@ from elastic_transport.client_utils import create_user_agent, url_to_node_config
 
 from outbox import __version__
 from outbox.config import ElasticSettings, read_secret_file
+from outbox.errors import ElasticsearchDown, OutboxError, WrongProduct
 from outbox.facts import Announce, silent
+from outbox.policy import product
 from outbox.policy.classify import unreadable, whole
 from outbox.policy.outcome import Failure, Reason
+from outbox.policy.product import Product, Server
 from outbox.ports import Finding
 from outbox.sink.exchange import BadReply, DeadlineNode, NotConnected
 from outbox.sink.nodes import CONNECT_SECONDS, NodeHung, Nodes, OtherCluster
 
-if TYPE_CHECKING:
-    from elasticsearch import Elasticsearch
+ASK_SECONDS: Final = 5.0
+_READS: Final = ("GET", "HEAD")
 
-PRODUCT_HEADER: Final = "x-elastic-product"
-_JSON: Final = "application/vnd.elasticsearch+json; compatible-with=8"
-_NDJSON: Final = "application/vnd.elasticsearch+x-ndjson; compatible-with=8"
+
+class NotAccepted(OutboxError):
+    """The server does not accept the credentials, or its user may not ask for the server's name. Check ELASTIC_API_KEY,
+    or ELASTIC_USERNAME and ELASTIC_PASSWORD; docs/security.md names the privileges. Nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +50,6 @@ class Reply:
         except orjson.JSONDecodeError:
             return self.raw
 
-    @property
-    def from_elasticsearch(self) -> bool:
-        return self.headers.get(PRODUCT_HEADER) == "Elasticsearch"
-
 
 @dataclass(frozen=True, slots=True)
 class NoReply:
@@ -59,6 +59,15 @@ class NoReply:
     failure: Failure
     sent: bool = True
     elsewhere: bool = False
+    unidentified: bool = False  # nothing was sent, because nobody says or may know what the server is
+
+    def error(self) -> OutboxError:
+        """The same for commands."""
+        if self.unidentified and self.failure.reason is Reason.ES_CONFIG:
+            return WrongProduct(self.failure.error)
+        if self.unidentified and self.failure.reason is Reason.ES_AUTH:
+            return NotAccepted(self.failure.error)
+        return ElasticsearchDown(self.failure.error)
 
 
 class Credentials:
@@ -101,34 +110,61 @@ def _authorization(settings: ElasticSettings, fresh: str | None) -> str | None:
 
 @dataclass(slots=True)
 class Elastic:
-    """One server. `api` is the official client, for commands; `call` never raises."""
+    """One server. `call` never raises. `setting` is ELASTIC_PRODUCT, unless that is `auto`."""
 
     node: BaseNode
     credentials: Credentials
     timeout_seconds: float
-    _client: "Elasticsearch | None" = field(default=None, init=False)
+    setting: Product | None = None
+    _server: Server | None = field(default=None, init=False)
+    _named_by_header: bool = field(default=False, init=False)
+    _doubtful: bool = field(default=False, init=False)
+
+    def server(self, seconds: float | None = None) -> Server | Failure:
+        """What the server is, asked once: later replies are only compared with it. A failure is not remembered."""
+        if self._server is not None and not self._doubtful:
+            return self._server
+        reply = self._exchange("GET", "/", seconds=min(seconds or ASK_SECONDS, ASK_SECONDS))
+        if isinstance(reply, NoReply):
+            return reply.failure
+        found = product.identify(reply.status, reply.headers, reply.body, self.setting)
+        if isinstance(found, Failure):
+            return found
+        if self._server is None:
+            self._named_by_header = product.by_header(reply.headers) is not None
+            self._server = found
+        if found.product is not self._server.product:
+            return product.changed(self._server, found)
+        if self._doubtful:  # it is the same, so something removes the header here and there: that says nothing any more
+            self._doubtful = self._named_by_header = False
+        return self._server
+
+    def named(self) -> Server | None:
+        """With its number, if that may be asked for: Elasticsearch's header has none. For people."""
+        known = self.server()
+        if isinstance(known, Failure) or known.number:
+            return None if isinstance(known, Failure) else known
+        reply = self._exchange("GET", "/", seconds=ASK_SECONDS)
+        found = product.identify(reply.status, reply.headers, reply.body) if isinstance(reply, Reply) else None
+        if isinstance(found, Server) and found.product is known.product:
+            self._server = known = found
+        return known
 
     @property
-    def api(self) -> "Elasticsearch":
-        """Raises the client's own exceptions, including the one for a wrong product."""
-        if self._client is None:
-            self._client = self._new_client()
-        authorization = self.credentials.header()
-        return self._client.options(headers={"authorization": authorization}) if authorization else self._client
+    def shown(self) -> str | None:
+        return None if self._server is None else str(self._server)
 
-    def _new_client(self) -> "Elasticsearch":
-        """Late import: a projector never needs it, and importing the package takes 0.1 s of CPU."""
-        from elasticsearch import Elasticsearch  # noqa: PLC0415
+    def required(self) -> product.Dialect:
+        """How to speak to it, for commands: asked if need be. Raises as `NoReply.error` says."""
+        found = self.server()
+        if isinstance(found, Failure):
+            raise NoReply(found, sent=False, unidentified=True).error()
+        return found.dialect
 
-        configs = self.node.configs if isinstance(self.node, Nodes) else [self.node.config]
-        return Elasticsearch(
-            configs,
-            node_class=DeadlineNode,
-            request_timeout=self.timeout_seconds,
-            max_retries=len(configs) - 1,  # each node once, where a connection cannot be made or breaks
-            retry_on_status=(),
-            retry_on_timeout=False,
-        )
+    @property
+    def dialect(self) -> product.Dialect:
+        """How to speak to it. Before it has said anything: as to Elasticsearch, which is all that a read needs."""
+        return self._server.dialect if self._server is not None else product.ELASTICSEARCH
 
     def call(
         self, method: str, target: str, body: bytes | None = None, *, seconds: float | None = None
@@ -136,11 +172,36 @@ class Elastic:
         """One exchange through the client's node, without its transport.
 
         The transport would retry four times by default, copy the body twice, and raise if a reply is not JSON. Only
-        what cannot be read is not a Reply.
+        what cannot be read is not a Reply. Nothing but a read is sent to a server before it is known what it is.
         """
-        headers = HttpHeaders({"accept": _JSON})
+        if method not in _READS and isinstance(unknown := self.server(seconds), Failure):
+            return NoReply(unknown, sent=False, unidentified=True)
+        reply = self._exchange(method, target, body, seconds)
+        if isinstance(reply, Reply):
+            self._compare(reply)
+            # The other product does not know our content type: nothing was done, and this is why.
+            if self._doubtful and reply.status == 406 and isinstance(other := self.server(seconds), Failure):
+                return NoReply(other, sent=False, unidentified=True)
+        return reply
+
+    def _compare(self, reply: Reply) -> None:
+        """Elasticsearch names itself on every reply that is its own; an error may come from a proxy."""
+        named = product.by_header(reply.headers)
+        if self._server is None:
+            if named is not None and self.setting in (None, named.product):
+                self._server, self._named_by_header = named, True
+        elif named is not None:
+            self._doubtful = self._doubtful or named.product is not self._server.product
+        elif reply.status == 406 or (self._named_by_header and reply.status < 300):
+            self._doubtful = True
+
+    def _exchange(
+        self, method: str, target: str, body: bytes | None = None, seconds: float | None = None
+    ) -> Reply | NoReply:
+        dialect = self.dialect
+        headers = HttpHeaders({"accept": dialect.json})
         if body is not None:
-            headers["content-type"] = _NDJSON if target.partition("?")[0].endswith("/_bulk") else _JSON
+            headers["content-type"] = dialect.ndjson if target.partition("?")[0].endswith("/_bulk") else dialect.json
         if authorization := self.credentials.header():
             headers["authorization"] = authorization
         try:
@@ -156,20 +217,19 @@ class Elastic:
 
     def close(self) -> None:
         self.node.close()
-        if self._client is not None:
-            self._client.close()
 
 
 def connect(settings: ElasticSettings, lanes: int = 2, announce: Announce = silent) -> Elastic:
     """Builds the nodes; opens no connection. One connection more than lanes, for probes and the check at start."""
     credentials = Credentials(settings)
+    setting = None if settings.product == "auto" else Product(settings.product)
     configs = {url: _config(settings, url, lanes) for url in settings.urls}
     if len(configs) == 1:
-        return Elastic(DeadlineNode(configs[settings.urls[0]]), credentials, settings.timeout_seconds)
+        return Elastic(DeadlineNode(configs[settings.urls[0]]), credentials, settings.timeout_seconds, setting)
     several = {url: DeadlineNode(config, CONNECT_SECONDS) for url, config in configs.items()}
     # Not all workers of a machine begin at the same node.
     nodes = Nodes(several, credentials.header, announce, first=secrets.randbelow(len(several)))
-    return Elastic(nodes, credentials, settings.timeout_seconds)
+    return Elastic(nodes, credentials, settings.timeout_seconds, setting)
 
 
 def _config(settings: ElasticSettings, url: str, lanes: int) -> NodeConfig:

@@ -67,7 +67,7 @@ class ElasticTombstones:
         path = f"/{quote(index, safe='')}/_bulk?filter_path={_BULK_FILTER}"
         reply = self._elastic.call("PUT", path, b"\n".join([*lines, b""]))
         if isinstance(reply, NoReply):
-            raise ElasticsearchDown(reply.failure.error)
+            raise reply.error()
         body = reply.body
         if reply.status >= 300 or not isinstance(body, dict) or len(body.get("items", ())) != len(ids):
             raise CannotAsk(f"{reply.status} {summary(body.get('error') if isinstance(body, dict) else body)}")

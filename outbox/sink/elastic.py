@@ -45,6 +45,7 @@ class ElasticSink:
     batch_items: Callable[[], int] = lambda: 500  # the current adaptive limit
     announce: Announce = silent
     clock: Clock = time.monotonic
+    rest: Callable[[float], None] = time.sleep
     targets: Targets = field(init=False)
     stubborn: Stubborn = field(init=False)
     _met_away: dict[str, float] = field(default_factory=dict)  # by index: when one of its shards was last found down
@@ -150,23 +151,28 @@ class _Write:
     def _send_again(self, search: Search) -> None:
         """Once more, in one request and with the whole wait, what may have failed through no fault of its own.
 
-        Two requests may bring a new field at the same moment, one with 1 and one with 1.5: Elasticsearch refuses the
-        later one, which fits as soon as the mapping is made. A new field may also need more than the short wait for a
-        shard that is down, though its own shard is there; and so may a shard whose node is leaving until another copy
-        of it is the primary. The second refusal is its verdict.
+        Two requests may bring a new field at the same moment, one with 1 and one with 1.5: the server refuses the
+        later one, which fits as soon as the mapping is made (`Dialect.new_field_waits`). A new field may also need more
+        than the short wait for a shard that is down, though its own shard is there; and so may a shard whose node is
+        leaving until another copy of it is the primary. The last refusal is its verdict.
         """
-        failures = ((place, o) for place, o in enumerate(search.outcomes) if isinstance(o, Failure))
-        places = [place for place, failure in failures if failure.contested or (self._hurried and failure.late)]
-        if not places:
-            return
-        actions = [self._actions[place] for place in places]
-        second = _Write(self._sink, actions, self._seconds, self._until, patient=True)._search(search.away)
-        for place, outcome in zip(places, second.outcomes, strict=True):
-            search.outcomes[place] = outcome
-        search.away, search.pressure = second.away, search.pressure or second.pressure
+        late = self._hurried
+        for wait in self._sink.elastic.dialect.new_field_waits:
+            failures = ((place, o) for place, o in enumerate(search.outcomes) if isinstance(o, Failure))
+            places = [place for place, failure in failures if failure.contested or (late and failure.late)]
+            if not places:
+                return
+            if wait:
+                self._sink.rest(wait)
+            late = False
+            actions = [self._actions[place] for place in places]
+            again = _Write(self._sink, actions, self._seconds, self._until, patient=True)._search(search.away)
+            for place, outcome in zip(places, again.outcomes, strict=True):
+                search.outcomes[place] = outcome
+            search.away, search.pressure = again.away, search.pressure or again.pressure
 
     def _probe_target(self) -> Failure | None:
-        """Product and alias, queried once per process; nothing is sent to a server that is not Elasticsearch."""
+        """Product and alias, queried once per process; nothing is sent to a server of another product."""
         targets = self._sink.targets
         known = targets.known(self._index, seconds=self._seconds)
         if isinstance(known, Target) and known.alias and all(action.body is None for action in self._actions):
@@ -206,6 +212,7 @@ class _Write:
 
     def _tell(self, search: Search) -> None:
         """Large documents, always alone in their request, are judged; a target that refuses is asked about later."""
+        self._look_behind_blocks(search)
         for place, outcome in enumerate(search.outcomes):
             if not isinstance(outcome, Failure):
                 continue
@@ -216,6 +223,18 @@ class _Write:
             elif search.away is None:
                 size = self._encoded.size(place)
                 search.outcomes[place] = self._sink.stubborn.judge(self._actions[place], size, outcome)
+
+    def _look_behind_blocks(self, search: Search) -> None:
+        """Where a template cannot forbid it, a write creates the missing index, blocked (see `Dialect.template`)."""
+        blocked = [
+            place for place, o in enumerate(search.outcomes) if isinstance(o, Failure) and o.reason is Reason.ES_BLOCKED
+        ]
+        if not blocked or self._sink.elastic.dialect.forbids_auto_create:
+            return
+        why = self._sink.targets.probe(self._index)
+        if why is not None and why.reason is Reason.ES_INDEX_MISSING:
+            for place in blocked:
+                search.outcomes[place] = why
 
     def _announce(self, answer: Answer, reply: Reply | NoReply, size: int, took: float) -> None:
         outcomes = answer if isinstance(answer, Sequence) else ()

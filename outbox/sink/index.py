@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import quote
 
-from elasticsearch import ApiError, TransportError, UnsupportedProductError
-
-from outbox.errors import ElasticsearchDown, OutboxError, WrongProduct
+from outbox.errors import ElasticsearchDown, OutboxError
+from outbox.policy.product import Dialect
 from outbox.policy.redact import summary
 from outbox.ports import CreatedIndex
-from outbox.sink.client import Elastic
+from outbox.sink.client import Elastic, NoReply, dumps
 
 GC_DELETES: Final = "1h"
 # Above the templates that products install (at most 500), so that this one is used.
@@ -40,31 +40,50 @@ class ElasticIndices:
 
         The template comes first: after it, no index of this name can be created with a guessed mapping.
         """
+        first = f"{name}-v1"
         wanted = {"gc_deletes": GC_DELETES, **(settings or {})}
-        with _translated():
-            api = self._elastic.api
-            if api.indices.exists(index=[name, f"{name}-v1"], allow_no_indices=False, ignore_unavailable=True):
-                raise IndexExists(f"{name} or {name}-v1")
-            api.indices.put_index_template(
-                name=name,
-                index_patterns=[name, f"{name}-v*"],
-                allow_auto_create=False,
-                priority=TEMPLATE_PRIORITY,
-                template={"settings": {"index": wanted}, "mappings": dict(mappings or {})},
-                meta={"made_by": "outbox index create"},
-            )
-            api.indices.create(index=f"{name}-v1", aliases={name: {"is_write_index": True}})
-        return CreatedIndex(f"{name}-v1", name, name)
+        dialect = self._elastic.required()
+        self._make_room(dialect, name, first)
+        template = {
+            "index_patterns": [name, f"{name}-v*"],
+            "priority": TEMPLATE_PRIORITY,
+            "template": {"settings": {"index": wanted}, "mappings": dict(mappings or {})},
+            "_meta": {"made_by": "outbox index create"},
+        }
+        self._ask("PUT", f"/_index_template/{_path(name)}", dialect.template(template))
+        created = {"aliases": {name: {"is_write_index": True}}, "settings": dialect.for_create({})}
+        self._ask("PUT", f"/{_path(first)}", created)
+        return CreatedIndex(first, name, name)
+
+    def _make_room(self, dialect: Dialect, *names: str) -> None:
+        """Raises IndexExists. What a write created and could not fill is removed."""
+        path = f"/{','.join(map(_path, names))}/_settings?flat_settings=true&ignore_unavailable=true"
+        found = self._ask("GET", path)
+        unwanted = [index for index, about in found.items() if dialect.is_auto_created(about.get("settings", {}))]
+        if found.keys() - unwanted:
+            raise IndexExists(" or ".join(names))
+        for index in unwanted:
+            self._ask("DELETE", f"/{_path(index)}")
 
     def versions(self, index: str, ids: Sequence[tuple[str, str | None]]) -> list[int | None]:
         """The version of each (id, routing), None if there is no document. No source is transferred."""
         found: list[int | None] = []
         for portion in _portions(ids):
             docs = [{"_id": name, **({"routing": routing} if routing else {})} for name, routing in portion]
-            with _translated():
-                reply = self._elastic.api.mget(index=index, docs=docs, source=False)
+            reply = self._ask("POST", f"/{_path(index)}/_mget?_source=false", {"docs": docs})
             found.extend(doc.get("_version") if doc.get("found") else None for doc in reply["docs"])
         return found
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        reply = self._elastic.call(method, path, None if body is None else dumps(body))
+        if isinstance(reply, NoReply):
+            raise reply.error()
+        answer = reply.body
+        if reply.status < 300 and isinstance(answer, dict):
+            return answer
+        error = answer.get("error") if isinstance(answer, dict) else None
+        reason = f"{reply.status} {summary(error or 'no reason given')}"
+        raise ElasticsearchDown(reason) if reply.status in (429, 502, 503, 504) else IndexRefused(reason)
 
 
 def _portions(ids: Sequence[tuple[str, str | None]]) -> Iterator[Sequence[tuple[str, str | None]]]:
@@ -72,18 +91,5 @@ def _portions(ids: Sequence[tuple[str, str | None]]) -> Iterator[Sequence[tuple[
         yield ids[start : start + _VERSIONS_PER_REQUEST]
 
 
-class _translated:  # noqa: N801
-    """Turns the client's exceptions into ours: server down, wrong product, refused."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        match error:
-            case UnsupportedProductError():
-                raise WrongProduct from error
-            case ApiError():
-                body = error.body.get("error") if isinstance(error.body, dict) else str(error.body)
-                raise IndexRefused(f"{error.status_code} {summary(body)}") from error
-            case TransportError():
-                raise ElasticsearchDown(summary(error.message)) from error
+def _path(name: str) -> str:
+    return quote(name, safe="")

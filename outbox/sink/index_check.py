@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from outbox.facts import Announce, Warned
+from outbox.facts import Announce, SinkIdentified, Warned
 from outbox.policy.outcome import Failure
 from outbox.ports import Finding, Level
 from outbox.sink.client import Elastic, Reply
@@ -37,9 +37,11 @@ class TargetCheck:
         ]
 
     def warn(self, names: Sequence[str], announce: Announce) -> bool:
-        """Announces warnings about the targets, once per start. False: the server did not answer; call again later."""
-        if not self._targets.answers():
+        """Announces the server and warnings about the targets, once per start. False: it did not answer, or nobody can
+        say what it is; call again later."""
+        if not self._targets.answers() or (server := self._elastic.named()) is None:
             return False
+        announce(SinkIdentified(server.product, server.number))
         for name in names:
             settings = self._settings(name) or {}
             findings = [self.template(name), *(self._gc_deletes(i, found) for i, found in settings.items())]
@@ -81,18 +83,29 @@ class TargetCheck:
         return Finding("gc_deletes", Level.OK, f"{index} remembers deletes for {value}")
 
     def template(self, name: str) -> Finding:
-        """Whether Elasticsearch may create this target automatically, with a guessed mapping."""
+        """Whether the server may create this target automatically, with a guessed mapping."""
         reply = self._get("/_index_template?filter_path=index_templates")
         if reply is None:
             return Finding("auto_create", Level.UNKNOWN, "the key may not read templates", "Check them manually.")
         best = _strongest(reply.get("index_templates", []), name)
+        if _leaves_it_blocked(best):
+            return Finding("auto_create", Level.OK, f"{name} is never filled if a write creates it: it is blocked then")
         allowed = best.get("allow_auto_create")
         if allowed is None:
-            allowed = self._setting("action.auto_create_index") != "false"
+            allowed = may_create(self._setting("action.auto_create_index") or "true", name)
         if allowed:
             detail = f"no template prevents the automatic creation of {name} with a guessed mapping"
-            return Finding("auto_create", Level.WARN, detail, "`outbox index create` adds one for a new index.")
+            return Finding("auto_create", Level.WARN, detail, self._against_creation(name))
         return Finding("auto_create", Level.OK, f"{name} is never created automatically")
+
+    def _against_creation(self, name: str) -> str:
+        remedy = "`outbox index create` adds one for a new index."
+        if self._elastic.dialect.forbids_auto_create:
+            return remedy
+        return (
+            f"{remedy} Two other ways: a role without indices:admin/create (docs/security.md), or the cluster setting"
+            f" action.auto_create_index: -{name}*,+*."
+        )
 
     def disk(self) -> Finding:
         """The fullest node compared with the watermarks; only percentages are compared."""
@@ -133,6 +146,22 @@ def _strongest(templates: Sequence[Mapping[str, Any]], name: str) -> Mapping[str
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in template.get("index_patterns", []))
     ]
     return max(fitting, key=lambda template: template.get("priority") or 0, default={})
+
+
+def _leaves_it_blocked(template: Mapping[str, Any]) -> bool:
+    """As `Dialect.template` makes it for OpenSearch."""
+    index = template.get("template", {}).get("settings", {}).get("index", {})
+    return str(index.get("blocks", {}).get("write")) == "true"
+
+
+def may_create(setting: str, name: str) -> bool:
+    """What `action.auto_create_index` says of a name: true, false, or patterns of which the first that fits decides."""
+    if setting in ("true", "false"):
+        return setting == "true"
+    for pattern in (part.strip() for part in setting.split(",")):
+        if fnmatch.fnmatchcase(name, pattern.lstrip("+-")):
+            return not pattern.startswith("-")
+    return False
 
 
 def seconds(value: str) -> float:

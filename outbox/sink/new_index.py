@@ -5,6 +5,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from outbox.errors import Conflict, ElasticsearchDown, OutboxError
+from outbox.policy.product import Dialect
 from outbox.policy.redact import summary
 from outbox.ports import AliasState
 from outbox.sink.client import Elastic, NoReply, Reply, dumps
@@ -13,20 +14,6 @@ from outbox.sink.index import GC_DELETES
 GC_DELETES_UNTIL_SWAP: Final = "7d"
 # Above the template of `outbox index create` (600), which has the old mapping.
 TEMPLATE_PRIORITY: Final = 601
-# Settings that the server itself writes, and those that must not be copied.
-_NOT_COPIED: Final = (
-    "index.uuid",
-    "index.creation_date",
-    "index.provided_name",
-    "index.version.",
-    "index.gc_deletes",
-    "index.blocks.",
-    "index.resize.",
-    "index.routing.allocation.initial_recovery.",
-    "index.verified_before_close",
-    "index.lifecycle.",
-    "index.history.",
-)
 
 
 class MappingRefused(OutboxError):
@@ -75,10 +62,9 @@ class ElasticNewIndex:
         return int(self._ask("GET", f"/{_path(index)}/_count").get("count", 0))
 
     def exists(self, index: str) -> bool:
-        reply = self._elastic.call("HEAD", f"/{_path(index)}")
-        if isinstance(reply, NoReply):
-            raise ElasticsearchDown(reply.failure.error)
-        return reply.status == 200
+        """One that a write created against the template is as good as missing; `create` replaces it."""
+        found = self._ask("GET", f"/{_path(index)}/_settings?flat_settings=true", missing_is_fine=True)
+        return index in found and not self._elastic.required().is_auto_created(found[index].get("settings", {}))
 
     def mappings(self, index: str) -> Mapping[str, Any]:
         return dict(self._ask("GET", f"/{_path(index)}/_mapping")[index].get("mappings", {}))
@@ -86,27 +72,32 @@ class ElasticNewIndex:
     def settings(self, index: str) -> Mapping[str, Any]:
         """The settings of an index, without those that the server writes."""
         found = self._ask("GET", f"/{_path(index)}/_settings?flat_settings=true")[index]["settings"]
-        return {name: value for name, value in found.items() if not name.startswith(_NOT_COPIED)}
+        left = self._elastic.required().not_copied
+        return {name: value for name, value in found.items() if not name.startswith(left)}
 
     # Creating and removing
 
     def create(self, index: str, mappings: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         """The template comes first: if the index is deleted, no write can recreate it with a guessed mapping."""
-        self._ask(
-            "PUT",
-            f"/_index_template/{_template(index)}",
-            {
-                "index_patterns": [index],
-                "allow_auto_create": False,
-                "priority": TEMPLATE_PRIORITY,
-                "_meta": {"made_by": "outbox rebuild"},
-            },
-        )
-        wanted = {**settings, "index.gc_deletes": GC_DELETES_UNTIL_SWAP}
+        dialect = self._elastic.required()
+        template = {
+            "index_patterns": [index],
+            "priority": TEMPLATE_PRIORITY,
+            "_meta": {"made_by": "outbox rebuild"},
+        }
+        self._ask("PUT", f"/_index_template/{_template(index)}", dialect.template(template))
+        if not dialect.forbids_auto_create:
+            self._remove_auto_created(dialect, index)
+        wanted = dialect.for_create({**settings, "index.gc_deletes": GC_DELETES_UNTIL_SWAP})
         reply = self._call("PUT", f"/{_path(index)}", {"mappings": dict(mappings), "settings": wanted})
         if reply.status >= 300:
             self._elastic.call("DELETE", f"/_index_template/{_template(index)}")
             raise MappingRefused(_reason(reply)) if reply.status == 400 else RebuildRefused(_reason(reply))
+
+    def _remove_auto_created(self, dialect: Dialect, index: str) -> None:
+        found = self._ask("GET", f"/{_path(index)}/_settings?flat_settings=true", missing_is_fine=True)
+        if index in found and dialect.is_auto_created(found[index].get("settings", {})):
+            self._ask("DELETE", f"/{_path(index)}", missing_is_fine=True)
 
     def remove(self, index: str) -> None:
         """The index and its template; already removed ones are fine."""
@@ -151,7 +142,7 @@ class ElasticNewIndex:
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Reply:
         reply = self._elastic.call(method, path, None if body is None else dumps(body))
         if isinstance(reply, NoReply):
-            raise ElasticsearchDown(reply.failure.error)
+            raise reply.error()
         if reply.status in (429, 502, 503, 504):
             raise ElasticsearchDown(_reason(reply))
         return reply

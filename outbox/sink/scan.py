@@ -10,6 +10,7 @@ from urllib.parse import quote
 from outbox.errors import ElasticsearchDown, OutboxError
 from outbox.policy.drift import NO_SOURCE, HeldDocument
 from outbox.policy.lossless import Unreadable, read_exact
+from outbox.policy.product import Dialect
 from outbox.policy.redact import summary
 from outbox.sink.client import Elastic, NoReply
 from outbox.sink.exchange import LARGEST_REPLY_BYTES
@@ -98,15 +99,28 @@ class ElasticScan:
     # All documents
 
     def scan(self, index: str, page: int = SCAN_PAGE) -> Iterator[list[HeldDocument]]:
-        """Every id with its version and routing, no sources, as of one point in time."""
+        """Every id with its version and routing, no sources, as of one point in time (per shard, if need be)."""
+        dialect = self._elastic.required()
+        if dialect.sorts_shards:
+            yield from self._pages(dialect, index, page)
+            return
+        for concrete, shards in self._shards(index).items():
+            for shard in range(shards):
+                yield from self._pages(dialect, concrete, page, shard)
+
+    def _shards(self, index: str) -> dict[str, int]:
+        found = self._ask("GET", f"/{_path(index)}/_settings/index.number_of_shards?flat_settings=true")
+        return {name: int(about["settings"]["index.number_of_shards"]) for name, about in found.items()}
+
+    def _pages(self, dialect: Dialect, index: str, page: int, shard: int | None = None) -> Iterator[list[HeldDocument]]:
         asked: dict[str, Any] = {
             "size": page,
-            "sort": [{"_shard_doc": "asc"}],
+            "sort": [{"_shard_doc" if shard is None else "_doc": "asc"}],
             "_source": False,
             "version": True,
             "track_total_hits": False,
         }
-        with self._point_in_time(index) as opened:
+        with self._point_in_time(dialect, index, shard) as opened:
             asked["pit"] = {"id": opened, "keep_alive": KEEP_ALIVE}
             while True:
                 reply = self._ask("POST", "/_search", asked)
@@ -118,12 +132,13 @@ class ElasticScan:
                 asked["search_after"] = hits[-1]["sort"]
 
     @contextmanager
-    def _point_in_time(self, index: str) -> Iterator[str]:
-        pit = self._ask("POST", f"/{_path(index)}/_pit?keep_alive={KEEP_ALIVE}")["id"]
+    def _point_in_time(self, dialect: Dialect, index: str, shard: int | None) -> Iterator[str]:
+        only = "" if shard is None else f"&preference=_shards:{shard}"
+        pit = self._ask("POST", f"/{_path(index)}/{dialect.open_pit}keep_alive={KEEP_ALIVE}{only}")[dialect.pit_id]
         try:
             yield pit
         finally:
-            self._elastic.call("DELETE", "/_pit", json.dumps({"id": pit}).encode())
+            self._elastic.call("DELETE", dialect.close_pit, json.dumps(dialect.pit_to_close(pit)).encode())
 
     def sample(self, index: str, number: int, seed: int) -> list[HeldDocument]:
         """A random sample of documents without repeats, up to ten thousand."""
@@ -143,7 +158,7 @@ class ElasticScan:
         body = None if asked is None else json.dumps(asked).encode()
         reply = self._elastic.call(method, path, body)
         if isinstance(reply, NoReply):
-            raise ElasticsearchDown(reply.failure.error)
+            raise reply.error()
         answer = reply.body
         if reply.status == 200 and isinstance(answer, dict):
             return answer
@@ -155,7 +170,7 @@ class ElasticScan:
         if isinstance(reply, NoReply):
             if str(LARGEST_REPLY_BYTES) in reply.failure.error:
                 raise TooMuch
-            raise ElasticsearchDown(reply.failure.error)
+            raise reply.error()
         try:
             parsed = read_exact(reply.raw.decode())
         except (Unreadable, UnicodeDecodeError):

@@ -1,15 +1,19 @@
-"""Checks Elasticsearch for `outbox doctor`: its version, a mapping, the versions of documents. Writes nothing."""
+"""Checks the server for `outbox doctor`: product and version, a mapping, the versions of documents. Writes nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from outbox.errors import ElasticsearchDown, WrongProduct
+from outbox.policy.outcome import Failure, Reason
+from outbox.policy.product import NEEDED, Server, identify
 from outbox.ports import Finding, Level
 from outbox.sink.client import Elastic, NoReply, Reply
 from outbox.sink.index import ElasticIndices
-from outbox.sink.target_check import WRONG_PRODUCT
 
-MAJORS: Final = ("8", "9")
+_REMEDIES = {
+    Reason.ES_AUTH: "Correct the credentials, or grant what is missing (docs/security.md).",
+    Reason.ES_CONFIG: "See `outbox config print`.",
+}
 
 
 class ElasticServerCheck:
@@ -19,40 +23,44 @@ class ElasticServerCheck:
         self._document_id = document_id
 
     def require(self) -> Finding:
-        """As `server`, but raises if there is no Elasticsearch: for commands that need it."""
+        """As `server`, but raises if there is no server of ours: for commands that need it."""
         reply = self._elastic.call("GET", "/")
         if isinstance(reply, NoReply):
             raise ElasticsearchDown(reply.failure.error)
-        if not reply.from_elasticsearch and reply.status not in (401, 403):
-            raise WrongProduct(f"its reply is {reply.status}")
-        return self._finding(reply)
+        known = self._elastic.server()
+        if isinstance(known, Failure) and known.reason is not Reason.ES_AUTH:
+            raise WrongProduct(known.error) if known.reason is Reason.ES_CONFIG else ElasticsearchDown(known.error)
+        return _finding(reply, known)
 
     def server(self) -> Finding:
-        """What answers at ELASTIC_URL. Bad if nothing answers, or it is not Elasticsearch."""
+        """What answers at ELASTIC_URL. Bad if nothing answers, or neither Elasticsearch nor OpenSearch."""
         reply = self._elastic.call("GET", "/")
         if isinstance(reply, NoReply):
             remedy = "Start Elasticsearch, or correct ELASTIC_URL. Events wait as OUTBOX_OUTAGE_POLICY says."
             return Finding("elasticsearch", Level.BAD, reply.failure.error, remedy)
-        return self._finding(reply)
-
-    def _finding(self, reply: Reply) -> Finding:
-        if reply.status in (401, 403):
-            detail = f"its reply is {reply.status}: the credentials are not accepted"
-            remedy = "Set ELASTIC_API_KEY, or ELASTIC_USERNAME and ELASTIC_PASSWORD."
-            return Finding("elasticsearch", Level.BAD, detail, remedy)
-        if not reply.from_elasticsearch:
-            return Finding("elasticsearch", Level.BAD, WRONG_PRODUCT, "See `outbox config print`.")
-        return _version(reply)
+        return _finding(reply, self._elastic.server())
 
     def versions(self, index: str, entities: Sequence[Mapping[str, Any]]) -> list[int | None]:
         ids = [(self._document_id(row["entity_type"], row["entity_id"]), row["routing"]) for row in entities]
         return list(self._indices.versions(index, ids))
 
 
-def _version(reply: Reply) -> Finding:
+def _finding(reply: Reply, known: Server | Failure) -> Finding:
+    if isinstance(known, Failure):
+        remedy = _REMEDIES.get(known.reason, "Events wait as OUTBOX_OUTAGE_POLICY says.")
+        return Finding("elasticsearch", Level.BAD, known.error, remedy)
+    if reply.status == 401 or (reply.status == 403 and known.dialect.asks_privileges):
+        detail = f"its reply is {reply.status}: the credentials are not accepted"
+        remedy = "Set ELASTIC_API_KEY, or ELASTIC_USERNAME and ELASTIC_PASSWORD."
+        return Finding("elasticsearch", Level.BAD, detail, remedy)
     about = reply.body if isinstance(reply.body, dict) else {}
-    number = str(about.get("version", {}).get("number", "unknown"))
-    detail = f"Elasticsearch {number}, cluster {about.get('cluster_name', 'unknown')}"
-    if number.partition(".")[0] not in MAJORS:
-        return Finding("elasticsearch", Level.BAD, detail, "Elasticsearch 8 or 9 is needed.")
+    if reply.status == 403:
+        remedy = "Writing works without it; grant cluster:monitor/main to see the version here."
+        return Finding("elasticsearch", Level.WARN, f"{known} as ELASTIC_PRODUCT says; GET / is not permitted", remedy)
+    # The number is on the page for both, except that OpenSearch in compatibility mode gives one that is not its own.
+    told = identify(reply.status, reply.headers, about, known.product)
+    server = told if isinstance(told, Server) and told.number else known
+    detail = f"{server}{'' if server.number else ' of unknown version'}, cluster {about.get('cluster_name', 'unknown')}"
+    if not server.supported:
+        return Finding("elasticsearch", Level.BAD, detail, f"{NEEDED} is needed.")
     return Finding("elasticsearch", Level.OK, detail)

@@ -14,16 +14,16 @@ from outbox.sink.client import Elastic, NoReply, Reply, dumps
 PROBE_SECONDS: Final = 5.0
 FRESH_SECONDS: Final = 5.0
 _PRIVILEGES: Final = ("index", "delete")
+# They need the rights of a write and change nothing, because no document has this sequence number: the reply is a 409,
+# or a 403 without the rights.
+_NEVER: Final = b'{"_id":"outbox-probe","if_seq_no":9007199254740991,"if_primary_term":1}'
+_CONFLICTS: Final = b'{"index":%b}\n{}\n{"delete":%b}\n' % (_NEVER, _NEVER)
 # Blocks that stop writes, and how to name them.
 _BLOCKS: Final = {
     "index.blocks.write": "a write block",
     "index.blocks.read_only": "a read-only block",
     "index.blocks.read_only_allow_delete": "the disk's flood stage (read_only_allow_delete)",
 }
-WRONG_PRODUCT: Final = (
-    "the server at ELASTIC_URL is not Elasticsearch (no X-Elastic-Product header); nothing was written. "
-    "Set ELASTIC_URL to Elasticsearch 8 or 9, or configure the proxy to pass that header"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,6 @@ class Targets:
         self._lock = threading.Lock()
         self._known: dict[str, Target] = {}
         self._told: dict[str, Reason] = {}
-        self._product = False
 
     def known(
         self, name: str, *, fresh_seconds: float | None = None, seconds: float = PROBE_SECONDS
@@ -83,9 +82,9 @@ class Targets:
             else:
                 return settings
         for index, found in settings.items():
-            if failure := _closed_or_blocked(index, found.get("settings", {})):
+            if failure := self._unusable(index, found.get("settings", {})):
                 return failure
-        if self._told.get(name) is Reason.ES_AUTH and self._allowed(name) is False:
+        if self._told.get(name) is Reason.ES_AUTH and self._may_write(name) is False:
             return whole(Reason.ES_AUTH, f"the key lacks the privileges index and delete on index [{name}]")
         if settings and (failure := self._without_write_index(name)):
             return failure
@@ -108,8 +107,29 @@ class Targets:
             return None
         return whole(Reason.ES_CONFIG, f"no write index is defined for alias [{name}]")
 
+    def _unusable(self, index: str, settings: Mapping[str, Any]) -> Failure | None:
+        if self._elastic.dialect.is_auto_created(settings):
+            text = (
+                f"index [{index}] was created by a write, not by a person: it is empty, blocked and as good as missing"
+            )
+            return whole(Reason.ES_INDEX_MISSING, text)
+        return _closed_or_blocked(index, settings)
+
+    def _may_write(self, name: str) -> bool | None:
+        """Of an index that is there. None: nobody says."""
+        if self._elastic.dialect.asks_privileges:
+            return self._allowed(name)
+        path = f"/{quote(name, safe='')}/_bulk?filter_path=items.*.status,items.*.error.type"
+        reply = self._elastic.call("PUT", path, _CONFLICTS, seconds=PROBE_SECONDS)
+        if not isinstance(reply, Reply):
+            return None
+        items = reply.body.get("items") if isinstance(reply.body, dict) else None
+        return reply.status != 403 and not any(map(_forbidden, items if isinstance(items, list) else ()))
+
     def _allowed(self, name: str) -> bool | None:
-        """Every key may query its own privileges. None: the server has no security, or gave no answer."""
+        """Every key of Elasticsearch may query its own privileges. None: there is no security, or no answer."""
+        if not self._elastic.dialect.asks_privileges:
+            return None
         asked = {"index": [{"names": [name], "privileges": _PRIVILEGES}]}
         reply = self._elastic.call("POST", "/_security/user/_has_privileges", dumps(asked), seconds=PROBE_SECONDS)
         if not isinstance(reply, Reply) or reply.status != 200 or not isinstance(reply.body, dict):
@@ -133,15 +153,21 @@ class Targets:
         reply = self._elastic.call("GET", path, seconds=seconds)
         if isinstance(reply, NoReply):
             return reply.failure
-        self._product = self._product or reply.from_elasticsearch
-        if reply.status == 200 and self._product and isinstance(reply.body, dict):
+        server = self._elastic.server(seconds)
+        if isinstance(server, Failure):
+            return server
+        if reply.status == 200 and isinstance(reply.body, dict):
             return reply.body
-        if not self._product and reply.status < 500 and reply.status not in (401, 403, 408, 413, 429):
-            return whole(Reason.ES_CONFIG, WRONG_PRODUCT)
         if reply.status == 200:
             return unreadable("not an object")
         verdict = classify_request(reply.status, reply.body, reply.headers)
         return verdict.alone if isinstance(verdict, Split) else verdict
+
+
+def _forbidden(item: Any) -> bool:
+    result = next(iter(item.values()), None) if isinstance(item, dict) else None
+    error = result.get("error") if isinstance(result, dict) else None
+    return isinstance(error, dict) and error.get("type") == "security_exception"
 
 
 def _closed_or_blocked(index: str, settings: Mapping[str, Any]) -> Failure | None:

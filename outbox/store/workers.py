@@ -59,9 +59,10 @@ class Workers:
             row = connection.execute(self._sql["holder"], self._me).fetchone()
             return None if row is None else Holder(*row)
 
-    def beat(self, state: str) -> bool:
+    def beat(self, state: str, server: str | None = None) -> bool:
         with self._database.connection() as connection:
-            return connection.execute(self._sql["beat"], {**self._me, "state": state}).fetchone() is not None
+            parameters = {**self._me, "state": state, "server": server}
+            return connection.execute(self._sql["beat"], parameters).fetchone() is not None
 
     def leave(self) -> None:
         with self._database.connection() as connection:

@@ -86,6 +86,7 @@ class LogSubscriber:
             facts.TablePruned: self._pruned,
             facts.WebhookTried: self._webhook,
             facts.IndexVerified: self._verified,
+            facts.SinkIdentified: self._identified,
             facts.Warned: self._warned,
         }
 
@@ -269,6 +270,9 @@ class LogSubscriber:
         log = self._log.warning if any(fact.drift.values()) else self._log.info
         counts = {"compared": fact.compared, **fact.drift}
         log("verify.done", duration_ms=_ms(fact.duration_seconds), counts=counts)
+
+    def _identified(self, fact: facts.SinkIdentified) -> None:
+        self._log.info("sink.identified", product=fact.product, server_version=fact.version or None)
 
     def _warned(self, fact: facts.Warned) -> None:
         self._log.warning(fact.event, message=fact.message, **_free(fact.fields))

@@ -30,11 +30,11 @@ def test_elasticsearch_down_at_the_start_is_an_outage_like_any_other(start_daemo
 
 def test_another_product_is_refused_and_nothing_is_spent(start_daemon: StartProcess, queue: Queue) -> None:
     queue.produce_many(3)
-    opensearch = answer(200, b'{"version": {"distribution": "opensearch", "number": "2.11.0"}}', headers="")
-    with scripted(lambda _: opensearch, lambda _: opensearch) as server:
+    old = answer(200, b'{"version": {"distribution": "opensearch", "number": "1.3.20"}}', headers="")
+    with scripted(lambda _: old, lambda _: old) as server:
         daemon = start_daemon(ELASTIC_URL=server.url)
         paused = daemon.wait_for_fact("sink.paused")
-        assert "not Elasticsearch" in json.dumps(paused)
+        assert "OpenSearch 1.3.20 is too old" in json.dumps(paused)
         daemon.wait_until(lambda: queue.counts() == {"pending": 3}, "all rows given back")
         assert daemon.terminate() == 0
         assert server.bulks == []

@@ -93,10 +93,10 @@ def test_elasticsearch_down_is_75_where_it_is_needed(outbox: Outbox) -> None:
 
 
 def test_another_product_is_refused_with_78_and_nothing_is_written(outbox: Outbox) -> None:
-    opensearch = answer(200, b'{"version": {"distribution": "opensearch", "number": "2.11.0"}}', headers="")
-    with scripted(lambda _: opensearch, lambda _: opensearch) as server:
+    other = answer(200, b'{"version": {"distribution": "another", "number": "2.11.0"}}', headers="")
+    with scripted(lambda _: other, lambda _: other) as server:
         for command in (["index", "check"], ["index", "create", "x"]):
-            refused(outbox(*command, ELASTIC_URL=server.url), 78, "not Elasticsearch")
+            refused(outbox(*command, ELASTIC_URL=server.url), 78, "neither Elasticsearch nor OpenSearch")
         assert {request.method for request in server.requests} <= {"GET", "HEAD"}
 
 

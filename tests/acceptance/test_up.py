@@ -159,11 +159,11 @@ UP = """
 import json, runpy, sys
 from dataclasses import replace
 from pathlib import Path
-from outbox.embedded import archives, distribution, java
+from outbox.embedded import archives, java, products
 digests = json.loads(sys.argv[1])
 java.SYSTEM_JAVAS = Path("/nowhere")
-eight = distribution.RELEASES["8"]
-distribution.RELEASES["8"] = replace(eight, archive=replace(eight.archive, sha256=digests["elasticsearch"]))
+eight = products.RELEASES["8"]
+products.RELEASES["8"] = replace(eight, archive=replace(eight.archive, sha256=digests["elasticsearch"]))
 for machine, archive in archives.JAVA_21.items():
     archives.JAVA_21[machine] = replace(archive, sha256=digests["java"])
 sys.argv = ["outbox", "up", "--json"]

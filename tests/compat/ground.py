@@ -11,13 +11,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
-from elasticsearch import Elasticsearch
 
-from outbox.embedded import EmbeddedElasticsearch, EmbeddedPostgres
+from labs.client import connect
+from outbox.embedded import EmbeddedPostgres, EmbeddedSearch
+from outbox.embedded.stack import search_server
 from outbox.errors import OutboxError
 from tests.compat.combination import RESULTS, ROOT, Combination
 from tests.fixtures.pgbouncer import ROUTE, Pgbouncer
-from tests.fixtures.servers import POSTGRES_SETTINGS
+from tests.fixtures.servers import POSTGRES_SETTINGS, PRODUCT
 
 DEBIAN = Path("/usr/lib/postgresql")
 
@@ -26,10 +27,11 @@ class Missing(Exception):
     """Something that ordinary clients could not bring; the text says what was tried."""
 
 
-class PatientElasticsearch(EmbeddedElasticsearch):
-    """These runs are niced, and a busy machine lets it wait for minutes."""
+READY_SECONDS = 900.0  # these runs are niced, and a busy machine lets a server wait for minutes
 
-    ready_seconds = 900.0
+
+def patient(release: str) -> type[EmbeddedSearch]:
+    return type("PatientSearch", (search_server(release),), {"ready_seconds": READY_SECONDS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +48,9 @@ def standing_on(combination: Combination) -> Iterator[Ground]:
         with ExitStack() as stack:
             postgres = stack.enter_context(EmbeddedPostgres.temporary(**_postgres_options(combination.postgresql)))
             pooler = stack.enter_context(_pooler(postgres.url)) if combination.pooler else None
-            elastic = stack.enter_context(
-                PatientElasticsearch.temporary(version=combination.elasticsearch, heap="768m")
-            )
-            env = {"OUTBOX_TEST_DATABASE_URL": postgres.url, "OUTBOX_TEST_ELASTIC_URL": elastic.url}
+            release = combination.search
+            elastic = stack.enter_context(patient(release).temporary(version=release, heap="768m"))
+            env = {"OUTBOX_TEST_DATABASE_URL": postgres.url, "OUTBOX_TEST_ELASTIC_URL": elastic.url, PRODUCT: release}
             if pooler:
                 env[ROUTE] = f"{urlsplit(postgres.url).port}:{pooler.port}"
             yield Ground(python, env, _versions(postgres.url, elastic.url, python, pooler))
@@ -76,8 +77,9 @@ def _pooler(url: str) -> Any:
 def _versions(database_url: str, elastic_url: str, python: Path, pooler: Pgbouncer | None) -> dict[str, str]:
     with psycopg.connect(database_url) as connection:
         row = connection.execute("show server_version").fetchone()
-    with Elasticsearch(elastic_url) as client:
-        elastic = str(client.info()["version"]["number"])
+    with connect(elastic_url) as client:
+        version = client.info()["version"]
+        elastic = f"{'OpenSearch ' if 'distribution' in version else ''}{version['number']}"
     told = subprocess.run([python, "--version"], capture_output=True, text=True, check=True).stdout
     return {
         "postgresql": str(row[0]).split()[0] if row else "?",

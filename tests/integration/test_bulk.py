@@ -12,7 +12,7 @@ from outbox.policy.outcome import MISSING, WRITTEN, Failure, Reason
 from outbox.ports import BulkAction
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.index import ElasticIndices
-from tests.fixtures.sinks import elastic_sink
+from tests.fixtures.sinks import elastic_sink, is_opensearch
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
 
@@ -137,7 +137,9 @@ def test_a_document_that_contradicts_itself_is_refused_after_a_second_try(
     assert other == WRITTEN
     assert isinstance(refused, Failure)
     assert refused.reason is Reason.ES_REJECTED_DOCUMENT
-    assert [sum(fact.items.values()) for fact in facts if isinstance(fact, BulkSent)] == [2, 1]
+    # OpenSearch names the contradiction itself, as one that no other request can have brought about.
+    once = is_opensearch(sink.elastic)
+    assert [sum(fact.items.values()) for fact in facts if isinstance(fact, BulkSent)] == ([2] if once else [2, 1])
 
 
 def test_several_indices_in_one_batch_are_written_each_by_itself(

@@ -258,7 +258,7 @@ def test_another_product_is_refused_before_anything_is_written(status: int) -> N
     for failure in (*report.outcomes, probed):
         assert isinstance(failure, Failure)
         assert failure.reason is Reason.ES_CONFIG
-        assert "not Elasticsearch" in failure.error
+        assert "neither Elasticsearch nor OpenSearch" in failure.error
 
 
 def test_a_throttled_request_is_pressure_and_the_next_portion_is_still_tried() -> None:

@@ -210,6 +210,6 @@ def test_failures_pauses_and_missing_workers_are_said(examine: Examine, queue: Q
 
 
 def test_another_product_at_the_address_is_refused_in_words(examine: Examine) -> None:
-    opensearch = answer(200, b'{"version": {"distribution": "opensearch", "number": "2.11.0"}}', headers="")
-    with scripted(lambda _: opensearch, lambda _: opensearch) as server:
-        assert "not Elasticsearch" in bad(examine(ELASTIC_URL=server.url))["elasticsearch"]
+    other = answer(200, b'{"version": {"distribution": "another", "number": "2.11.0"}}', headers="")
+    with scripted(lambda _: other, lambda _: other) as server:
+        assert "neither Elasticsearch nor OpenSearch" in bad(examine(ELASTIC_URL=server.url))["elasticsearch"]

@@ -12,6 +12,7 @@ from outbox.policy.outcome import MISSING, WRITTEN, Code, Failure, FailureClass,
 from outbox.ports import BulkAction, WriteReport
 from outbox.sink import bulk
 from outbox.sink.elastic import ElasticSink
+from outbox.sink.new_index import ElasticNewIndex
 from tests.fixtures.sinks import elastic_sink
 from tests.fixtures.waiting import eventually
 
@@ -27,6 +28,9 @@ MAPPING: dict[str, Any] = {
         "title": {"type": "text"},
     }
 }
+
+
+JSON = {"content-type": "application/json", "accept": "application/json"}
 
 
 @pytest.fixture
@@ -263,13 +267,15 @@ def test_a_missing_index_without_a_template_is_created_as_in_the_guides_labs(
 def test_a_missing_index_under_our_template_is_missing_for_deletes_too_and_found_when_made(
     sink: ElasticSink, es: Elasticsearch, absent_index: str
 ) -> None:
-    es.indices.put_index_template(
-        name=absent_index, index_patterns=[absent_index], allow_auto_create=False, priority=1000
-    )
+    guard = sink.elastic.required().template({"index_patterns": [absent_index], "priority": 599})
+    es.perform_request("PUT", f"/_index_template/{absent_index}", body=guard, headers=JSON)
     refused_target(sink, absent_index, Reason.ES_INDEX_MISSING)
-    assert not es.indices.exists(index=absent_index)
-    es.indices.create(index=absent_index)
+    new = ElasticNewIndex(sink.elastic)
+    assert not new.exists(absent_index)
+    new.create(absent_index, {}, {})
+    assert new.exists(absent_index)
     accepted_again(sink, absent_index)
+    new.remove(absent_index)
 
 
 def test_an_upper_case_name_is_our_configuration(sink: ElasticSink) -> None:

@@ -17,17 +17,11 @@ import pytest
 
 from outbox.embedded import fetching, java
 from outbox.embedded.account import Account
-from outbox.embedded.distribution import (
-    JAVA_NEEDS,
-    RELEASES,
-    existing_distribution,
-    fetched_distribution,
-    find_supplies,
-    release_of,
-)
+from outbox.embedded.distribution import existing_distribution, fetched_distribution, find_supplies
 from outbox.embedded.errors import ArchiveDamaged, DistributionUnusable, FetchFailed, JavaMissing, MavenMissing
 from outbox.embedded.java import find_java
 from outbox.embedded.process import await_end
+from outbox.embedded.products import ELASTICSEARCH, OPENSEARCH, RELEASES, release_of
 from tests.fixtures.embedded import cannot_show
 from tests.fixtures.waiting import eventually
 
@@ -53,7 +47,8 @@ def programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(java, "SYSTEM_JAVAS", tmp_path / "no-system-javas")
     monkeypatch.setattr(fetching, "user_home", lambda: tmp_path / "home")
-    monkeypatch.setitem(RELEASES, "8", RELEASES["8"])  # `install_maven` changes its digest
+    for name in ("8", "opensearch-2"):
+        monkeypatch.setitem(RELEASES, name, RELEASES[name])  # `install_maven` changes its digest
     return folder
 
 
@@ -64,20 +59,20 @@ def runnable(path: Path, text: str) -> Path:
     return path
 
 
-def know(archive: Path) -> None:
-    """Make this file the archive of Elasticsearch 8."""
-    digest, release = hashlib.sha256(archive.read_bytes()).hexdigest(), RELEASES["8"]
-    RELEASES["8"] = replace(release, archive=replace(release.archive, sha256=digest))
+def know(archive: Path, name: str = "8") -> None:
+    """Make this file the archive of this release."""
+    digest, release = hashlib.sha256(archive.read_bytes()).hexdigest(), RELEASES[name]
+    RELEASES[name] = replace(release, archive=replace(release.archive, sha256=digest))
 
 
-def install_maven(programs: Path, members: list[str]) -> Path:
+def install_maven(programs: Path, members: list[str], name: str = "8") -> Path:
     """A Maven whose artifact holds these files; returns the file that counts its runs."""
     archive, count = programs.parent / "artifact.zip", programs.parent / "count"
     with zipfile.ZipFile(archive, "w") as file:
         for member in members:
             file.writestr(member, "x")
-    know(archive)
-    place = release_of("8").archive.zip_in(Path())
+    know(archive, name)
+    place = release_of(name).archive.zip_in(Path())
     text = MAVEN.replace("ZIP", str(place)).replace("SOURCE", str(archive)).replace("COUNT", str(count))
     runnable(programs / "mvn", text)
     return count
@@ -111,6 +106,14 @@ def test_only_the_server_is_unpacked_and_the_zip_is_removed(programs: Path, tmp_
     assert not list((tmp_path / "fetch").rglob("*.zip"))
 
 
+def test_opensearch_is_the_whole_archive_whose_only_folder_is_named_by_its_version(
+    programs: Path, tmp_path: Path
+) -> None:
+    install_maven(programs, ["opensearch-2.19.6/lib/opensearch-2.19.6.jar"], "opensearch-2")
+    found = fetched_distribution(tmp_path, "opensearch-2", lambda _: None)
+    assert (found.product, found.version, found.home) == (OPENSEARCH, "2.19.6", tmp_path / "opensearch-2.19.6")
+
+
 def test_fetching_says_what_and_how_large_before_it_starts(programs: Path, tmp_path: Path) -> None:
     install_maven(programs, SERVER)
     said: list[str] = []
@@ -140,6 +143,7 @@ def test_what_a_person_fetched_into_their_own_repository_is_used_and_left(progra
     [
         ("lib/lucene-core-9.jar", "contains no Elasticsearch"),
         ("lib/elasticsearch-7.17.0.jar", "Elasticsearch 7.17.0"),
+        ("lib/opensearch-1.3.20.jar", "OpenSearch 1.3.20"),
     ],
 )
 def test_a_folder_that_is_no_usable_distribution_is_refused(tmp_path: Path, jar: str, complaint: str) -> None:
@@ -155,7 +159,7 @@ def test_a_java_that_does_not_fit_is_named_with_its_version(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk11"))
     monkeypatch.setattr(java, "wheel_java", lambda: None)
     with pytest.raises(JavaMissing, match=r"Java 17 to 22.*jdk11 is Java 11"):
-        find_java(JAVA_NEEDS[8], Account.for_servers(), tmp_path, tmp_path, tmp_path / "none")
+        find_java(ELASTICSEARCH.java_needs[8], Account.for_servers(), tmp_path, tmp_path, tmp_path / "none")
 
 
 def test_the_wheels_java_is_refused_because_it_lacks_locales(
@@ -163,7 +167,7 @@ def test_the_wheels_java_is_refused_because_it_lacks_locales(
 ) -> None:
     """It starts Elasticsearch 8.14, which then answers every index creation with 500."""
     with pytest.raises(JavaMissing, match=r"java-runtime is Java 21 without all locales"):
-        find_java(JAVA_NEEDS[8], Account.for_servers(), server_folder, None, server_folder / "none")
+        find_java(ELASTICSEARCH.java_needs[8], Account.for_servers(), server_folder, None, server_folder / "none")
 
 
 def test_what_is_missing_is_said_before_anything_is_fetched_or_started(programs: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from outbox.ops.reindex.rebuild_steps import (
 )
 from outbox.ops.reindex.verify import VerifyOptions
 from outbox.policy.reindex import next_index
-from outbox.sink.new_index import MappingRefused, NotAnAlias
+from outbox.sink.new_index import ElasticNewIndex, MappingRefused, NotAnAlias
 from outbox.store.truth import NeedsEntityIndex
 from tests.fixtures.queue import Queue
 from tests.fixtures.rebuilding import ALICE, Fuse, JoinedRebuildWorld, Killed, RebuildWorld
@@ -243,7 +243,7 @@ def test_a_new_index_that_is_deleted_by_hand_never_comes_back_by_itself(world: R
     world.put("2", "later")
     world.project()
     assert world.row().status == "broken"
-    assert not world.es.indices.exists(index=ready.new_index)
+    assert not ElasticNewIndex(world.elastic).exists(ready.new_index)
     desk, taken = world.taken()
     assert desk.carry_on(taken).step == "ready"
     assert drift(world, ready.new_index) == 0

@@ -11,6 +11,7 @@ from outbox.ops.reindex import comparison
 from outbox.ops.reindex.repair import ManyDeletes, Repaired, RepairPlan
 from outbox.ops.reindex.verify import VerifyOptions
 from outbox.policy.audit import Actor, Source
+from tests.fixtures.elasticsearch import delete_matching
 from tests.fixtures.queue import Queue
 from tests.fixtures.world import World
 
@@ -248,7 +249,7 @@ def test_many_documents_are_repaired_in_steps_each_with_its_audit(world: World) 
     world.fill(250)
     world.project()
     world.es.indices.refresh(index=world.index)
-    world.es.delete_by_query(index=world.index, query={"match_all": {}}, refresh=True)
+    delete_matching(world.es, world.index, {"match_all": {}})
     repaired = mended(world)
     assert repaired.written == 250
     steps = world.queue.value("select count(*) from search_outbox_audit where batch_id = %s", repaired.batch)

@@ -13,6 +13,7 @@ from outbox.policy.drift import Key, Kind
 from outbox.sink.scan import IndexNotThere
 from outbox.store.reindex import PostgresVerifications
 from outbox.store.truth import NeedsEntityIndex, PostgresTruth
+from tests.fixtures.elasticsearch import copy_documents, delete_matching
 from tests.fixtures.queue import Queue
 from tests.fixtures.world import World
 
@@ -305,7 +306,7 @@ def test_an_index_of_another_mapping_names_the_field_in_which_all_differ(world: 
     world.project()
     world.es.indices.create(index=absent_index, mappings={"_source": {"excludes": ["n"]}})
     world.es.indices.refresh(index=world.index)
-    world.es.reindex(source={"index": world.index}, dest={"index": absent_index, "version_type": "external"})
+    copy_documents(world.es, world.index, absent_index)
     result = verified(world, index=absent_index)
     assert result.report.counts[Kind.DIFFERENT] == 30
     assert "often in `n`" in result.sentence
@@ -387,7 +388,7 @@ def test_a_sample_of_an_index_that_lost_half_finds_missing_documents(world: Worl
     world.fill(300)
     world.project()
     world.es.indices.refresh(index=world.index)
-    world.es.delete_by_query(index=world.index, query={"range": {"n": {"gt": 150}}}, refresh=True)
+    delete_matching(world.es, world.index, {"range": {"n": {"gt": 150}}})
     assert verified(world, sample=100).report.counts[Kind.MISSING] > 0
 
 

@@ -9,6 +9,7 @@ from elasticsearch import Elasticsearch
 from outbox.ops.reindex import comparison
 from outbox.ops.reindex.verify import VerifyOptions
 from tests.fixtures.console import serving
+from tests.fixtures.elasticsearch import delete_matching
 from tests.fixtures.queue import Queue
 from tests.fixtures.rebuilding import RebuildWorld
 
@@ -52,7 +53,7 @@ def test_every_kind_is_shown_however_many_there_are_of_another(world: RebuildWor
     world.fill(120)
     world.project()
     world.es.indices.refresh(index=world.index)
-    world.es.delete_by_query(index=world.index, query={"match_all": {}}, refresh=True)
+    delete_matching(world.es, world.index, {"match_all": {}})
     world.es.index(index=world.index, id="article:added-by-hand", document={}, refresh=True)
     world.reindexing().verify.run(VerifyOptions(rate=0))
     page = console.get("/ops/verify").text

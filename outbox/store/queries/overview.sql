@@ -40,7 +40,7 @@ select count(*) from (
 
 -- name: workers
 -- Reads: every worker that was seen, with what it holds. The database's clock says how long it has been silent.
-select w.worker_id, w.state, w.host, w.pid, w.version, w.entity_types, w.started_at, w.heartbeat_at,
+select w.worker_id, w.state, w.host, w.pid, w.version, w.server, w.entity_types, w.started_at, w.heartbeat_at,
        greatest(extract(epoch from clock_timestamp() - w.heartbeat_at), 0)::float8 as silent_seconds,
        w.heartbeat_seconds::float8 as heartbeat_seconds,
        coalesce((select sum(cardinality(l.ids)) from search_outbox_leases l where l.start_id = w.start_id), 0)::bigint

@@ -10,7 +10,7 @@ on conflict (worker_id) do update
    set start_id = excluded.start_id, host = excluded.host, pid = excluded.pid, version = excluded.version,
        started_at = excluded.started_at, heartbeat_at = excluded.heartbeat_at,
        heartbeat_seconds = excluded.heartbeat_seconds, entity_types = excluded.entity_types, state = 'running',
-       rebuild_seen = null
+       rebuild_seen = null, server = null
  where w.start_id = excluded.start_id
     or w.start_id = %(dead_start_id)s
     or w.state = 'stopped'
@@ -23,9 +23,9 @@ select start_id, host, pid, extract(epoch from clock_timestamp() - heartbeat_at)
   from search_outbox_workers where worker_id = %(worker_id)s
 
 -- name: beat
--- A worker says that it lives. No row = a later start has taken its id.
+-- A worker says that it lives, and what it writes to. No row = a later start has taken its id.
 update search_outbox_workers
-   set heartbeat_at = clock_timestamp(), state = %(state)s
+   set heartbeat_at = clock_timestamp(), state = %(state)s, server = coalesce(%(server)s, server)
  where worker_id = %(worker_id)s and start_id = %(start_id)s
 returning 1
 

@@ -17,6 +17,7 @@ WHERE = Addresses(
     console_url="",
     logs={},
     sample=True,
+    search_server="Elasticsearch",
 )
 
 

@@ -24,6 +24,7 @@ CONTRACT: list[tuple[str, str, Any, str, Any]] = [
     ("OUTBOX_PREPARE", "database.prepare", True, "false", False),
     ("ELASTIC_URL", "elastic.url", "http://localhost:9200", "https://es:9243/", "https://es:9243"),
     ("ELASTIC_CLOUD_ID", "elastic.cloud_id", None, CLOUD_ID, CLOUD_ID),
+    ("ELASTIC_PRODUCT", "elastic.product", "auto", "opensearch", "opensearch"),
     ("ELASTIC_INDEX", "elastic.index", "search-index", "wordloom-test-search-index", "wordloom-test-search-index"),
     ("ELASTIC_INDEX_MAP", "elastic.index_map", {}, '{"article": "articles"}', {"article": "articles"}),
     ("ELASTIC_TIMEOUT_SECONDS", "elastic.timeout_seconds", 30, "2.5", 2.5),

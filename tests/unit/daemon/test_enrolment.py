@@ -31,6 +31,7 @@ class Register:
     frees: set[UUID] = field(default_factory=set)
     beats: list[bool | Exception] = field(default_factory=list)
     seen: int = 0
+    told: str | None = None
 
     def register(self, about: dict[str, Any], dead_start_id: UUID | None) -> bool:
         return self.holder() is None or dead_start_id is not None
@@ -38,7 +39,8 @@ class Register:
     def holder(self) -> Holder | None:
         return self.looks[min(self.seen, len(self.looks) - 1)] if self.looks else None
 
-    def beat(self, state: str) -> bool:
+    def beat(self, state: str, server: str | None = None) -> bool:
+        self.told = server
         answer = self.beats.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -108,7 +110,8 @@ def test_a_worker_whose_id_was_taken_over_leaves_and_one_that_was_cut_off_stays(
     register = Register(beats=[True, DatabaseDown("away"), True, False])
     lost: list[bool] = []
     stop = threading.Event()
-    enrolment = Enrolment(register, "w1", "1", 0.001, [], facts.append)
+    enrolment = Enrolment(register, "w1", "1", 0.001, [], facts.append, server=lambda: "OpenSearch 2.19.6")
     enrolment.run(stop, lambda: lost.append(True))
     assert lost == [True]
+    assert register.told == "OpenSearch 2.19.6"
     assert [type(fact) for fact in facts] == [DatabaseLost, Warned]

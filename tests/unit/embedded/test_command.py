@@ -7,10 +7,12 @@ from outbox.embedded import __main__ as command
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The heaps of the servers that would have been started."""
-    heaps: list[str] = []
-    monkeypatch.setattr(command, "serve", lambda heap="1g": heaps.append(heap))
-    return heaps
+    """What would have been started or fetched: its release, its heap."""
+    asked: list[str] = []
+    monkeypatch.delenv("OUTBOX_ES_VERSION", raising=False)
+    monkeypatch.setattr(command, "serve", lambda release, heap: asked.extend((release, heap)))
+    monkeypatch.setattr(command, "fetch", asked.append)
+    return asked
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"], ["fetch", "-h"]])
@@ -22,16 +24,28 @@ def test_help_is_shown_and_starts_nothing(
     assert started == []
 
 
-@pytest.mark.parametrize("arguments", [[], ["stop"], ["serve", "much"], ["serve", "0g"], ["serve", "1g", "2g"]])
+@pytest.mark.parametrize(
+    "arguments", ["", "stop", "serve much", "serve 0g", "serve 1g 2g", "serve 1g opensearch", "fetch solr"]
+)
 def test_what_is_not_understood_starts_nothing(
-    started: list[str], capsys: pytest.CaptureFixture[str], arguments: list[str]
+    started: list[str], capsys: pytest.CaptureFixture[str], arguments: str
 ) -> None:
-    assert command.main(arguments) == 2
+    assert command.main(arguments.split()) == 2
     assert "optional heap size" in capsys.readouterr().err
     assert started == []
 
 
-@pytest.mark.parametrize(("arguments", "heap"), [(["serve"], "1g"), (["serve", "512m"], "512m")])
-def test_a_heap_may_be_given(started: list[str], arguments: list[str], heap: str) -> None:
-    assert command.main(arguments) == 0
-    assert started == [heap]
+@pytest.mark.parametrize(
+    ("arguments", "asked"),
+    [
+        ("serve", ["8", "1g"]),
+        ("serve 512m", ["8", "512m"]),
+        ("serve opensearch-2", ["opensearch-2", "1g"]),
+        ("serve opensearch-2.19.6 2g", ["opensearch-2.19.6", "2g"]),
+        ("fetch", ["8"]),
+        ("fetch opensearch", ["opensearch"]),
+    ],
+)
+def test_a_release_and_a_heap_may_be_given(started: list[str], arguments: str, asked: list[str]) -> None:
+    assert command.main(arguments.split()) == 0
+    assert started == asked

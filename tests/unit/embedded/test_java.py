@@ -1,12 +1,15 @@
-"""Which Java runs which Elasticsearch."""
+"""Which Java runs which search server."""
 
 from pathlib import Path
 
 import pytest
 
-from outbox.embedded.distribution import JAVA_NEEDS, release_of
+from outbox.embedded.distribution import FETCHED_JAVA_MAJOR
 from outbox.embedded.errors import DistributionUnusable
 from outbox.embedded.java import Java
+from outbox.embedded.products import ELASTICSEARCH, OPENSEARCH, release_of
+
+ELASTICSEARCH_8, ELASTICSEARCH_9 = ELASTICSEARCH.java_needs[8], ELASTICSEARCH.java_needs[9]
 
 
 def whole(home: Path, modules: str = "java.base jdk.jdi", image: bytes = b"sun/text/resources/ext/thai_dict") -> Path:
@@ -21,41 +24,67 @@ def whole(home: Path, modules: str = "java.base jdk.jdi", image: bytes = b"sun/t
 
 
 @pytest.mark.parametrize(
-    ("elasticsearch", "java", "fits"),
+    ("release", "java", "fits"),
     [
-        (8, 11, False),  # too old
-        (8, 17, True),  # Debian's
-        (8, 21, True),  # the one that is fetched
-        (8, 22, True),
-        (8, 25, False),  # no security manager any more
-        (9, 17, False),
-        (9, 21, True),
-        (9, 25, True),
-        (8, 0, False),  # printed no version
+        ("8", 11, False),  # too old
+        ("8", 17, True),  # Debian's
+        ("8", 21, True),  # the one that is fetched
+        ("8", 22, True),
+        ("8", 25, False),  # no security manager any more
+        ("9", 17, False),
+        ("9", 21, True),
+        ("9", 25, True),
+        ("8", 0, False),  # printed no version
+        ("opensearch-2", 8, False),
+        ("opensearch-2", 17, True),
+        ("opensearch-2", 21, True),
+        ("opensearch-2", 24, False),  # no security manager any more
+        ("opensearch-3", 17, False),
+        ("opensearch-3", 21, True),
+        ("opensearch-3", 25, True),
     ],
 )
-def test_a_java_fits_by_its_major_version(tmp_path: Path, elasticsearch: int, java: int, fits: bool) -> None:
-    assert (JAVA_NEEDS[elasticsearch].why_not(Java(whole(tmp_path), java)) == "") is fits
+def test_a_java_fits_by_its_major_version(tmp_path: Path, release: str, java: int, fits: bool) -> None:
+    assert (release_of(release).java_needs.why_not(Java(whole(tmp_path), java)) == "") is fits
+
+
+@pytest.mark.parametrize("major", [2, 3])
+def test_the_fetched_java_is_enough_for_opensearch(major: int) -> None:
+    """It is a runtime without development tools."""
+    assert OPENSEARCH.java_needs[major].fit_runtime(FETCHED_JAVA_MAJOR)
 
 
 def test_modules_are_those_it_lists_not_those_of_its_release_file(tmp_path: Path) -> None:
     """Temurin's runtime keeps the file of the JDK that it was made from, which names jdk.jdi."""
     home = whole(tmp_path, modules="java.base")
     (home / "release").write_text('MODULES="java.base jdk.jdi"')
-    assert JAVA_NEEDS[9].why_not(Java(home, 21)) == "is Java 21 without the module jdk.jdi"
-    assert JAVA_NEEDS[8].why_not(Java(home, 21)) == ""
+    assert ELASTICSEARCH_9.why_not(Java(home, 21)) == "is Java 21 without the module jdk.jdi"
+    assert ELASTICSEARCH_8.why_not(Java(home, 21)) == ""
 
 
 def test_a_java_that_cannot_divide_thai_words_does_not_fit(tmp_path: Path) -> None:
     home = whole(tmp_path, image=b"sun/text/resources/ext/BreakIteratorRules_de")
-    assert JAVA_NEEDS[8].why_not(Java(home, 21)) == "is Java 21 without all locales"
+    assert ELASTICSEARCH_8.why_not(Java(home, 21)) == "is Java 21 without all locales"
 
 
-@pytest.mark.parametrize(("wanted", "version"), [("8", "8.14.1"), ("9", "9.4.3"), ("8.14.1", "8.14.1")])
-def test_a_release_is_named_by_its_major_version_or_in_full(wanted: str, version: str) -> None:
-    assert release_of(wanted).version == version
+@pytest.mark.parametrize(
+    ("wanted", "name"),
+    [
+        ("8", "elasticsearch-8.14.1"),
+        ("9", "elasticsearch-9.4.3"),
+        ("8.14.1", "elasticsearch-8.14.1"),
+        ("elasticsearch", "elasticsearch-8.14.1"),
+        ("elasticsearch-9", "elasticsearch-9.4.3"),
+        ("opensearch", "opensearch-3.6.0"),
+        ("opensearch-2", "opensearch-2.19.6"),
+        ("opensearch-2.19.6", "opensearch-2.19.6"),
+    ],
+)
+def test_a_release_is_named_by_its_product_and_its_major_version_or_in_full(wanted: str, name: str) -> None:
+    assert release_of(wanted).name == name
 
 
-def test_a_release_that_cannot_be_fetched_is_refused_with_those_that_can() -> None:
-    with pytest.raises(DistributionUnusable, match=r"8\.14\.1, 9\.4\.3"):
-        release_of("8.15.0")
+@pytest.mark.parametrize("wanted", ["8.15.0", "2", "opensearch-1", "opensearch-8", "solr", ""])
+def test_a_release_that_cannot_be_fetched_is_refused_with_those_that_can(wanted: str) -> None:
+    with pytest.raises(DistributionUnusable, match=r"8\.14\.1, elasticsearch-9\.4\.3, opensearch-2\.19\.6"):
+        release_of(wanted)

@@ -133,6 +133,7 @@ LINES: list[tuple[facts.Fact, str, dict[str, Any]]] = [
         {"counts": {"reclaimed": 7, "abandoned": 7, "failed": 0}},
     ),
     (facts.SinkPaused("articles", "es_auth", "401"), "sink.paused", {"reason": "es_auth", "target": "articles"}),
+    (facts.SinkIdentified("opensearch", "2.19.6"), "sink.identified", {"server_version": "2.19.6"}),
     (facts.SinkResumed("articles", "es_auth", 5.0), "sink.resumed", {"duration_ms": 5000.0}),
     (
         facts.NodeLeftOut("http://a:9200", "its reply is 503"),

@@ -1,0 +1,40 @@
+"""Owns the plain client of labs, tests and benchmarks: Elasticsearch's own, which here may read OpenSearch too.
+
+That client refuses a server that does not call itself Elasticsearch, and sends content types that OpenSearch does not
+know. Calls that only one product has are left as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from elastic_transport import HttpHeaders, Urllib3HttpNode
+from elastic_transport._node import NodeApiResponse
+from elasticsearch import Elasticsearch
+
+_PRODUCT = "x-elastic-product"
+_ONLY_ELASTICSEARCH = re.compile(r"application/vnd\.elasticsearch\+([\w-]+)\s*;\s*compatible-with=\d+")
+
+
+class EitherProduct(Urllib3HttpNode):
+    """Asks the server once which product it is, and translates if it is another than Elasticsearch."""
+
+    _other: bool | None = None
+
+    def perform_request(self, method: str, target: str, **more: Any) -> NodeApiResponse:  # type: ignore[override]
+        if self._other is None:
+            told = super().perform_request("GET", "/", **{**more, "body": None})
+            self._other = _PRODUCT not in told.meta.headers
+        if not self._other:
+            return super().perform_request(method, target, **more)
+        given = more.pop("headers", None) or {}
+        headers = HttpHeaders({name: _ONLY_ELASTICSEARCH.sub(r"application/\1", text) for name, text in given.items()})
+        meta, body = super().perform_request(method, target, headers=headers, **more)
+        return NodeApiResponse(replace(meta, headers=HttpHeaders({**meta.headers, _PRODUCT: "Elasticsearch"})), body)
+
+
+def connect(url: str, **options: Any) -> Elasticsearch:
+    """A client of either product; options as for `Elasticsearch`."""
+    return Elasticsearch(url, node_class=EitherProduct, **options)

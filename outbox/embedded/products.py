@@ -1,0 +1,68 @@
+"""Describes the search servers that can be embedded: their names, releases and Java. It starts and fetches none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from outbox.embedded.archives import ELASTICSEARCH_8, ELASTICSEARCH_9, OPENSEARCH_2, OPENSEARCH_3, Archive
+from outbox.embedded.errors import DistributionUnusable
+from outbox.embedded.java import JavaNeeds
+
+
+@dataclass(frozen=True)
+class Product:
+    """`name` is in the names of its jar, its configuration file and its system properties."""
+
+    name: str
+    title: str
+    java_needs: Mapping[int, JavaNeeds] = field(hash=False)  # by major version
+
+
+# Tested: 8.14.1 on 17 and 21, 9.4.3 on 25. Elasticsearch 9 needs jdk.jdi, which runtimes without development tools
+# lack.
+ELASTICSEARCH = Product("elasticsearch", "Elasticsearch", {8: JavaNeeds(17, 22), 9: JavaNeeds(21, 99, "jdk.jdi")})
+# Tested: 2.19.6 on 17 and 21, 3.6.0 on 21 and 25. OpenSearch 2 needs the security manager, which Java 24 removed.
+OPENSEARCH = Product("opensearch", "OpenSearch", {2: JavaNeeds(11, 23), 3: JavaNeeds(21, 99)})
+PRODUCTS = (ELASTICSEARCH, OPENSEARCH)
+
+
+@dataclass(frozen=True)
+class Release:
+    """A server that can be fetched."""
+
+    product: Product
+    version: str
+    archive: Archive
+
+    @property
+    def major(self) -> int:
+        return int(self.version.split(".")[0])
+
+    @property
+    def java_needs(self) -> JavaNeeds:
+        return self.product.java_needs[self.major]
+
+    @property
+    def name(self) -> str:
+        return f"{self.product.name}-{self.version}"
+
+
+RELEASES = {
+    "8": Release(ELASTICSEARCH, "8.14.1", ELASTICSEARCH_8),
+    "9": Release(ELASTICSEARCH, "9.4.3", ELASTICSEARCH_9),
+    "opensearch-2": Release(OPENSEARCH, "2.19.6", OPENSEARCH_2),
+    "opensearch-3": Release(OPENSEARCH, "3.6.0", OPENSEARCH_3),
+}
+_USUAL = {"elasticsearch": "8", "opensearch": "opensearch-3"}
+
+
+def release_of(wanted: str) -> Release:
+    """By product, or with a major or full version: `opensearch`, `opensearch-2`, `opensearch-2.19.6`; a version alone
+    is one of Elasticsearch."""
+    usual = _USUAL.get(wanted, wanted).removeprefix("elasticsearch-")
+    for key, release in RELEASES.items():
+        if usual in (key, release.name, release.name.removeprefix("elasticsearch-")):
+            return release
+    known = ", ".join(release.name for release in RELEASES.values())
+    raise DistributionUnusable(f"there is no release {wanted!r} to download; available are {known}")

@@ -1,0 +1,288 @@
+"""Which product answers: what each bad case is called, that nothing is sent to it, and that no attempt is spent.
+
+The cases that a real server cannot show by itself come from a scripted one.
+"""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+from elasticsearch import Elasticsearch
+
+from outbox.config import ElasticSettings
+from outbox.errors import WrongProduct
+from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Reason
+from outbox.ports import BulkAction, Level
+from outbox.sink.client import NotAccepted, connect
+from outbox.sink.elastic import ElasticSink
+from outbox.sink.index import ElasticIndices
+from outbox.sink.index_check import TargetCheck, may_create
+from outbox.sink.new_index import ElasticNewIndex
+from outbox.sink.scan import ElasticScan
+from outbox.sink.server_check import ElasticServerCheck
+from tests.fixtures.scripted import PRODUCT, Answer, Request, ScriptedServer, answer, scripted
+from tests.fixtures.sinks import elastic_sink, is_opensearch
+
+ACTION = BulkAction("things", "a", 1, None, b"{}")
+FINE = b'{"errors":false,"items":[{"index":{"status":201}}]}'
+SEEN = b'{"things":{"aliases":{},"settings":{}}}'
+
+
+def about(number: str = "2.19.6", **version: str) -> bytes:
+    told = {"cluster_name": "c", "version": {"number": number, **version}}
+    return json.dumps({**told, "tagline": "The OpenSearch Project: https://opensearch.org/"}).encode()
+
+
+def opensearch(main: bytes, metadata: bytes | None = None) -> Any:
+    """The root page as given; all other pages as a server with an index `things` has them."""
+
+    def other(request: Request) -> Answer:
+        return main if request.path == "/" else metadata or answer(200, SEEN, headers="")
+
+    return other
+
+
+REAL = answer(200, about(distribution="opensearch"), headers="")
+CASES = {
+    "1.x": (answer(200, about("1.3.20", distribution="opensearch"), headers=""), "es_config", "OpenSearch 1.3.20"),
+    "serverless": (answer(404, headers="server: aoss-amazon\r\n"), "es_config", "OpenSearch Serverless"),
+    "no right to ask": (
+        answer(403, b'{"error":{"type":"security_exception","reason":"no permissions"}}', headers=""),
+        "es_auth",
+        "cluster:monitor/main",
+    ),
+    "not logged in": (answer(401, b"Unauthorized", headers="", kind="text/plain"), "es_auth", "ELASTIC_USERNAME"),
+    "not initialised": (
+        answer(503, b"OpenSearch Security not initialized.", headers="", kind="text/plain"),
+        "es_config",
+        "OpenSearch Security not initialized",
+    ),
+    "stripped": (
+        answer(200, b'{"version":{"number":"8.14.1"},"tagline":"You Know, for Search"}', headers=""),
+        "es_config",
+        "Configure the proxy to pass that header",
+    ),
+    "unknown": (answer(200, b"{}", headers=""), "es_config", "neither Elasticsearch nor OpenSearch"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_cannot_be_written_to_is_named_gets_nothing_and_spends_no_attempt(case: str) -> None:
+    main, reason, named = CASES[case]
+    with scripted(lambda _: answer(200, FINE), opensearch(main)) as server, elastic_sink(server.url) as sink:
+        found = [*sink.write([ACTION, ACTION], 5.0).outcomes, sink.probe("things")]
+        assert {request.method for request in server.requests} <= {"GET", "HEAD"}
+        check = ElasticServerCheck(sink.elastic, lambda _, id: id)
+        told = check.server()
+    for failure in found:
+        assert isinstance(failure, Failure)
+        assert failure.failure_class is FailureClass.SYSTEMIC, "a pause: rows are released without an attempt"
+        assert failure.reason == reason
+        assert named in failure.error
+        assert "[***]" not in failure.error
+    assert told.level is Level.BAD
+    assert named in told.detail
+    assert told.remedy
+
+
+@pytest.mark.parametrize("case", ["serverless", "not logged in"])
+def test_a_command_says_the_same(case: str) -> None:
+    main, _, named = CASES[case]
+    with scripted(lambda _: b"", opensearch(main)) as server:
+        elastic = connect(ElasticSettings(url=server.url))
+        for act in (lambda: ElasticIndices(elastic).create("things"), lambda: ElasticScan(elastic).is_routed("things")):
+            with pytest.raises((WrongProduct, NotAccepted), match=named):
+                act()
+        assert {request.method for request in server.requests} <= {"GET", "HEAD"}
+
+
+def test_writing_resumes_by_itself_when_the_cause_is_gone() -> None:
+    main = [CASES["not initialised"][0]]
+    other = opensearch(b"")
+    with (
+        scripted(
+            lambda _: answer(200, FINE, headers=""), lambda request: main[0] if request.path == "/" else other(request)
+        ) as server,
+        elastic_sink(server.url) as sink,
+    ):
+        assert sink.probe("things") is not None
+        main[0] = REAL
+        assert sink.probe("things") is None
+        assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
+        assert server.bulks[0].headers["content-type"] == "application/x-ndjson"
+
+
+@pytest.mark.parametrize("case", ["no right to ask", "stripped"])
+def test_the_setting_names_the_product_where_the_server_does_not(case: str) -> None:
+    product = "opensearch" if case == "no right to ask" else "elasticsearch"
+    with (
+        scripted(lambda _: answer(200, FINE, headers=""), opensearch(CASES[case][0])) as server,
+        elastic_sink(server.url, product=product) as sink,
+    ):
+        assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
+        assert ("vnd.elasticsearch" in server.bulks[0].headers["content-type"]) is (product == "elasticsearch")
+        told = ElasticServerCheck(sink.elastic, lambda _, id: id).server()
+        assert told.level is (Level.WARN if case == "no right to ask" else Level.OK)
+
+
+def test_a_server_in_compatibility_mode_is_known_by_its_tagline() -> None:
+    main = answer(200, about("7.10.2"), headers="")
+    with (
+        scripted(lambda _: answer(200, FINE, headers=""), opensearch(main)) as server,
+        elastic_sink(server.url) as sink,
+    ):
+        assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
+        told = ElasticServerCheck(sink.elastic, lambda _, id: id).server()
+        assert (told.level, told.detail) == (Level.OK, "OpenSearch of unknown version, cluster c")
+
+
+def test_a_product_that_changes_behind_the_address_is_named_and_waits_for_a_person() -> None:
+    """Elasticsearch, then OpenSearch 2 (which has no header to be known by), then Elasticsearch again."""
+    moved = [False]
+    refused = b'{"error":"Content-Type header [application/vnd.elasticsearch+x-ndjson] is not supported","status":406}'
+
+    def bulk(_: Request) -> Answer:
+        return answer(406, refused, headers="") if moved[0] else answer(200, FINE)
+
+    def other(request: Request) -> Answer:
+        if not moved[0]:
+            return answer(200, SEEN)
+        return REAL if request.path == "/" else answer(200, SEEN, headers="")
+
+    with scripted(bulk, other) as server, elastic_sink(server.url) as sink:
+        assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
+        moved[0] = True
+        for failure in (*sink.write([ACTION], 5.0).outcomes, sink.probe("things"), sink.probe("things")):
+            assert isinstance(failure, Failure)
+            assert failure.reason is Reason.ES_CONFIG
+            assert "OpenSearch 2.19.6 answers at ELASTIC_URL where Elasticsearch answered before" in failure.error
+        sent = len(server.bulks)
+        assert isinstance(sink.write([ACTION], 5.0).outcomes[0], Failure)
+        assert len(server.bulks) == sent, "nothing more is sent"
+        moved[0] = False
+        assert sink.probe("things") is None
+        assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
+
+
+def test_the_other_way_round_too_what_was_written_counts_and_the_next_write_waits() -> None:
+    moved = [False]
+    with (
+        scripted(
+            lambda _: answer(200, FINE, headers=PRODUCT if moved[0] else ""),
+            lambda request: answer(200, SEEN) if moved[0] else opensearch(REAL)(request),
+        ) as server,
+        elastic_sink(server.url) as sink,
+    ):
+        assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
+        moved[0] = True
+        assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
+        failure = sink.write([ACTION], 5.0).outcomes[0]
+        assert isinstance(failure, Failure)
+        assert "where OpenSearch answered before" in failure.error
+        assert len(server.bulks) == 2
+
+
+def test_a_proxy_that_removes_the_header_here_and_there_is_asked_once_more_and_not_at_every_request() -> None:
+    def other(request: Request) -> Answer:
+        return answer(200, SEEN, headers="" if "_settings" in request.path else PRODUCT)
+
+    with scripted(lambda _: answer(200, FINE, headers=""), other) as server, elastic_sink(server.url) as sink:
+        for _ in range(4):
+            assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
+            assert sink.probe("things") is None
+        assert len([request for request in server.requests if request.path == "/"]) == 1
+
+
+def test_elasticsearch_is_known_without_a_question_and_opensearch_2_by_one() -> None:
+    def asked(server: ScriptedServer) -> int:
+        return len([request for request in server.requests if request.path == "/"])
+
+    for headers, main, questions in ((PRODUCT, b"", 0), ("", REAL, 1)):
+        written = answer(200, FINE, headers=headers)
+        with (
+            scripted(partial(_same, written), opensearch(main, answer(200, SEEN, headers=headers))) as server,
+            elastic_sink(server.url) as sink,
+        ):
+            for _ in range(3):
+                assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
+            assert asked(server) == questions
+
+
+def _same(reply: bytes, _: Request) -> Answer:
+    return reply
+
+
+# On a real server, whichever the tests run on
+
+
+@pytest.fixture
+def sink(elastic_url: str) -> Iterator[ElasticSink]:
+    with elastic_sink(elastic_url) as sink:
+        yield sink
+
+
+def test_every_document_of_three_shards_is_scanned_once(
+    sink: ElasticSink, es: Elasticsearch, absent_index: str
+) -> None:
+    """Of both indexes of an alias. Sorted over all shards at once, OpenSearch 2.19 gave 2,943 of 3,000 (`_doc`) and 3.6
+    2,970 (`_shard_doc`)."""
+    for name in (absent_index, f"{absent_index}-b"):
+        es.indices.create(index=name, settings={"number_of_shards": 3, "number_of_replicas": 0})
+        es.indices.put_alias(index=name, name=f"{absent_index}-both")
+        sink.write([BulkAction(name, f"{name}:{n}", 1, None, b"{}") for n in range(1500)], 30.0)
+    scan = ElasticScan(sink.elastic)
+    scan.refresh(f"{absent_index}-both")
+    found = [held.id for page in scan.scan(f"{absent_index}-both", 97) for held in page]
+    assert len(found) == len(set(found)) == 3000
+
+
+def test_a_write_cannot_fill_an_index_that_a_person_did_not_create(
+    sink: ElasticSink, es: Elasticsearch, absent_index: str
+) -> None:
+    """Elasticsearch does not create it. OpenSearch does: the index stays empty and counts as missing, for the writer,
+    for a rebuild and for `index create`, which replaces it."""
+    indices, first = ElasticIndices(sink.elastic), f"{absent_index}-v1"
+    indices.create(absent_index, settings={"number_of_replicas": 0})
+    assert list(sink.write([BulkAction(absent_index, "a", 1, None, b"{}")], 30.0).outcomes) == [WRITTEN]
+    es.indices.delete(index=first)
+    for body in (b'{"guessed":1}', None):
+        outcome = sink.write([BulkAction(first, "a", 1, None, body)], 30.0).outcomes[0]
+        assert isinstance(outcome, Failure)
+        assert outcome.reason is Reason.ES_INDEX_MISSING
+    probed = sink.probe(first)
+    assert probed is not None
+    assert probed.reason is Reason.ES_INDEX_MISSING
+    assert not ElasticNewIndex(sink.elastic).exists(first)
+    assert bool(es.indices.exists(index=first)) is is_opensearch(sink.elastic)
+    indices.create(absent_index, settings={"number_of_replicas": 0})
+    assert sink.probe(first) is None
+    assert list(sink.write([BulkAction(first, "a", 1, None, b"{}")], 30.0).outcomes) == [WRITTEN]
+    levels = {finding.name: finding.level for finding in TargetCheck(sink.elastic, sink.targets).check(absent_index)}
+    assert levels["auto_create"] is Level.OK
+
+
+def test_the_server_says_its_name_and_its_number(sink: ElasticSink) -> None:
+    told = ElasticServerCheck(sink.elastic, lambda _, id: id).require()
+    assert told.level is Level.OK
+    server = sink.elastic.named()
+    assert server is not None
+    assert server.supported
+    assert server.number
+    assert str(server) in told.detail
+
+
+@pytest.mark.parametrize(
+    ("setting", "allowed"),
+    [
+        ("true", True),
+        ("false", False),
+        ("-docs*,+*", False),
+        ("+other*,-*", False),
+        ("+docs,-*", True),
+        ("other", False),
+    ],
+)
+def test_the_cluster_setting_for_automatic_creation_is_read_as_the_server_reads_it(setting: str, allowed: bool) -> None:
+    assert may_create(setting, "docs") is allowed
