@@ -161,7 +161,7 @@ class _Passage:
                 return not self._may_go_on()
             case _Blame.EITHER:
                 self._remember(place)
-                return not self.request.is_repeatable
+                return not self._may_go_on()
             case _Blame.NOBODY:
                 self._serves(place)
         return True
@@ -187,8 +187,10 @@ class _Passage:
             return _Blame.REQUEST  # no connection was free, or a bug of ours
         if self.watch.ask(place, min(ASK_SECONDS, self.request.seconds))[0]:
             return _Blame.NODE
-        is_twice = isinstance(outcome, Broken) and self.broken
-        return _Blame.REQUEST if is_twice or isinstance(outcome, ConnectionTimeout) else _Blame.EITHER
+        if isinstance(outcome, ConnectionTimeout):
+            # A node that has just started may take seconds for its first reads; a bulk is split by who sent it.
+            return _Blame.EITHER if self.request.is_read else _Blame.REQUEST
+        return _Blame.REQUEST if isinstance(outcome, Broken) and self.broken else _Blame.EITHER
 
     def _remember(self, place: int) -> None:
         if isinstance(self.outcome, Exception):
@@ -197,8 +199,8 @@ class _Passage:
             self.refusing.append(place)
 
     def _may_go_on(self) -> bool:
-        """The node was left out. A read that used up its time gets it anew; a bulk is sent again by who knows how much
-        time its batch has left."""
+        """A read that used up its time gets it anew at the next node; a bulk is sent again by who knows how much time
+        its batch has left."""
         if isinstance(self.outcome, ConnectionTimeout):
             if not self.request.is_read:
                 if self.request.is_repeatable:

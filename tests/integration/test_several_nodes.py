@@ -2,6 +2,7 @@
 event an attempt, and is used again when it is back."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.proxy import proxy_to
 from tests.fixtures.queue import Queue
 from tests.fixtures.scripted import Request, answer, scripted, silent_server
-from tests.fixtures.waiting import eventually
+from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 DEADLINE_SECONDS = 1.0
 NOBODY = "http://127.0.0.1:9"
@@ -289,6 +290,27 @@ def test_a_node_that_hangs_from_the_start_costs_nothing_but_time() -> None:
     with silent_server() as hangs, scripted(taken, node()) as good, elastic_at(hangs, good.url) as (elastic, facts):
         assert write_one(elastic, 3) == [WRITTEN] * 3
         assert [fact.node for fact in facts if isinstance(fact, NodeLeftOut)] == [hangs]
+
+
+def test_a_read_that_one_node_is_too_slow_for_is_answered_by_another_and_both_stay_in_use() -> None:
+    released = threading.Event()
+
+    def slow(request: Request) -> bytes:
+        if request.path != "/":
+            released.wait(PATIENCE_SECONDS)
+        return node()(request)
+
+    with (
+        scripted(taken, slow) as one,
+        scripted(taken, node()) as two,
+        elastic_at(one.url, two.url) as (elastic, facts),
+    ):
+        try:
+            replies = [elastic.call("GET", "/things/_alias", seconds=0.5) for _ in range(2)]
+        finally:
+            released.set()
+        assert [reply.status for reply in replies if isinstance(reply, Reply)] == [200, 200]
+        assert not facts
 
 
 def test_the_doctor_names_every_node_and_the_commands_use_those_that_answer(queue: Queue, elastic_url: str) -> None:
