@@ -15,10 +15,9 @@ holds each pair together (tests/unit/test_fast_path.py).
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import repeat
+from itertools import repeat, starmap
 from operator import add, is_, itemgetter
-from typing import Final, cast
+from typing import Final
 from uuid import UUID
 
 import orjson
@@ -43,9 +42,6 @@ _ID, _OP, _VERSION, _PAYLOAD, _SIZE = (
 _OPS_WITH_PAYLOAD: Final = OPS - {DELETE, REFRESH}
 _LARGEST_CHARACTER: Final = 4  # bytes
 EMPTY_BYTES: Final = 200  # what an action without a body weighs
-# `Action(...)` and `Address(...)` without their frames in Python.
-_action: Final = cast(Callable[[Parts], BulkAction], partial(tuple.__new__, BulkAction))
-_address: Final = cast(Callable[[tuple[str, str, str | None]], Address], partial(tuple.__new__, Address))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +54,7 @@ class Sendable:
     routings: Sequence[str | None]
 
     def addressed(self) -> list[tuple[Address, Event]]:
-        addresses = map(_address, zip(self.indexes, self.ids, self.routings, strict=True))
+        addresses = starmap(Address, zip(self.indexes, self.ids, self.routings, strict=True))
         return list(zip(addresses, self.events, strict=True))
 
     def parts(self, versions: Iterable[int], bodies: Iterable[bytes]) -> list[Parts]:
@@ -85,7 +81,7 @@ class Plain:
         return self.sendable.events
 
     def actions(self) -> list[BulkAction]:
-        return list(map(_action, self.parts))
+        return list(starmap(BulkAction, self.parts))
 
 
 # Where the documents live, and who is refused
