@@ -153,19 +153,6 @@ def test_a_plain_batch_of_lookups_is_sent_as_its_documents_one_by_one(events: li
             assert all(delivery.drawn for delivery in looked_up.each(plain))
 
 
-UNUSUAL = ['a","b', "a\\", '"', '\\"', "line\nbreak", "\x00\x1f", "\x7f", "\U0001f600", "\u2028", "a\ud800", " ", "],["]
-
-
-@given(st.lists(st.sampled_from(UNUSUAL) | st.text(min_size=1, max_size=8), max_size=12))
-@example(["a", "b"])
-def test_the_lines_of_many_actions_are_those_of_each_alone(names: list[str]) -> None:
-    versions = [2**63 - 1 - n for n in range(len(names))]
-    alone = [bulk._line(b"index", name, version, None) for name, version in zip(names, versions, strict=True)]
-    lines = fast_path.index_lines(names, versions)
-    assert lines == alone or lines is None
-    assert lines is not None or not names or any('"' in n or "\\" in n or not n.isprintable() for n in names)
-
-
 @given(st.lists(st.sampled_from([200, 201]), min_size=1, max_size=3), st.binary(max_size=1))
 @example([200, 201], b"x")
 def test_a_reply_is_all_indexed_only_where_each_item_says_so(statuses: list[int], byte: bytes) -> None:
