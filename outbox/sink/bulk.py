@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 import orjson
 
-from outbox.fast_path import all_indexed
 from outbox.policy.classify import OnUnknown, classify_item, unreadable
 from outbox.policy.outcome import WRITTEN, Failure, Outcome
 from outbox.ports import BulkAction
@@ -40,7 +39,7 @@ def address(
 class Encoded:
     """The actions of one index as parts, two per action; a delete has no body. A range of them is one request.
 
-    Measured, 500 documents of 500 B: 0.6 us per event to encode, 0.1 to portion and join, 0.05 to read the reply. The
+    Measured, 500 documents of 500 B: 0.6 us per event to encode, 0.1 to portion and join, 0.4 to read the reply. The
     parts are joined only for sending, so a batch is held twice and not three times.
     """
 
@@ -110,8 +109,6 @@ def _text(value: str) -> bytes:
 
 def read(raw: bytes, actions: Sequence[BulkAction], report: OnUnknown | None = None) -> list[Outcome] | Failure:
     """Outcomes in order. Every item is read, also when `errors` is false: a row is done by its own item's status."""
-    if all_indexed(raw, len(actions)):
-        return [WRITTEN] * len(actions)
     try:
         reply = orjson.loads(raw)
     except orjson.JSONDecodeError:
