@@ -39,7 +39,7 @@ def address(
 class Encoded:
     """The actions of one index as parts, two per action; a delete has no body. A range of them is one request.
 
-    Measured, 500 documents of 500 B: 0.6 us per event to encode, 0.1 to portion and join, 0.4 to read the reply. The
+    Measured, 500 documents of 500 B: 0.6 us per event to encode, 0.4 to portion and join, 0.4 to read the reply. The
     parts are joined only for sending, so a batch is held twice and not three times.
     """
 
@@ -67,9 +67,6 @@ class Encoded:
 
     def portions(self, most_bytes: int, most_items: int) -> Iterator[tuple[int, int]]:
         """Ranges within both limits; an action that is too large by itself stands alone."""
-        if 0 < len(self) <= most_items and self._at_most() <= most_bytes:
-            yield 0, len(self)
-            return
         start = size = 0
         for position in range(len(self)):
             own = self.size(position)
@@ -79,9 +76,6 @@ class Encoded:
             size += own
         if start < len(self):
             yield start, len(self)
-
-    def _at_most(self) -> int:
-        return sum(map(len, self._there(0, len(self)))) + len(self._parts)
 
     def _there(self, start: int, stop: int) -> list[bytes]:
         parts = self._parts[2 * start : 2 * stop]
