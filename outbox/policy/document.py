@@ -132,8 +132,6 @@ class Stack:
 
 def coalesce(addressed: Sequence[tuple[Address, Event]]) -> list[Stack]:
     """One stack per document, in the order in which the documents were first met."""
-    if len({address for address, _ in addressed}) == len(addressed):
-        return [Stack(address, event) for address, event in addressed]
     stacks: dict[Address, Stack] = {}
     for address, event in addressed:
         stack = stacks.get(address)

@@ -196,7 +196,7 @@ def summary(error: object) -> str:
 
 def _type_and_reason(cause: Mapping[str, Any]) -> tuple[str, str]:
     reason = cause.get("reason")
-    return str(cause.get("type") or "")[:200], redact(str(reason)) if reason else ""
+    return cut(str(cause.get("type") or ""), 200), redact(str(reason)) if reason else ""
 
 
 def detail(error: object) -> dict[str, Any]:

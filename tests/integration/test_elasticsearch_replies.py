@@ -180,7 +180,7 @@ def test_a_negative_version_fails_alone(sink: ElasticSink, index: str) -> None:
 def test_a_mistake_in_our_action_line_is_never_the_rows_fault(
     sink: ElasticSink, index: str, monkeypatch: pytest.MonkeyPatch, line: bytes
 ) -> None:
-    monkeypatch.setattr(bulk, "index_lines", lambda names, _: [line] * len(names))
+    monkeypatch.setattr(bulk, "_line", lambda *_: line)
     outcome, neighbour = beside_a_neighbour(sink, put(index))
     assert outcome == neighbour
     assert_systemic(outcome, Reason.ES_CONFIG, whole=True)

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 from unittest import mock
 
-import orjson
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox import fast_path
@@ -13,9 +12,8 @@ from outbox.daemon.batch import Bodies
 from outbox.fast_path import Plain, Sendable
 from outbox.policy.document import MAX_ID_BYTES, Addressing, coalesce
 from outbox.policy.event import Event
-from outbox.policy.outcome import WRITTEN, Failure, Reason
+from outbox.policy.outcome import Failure, Reason
 from outbox.ports import BulkAction, Document
-from outbox.sink import bulk
 from tests.fixtures.events import an_event
 
 MOST_BYTES = 2_000
@@ -151,33 +149,6 @@ def test_a_plain_batch_of_lookups_is_sent_as_its_documents_one_by_one(events: li
         if plain is not None:
             assert plain.actions() == one_by_one(events, looked_up)
             assert all(delivery.drawn for delivery in looked_up.each(plain))
-
-
-UNUSUAL = ['a","b', "a\\", '"', '\\"', "line\nbreak", "\x00\x1f", "\x7f", "\U0001f600", "\u2028", "a\ud800", " ", "],["]
-
-
-@given(st.lists(st.sampled_from(UNUSUAL) | st.text(min_size=1, max_size=8), max_size=12))
-@example(["a", "b"])
-def test_the_lines_of_many_actions_are_those_of_each_alone(names: list[str]) -> None:
-    versions = [2**63 - 1 - n for n in range(len(names))]
-    alone = [bulk._line(b"index", name, version, None) for name, version in zip(names, versions, strict=True)]
-    lines = fast_path.index_lines(names, versions)
-    assert lines == alone or lines is None
-    assert lines is not None or not names or any('"' in n or "\\" in n or not n.isprintable() for n in names)
-
-
-@given(st.lists(st.sampled_from([200, 201]), min_size=1, max_size=3), st.binary(max_size=1))
-@example([200, 201], b"x")
-def test_a_reply_is_all_indexed_only_where_each_item_says_so(statuses: list[int], byte: bytes) -> None:
-    """Any byte of a good reply may be changed, or be missing."""
-    raw = orjson.dumps({"errors": False, "items": [{"index": {"status": status}} for status in statuses]})
-    actions = [BulkAction("things", "1", 1, None, b"{}")] * len(statuses)
-    assert fast_path.all_indexed(raw, len(statuses))
-    for place in range(len(raw)):
-        changed = raw[:place] + byte + raw[place + 1 :]
-        if fast_path.all_indexed(changed, len(statuses)):
-            # A blank in front keeps the fast path out.
-            assert bulk.read(b" " + changed, actions) == [WRITTEN] * len(statuses)
 
 
 def test_one_id_under_two_routings_is_two_documents_and_under_one_it_is_one() -> None:

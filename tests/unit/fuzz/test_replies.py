@@ -78,6 +78,7 @@ def test_one_changed_byte_of_a_good_reply_never_makes_a_row_done_that_was_not(
 
 
 @given(st.sampled_from(["index", "delete"]), ITEM)
+@example("index", {"status": 200, "error": {"type": "\ud800"}})
 def test_any_item_has_a_class(op: str, item: dict[str, Any]) -> None:
     unknown: list[tuple[int, str]] = []
     storable(classify_item(op, item, lambda status, kind: unknown.append((status, kind))))

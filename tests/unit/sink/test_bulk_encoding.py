@@ -35,6 +35,15 @@ def test_every_line_is_json_and_says_what_the_action_says(batch: list[BulkAction
     assert next(lines, None) is None
 
 
+UNUSUAL = ['a","b', "a\\", '"', '\\"', "line\nbreak", "\x00\x1f", "\x7f", "\U0001f600", "\u2028", "a\ud800", " ", "],["]
+
+
+@given(st.sampled_from(UNUSUAL) | st.text(min_size=1, max_size=8))
+def test_any_name_is_quoted(name: str) -> None:
+    line = Encoded([BulkAction("things", name, 1, None, b"{}")]).body(0, 1).split(b"\n")[0]
+    assert json.loads(line)["index"]["_id"] == name
+
+
 @given(st.lists(actions, min_size=1, max_size=30), st.integers(1, 2000), st.integers(1, 10))
 def test_portions_hold_every_action_once_in_order_within_both_limits(
     batch: list[BulkAction], most_bytes: int, most_items: int
