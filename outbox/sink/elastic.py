@@ -232,9 +232,9 @@ class _Write:
                 search.outcomes[place] = self._sink.stubborn.judge(self._actions[place], size, outcome)
 
     def _excuse(self, search: Search) -> None:
-        """While one of several nodes goes or comes, a shard or the master is away for seconds, and a read may find no
-        node in time. That is no document's doing, if the reply says so or nothing was sent; a request that was lost may
-        be."""
+        """While one of several nodes goes or comes, a shard or the master is missing for seconds, and a read may find
+        no node in time. That is no document's doing, if the reply says so or nothing was sent; a request that was lost
+        may be."""
         failures = [(place, o) for place, o in enumerate(search.outcomes) if isinstance(o, Failure) and o.whole]
         nobodys = [
             (place, failure)
@@ -385,6 +385,9 @@ class Counts:
             if len(self._counts) > _MOST_COUNTED:
                 del self._counts[next(iter(self._counts))]
             return count
+
+    def __len__(self) -> int:
+        return len(self._counts)
 
     def forget(self, action: BulkAction) -> None:
         with self._lock:

@@ -246,7 +246,7 @@ def are_excused(outcomes: list[object]) -> list[bool]:
 
 
 @pytest.mark.parametrize("reply", AWAY.values(), ids=AWAY)
-def test_what_is_away_while_one_node_is_costs_no_attempt_some_times_per_document(reply: bytes) -> None:
+def test_a_shard_or_master_that_is_missing_while_a_node_is_left_out_costs_no_attempt_some_times(reply: bytes) -> None:
     with scripted(lambda _: reply, node()) as up:
         with elastic_at(up.url, NOBODY) as (elastic, _):
             sink = ElasticSink(elastic)
@@ -389,7 +389,7 @@ def test_a_read_that_one_node_is_too_slow_for_is_answered_by_another_and_both_st
         assert not facts
 
 
-def test_a_read_that_no_node_answers_in_time_costs_no_attempt_while_one_is_away() -> None:
+def test_a_read_that_no_node_answers_in_time_costs_no_attempt_while_one_is_left_out() -> None:
     released = threading.Event()
 
     def slow(request: Request) -> bytes:
