@@ -9,6 +9,8 @@ from typing import Final
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 10.0
+# A node that is back gets copies of shards, and for some seconds becomes the primary of some.
+SETTLING_SECONDS: Final = 30.0
 
 
 @dataclass(slots=True)
@@ -63,6 +65,12 @@ class RoundRobin:
             return None
         self._lately[place] = now, out.pause_seconds
         return now - out.since
+
+    def is_restless(self, now: float) -> bool:
+        """One is left out, or was until a moment ago, and another one is in use."""
+        if len(self._out) == self._count:
+            return False
+        return bool(self._out) or any(now - back_at <= SETTLING_SECONDS for back_at, _ in self._lately.values())
 
     def due(self, now: float) -> Sequence[int]:
         """Those to ask again now."""

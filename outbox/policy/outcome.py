@@ -105,6 +105,7 @@ class Failure:
     contested: bool = False  # may be over in a moment, as another request's doing is: worth sending once more
     retry_after_seconds: float = 0.0  # what the server, or a proxy before it, asked for with `Retry-After`
     late: bool = False  # not in time (a new field, another primary): worth sending once more with more time
+    moving: bool = False  # one of several nodes was going or coming, and another one answered
     second: bool = False  # only a rebuild's second index met it: the target itself has accepted
 
     @property

@@ -140,6 +140,18 @@ RULES: Final[tuple[Rule, ...]] = (
         starts=r"pipeline with id \[",
     ),
     _rule(
+        # No overload: the threads of a node that is being stopped take nothing more. What is refused may quote a
+        # document, so the end of the text decides, which is the server's own.
+        "node stopping",
+        Reason.ES_5XX,
+        "the node was being stopped, and was when this was sent a second time",
+        types="es_rejected_execution_exception rejected_execution_exception",
+        starts=r"rejected execution of .* \(shutdown\)\Z",
+        away=True,
+        contested=True,
+        late=True,
+    ),
+    _rule(
         "pressure",
         Reason.ES_429,
         "Elasticsearch is overloaded, or this document alone is too much for it",
@@ -216,8 +228,9 @@ RULES: Final[tuple[Rule, ...]] = (
         "the shard, its node or the master is not there now",
         types="unavailable_shards_exception no_shard_available_action_exception master_not_discovered_exception"
         " cluster_manager_not_discovered_exception not_master_exception not_cluster_manager_exception"
-        " receive_timeout_transport_exception"
-        " index_shard_closed_exception already_closed_exception"
+        " receive_timeout_transport_exception shard_not_found_exception"
+        " index_shard_closed_exception already_closed_exception index_shard_not_started_exception"
+        " index_shard_recovering_exception index_shard_relocated_exception"
         " primary_missing_action_exception no_node_available_exception"
         " illegal_index_shard_state_exception timeout_exception connect_transport_exception"
         " failed_to_commit_cluster_state_exception",

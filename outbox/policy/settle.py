@@ -53,6 +53,7 @@ MISSING_DONE: Final = Done(why="missing")
 NOT_SENT: Final = Released("not_sent")
 NEWER_IS_RETRIED: Final = Released("newer_is_retried")  # an older event of a document whose newest was not accepted
 SHARD_PAUSE_SECONDS: Final = 5.0  # to twice that
+MOVING_PAUSE_SECONDS: Final = 1.0  # to twice that: another copy of a shard is its primary within seconds
 VIEW_PAUSE_SECONDS: Final = 5.0
 TOO_MANY_GONE: Final = Failure(
     Reason.DOCUMENTS_UNAVAILABLE,
@@ -93,6 +94,7 @@ def settle(
     deterministic       repeating a refused document cannot help: failed
     transient, shard    under `pause` it costs no attempt; it waits, or it would be claimed again before its neighbours
     transient, outage   under `pause` an outage of the whole sink costs no attempt
+    transient, moving   the restart of one of several nodes costs no attempt
     transient           again later, until the attempts are used up; what only a second index met has no such end,
                         because the rebuild is given up first
     """
@@ -105,6 +107,8 @@ def settle(
             return Failed(outcome, DeadReason.NON_RETRYABLE)
         case Failure(whole=True) if not retry.outage_spends_attempts:
             return _waiting(outcome, random) if outcome.shard else Released(outcome.reason)
+        case Failure(failure_class=FailureClass.TRANSIENT, moving=True):
+            return Released(outcome.reason, MOVING_PAUSE_SECONDS * (1 + random()), outcome)
         case Failure(second=False) if event.attempts >= retry.limit(event):
             return Failed(outcome, DeadReason.MAX_ATTEMPTS_EXCEEDED)
         case _:

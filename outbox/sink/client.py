@@ -210,6 +210,10 @@ class Elastic:
             return _no_reply(error)
         return Reply(meta.status, meta.headers, raw)
 
+    def is_restless(self) -> bool:
+        """Whether one of several nodes goes or comes, as in a restart, and another one answers."""
+        return isinstance(self.node, Nodes) and self.node.is_restless()
+
     def check_nodes(self) -> Iterator[Finding]:
         """Where there are several: each of them asked, for people."""
         if isinstance(self.node, Nodes):

@@ -28,7 +28,9 @@ from outbox.sink.target_check import FRESH_SECONDS, Target, Targets
 # A request that timed out may be split and sent again: the most deadlines that may pass in one write.
 _PATIENCE: Final = 4
 REFUSED_ALONE: Final = 3
-_MOST_COUNTED: Final = 1000  # documents that were refused alone
+# Some 15 seconds of a restart, after which attempts are spent: a document that brings nodes down must be given up.
+MOST_EXCUSED: Final = 10
+_MOST_COUNTED: Final = 1000  # documents
 _AWAY_SECONDS: Final = 30.0  # a shard counts as down for this long after a reply said so; its events come within ten
 _NAMES: Final = {Written: "written", Missing: "missing", Stale: "stale", Failure: "failed"}
 
@@ -48,12 +50,14 @@ class ElasticSink:
     rest: Callable[[float], None] = time.sleep
     targets: Targets = field(init=False)
     stubborn: Stubborn = field(init=False)
+    excused: Counts = field(init=False)
     _met_away: dict[str, float] = field(default_factory=dict)  # by index: when one of its shards was last found down
     _pending: dict[object, tuple[str, float]] = field(default_factory=dict)  # requests: their index and their beginning
 
     def __post_init__(self) -> None:
         self.targets = Targets(self.elastic, self.clock)
         self.stubborn = Stubborn(self.batch_bytes)
+        self.excused = Counts()
 
     def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         """`deadline_seconds` is each request's, connect to last byte; a write that must split takes at most four."""
@@ -129,12 +133,14 @@ class _Write:
         self._target = Target()
         self._patient = patient
         self._hurried = False
+        self._sent = False
 
     def run(self, away: Failure | None) -> Search:
         search = self._search(away)
         if not all_written(search.outcomes):
             self._send_again(search)
             self._tell(search)
+            self._excuse(search)
         return search
 
     def _search(self, away: Failure | None) -> Search:
@@ -192,6 +198,7 @@ class _Write:
         path = address(
             self._index, require_alias=self._target.alias, deadline_seconds=self._seconds, shard_wait_seconds=wait
         )
+        self._sent = True
         with self._sink.pending(self._index) as began:
             seconds = min(self._seconds, max(self._until - began, 0.1))
             reply = self._sink.elastic.call("PUT", path, body, seconds=seconds)
@@ -223,6 +230,22 @@ class _Write:
             elif search.away is None:
                 size = self._encoded.size(place)
                 search.outcomes[place] = self._sink.stubborn.judge(self._actions[place], size, outcome)
+
+    def _excuse(self, search: Search) -> None:
+        """While one of several nodes goes or comes, a shard or the master is missing for seconds, and a read may find
+        no node in time. That is no document's doing, if the reply says so or nothing was sent; a request that was lost
+        may be."""
+        failures = [(place, o) for place, o in enumerate(search.outcomes) if isinstance(o, Failure) and o.whole]
+        nobodys = [
+            (place, failure)
+            for place, failure in failures
+            if failure.reason is Reason.ES_5XX or (not self._sent and failure.failure_class is FailureClass.TRANSIENT)
+        ]
+        if not nobodys or not self._sink.elastic.is_restless():
+            return
+        for place, failure in nobodys:
+            if self._sink.excused.add(self._actions[place]) <= MOST_EXCUSED:
+                search.outcomes[place] = replace(failure, moving=True)
 
     def _look_behind_blocks(self, search: Search) -> None:
         """Where a template cannot forbid it, a write creates the missing index, blocked (see `Dialect.template`)."""
@@ -348,36 +371,47 @@ class Search:
         return []
 
 
+class Counts:
+    """How often something was met with a document, in this process. Safe for several lanes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, str, int], int] = {}
+
+    def add(self, action: BulkAction) -> int:
+        key = (action.index, action.id, action.version)
+        with self._lock:
+            count = self._counts[key] = self._counts.pop(key, 0) + 1
+            if len(self._counts) > _MOST_COUNTED:
+                del self._counts[next(iter(self._counts))]
+            return count
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def forget(self, action: BulkAction) -> None:
+        with self._lock:
+            self._counts.pop((action.index, action.id, action.version), None)
+
+
 class Stubborn:
     """Overload and a document that is too large give the same reply: a 429 or a reset. Only the second persists.
 
-    The counts live in this process and span an event's attempts, so that an overload has time to pass.
+    The counts span an event's attempts, so that an overload has time to pass.
     """
 
     def __init__(self, least_bytes: int) -> None:
         self._least_bytes = least_bytes
-        self._lock = threading.Lock()
-        self._counts: dict[tuple[str, str, int], int] = {}
+        self._counts = Counts()
 
     def judge(self, action: BulkAction, size_bytes: int, outcome: Outcome) -> Outcome:
         """The outcome, or `too_large` instead. Only for a document that was alone in its request."""
         if size_bytes < self._least_bytes:
             return outcome
-        key = (action.index, action.id, action.version)
         if not isinstance(outcome, Failure) or outcome.reason not in (Reason.ES_429, Reason.CONNECT):
-            self._forget(key)
+            self._counts.forget(action)
             return outcome
-        return too_large(outcome, REFUSED_ALONE) if self._count(key) >= REFUSED_ALONE else outcome
-
-    def _count(self, key: tuple[str, str, int]) -> int:
-        with self._lock:
-            count = self._counts.pop(key, 0) + 1
-            if count < REFUSED_ALONE:
-                self._counts[key] = count
-            if len(self._counts) > _MOST_COUNTED:
-                del self._counts[next(iter(self._counts))]
-            return count
-
-    def _forget(self, key: tuple[str, str, int]) -> None:
-        with self._lock:
-            self._counts.pop(key, None)
+        if self._counts.add(action) < REFUSED_ALONE:
+            return outcome
+        self._counts.forget(action)
+        return too_large(outcome, REFUSED_ALONE)

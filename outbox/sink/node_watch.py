@@ -74,6 +74,15 @@ class NodeWatch:
             self.take_back(place)
         return why, reply
 
+    def is_restless(self) -> bool:
+        """Whether a node of the cluster goes or comes, as in a restart. Those in use are asked now: a reply about a
+        shard on that node may be here before any request was sent to it."""
+        for place in range(len(self.nodes)):
+            if not self.is_left_out(place):
+                self.ask(place)
+        with self._lock:
+            return self._round.is_restless(self._clock())
+
     def mixed(self) -> str:
         """Which nodes are of different clusters; empty: none. A cluster that was made anew has another id, so all are
         asked again before this is said."""

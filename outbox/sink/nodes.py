@@ -74,6 +74,10 @@ class Nodes(BaseNode):
             raise outcome
         return outcome
 
+    def is_restless(self) -> bool:
+        """Whether one of them goes or comes, and another one answers."""
+        return self._watch.is_restless()
+
     def check(self) -> Iterator[Finding]:
         """Every node, for people."""
         return self._watch.check()
@@ -147,7 +151,8 @@ class _Passage:
         if not why or (self.request.is_read and len(self.tried) == len(self.watch.nodes)):
             return True
         is_telling = isinstance(found, TlsError) or (isinstance(found, NodeApiResponse) and found.meta.status >= 500)
-        self.outcome = found if is_telling else NotConnected(why)
+        if isinstance(self.outcome, NotConnected):  # else the request has arrived somewhere, and that is what counts
+            self.outcome = found if is_telling else NotConnected(why)
         return False
 
     def _is_over(self, place: int) -> bool:
@@ -176,7 +181,7 @@ class _Passage:
 
     def _blame(self, place: int) -> _Blame:
         """A node that is at fault is left out. A connection may break by itself, once: if it breaks at a second node
-        that answers others, it is the request."""
+        that answers others, it is the request; but no read, of which none is too much for a node."""
         outcome = self.outcome
         if not isinstance(outcome, Exception) and outcome.meta.status not in _GATEWAY:
             return _Blame.NOBODY
@@ -190,7 +195,8 @@ class _Passage:
         if isinstance(outcome, ConnectionTimeout):
             # A node that has just started may take seconds for its first reads; a bulk is split by who sent it.
             return _Blame.EITHER if self.request.is_read else _Blame.REQUEST
-        return _Blame.REQUEST if isinstance(outcome, Broken) and self.broken else _Blame.EITHER
+        is_second = isinstance(outcome, Broken) and self.broken
+        return _Blame.REQUEST if is_second and not self.request.is_read else _Blame.EITHER
 
     def _remember(self, place: int) -> None:
         if isinstance(self.outcome, Exception):

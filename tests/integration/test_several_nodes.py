@@ -18,7 +18,7 @@ from outbox.facts import Fact, NodeBack, NodeLeftOut
 from outbox.policy.outcome import WRITTEN, Failure, Reason
 from outbox.ports import BulkAction, Level, WriteReport
 from outbox.sink.client import Elastic, NoReply, Reply, connect
-from outbox.sink.elastic import ElasticSink
+from outbox.sink.elastic import MOST_EXCUSED, ElasticSink
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.proxy import proxy_to
 from tests.fixtures.queue import Queue
@@ -227,6 +227,82 @@ def test_a_document_whose_shard_moves_is_sent_once_more_with_the_whole_wait(kind
         assert "timeout=800ms" in server.bulks[1].path  # of a deadline of one second
 
 
+def item(status: int, kind: str) -> bytes:
+    error = {"type": kind, "reason": "told"}
+    return answer(200, json.dumps({"errors": True, "items": [{"index": {"status": status, "error": error}}]}).encode())
+
+
+NO_MASTER = answer(503, b'{"error":{"type":"cluster_block_exception","reason":"blocked by: no master"},"status":503}')
+AWAY = {
+    "no primary": item(503, "unavailable_shards_exception"),
+    "its node is leaving": leaving("node_not_connected_exception"),
+    "no master": NO_MASTER,
+}
+
+
+def are_excused(outcomes: list[object]) -> list[bool]:
+    assert all(isinstance(outcome, Failure) for outcome in outcomes)
+    return [isinstance(outcome, Failure) and outcome.moving for outcome in outcomes]
+
+
+@pytest.mark.parametrize("reply", AWAY.values(), ids=AWAY)
+def test_a_shard_or_master_that_is_missing_while_a_node_is_left_out_costs_no_attempt_some_times(reply: bytes) -> None:
+    with scripted(lambda _: reply, node()) as up:
+        with elastic_at(up.url, NOBODY) as (elastic, _):
+            sink = ElasticSink(elastic)
+            action = BulkAction("things", "a", 1, None, b"{}")
+            outcomes: list[object] = [sink.write([action], DEADLINE_SECONDS).outcomes[0] for _ in range(12)]
+        assert are_excused(outcomes) == [True] * MOST_EXCUSED + [False] * 2
+        with scripted(lambda _: reply, node()) as other, elastic_at(up.url, other.url) as (elastic, _):
+            assert are_excused(write_one(elastic)) == [False]  # all nodes are there
+        with elastic_at(up.url) as (elastic, _):
+            assert are_excused(write_one(elastic)) == [False]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_node_that_goes_is_noticed_by_what_another_one_says(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever of the two gets the request."""
+    monkeypatch.setattr("outbox.sink.client.secrets.randbelow", lambda _: first)
+    replies, gone = [AWAY["no primary"]], threading.Event()
+
+    def going(request: Request) -> bytes:
+        return b"" if gone.is_set() else node()(request)
+
+    with (
+        scripted(lambda request: replies.pop() if replies else taken(request), node()) as up,
+        scripted(going, going) as goes,
+        elastic_at(up.url, goes.url) as (elastic, _),
+    ):
+        assert isinstance(elastic.call("GET", "/things/_alias"), Reply)
+        gone.set()
+        assert are_excused(write_one(elastic)) == [True]
+        assert write_one(elastic) == [WRITTEN]
+
+
+def test_a_request_that_is_lost_at_the_last_node_is_not_excused() -> None:
+    """The document may have brought the others down. That one node is away does not hide that it was sent."""
+    with scripted(lambda _: b"", node()) as up, elastic_at(up.url, NOBODY) as (elastic, _):
+        lost = elastic.call("PUT", "/things/_bulk", b"{}\n")
+        assert isinstance(lost, NoReply)
+        assert lost.sent
+        assert are_excused(write_one(elastic, 2)) == [False] * 2
+
+
+def test_an_event_keeps_its_attempt_where_a_shard_moves_to_another_node(queue: Queue) -> None:
+    replies = [AWAY["no primary"]]
+    queue.produce_many(1)
+    with (
+        scripted(lambda request: replies.pop() if replies else taken(request), node()) as up,
+        elastic_at(up.url, NOBODY) as (elastic, _),
+    ):
+        worker = InProcess(Parts(queue.store(), ElasticSink(elastic), index_of=lambda _: "things"))
+        worker.run()
+        assert not replies
+        eventually(lambda: worker.run() is not None)  # it is due in a second or two
+    rows = queue.connection.execute("select status, attempts from search_outbox_events").fetchall()
+    assert rows == [("done", 1)]
+
+
 @pytest.mark.parametrize(
     ("second", "said"),
     [
@@ -310,6 +386,38 @@ def test_a_read_that_one_node_is_too_slow_for_is_answered_by_another_and_both_st
         finally:
             released.set()
         assert [reply.status for reply in replies if isinstance(reply, Reply)] == [200, 200]
+        assert not facts
+
+
+def test_a_read_that_no_node_answers_in_time_costs_no_attempt_while_one_is_left_out() -> None:
+    released = threading.Event()
+
+    def slow(request: Request) -> bytes:
+        if request.path != "/":
+            released.wait(PATIENCE_SECONDS)
+        return node()(request)
+
+    with scripted(taken, slow) as up, elastic_at(up.url, NOBODY) as (elastic, _):
+        try:
+            (outcome,) = ElasticSink(elastic).write([BulkAction("things", "a", 1, None, b"{}")], 0.3).outcomes
+        finally:
+            released.set()
+        assert are_excused([outcome]) == [True]
+        assert not up.bulks
+
+
+def test_a_read_that_breaks_at_two_nodes_is_answered_by_the_third() -> None:
+    def break_off(request: Request) -> bytes:
+        return node()(request) if request.path == "/" else b""
+
+    with (
+        scripted(taken, break_off) as one,
+        scripted(taken, break_off) as two,
+        scripted(taken, node()) as three,
+        elastic_at(one.url, two.url, three.url) as (elastic, facts),
+    ):
+        replies = [elastic.call("GET", "/things/_alias") for _ in range(3)]
+        assert [reply.status for reply in replies if isinstance(reply, Reply)] == [200] * 3
         assert not facts
 
 

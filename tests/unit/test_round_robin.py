@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.policy.nodes import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, RoundRobin
+from outbox.policy.nodes import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, SETTLING_SECONDS, RoundRobin
 
 
 def turns(nodes: RoundRobin, count: int) -> list[int | None]:
@@ -24,6 +24,19 @@ def test_a_node_that_is_left_out_gets_none_until_it_is_taken_back() -> None:
     assert nodes.take_back(1, 107.5) == 7.5
     assert 1 in turns(nodes, 3)
     assert nodes.take_back(1, 108.0) is None
+
+
+def test_they_are_restless_from_the_moment_one_goes_until_some_time_after_it_is_back_unless_all_are_gone() -> None:
+    nodes = RoundRobin(2)
+    assert not nodes.is_restless(0.0)
+    nodes.leave_out(1, 10.0)
+    assert nodes.is_restless(10_000.0)
+    nodes.leave_out(0, 10_000.0)
+    assert not nodes.is_restless(10_000.0)  # an outage
+    nodes.take_back(0, 10_001.0)
+    nodes.take_back(1, 10_001.0)
+    assert nodes.is_restless(10_001.0 + SETTLING_SECONDS)
+    assert not nodes.is_restless(10_002.0 + SETTLING_SECONDS)
 
 
 def test_one_request_tries_each_node_once_and_the_dead_ones_last() -> None:

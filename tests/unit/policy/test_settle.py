@@ -138,6 +138,13 @@ def test_a_shard_that_is_down_costs_no_attempt_under_pause_but_a_wait(random: fl
     assert settle(an_event(attempts=1), failure, COUNT, half) == RetryLater(0.75, failure)
 
 
+@pytest.mark.parametrize("retry", [COUNT, PAUSE], ids=["count", "pause"])
+def test_the_restart_of_one_of_several_nodes_costs_no_attempt(retry: RetryPolicy) -> None:
+    verdict = settle(an_event(attempts=10), Failure(Reason.TIMEOUT, "x", whole=True, moving=True), retry, half)
+    assert isinstance(verdict, Released)
+    assert verdict.delay_seconds == (1.5 if retry is COUNT else None)
+
+
 @given(st.integers(1, 50), st.integers(1, 50), st.integers(1, 50))
 def test_a_rows_own_limit_wins_over_the_setting(attempts: int, own: int, setting: int) -> None:
     retry = RetryPolicy(setting, Backoff(1.0, 300.0))
