@@ -70,7 +70,7 @@ def _environment(run: Run) -> dict[str, str]:
 def commit() -> str:
     """The commit of this checkout, and whether anything that a lab runs differs from it."""
     try:
-        stands = _git("describe", "--always")
+        stands = _git("rev-parse", "--short", "HEAD")
         differs = _git("status", "--porcelain", "--untracked-files=no", "--", *RUN)
     except OSError:
         return "unknown"

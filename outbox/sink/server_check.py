@@ -1,4 +1,4 @@
-"""Checks Elasticsearch for `outbox doctor`: its version, a mapping, the versions of documents. Writes nothing."""
+"""Checks Elasticsearch for `outbox doctor`: its version, the versions of documents. Writes nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final

@@ -123,12 +123,12 @@ def test_a_record_is_doubtful_only_when_what_runs_differs(monkeypatch: pytest.Mo
 
     def git(*arguments: str) -> str:
         asked.append(arguments)
-        return {"describe": "abc1234", "status": " M outbox/daemon/lane.py"}[arguments[0]]
+        return {"rev-parse": "abc1234", "status": " M outbox/daemon/lane.py"}[arguments[0]]
 
     monkeypatch.setattr(about, "_git", git)
     assert about.commit() == "abc1234-dirty"
     assert {"outbox", "sql", "labs", ":!*.md"} <= set(asked[-1])
-    monkeypatch.setattr(about, "_git", lambda *a: "abc1234" if a[0] == "describe" else "")
+    monkeypatch.setattr(about, "_git", lambda *a: "abc1234" if a[0] == "rev-parse" else "")
     assert about.commit() == "abc1234"
 
 
