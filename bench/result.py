@@ -124,7 +124,8 @@ class Result:
 
 
 def commit() -> str:
-    answer = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]  # a record names a commit, not a tag near it
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
     return answer.stdout.strip() or "unknown"
 
 

@@ -1,4 +1,4 @@
-"""Checks the server for `outbox doctor`: product and version, a mapping, the versions of documents. Writes nothing."""
+"""Checks the server for `outbox doctor`: product and version, the versions of documents. Writes nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

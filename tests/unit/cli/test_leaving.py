@@ -32,7 +32,7 @@ def leave(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int
         (errors.SchemaMismatch("x"), 78),
         (errors.WrongProduct("x"), 78),
         (errors.WorkerIdTaken("x"), 78),
-        (ConfigurationError([ConfigProblem("A", "is wrong", "Mend it.")]), 78),
+        (ConfigurationError([ConfigProblem("A", "is wrong", "Correct it.")]), 78),
         (KeyboardInterrupt(), 130),
     ],
 )
