@@ -14,7 +14,7 @@ import typer
 from outbox import cli
 from outbox.cli import Json, Yes
 from outbox.errors import OutboxError, UsageError
-from outbox.policy.audit import LEAST_DAYS, Source
+from outbox.policy.audit import LEAST_DAYS
 
 if TYPE_CHECKING:
     from outbox.ops.audit import AuditRow
@@ -69,11 +69,9 @@ def export(
     Examples:
       outbox audit export --by alice --format csv -o audit.csv --since 30d
     """
-    from outbox.policy import inputs  # noqa: PLC0415
-
     asked = cli.audit_filter(raw or {})
     with cli.open_operations() as desk:
-        pieces = desk.audit.export(asked, form, inputs.actor(by, Source.CLI))
+        pieces = desk.audit.export(asked, form, cli.actor(by))
         if file is None:
             sys.stdout.writelines(pieces)
             sys.stdout.flush()
@@ -103,10 +101,8 @@ def prune(
       outbox audit prune --older-than-days 90 --by alice --dry-run
       outbox audit prune --older-than-days 90 --by alice --archive audit-2026.ndjson --yes
     """
-    from outbox.policy import inputs  # noqa: PLC0415
-
     asked = cli.audit_filter(raw or {})
-    who = inputs.actor(by, Source.CLI)
+    who = cli.actor(by)
     with cli.open_operations() as desk:
         due = desk.audit.prune(asked, older_than_days, who, dry_run=True)
         if not dry_run and due.removed:

@@ -8,8 +8,7 @@ import typer
 
 from outbox import cli
 from outbox.cli import Json, Yes
-from outbox.policy.audit import Source
-from outbox.policy.inputs import described
+from outbox.policy import inputs
 
 commands = typer.Typer()
 
@@ -27,9 +26,7 @@ def discard(
     Examples:
       outbox discard 0199c0de-0000-7000-8000-000000000001 --by alice --reason "test data" --yes
     """
-    from outbox.policy import inputs  # noqa: PLC0415
-
-    event_id, who = inputs.uuid("id", id), inputs.actor(by, Source.CLI)
+    event_id, who = inputs.uuid("id", id), cli.actor(by)
     cli.confirm(f"Discard event {event_id}?", yes=yes)
     with cli.open_operations() as desk:
         done = desk.discards.discard(event_id, who, reason)
@@ -56,11 +53,9 @@ def flush(
       outbox list --status failed --fingerprint 5d4ed31ca13675e1
       outbox flush --fingerprint 5d4ed31ca13675e1 --expect 37 --by alice --approved-by bob --reason "junk" --yes
     """
-    from outbox.policy import inputs  # noqa: PLC0415
-
     asked = cli.event_filter(raw)
-    who = inputs.actor(by, Source.CLI)
-    cli.confirm(f"Discard {expect:,} failed events ({described(asked)})?", yes=yes)
+    who = cli.actor(by)
+    cli.confirm(f"Discard {expect:,} failed events ({inputs.described(asked)})?", yes=yes)
     with cli.open_operations() as desk:
         done = desk.discards.flush(asked, expect, who, reason, approved_by)
     if json:

@@ -8,7 +8,6 @@ import typer
 
 from outbox import cli
 from outbox.cli import Json
-from outbox.policy.audit import Actor, Source
 
 commands = typer.Typer()
 
@@ -26,7 +25,7 @@ def pause(by: cli.By, reason: cli.Reason, entity_type: EntityType = None, json: 
       outbox pause --entity-type article --by alice --reason "bad mapping"
     """
     with cli.open_desk() as desk:
-        said = desk.pauses.pause(Actor(by, Source.CLI), reason, entity_type)
+        said = desk.pauses.pause(cli.actor(by), reason, entity_type)
     if json:
         cli.as_json(dict(said))
     else:
@@ -52,10 +51,10 @@ def resume(
     """
     with cli.open_desk() as desk:
         if let_fail is not None:
-            said = desk.pauses.let_fail(let_fail, Actor(by, Source.CLI), reason)
+            said = desk.pauses.let_fail(let_fail, cli.actor(by), reason)
             message = f"events with fingerprint {let_fail} may fail, until {cli.shown(said['until'])}"
         else:
-            ended = desk.pauses.resume(Actor(by, Source.CLI), reason, entity_type)
+            ended = desk.pauses.resume(cli.actor(by), reason, entity_type)
             said = ended or {"scope": entity_type or "*", "was_paused": False}
             message = f"{entity_type or 'everything'} resumed" if ended else "nothing was paused"
     if json:

@@ -10,7 +10,6 @@ import typer
 from outbox import cli
 from outbox.cli import Json, Yes
 from outbox.errors import PartlyDone, UsageError
-from outbox.policy.audit import Source
 
 if TYPE_CHECKING:
     from outbox.ops.retention import RetentionPass
@@ -40,9 +39,7 @@ def prune(
       outbox prune --older-than-days 30 --by alice --dry-run
       outbox prune --older-than-days 30 --by alice --yes
     """
-    from outbox.policy import inputs  # noqa: PLC0415
-
-    settings, who = cli.settings(), inputs.actor(by, Source.CLI)
+    settings, who = cli.settings(), cli.actor(by)
     days = older_than_days if older_than_days is not None else (settings.retention.days or None)
     audit_days = settings.retention.audit_ttl_days or None
     if days is None and audit_days is None:

@@ -16,7 +16,6 @@ from outbox.cli import Json, Yes, guarded
 from outbox.cli.menu import PlainCommand
 from outbox.errors import OutboxError, UsageError
 from outbox.policy import inputs
-from outbox.policy.audit import Source
 from outbox.policy.inputs import EventFilter, described, given, read_ids
 from outbox.policy.replay import ASK_ABOVE, MOST_ROWS, ReplayBatch, exit_code
 
@@ -171,7 +170,7 @@ def _request(asked: EventFilter, wishes: Wishes, plan: Path | None) -> ReplayReq
     if missing:
         raise UsageError(f"{' and '.join(missing)} must be given to replay; --dry-run needs neither")
     about: dict[str, Any] = {
-        "actor": inputs.actor(wishes.by or "", Source.CLI),
+        "actor": cli.actor(wishes.by or ""),
         "reason": wishes.reason or "",
         "rate": wishes.rate,
         "webhook_url": wishes.webhook,
@@ -334,7 +333,7 @@ def cancel(
       outbox replays cancel 0199c0de-0000-7000-8000-000000000001 --by alice --reason "wrong filter"
     """
     with cli.open_operations() as desk:
-        batch = desk.replays.cancel(inputs.uuid("id", id), inputs.actor(by, Source.CLI), reason)
+        batch = desk.replays.cancel(inputs.uuid("id", id), cli.actor(by), reason)
     if json:
         cli.as_json(batch_record(batch))
     else:
