@@ -228,13 +228,13 @@ ENTRIES = (
         "Build the index anew from PostgreSQL while it is written to, then swap the alias in one move.",
     ),
     MenuEntry(
-        "producers",
+        "attach",
         "attach",
         "Install",
         "Install triggers that write events for every change of a table, in the same transaction; deletes included.",
     ),
     MenuEntry(
-        "producers",
+        "attach",
         "detach",
         "Install",
         "Remove the triggers; changes of the table are no longer projected. Events that were written stay.",

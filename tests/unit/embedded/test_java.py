@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from outbox.embedded.distribution import JAVA_NEEDS, release_of
 from outbox.embedded.errors import DistributionUnusable
+from outbox.embedded.find_server import JAVA_NEEDS, release_of
 from outbox.embedded.java import Java
 
 

@@ -17,7 +17,8 @@ import pytest
 
 from outbox.embedded import fetching, java
 from outbox.embedded.account import Account
-from outbox.embedded.distribution import (
+from outbox.embedded.errors import ArchiveDamaged, DistributionUnusable, FetchFailed, JavaMissing, MavenMissing
+from outbox.embedded.find_server import (
     JAVA_NEEDS,
     RELEASES,
     existing_distribution,
@@ -25,7 +26,6 @@ from outbox.embedded.distribution import (
     find_supplies,
     release_of,
 )
-from outbox.embedded.errors import ArchiveDamaged, DistributionUnusable, FetchFailed, JavaMissing, MavenMissing
 from outbox.embedded.java import find_java
 from outbox.embedded.process import await_end
 from tests.fixtures.embedded import cannot_show
@@ -186,7 +186,7 @@ exec /bin/sleep 600
 """
 FETCH = """
 import pathlib, sys
-from outbox.embedded.distribution import fetched_distribution
+from outbox.embedded.find_server import fetched_distribution
 fetched_distribution(pathlib.Path(sys.argv[1]), "8", print)
 """
 
