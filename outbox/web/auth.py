@@ -1,4 +1,4 @@
-"""Who may do what in the console: tokens and roles, sessions, how often, and the gate that every request passes.
+"""Access to the console: tokens and roles, sessions, limits per client, the gate that every request passes.
 
 The gate decides from headers alone, before anything of a request is read; the role that an endpoint needs is declared
 with it. Tokens are lines `name:role:sha256hex` of a file that is reread when it changes; no token is kept.

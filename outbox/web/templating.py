@@ -1,6 +1,6 @@
 """The templates: everything is escaped, an unknown name is an error; numbers, ages, times and small charts read alike.
 
-Times are UTC; the functions for numbers and ages are told what time it is.
+Times are UTC; the caller says what time it is.
 """
 
 from __future__ import annotations
