@@ -18,7 +18,7 @@ from outbox.ops.replay.desk import ReplayResult
 from outbox.ops.stored_event import StoredEvent
 from outbox.policy.audit import Actor, Source
 from outbox.policy.event import Status
-from outbox.policy.filter import read_event_filter
+from outbox.policy.inputs import read_event_filter
 
 _ENQUEUE: Final = (
     "select outbox_enqueue(entity_type => %(entity_type)s, entity_id => %(entity_id)s, op => %(op)s,"

@@ -20,7 +20,7 @@ from outbox.ops.audit import AuditDesk
 from outbox.ops.events import Payloads
 from outbox.ops.reprojection import ProjectionDesk
 from outbox.ops.status import PulseDesk
-from outbox.policy.filter import EventFilter
+from outbox.policy.inputs import EventFilter
 from outbox.ports import Finding
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic

@@ -24,9 +24,9 @@ from outbox.daemon.reclaimer import Reclaimer
 from outbox.daemon.second_target import SecondTarget
 from outbox.daemon.shutdown import Stop
 from outbox.daemon.startup import Enrolment, wait_for_schema
+from outbox.daemon.supervisor import Loop, Supervisor
 from outbox.daemon.systemd import Notifier, Watchdog
 from outbox.daemon.upkeep import Upkeep, VerificationNews
-from outbox.daemon.worker import Loop, Worker
 from outbox.errors import ConfigProblem, ConfigurationError, DatabaseDown
 from outbox.facts import Announcer
 from outbox.policy.backoff import Backoff, LanePace
@@ -154,7 +154,7 @@ def _refuse_deafness(settings: Settings) -> None:
         pass
 
 
-def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *, once: bool) -> Worker:
+def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *, once: bool) -> Supervisor:
     announce = watching.announce
     start_id = uuid4()
     worker_id = settings.worker.id
@@ -244,7 +244,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         notifier.ready(f"projecting to {settings.elastic.index}")
         watchdog.start()
 
-    return Worker(
+    return Supervisor(
         name=worker_id,
         version=__version__,
         target=", ".join(settings.elastic.targets),

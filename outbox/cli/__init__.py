@@ -1,19 +1,35 @@
-"""How a command begins and ends: `main` turns errors into an exit code; settings and services are opened here."""
+"""What every command uses: how it begins and ends, the services it opens, the options that several take, how it prints.
+
+`main` turns errors into an exit code. Data goes to stdout as a table or JSON, all else to stderr. `policy.inputs` reads
+what was typed.
+"""
 
 from __future__ import annotations
 
+import functools
+import getpass
+import inspect
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import asdict, is_dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from uuid import UUID
+
+import typer
 
 from outbox.errors import OutboxError, UsageError
 
 # Late imports, all of them here: psycopg and elasticsearch take 0.6 s together, and `outbox --help` needs neither.
 # ruff: noqa: PLC0415
 if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
     from outbox.app.desk import QueueDesk
     from outbox.app.operations import Operations
     from outbox.app.reindex import Reindexing
@@ -21,8 +37,10 @@ if TYPE_CHECKING:
     from outbox.config import Settings
     from outbox.ops.doctor.doctor import Doctor, IndexDesk
     from outbox.policy.audit import Actor
+    from outbox.policy.inputs import AuditFilter, EventFilter
 
 EXIT_BUG = 1
+T = TypeVar("T")
 
 
 def main() -> None:
@@ -37,12 +55,12 @@ def guarded(command: Callable[[], object]) -> None:
     try:
         command()
     except OutboxError as error:
-        _say(f"outbox: {error.message}")
+        note(f"outbox: {error.message}")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as bug:
-        _say(_confession(bug))
+        note(_confession(bug))
         sys.exit(EXIT_BUG)
 
 
@@ -53,13 +71,6 @@ def _confession(bug: Exception) -> str:
     frames = "".join(traceback.format_tb(bug.__traceback__))
     message = redact_dsn(f"{type(bug).__name__}: {bug}")[:1000]
     return f"{frames}outbox: this is a bug of ours, please report it with the lines above. {message}"
-
-
-def _say(text: str) -> None:
-    """An error may quote what it was given: nothing of that may steer the terminal."""
-    from outbox.cli.output import note
-
-    note(text)
 
 
 class ExtraMissing(OutboxError):
@@ -134,7 +145,7 @@ def run_console(chosen: Settings, tell: Callable[[str], None]) -> None:
 
 def console_token(name: str, role: str) -> tuple[str, str]:
     """A new token, and its line for the file."""
-    from outbox.web.auth.accounts import Role, line_for, new_token
+    from outbox.web.auth import Role, line_for, new_token
 
     token = new_token()
     try:
@@ -158,8 +169,6 @@ def open_reindex(chosen: Settings | None = None) -> AbstractContextManager[Reind
 
 def person() -> str:
     """Who sits at the shell, where nobody said --by."""
-    import getpass
-
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -168,7 +177,250 @@ def person() -> str:
 
 def actor(by: str) -> Actor:
     """Who acts, by this command."""
-    from outbox.ops.inputs import actor
     from outbox.policy.audit import Source
+    from outbox.policy.inputs import actor
 
     return actor(by, Source.CLI)
+
+
+By = Annotated[str, typer.Option("--by", help="Your name, for the audit log.", metavar="NAME")]
+ByLogin = Annotated[
+    str,
+    typer.Option(
+        "--by",
+        help="Your name, for the audit log.",
+        metavar="NAME",
+        default_factory=getpass.getuser,
+        show_default="your login name",
+    ),
+]
+Reason = Annotated[str, typer.Option("--reason", help="Why, for the audit log.", metavar="TEXT")]
+
+Command = Callable[..., None]
+Raw = dict[str, Any]  # the filter's values as they were typed, by the names of its fields
+
+_ENTITY: Final = {
+    "entity_type": ("--entity-type -t", "Entity type.", "TYPE"),
+    "entity_id": ("--entity-id", "Entity id.", "ID"),
+}
+_TRACE: Final = {"trace_id": ("--trace-id", "Trace id of the producer.", "HEX")}
+_TIMES: Final = {
+    "since": ("--since", "Not before: an ISO time, or an age such as 2h.", "TIME"),
+    "until": ("--until", "Before: an ISO time, or an age such as 10m.", "TIME"),
+}
+
+
+def _options(panel: str, fields: Mapping[str, tuple[str, str, str]]) -> dict[str, Any]:
+    def option(name: str, flags: str, text: str, metavar: str) -> Any:
+        kind: Any = list[str] | None if name == "ids" else str | None
+        given = typer.Option(*flags.split(), help=text, metavar=metavar, rich_help_panel=panel, show_default=False)
+        return Annotated[kind, given]
+
+    return {name: option(name, *about) for name, about in fields.items()}
+
+
+_EVENT: Final = _options(
+    "Filter (all that are given must match)",
+    {
+        **_ENTITY,
+        "error_reason": ("--error-reason", "Such as es_rejected_document.", "REASON"),
+        "error_code": ("--error-code", "Such as OUTBOX_PAYLOAD_INVALID.", "CODE"),
+        "dead_reason": ("--dead-reason", "Such as non_retryable.", "REASON"),
+        "failure_type": ("--failure-type", "Such as document or network.", "TYPE"),
+        "fingerprint": ("--fingerprint", "The same kind of failure.", "HEX"),
+        **_TRACE,
+        "ids": ("--id", "Event id; repeatable, 500 at most.", "UUID"),
+        **_TIMES,
+    },
+)
+_AUDIT: Final = _options(
+    "Filter (all must match)",
+    {
+        **_ENTITY,
+        **_TRACE,
+        "action": ("--action", "Such as REPLAY_BATCH_ITEM.", "ACTION"),
+        "actor": ("--actor", "Who did it.", "NAME"),
+        "batch_id": ("--batch-id", "A replay or flush.", "UUID"),
+        **_TIMES,
+    },
+)
+
+
+def filters_events(*names: str) -> Callable[[Command], Command]:
+    """The command's parameter `raw` becomes the options of the event filter, or some of them."""
+    return lambda command: _with({name: _EVENT[name] for name in names or _EVENT}, command)
+
+
+def filters_audit(command: Command) -> Command:
+    """The same for the audit filter."""
+    return _with(_AUDIT, command)
+
+
+def _with(options: Mapping[str, Any], command: Command) -> Command:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    added = [inspect.Parameter(name, kind, default=None, annotation=option) for name, option in options.items()]
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        parameters += added if parameter.name == "raw" else [parameter.replace(kind=kind)]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        command(raw={name: given.pop(name) for name in options}, **given)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def event_filter(raw: Raw) -> EventFilter:
+    """All problems at once, named by their flags."""
+    from outbox.policy.inputs import read_event_filter
+
+    return _by_flags(lambda: read_event_filter(raw, datetime.now(UTC)))
+
+
+def audit_filter(raw: Raw) -> AuditFilter:
+    from outbox.policy.inputs import read_audit_filter
+
+    return _by_flags(lambda: read_audit_filter(raw, datetime.now(UTC)))
+
+
+def _by_flags(read: Callable[[], T]) -> T:
+    from outbox.policy.inputs import BadRequest
+
+    try:
+        return read()
+    except BadRequest as wrong:
+        problems = "; ".join(f"--{_flag(field)}: {what}" for field, what in wrong.problems)
+        raise UsageError(problems) from wrong
+
+
+def _flag(field: str) -> str:
+    return "id" if field == "ids" else field.replace("_", "-")
+
+
+# Off a terminal nothing is folded or cut: the reader is a program or a file.
+_UNFOLDED = 4000
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed off a terminal.", show_default=False)]
+
+
+def stdout() -> Console:
+    return _console(stderr=False)
+
+
+def stderr() -> Console:
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console  # 0.06 s, and not needed for --json
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=None if stream.isatty() else _UNFOLDED)
+
+
+def note(text: str) -> None:
+    """A remark for people; never data."""
+    print(visible(text, keep="\n\t"), file=sys.stderr)
+
+
+def line(text: str = "") -> None:
+    """One line of data."""
+    print(visible(text, keep="\n\t"))
+
+
+def as_json(value: Any, *, compact: bool = False) -> None:
+    """One JSON document. A payload given as `orjson.Fragment` keeps every digit that the producer wrote."""
+    import orjson
+
+    option = 0 if compact else orjson.OPT_INDENT_2
+    option |= orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+    sys.stdout.write(orjson.dumps(value, default=_plain, option=option).decode() + "\n")
+    sys.stdout.flush()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (tuple, set, frozenset)):
+        return list(value)
+    if isinstance(value, (Path, UUID)):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def raw_json(text: bytes | None) -> Any:
+    """JSON that goes into other JSON as it stands."""
+    import orjson
+
+    return None if text is None else orjson.Fragment(text)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "") -> None:
+    """`empty` is said where there is no row: a bare header leaves people wondering."""
+    rows = list(rows)
+    show(made_table(columns, rows))
+    if empty and not rows:
+        note(empty)
+
+
+def show(picture: RenderableType) -> None:
+    """Something of rich's on stdout; off a terminal without the blanks that fill up its columns."""
+    console = stdout()
+    if console.is_terminal:
+        console.print(picture)
+        return
+    with console.capture() as captured:
+        console.print(picture)
+    for each in captured.get().splitlines():
+        print(each.rstrip())
+
+
+def made_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Aligned columns without frames, so that they can be cut and grepped."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
+    for column in columns:
+        made.add_column(column, overflow="fold")
+    for row in rows:
+        # Text, not markup: a value may hold brackets.
+        made.add_row(*(cell if isinstance(cell, Text) else Text(shown(cell)) for cell in row))
+    return made
+
+
+def shown(value: object) -> str:
+    """A value in a cell: UTC to the second, nothing as a dash, control characters made visible."""
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return visible(str(value))
+
+
+def visible(text: str, keep: str = "") -> str:
+    """Nothing from a row, or from whoever called, may steer the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is taken away; where nobody can be asked, `--yes` must have been said."""
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"{question} There is no terminal to ask on: give --yes.")
+    if not typer.confirm(question, err=True):
+        raise typer.Abort

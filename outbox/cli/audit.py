@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outbox import cli
-from outbox.cli import options, output
-from outbox.cli.output import Json, Yes
+from outbox.cli import Json, Yes
 from outbox.errors import OutboxError, UsageError
-from outbox.policy.audit import LEAST_DAYS, Source
+from outbox.policy.audit import LEAST_DAYS
 
 if TYPE_CHECKING:
     from outbox.ops.audit import AuditRow
-    from outbox.policy.filter import AuditFilter
 
 commands = typer.Typer()
 audit = typer.Typer(no_args_is_help=True, help="List, export, prune and verify the audit log.")
@@ -31,9 +29,9 @@ class ChainBroken(OutboxError):
 
 
 @audit.command(name="list")
-@options.filters_audit
+@cli.filters_audit
 def list_(
-    raw: options.Raw | None = None,
+    raw: cli.Raw | None = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="Most rows on a page.", min=1, max=500)] = 50,
     after: Annotated[int | None, typer.Option("--after", help="Continue after a page: its last id.")] = None,
     json: Json = False,
@@ -44,25 +42,25 @@ def list_(
       outbox audit list --actor alice --since 1d
       outbox audit list --batch-id 0199c0de-0000-7000-8000-000000000001 --json
     """
-    asked = _filter(raw)
+    asked = cli.audit_filter(raw or {})
     with cli.open_operations() as desk:
         page = desk.audit.page(asked, after, limit)
     if json:
-        output.as_json({"rows": [_record(row) for row in page.rows], "next": page.next_cursor, "total": page.total})
+        cli.as_json({"rows": [_record(row) for row in page.rows], "next": page.next_cursor, "total": page.total})
         return
     columns = ("id", "at", "action", "actor", "source", "entity", "batch", "reason", "detail")
-    output.table(columns, [_cells(row) for row in page.rows], empty="no act fits")
+    cli.table(columns, [_cells(row) for row in page.rows], empty="no act fits")
     if page.next_cursor:
-        output.note(f"more: --after {page.next_cursor}")
+        cli.note(f"more: --after {page.next_cursor}")
 
 
 @audit.command()
-@options.filters_audit
+@cli.filters_audit
 def export(
-    by: options.ByLogin,
+    by: cli.ByLogin,
     form: Annotated[str, typer.Option("--format", help="csv, json or ndjson.", metavar="FORMAT")] = "ndjson",
     file: Annotated[Path | None, typer.Option("--output", "-o", help="File; left out: stdout.", metavar="FILE")] = None,
-    raw: options.Raw | None = None,
+    raw: cli.Raw | None = None,
 ) -> None:
     """Write all rows that match, the oldest first; the export itself is audited too.
 
@@ -71,11 +69,9 @@ def export(
     Examples:
       outbox audit export --by alice --format csv -o audit.csv --since 30d
     """
-    from outbox.ops import inputs  # noqa: PLC0415
-
-    asked = _filter(raw)
+    asked = cli.audit_filter(raw or {})
     with cli.open_operations() as desk:
-        pieces = desk.audit.export(asked, form, inputs.actor(by, Source.CLI))
+        pieces = desk.audit.export(asked, form, cli.actor(by))
         if file is None:
             sys.stdout.writelines(pieces)
             sys.stdout.flush()
@@ -84,18 +80,18 @@ def export(
 
 
 @audit.command()
-@options.filters_audit
+@cli.filters_audit
 def prune(
     older_than_days: Annotated[
         float, typer.Option("--older-than-days", help="The last seven days always stay.", min=LEAST_DAYS)
     ],
-    by: options.ByLogin,
+    by: cli.ByLogin,
     archive: Annotated[
         Path | None, typer.Option("--archive", help="Write the rows to this file (NDJSON) first.", metavar="FILE")
     ] = None,
     reason: Annotated[str | None, typer.Option("--reason", help="Why, for the audit log.", metavar="TEXT")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print how many.")] = False,
-    raw: options.Raw | None = None,
+    raw: cli.Raw | None = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -105,20 +101,18 @@ def prune(
       outbox audit prune --older-than-days 90 --by alice --dry-run
       outbox audit prune --older-than-days 90 --by alice --archive audit-2026.ndjson --yes
     """
-    from outbox.ops import inputs  # noqa: PLC0415
-
-    asked = _filter(raw)
-    who = inputs.actor(by, Source.CLI)
+    asked = cli.audit_filter(raw or {})
+    who = cli.actor(by)
     with cli.open_operations() as desk:
         due = desk.audit.prune(asked, older_than_days, who, dry_run=True)
         if not dry_run and due.removed:
-            output.confirm(f"Remove {due.removed:,} audit rows from before {output.shown(due.before)}?", yes=yes)
+            cli.confirm(f"Remove {due.removed:,} audit rows from before {cli.shown(due.before)}?", yes=yes)
             into = None if archive is None else lambda pieces: _write(archive, pieces, "--archive")
             due = desk.audit.prune(asked, older_than_days, who, reason, archive=into)
     if json:
-        output.as_json(due)
+        cli.as_json(due)
     else:
-        output.line(f"{due.removed:,} rows {'would be' if due.dry_run else 'were'} removed")
+        cli.line(f"{due.removed:,} rows {'would be' if due.dry_run else 'were'} removed")
 
 
 @audit.command()
@@ -132,19 +126,13 @@ def verify(json: Json = False) -> None:
         found = desk.audit.verify()
     if json:
         record = {"ok": found.ok, "head": found.head, "findings": [each._asdict() for each in found.findings]}
-        output.as_json(record)
+        cli.as_json(record)
     elif found.ok:
-        output.line(f"ok: the chain holds up to row {found.head:,}")
+        cli.line(f"ok: the chain holds up to row {found.head:,}")
     else:
-        output.table(("row", "what"), [(each.id, each.what) for each in found.findings])
+        cli.table(("row", "what"), [(each.id, each.what) for each in found.findings])
     if not found.ok:
         raise ChainBroken(f"{len(found.findings)} findings, the first at row {found.findings[0].id}")
-
-
-def _filter(raw: options.Raw | None) -> AuditFilter:
-    from outbox.ops import inputs  # noqa: PLC0415
-
-    return inputs.audit_filter(raw or {})
 
 
 def _write(file: Path, pieces: Iterable[str], flag: str) -> None:
@@ -159,7 +147,7 @@ def _write(file: Path, pieces: Iterable[str], flag: str) -> None:
 
 
 def _record(row: AuditRow) -> dict[str, Any]:
-    return asdict(row) | {"detail": output.raw_json(row.detail)}
+    return asdict(row) | {"detail": cli.raw_json(row.detail)}
 
 
 def _cells(row: AuditRow) -> tuple[object, ...]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import typer
 
 from outbox import cli
-from outbox.cli import output
-from outbox.cli.output import Json
+from outbox.cli import Json
 
 commands = typer.Typer()
 config = typer.Typer(no_args_is_help=True, help="Check and show the settings.")
@@ -26,9 +25,9 @@ def check(json: Json = False) -> None:
     settings = cli.settings()
     given = sorted(name for name, found in settings.redacted().items() if found["source"] != "default")
     if json:
-        output.as_json({"ok": True, "set": given})
+        cli.as_json({"ok": True, "set": given})
     else:
-        output.line(f"ok: {len(given)} settings given, the rest are defaults")
+        cli.line(f"ok: {len(given)} settings given, the rest are defaults")
 
 
 @config.command(name="print")
@@ -42,10 +41,10 @@ def print_(json: Json = False) -> None:
     settings = cli.settings(require_database=False)
     found = settings.redacted()
     if json:
-        output.as_json(found)
+        cli.as_json(found)
         return
     rows = ((name, _cell(about["value"]), about["source"]) for name, about in found.items())
-    output.table(("variable", "value", "from"), rows)
+    cli.table(("variable", "value", "from"), rows)
 
 
 def _cell(value: object) -> object:

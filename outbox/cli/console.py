@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import output
-from outbox.cli.output import Json
+from outbox.cli import Json
 from outbox.errors import UsageError
 
 commands = typer.Typer()
@@ -49,7 +48,7 @@ def serve(
 
 def _tell(address: str) -> None:
     """Data: with port 0 nobody else knows it. A reader behind a pipe gets it at once."""
-    output.line(f"console: {address}")
+    cli.line(f"console: {address}")
     sys.stdout.flush()
 
 
@@ -75,11 +74,11 @@ def token(
     if add:
         _append(name, line)
     if json:
-        output.as_json({"name": name, "role": role, "token": made, "line": line})
+        cli.as_json({"name": name, "role": role, "token": made, "line": line})
         return
-    output.line(made)
-    output.note("\nThis token is shown once. Its line for OUTBOX_CONSOLE_TOKENS_FILE:" if not add else "\nAdded:")
-    output.note(line)
+    cli.line(made)
+    cli.note("\nThis token is shown once. Its line for OUTBOX_CONSOLE_TOKENS_FILE:" if not add else "\nAdded:")
+    cli.note(line)
 
 
 def _append(name: str, line: str) -> None:

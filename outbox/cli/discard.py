@@ -7,10 +7,8 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import options, output
-from outbox.cli.output import Json, Yes
-from outbox.policy.audit import Source
-from outbox.policy.filter import described
+from outbox.cli import Json, Yes
+from outbox.policy import inputs
 
 commands = typer.Typer()
 
@@ -18,8 +16,8 @@ commands = typer.Typer()
 @commands.command(rich_help_panel="Act")
 def discard(
     id: Annotated[str, typer.Argument(help="The event's id.", metavar="ID")],
-    by: options.By,
-    reason: options.Reason,
+    by: cli.By,
+    reason: cli.Reason,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -28,26 +26,24 @@ def discard(
     Examples:
       outbox discard 0199c0de-0000-7000-8000-000000000001 --by alice --reason "test data" --yes
     """
-    from outbox.ops import inputs  # noqa: PLC0415
-
-    event_id, who = inputs.uuid("id", id), inputs.actor(by, Source.CLI)
-    output.confirm(f"Discard event {event_id}?", yes=yes)
+    event_id, who = inputs.uuid("id", id), cli.actor(by)
+    cli.confirm(f"Discard event {event_id}?", yes=yes)
     with cli.open_operations() as desk:
         done = desk.discards.discard(event_id, who, reason)
     if json:
-        output.as_json(done)
+        cli.as_json(done)
     else:
-        output.line(f"discarded {done.id} ({done.entity_type}:{done.entity_id})")
+        cli.line(f"discarded {done.id} ({done.entity_type}:{done.entity_id})")
 
 
 @commands.command(rich_help_panel="Act")
-@options.filters_events()
+@cli.filters_events()
 def flush(
     expect: Annotated[int, typer.Option("--expect", help="How many events you expect to match.", metavar="N")],
-    by: options.By,
-    reason: options.Reason,
+    by: cli.By,
+    reason: cli.Reason,
     approved_by: Annotated[str, typer.Option("--approved-by", help="Who agrees; not you.", metavar="NAME")],
-    raw: options.Raw,
+    raw: cli.Raw,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -57,14 +53,12 @@ def flush(
       outbox list --status failed --fingerprint 5d4ed31ca13675e1
       outbox flush --fingerprint 5d4ed31ca13675e1 --expect 37 --by alice --approved-by bob --reason "junk" --yes
     """
-    from outbox.ops import inputs  # noqa: PLC0415
-
-    asked = options.event_filter(raw)
-    who = inputs.actor(by, Source.CLI)
-    output.confirm(f"Discard {expect:,} failed events ({described(asked)})?", yes=yes)
+    asked = cli.event_filter(raw)
+    who = cli.actor(by)
+    cli.confirm(f"Discard {expect:,} failed events ({inputs.described(asked)})?", yes=yes)
     with cli.open_operations() as desk:
         done = desk.discards.flush(asked, expect, who, reason, approved_by)
     if json:
-        output.as_json(done)
+        cli.as_json(done)
     else:
-        output.line(f"discarded {done.count:,} events; `outbox audit list --batch-id {done.id}` lists them")
+        cli.line(f"discarded {done.count:,} events; `outbox audit list --batch-id {done.id}` lists them")

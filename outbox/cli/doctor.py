@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from outbox import cli
-from outbox.cli import output
-from outbox.cli.output import Json
+from outbox.cli import Json
 from outbox.errors import UsageError
 from outbox.ports import Finding, Level
 
@@ -23,7 +22,7 @@ def print_findings(findings: Iterable[Finding], *, json: bool) -> list[Finding]:
     """Printed as they are made, so that a slow check does not hide the earlier ones; as JSON all at once."""
     if json:
         found = list(findings)
-        output.as_json({"ok": all(f.level is not Level.BAD for f in found), "findings": [_record(f) for f in found]})
+        cli.as_json({"ok": all(f.level is not Level.BAD for f in found), "findings": [_record(f) for f in found]})
         return found
     return [_printed(finding) for finding in findings]
 
@@ -37,10 +36,10 @@ def _printed(finding: Finding) -> Finding:
     from rich.text import Text  # noqa: PLC0415
 
     verdict, style = _MARKS.get(finding.level, _UNSEEN)
-    line = Text.assemble((f"{verdict:<8}", style), f" {finding.name:<14} {output.shown(finding.detail)}")
+    line = Text.assemble((f"{verdict:<8}", style), f" {finding.name:<14} {cli.shown(finding.detail)}")
     if finding.remedy and finding.level is not Level.OK:
-        line.append(f"\n{'':<23} -> {output.visible(finding.remedy)}", style="dim")
-    output.stdout().print(line)
+        line.append(f"\n{'':<23} -> {cli.visible(finding.remedy)}", style="dim")
+    cli.stdout().print(line)
     return finding
 
 
@@ -100,10 +99,10 @@ def create(
     with cli.open_index_desk(cli.settings(require_database=False)) as desk:
         made = [desk.create(target, *wanted) for target in ([name] if name else desk.targets)]
     if json:
-        output.as_json([each._asdict() for each in made])
+        cli.as_json([each._asdict() for each in made])
     else:
         for each in made:
-            output.line(f"created {each.index} behind the alias {each.alias}, with the template {each.template}")
+            cli.line(f"created {each.index} behind the alias {each.alias}, with the template {each.template}")
 
 
 @index.command()

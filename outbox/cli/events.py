@@ -9,8 +9,7 @@ from uuid import UUID
 import typer
 
 from outbox import cli
-from outbox.cli import options, output
-from outbox.cli.output import Json
+from outbox.cli import Json
 from outbox.errors import UsageError
 from outbox.policy.event import Status
 
@@ -23,7 +22,7 @@ commands = typer.Typer()
 
 
 @commands.command(name="list", rich_help_panel="Inspect")
-@options.filters_events()
+@cli.filters_events()
 def list_(
     status: Annotated[
         list[str] | None,
@@ -31,7 +30,7 @@ def list_(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="Most events on a page.", min=1, max=500)] = 50,
     after: Annotated[str, typer.Option("--after", help="Continue after a page: its cursor.", show_default=False)] = "",
-    raw: options.Raw | None = None,
+    raw: cli.Raw | None = None,
     json: Json = False,
 ) -> None:
     """List events: what is open or failed, unless --status, --id or --entity-id ask for more. The newest first.
@@ -43,21 +42,21 @@ def list_(
       outbox list --status failed --error-reason es_rejected_document --since 2h
       outbox list --entity-type article --entity-id 42 --json
     """
-    asked = options.event_filter(raw or {})
+    asked = cli.event_filter(raw or {})
     states = [str(each) for each in Status] if "all" in (status or ()) else (status or ())
     with cli.open_desk() as desk:
         page = desk.browse.page(asked, states, limit, after)
     if json:
         found = [_record(event) for event in page.events]
-        output.as_json({"events": found, "next": page.next or None, "remark": page.remark or None})
+        cli.as_json({"events": found, "next": page.next or None, "remark": page.remark or None})
         return
     rows = [_row(event) for event in page.events]
     columns = ("id", "status", "entity", "op", "version", "attempts", "created", "next or end", "error")
-    output.table(columns, rows, empty="no event fits" if states or not asked.is_empty else "nothing is open or failed")
+    cli.table(columns, rows, empty="no event fits" if states or not asked.is_empty else "nothing is open or failed")
     if page.remark:
-        output.note(f"note: {page.remark}")
+        cli.note(f"note: {page.remark}")
     if page.next:
-        output.note(f"more: --after {page.next}")
+        cli.note(f"more: --after {page.next}")
 
 
 def _record(event: StoredEvent) -> dict[str, Any]:
@@ -99,7 +98,7 @@ def show(
     with cli.open_desk() as desk:
         detail = desk.browse.show(event_id(id))
     if json:
-        output.as_json(_as_json(detail, payload=payload))
+        cli.as_json(_as_json(detail, payload=payload))
     else:
         _print(detail, payload=payload)
 
@@ -117,9 +116,9 @@ def _as_json(detail: EventDetail, *, payload: bool) -> dict[str, Any]:
         "index": detail.index,
         "document_id": detail.document_id,
         "payload_bytes": detail.payload_bytes,
-        **({"payload": output.raw_json(detail.payload)} if payload else {}),
-        "error_detail": output.raw_json(detail.error_detail),
-        "attempts_log": [{**row, "detail": output.raw_json(row["detail"])} for row in detail.attempts],
+        **({"payload": cli.raw_json(detail.payload)} if payload else {}),
+        "error_detail": cli.raw_json(detail.error_detail),
+        "attempts_log": [{**row, "detail": cli.raw_json(row["detail"])} for row in detail.attempts],
         "acts": [dict(row) for row in detail.acts],
         "related": [dict(row) for row in detail.related],
     }
@@ -130,11 +129,11 @@ def _print(detail: EventDetail, *, payload: bool) -> None:
     facts = {name: value for name, value in _record(event).items() if value not in (None, "", 0)}
     facts |= {"document": f"{detail.document_id} in {detail.index}", "payload_bytes": detail.payload_bytes}
     facts |= {"read": f"{event.read}, {event.processed_at}"} if event.read else {}
-    output.table(("", ""), facts.items())
+    cli.table(("", ""), facts.items())
     if detail.error_detail:
-        output.line(f"\nerror detail\n{detail.error_detail.decode()}")
+        cli.line(f"\nerror detail\n{detail.error_detail.decode()}")
     if payload and detail.payload is not None:
-        output.line(f"\npayload\n{output.visible(detail.payload.decode())}")
+        cli.line(f"\npayload\n{cli.visible(detail.payload.decode())}")
     _print_rows("attempts", detail.attempts, ("at", "attempt", "worker", "reason", "error"))
     _print_rows("acts", detail.acts, ("at", "action", "actor", "source", "reason"))
     columns = ("id", "status", "op", "event_version", "attempts", "error_reason", "created_at")
@@ -143,8 +142,8 @@ def _print(detail: EventDetail, *, payload: bool) -> None:
 
 def _print_rows(title: str, rows: Any, columns: tuple[str, ...]) -> None:
     if rows:
-        output.line(f"\n{title}")
-        output.table(columns, [[row[column] for column in columns] for row in rows])
+        cli.line(f"\n{title}")
+        cli.table(columns, [[row[column] for column in columns] for row in rows])
 
 
 @commands.command(name="explain-error", rich_help_panel="Inspect")
@@ -178,10 +177,10 @@ def explain_error(
     else:
         verdicts = explain.explain_reply(_read_reply(reply), status, op)
     if json:
-        output.as_json([asdict(verdict) for verdict in verdicts])
+        cli.as_json([asdict(verdict) for verdict in verdicts])
         return
     for verdict in verdicts:
-        output.table(("", ""), [(name, value) for name, value in asdict(verdict).items() if value])
+        cli.table(("", ""), [(name, value) for name, value in asdict(verdict).items() if value])
 
 
 def _read_reply(reply: str | None) -> str:

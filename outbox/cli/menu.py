@@ -17,7 +17,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from outbox import __version__
-from outbox.cli.output import visible
+from outbox.cli import visible
 
 WRONG_CALL: Any = typer.BadParameter.__mro__[2]  # the base of all usage errors; it has no public name
 
@@ -162,7 +162,7 @@ ENTRIES = (
         "Act",
         "Put failed events back to pending, so that they are projected again; with --id also discarded ones.",
     ),
-    MenuEntry("replays", "replays", "Act", "List, show and cancel replays."),
+    MenuEntry("replay", "replays", "Act", "List, show and cancel replays."),
     MenuEntry(
         "discard",
         "discard",
@@ -228,13 +228,13 @@ ENTRIES = (
         "Build the index anew from PostgreSQL while it is written to, then swap the alias in one move.",
     ),
     MenuEntry(
-        "producers",
+        "attach",
         "attach",
         "Install",
         "Install triggers that write events for every change of a table, in the same transaction; deletes included.",
     ),
     MenuEntry(
-        "producers",
+        "attach",
         "detach",
         "Install",
         "Remove the triggers; changes of the table are no longer projected. Events that were written stay.",

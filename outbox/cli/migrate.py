@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import output
-from outbox.cli.output import Json
+from outbox.cli import Json
 
 commands = typer.Typer()
 migrate = typer.Typer()
@@ -50,12 +49,12 @@ def apply(
     chosen = {"by_type": by_type, "by_entity": by_entity, "notify": notify}
     settings = cli.settings()
     applied = cli.migrations().migrate(
-        settings.database.direct_dsn, **chosen, drop_slow_indexes=drop_slow_indexes, say=output.note
+        settings.database.direct_dsn, **chosen, drop_slow_indexes=drop_slow_indexes, say=cli.note
     )
     if json:
-        output.as_json({"applied": applied})
+        cli.as_json({"applied": applied})
     else:
-        output.line(f"applied {len(applied)}: {', '.join(applied)}" if applied else "nothing to do")
+        cli.line(f"applied {len(applied)}: {', '.join(applied)}" if applied else "nothing to do")
 
 
 @migrate.command()
@@ -68,18 +67,18 @@ def status(json: Json = False) -> None:
     """
     found = cli.migrations().status(cli.settings().database.direct_dsn)
     if json:
-        output.as_json(found)
+        cli.as_json(found)
         return
-    output.line(str(found.schema))
-    output.line(f"parts: {', '.join(f'{part} {output.shown(on)}' for part, on in found.parts.items())}")
+    cli.line(str(found.schema))
+    cli.line(f"parts: {', '.join(f'{part} {cli.shown(on)}' for part, on in found.parts.items())}")
     if found.applied:
         rows = ((a.name, a.mode, a.applied_at, a.applied_by, f"{a.duration_ms} ms") for a in found.applied)
-        output.table(("migration", "how", "at", "by", "took"), rows)
+        cli.table(("migration", "how", "at", "by", "took"), rows)
     for name in found.pending:
-        output.line(f"missing: {name}")
+        cli.line(f"missing: {name}")
     for index in found.slow_indexes:
         remedy = "unique: decide yourself" if index.kept else "run `outbox migrate --drop-slow-indexes`"
-        output.line(f"slows every claim: index {index.name} on {', '.join(index.columns)} ({remedy})")
+        cli.line(f"slows every claim: index {index.name} on {', '.join(index.columns)} ({remedy})")
 
 
 @migrate.command()
@@ -92,12 +91,12 @@ def plan(by_type: ByType = False, by_entity: ByEntity = False, notify: Notify = 
     chosen = {"by_type": by_type, "by_entity": by_entity, "notify": notify}
     steps = cli.migrations().plan(cli.settings().database.direct_dsn, **chosen)
     if json:
-        output.as_json([step._asdict() for step in steps])
+        cli.as_json([step._asdict() for step in steps])
         return
     for step in steps:
-        output.line(f"{step.name}{' (adopts the table that is there)' if step.adopts else ''}\n    {step.why}")
+        cli.line(f"{step.name}{' (adopts the table that is there)' if step.adopts else ''}\n    {step.why}")
     if not steps:
-        output.line("nothing to do")
+        cli.line("nothing to do")
 
 
 BackTo = Annotated[
@@ -118,6 +117,6 @@ def sql(by_type: ByType = False, by_entity: ByEntity = False, notify: Notify = F
       outbox migrate sql --back-to 13 > back.sql
     """
     if back_to is not None:
-        output.line(cli.migrations().back(back_to))
+        cli.line(cli.migrations().back(back_to))
     else:
-        output.line(cli.migrations().script(by_type=by_type, by_entity=by_entity, notify=notify))
+        cli.line(cli.migrations().script(by_type=by_type, by_entity=by_entity, notify=notify))

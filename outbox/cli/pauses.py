@@ -7,9 +7,7 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import options, output
-from outbox.cli.output import Json
-from outbox.policy.audit import Actor, Source
+from outbox.cli import Json
 
 commands = typer.Typer()
 
@@ -17,7 +15,7 @@ EntityType = Annotated[str | None, typer.Option("--entity-type", "-t", help="Onl
 
 
 @commands.command(rich_help_panel="Act")
-def pause(by: options.By, reason: options.Reason, entity_type: EntityType = None, json: Json = False) -> None:
+def pause(by: cli.By, reason: cli.Reason, entity_type: EntityType = None, json: Json = False) -> None:
     """Stop all projectors from claiming, within two seconds; what is in flight is finished. Nothing is lost.
 
     A pause of one entity type needs `outbox migrate --by-type` (exit 78 without).
@@ -27,17 +25,17 @@ def pause(by: options.By, reason: options.Reason, entity_type: EntityType = None
       outbox pause --entity-type article --by alice --reason "bad mapping"
     """
     with cli.open_desk() as desk:
-        said = desk.pauses.pause(Actor(by, Source.CLI), reason, entity_type)
+        said = desk.pauses.pause(cli.actor(by), reason, entity_type)
     if json:
-        output.as_json(dict(said))
+        cli.as_json(dict(said))
     else:
-        output.line(f"paused {entity_type or 'everything'}; `outbox resume` ends it")
+        cli.line(f"paused {entity_type or 'everything'}; `outbox resume` ends it")
 
 
 @commands.command(rich_help_panel="Act")
 def resume(
-    by: options.By,
-    reason: options.Reason,
+    by: cli.By,
+    reason: cli.Reason,
     entity_type: EntityType = None,
     let_fail: Annotated[
         str | None,
@@ -53,13 +51,13 @@ def resume(
     """
     with cli.open_desk() as desk:
         if let_fail is not None:
-            said = desk.pauses.let_fail(let_fail, Actor(by, Source.CLI), reason)
-            message = f"events with fingerprint {let_fail} may fail, until {output.shown(said['until'])}"
+            said = desk.pauses.let_fail(let_fail, cli.actor(by), reason)
+            message = f"events with fingerprint {let_fail} may fail, until {cli.shown(said['until'])}"
         else:
-            ended = desk.pauses.resume(Actor(by, Source.CLI), reason, entity_type)
+            ended = desk.pauses.resume(cli.actor(by), reason, entity_type)
             said = ended or {"scope": entity_type or "*", "was_paused": False}
             message = f"{entity_type or 'everything'} resumed" if ended else "nothing was paused"
     if json:
-        output.as_json(dict(said))
+        cli.as_json(dict(said))
     else:
-        output.line(message)
+        cli.line(message)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from outbox.cli import output
+from outbox import cli
 from outbox.ops.status import age
 
 LINE_EVERY_SECONDS = 10.0
@@ -50,7 +50,7 @@ class _Bar:
         self.close()
         count = TextColumn("{task.completed:,.0f} / {task.total:,.0f}")
         columns = (TextColumn("{task.description}"), BarColumn(), count, TimeRemainingColumn())
-        self._bar, self._phase = Bar(*columns, console=output.stderr(), transient=True), phase
+        self._bar, self._phase = Bar(*columns, console=cli.stderr(), transient=True), phase
         self._task = self._bar.add_task("", total=1)
         self._bar.start()
 
@@ -75,7 +75,7 @@ class _Lines:
         if now < self._next:
             return
         self._next = now + LINE_EVERY_SECONDS
-        output.note(
+        cli.note(
             f"{phase}: {done:,} of about {max(estimate, done):,}{self._left(done, estimate, now)} {remark}".strip()
         )
 

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import options, output
-from outbox.cli.output import Json, Yes
+from outbox.cli import Json, Yes
 from outbox.errors import PartlyDone, UsageError
-from outbox.policy.audit import Source
 
 if TYPE_CHECKING:
     from outbox.ops.retention import RetentionPass
@@ -21,7 +19,7 @@ commands = typer.Typer()
 
 @commands.command(rich_help_panel="Act")
 def prune(
-    by: options.ByLogin,
+    by: cli.ByLogin,
     older_than_days: Annotated[
         float | None,
         typer.Option(
@@ -41,9 +39,7 @@ def prune(
       outbox prune --older-than-days 30 --by alice --dry-run
       outbox prune --older-than-days 30 --by alice --yes
     """
-    from outbox.ops import inputs  # noqa: PLC0415
-
-    settings, who = cli.settings(), inputs.actor(by, Source.CLI)
+    settings, who = cli.settings(), cli.actor(by)
     days = older_than_days if older_than_days is not None else (settings.retention.days or None)
     audit_days = settings.retention.audit_ttl_days or None
     if days is None and audit_days is None:
@@ -51,7 +47,7 @@ def prune(
     with cli.open_operations(settings) as desk:
         found = desk.prune.run(days, audit_days, who, dry_run=True)
         if not dry_run and found.due:
-            output.confirm(f"Remove {_old(found)}?", yes=yes)
+            cli.confirm(f"Remove {_old(found)}?", yes=yes)
             found = desk.prune.run(days, audit_days, who)
     _print(found, json=json)
     if found.events and found.events.undecided:
@@ -62,22 +58,22 @@ def prune(
 def _old(found: RetentionPass) -> str:
     parts = []
     if found.events:
-        parts.append(f"up to {found.events.due:,} events from before {output.shown(found.events.before)}")
+        parts.append(f"up to {found.events.due:,} events from before {cli.shown(found.events.before)}")
     if found.audit:
-        parts.append(f"{found.audit.removed:,} audit rows from before {output.shown(found.audit.before)}")
+        parts.append(f"{found.audit.removed:,} audit rows from before {cli.shown(found.audit.before)}")
     return " and ".join(parts)
 
 
 def _print(found: RetentionPass, *, json: bool) -> None:
     events, audit = found.events, found.audit
     if json:
-        output.as_json({**(asdict(events) if events else {"due": 0, "removed": 0}), "audit": audit})
+        cli.as_json({**(asdict(events) if events else {"due": 0, "removed": 0}), "audit": audit})
         return
     if events is None:
-        output.note("finished events are kept: OUTBOX_RETENTION_DAYS is 0")
+        cli.note("finished events are kept: OUTBOX_RETENTION_DAYS is 0")
     elif events.dry_run:
-        output.line(f"{events.due:,} events are old enough; some may have to stay")
+        cli.line(f"{events.due:,} events are old enough; some may have to stay")
     else:
-        output.line(f"removed {events.removed:,} of {events.due:,}; {events.kept:,} stay because versions need them")
+        cli.line(f"removed {events.removed:,} of {events.due:,}; {events.kept:,} stay because versions need them")
     if audit is not None:
-        output.line(f"{audit.removed:,} audit rows {'are old enough' if audit.dry_run else 'removed'}")
+        cli.line(f"{audit.removed:,} audit rows {'are old enough' if audit.dry_run else 'removed'}")

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outbox import cli
-from outbox.cli import output
-from outbox.cli.output import Json, Yes
+from outbox.cli import Json, Yes
 from outbox.cli.progress import ProgressMeter, meter
 from outbox.errors import PartlyDone, UsageError
 
@@ -147,7 +146,7 @@ class _Acting:
         return self._desk.swap(rebuild, self._actor, self._reason)
 
     def _ask(self, question: str) -> None:
-        output.confirm(question, yes=self._yes)
+        cli.confirm(question, yes=self._yes)
 
     @contextmanager
     def _holding(self, rebuild: Rebuild) -> Iterator[None]:
@@ -170,7 +169,7 @@ def _told(desk: Reindexing, rate: float, max_refused: int, accept_drift: int) ->
         raise UsageError("--rate, --max-refused and --accept-drift must be 0 or more")
     steps = desk.rebuild.steps
     steps.choices = Choices(rate, max_refused, accept_drift)
-    steps.say = steps.crew.say = output.note
+    steps.say = steps.crew.say = cli.note
     with meter() as show:
         steps.on_progress = show
         yield show
@@ -206,21 +205,21 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _print(rebuild: Rebuild | None, *, json: bool) -> None:
     if json:
-        output.as_json(None if rebuild is None else asdict(rebuild) | {"sentence": rebuild.sentence})
+        cli.as_json(None if rebuild is None else asdict(rebuild) | {"sentence": rebuild.sentence})
         return
     if rebuild is None:
-        output.line("There has never been a rebuild here.")
+        cli.line("There has never been a rebuild here.")
         return
-    output.line(f"{rebuild.sentence}.")
+    cli.line(f"{rebuild.sentence}.")
     rows = (
         ("status", f"{rebuild.status}, step {rebuild.step}"),
-        ("started", f"{output.shown(rebuild.started_at)} by {rebuild.started_by} ({rebuild.reason})"),
+        ("started", f"{cli.shown(rebuild.started_at)} by {rebuild.started_by} ({rebuild.reason})"),
         ("copied", f"{rebuild.written:,} of about {max(rebuild.total or 0, rebuild.written):,}"),
         ("mirrors", ", ".join(rebuild.mirrors)),
         ("refused", f"{rebuild.refused:,}"),
         ("at work", rebuild.owner if rebuild.held else "nobody"),
         ("error", rebuild.error or rebuild.broken),
     )
-    output.table(("", ""), [row for row in rows if row[1]])
+    cli.table(("", ""), [row for row in rows if row[1]])
     for refusal in rebuild.refusals or ():
-        output.line(f"refused {output.visible(refusal['id'])}: {output.visible(refusal['error'])}")
+        cli.line(f"refused {cli.visible(refusal['id'])}: {cli.visible(refusal['error'])}")

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import output
-from outbox.cli.output import Json, Yes
+from outbox.cli import Json, Yes
 from outbox.cli.progress import meter
 from outbox.errors import UsageError
 
@@ -81,14 +80,14 @@ def refresh(
             _print_count(wish, counted, json=json)
             return
         if counted > ASKS_ABOVE:
-            output.confirm(f"Write up to {counted:,} refreshes of {', '.join(wish.types)}?", yes=yes)
+            cli.confirm(f"Write up to {counted:,} refreshes of {', '.join(wish.types)}?", yes=yes)
         done = desk.refresh.begin()
         try:
             actor = cli.actor(by or cli.person())
             desk.refresh.write(wish, actor, reason, done, rate=rate, on_step=lambda n: show("writing", n, counted))
         except BaseException:
             show.close()
-            output.note(_stopped(done, wish, entity_type))
+            cli.note(_stopped(done, wish, entity_type))
             raise
     _print(done, json=json)
 
@@ -137,17 +136,17 @@ def _wish(
 
 def _print_count(wish: RefreshOptions, counted: int, *, json: bool) -> None:
     if json:
-        output.as_json({"dry_run": True, "entity_types": wish.types, "count": counted})
+        cli.as_json({"dry_run": True, "entity_types": wish.types, "count": counted})
     else:
-        output.line(f"{counted:,} refreshes of {', '.join(wish.types) or 'nothing'} would be written")
+        cli.line(f"{counted:,} refreshes of {', '.join(wish.types) or 'nothing'} would be written")
 
 
 def _print(done: Refreshed, *, json: bool) -> None:
     if json:
-        output.as_json({"dry_run": False, "batch": done.batch, "written": done.written, "by_type": done.by_type})
+        cli.as_json({"dry_run": False, "batch": done.batch, "written": done.written, "by_type": done.by_type})
     else:
-        output.line(f"{done.written:,} refreshes written; batch {done.batch}")
-        output.note("`outbox wait --caught-up` waits until they are projected")
+        cli.line(f"{done.written:,} refreshes written; batch {done.batch}")
+        cli.note("`outbox wait --caught-up` waits until they are projected")
 
 
 def _stopped(done: Refreshed, wish: RefreshOptions, entity_type: str | None) -> str:
@@ -198,12 +197,12 @@ def backfill(
     with cli.open_reindex() as desk, meter() as show:
         run = desk.backfill.resume() if resume else desk.backfill.start(entity_type or (), actor, reason)
         if resume:
-            output.note(f"going on {run.place}, {run.done:,} done")
+            cli.note(f"going on {run.place}, {run.done:,} done")
         try:
             ended = desk.backfill.run(run, actor, rate, lambda done, of: show("copying", done, of))
         except BaseException:
             show.close()
-            output.note("stopped; `outbox backfill --resume` continues where it was")
+            cli.note("stopped; `outbox backfill --resume` continues where it was")
             raise
     _print_backfill(ended, json=json)
     if ended.refused:
@@ -212,13 +211,13 @@ def backfill(
 
 def _print_backfill(run: BackfillRun, *, json: bool) -> None:
     if json:
-        output.as_json({**asdict(run), "seconds": run.seconds, "rate": run.rate})
+        cli.as_json({**asdict(run), "seconds": run.seconds, "rate": run.rate})
         return
     newer = f", {run.newer:,} were newer in the index" if run.newer else ""
     refused = f", {run.refused:,} refused" if run.refused else ""
-    output.line(
+    cli.line(
         f"{run.written:,} documents of {', '.join(run.entity_types)} written{newer}{refused}"
         f" in {run.seconds:,.1f} s ({run.rate:,.0f} per second)"
     )
     for refusal in run.refusals or ():
-        output.line(f"refused {refusal['id']}: {refusal['error']}")
+        cli.line(f"refused {refusal['id']}: {refusal['error']}")

@@ -1,27 +1,28 @@
-"""The command `replay`, also installed as `outbox-replay`. Reads flags, asks, prints and waits; decides no row."""
+"""The commands `replay` (also installed as `outbox-replay`) and `replays list|show|cancel`. They read flags, ask, print
+and wait; they decide no row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from outbox import cli
-from outbox.cli import guarded, options, output, replays
+from outbox.cli import Json, Yes, guarded
 from outbox.cli.menu import PlainCommand
-from outbox.cli.output import Json, Yes
 from outbox.errors import OutboxError, UsageError
-from outbox.policy.audit import Source
-from outbox.policy.filter import EventFilter, described, given, read_ids
+from outbox.policy import inputs
+from outbox.policy.inputs import EventFilter, described, given, read_ids
 from outbox.policy.replay import ASK_ABOVE, MOST_ROWS, ReplayBatch, exit_code
 
 if TYPE_CHECKING:
     from outbox.app.operations import Operations
     from outbox.ops.replay.desk import Created, ReplayRequest
+    from outbox.ops.replay.plan import Plan
 
 commands = typer.Typer()
 
@@ -34,7 +35,7 @@ def main() -> None:
 
 
 @commands.command(rich_help_panel="Act")
-@options.filters_events()
+@cli.filters_events()
 def replay(
     by: Annotated[str | None, typer.Option("--by", help="Your name, for the audit log. Required to replay.")] = None,
     reason: Annotated[str | None, typer.Option("--reason", help="Why, for the audit log. Required to replay.")] = None,
@@ -60,7 +61,7 @@ def replay(
     client_id: Annotated[
         str | None, typer.Option("--client-id", help="Idempotency key: repeating it does nothing.")
     ] = None,
-    raw: options.Raw | None = None,
+    raw: cli.Raw | None = None,
     json: Json = False,
     yes: Yes = False,
 ) -> None:
@@ -75,7 +76,7 @@ def replay(
       outbox replay --by alice --reason "mapping fixed" --fingerprint 5d4ed31ca13675e1 --all --wait
       outbox replay --plan-out plan.json --since 2h && outbox replay --plan plan.json --by alice --reason "agreed"
     """
-    asked = options.event_filter({**(raw or {}), "ids": _ids((raw or {}).get("ids"), ids_file)})
+    asked = cli.event_filter({**(raw or {}), "ids": _ids((raw or {}).get("ids"), ids_file)})
     wishes = Wishes(by, reason, limit, everything, rate, webhook, client_id, wait, json, yes)
     _check(wishes, asked, plan)
     with cli.open_operations() as desk:
@@ -139,11 +140,11 @@ def dry_run_of(desk: Operations, asked: EventFilter, wishes: Wishes, plan_out: P
             plan_out.write_text(plans.written(made), encoding="utf-8")
         except OSError as wrong:
             raise UsageError(f"--plan-out {plan_out} cannot be written: {wrong.strerror}") from wrong
-        output.note(f"plan {made.id} with {len(made.ids)} ids written to {plan_out}")
+        cli.note(f"plan {made.id} with {len(made.ids)} ids written to {plan_out}")
     if wishes.json:
-        output.as_json(replays.plan_record(made))
+        cli.as_json(plan_record(made))
     else:
-        replays.print_plan(made)
+        print_plan(made)
 
 
 def replay_of(desk: Operations, asked: EventFilter, wishes: Wishes, plan: Path | None) -> None:
@@ -152,17 +153,16 @@ def replay_of(desk: Operations, asked: EventFilter, wishes: Wishes, plan: Path |
         _ask(desk, request, wishes)
     created = desk.replays.create(request)
     if created.lease is None:
-        output.note(f"replay {created.batch.id} was requested before: nothing is done twice")
+        cli.note(f"replay {created.batch.id} was requested before: nothing is done twice")
     batch = _move(desk, created, wishes)
     if wishes.json:
-        output.as_json(replays.batch_record(batch))
+        cli.as_json(batch_record(batch))
     else:
-        replays.print_batch(batch)
+        print_batch(batch)
     _leave_by(batch, waited=wishes.wait)
 
 
 def _request(asked: EventFilter, wishes: Wishes, plan: Path | None) -> ReplayRequest:
-    from outbox.ops import inputs  # noqa: PLC0415
     from outbox.ops.replay import plan as plans  # noqa: PLC0415
     from outbox.ops.replay.desk import ReplayRequest  # noqa: PLC0415
 
@@ -170,7 +170,7 @@ def _request(asked: EventFilter, wishes: Wishes, plan: Path | None) -> ReplayReq
     if missing:
         raise UsageError(f"{' and '.join(missing)} must be given to replay; --dry-run needs neither")
     about: dict[str, Any] = {
-        "actor": inputs.actor(wishes.by or "", Source.CLI),
+        "actor": cli.actor(wishes.by or ""),
         "reason": wishes.reason or "",
         "rate": wishes.rate,
         "webhook_url": wishes.webhook,
@@ -196,7 +196,7 @@ def _ask(desk: Operations, request: ReplayRequest, wishes: Wishes) -> None:
         found = desk.planner.failures.count(request.filter, request.limit or MOST_ROWS)
         count = min(found, request.limit or MOST_ROWS)
     if wishes.everything or count > ASK_ABOVE:
-        output.confirm(f"Replay {count:,} events ({described(request.filter)})?", yes=wishes.yes)
+        cli.confirm(f"Replay {count:,} events ({described(request.filter)})?", yes=wishes.yes)
 
 
 def _move(desk: Operations, created: Created, wishes: Wishes) -> ReplayBatch:
@@ -216,14 +216,14 @@ def _move(desk: Operations, created: Created, wishes: Wishes) -> ReplayBatch:
 
             return desk.replays.wait(batch.id, tell)
     except KeyboardInterrupt:
-        output.note(f"replay {batch.id} is continued by a projector; `outbox replays cancel {batch.id}` stops it")
+        cli.note(f"replay {batch.id} is continued by a projector; `outbox replays cancel {batch.id}` stops it")
         raise
 
 
 @contextmanager
 def _progress(total: int, word: str = "replayed") -> Iterator[Callable[[int], None]]:
     """A bar on a terminal, nothing elsewhere."""
-    console = output.stderr()
+    console = cli.stderr()
     if not console.is_terminal:
         yield lambda _: None
         return
@@ -238,4 +238,179 @@ def _progress(total: int, word: str = "replayed") -> Iterator[Callable[[int], No
 def _leave_by(batch: ReplayBatch, *, waited: bool) -> None:
     code = exit_code(batch) if waited or batch.is_over else (3 if batch.skipped else 0)
     if code:
-        raise ReplayFailed(replays.summary(batch), code)
+        raise ReplayFailed(summary(batch), code)
+
+
+replays = typer.Typer(no_args_is_help=True, help="List, show and cancel replays.")
+commands.add_typer(replays, name="replays", rich_help_panel="Act")
+
+Id = Annotated[str, typer.Argument(help="The replay's id.", metavar="ID")]
+
+
+@replays.command(name="list")
+def list_(
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Most replays on a page.", min=1, max=500)] = 20,
+    after: Annotated[str | None, typer.Option("--after", help="Continue after a page: its cursor.")] = None,
+    live: Annotated[bool, typer.Option("--live", help="Only those that are not over.")] = False,
+    json: Json = False,
+) -> None:
+    """List replays, the newest first.
+
+    Examples:
+      outbox replays list --live
+    """
+    with cli.open_operations() as desk:
+        page = desk.replays.page(after, limit, live=live)
+    if json:
+        found = [batch_record(batch) for batch in page.replays]
+        cli.as_json({"replays": found, "next": page.next_cursor})
+        return
+    rows = [
+        (
+            b.id,
+            b.status,
+            b.requested_by,
+            b.created_at,
+            b.total,
+            b.replayed,
+            b.skipped,
+            b.done,
+            b.failed_again,
+            b.still_open,
+        )
+        for b in page.replays
+    ]
+    columns = ("id", "status", "by", "created", "total", "replayed", "skipped", "done", "failed again", "open")
+    empty = "no replay is under way" if live else "nothing was replayed here yet"
+    cli.table(columns, rows, empty=empty)
+    if page.next_cursor:
+        cli.note(f"more: --after {page.next_cursor}")
+
+
+@replays.command()
+def show(id: Id, json: Json = False) -> None:
+    """Show one replay with its counts, and the events that did not simply become done.
+
+    Examples:
+      outbox replays show 0199c0de-0000-7000-8000-000000000001
+    """
+    with cli.open_operations() as desk:
+        detail = desk.replays.show(inputs.uuid("id", id))
+    if json:
+        cli.as_json(batch_record(detail.batch) | {"items": [dict(row) for row in detail.items]})
+        return
+    cli.line(summary(detail.batch))
+    record = batch_record(detail.batch)
+    names = (
+        "requested_by",
+        "requested_reason",
+        "filter",
+        "rate",
+        "created_at",
+        "dispatched_at",
+        "settled_at",
+        "poll_count",
+    )
+    cli.table(("", ""), [(name, record[name]) for name in names])
+    rows = [
+        (row["event_id"], row["skip_reason"] or row["outcome"] or row["status"] or row["state"], row["error_reason"])
+        for row in detail.items
+    ]
+    if rows:
+        cli.table(("not done", "why", "reason"), rows)
+
+
+@replays.command()
+def cancel(
+    id: Id,
+    by: cli.By,
+    reason: cli.Reason,
+    json: Json = False,
+) -> None:
+    """Stop a replay. Events that it has moved stay moved; the rest stay failed.
+
+    Examples:
+      outbox replays cancel 0199c0de-0000-7000-8000-000000000001 --by alice --reason "wrong filter"
+    """
+    with cli.open_operations() as desk:
+        batch = desk.replays.cancel(inputs.uuid("id", id), cli.actor(by), reason)
+    if json:
+        cli.as_json(batch_record(batch))
+    else:
+        print_batch(batch)
+
+
+_COUNTED = 10_000
+
+
+def batch_record(batch: ReplayBatch) -> dict[str, Any]:
+    """Everything; of the webhook's address only its host, because its path is often a secret."""
+    record = asdict(batch) | {"discarded": batch.discarded, "left": batch.left}
+    return record | {"webhook_url": record.pop("webhook_to")}
+
+
+def summary(batch: ReplayBatch) -> str:
+    """One line: what moved, and how it ended so far."""
+    parts = [f"replay {batch.id} is {batch.status}", f"{batch.replayed:,} of {batch.total:,} replayed"]
+    counts = {"skipped": batch.skipped, "done": batch.done, "failed again": batch.failed_again}
+    counts |= {"open": batch.still_open, "discarded": batch.discarded}
+    parts += [f"{n:,} {word}" for word, n in counts.items() if n]
+    return ", ".join([*parts, *([batch.reason] if batch.reason else [])])
+
+
+def print_batch(batch: ReplayBatch) -> None:
+    cli.line(summary(batch))
+    if not batch.is_over:
+        cli.note(f"follow it with: outbox replays show {batch.id}")
+
+
+def plan_record(plan: Plan) -> dict[str, Any]:
+    """The pinned ids are in the plan's file."""
+    return {name: value for name, value in asdict(plan).items() if name != "ids"}
+
+
+def print_plan(plan: Plan) -> None:
+    more = "+" if plan.matched > _COUNTED else ""
+    cli.line(f"{plan.total:,} events would be replayed; {min(plan.matched, _COUNTED):,}{more} match")
+    if plan.skipped:
+        cli.line("skipped: " + ", ".join(f"{n:,} {state}" for state, n in plan.skipped.items()))
+    if not plan.total:
+        return
+    cli.line(f"failed from {cli.shown(plan.oldest)} to {cli.shown(plan.newest)}")
+    cli.line(_superseded(plan))
+    for title, counts in (
+        ("entity type", plan.by_entity_type),
+        ("error reason", plan.by_error_reason),
+        ("fingerprint", plan.by_fingerprint),
+    ):
+        _print_counts(title, counts)
+    rows = [
+        (
+            row["id"],
+            f"{row['entity_type']}:{row['entity_id']}",
+            row["failed_at"],
+            row["error_reason"],
+            _cut(row["error"]),
+        )
+        for row in plan.sample
+    ]
+    cli.table(("first ones", "entity", "failed", "reason", "error"), rows)
+
+
+def _superseded(plan: Plan) -> str:
+    if plan.superseded is None:
+        return "superseded: not known, Elasticsearch does not answer"
+    of = "" if plan.compared >= plan.total else f" of the first {plan.compared:,}"
+    return f"superseded: {plan.superseded:,}{of} have a newer version in Elasticsearch and will change nothing"
+
+
+def _print_counts(title: str, counts: Mapping[str, int]) -> None:
+    cli.line()
+    ordered = sorted(counts.items(), key=lambda pair: -pair[1])
+    cli.table((title, "events"), [(name, f"{n:,}") for name, n in ordered[:20]])
+    if len(ordered) > 20:
+        cli.line(f"and {len(ordered) - 20} more")
+
+
+def _cut(text: str | None) -> str | None:
+    return text if text is None or len(text) <= 100 else text[:99] + "…"

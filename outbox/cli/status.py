@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import output
-from outbox.cli.output import Json
+from outbox.cli import Json
 from outbox.errors import DependencyDown, PartlyDone, UsageError
 from outbox.ops.status import QueueStatus, age, wait_until_caught_up
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
-
-from outbox.cli import options
 
 if TYPE_CHECKING:
     from outbox.ops.failures import FailureGroup, Stats
@@ -49,7 +46,7 @@ def status(
         if watch:
             _watch(desk.status.read, json=json)
         elif json:
-            output.as_json(desk.status.read().as_json())
+            cli.as_json(desk.status.read().as_json())
         else:
             _print(desk.status.read())
 
@@ -62,7 +59,7 @@ def _watch(reading: Callable[[], QueueStatus], *, json: bool) -> None:
             time.sleep(INTERVAL_SECONDS)
     from rich.live import Live  # noqa: PLC0415
 
-    with Live(_picture(reading()), console=output.stdout(), auto_refresh=False, screen=True) as live:
+    with Live(_picture(reading()), console=cli.stdout(), auto_refresh=False, screen=True) as live:
         while True:
             time.sleep(INTERVAL_SECONDS)
             try:
@@ -75,12 +72,12 @@ def _line(reading: Callable[[], QueueStatus], *, json: bool) -> None:
     try:
         seen = reading()
     except DependencyDown as away:
-        output.note(away.message)
+        cli.note(away.message)
         return
     if json:
-        output.as_json(seen.as_json(), compact=True)
+        cli.as_json(seen.as_json(), compact=True)
     else:
-        output.line(one_line(seen))
+        cli.line(one_line(seen))
         sys.stdout.flush()
 
 
@@ -95,7 +92,7 @@ def one_line(seen: QueueStatus) -> str:
 
 
 def _print(seen: QueueStatus) -> None:
-    output.show(_picture(seen))
+    cli.show(_picture(seen))
 
 
 def _picture(seen: QueueStatus) -> RenderableType:
@@ -112,10 +109,10 @@ def _picture(seen: QueueStatus) -> RenderableType:
     )
     parts: list[RenderableType] = [Text(seen.sentence, style="bold"), Text(facts), Text(seen.schema)]
     if seen.servers:
-        parts.append(Text(f"writing to {', '.join(map(output.shown, seen.servers))}"))
+        parts.append(Text(f"writing to {', '.join(map(cli.shown, seen.servers))}"))
     if seen.failed_by_reason:
         rows = [(reason or "(none)", n) for reason, n in seen.failed_by_reason.items()]
-        parts += ["", output.made_table(("failed by reason", "rows"), rows)]
+        parts += ["", cli.made_table(("failed by reason", "rows"), rows)]
     if seen.by_entity_type:
         rows_by_type = [
             (
@@ -128,17 +125,17 @@ def _picture(seen: QueueStatus) -> RenderableType:
             for t in seen.by_entity_type
         ]
         columns = ("entity type", "pending", "processing", "failed", "oldest")
-        parts += ["", output.made_table(columns, rows_by_type)]
+        parts += ["", cli.made_table(columns, rows_by_type)]
     workers = [
         (w.worker, w.state, f"{w.host}/{w.pid}", w.version, age(w.silent_seconds) + " ago", w.inflight)
         for w in seen.workers
     ]
-    parts += ["", output.made_table(("worker", "state", "host/pid", "version", "heartbeat", "in flight"), workers)]
+    parts += ["", cli.made_table(("worker", "state", "host/pid", "version", "heartbeat", "in flight"), workers)]
     if seen.rebuild:
         parts.append(Text(seen.rebuild))
     for pause in seen.pauses:
         what = "brake lifted for" if pause["kind"] == "let_fail" else "paused:"
-        parts.append(Text(f"{what} {pause['scope']} by {pause['by']} ({output.shown(pause['reason'])})"))
+        parts.append(Text(f"{what} {pause['scope']} by {pause['by']} ({cli.shown(pause['reason'])})"))
     return Group(*parts)
 
 
@@ -166,19 +163,19 @@ def wait(
     with cli.open_desk() as desk:
         waited = wait_until_caught_up(desk.events, timeout)
     if json:
-        output.as_json(waited)
+        cli.as_json(waited)
     if not waited.caught_up:
         raise PartlyDone(f"{waited.left} events were still open after {waited.waited_seconds:.1f} s")
     if not json:
-        output.line(f"caught up after {waited.waited_seconds:.1f} s")
+        cli.line(f"caught up after {waited.waited_seconds:.1f} s")
 
 
 @commands.command(rich_help_panel="Inspect")
-@options.filters_events("entity_type", "error_reason")
+@cli.filters_events("entity_type", "error_reason")
 def stats(
     hours: Annotated[int, typer.Option("--hours", help="How far back the hours go.", min=1, max=2160)] = 24,
     groups: Annotated[bool, typer.Option("--groups", help="Failures by fingerprint instead.")] = False,
-    raw: options.Raw | None = None,
+    raw: cli.Raw | None = None,
     json: Json = False,
 ) -> None:
     """Show failures by entity type, reason and kind, by hour, and what became of events. Never reads done rows.
@@ -187,25 +184,25 @@ def stats(
       outbox stats
       outbox stats --groups --entity-type article
     """
-    asked = options.event_filter(raw or {})
+    asked = cli.event_filter(raw or {})
     with cli.open_operations() as desk:
         if groups:
             found = desk.failures.groups(asked)
             if json:
-                output.as_json({"groups": [asdict(each) for each in found]})
+                cli.as_json({"groups": [asdict(each) for each in found]})
             else:
                 _print_groups(found)
             return
         reading = desk.stats.read(hours)
     if json:
-        output.as_json(asdict(reading) | {"failed": reading.failed._asdict()})
+        cli.as_json(asdict(reading) | {"failed": reading.failed._asdict()})
     else:
         _print_stats(reading)
 
 
 def _print_groups(found: Sequence[FailureGroup]) -> None:
     rows = [_group(each) for each in found]
-    output.table(("fingerprint", "events", "failed again", "last day", "types", "reason", "last failed", "error"), rows)
+    cli.table(("fingerprint", "events", "failed again", "last day", "types", "reason", "last failed", "error"), rows)
 
 
 def _group(each: FailureGroup) -> tuple[object, ...]:
@@ -217,10 +214,10 @@ def _group(each: FailureGroup) -> tuple[object, ...]:
 
 def _print_stats(reading: Stats) -> None:
     failed = reading.failed
-    output.line(f"{failed.total:,} failed now, {reading.failed_again:,} of them after a replay")
+    cli.line(f"{failed.total:,} failed now, {reading.failed_again:,} of them after a replay")
     if failed.total:
-        output.line(f"from {output.shown(reading.oldest)} to {output.shown(reading.newest)}")
-        output.line(f"{reading.last_day:,} in the last day, {reading.day_before:,} in the day before")
+        cli.line(f"from {cli.shown(reading.oldest)} to {cli.shown(reading.newest)}")
+        cli.line(f"{reading.last_day:,} in the last day, {reading.day_before:,} in the day before")
     for title, counts in (
         ("entity type", failed.by_entity_type),
         ("reason", failed.by_reason),
@@ -230,13 +227,13 @@ def _print_stats(reading: Stats) -> None:
     _counts("entity type", reading.finished, "done")
     _counts("entity type", reading.discarded, "discarded")
     if reading.work:
-        output.line()
+        cli.line()
         names = ("done", "failed", "retried", "released")
         rows = [(hour.hour, *(hour.outcomes.get(name, 0) for name in names)) for hour in reading.work]
-        output.table(("hour", *names), rows)
+        cli.table(("hour", *names), rows)
 
 
 def _counts(title: str, counts: Mapping[str, int], word: str) -> None:
     if counts:
-        output.line()
-        output.table((title, word), [(name, f"{n:,}") for name, n in list(counts.items())[:20]])
+        cli.line()
+        cli.table((title, word), [(name, f"{n:,}") for name, n in list(counts.items())[:20]])

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import output
-from outbox.cli.output import Json
+from outbox.cli import Json
 from outbox.cli.status import one_line
 from outbox.daemon.shutdown import Stop
 from outbox.errors import DependencyDown
@@ -71,19 +70,19 @@ def up(
     """
     # Until everything runs, a signal unwinds what was started; from then on it ends the waiting (exit 0).
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with cli.open_up(rate, product.value, output.note) as running:
+    with cli.open_up(rate, product.value, cli.note) as running:
         where = running.start()
         asked = Stop()
         asked.install()
         stop = asked.event
         _await_first_signs(running, where, stop)
         if json:
-            output.as_json(asdict(where) | {"search": search(where)}, compact=True)
+            cli.as_json(asdict(where) | {"search": search(where)}, compact=True)
         else:
             _tell(where)
         _live(running, stop, json=json)
-        output.note("\nstopping")
-    output.note("stopped")
+        cli.note("\nstopping")
+    cli.note("stopped")
 
 
 def _await_first_signs(running: Up, where: Addresses, stop: threading.Event) -> None:
@@ -117,16 +116,16 @@ def _tell(where: Addresses) -> None:
         "health": f"{where.metrics_url}/readyz" if where.metrics_url else "off",
         **{f"{name} log": path for name, path in where.logs.items()},
     }
-    output.line("outbox is up. Ctrl-C stops all of it.\n")
+    cli.line("outbox is up. Ctrl-C stops all of it.\n")
     for name, value in rows.items():
-        output.line(f"  {name:<15} {value}")
+        cli.line(f"  {name:<15} {value}")
     if where.sample:
-        output.line("\n  A catalogue of articles is changing. Search it:\n")
-        output.line(f"  {search(where)}")
-    output.line("\n  Try it in another terminal:\n")
+        cli.line("\n  A catalogue of articles is changing. Search it:\n")
+        cli.line(f"  {search(where)}")
+    cli.line("\n  Try it in another terminal:\n")
     for command in commands_to_try(where):
-        output.line(f"  {command}")
-    output.line()
+        cli.line(f"  {command}")
+    cli.line()
     sys.stdout.flush()
 
 
@@ -161,11 +160,11 @@ def _live(running: Up, stop: threading.Event, *, json: bool) -> None:
             if live is not None:
                 live.update(_plain(seen if isinstance(seen, str) else one_line(seen)))
             elif isinstance(seen, str):
-                output.note(seen)
+                cli.note(seen)
             elif json:
-                output.as_json(seen.as_json(), compact=True)
+                cli.as_json(seen.as_json(), compact=True)
             else:
-                output.line(one_line(seen))
+                cli.line(one_line(seen))
                 sys.stdout.flush()
             if stop.wait(LIVE_SECONDS if animated else LINE_SECONDS):
                 return
@@ -187,5 +186,5 @@ def _read(running: Up) -> QueueStatus | str:
 
 @contextlib.contextmanager
 def _line() -> Iterator[Spinner]:
-    with output.stdout().status("") as spinner:
+    with cli.stdout().status("") as spinner:
         yield spinner

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import output
-from outbox.cli.output import Json
+from outbox.cli import Json
 from outbox.cli.progress import meter
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 import sys
 from typing import TYPE_CHECKING
 
-from outbox.cli.output import Yes
+from outbox.cli import Yes
 from outbox.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def verify(
     with cli.open_reindex() as desk, meter() as show:
         found = desk.verify.run(wish, lambda p: show(p.phase, p.done, p.estimate, f"{p.drift:,} found"))
     if json:
-        output.as_json(found.as_json())
+        cli.as_json(found.as_json())
     else:
         print_verification(found)
     leave_by(found)
@@ -72,11 +71,11 @@ def verify(
 def print_verification(found: Verification) -> None:
     rows = [_row(finding) for finding in found.report.shown()]
     if rows:
-        output.table(("kind", "id", "PostgreSQL", "Elasticsearch", "remark"), rows)
-        output.line()
+        cli.table(("kind", "id", "PostgreSQL", "Elasticsearch", "remark"), rows)
+        cli.line()
     for entity in found.report.first_unreadable:
-        output.line(f"unreadable {entity['entity_type']}:{entity['entity_id']}: {entity['why']}")
-    output.line(found.sentence)
+        cli.line(f"unreadable {entity['entity_type']}:{entity['entity_id']}: {entity['why']}")
+    cli.line(found.sentence)
 
 
 def _row(finding: DriftFinding) -> tuple[object, ...]:
@@ -136,7 +135,7 @@ def repair(
             return
         if not yes:
             print_verification(plan.verification)
-        output.confirm(f"Write {len(plan.findings):,} events to repair {_kinds(plan.by_kind)}?", yes=yes)
+        cli.confirm(f"Write {len(plan.findings):,} events to repair {_kinds(plan.by_kind)}?", yes=yes)
         repaired = desk.repair.write(
             plan,
             cli.actor(person),
@@ -152,11 +151,11 @@ def repair(
 
 def _print_plan(plan: RepairPlan, *, json: bool) -> None:
     if json:
-        output.as_json({"dry_run": True, **_about(plan)})
+        cli.as_json({"dry_run": True, **_about(plan)})
         return
     print_verification(plan.verification)
     more = " (and there is more)" if plan.cut else ""
-    output.line(f"{len(plan.findings):,} events would be written{more}: {_kinds(plan.by_kind)}.")
+    cli.line(f"{len(plan.findings):,} events would be written{more}: {_kinds(plan.by_kind)}.")
 
 
 def _print_result(plan: RepairPlan, repaired: Repaired, *, json: bool) -> None:
@@ -167,17 +166,17 @@ def _print_result(plan: RepairPlan, repaired: Repaired, *, json: bool) -> None:
             "repaired": repaired.by_kind,
             "left": repaired.left,
         }
-        output.as_json({"dry_run": False, **_about(plan), **result, "right_by_now": repaired.right_by_now})
+        cli.as_json({"dry_run": False, **_about(plan), **result, "right_by_now": repaired.right_by_now})
         return
     right = f", {repaired.right_by_now:,} were right by now" if repaired.right_by_now else ""
-    output.line(f"{repaired.written:,} events written ({_kinds(repaired.by_kind)}){right}; batch {repaired.batch}")
+    cli.line(f"{repaired.written:,} events written ({_kinds(repaired.by_kind)}){right}; batch {repaired.batch}")
     if repaired.left:
-        output.note(
+        cli.note(
             f"{repaired.left:,} documents stand twice, under two routings, and no event can remove the second: give the"
             " view a column `routing`"
         )
     if plan.failed:
-        output.note(f"{plan.failed:,} documents have a failed event: fix the cause, then `outbox replay`")
+        cli.note(f"{plan.failed:,} documents have a failed event: fix the cause, then `outbox replay`")
 
 
 def _about(plan: RepairPlan) -> dict[str, object]:

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import output
-from outbox.cli.output import Json
+from outbox.cli import Json
 from outbox.errors import ConfigProblem, ConfigurationError, DependencyDown, OutboxError, UsageError
 
 commands = typer.Typer()
@@ -35,9 +34,9 @@ def try_(json: Json = False) -> None:
     with cli.open_operations() as desk:
         tried = desk.webhooks.test()
     if json:
-        output.as_json(tried)
+        cli.as_json(tried)
     elif tried.ok:
-        output.line(f"ok: {tried.to} answered {tried.status} after {tried.duration_seconds * 1000:.0f} ms")
+        cli.line(f"ok: {tried.to} answered {tried.status} after {tried.duration_seconds * 1000:.0f} ms")
     if not tried.ok:
         raise ReceiverAway(f"{tried.to}: {tried.error}")
 
@@ -68,8 +67,8 @@ def verify(
     given = {"webhook-id": id, "webhook-timestamp": timestamp, "webhook-signature": signature}
     wrong_with_it = check_signature(secret.get_secret_value(), given, raw)
     if json:
-        output.as_json({"ok": wrong_with_it is None, "why": wrong_with_it})
+        cli.as_json({"ok": wrong_with_it is None, "why": wrong_with_it})
     elif wrong_with_it is None:
-        output.line("ok: the message is ours and fresh")
+        cli.line("ok: the message is ours and fresh")
     if wrong_with_it is not None:
         raise NotOurs(wrong_with_it)

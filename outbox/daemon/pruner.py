@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from outbox.errors import OutboxError
 from outbox.facts import Announce, Beat, DatabaseLost, PrunePassed, TablePruned, Warned
 from outbox.policy.audit import Action, Actor, Entry, PruneOrder, Source
-from outbox.policy.filter import AuditFilter
+from outbox.policy.inputs import AuditFilter
 from outbox.policy.retention import PrunePlace, PruneStep, next_rows
 from outbox.ports import Clock
 

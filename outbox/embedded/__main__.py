@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 from outbox.embedded.account import Account
-from outbox.embedded.distribution import fetch_java, find_supplies
+from outbox.embedded.find_server import fetch_java, find_supplies
 from outbox.embedded.folders import default_data_dir
 from outbox.embedded.postgres import for_people
 from outbox.embedded.progress import to_stderr

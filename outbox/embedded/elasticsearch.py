@@ -6,9 +6,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from outbox.embedded.distribution import Distribution
 from outbox.embedded.errors import EmbeddedServerFailed, FolderNotAllowed
 from outbox.embedded.es_command import keystore_command, server_command
+from outbox.embedded.find_server import Distribution
 from outbox.embedded.process import Command
 from outbox.embedded.products import ELASTICSEARCH
 from outbox.embedded.search import EmbeddedSearch

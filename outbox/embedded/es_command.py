@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from outbox.embedded.distribution import Distribution
+from outbox.embedded.find_server import Distribution
 from outbox.embedded.java import Java
 from outbox.embedded.process import MARK, Command
 

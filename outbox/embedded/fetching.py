@@ -1,4 +1,4 @@
-"""Downloads an archive and unpacks it into the cache, completely or not at all. The archives are in `archives.py`."""
+"""Downloads an archive and unpacks it into the cache, completely or not at all. `archive_list.py` lists them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from outbox.embedded.account import open_to_all
-from outbox.embedded.archives import Archive
+from outbox.embedded.archive_list import Archive
 from outbox.embedded.errors import ArchiveDamaged, DistributionUnusable
 from outbox.embedded.folders import FOR_SERVERS, FolderLock, check_space, explained
 from outbox.embedded.maven import find_maven, get_archive, user_home

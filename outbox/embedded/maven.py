@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from outbox.embedded.archives import Archive
+from outbox.embedded.archive_list import Archive
 from outbox.embedded.errors import FetchFailed, MavenHasNoJava, MavenMissing, NoSpace, ProxyUnusable
 from outbox.embedded.folders import make_folder
 from outbox.embedded.java import wheel_java

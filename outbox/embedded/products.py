@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from outbox.embedded.archives import ELASTICSEARCH_8, ELASTICSEARCH_9, OPENSEARCH_2, OPENSEARCH_3, Archive
+from outbox.embedded.archive_list import ELASTICSEARCH_8, ELASTICSEARCH_9, OPENSEARCH_2, OPENSEARCH_3, Archive
 from outbox.embedded.errors import DistributionUnusable
 from outbox.embedded.java import JavaNeeds
 

@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from outbox.embedded.distribution import Distribution, find_supplies
 from outbox.embedded.errors import DistributionUnusable, FolderUnreachable
 from outbox.embedded.es_command import QUICK_START
+from outbox.embedded.find_server import Distribution, find_supplies
 from outbox.embedded.folders import default_data_dir
 from outbox.embedded.java import Java
 from outbox.embedded.process import MARK

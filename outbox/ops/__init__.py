@@ -2,11 +2,11 @@
 
 Built by `outbox.app.operations.operations(settings, database, elastic)` (and `app.desk` for status, events, pauses).
 Everything takes an `Actor(name, source, role)` where something is written, returns frozen dataclasses, and raises the
-`OutboxError` family: `inputs.BadRequest` (field, what) for bad input, `NotFound`, `Conflict`, `inputs.NothingMatches`.
+`OutboxError` family: `policy.inputs.BadRequest` (field, what) for bad input, `NotFound`, `Conflict`, `policy.inputs.NothingMatches`.
 
 | asked | service |
 |---|---|
-| the filters, names, reasons, limits, cursors as people give them | `inputs.event_filter(raw)`, `audit_filter(raw)`, `actor`, `reason`, `whole`, `uuid`, `read_cursor` |
+| the filters, names, reasons, limits, cursors as people give them | `policy.inputs`: `read_event_filter(raw, now)`, `read_audit_filter(raw, now)`, `actor`, `reason`, `whole`, `uuid`, `read_cursor` |
 | `GET events`, `GET failed`, `GET events/{id}` | `events.Browse.page(...)`, `.show(id)` |
 | `GET failed/groups` | `failures.FailureDesk.groups(filter, limit)` |
 | `GET failed/preview` | `failures.FailureDesk.preview(filter, page, page_size)` |

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import orjson
 
-from outbox.ops import inputs
+from outbox.policy import inputs
 from outbox.policy.audit import (
     LEAST_DAYS,
     Action,
@@ -26,7 +26,7 @@ from outbox.policy.audit import (
     PruneOrder,
     follow_chain,
 )
-from outbox.policy.filter import AuditFilter, given
+from outbox.policy.inputs import AuditFilter, given
 
 # What a spreadsheet takes for a formula, full-width signs included; a quote in front makes it text.
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")

@@ -11,10 +11,9 @@ from typing import Any, Final, Protocol
 from uuid import UUID, uuid4
 
 from outbox.errors import Conflict, NotFound
-from outbox.ops import inputs
-from outbox.ops.inputs import BadRequest
+from outbox.policy import inputs
 from outbox.policy.audit import Actor, people
-from outbox.policy.filter import EventFilter, described
+from outbox.policy.inputs import BadRequest, EventFilter, described
 
 MOST_FLUSHED: Final = 100_000  # one transaction; more are flushed in portions of `until`
 

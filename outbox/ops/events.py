@@ -17,7 +17,7 @@ from outbox.errors import NotFound, OutboxError, UsageError
 from outbox.ops.stored_event import StoredEvent
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.event import Status
-from outbox.policy.filter import EventFilter
+from outbox.policy.inputs import EventFilter
 from outbox.policy.naming import Naming
 from outbox.policy.redact import masked
 

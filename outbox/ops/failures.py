@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
-from outbox.ops import inputs
 from outbox.ops.stored_event import failure_type
-from outbox.policy.filter import NONE, EventFilter
+from outbox.policy import inputs
+from outbox.policy.inputs import NONE, EventFilter
 
 SPARK_HOURS: Final = 24
 MOST_GROUPS: Final = 200

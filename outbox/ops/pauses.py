@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Any, Final, Protocol
 
 from outbox.errors import OutboxError
-from outbox.ops import inputs
-from outbox.ops.inputs import BadRequest
+from outbox.policy import inputs
 from outbox.policy.audit import Actor
+from outbox.policy.inputs import BadRequest
 
 EVERYTHING: Final = "*"
 # Long enough for a held fingerprint to fail through, short enough that a forgotten word does no harm next week.

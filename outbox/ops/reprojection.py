@@ -9,8 +9,8 @@ from typing import Protocol
 from uuid import UUID
 
 from outbox.errors import Conflict, DependencyDown, DocumentsUnavailable, NotFound
-from outbox.ops import inputs as read
 from outbox.ops.reindex.comparison import TruthSource
+from outbox.policy import inputs as read
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.document import Address
 from outbox.policy.drift import Key

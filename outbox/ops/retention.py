@@ -10,10 +10,10 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from outbox.errors import Conflict
-from outbox.ops import inputs
 from outbox.ops.audit import AuditDesk, AuditPruned, AuditStore
+from outbox.policy import inputs
 from outbox.policy.audit import LEAST_DAYS, Actor
-from outbox.policy.filter import AuditFilter
+from outbox.policy.inputs import AuditFilter
 from outbox.policy.retention import PrunePlace, PruneStep, next_rows
 
 PAUSE_SECONDS: Final = 0.02

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 from outbox.errors import ConfigProblem, ConfigurationError, NotFound
-from outbox.ops import inputs
+from outbox.policy import inputs
 from outbox.policy.audit import Actor
 from outbox.policy.webhook import HookType, headers, message, url_key, verify
 

@@ -12,11 +12,10 @@ from psycopg.rows import dict_row
 
 from outbox.facts import EventDiscarded
 from outbox.policy.audit import Action, Actor, Entry
-from outbox.policy.filter import EventFilter, given
+from outbox.policy.inputs import EventFilter, given
 from outbox.policy.repair_event import RepairEvent, Reprojection
 from outbox.store import audit
-from outbox.store.events import entity_id_type, typed
-from outbox.store.filters import event_where
+from outbox.store.filters import entity_id_type, event_where, typed
 from outbox.store.pool import Database, fetch_row
 from outbox.store.queries import queries
 from outbox.store.schema.state import has_by_type

@@ -11,7 +11,7 @@ from psycopg import Connection
 from psycopg.rows import dict_row
 
 from outbox.policy.audit import AuditPrunePreview, AuditPruneStep, Entry, Link, PruneOrder
-from outbox.policy.filter import AuditFilter
+from outbox.policy.inputs import AuditFilter
 from outbox.store.filters import audit_where
 from outbox.store.pool import Database, fetch_rows
 from outbox.store.queries import queries

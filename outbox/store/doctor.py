@@ -13,7 +13,7 @@ from outbox.errors import DatabaseDown
 from outbox.ports import AttachmentFacts, Pooled
 from outbox.store.attach import installed
 from outbox.store.documents import asking_for
-from outbox.store.events import entity_id_type, typed
+from outbox.store.filters import entity_id_type, typed
 from outbox.store.pool import Database, bounded_read, connect, fetch_rows, translated
 from outbox.store.pooler import is_between, shares_sessions
 from outbox.store.queries import queries

@@ -9,7 +9,7 @@ from psycopg import sql
 
 from outbox.errors import DatabaseDown, DocumentsUnavailable
 from outbox.policy.drift import Key, Truth
-from outbox.store.events import entity_id_type
+from outbox.store.filters import entity_id_type
 from outbox.store.pool import Database
 from outbox.store.queries import queries
 from outbox.store.schema.state import has_by_entity

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, LiteralString, cast
+from typing import Any, Final, cast
 from uuid import UUID
 
 import orjson
@@ -22,6 +22,7 @@ from outbox.policy.redact import LONGEST_ERROR_BYTES, cut, fingerprint, redact
 from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, Settlement
 from outbox.ports import Claimed, ClaimOrder, GivenBack, NewerDelete, Reclaim, Settled
 from outbox.store import audit
+from outbox.store.filters import entity_id_type, typed
 from outbox.store.pool import Database
 from outbox.store.queries import queries
 
@@ -302,17 +303,6 @@ def raise_version(database: Database, seen: int, actor: Actor) -> int | None:
             reason = "an index holds a version that this database never gave out"
             audit.write(connection, [Entry(Action.VERSION_RAISED, actor, reason, detail={"was": was, "now": seen})])
         return was
-
-
-def entity_id_type(connection: Connection[Any]) -> str:
-    """The column's own type, as PostgreSQL spells it: from its catalogue, never from a person."""
-    row = connection.execute(queries("events")["entity_id_type"]).fetchone()
-    assert row is not None
-    return str(row[0])
-
-
-def typed(sql: LiteralString, type_name: str) -> LiteralString:
-    return sql.replace("{entity_id_type}", type_name)
 
 
 def _event_row(cursor: Any) -> RowMaker[Event]:

@@ -11,9 +11,8 @@ from uuid import UUID
 
 from psycopg import Connection
 
-from outbox.policy.filter import EventFilter
-from outbox.store.events import entity_id_type
-from outbox.store.filters import event_where
+from outbox.policy.inputs import EventFilter
+from outbox.store.filters import entity_id_type, event_where
 from outbox.store.pool import Database, fetch_rows
 from outbox.store.queries import queries
 

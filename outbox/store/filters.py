@@ -1,4 +1,5 @@
-"""Turns a filter into conditions with bind parameters, for queries that hold the mark `/* and filter */`. Runs nothing.
+"""Turns a filter into conditions with bind parameters, for queries that hold the mark `/* and filter */`; and knows the
+type of `entity_id`, which some queries name.
 
 The mark is a comment, so every query can be prepared as it stands in its file; what an index needs (the state of the
 rows) stands there too, as literals. The table is called `e` in event queries and `a` in audit queries.
@@ -7,8 +8,11 @@ rows) stands there too, as literals. The table is called `e` in event queries an
 from typing import Any, Final, Literal, LiteralString, NamedTuple
 from uuid import UUID
 
-from outbox.policy.filter import NONE, AuditFilter, EventFilter
+from psycopg import Connection
+
+from outbox.policy.inputs import NONE, AuditFilter, EventFilter
 from outbox.policy.outcome import FAILURE_TYPE_OF
+from outbox.store.queries import queries
 
 MARK: Final = "/* and filter */"
 TimeColumn = Literal["failed_at", "processed_at", "created_at"]  # the time that `since` and `until` compare
@@ -125,3 +129,14 @@ def _joined(parts: list[LiteralString], values: dict[str, Any]) -> Where:
     none: LiteralString = ""
     together: LiteralString = " and ".join(parts)
     return Where("and " + together if parts else none, values)
+
+
+def entity_id_type(connection: Connection[Any]) -> str:
+    """The column's own type, as PostgreSQL spells it: from its catalogue, never from a person."""
+    row = connection.execute(queries("events")["entity_id_type"]).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def typed(sql: LiteralString, type_name: str) -> LiteralString:
+    return sql.replace("{entity_id_type}", type_name)

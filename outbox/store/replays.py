@@ -13,7 +13,7 @@ import orjson
 from psycopg import Connection
 
 from outbox.policy.audit import Action, Actor, Entry, Source
-from outbox.policy.filter import EventFilter, given
+from outbox.policy.inputs import EventFilter, given
 from outbox.policy.replay import (
     LEASE_SECONDS,
     CheckVerdict,
@@ -26,8 +26,7 @@ from outbox.policy.replay import (
 )
 from outbox.policy.webhook import Notice
 from outbox.store import audit, webhooks
-from outbox.store.events import entity_id_type
-from outbox.store.filters import event_where
+from outbox.store.filters import entity_id_type, event_where
 from outbox.store.pool import Database, fetch_row, fetch_rows
 from outbox.store.queries import queries
 

@@ -14,7 +14,7 @@ from outbox.policy.event import MOST_ABANDONED
 from outbox.policy.outcome import Reason, detail_without_reply
 from outbox.policy.redact import fingerprint
 from outbox.ports import ControlRow, Reclaim, Sweep
-from outbox.store.events import entity_id_type, typed
+from outbox.store.filters import entity_id_type, typed
 from outbox.store.pool import BY_INDEX, Database, is_refusal, plan_with
 from outbox.store.queries import queries
 

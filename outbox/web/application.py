@@ -15,11 +15,9 @@ from starlette.staticfiles import StaticFiles
 from outbox import __version__
 from outbox.config import Settings
 from outbox.web import routing
-from outbox.web.auth.accounts import Role, TokenFile
-from outbox.web.auth.gate import AccessGate
-from outbox.web.auth.limits import RateLimits
+from outbox.web.auth import AccessGate, RateLimits, Role, TokenFile
+from outbox.web.console_server import Crowd, HeadAsGet, SecurityHeaders
 from outbox.web.idempotency import Kept
-from outbox.web.middleware import Crowd, HeadAsGet, SecurityHeaders
 from outbox.web.pages import audit, event, events, failures, login, overview, pauses, replays, system, webhooks
 from outbox.web.pages.replays import Plans
 from outbox.web.problems import MEDIA_TYPE, ProblemDocument

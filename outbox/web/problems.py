@@ -24,8 +24,7 @@ from outbox.errors import (
     SchemaMismatch,
     UsageError,
 )
-from outbox.ops.inputs import BadRequest
-from outbox.policy.filter import BadFilter
+from outbox.policy.inputs import BadRequest
 from outbox.web.templating import render
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -117,7 +116,7 @@ def refused_by(error: Exception) -> RefusedRequest:
     match error:
         case RefusedRequest():
             return error
-        case BadRequest() | BadFilter():
+        case BadRequest():
             return _bad(error.problems)
         case RequestValidationError():
             return _invalid(error)

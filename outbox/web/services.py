@@ -28,7 +28,7 @@ from outbox.ops.reprojection import ProjectionDesk
 from outbox.ops.status import Pulse, PulseDesk, QueueStatus, StatusDesk
 from outbox.ops.stored_event import StoredEvent
 from outbox.ops.webhook import WebhookDesk
-from outbox.policy.filter import AuditFilter, EventFilter
+from outbox.policy.inputs import AuditFilter, EventFilter
 from outbox.policy.reindex import Rebuild
 from outbox.ports import Finding
 

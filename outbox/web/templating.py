@@ -1,12 +1,17 @@
-"""Owns the templates: everything is escaped, an unknown name is an error, times and numbers read alike everywhere."""
+"""The templates: everything is escaped, an unknown name is an error; numbers, ages, times and small charts read alike.
+
+Times are UTC; the caller says what time it is.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import re
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
@@ -17,7 +22,156 @@ from starlette.responses import HTMLResponse
 
 from outbox import __version__
 from outbox.policy.outcome import Code
-from outbox.web import figures
+
+_UNITS: Final = ((90, 1, "s"), (5400, 60, "min"), (129_600, 3600, "h"), (3_888_000, 86_400, "d"))
+
+
+def age(seconds: float | None) -> str:
+    """0.4 s, 48 s, 6 min, 3 h, 12 d, 4 months: one unit, as people say it."""
+    if seconds is None:
+        return "-"
+    seconds = max(seconds, 0.0)
+    for limit, unit, name in _UNITS:
+        if seconds < limit:
+            value = seconds / unit
+            return f"{value:.1f} {name}" if value < 10 and unit == 1 and value % 1 else f"{value:.0f} {name}"
+    months = seconds / 2_629_800
+    return f"{months:.0f} months" if months < 24 else f"{months / 12:.0f} years"
+
+
+def ago(when: datetime | None, now: datetime) -> str:
+    """Relative to now, both ways."""
+    if when is None:
+        return ""
+    seconds = (now - when).total_seconds()
+    if abs(seconds) < 2:
+        return "just now"
+    rounded = age(round(abs(seconds)))
+    return f"{rounded} ago" if seconds > 0 else f"in {rounded}"
+
+
+def iso(when: datetime) -> str:
+    return when.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def clock(when: datetime) -> str:
+    """A time as it is read: 2026-02-03 10:00:00."""
+    return when.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def short_clock(when: datetime, now: datetime) -> str:
+    """As short as possible: the time of today, else the day as well."""
+    at, today = when.astimezone(UTC), now.astimezone(UTC)
+    return at.strftime("%H:%M:%S") if at.date() == today.date() else at.strftime("%d %b %H:%M")
+
+
+def count(number: float | None, *, capped: bool = False) -> str:
+    """12,345 and, where counting stopped, 10,000+."""
+    if number is None:
+        return "-"
+    return f"{number:,.0f}{'+' if capped else ''}"
+
+
+def rate(per_second: float | None) -> str:
+    """Events per second, or per minute where that reads better."""
+    if not per_second:
+        return "0 /s"
+    if per_second < 1:
+        return f"{per_second * 60:.1f} /min" if per_second * 60 < 10 else f"{per_second * 60:.0f} /min"
+    return f"{per_second:.1f} /s" if per_second < 10 else f"{per_second:,.0f} /s"
+
+
+def size(bytes_: int | None) -> str:
+    if bytes_ is None:
+        return "-"
+    value = float(bytes_)
+    for unit in ("B", "KB", "MB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GB"
+
+
+def plural(number: float, one: str, many: str = "") -> str:
+    return f"{number:,.0f} {one if number == 1 else many or one + 's'}"
+
+
+def visible(text: object) -> str:
+    """Control characters made visible, so that a value cannot play tricks with the reader; line breaks stay."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in str(text))
+
+
+class Bar(NamedTuple):
+    x: float
+    y: float
+    width: float
+    height: float
+    series: str
+    label: str
+
+
+class Tick(NamedTuple):
+    at: float
+    label: str
+
+
+class Columns(NamedTuple):
+    """A stacked column chart; `top` is the value of its upper edge."""
+
+    width: int
+    height: int
+    bars: list[Bar]
+    across: list[Tick]
+    up: list[Tick]
+    top: int
+    total: int
+
+
+def spark(values: Sequence[float], width: int = 96, height: int = 22) -> str:
+    """The points of a polyline; a flat line at the bottom where nothing happened."""
+    if not values:
+        return ""
+    most = max(*values, 1)
+    step = width / max(len(values) - 1, 1)
+    return " ".join(f"{i * step:.1f},{height - 1 - v / most * (height - 3):.1f}" for i, v in enumerate(values))
+
+
+def stacked(
+    buckets: Sequence[tuple[str, Mapping[str, int]]],
+    series: Sequence[str],
+    width: int = 720,
+    height: int = 140,
+    label: Callable[[str], str] = str,
+) -> Columns:
+    """One column a bucket, the series from the bottom up; labels hold the numbers for those who cannot see it."""
+    most = max((sum(counts.values()) for _, counts in buckets), default=0)
+    top = nice(most)
+    step = width / max(len(buckets), 1)
+    bars: list[Bar] = []
+    for place, (bucket, counts) in enumerate(buckets):
+        below = 0.0
+        for name in series:
+            if n := counts.get(name, 0):
+                tall = max(n / top * height, 1.5)
+                bars.append(
+                    Bar(
+                        place * step + 1, height - below - tall, max(step - 2, 1), tall, name, f"{bucket}: {n:,} {name}"
+                    )
+                )
+                below += tall
+    every = max(math.ceil(len(buckets) / 8), 1)
+    across = [Tick(i * step + step / 2, label(bucket)) for i, (bucket, _) in enumerate(buckets) if i % every == 0]
+    up = [Tick(height - share * height, f"{top * share:,.0f}") for share in (0.5, 1.0)] if most else []
+    return Columns(width, height, bars, across, up, top, sum(sum(counts.values()) for _, counts in buckets))
+
+
+def nice(most: float) -> int:
+    """The next round number that is not below."""
+    if most <= 4:
+        return 4
+    power = 10 ** math.floor(math.log10(most))
+    return int(next(step * power for step in (1, 1.2, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10) if step * power >= most))
+
 
 HERE: Final = Path(__file__).parent
 STATIC: Final = HERE / "static"
@@ -30,22 +184,20 @@ _SHORT: Final = Markup(
 
 
 @pass_context
-def when(context: Context, at: datetime | None) -> Markup | str:
+def _when(context: Context, at: datetime | None) -> Markup | str:
     """A time in UTC with the relative one beside it."""
     if at is None:
         return "-"
-    return _TIME.format(iso=figures.iso(at), clock=figures.clock(at), ago=figures.ago(at, context["now"]))
+    return _TIME.format(iso=iso(at), clock=clock(at), ago=ago(at, context["now"]))
 
 
 @pass_context
-def ago(context: Context, at: datetime | None) -> Markup | str:
+def _ago(context: Context, at: datetime | None) -> Markup | str:
     """The relative time; in a table the one in UTC stands under it, elsewhere under the pointer."""
     if at is None:
         return "-"
     now = context["now"]
-    return _SHORT.format(
-        iso=figures.iso(at), clock=figures.clock(at), ago=figures.ago(at, now), short=figures.short_clock(at, now)
-    )
+    return _SHORT.format(iso=iso(at), clock=clock(at), ago=ago(at, now), short=short_clock(at, now))
 
 
 @pass_context
@@ -58,7 +210,7 @@ def query(context: Context, **changed: Any) -> str:
 
 def coded(text: str) -> Markup:
     """Our own sentences name commands in backticks; everything is escaped before."""
-    return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(figures.visible(text)))))  # noqa: S704
+    return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(visible(text)))))  # noqa: S704
 
 
 def link(path: str, **parts: Any) -> str:
@@ -85,20 +237,11 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(
-        when=when,
-        ago=ago,
-        age=figures.age,
-        count=figures.count,
-        rate=figures.rate,
-        size=figures.size,
-        visible=figures.visible,
-        coded=coded,
-    )
+    made.filters.update(when=_when, ago=_ago, age=age, count=count, rate=rate, size=size, visible=visible, coded=coded)
     made.globals.update(
         query_with=query,
         link=link,
-        plural=figures.plural,
+        plural=plural,
         version=__version__,
         static=_static_version(),
         error_codes=[str(code) for code in Code],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psycopg
 
-from outbox.web.auth.limits import Allowance, RateLimits
+from outbox.web.auth import Allowance, RateLimits
 from tests.fixtures.console import TOKENS, Served
 from tests.fixtures.failures import events
 

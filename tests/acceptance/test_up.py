@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.embedded.archives import java_for_this_machine
+from outbox.embedded.archive_list import java_for_this_machine
 from tests.fixtures.bare import bare_machine
 from tests.fixtures.embedded import cannot_show
 from tests.fixtures.processes import RunningProcess, StartProcess, http_get
@@ -190,7 +190,7 @@ def test_on_a_bare_machine_it_brings_its_own_servers_and_leaves_none(
 ) -> None:
     """A closed checkout, an empty cache, a noexec /tmp, no Java but what it fetches; the whole stack, a search."""
     if java_for_this_machine() is None:
-        cannot_show("there is no Java to fetch for this kind of machine: see outbox/embedded/archives.py")
+        cannot_show("there is no Java to fetch for this kind of machine: see outbox/embedded/archive_list.py")
     cache = server_folder / "cache"
     machine = bare_machine(server_folder / "closed", cache)
     argv = [*with_noexec_tmp(), sys.executable, "-c", UP, json.dumps(machine.digests)]

@@ -10,10 +10,10 @@ import httpx
 import psycopg
 import pytest
 
-from outbox.policy.filter import EventFilter
+from outbox.policy.inputs import EventFilter
 from outbox.web import application, routing
 from outbox.web.application import endpoints_only
-from outbox.web.auth.accounts import Role
+from outbox.web.auth import Role
 from tests.fixtures.audits import age_audit
 from tests.fixtures.console import ACT, TOKENS, Served, StartConsole, post
 from tests.fixtures.failures import audit_counts, events

@@ -10,8 +10,7 @@ import httpx
 import pytest
 
 from outbox.web import application, routing
-from outbox.web.auth.accounts import PEOPLE, Role
-from outbox.web.auth.limits import RateLimits
+from outbox.web.auth import PEOPLE, RateLimits, Role
 from outbox.web.routing import Endpoint
 from tests.fixtures.console import ACT, TOKENS, Served, StartConsole, post
 from tests.fixtures.failures import audit_counts, events

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from outbox.web.auth.limits import ACT as ACTING
-from outbox.web.auth.limits import RateLimits
+from outbox.web.auth import ACT as ACTING
+from outbox.web.auth import RateLimits
 from tests.fixtures.console import ACT, Served, post
 from tests.fixtures.failures import events
 from tests.fixtures.waiting import eventually

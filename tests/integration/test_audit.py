@@ -13,9 +13,8 @@ import psycopg
 import pytest
 
 from outbox.ops.audit import AuditDesk
-from outbox.ops.inputs import BadRequest
 from outbox.policy.audit import Action, Actor, Entry, Source
-from outbox.policy.filter import AuditFilter
+from outbox.policy.inputs import AuditFilter, BadRequest
 from outbox.store import audit as store
 from outbox.store.audit import PostgresAudit
 from outbox.store.pool import Database

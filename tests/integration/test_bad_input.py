@@ -14,7 +14,7 @@ from elasticsearch import Elasticsearch
 from psycopg.conninfo import conninfo_to_dict
 
 from outbox.facts import Unclassified, Warned
-from outbox.policy.filter import EventFilter
+from outbox.policy.inputs import EventFilter
 from outbox.store.backlog import PostgresBacklog, PostgresOverview
 from outbox.store.browsing import PostgresBrowsing
 from outbox.store.pool import Database

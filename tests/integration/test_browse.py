@@ -10,7 +10,7 @@ from outbox.app.desk import QueueDesk
 from outbox.errors import NotFound
 from outbox.ops.events import EventPage
 from outbox.policy.event import Status
-from outbox.policy.filter import EventFilter, read_event_filter
+from outbox.policy.inputs import EventFilter, read_event_filter
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.desks import desk_on
 from tests.fixtures.queue import Queue

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from outbox.errors import DependencyDown
-from outbox.policy.filter import EventFilter
+from outbox.policy.inputs import EventFilter
 from outbox.store.pool import BY_INDEX, ReadTooLong, bounded_read
 from outbox.store.queries import queries
 from tests.fixtures.desks import desk_on

@@ -11,7 +11,7 @@ from outbox.errors import DatabaseDown
 from outbox.facts import DatabaseLost, EventDiscarded, EventsFlushed, EventsReplayed, Fact, ReplaySettled
 from outbox.ops.discard import DiscardDesk
 from outbox.ops.replay.desk import ReplayRequest
-from outbox.policy.filter import EventFilter
+from outbox.policy.inputs import EventFilter
 from outbox.policy.replay import ReplayStatus
 from outbox.store.acts import PostgresDiscards
 from outbox.store.pool import Database

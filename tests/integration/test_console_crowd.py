@@ -8,7 +8,7 @@ import httpx
 import psycopg
 import pytest
 
-from outbox.web import console_server, middleware
+from outbox.web import console_server
 from tests.fixtures.console import ACT, Served, post
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -64,7 +64,7 @@ def ended(made: socket.socket) -> bool:
 def test_unread_exports_leave_acts_and_other_exports_alone(
     console: Served, open_socket: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(middleware, "MOST_EXPORTS_OF_A_PEER", 6, raising=False)
+    monkeypatch.setattr(console_server, "MOST_EXPORTS_OF_A_PEER", 6, raising=False)
     for _ in range(5):
         unread(open_socket)
     assert post(console.client, "/pause", ACT).status_code == 200
@@ -78,7 +78,7 @@ def test_an_export_that_nobody_reads_ends(
 ) -> None:
     if ends == "the client never reads":
         monkeypatch.setattr(console_server, "WRITE_SECONDS", 0.5)
-    made = [unread(open_socket) for _ in range(middleware.MOST_EXPORTS_OF_A_PEER)]
+    made = [unread(open_socket) for _ in range(console_server.MOST_EXPORTS_OF_A_PEER)]
     client = console.client
     if ends == "the client leaves":
         assert client.get(f"{EXPORT}&actor=nobody").status_code == 429
@@ -129,7 +129,7 @@ def test_a_head_has_a_deadline(open_socket: Open, monkeypatch: pytest.MonkeyPatc
 def test_a_crowd_is_asked_to_come_back_and_health_is_answered(
     console: Served, monkeypatch: pytest.MonkeyPatch, limit: str, status: int
 ) -> None:
-    monkeypatch.setattr(middleware, limit, 0)
+    monkeypatch.setattr(console_server, limit, 0)
     client = console.client
     refused = client.get("/api/v1/ops")
     assert refused.status_code == status

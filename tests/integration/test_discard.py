@@ -8,8 +8,7 @@ import pytest
 
 from outbox.errors import Conflict, NotFound
 from outbox.ops.discard import DiscardDesk
-from outbox.ops.inputs import BadRequest
-from outbox.policy.filter import EventFilter
+from outbox.policy.inputs import BadRequest, EventFilter
 from outbox.store.acts import PostgresDiscards
 from outbox.store.pool import Database
 from tests.fixtures.failures import ALICE, BOB, audit_counts, events, open_database, replay_desk, statuses

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from outbox.embedded import maven
-from outbox.embedded.archives import ELASTICSEARCH_8
+from outbox.embedded.archive_list import ELASTICSEARCH_8
 from outbox.embedded.elasticsearch import EmbeddedElasticsearch
 from outbox.embedded.errors import FetchFailed, ProxyUnusable
 from outbox.embedded.maven import get_archive, maven_settings

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from outbox.embedded import EmbeddedStack, fetching
-from outbox.embedded.archives import ELASTICSEARCH_8, Archive
+from outbox.embedded.archive_list import ELASTICSEARCH_8, Archive
 from outbox.embedded.errors import FolderNotWritable, NoSpace
 from outbox.embedded.fetching import fetched
 from outbox.embedded.folders import check_space

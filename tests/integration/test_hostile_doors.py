@@ -14,7 +14,7 @@ from psycopg import sql
 
 from outbox import Outbox
 from outbox.web import application, routing
-from outbox.web.auth.limits import RateLimits
+from outbox.web.auth import RateLimits
 from tests.fixtures.console import Served, serving
 from tests.fixtures.failures import events
 from tests.fixtures.hostile import CONTROL, HOSTILE, TEXTS, dealt

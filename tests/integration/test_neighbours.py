@@ -19,7 +19,7 @@ from outbox.errors import LockHeld
 from outbox.facts import BatchClaimed, DatabaseLost, Fact, Reclaimed, Warned
 from outbox.ops.discard import DiscardDesk
 from outbox.policy.brake import Brake
-from outbox.policy.filter import EventFilter
+from outbox.policy.inputs import EventFilter
 from outbox.policy.outcome import Failure, Reason
 from outbox.ports import BulkAction, GivenBack, Reclaim, Sweep, WriteReport
 from outbox.store.acts import PostgresDiscards

@@ -13,8 +13,8 @@ from outbox.config import load_settings
 from outbox.daemon.pruner import Keep, Pruner
 from outbox.errors import Conflict
 from outbox.facts import Fact, TablePruned, Warned
-from outbox.ops.inputs import BadRequest
 from outbox.ops.retention import EventRetention
+from outbox.policy.inputs import BadRequest
 from outbox.policy.retention import PrunePlace, next_rows
 from outbox.store import retention
 from outbox.store.audit import PostgresAudit

@@ -8,10 +8,9 @@ import psycopg
 import pytest
 
 from outbox.errors import Conflict, NotFound
-from outbox.ops.inputs import BadRequest, NothingMatches
 from outbox.ops.replay.desk import Created, ReplayDesk, ReplayRequest
 from outbox.policy.audit import Actor, Source
-from outbox.policy.filter import EventFilter
+from outbox.policy.inputs import BadRequest, EventFilter, NothingMatches
 from outbox.policy.replay import ReplayStatus
 from outbox.store.pool import Database
 from outbox.store.replays import PostgresReplays

@@ -8,8 +8,7 @@ import psycopg
 import pytest
 
 from outbox.ops.failures import FailureDesk, StatsDesk
-from outbox.ops.inputs import BadRequest
-from outbox.policy.filter import EventFilter
+from outbox.policy.inputs import BadRequest, EventFilter
 from outbox.store.failures import PostgresFailures, PostgresRollup, PostgresStatistics
 from outbox.store.pool import Database
 from outbox.store.queries import queries

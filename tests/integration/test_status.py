@@ -8,10 +8,10 @@ import pytest
 
 from outbox.app.desk import QueueDesk
 from outbox.errors import DatabaseDown, SchemaMismatch
-from outbox.ops.inputs import BadRequest
 from outbox.ops.pauses import NeedsByType
 from outbox.ops.status import wait_until_caught_up
 from outbox.policy.audit import Actor, Source
+from outbox.policy.inputs import BadRequest
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.desks import desk_on
 from tests.fixtures.queue import Queue

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from outbox.errors import Conflict, DependencyDown, OutboxError
-from outbox.ops import inputs as read
 from outbox.ops.reindex.comparison import TruthSource
 from outbox.ops.reindex.copier import Copier
 from outbox.ops.reindex.rebuild_steps import dead_owner
+from outbox.policy import inputs as read
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.reindex import BackfillRun
 from outbox.ports import Refusal

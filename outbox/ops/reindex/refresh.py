@@ -8,13 +8,13 @@ from typing import Any, Final, Protocol
 from uuid import UUID, uuid4
 
 from outbox.errors import Conflict, UsageError
-from outbox.ops import inputs as read
-from outbox.ops.inputs import BadRequest
 from outbox.ops.reindex.backfill import NotInView
 from outbox.ops.reindex.comparison import TruthSource
 from outbox.ops.reindex.pacing import JobPace
+from outbox.policy import inputs as read
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.drift import Key
+from outbox.policy.inputs import BadRequest
 
 A_STEP: Final = 500
 DEFAULT_RATE: Final = 1_000.0

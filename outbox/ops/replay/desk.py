@@ -17,10 +17,9 @@ from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 from outbox.errors import Conflict, DependencyDown, NotFound, OutboxError
-from outbox.ops import inputs
-from outbox.ops.inputs import BadRequest, NothingMatches
+from outbox.policy import inputs
 from outbox.policy.audit import Actor
-from outbox.policy.filter import MOST_IDS, EventFilter, given
+from outbox.policy.inputs import MOST_IDS, BadRequest, EventFilter, NothingMatches, given
 from outbox.policy.redact import cut
 from outbox.policy.replay import (
     DEFAULT_LIMIT,

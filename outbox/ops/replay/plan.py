@@ -11,11 +11,11 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 from outbox.errors import UsageError
-from outbox.ops import inputs
 from outbox.ops.failures import Failures
 from outbox.ops.replay.desk import limit_of
+from outbox.policy import inputs
 from outbox.policy.event import REFRESH
-from outbox.policy.filter import NONE, EventFilter, given
+from outbox.policy.inputs import NONE, EventFilter, given
 from outbox.policy.replay import MOST_ROWS
 
 FORMAT: Final = "outbox-replay-plan/1"
@@ -145,7 +145,7 @@ def read(text: str) -> tuple[str, EventFilter, tuple[UUID, ...]]:
         if about["format"] != FORMAT:
             raise UsageError(f"the plan's format is not {FORMAT}")
         ids = tuple(dict.fromkeys(UUID(id) for id in about["ids"]))
-        found = str(UUID(about["id"])), inputs.event_filter(about["filter"]), ids
+        found = str(UUID(about["id"])), inputs.read_event_filter(about["filter"], datetime.now(UTC)), ids
     except (ValueError, KeyError, TypeError) as wrong:
         raise UsageError(f"that is no plan of `--plan-out`: {type(wrong).__name__} {wrong}") from None
     if not 1 <= len(ids) <= MOST_ROWS:

@@ -11,17 +11,28 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from outbox.ops import inputs as read
 from outbox.ops.audit import AuditPage, AuditPruned
+from outbox.policy import inputs as read
 from outbox.policy.audit import LEAST_DAYS, Action, Actor, Source
-from outbox.policy.filter import AuditFilter, described, given
-from outbox.web import answers, params
+from outbox.policy.inputs import AuditFilter, described, given
+from outbox.web import answers, routing
 from outbox.web.answers import answer
-from outbox.web.auth.accounts import Role
-from outbox.web.auth.limits import EXPORT
-from outbox.web.params import Act, At, AuditQuery, Who, actor_of, audit_filter_of, capped
+from outbox.web.auth import EXPORT, Role
 from outbox.web.problems import RefusedRequest
-from outbox.web.routing import ADMIN, HOME, VIEWER, Endpoint, gives
+from outbox.web.routing import (
+    ADMIN,
+    HOME,
+    VIEWER,
+    Act,
+    At,
+    AuditQuery,
+    Endpoint,
+    Who,
+    actor_of,
+    audit_filter_of,
+    capped,
+    gives,
+)
 from outbox.web.services import Services
 from outbox.web.templating import link, render
 
@@ -101,9 +112,9 @@ def audit_page(request: Request) -> Response:
 
 
 def _page(request: Request, pruned: AuditPruned | None = None, days: str = "30", why: str = "") -> Response:
-    asked = params.audit_filter(request.query_params)
-    found = page(params.services(request), asked, PAGE_ROWS, request.query_params.get("cursor"))
-    who = params.person(request)
+    asked = routing.audit_filter(request.query_params)
+    found = page(routing.services(request), asked, PAGE_ROWS, request.query_params.get("cursor"))
+    who = routing.person(request)
     return render(
         request,
         "audit.html",
@@ -117,7 +128,7 @@ def _page(request: Request, pruned: AuditPruned | None = None, days: str = "30",
         days=days,
         why=why,
         may_prune=who.role.allows(Role.ADMIN),
-        said_by=params.said_by(request),
+        said_by=routing.said_by(request),
     )
 
 
@@ -126,22 +137,22 @@ def export_form(request: Request) -> Response:
     form = request.query_params.get("format", "csv")
     if form not in MEDIA_TYPES:
         raise RefusedRequest(422, f"The format must be one of {', '.join(MEDIA_TYPES)}.")
-    who = params.person(request)
-    by = read.actor(who.name if who.by_token else params.said_by(request) or who.name, Source.CONSOLE, str(who.role))
-    return stream(request, params.services(request), params.audit_filter(request.query_params), form, by)
+    who = routing.person(request)
+    by = read.actor(who.name if who.by_token else routing.said_by(request) or who.name, Source.CONSOLE, str(who.role))
+    return stream(request, routing.services(request), routing.audit_filter(request.query_params), form, by)
 
 
-def prune_form(request: Request, form: params.Sent) -> Response:
+def prune_form(request: Request, form: routing.Sent) -> Response:
     """A dry run says how many; only the second button removes, and needs a reason."""
     by, days, why = (str(form.get(name) or "") for name in ("by", "older_than_days", "reason"))
-    acting = params.actor(request, by)
+    acting = routing.actor(request, by)
     dry = form.get("run") != "really"
-    asked = params.audit_filter(request.query_params)
-    done = params.services(request).audit.prune(asked, _days(days), acting, None if dry else why, dry_run=dry)
+    asked = routing.audit_filter(request.query_params)
+    done = routing.services(request).audit.prune(asked, _days(days), acting, None if dry else why, dry_run=dry)
     if dry:
         return _page(request, done, days, why)
-    words = params.raw_filter(request.query_params, params.AUDIT_FIELDS)
-    return params.go(request, link("/ops/queue/audit", **words), "pruned", by)
+    words = routing.raw_filter(request.query_params, routing.AUDIT_FIELDS)
+    return routing.go(request, link("/ops/queue/audit", **words), "pruned", by)
 
 
 def _days(text: str) -> float:
@@ -164,9 +175,9 @@ _EXPORT_ANSWERS: Final = {
     },
 }
 PAGES: Final = (
-    Endpoint("GET", f"{HOME}/audit", audit_page, VIEWER, takes=(*params.AUDIT_FIELDS, "cursor")),
-    Endpoint("POST", f"{HOME}/audit/export", export_form, VIEWER, takes=(*params.AUDIT_FIELDS, "format"), shows=True),
-    Endpoint("POST", f"{HOME}/audit/prune", prune_form, ADMIN, takes=params.AUDIT_FIELDS),
+    Endpoint("GET", f"{HOME}/audit", audit_page, VIEWER, takes=(*routing.AUDIT_FIELDS, "cursor")),
+    Endpoint("POST", f"{HOME}/audit/export", export_form, VIEWER, takes=(*routing.AUDIT_FIELDS, "format"), shows=True),
+    Endpoint("POST", f"{HOME}/audit/prune", prune_form, ADMIN, takes=routing.AUDIT_FIELDS),
 )
 API: Final = (
     Endpoint("GET", "/audit", list_audit, VIEWER, gives(answers.AuditList)),

@@ -13,15 +13,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outbox.errors import OutboxError
-from outbox.ops import inputs as read
 from outbox.ops.events import Current, EventDetail
 from outbox.ops.explain import Verdict, explain_stored
 from outbox.ops.stored_event import StoredEvent
+from outbox.policy import inputs as read
 from outbox.policy import lossless
 from outbox.policy.event import REFRESH
 from outbox.policy.redact import causes
-from outbox.web import params
-from outbox.web.auth.accounts import Role
+from outbox.web import routing
+from outbox.web.auth import Role
 from outbox.web.difference import Difference, compare, is_offending, offending_fields
 from outbox.web.difference import lines as lines_of
 from outbox.web.routing import ADMIN, HOME, VIEWER, Endpoint
@@ -32,19 +32,19 @@ MOST_LINES: Final = 2_000
 
 
 def event_page(request: Request, id: str) -> Response:
-    return _page(request, params.services(request).browse.show(params.event_id(id)))
+    return _page(request, routing.services(request).browse.show(routing.event_id(id)))
 
 
 def unmask(request: Request, id: str, reason: Annotated[str, Form()] = "", by: Annotated[str, Form()] = "") -> Response:
     """Shows it once, in the answer itself: the next request gets it masked again."""
-    at = params.services(request)
-    detail = at.browse.show(params.event_id(id))
-    payload = at.payloads.unmask(detail.event.id, params.actor(request, by), read.reason(reason))
+    at = routing.services(request)
+    detail = at.browse.show(routing.event_id(id))
+    payload = at.payloads.unmask(detail.event.id, routing.actor(request, by), read.reason(reason))
     return _page(request, detail, payload)
 
 
 def _page(request: Request, detail: EventDetail, unmasked: bytes | None = None) -> Response:
-    who, event = params.person(request), detail.event
+    who, event = routing.person(request), detail.event
     masked = tuple(request.app.state.settings.redact_fields)
     shown = {"unmasked": unmasked is not None, "masked": () if unmasked is not None else masked}
     values: dict[str, Any] = {
@@ -57,7 +57,7 @@ def _page(request: Request, detail: EventDetail, unmasked: bytes | None = None) 
         "may_see": who.role.allows(Role.OPERATOR),
         "may_act": who.role.allows(Role.OPERATOR),
         "may_unmask": who.role.allows(Role.ADMIN),
-        "said_by": params.said_by(request),
+        "said_by": routing.said_by(request),
         "show_same": request.query_params.get("same") == "1",
         **shown,
     }
@@ -73,10 +73,10 @@ def _document(request: Request, detail: EventDetail, unmasked: bytes | None) -> 
         "lines_cut": False,
         "offending_paths": frozenset(),
     }
-    if not params.person(request).role.allows(Role.OPERATOR):
+    if not routing.person(request).role.allows(Role.OPERATOR):
         return nothing
     fields = offending_fields(f"{detail.event.error or ''} {(detail.error_detail or b'').decode('utf-8', 'replace')}")
-    payloads = params.services(request).payloads
+    payloads = routing.services(request).payloads
     open_ = unmasked is not None
     current = payloads.current(detail.index, detail.document_id, detail.event.routing, unmasked=open_)
     payload = _read(unmasked if open_ else detail.payload)

@@ -14,14 +14,27 @@ from outbox.errors import Conflict, UsageError
 from outbox.ops.events import EventPage
 from outbox.ops.replay.desk import ReplayRequest
 from outbox.policy.event import Status
-from outbox.policy.filter import EventFilter, given
-from outbox.web import answers, params
+from outbox.policy.inputs import EventFilter, given
+from outbox.web import answers, routing
 from outbox.web.answers import answer, event
-from outbox.web.auth.accounts import Person, Role
+from outbox.web.auth import Person, Role
 from outbox.web.pages.replays import resource
-from outbox.web.params import ONE_LINE, Act, At, EventIdsQuery, Who, actor_of, client_id, event_filter_of
 from outbox.web.problems import RefusedRequest
-from outbox.web.routing import HOME, OPERATOR, VIEWER, Endpoint, gives
+from outbox.web.routing import (
+    HOME,
+    ONE_LINE,
+    OPERATOR,
+    VIEWER,
+    Act,
+    At,
+    Endpoint,
+    EventIdsQuery,
+    Who,
+    actor_of,
+    client_id,
+    event_filter_of,
+    gives,
+)
 from outbox.web.services import Services
 from outbox.web.templating import render
 
@@ -138,9 +151,9 @@ def failed_list(request: Request) -> Response:
 
 
 def _list(request: Request, statuses: tuple[str, ...], template: str, **values: Any) -> Response:
-    asked = params.event_filter(request.query_params)
+    asked = routing.event_filter(request.query_params)
     page = _read(request, asked, statuses)
-    status = params.services(request).status().value.status
+    status = routing.services(request).status().value.status
     words = {name: request.query_params[name] for name in given(asked) if name in request.query_params}
     if request.query_params.get("status"):
         words["status"] = request.query_params["status"]
@@ -160,7 +173,7 @@ def _list(request: Request, statuses: tuple[str, ...], template: str, **values: 
 def _read(request: Request, asked: object, statuses: tuple[str, ...]) -> EventPage:
     cursor = request.query_params.get("cursor", "")
     try:
-        return params.services(request).browse.page(asked, statuses, PAGE_ROWS, cursor)  # type: ignore[arg-type]
+        return routing.services(request).browse.page(asked, statuses, PAGE_ROWS, cursor)  # type: ignore[arg-type]
     except UsageError as wrong:
         raise RefusedRequest(400, wrong.message) from wrong
 
@@ -173,8 +186,8 @@ _PROJECT_ANSWERS: Final = {
     },
 }
 PAGES: Final = (
-    Endpoint("GET", f"{HOME}/failures/list", failed_list, VIEWER, takes=(*params.EVENT_FIELDS, "cursor")),
-    Endpoint("GET", f"{HOME}/events", events_page, VIEWER, takes=(*params.EVENT_FIELDS, "cursor", "status")),
+    Endpoint("GET", f"{HOME}/failures/list", failed_list, VIEWER, takes=(*routing.EVENT_FIELDS, "cursor")),
+    Endpoint("GET", f"{HOME}/events", events_page, VIEWER, takes=(*routing.EVENT_FIELDS, "cursor", "status")),
 )
 API: Final = (
     Endpoint("GET", "/events", list_events, VIEWER, gives(answers.EventList)),

@@ -14,17 +14,22 @@ from starlette.responses import Response
 from outbox.ops.failures import Stats
 from outbox.ops.replay.desk import ReplayRequest
 from outbox.ops.replay.plan import Plan
-from outbox.policy.filter import FAILURE_TYPES, MOST_IDS, given
+from outbox.policy.inputs import FAILURE_TYPES, MOST_IDS, given
 from outbox.policy.replay import MOST_ROWS
-from outbox.web import answers, figures, params
+from outbox.web import answers, routing, templating
 from outbox.web.answers import answer
-from outbox.web.auth.accounts import Role
+from outbox.web.auth import Role
 from outbox.web.pages import events
 from outbox.web.pages.replays import resource
-from outbox.web.params import (
+from outbox.web.routing import (
+    ADMIN,
+    HOME,
     ONE_LINE,
+    OPERATOR,
+    VIEWER,
     Act,
     At,
+    Endpoint,
     EventIdsQuery,
     EventQuery,
     Who,
@@ -32,8 +37,8 @@ from outbox.web.params import (
     capped,
     client_id,
     event_filter_of,
+    gives,
 )
-from outbox.web.routing import ADMIN, HOME, OPERATOR, VIEWER, Endpoint, gives
 from outbox.web.templating import render
 
 PAGE_SIZE = 50
@@ -150,15 +155,15 @@ MOST_GROUPS: Final = 100
 
 
 def failures_page(request: Request) -> Response:
-    at = params.services(request)
-    asked = params.event_filter(request.query_params)
+    at = routing.services(request)
+    asked = routing.event_filter(request.query_params)
     reading, day = at.status(), at.day()
     groups = at.groups().value if asked.is_empty else at.failures.groups(asked, MOST_GROUPS)
     status = reading.value.status
     return render(
         request,
         "failures.html",
-        groups=[(group, figures.spark(group.hours)) for group in groups],
+        groups=[(group, templating.spark(group.hours)) for group in groups],
         total=sum(group.count for group in groups),
         filter_words={name: request.query_params[name] for name in given(asked) if name in request.query_params},
         reasons=sorted(reason for reason in status.failed_by_reason if reason),
@@ -169,16 +174,16 @@ def failures_page(request: Request) -> Response:
         series=[kind for kind in SERIES if day.value.failed.by_failure_type.get(kind)],
         table=table(day.value),
         kinds=[kind for kind in SERIES if kind in FAILURE_TYPES],
-        may_act=params.person(request).role.allows(Role.OPERATOR),
+        may_act=routing.person(request).role.allows(Role.OPERATOR),
     )
 
 
-def chart(stats: Stats) -> figures.Columns:
+def chart(stats: Stats) -> templating.Columns:
     """Every hour has its place, also those in which nothing failed."""
     now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     found = {hour.hour: hour.by_failure_type for hour in stats.hours}
     hours = [now - timedelta(hours=HOURS - 1 - n) for n in range(HOURS)]
-    return figures.stacked([(f"{hour:%d %b %H:00}", found.get(hour, {})) for hour in hours], SERIES, label=_hour)
+    return templating.stacked([(f"{hour:%d %b %H:00}", found.get(hour, {})) for hour in hours], SERIES, label=_hour)
 
 
 def _hour(label: str) -> str:
@@ -201,7 +206,7 @@ _REPLAY_ANSWERS: Final = {
         404: {"description": "Nothing matches."},
     },
 }
-PAGES: Final = (Endpoint("GET", f"{HOME}/failures", failures_page, VIEWER, takes=params.EVENT_FIELDS),)
+PAGES: Final = (Endpoint("GET", f"{HOME}/failures", failures_page, VIEWER, takes=routing.EVENT_FIELDS),)
 API: Final = (
     Endpoint("GET", "/failed", list_failed, VIEWER, gives(answers.EventList)),
     Endpoint("GET", "/failed/groups", groups, VIEWER, gives(answers.GroupList)),

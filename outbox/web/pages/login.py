@@ -7,9 +7,8 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from outbox.web import params
-from outbox.web.auth.gate import AccessGate
-from outbox.web.auth.session import COOKIE, drop_cookie, put_cookie
+from outbox.web import routing
+from outbox.web.auth import COOKIE, AccessGate, drop_cookie, put_cookie
 from outbox.web.routing import ANYONE, HOME, Endpoint
 from outbox.web.templating import render
 
@@ -21,7 +20,7 @@ def login_page(request: Request) -> Response:
     return render(request, "login.html", wrong=False, next=_inside(request.query_params.get("next")))
 
 
-def login(request: Request, form: params.Sent) -> Response:
+def login(request: Request, form: routing.Sent) -> Response:
     gate: AccessGate = request.app.state.gate
     entry = gate.holder(request, str(form.get("token") or "").strip())
     wanted = _inside(str(form.get("next") or ""))

@@ -18,13 +18,12 @@ from outbox.ops.audit import AuditPage, AuditRow
 from outbox.ops.status import Pulse, QueueStatus, TypeCounts
 from outbox.ops.stored_event import StoredEvent
 from outbox.policy.event import Status
-from outbox.policy.filter import AuditFilter, EventFilter, given
-from outbox.web import answers, figures, params
+from outbox.policy.inputs import AuditFilter, EventFilter, given
+from outbox.web import answers, routing, templating
 from outbox.web.answers import answer, event
-from outbox.web.auth.accounts import Role
+from outbox.web.auth import Role
 from outbox.web.pages import audit
-from outbox.web.params import At, AuditQuery, Strict, audit_filter_of, capped
-from outbox.web.routing import HOME, VIEWER, Endpoint, gives
+from outbox.web.routing import HOME, VIEWER, At, AuditQuery, Endpoint, Strict, audit_filter_of, capped, gives
 from outbox.web.services import RECENT, Services, Snapshot
 from outbox.web.templating import render
 
@@ -102,8 +101,8 @@ class Attention(NamedTuple):
 
 
 def overview(request: Request) -> Response:
-    at, who = params.services(request), params.person(request)
-    asked = params.event_filter(request.query_params)
+    at, who = routing.services(request), routing.person(request)
+    asked = routing.event_filter(request.query_params)
     reading = at.status()
     seen, status = reading.value, reading.value.status
     shown = Narrowed(type_rows(seen), seen.recent_failures, seen.recent_audit.rows)
@@ -127,7 +126,7 @@ def overview(request: Request) -> Response:
         workers_alive=sum(worker.alive for worker in status.workers),
         paused_all=any(row["kind"] == "pause" and row["scope"] == "*" for row in status.pauses),
         may_act=who.role.allows(Role.OPERATOR),
-        said_by=params.said_by(request),
+        said_by=routing.said_by(request),
     )
 
 
@@ -192,7 +191,7 @@ def _type_row(name: str, counts: TypeCounts, pulse: Pulse, discarded: int) -> Ty
         pulse.rate,
         waiting / pulse.rate if waiting and pulse.rate else None,
         # The minute that still runs would look like a fall.
-        figures.spark(pulse.minutes[:-1]),
+        templating.spark(pulse.minutes[:-1]),
         pulse.last_hour,
         discarded,
     )
@@ -217,9 +216,9 @@ def acts(rows: Sequence[AuditRow]) -> list[Acts]:
 def subline(status: QueueStatus) -> str:
     """What stands under the sentence: who works, and what waits for a person."""
     alive = sum(worker.alive for worker in status.workers)
-    parts = [f"{figures.plural(alive, 'projector')} running", f"{figures.rate(status.queue.rate)} finished"]
+    parts = [f"{templating.plural(alive, 'projector')} running", f"{templating.rate(status.queue.rate)} finished"]
     if status.queue.failed:
-        parts.append(f"{figures.plural(status.queue.failed, 'failed event')} for a person to check")
+        parts.append(f"{templating.plural(status.queue.failed, 'failed event')} for a person to check")
     return " · ".join(parts)
 
 
@@ -243,11 +242,11 @@ def attention(status: QueueStatus) -> list[Attention]:
         )
     silent = [worker for worker in status.workers if worker.state == "silent"]
     if silent:
-        told = f"{silent[0].worker} last seen {figures.age(silent[0].silent_seconds)} ago"
+        told = f"{silent[0].worker} last seen {templating.age(silent[0].silent_seconds)} ago"
         found.append(
             Attention(
                 "warn",
-                figures.plural(len(silent), "projector is", "projectors are") + " silent",
+                templating.plural(len(silent), "projector is", "projectors are") + " silent",
                 told,
                 "#workers",
                 "Workers",
@@ -257,7 +256,7 @@ def attention(status: QueueStatus) -> list[Attention]:
         found.append(
             Attention(
                 "warn",
-                figures.plural(queue.stuck, "event is", "events are") + " stuck in processing",
+                templating.plural(queue.stuck, "event is", "events are") + " stuck in processing",
                 "Their lease has run out; they will be reclaimed.",
                 "/ops/queue/events?status=processing",
                 "Show",
@@ -265,11 +264,11 @@ def attention(status: QueueStatus) -> list[Attention]:
         )
     if queue.failed:
         reasons = sorted(status.failed_by_reason.items(), key=lambda pair: -pair[1])[:3]
-        told = ", ".join(f"{figures.count(n)} {reason or 'without a reason'}" for reason, n in reasons)
+        told = ", ".join(f"{templating.count(n)} {reason or 'without a reason'}" for reason, n in reasons)
         found.append(
             Attention(
                 "bad",
-                figures.plural(queue.failed, "event has", "events have") + " failed",
+                templating.plural(queue.failed, "event has", "events have") + " failed",
                 told,
                 "/ops/queue/failures",
                 "See the groups",
@@ -287,7 +286,7 @@ def attention(status: QueueStatus) -> list[Attention]:
     return found
 
 
-PAGES: Final = (Endpoint("GET", HOME, overview, VIEWER, takes=params.EVENT_FIELDS),)
+PAGES: Final = (Endpoint("GET", HOME, overview, VIEWER, takes=routing.EVENT_FIELDS),)
 API: Final = (
     Endpoint("GET", "/ops", ops, VIEWER, gives(answers.Ops)),
     Endpoint("GET", "/stats", stats, VIEWER, gives(answers.Stats)),

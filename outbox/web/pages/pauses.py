@@ -8,11 +8,10 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outbox.ops import inputs as read
-from outbox.web import answers, params
+from outbox.policy import inputs as read
+from outbox.web import answers, routing
 from outbox.web.answers import answer
-from outbox.web.params import ONE_LINE, Act, At, Who, actor_of
-from outbox.web.routing import HOME, OPERATOR, Endpoint, gives
+from outbox.web.routing import HOME, ONE_LINE, OPERATOR, Act, At, Endpoint, Who, actor_of, gives
 
 
 class PauseBody(Act):
@@ -47,22 +46,22 @@ def resume(body: ResumeBody, at: At, who: Who) -> Response:
     return answer(found)
 
 
-def pause_form(request: Request, form: params.Sent) -> Response:
-    at, by = params.services(request), str(form.get("by") or "")
+def pause_form(request: Request, form: routing.Sent) -> Response:
+    at, by = routing.services(request), str(form.get("by") or "")
     said = str(form.get("entity_type") or "").strip()
     kind = read.line("entity_type", said, 200) if said else None
-    at.pauses.pause(params.actor(request, by), str(form.get("reason") or ""), kind)
+    at.pauses.pause(routing.actor(request, by), str(form.get("reason") or ""), kind)
     at.status.forget()
-    return params.go(request, "/ops/queue", "paused", by)
+    return routing.go(request, "/ops/queue", "paused", by)
 
 
-def resume_form(request: Request, form: params.Sent) -> Response:
-    at, by = params.services(request), str(form.get("by") or "")
+def resume_form(request: Request, form: routing.Sent) -> Response:
+    at, by = routing.services(request), str(form.get("by") or "")
     scope = str(form.get("scope") or "*")
     kind = read.line("scope", scope.removeprefix("type:"), 200) if scope.startswith("type:") else None
-    at.pauses.resume(params.actor(request, by), str(form.get("reason") or ""), kind)
+    at.pauses.resume(routing.actor(request, by), str(form.get("reason") or ""), kind)
     at.status.forget()
-    return params.go(request, "/ops/queue", "resumed", by)
+    return routing.go(request, "/ops/queue", "resumed", by)
 
 
 PAGES: Final = (

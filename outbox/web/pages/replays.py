@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 from uuid import UUID
 
@@ -17,17 +18,16 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outbox.ops import inputs as read
 from outbox.ops.replay.desk import ReplayRequest
 from outbox.ops.replay.plan import Plan
-from outbox.policy.filter import MOST_IDS, EventFilter, described, given
+from outbox.policy import inputs as read
+from outbox.policy.inputs import MOST_IDS, EventFilter, described, given
 from outbox.policy.replay import DEFAULT_RATE, ReplayBatch
-from outbox.web import answers, params
+from outbox.web import answers, routing
 from outbox.web.answers import answer
-from outbox.web.auth.accounts import Role
-from outbox.web.params import Act, At, Strict, Who, actor_of
+from outbox.web.auth import Role
 from outbox.web.problems import RefusedRequest
-from outbox.web.routing import HOME, OPERATOR, VIEWER, Endpoint, gives
+from outbox.web.routing import HOME, OPERATOR, VIEWER, Act, At, Endpoint, Strict, Who, actor_of, gives
 from outbox.web.templating import render
 
 
@@ -68,12 +68,12 @@ PAGE_ROWS: Final = 50
 
 
 def replays_page(request: Request) -> Response:
-    found = params.services(request).replays.page(request.query_params.get("cursor"), PAGE_ROWS)
+    found = routing.services(request).replays.page(request.query_params.get("cursor"), PAGE_ROWS)
     return render(request, "replays.html", page=found, may_act=_may_act(request))
 
 
 def replay_page(request: Request, id: str) -> Response:
-    found = params.services(request).replays.show(params.event_id(id))
+    found = routing.services(request).replays.show(routing.event_id(id))
     batch = found.batch
     return render(
         request,
@@ -83,40 +83,40 @@ def replay_page(request: Request, id: str) -> Response:
         skipped=[row for row in found.items if row["state"] == "skipped"],
         open_rows=[row for row in found.items if row["state"] == "replayed" and row["outcome"] is None],
         may_act=_may_act(request),
-        said_by=params.said_by(request),
+        said_by=routing.said_by(request),
     )
 
 
-def cancel_form(request: Request, id: str, form: params.Sent) -> Response:
+def cancel_form(request: Request, id: str, form: routing.Sent) -> Response:
     by = str(form.get("by") or "")
-    acting = params.actor(request, by)
-    params.services(request).replays.cancel(params.event_id(id), acting, str(form.get("reason") or ""))
-    return params.go(request, f"/ops/queue/replays/{id}", "cancelled", by)
+    acting = routing.actor(request, by)
+    routing.services(request).replays.cancel(routing.event_id(id), acting, str(form.get("reason") or ""))
+    return routing.go(request, f"/ops/queue/replays/{id}", "cancelled", by)
 
 
-def replay_event_form(request: Request, id: str, form: params.Sent) -> Response:
+def replay_event_form(request: Request, id: str, form: routing.Sent) -> Response:
     """A single event is a batch of one, moved before the page comes back."""
-    at, by = params.services(request), str(form.get("by") or "")
+    at, by = routing.services(request), str(form.get("by") or "")
     asked = ReplayRequest(
-        actor=params.actor(request, by),
+        actor=routing.actor(request, by),
         reason=str(form.get("reason") or ""),
-        filter=EventFilter(ids=(params.event_id(id),)),
+        filter=EventFilter(ids=(routing.event_id(id),)),
     )
     created = at.replays.create(asked)
     at.dispatching.run(created)
     at.status.forget()
-    return params.go(request, f"/ops/queue/replays/{created.batch.id}", "replayed", by)
+    return routing.go(request, f"/ops/queue/replays/{created.batch.id}", "replayed", by)
 
 
-def discard_event_form(request: Request, id: str, form: params.Sent) -> Response:
-    at, by = params.services(request), str(form.get("by") or "")
-    at.discards.discard(params.event_id(id), params.actor(request, by), str(form.get("reason") or ""))
+def discard_event_form(request: Request, id: str, form: routing.Sent) -> Response:
+    at, by = routing.services(request), str(form.get("by") or "")
+    at.discards.discard(routing.event_id(id), routing.actor(request, by), str(form.get("reason") or ""))
     at.status.forget()
-    return params.go(request, f"/ops/queue/events/{id}", "discarded", by)
+    return routing.go(request, f"/ops/queue/events/{id}", "discarded", by)
 
 
 def _may_act(request: Request) -> bool:
-    return params.person(request).role.allows(Role.OPERATOR)
+    return routing.person(request).role.allows(Role.OPERATOR)
 
 
 MOST_PLANS: Final = 20
@@ -148,11 +148,11 @@ class Plans:
 
 def preview_page(request: Request) -> Response:
     """What a replay with this filter would take, a page at a time, in its own order."""
-    asked = params.event_filter(request.query_params)
-    number = params.number(request.query_params, "page", 1, 1, 20_000)
-    found = params.services(request).failures.preview(asked, number, PAGE_ROWS)
-    words = params.raw_filter(request.query_params, params.EVENT_FIELDS)
-    status = params.services(request).status().value.status
+    asked = routing.event_filter(request.query_params)
+    number = routing.number(request.query_params, "page", 1, 1, 20_000)
+    found = routing.services(request).failures.preview(asked, number, PAGE_ROWS)
+    words = routing.raw_filter(request.query_params, routing.EVENT_FIELDS)
+    status = routing.services(request).status().value.status
     return render(
         request,
         "replay.html",
@@ -167,10 +167,10 @@ def preview_page(request: Request) -> Response:
     )
 
 
-def plan_page(request: Request, form: params.Sent) -> Response:
+def plan_page(request: Request, form: routing.Sent) -> Response:
     """The plan of the chosen ids, or of all that match, its ids pinned. Still nothing is changed."""
     asked, limit = _asked(form)
-    plan = params.services(request).planner.plan(asked, limit, pin=True)
+    plan = routing.services(request).planner.plan(asked, limit, pin=True)
     _plans(request).keep(plan, asked)
     return render(
         request,
@@ -181,18 +181,18 @@ def plan_page(request: Request, form: params.Sent) -> Response:
         capped=plan.matched > read.MOST_COUNTED,
         rate=DEFAULT_RATE,
         takes=plan.total / DEFAULT_RATE,
-        said_by=params.said_by(request),
+        said_by=routing.said_by(request),
         back=str(form.get("back") or ""),
     )
 
 
-def run_form(request: Request, form: params.Sent) -> Response:
+def run_form(request: Request, form: routing.Sent) -> Response:
     """Replays exactly the plan's ids. The plan's id is the client id: a second click finds the first one's replay."""
-    at, by = params.services(request), str(form.get("by") or "")
+    at, by = routing.services(request), str(form.get("by") or "")
     plan, asked = _plans(request).take(str(form.get("plan") or ""))
     created = at.replays.create(
         ReplayRequest(
-            actor=params.actor(request, by),
+            actor=routing.actor(request, by),
             reason=str(form.get("reason") or ""),
             filter=asked,
             pinned=plan.ids,
@@ -202,7 +202,7 @@ def run_form(request: Request, form: params.Sent) -> Response:
     )
     at.dispatching.start(created)
     at.status.forget()
-    return params.go(request, f"/ops/queue/replays/{created.batch.id}", "replayed", by)
+    return routing.go(request, f"/ops/queue/replays/{created.batch.id}", "replayed", by)
 
 
 def _plans(request: Request) -> Plans:
@@ -214,7 +214,7 @@ def _asked(form: FormData) -> tuple[EventFilter, int | None]:
     """Chosen ids alone, or the filter and how many."""
     if form.get("scope") == "selected":
         ids = " ".join(str(each) for each in form.getlist("ids"))
-        asked = read.event_filter({"ids": ids})
+        asked = read.read_event_filter({"ids": ids}, datetime.now(UTC))
         if not asked.ids:
             raise read.BadRequest([("ids", "choose at least one event")])
         return asked, None
@@ -222,7 +222,7 @@ def _asked(form: FormData) -> tuple[EventFilter, int | None]:
     limit = int(text) if text.isdecimal() and len(text) < 9 else None
     if text and (limit is None or not 1 <= limit <= MOST_PINNED):
         raise read.BadRequest([("limit", f"must be a whole number from 1 to {MOST_PINNED:,}")])
-    return params.event_filter(form), limit
+    return routing.event_filter(form), limit
 
 
 def _rate(form: FormData) -> float | None:
@@ -241,7 +241,7 @@ def _name(asked: EventFilter) -> str:
 PAGES: Final = (
     Endpoint("POST", f"{HOME}/events/{{id}}/replay", replay_event_form, OPERATOR),
     Endpoint("POST", f"{HOME}/events/{{id}}/discard", discard_event_form, OPERATOR),
-    Endpoint("GET", f"{HOME}/replay", preview_page, VIEWER, takes=(*params.EVENT_FIELDS, "page")),
+    Endpoint("GET", f"{HOME}/replay", preview_page, VIEWER, takes=(*routing.EVENT_FIELDS, "page")),
     Endpoint("POST", f"{HOME}/replay/plan", plan_page, OPERATOR),
     Endpoint("POST", f"{HOME}/replay/run", run_form, OPERATOR),
     Endpoint("GET", f"{HOME}/replays", replays_page, VIEWER, takes=("cursor",)),

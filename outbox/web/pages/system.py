@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from outbox.policy.drift import DRIFT, Kind
 from outbox.policy.reindex import Rebuild
 from outbox.ports import Level
-from outbox.web import figures, params
+from outbox.web import routing, templating
 from outbox.web.routing import API_PREFIX, HOME, VIEWER, Endpoint
 from outbox.web.runbook import RUNBOOK
 from outbox.web.templating import render
@@ -21,7 +21,7 @@ _ORDER = (Level.BAD, Level.WARN, Level.UNKNOWN, Level.OK)
 
 
 def system_page(request: Request) -> Response:
-    at = params.services(request)
+    at = routing.services(request)
     reading = at.status()
     settings = request.app.state.settings
     return render(
@@ -97,7 +97,7 @@ class Found(NamedTuple):
 
 
 def verify_page(request: Request) -> Response:
-    at = params.services(request)
+    at = routing.services(request)
     results = at.verify.last_results(RESULTS)
     last = next((row for row in results if row["status"] == "finished"), None)
     running = next((row for row in results[:1] if row["status"] == "running"), None)
@@ -124,7 +124,7 @@ def drift(row: Mapping[str, Any] | None) -> int:
 def doubt(row: Mapping[str, Any] | None) -> str:
     """What could not be judged, in words; the command exits with 3 then."""
     told = {"unknown": "unknown to PostgreSQL", "unreadable": "unreadable there", "in_flux": "still changing"}
-    return ", ".join(f"{figures.count(row[name])} {text}" for name, text in told.items() if row and row[name])
+    return ", ".join(f"{templating.count(row[name])} {text}" for name, text in told.items() if row and row[name])
 
 
 def drift_findings(row: Mapping[str, Any] | None) -> list[Found]:
@@ -142,7 +142,7 @@ def _found(kind: str, each: Mapping[str, Any]) -> Found:
 
 def copied_share(rebuild: Rebuild) -> str:
     total = max(rebuild.total or 0, rebuild.written)
-    return f"{figures.count(rebuild.written)} of about {figures.count(total)}" if total else "nothing yet"
+    return f"{templating.count(rebuild.written)} of about {templating.count(total)}" if total else "nothing yet"
 
 
 PAGES: Final = (

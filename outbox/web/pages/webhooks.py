@@ -11,11 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outbox.config import redact_address
-from outbox.web import answers, params
+from outbox.web import answers, routing
 from outbox.web.answers import answer
-from outbox.web.auth.accounts import Role
-from outbox.web.params import ONE_LINE, Act, At, Strict, Who, actor_of
-from outbox.web.routing import HOME, OPERATOR, VIEWER, Endpoint, gives
+from outbox.web.auth import Role
+from outbox.web.routing import HOME, ONE_LINE, OPERATOR, VIEWER, Act, At, Endpoint, Strict, Who, actor_of, gives
 from outbox.web.templating import render
 
 
@@ -48,7 +47,7 @@ PAGE_ROWS: Final = 50
 
 
 def webhooks_page(request: Request) -> Response:
-    found = params.services(request).webhooks.page(request.query_params.get("cursor"), PAGE_ROWS)
+    found = routing.services(request).webhooks.page(request.query_params.get("cursor"), PAGE_ROWS)
     settings = request.app.state.settings.webhook
     return render(
         request,
@@ -57,15 +56,15 @@ def webhooks_page(request: Request) -> Response:
         url=redact_address(str(settings.url)) if settings.url else "",
         signed=settings.secret is not None,
         settings=settings,
-        may_act=params.person(request).role.allows(Role.OPERATOR),
-        said_by=params.said_by(request),
+        may_act=routing.person(request).role.allows(Role.OPERATOR),
+        said_by=routing.said_by(request),
     )
 
 
-def redeliver_form(request: Request, id: str, form: params.Sent) -> Response:
+def redeliver_form(request: Request, id: str, form: routing.Sent) -> Response:
     by, reason = str(form.get("by") or ""), str(form.get("reason") or "") or None
-    params.services(request).webhooks.redeliver(params.event_id(id), params.actor(request, by), reason)
-    return params.go(request, "/ops/queue/webhooks", "redelivered", by)
+    routing.services(request).webhooks.redeliver(routing.event_id(id), routing.actor(request, by), reason)
+    return routing.go(request, "/ops/queue/webhooks", "redelivered", by)
 
 
 PAGES: Final = (

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.cli.producers import _names
+from outbox.cli.attach import _names
 from outbox.errors import UsageError
 from outbox.ports import Attachment, joined_columns
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from outbox.embedded.distribution import FETCHED_JAVA_MAJOR
 from outbox.embedded.errors import DistributionUnusable
+from outbox.embedded.find_server import FETCHED_JAVA_MAJOR
 from outbox.embedded.java import Java
 from outbox.embedded.products import ELASTICSEARCH, OPENSEARCH, release_of
 

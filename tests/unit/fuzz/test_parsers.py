@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from outbox.config import load_settings
 from outbox.config.settings import VARIABLES
 from outbox.errors import ConfigurationError, UsageError
-from outbox.ops import inputs
 from outbox.ops.events import ListPlace, Shelf, places, read_place
-from outbox.ops.inputs import BadRequest
+from outbox.policy import inputs
 from outbox.policy.event import Status
-from outbox.policy.filter import BadFilter, read_audit_filter, read_event_filter
-from outbox.policy.filter import given as told
+from outbox.policy.inputs import BadRequest, read_audit_filter, read_event_filter
+from outbox.policy.inputs import given as told
 from outbox.policy.webhook import bad_url, is_public, verify
 from outbox.telemetry import log_lines
 from outbox.telemetry.tracing import links
@@ -53,8 +52,8 @@ def attempt(work: Callable[[], T], refusal: type[E]) -> T | E:
 
 @given(RAW)
 def test_an_event_filter_is_read_or_refused_and_reads_back_the_same(raw: dict[str, Any]) -> None:
-    asked = attempt(lambda: read_event_filter(raw, NOW), BadFilter)
-    if isinstance(asked, BadFilter):
+    asked = attempt(lambda: read_event_filter(raw, NOW), BadRequest)
+    if isinstance(asked, BadRequest):
         assert asked.problems
         assert len(str(asked)) < 5000, "a refusal does not repeat what it was given"
         return
@@ -66,7 +65,7 @@ def test_an_event_filter_is_read_or_refused_and_reads_back_the_same(raw: dict[st
 def test_an_audit_filter_too(raw: dict[str, Any]) -> None:
     try:
         asked = read_audit_filter(raw, NOW)
-    except BadFilter:
+    except BadRequest:
         return
     assert read_audit_filter(told(asked), NOW) == asked
 

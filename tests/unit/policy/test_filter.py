@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from outbox.ops.inputs import BadRequest, reason
-from outbox.policy.filter import (
+from outbox.policy.inputs import (
     AuditFilter,
-    BadFilter,
+    BadRequest,
     EventFilter,
     described,
     given,
     read_audit_filter,
     read_event_filter,
     read_text,
+    reason,
 )
-from outbox.web.params import ONE_LINE
+from outbox.web.routing import ONE_LINE
 
 NOW = datetime(2026, 2, 3, 12, tzinfo=UTC)
 EARLY, LATE = (datetime(year, 1, 1) for year in (2025, 2026))  # noqa: DTZ001 - hypothesis adds the zone
@@ -80,14 +80,14 @@ def test_every_field_of_the_contract_is_read() -> None:
     ],
 )
 def test_what_is_invalid_is_refused_by_field(raw: dict[str, object], field: str, says: str) -> None:
-    with pytest.raises(BadFilter) as refused:
+    with pytest.raises(BadRequest) as refused:
         read_event_filter(raw, NOW)
     assert [name for name, _ in refused.value.problems] == [field]
     assert says in str(refused.value)
 
 
 def test_all_problems_are_reported_together() -> None:
-    with pytest.raises(BadFilter) as refused:
+    with pytest.raises(BadRequest) as refused:
         read_event_filter({"trace_id": "x", "ids": "y", "z": 1}, NOW)
     assert {name for name, _ in refused.value.problems} == {"trace_id", "ids", "z"}
 
@@ -96,7 +96,7 @@ def test_the_audit_filter_reads_its_own_fields() -> None:
     batch = uuid4()
     read = read_audit_filter({"action": "REPLAY_BATCH_ITEM", "actor": "alice", "batch_id": str(batch)}, NOW)
     assert read == AuditFilter(action="REPLAY_BATCH_ITEM", actor="alice", batch_id=batch)
-    with pytest.raises(BadFilter, match="action: 'REPLAYED' is none of"):
+    with pytest.raises(BadRequest, match="action: 'REPLAYED' is none of"):
         read_audit_filter({"action": "REPLAYED"}, NOW)
 
 

@@ -4,7 +4,7 @@ import pytest
 from fastapi import FastAPI
 
 from outbox.web import application, routing
-from outbox.web.auth.accounts import Role
+from outbox.web.auth import Role
 from outbox.web.routing import Endpoint, GuardedRoute
 
 UNSAFE = [door for door in (*application.PAGES, *application.API) if door.method != "GET"]

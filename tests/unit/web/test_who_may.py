@@ -6,10 +6,23 @@ from pathlib import Path
 import pytest
 
 from outbox.errors import ConfigurationError
-from outbox.web.auth.accounts import Person, Role, TokenFile, hashed, line_for, new_token, parse
-from outbox.web.auth.gate import cross_site, loopback_host
-from outbox.web.auth.limits import Allowance, RateLimits, peer
-from outbox.web.auth.session import LIFETIME_SECONDS, MOST_OF_ONE, Sessions
+from outbox.web.auth import (
+    LIFETIME_SECONDS,
+    MOST_OF_ONE,
+    Allowance,
+    Person,
+    RateLimits,
+    Role,
+    Sessions,
+    TokenFile,
+    cross_site,
+    hashed,
+    line_for,
+    loopback_host,
+    new_token,
+    parse,
+    peer,
+)
 
 
 @pytest.fixture

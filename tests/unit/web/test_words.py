@@ -4,9 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from outbox.web import figures
-from outbox.web.figures import nice, spark, stacked
-from outbox.web.templating import coded
+from outbox.web import templating
+from outbox.web.templating import coded, nice, spark, stacked
 
 NOW = datetime(2026, 2, 3, 10, 0, tzinfo=UTC)
 
@@ -24,26 +23,33 @@ NOW = datetime(2026, 2, 3, 10, 0, tzinfo=UTC)
     ],
 )
 def test_ages_have_one_unit(seconds: float | None, told: str) -> None:
-    assert figures.age(seconds) == told
+    assert templating.age(seconds) == told
 
 
 def test_times_are_shown_both_ways() -> None:
-    assert figures.ago(NOW - timedelta(minutes=3), NOW) == "3 min ago"
-    assert figures.ago(NOW + timedelta(seconds=40), NOW) == "in 40 s"
-    assert figures.ago(NOW, NOW) == "just now"
+    assert templating.ago(NOW - timedelta(minutes=3), NOW) == "3 min ago"
+    assert templating.ago(NOW + timedelta(seconds=40), NOW) == "in 40 s"
+    assert templating.ago(NOW, NOW) == "just now"
 
 
 def test_counts_say_where_they_stopped() -> None:
-    assert figures.count(12345) == "12,345"
-    assert figures.count(10_000, capped=True) == "10,000+"
+    assert templating.count(12345) == "12,345"
+    assert templating.count(10_000, capped=True) == "10,000+"
 
 
 def test_rates_are_shown_in_the_unit_that_reads_best() -> None:
-    assert [figures.rate(n) for n in (0, 0.05, 0.5, 2.5, 1200)] == ["0 /s", "3.0 /min", "30 /min", "2.5 /s", "1,200 /s"]
+    said = [templating.rate(n) for n in (0, 0.05, 0.5, 2.5, 1200)]
+    assert said == [
+        "0 /s",
+        "3.0 /min",
+        "30 /min",
+        "2.5 /s",
+        "1,200 /s",
+    ]
 
 
 def test_control_characters_are_made_visible() -> None:
-    assert figures.visible("a\x1b[31mb\u202e") == "a\\x1b[31mb\\u202e"
+    assert templating.visible("a\x1b[31mb\u202e") == "a\\x1b[31mb\\u202e"
 
 
 def test_backticks_become_code_after_everything_was_escaped() -> None:

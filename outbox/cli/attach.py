@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import output
-from outbox.cli.output import Json, Yes
+from outbox.cli import Json, Yes
 from outbox.errors import UsageError
 from outbox.ports import Attachment
 
@@ -73,11 +72,11 @@ def attach(
     with cli.open_desk() as desk:
         done = desk.producers.attach(wanted)
     if json:
-        output.as_json(done)
+        cli.as_json(done)
     else:
-        output.line(_told(done))
+        cli.line(_told(done))
     for note in done.notes:
-        output.note(f"note: {note}")
+        cli.note(f"note: {note}")
 
 
 def _names(columns: str | None) -> tuple[str, ...]:
@@ -115,10 +114,10 @@ def detach(
       outbox detach comments --type article --yes
     """
     what = f"the changes of {table}{f' as {entity_type}' if entity_type is not None else ''}"
-    output.confirm(f"Stop projecting {what}?", yes=yes)
+    cli.confirm(f"Stop projecting {what}?", yes=yes)
     with cli.open_desk() as desk:
         gone = desk.producers.detach(table, entity_type=entity_type)
     if json:
-        output.as_json({"detached": table, "attachments": gone})
+        cli.as_json({"detached": table, "attachments": gone})
     else:
-        output.line(f"detached {table}{f' as {entity_type}' if entity_type is not None else ''}")
+        cli.line(f"detached {table}{f' as {entity_type}' if entity_type is not None else ''}")

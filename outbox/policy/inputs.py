@@ -1,9 +1,12 @@
-"""The one event filter and the one audit filter: what people may ask by, checked and typed. Knows no SQL and no clock.
+"""What people give: the event filter and the audit filter, names, reasons, ids and cursors, checked and typed.
 
-Every list and action (list, failed, groups, preview, replay, flush; CLI, HTTP and page) reads raw values with
-`read_event_filter`, which reports all invalid fields at once.
+Commands, API and console read with the same functions; all invalid fields are reported at once, and a refusal changes
+nothing. Knows no SQL and no clock.
 """
 
+import base64
+import binascii
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -11,7 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from outbox.policy.audit import Action
+from outbox.errors import NotFound, UsageError
+from outbox.policy.audit import Action, Actor, Source
 from outbox.policy.outcome import FAILURE_TYPE_OF, Code, DeadReason
 
 MOST_IDS: Final = 500
@@ -23,16 +27,26 @@ TRACE_ID: Final = r"[0-9a-f]{32}"
 # Control characters, line separators and direction marks: what is kept, shown or searched by must read as it is.
 CONTROL: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 _NOT_ONE_LINE: Final = re.compile(rf"[{CONTROL}\ud800-\udfff]")  # half characters too, which no JSON schema can name
+LONGEST_NAME: Final = 120  # an adopted table's last_replayed_by holds no more
+LONGEST_REASON: Final = 1_000
+MOST_COUNTED: Final = 10_000  # beyond it people read "10,000+"
+LAST: Final = (datetime(9999, 1, 1, tzinfo=UTC), UUID(int=2**128 - 1))
 _AGO: Final = re.compile(r"(\d{1,6})\s*([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-class BadFilter(ValueError):
-    """One or more fields are invalid; `problems` says which and why, fit to be shown."""
+class BadRequest(UsageError):
+    """The request is invalid. Correct what is named; nothing was changed."""
 
     def __init__(self, problems: Iterable[tuple[str, str]]) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(f"{field}: {what}" for field, what in self.problems))
+
+
+class NothingMatches(NotFound):
+    """No event is in a state that this can change. Check with `outbox list` or a dry run; nothing was changed."""
+
+    exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +102,7 @@ def described(asked: EventFilter | AuditFilter) -> str:
 
 
 def read_event_filter(raw: Mapping[str, Any], now: datetime) -> EventFilter:
-    """Raw words from a command line, a query string or JSON; None and "" are not given. Raises BadFilter."""
+    """Raw words from a command line, a query string or JSON; None and "" are not given. Raises BadRequest."""
     values = _read(raw, _EVENT_FIELDS, now)
     _check_times(values)
     return EventFilter(**values)
@@ -221,14 +235,14 @@ def _read(raw: Mapping[str, Any], readers: Mapping[str, _Reader], now: datetime)
         except ValueError as wrong:
             problems.append((name, str(wrong)))
     if problems:
-        raise BadFilter(problems)
+        raise BadRequest(problems)
     return values
 
 
 def _check_times(values: Mapping[str, Any]) -> None:
     since, until = values.get("since"), values.get("until")
     if since is not None and until is not None and since >= until:
-        raise BadFilter([("since", "must be before `until`")])
+        raise BadRequest([("since", "must be before `until`")])
 
 
 def _plain(value: Any) -> Any:
@@ -237,3 +251,61 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [str(part) for part in value]
     return str(value)
+
+
+def actor(by: str, source: Source, role: str | None = None) -> Actor:
+    return Actor(line("by", by, LONGEST_NAME), source, role)
+
+
+def reason(text: str) -> str:
+    return line("reason", text, LONGEST_REASON)
+
+
+def line(field: str, text: str, longest: int) -> str:
+    """One line of text that will be kept for good and shown to others."""
+    if not isinstance(text, str) or not text.strip():
+        raise BadRequest([(field, "is required")])
+    if not is_one_line(text):
+        raise BadRequest([(field, "must be one line without control characters")])
+    if len(text) > longest:
+        raise BadRequest([(field, f"is {len(text):,} characters long, {longest:,} at most")])
+    return text.strip()
+
+
+def whole(field: str, value: Any, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise BadRequest([(field, f"must be a whole number from {least:,} to {most:,}")])
+    return value
+
+
+def rate(value: float | None, default: float) -> float:
+    """Rows per second; what is not a number is refused, infinity included."""
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.01 <= value <= 100_000:
+        raise BadRequest([("rate", "must be from 0.01 to 100,000 rows per second")])
+    return float(value)
+
+
+def uuid(field: str, value: object) -> UUID:
+    try:
+        return value if isinstance(value, UUID) else UUID(str(value))
+    except ValueError:
+        raise BadRequest([(field, f"{str(value)[:80]!r} is not a uuid")]) from None
+
+
+def cursor(at: datetime, id: UUID) -> str:
+    """Where a page ends, as text that the next request brings back."""
+    return base64.urlsafe_b64encode(json.dumps([at.isoformat(), str(id)]).encode()).decode().rstrip("=")
+
+
+def read_cursor(text: str | None) -> tuple[datetime, UUID]:
+    """Refused when it is not one of ours: a forged one could only skip rows."""
+    if not text:
+        return LAST
+    try:
+        at, id = json.loads(base64.urlsafe_b64decode(text[:300] + "=" * (-len(text) % 4)))
+        read = datetime.fromisoformat(at)
+        return read if read.tzinfo else read.replace(tzinfo=UTC), UUID(id)
+    except (ValueError, TypeError, AttributeError, binascii.Error):
+        raise BadRequest([("cursor", "is invalid")]) from None

@@ -17,8 +17,8 @@ import pytest
 
 from outbox.embedded import fetching, java
 from outbox.embedded.account import Account
-from outbox.embedded.distribution import existing_distribution, fetched_distribution, find_supplies
 from outbox.embedded.errors import ArchiveDamaged, DistributionUnusable, FetchFailed, JavaMissing, MavenMissing
+from outbox.embedded.find_server import existing_distribution, fetched_distribution, find_supplies
 from outbox.embedded.java import find_java
 from outbox.embedded.process import await_end
 from outbox.embedded.products import ELASTICSEARCH, OPENSEARCH, RELEASES, release_of
@@ -190,7 +190,7 @@ exec /bin/sleep 600
 """
 FETCH = """
 import pathlib, sys
-from outbox.embedded.distribution import fetched_distribution
+from outbox.embedded.find_server import fetched_distribution
 fetched_distribution(pathlib.Path(sys.argv[1]), "8", print)
 """
 

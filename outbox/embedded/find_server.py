@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outbox.embedded.account import Account
-from outbox.embedded.archives import java_for_this_machine
+from outbox.embedded.archive_list import java_for_this_machine
 from outbox.embedded.errors import DistributionUnusable, JavaMissing
 from outbox.embedded.fetching import fetched
 from outbox.embedded.java import Java, JavaNeeds, find_java
