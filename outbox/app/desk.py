@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from outbox.app import naming
 from outbox.config import Settings
+from outbox.ops.attach import ProducerDesk
 from outbox.ops.events import Browse
 from outbox.ops.pauses import Pauses
-from outbox.ops.producers import ProducerDesk
 from outbox.ops.status import OpenEvents, StatusDesk
 from outbox.store.acts import PostgresControls
 from outbox.store.attach.attach import PostgresAttachments

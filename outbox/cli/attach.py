@@ -13,7 +13,7 @@ from outbox.errors import UsageError
 from outbox.ports import Attachment
 
 if TYPE_CHECKING:
-    from outbox.ops.producers import Attached
+    from outbox.ops.attach import Attached
 
 commands = typer.Typer()
 _COLUMN = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^",\s](?:[^",]*[^",\s])?))\s*(?:,|\Z)')

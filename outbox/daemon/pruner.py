@@ -10,7 +10,7 @@ from outbox.errors import OutboxError
 from outbox.facts import Announce, Beat, DatabaseLost, PrunePassed, TablePruned, Warned
 from outbox.policy.audit import Action, Actor, Entry, PruneOrder, Source
 from outbox.policy.inputs import AuditFilter
-from outbox.policy.retention import PrunePlace, PruneStep, next_rows
+from outbox.policy.prune_steps import PrunePlace, PruneStep, next_rows
 from outbox.ports import Clock
 
 PAUSE_SECONDS: Final = 0.05

@@ -14,7 +14,7 @@ from outbox.ops.audit import AuditDesk, AuditPruned, AuditStore
 from outbox.policy import inputs
 from outbox.policy.audit import LEAST_DAYS, Actor
 from outbox.policy.inputs import AuditFilter
-from outbox.policy.retention import PrunePlace, PruneStep, next_rows
+from outbox.policy.prune_steps import PrunePlace, PruneStep, next_rows
 
 PAUSE_SECONDS: Final = 0.02
 MOST_PREVIEWED_EVENTS: Final = 1_000_000

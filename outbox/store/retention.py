@@ -10,7 +10,7 @@ import psycopg
 from psycopg import Connection
 
 from outbox.policy.audit import Action, Actor, Entry
-from outbox.policy.retention import PrunePlace, PruneStep
+from outbox.policy.prune_steps import PrunePlace, PruneStep
 from outbox.store import audit
 from outbox.store.pool import Database
 from outbox.store.queries import queries

@@ -15,7 +15,7 @@ from outbox.errors import Conflict
 from outbox.facts import Fact, TablePruned, Warned
 from outbox.ops.retention import EventRetention
 from outbox.policy.inputs import BadRequest
-from outbox.policy.retention import PrunePlace, next_rows
+from outbox.policy.prune_steps import PrunePlace, next_rows
 from outbox.store import retention
 from outbox.store.audit import PostgresAudit
 from outbox.store.pool import Database
