@@ -1,4 +1,4 @@
-"""Downloads an archive and unpacks it into the cache, completely or not at all. The archives are in `archive_list.py`."""
+"""Downloads an archive and unpacks it into the cache, completely or not at all. `archive_list.py` lists them."""
 
 from __future__ import annotations
 
