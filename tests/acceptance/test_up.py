@@ -159,13 +159,13 @@ UP = """
 import json, runpy, sys
 from dataclasses import replace
 from pathlib import Path
-from outbox.embedded import archives, distribution, java
+from outbox.embedded import archive_list, find_server, java
 digests = json.loads(sys.argv[1])
 java.SYSTEM_JAVAS = Path("/nowhere")
-eight = distribution.RELEASES["8"]
-distribution.RELEASES["8"] = replace(eight, archive=replace(eight.archive, sha256=digests["elasticsearch"]))
-for machine, archive in archives.JAVA_21.items():
-    archives.JAVA_21[machine] = replace(archive, sha256=digests["java"])
+eight = find_server.RELEASES["8"]
+find_server.RELEASES["8"] = replace(eight, archive=replace(eight.archive, sha256=digests["elasticsearch"]))
+for machine, archive in archive_list.JAVA_21.items():
+    archive_list.JAVA_21[machine] = replace(archive, sha256=digests["java"])
 sys.argv = ["outbox", "up", "--json"]
 runpy.run_module("outbox", run_name="__main__")
 """
