@@ -18,13 +18,13 @@ from outbox.daemon.gate import EVERYTHING, PauseGate
 from outbox.daemon.judge import Judge
 from outbox.daemon.lane import Lane, Listener, Underway
 from outbox.daemon.lease import Leases, boottime
+from outbox.daemon.lifecycle import Lifecycle, Loop
 from outbox.daemon.lookup_outcome import Lookups
 from outbox.daemon.projector import Projector
 from outbox.daemon.reclaimer import Reclaimer
 from outbox.daemon.second_target import SecondTarget
 from outbox.daemon.shutdown import Stop
 from outbox.daemon.startup import Enrolment, wait_for_schema
-from outbox.daemon.supervisor import Loop, Supervisor
 from outbox.daemon.systemd import Notifier, Watchdog
 from outbox.daemon.upkeep import Upkeep, VerificationNews
 from outbox.errors import ConfigProblem, ConfigurationError, DatabaseDown
@@ -154,7 +154,7 @@ def _refuse_deafness(settings: Settings) -> None:
         pass
 
 
-def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *, once: bool) -> Supervisor:
+def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *, once: bool) -> Lifecycle:
     announce = watching.announce
     start_id = uuid4()
     worker_id = settings.worker.id
@@ -244,7 +244,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         notifier.ready(f"projecting to {settings.elastic.index}")
         watchdog.start()
 
-    return Supervisor(
+    return Lifecycle(
         name=worker_id,
         version=__version__,
         target=", ".join(settings.elastic.targets),

@@ -124,8 +124,11 @@ def test_when_too_many_processes_die_the_run_ends_and_says_what_was_not_run(tmp_
     deadly = "import os\n" + "".join(f"def test_{n}(): os._exit(1)\n" for n in range(20))
     code, output = run(tmp_path, {"test_a.py": deadly, "test_b.py": deadly})
     assert code == 1, output
-    assert "5 test processes died" in output
-    assert re.search(r"\b35 of 40 tests were not run", output), output
+    died = re.search(r"(\d+) test processes died", output)
+    # The fifth death ends the run; the process of the other file may die before it hears of that.
+    assert died is not None, output
+    assert int(died[1]) in (5, 6), output
+    assert f"{40 - int(died[1])} of 40 tests were not run" in output
 
 
 def test_a_process_that_dies_after_its_last_test_is_not_green(tmp_path: Path) -> None:

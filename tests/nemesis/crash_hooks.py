@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from outbox import fast_path
-from outbox.daemon.supervisor import Supervisor
+from outbox.daemon.lifecycle import Lifecycle
 from outbox.sink import exchange
 from outbox.sink.client import Elastic
 from outbox.sink.elastic import ElasticSink
@@ -218,7 +218,7 @@ def in_webhook_send(trap: Trap) -> None:
 
 def in_drain(trap: Trap) -> None:
     slow_writes(1.0)
-    claim, give_back = PostgresEvents.claim, Supervisor._drain
+    claim, give_back = PostgresEvents.claim, Lifecycle._drain
 
     def claimed(self: Any, order: Any) -> Any:
         result = claim(self, order)
@@ -233,7 +233,7 @@ def in_drain(trap: Trap) -> None:
         trap.snap()
         return give_back(self, lanes)
 
-    PostgresEvents.claim, Supervisor._drain = claimed, drain  # type: ignore[method-assign]
+    PostgresEvents.claim, Lifecycle._drain = claimed, drain  # type: ignore[method-assign]
 
 
 HOOKS: dict[str, Callable[[Trap], None]] = dict(

@@ -18,7 +18,7 @@ RELEASE_SECONDS = 3.0  # of the grace, kept for giving back what the lanes could
 
 
 @dataclass(slots=True)
-class Supervisor:
+class Lifecycle:
     name: str
     version: str
     target: str
