@@ -145,7 +145,8 @@ class ElasticSettings(Section):
         pattern=r"^[a-z0-9-]{1,40}$",
         meaning="Sign every request (AWS SigV4) for a domain of Amazon OpenSearch Service in this region.",
         tradeoff="Needs `pip install 'outbox-projector[aws]'`. The credentials are those that botocore finds: `AWS_*`,"
-        " its files, or the role of the machine or pod. Not together with the settings above.",
+        " its files, or the role of the machine or pod. Not together with `ELASTIC_API_KEY`, `ELASTIC_USERNAME` or"
+        " `ELASTIC_PASSWORD`.",
         accepts="a region such as `eu-central-1`",
     )
     aws_service: str = setting(

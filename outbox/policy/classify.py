@@ -119,6 +119,8 @@ def _refused(status: int, body: object, headers: Mapping[str, str], report: OnUn
         if report is not None:
             report(status, _type(error) or "none")
     described = error or f"{rule.why} (content type {headers.get('content-type') or 'none'})"
+    if error and isinstance(body, bytes):  # a sentence has no remedy
+        described = f"{summary(error)} {rule.why}"
     return rule, _failure(rule, status, described, whole=CLASS_OF[rule.reason] is not FailureClass.DETERMINISTIC)
 
 

@@ -57,6 +57,7 @@ def test_a_server_is_known_by_its_header_its_distribution_or_its_tagline(
         (401, {"content-type": "text/plain"}, b"Unauthorized", Reason.ES_AUTH, "the credentials are not accepted"),
         (403, {}, {"error": {"type": "security_exception"}}, Reason.ES_AUTH, "ELASTIC_PRODUCT=opensearch"),
         (503, {}, b"OpenSearch Security not initialized.", Reason.ES_CONFIG, "OpenSearch Security not initialized"),
+        (503, {}, b"OpenSearch Security not initialized.", Reason.ES_CONFIG, "run securityadmin once"),
         (503, {}, b"<html>no backend</html>", Reason.ES_5XX, "no answer now"),
         (429, {}, b"", Reason.ES_429, "too many requests"),
     ],
