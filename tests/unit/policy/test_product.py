@@ -133,7 +133,7 @@ AWS_REFUSALS = [
     ("Credential should be scoped to a valid region, not 'x'.", "ELASTIC_AWS_REGION"),
     ("The security token included in the request is expired", "renew them"),
     ("User: anonymous is not authorized to perform: es:ESHttpGet", "set ELASTIC_AWS_REGION"),
-    ("User: arn:aws:iam::1:user/canary is not authorized to perform: es:ESHttpPut", "es:ESHttpPut"),
+    ("User: arn:aws:iam::1:user/canary is not authorized to perform: es:ESHttpPut", "allow es:ESHttpGet"),
 ]
 
 
