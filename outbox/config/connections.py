@@ -125,7 +125,7 @@ class ElasticSettings(Section):
     api_key: OneLineSecret | None = setting(
         "ELASTIC_API_KEY",
         meaning="API key, encoded as Elasticsearch returns it.",
-        tradeoff="Better than a password: it can be limited to the index.",
+        tradeoff="Better than a password: it can be limited to the index. OpenSearch has keys from 3.7 on.",
         accepts="the encoded key on one line",
         secret=True,
     )
@@ -139,6 +139,24 @@ class ElasticSettings(Section):
         meaning="Password for basic authentication.",
         accepts="the password on one line",
         secret=True,
+    )
+    aws_region: str | None = setting(
+        "ELASTIC_AWS_REGION",
+        pattern=r"^[a-z0-9-]{1,40}$",
+        meaning="Sign every request (AWS SigV4) for a domain of Amazon OpenSearch Service in this region.",
+        tradeoff="Needs `pip install 'outbox-projector[aws]'`. The credentials are those that botocore finds: `AWS_*`,"
+        " its files, or the role of the machine or pod. Not together with `ELASTIC_API_KEY`, `ELASTIC_USERNAME` or"
+        " `ELASTIC_PASSWORD`.",
+        accepts="a region such as `eu-central-1`",
+    )
+    aws_service: str = setting(
+        "ELASTIC_AWS_SERVICE",
+        "es",
+        pattern=r"^[a-z0-9-]{1,40}$",
+        meaning="The service in the signature.",
+        tradeoff="`execute-api` where an API Gateway is before the domain. `aoss`, OpenSearch Serverless, is refused:"
+        " it lacks what projection needs.",
+        accepts="`es`, or the name of a service that checks the signature instead",
     )
     ca_certs: Path | None = setting(
         "ELASTIC_CA_CERTS",

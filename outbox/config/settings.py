@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -44,6 +45,7 @@ from outbox.errors import ConfigProblem, ConfigurationError
 from outbox.policy.redact import MASK
 
 COMPOSED_ID = "{entity_type}:{entity_id}"
+SERVERLESS = "aoss"
 Source = Literal["flag", "environment", "file", "default"]
 
 
@@ -266,6 +268,39 @@ def _one_login_method(settings: Settings) -> Iterator[ConfigProblem]:
         yield ConfigProblem("ELASTIC_PASSWORD", "is not set, but ELASTIC_USERNAME is", "Set both or neither.")
     elif elastic.password and not elastic.username:
         yield ConfigProblem("ELASTIC_USERNAME", "is not set, but ELASTIC_PASSWORD is", "Set both or neither.")
+
+
+@_rule("ELASTIC_AWS_REGION", "ELASTIC_API_KEY", "ELASTIC_USERNAME", "ELASTIC_PASSWORD", "ELASTIC_CLOUD_ID")
+def _signature_is_the_only_login(settings: Settings) -> Iterator[ConfigProblem]:
+    elastic, region = settings.elastic, "ELASTIC_AWS_REGION"
+    if elastic.aws_region is None:
+        return
+    if elastic.api_key or elastic.username or elastic.password:
+        what = "is set together with ELASTIC_API_KEY, ELASTIC_USERNAME or ELASTIC_PASSWORD"
+        yield ConfigProblem(region, what, "Keep it for a domain of AWS that checks signatures, else keep the other.")
+    elif elastic.cloud_id is not None:
+        yield ConfigProblem(
+            region, "is set together with ELASTIC_CLOUD_ID", "Elastic Cloud takes no signatures: unset it."
+        )
+    elif find_spec("botocore") is None:
+        what = "is set, but botocore is not installed, which signs the requests"
+        yield ConfigProblem(region, what, "Run `pip install 'outbox-projector[aws]'`, or leave it unset.")
+
+
+@_rule("ELASTIC_AWS_SERVICE")
+def _no_serverless(settings: Settings) -> Iterator[ConfigProblem]:
+    if settings.elastic.aws_service == SERVERLESS:
+        what = "names Amazon OpenSearch Serverless, which lacks what projection needs"
+        remedy = "Use a domain of Amazon OpenSearch Service, or a cluster of your own."
+        yield ConfigProblem("ELASTIC_AWS_SERVICE", what, remedy)
+
+
+@_rule("ELASTIC_AWS_REGION", "ELASTIC_AWS_SERVICE")
+def _service_has_a_region(settings: Settings) -> Iterator[ConfigProblem]:
+    elastic = settings.elastic
+    if "aws_service" in elastic.model_fields_set and elastic.aws_region is None and elastic.aws_service != SERVERLESS:
+        what = "is set, but ELASTIC_AWS_REGION is not"
+        yield ConfigProblem("ELASTIC_AWS_SERVICE", what, "Set the region, or leave both unset.")
 
 
 @_rule("ELASTIC_CA_CERTS")

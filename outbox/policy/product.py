@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from outbox.policy.classify import Split, classify_request, whole
+from outbox.policy.classify import Split, by_aws, classify_request, whole
 from outbox.policy.outcome import Failure, Reason
 
 
@@ -44,11 +44,18 @@ MAY_NOT_ASK: Final = (
     " ELASTIC_PRODUCT=opensearch"
 )
 NOT_ACCEPTED: Final = (
-    "401 at GET /: the credentials are not accepted. Check ELASTIC_API_KEY, or ELASTIC_USERNAME and ELASTIC_PASSWORD"
+    "401 at GET /: the credentials are not accepted. Check ELASTIC_API_KEY, or ELASTIC_USERNAME and ELASTIC_PASSWORD,"
+    " or for a domain of AWS set ELASTIC_AWS_REGION"
 )
+KEY_NOT_ACCEPTED: Final = (
+    "401 at GET /: OpenSearch does not accept ELASTIC_API_KEY. It has API keys from 3.7 on: before that use"
+    " ELASTIC_USERNAME and ELASTIC_PASSWORD instead"
+)
+_KEYS_FROM: Final = (3, 7)
 _OPENSEARCH_TAGLINE: Final = "The OpenSearch Project"
 _ELASTIC_TAGLINE: Final = "You Know, for Search"
 _VERSION: Final = re.compile(r"OpenSearch/(\d[\w.-]*)")
+_NUMBER: Final = re.compile(r"(\d+)\.(\d+)")
 # What a busy or broken server says: it tells nothing of the product, so the setting cannot decide either.
 _LATER: Final = (408, 413, 429)
 
@@ -68,6 +75,12 @@ class Server:
         return not self.number or self.number.partition(".")[0] in MAJORS[self.product]
 
     @property
+    def has_keys(self) -> bool:
+        """Whether it knows API keys; one of unknown version may."""
+        found = _NUMBER.match(self.number)
+        return self.product is Product.ELASTICSEARCH or not found or (int(found[1]), int(found[2])) >= _KEYS_FROM
+
+    @property
     def dialect(self) -> Dialect:
         return ELASTICSEARCH if self.product is Product.ELASTICSEARCH else OPENSEARCH
 
@@ -83,16 +96,19 @@ def by_header(headers: Mapping[str, str]) -> Server | None:
     return None
 
 
-def identify(status: int, headers: Mapping[str, str], body: object, setting: Product | None = None) -> Server | Failure:
-    """The server, from its reply to `GET /`; `setting` is ELASTIC_PRODUCT. A failure names the remedy and is never a
-    document's fault."""
+def identify(
+    status: int, headers: Mapping[str, str], body: object, setting: Product | None = None, *, by_key: bool = False
+) -> Server | Failure:
+    """The server, from its reply to `GET /`; `setting` is ELASTIC_PRODUCT, `by_key` whether ELASTIC_API_KEY is sent. A
+    failure names the remedy and is never a document's fault."""
     if str(headers.get("server", "")).startswith("aoss"):
         return whole(Reason.ES_CONFIG, SERVERLESS)
     if found := _found(headers, body):
-        return _checked(found, setting)
+        return _checked(found, setting, by_key)
     if status == 401:
-        return whole(Reason.ES_AUTH, NOT_ACCEPTED)
-    if status >= 500 or status in _LATER:
+        is_plugin = "OpenSearch" in headers.get("www-authenticate", "")
+        return whole(Reason.ES_AUTH, KEY_NOT_ACCEPTED if by_key and is_plugin else NOT_ACCEPTED)
+    if status >= 500 or status in _LATER or (setting is None and by_aws(status, body)):
         verdict = classify_request(status, body, headers)
         return verdict.alone if isinstance(verdict, Split) else verdict
     if setting is not None:
@@ -128,13 +144,19 @@ def _found(headers: Mapping[str, str], body: object) -> Server | None:
     return None
 
 
-def _checked(found: Server, setting: Product | None) -> Server | Failure:
+def _checked(found: Server, setting: Product | None, by_key: bool) -> Server | Failure:
     if setting is not None and found.product is not setting:
         text = f"ELASTIC_PRODUCT={setting}, and {found} answers at ELASTIC_URL; nothing was written. Correct either"
         return whole(Reason.ES_CONFIG, text)
     if found.product is Product.OPENSEARCH and found.number.startswith("1."):
         text = f"{found} is too old: it has no points in time; nothing was written. Use {NEEDED}"
         return whole(Reason.ES_CONFIG, text)
+    if by_key and not found.has_keys:
+        text = (
+            f"{found} has no API keys, and ELASTIC_API_KEY is set; nothing was written. Use ELASTIC_USERNAME and"
+            " ELASTIC_PASSWORD, or OpenSearch 3.7 or newer"
+        )
+        return whole(Reason.ES_AUTH, text)
     return found
 
 

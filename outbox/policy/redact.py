@@ -61,11 +61,12 @@ _RULES: Final = (
     _rule("://", r"(?i)(?<![a-z0-9+.-])([a-z][a-z0-9+.-]{0,30}://[^\s:/@]*):\S*@", rf"\1:{MASK}@"),
     _rule(
         "password|passwd|pwd|secret|api|token",
-        r"(?i)(?<!\w)(\w{0,40}(?:password|passwd|pwd|secret|api_?key|token)\s?[=:]\s?)"
+        r"(?i)(?<!\w)(\w{0,40}(?:password|passwd|pwd|secret(?:_access_key)?|api_?key|token)\s?[=:]\s?)"
         r"(?:'[^']*'?|\"[^\"]*\"?|[^\s&,;]+)",
         rf"\1{MASK}",
     ),
     _rule("apikey|basic|bearer", r"(?i)\b(ApiKey|Basic|Bearer)\s[\w+/=.~:-]{6,}", rf"\1 {MASK}"),
+    _rule("aws4-hmac", r"(?i)(AWS4-HMAC-SHA256)\s.*", rf"\1 {MASK}"),
     _rule("authorization", r"(?i)(authorization\s?[=:]\s?)\S+(?: [\w+/=.~:*-]+)?", rf"\1{MASK}"),
     # `Duplicate field 'aa'` names a field; written with brackets it survives the quotes' rule.
     _rule("field", r"\b([Ff]ield)[ =](['\"])([\w.@-]{1,200})\2", r"\1 [\3]"),

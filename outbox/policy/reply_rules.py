@@ -61,7 +61,8 @@ RULES: Final[tuple[Rule, ...]] = (
     _rule(
         "credentials",
         Reason.ES_AUTH,
-        "no or wrong credentials: check ELASTIC_API_KEY, or ELASTIC_USERNAME and ELASTIC_PASSWORD",
+        "no or wrong credentials: check ELASTIC_API_KEY, or ELASTIC_USERNAME and ELASTIC_PASSWORD, or for a domain of"
+        " AWS set ELASTIC_AWS_REGION",
         status="401",
     ),
     _rule(
@@ -245,6 +246,56 @@ BY_STATUS: Final[tuple[Rule, ...]] = (
     _rule("throttled", Reason.ES_429, "too many requests", status="429"),
     _rule("request timeout", Reason.TIMEOUT, "the server or a proxy gave up waiting", status="408"),
     _rule("server away", Reason.ES_5XX, "the server or a proxy has no answer now", status="502 503 504", away=True),
+)
+# What the front of Amazon OpenSearch Service says as `message`, by AWS's documents: it was never asked. It quotes what
+# was signed, the session's token included, so it is not repeated.
+BY_AWS: Final[tuple[Rule, ...]] = (
+    _rule(
+        "clock",
+        Reason.ES_AUTH,
+        "AWS refuses the time of the signature: the clock of this machine is off by minutes. Synchronise it"
+        " (timedatectl, chronyc)",
+        status="403",
+        starts="Signature (expired|not yet current)",
+    ),
+    _rule(
+        "signature",
+        Reason.ES_AUTH,
+        "AWS calculated another signature: the secret key does not belong to the key id, or a proxy changes path, host"
+        " or body. Correct the credentials, and let ELASTIC_URL be the domain's own endpoint",
+        status="403",
+        starts="The request signature we calculated does not match",
+    ),
+    _rule(
+        "region",
+        Reason.ES_AUTH,
+        "the signature is for another region or service: correct ELASTIC_AWS_REGION or ELASTIC_AWS_SERVICE",
+        status="403",
+        starts="Credential should be scoped to",
+    ),
+    _rule(
+        "AWS credentials",
+        Reason.ES_AUTH,
+        "AWS does not know these credentials, or they have expired: renew them, and restart if they are in a file or in"
+        " the environment",
+        status="403",
+        starts="The security token included in the request is",
+    ),
+    _rule(
+        "not signed",
+        Reason.ES_AUTH,
+        "the domain takes signed requests only: set ELASTIC_AWS_REGION",
+        status="403",
+        starts="User: anonymous is not authorized|Missing Authentication Token",
+    ),
+    _rule(
+        "access policy",
+        Reason.ES_AUTH,
+        "AWS does not let this identity do this: allow es:ESHttpGet, ESHttpHead, ESHttpPost and ESHttpPut in its policy"
+        " or in the domain's",
+        status="403",
+        starts=r"User: \S+ is not authorized to perform",
+    ),
 )
 NO_TYPE: Final = _rule("server error", Reason.ES_5XX, "the server failed and named no type of error", status="500")
 UNKNOWN: Final = _rule("unknown", Reason.UNKNOWN, "no rule knows this: tried again up to the limit, and counted")

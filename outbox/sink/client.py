@@ -22,7 +22,7 @@ from outbox.policy.classify import unreadable, whole
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.product import Product, Server
 from outbox.ports import Finding
-from outbox.sink.exchange import BadReply, DeadlineNode, NotConnected
+from outbox.sink.exchange import BadReply, DeadlineNode, NotConnected, NotSigned, Sign
 from outbox.sink.nodes import CONNECT_SECONDS, NodeHung, Nodes, OtherCluster
 
 ASK_SECONDS: Final = 5.0
@@ -30,8 +30,9 @@ _READS: Final = ("GET", "HEAD")
 
 
 class NotAccepted(OutboxError):
-    """The server does not accept the credentials, or its user may not ask for the server's name. Check ELASTIC_API_KEY,
-    or ELASTIC_USERNAME and ELASTIC_PASSWORD; docs/security.md names the privileges. Nothing was changed."""
+    """The server does not accept the credentials, its user may not ask for the server's name, or there are none. Check
+    ELASTIC_API_KEY, or ELASTIC_USERNAME and ELASTIC_PASSWORD, or where ELASTIC_AWS_REGION is set the credentials of
+    AWS; docs/security.md names the privileges. Nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class NoReply:
         """The same for commands."""
         if self.unidentified and self.failure.reason is Reason.ES_CONFIG:
             return WrongProduct(self.failure.error)
-        if self.unidentified and self.failure.reason is Reason.ES_AUTH:
+        if self.failure.reason is Reason.ES_AUTH:  # nobody was asked, or nothing could be signed
             return NotAccepted(self.failure.error)
         return ElasticsearchDown(self.failure.error)
 
@@ -78,6 +79,7 @@ class Credentials:
         self._file: Path | None = settings.api_key_file or settings.password_file
         self._stamp: tuple[int, int, int] | None = None  # unset: the file may have changed since the settings were read
         self._header = _authorization(settings, None)
+        self.by_key = settings.api_key is not None
 
     def header(self) -> str | None:
         """One `stat` per request (2 us). While the file cannot be read, the last secret is used."""
@@ -127,7 +129,7 @@ class Elastic:
         reply = self._exchange("GET", "/", seconds=min(seconds or ASK_SECONDS, ASK_SECONDS))
         if isinstance(reply, NoReply):
             return reply.failure
-        found = product.identify(reply.status, reply.headers, reply.body, self.setting)
+        found = product.identify(reply.status, reply.headers, reply.body, self.setting, by_key=self.credentials.by_key)
         if isinstance(found, Failure):
             return found
         if self._server is None:
@@ -188,7 +190,8 @@ class Elastic:
         """Elasticsearch names itself on every reply that is its own; an error may come from a proxy."""
         named = product.by_header(reply.headers)
         if self._server is None:
-            if named is not None and self.setting in (None, named.product):
+            is_usable = named is not None and (named.has_keys or not self.credentials.by_key)
+            if named is not None and is_usable and self.setting in (None, named.product):
                 self._server, self._named_by_header = named, True
         elif named is not None:
             self._doubtful = self._doubtful or named.product is not self._server.product
@@ -225,15 +228,25 @@ class Elastic:
 
 def connect(settings: ElasticSettings, lanes: int = 2, announce: Announce = silent) -> Elastic:
     """Builds the nodes; opens no connection. One connection more than lanes, for probes and the check at start."""
-    credentials = Credentials(settings)
+    credentials, sign = Credentials(settings), _signer(settings)
     setting = None if settings.product == "auto" else Product(settings.product)
     configs = {url: _config(settings, url, lanes) for url in settings.urls}
     if len(configs) == 1:
-        return Elastic(DeadlineNode(configs[settings.urls[0]]), credentials, settings.timeout_seconds, setting)
-    several = {url: DeadlineNode(config, CONNECT_SECONDS) for url, config in configs.items()}
+        node = DeadlineNode(configs[settings.urls[0]], sign=sign)
+        return Elastic(node, credentials, settings.timeout_seconds, setting)
+    several = {url: DeadlineNode(config, CONNECT_SECONDS, sign) for url, config in configs.items()}
     # Not all workers of a machine begin at the same node.
     nodes = Nodes(several, credentials.header, announce, first=secrets.randbelow(len(several)))
     return Elastic(nodes, credentials, settings.timeout_seconds, setting)
+
+
+def _signer(settings: ElasticSettings) -> Sign | None:
+    """Late import: botocore is an extra, and few need it."""
+    if settings.aws_region is None:
+        return None
+    from outbox.sink.signing import AwsSigner  # noqa: PLC0415
+
+    return AwsSigner(settings.aws_region, settings.aws_service)
 
 
 def _config(settings: ElasticSettings, url: str, lanes: int) -> NodeConfig:
@@ -245,16 +258,15 @@ def _config(settings: ElasticSettings, url: str, lanes: int) -> NodeConfig:
     )
 
 
+_NOT_SENT: Final = {OtherCluster: Reason.ES_CONFIG, NotSigned: Reason.ES_AUTH, NotConnected: Reason.CONNECT}
 # OpenSSL's term for what is not trusted, and urllib3's two for a certificate of another name or of none.
 _CERTIFICATE_TERMS: Final = ("CERTIFICATE", "HOSTNAME", "SUBJECTALTNAME")
 
 
 def _no_reply(error: Exception) -> NoReply:
     match error:
-        case OtherCluster():
-            return NoReply(whole(Reason.ES_CONFIG, error.message), sent=False)
-        case NotConnected():
-            return NoReply(whole(Reason.CONNECT, error.message), sent=False)
+        case OtherCluster() | NotSigned() | NotConnected():
+            return NoReply(whole(_NOT_SENT[type(error)], error.message), sent=False)
         case BadReply():
             return NoReply(unreadable(error.message))
         case ConnectionTimeout():

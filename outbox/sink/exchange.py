@@ -1,13 +1,23 @@
-"""Owns one HTTP exchange: one deadline from connect to last byte, and a limited reply size. It never retries."""
+"""Owns one HTTP exchange: one deadline from connect to last byte, a limited reply size, and where a signature is asked
+for, that it is of the very bytes that are sent. It never retries."""
 
 import socket
 import ssl
 import threading
 import time
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import urllib3
-from elastic_transport import ApiResponseMeta, ConnectionTimeout, HttpHeaders, NodeConfig, TlsError, Urllib3HttpNode
+from elastic_transport import (
+    ApiResponseMeta,
+    ConnectionTimeout,
+    HttpHeaders,
+    NodeConfig,
+    TlsError,
+    TransportError,
+    Urllib3HttpNode,
+)
 from elastic_transport import ConnectionError as Broken
 from elastic_transport._node import NodeApiResponse
 from elastic_transport.client_utils import DEFAULT, DefaultType
@@ -18,9 +28,16 @@ LARGEST_REPLY_BYTES: Final = 32 * 1024 * 1024
 _CHUNK_BYTES: Final = 256 * 1024
 _LEAST_SECONDS: Final = 0.001  # a timeout of 0 would mean "do not block" to a socket
 
+# Method, address, headers and body of a request -> the headers that sign it.
+Sign = Callable[[str, str, Mapping[str, str], bytes], Mapping[str, str]]
+
 
 class NotConnected(Broken):
     """No connection was made: nothing was sent."""
+
+
+class NotSigned(TransportError):
+    """There is nothing to sign with, so nothing was sent. It says nothing of the node."""
 
 
 class BadReply(Broken):
@@ -107,9 +124,10 @@ def _connect(host: str, port: int, options: Any) -> socket.socket:
 class DeadlineNode(Urllib3HttpNode):
     """The client's own node, except that its timeout covers the whole exchange and its reply size is limited."""
 
-    def __init__(self, config: NodeConfig, connect_seconds: float = float("inf")) -> None:
+    def __init__(self, config: NodeConfig, connect_seconds: float = float("inf"), sign: Sign | None = None) -> None:
         super().__init__(config)
         self._connect_seconds = connect_seconds
+        self._sign = sign
         pool: Any = self.pool
         pool.ConnectionCls = type("Connection", (_Connecting, pool.ConnectionCls), {})
         if config.scheme == "https":
@@ -141,6 +159,8 @@ class DeadlineNode(Urllib3HttpNode):
     ) -> tuple[int, HttpHeaders, bytes]:
         sent = self._headers.copy()
         sent.update(headers or {})
+        if self._sign is not None:
+            sent.update(self._signed(self._sign, method, target, sent, body or b""))
         pool: Any = self.pool
         response = pool.urlopen(
             method,
@@ -163,6 +183,17 @@ class DeadlineNode(Urllib3HttpNode):
             response.release_conn()
         return response.status, HttpHeaders(response.headers), data
 
+    def _signed(self, sign: Sign, method: str, target: str, headers: HttpHeaders, body: bytes) -> Mapping[str, str]:
+        """Here and no earlier: of several nodes, only now is it known which one is asked."""
+        signed = sign(method, self.base_url + target, headers, body)
+        try:
+            _DEADLINE.remaining()
+        except TimeoutError as late:
+            raise NotSigned(
+                "to find or renew the credentials took longer than the request may: nothing was sent"
+            ) from late
+        return signed
+
 
 def _read(response: urllib3.BaseHTTPResponse) -> bytes:
     """In decoded chunks, so that a small gzip body that unpacks to gigabytes is noticed in time."""
@@ -183,7 +214,7 @@ def _read(response: urllib3.BaseHTTPResponse) -> bytes:
 
 def _translated(error: Exception) -> Exception:
     """As the client's own exceptions, plus NotConnected: nothing was sent."""
-    if isinstance(error, BadReply):
+    if isinstance(error, BadReply | NotSigned):
         return error
     if isinstance(error, ConnectTimeoutError | NewConnectionError | EmptyPoolError):
         return NotConnected(str(error), errors=(error,))

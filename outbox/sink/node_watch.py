@@ -17,7 +17,7 @@ from outbox.facts import Announce, NodeBack, NodeLeftOut, silent
 from outbox.policy.nodes import RoundRobin
 from outbox.policy.redact import summary
 from outbox.ports import Clock, Finding, Level
-from outbox.sink.exchange import DeadlineNode
+from outbox.sink.exchange import DeadlineNode, NotSigned
 
 ASK_SECONDS: Final = 5.0
 LEAST_SECONDS: Final = 0.05  # less than this is not worth a request
@@ -63,6 +63,8 @@ class NodeWatch:
     def ask(self, place: int, seconds: float = ASK_SECONDS) -> tuple[str, NodeApiResponse | Exception]:
         """Why this node cannot be used (empty: it can), and what came. The node is left out or taken back by that."""
         why, reply, cluster = self._question(place, seconds)
+        if isinstance(reply, NotSigned) and not self.is_left_out(place):
+            return "", reply  # it was not asked: the request says what is wrong
         with self._lock:
             if cluster:
                 self._clusters[place] = cluster
@@ -109,7 +111,9 @@ class NodeWatch:
     def check(self) -> Iterator[Finding]:
         """Every node, for people."""
         for place, name in enumerate(self._names):
-            why, _ = self.ask(place)
+            why, reply = self.ask(place)
+            if isinstance(reply, NotSigned):
+                continue  # it was not asked; the finding about the server says why
             if why:
                 remedy = "It gets no requests until it answers. Start it, or remove it from ELASTIC_URL."
                 yield Finding("node", Level.WARN, f"{name} is left out: {why}", remedy)

@@ -18,7 +18,7 @@ from urllib3.exceptions import EmptyPoolError
 
 from outbox.facts import Announce, silent
 from outbox.ports import Clock, Finding
-from outbox.sink.exchange import DeadlineNode, NotConnected
+from outbox.sink.exchange import DeadlineNode, NotConnected, NotSigned
 from outbox.sink.node_watch import ASK_SECONDS, LEAST_SECONDS, NodeWatch
 
 # A machine that is gone refuses nothing: with another node to turn to, this is the longest wait for a connection. It
@@ -150,7 +150,9 @@ class _Passage:
         self.until += self.clock() - began
         if not why or (self.request.is_read and len(self.tried) == len(self.watch.nodes)):
             return True
-        is_telling = isinstance(found, TlsError) or (isinstance(found, NodeApiResponse) and found.meta.status >= 500)
+        is_telling = isinstance(found, TlsError | NotSigned) or (
+            isinstance(found, NodeApiResponse) and found.meta.status >= 500
+        )
         if isinstance(self.outcome, NotConnected):  # else the request has arrived somewhere, and that is what counts
             self.outcome = found if is_telling else NotConnected(why)
         return False

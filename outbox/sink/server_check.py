@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from outbox.errors import ElasticsearchDown, WrongProduct
+from outbox.policy.classify import by_aws
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.product import NEEDED, Server, identify
 from outbox.ports import Finding, Level
@@ -26,7 +27,7 @@ class ElasticServerCheck:
         """As `server`, but raises if there is no server of ours: for commands that need it."""
         reply = self._elastic.call("GET", "/")
         if isinstance(reply, NoReply):
-            raise ElasticsearchDown(reply.failure.error)
+            raise reply.error()
         known = self._elastic.server()
         if isinstance(known, Failure) and known.reason is not Reason.ES_AUTH:
             raise WrongProduct(known.error) if known.reason is Reason.ES_CONFIG else ElasticsearchDown(known.error)
@@ -37,6 +38,8 @@ class ElasticServerCheck:
         reply = self._elastic.call("GET", "/")
         if isinstance(reply, NoReply):
             remedy = "Start Elasticsearch, or correct ELASTIC_URL. Events wait as OUTBOX_OUTAGE_POLICY says."
+            if reply.failure.reason is Reason.ES_AUTH:  # nothing could be signed
+                remedy = _REMEDIES[Reason.ES_AUTH]
             return Finding("elasticsearch", Level.BAD, reply.failure.error, remedy)
         return _finding(reply, self._elastic.server())
 
@@ -51,9 +54,13 @@ def _finding(reply: Reply, known: Server | Failure) -> Finding:
         return Finding("elasticsearch", Level.BAD, known.error, remedy)
     if reply.status == 401 or (reply.status == 403 and known.dialect.asks_privileges):
         detail = f"its reply is {reply.status}: the credentials are not accepted"
-        remedy = "Set ELASTIC_API_KEY, or ELASTIC_USERNAME and ELASTIC_PASSWORD."
+        remedy = "Set ELASTIC_API_KEY, or ELASTIC_USERNAME and ELASTIC_PASSWORD, or ELASTIC_AWS_REGION."
         return Finding("elasticsearch", Level.BAD, detail, remedy)
     about = reply.body if isinstance(reply.body, dict) else {}
+    if refused := by_aws(reply.status, about):
+        return Finding(
+            "elasticsearch", Level.BAD, f"its reply is {reply.status}: {refused.why}", _REMEDIES[Reason.ES_AUTH]
+        )
     if reply.status == 403:
         remedy = "Writing works without it; grant cluster:monitor/main to see the version here."
         return Finding("elasticsearch", Level.WARN, f"{known} as ELASTIC_PRODUCT says; GET / is not permitted", remedy)

@@ -17,12 +17,13 @@ _SECRETS: Final = (
     (re.compile(r"(://[^\s:@]{0,256}):\S{0,512}@"), rf"\1:{MASK}@"),
     (
         re.compile(
-            r"""((?:passw(?:or)?d|pwd|api[_-]?key|secret|token)["']?\s{0,4}[=:]\s{0,4})"""
+            r"""((?:passw(?:or)?d|pwd|api[_-]?key|secret(?:_access_key)?|token)["']?\s{0,4}[=:]\s{0,4})"""
             r"""(?:'[^']{0,512}'?|"[^"]{0,512}"?|[^\s&,;"'}]+)""",
             re.IGNORECASE,
         ),
         rf"\1{MASK}",
     ),
+    (re.compile(r"""\b(AWS4-HMAC-SHA256)\s{1,4}[^"'}\n]{1,2048}"""), rf"\1 {MASK}"),
     (
         re.compile(
             r"""((?i:authorization)["']?\s{0,4}[=:]\s{0,4}["']?(?:(?i:ApiKey|Bearer|Basic|Token|Digest|Negotiate)\s{1,4})?)[^\s"',;}]+"""

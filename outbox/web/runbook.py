@@ -55,7 +55,8 @@ RUNBOOK: Final[dict[str, Advice]] = {
         ("Check its size and content before anything else.", "Replay it once, and watch `abandoned_count`."),
     ),
     "es_auth": Advice(
-        "Elasticsearch does not accept the credentials.", ("Renew the key; projection resumes without help.",)
+        "The server does not accept the credentials, or there are none.",
+        ("Renew the key; projection resumes without help.",),
     ),
     "es_index_missing": Advice(
         "The index or alias is not there.", ("`outbox index create` makes it; projection resumes without help.",)

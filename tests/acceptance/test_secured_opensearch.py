@@ -10,28 +10,19 @@ from elasticsearch import ApiError, AuthenticationException, AuthorizationExcept
 from outbox.policy.outcome import MISSING, WRITTEN, Failure, Outcome, Reason
 from outbox.ports import BulkAction
 from outbox.sink.elastic import ElasticSink
+from tests.fixtures.processes import ROOT
+from tests.fixtures.secured import documented
 from tests.fixtures.secured_opensearch import API, SecuredOpenSearch
 from tests.fixtures.sinks import elastic_sink
 from tests.fixtures.waiting import eventually
 
 pytestmark = [pytest.mark.opensearch, pytest.mark.slow]
 INDEX = "allowed"
-ROLE: dict[str, Any] = {
-    "cluster_permissions": ["indices:data/write/bulk"],
-    "index_permissions": [
-        {
-            "index_patterns": [INDEX],
-            "allowed_actions": [
-                "indices:data/write/bulk*",
-                "indices:data/write/index",
-                "indices:data/write/delete",
-                "indices:admin/aliases/get",
-                "indices:monitor/settings/get",
-                "indices:admin/mapping/put",
-            ],
-        }
-    ],
-}
+PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+
+
+def the_documented_role(index: str) -> dict[str, Any]:
+    return documented(PAGE.replace("NAME", index), "### OpenSearch users")
 
 
 def write(client: Elasticsearch, index: str) -> dict[str, Any]:
@@ -47,7 +38,7 @@ def write(client: Elasticsearch, index: str) -> dict[str, Any]:
 def test_a_user_writes_only_where_the_role_says(secured_opensearch: SecuredOpenSearch) -> None:
     for name in (INDEX, "other"):
         secured_opensearch.admin.indices.create(index=name)
-    with secured_opensearch.as_user(secured_opensearch.user(ROLE)) as client:
+    with secured_opensearch.as_user(secured_opensearch.user(the_documented_role(INDEX))) as client:
         assert write(client, INDEX)["errors"] is False
         # As with Elasticsearch, per item inside a reply of 200.
         refused = write(client, "other")["items"]
@@ -112,13 +103,15 @@ def test_the_minimal_role_is_enough_and_a_right_that_is_missing_pauses_until_it_
 ) -> None:
     index = "projected"
     secured_opensearch.admin.indices.create(index=index)
-    role = {**ROLE, "index_permissions": [{**ROLE["index_permissions"][0], "index_patterns": [index]}]}
+    role = the_documented_role(index)
     user = secured_opensearch.user(role)
     with sink_of(secured_opensearch, user, product="opensearch") as sink:
         assert written(sink, index) == [WRITTEN, MISSING]
         assert probed(sink, index) is None
-        less = {**role["index_permissions"][0], "allowed_actions": ROLE["index_permissions"][0]["allowed_actions"][3:]}
-        secured_opensearch.put(f"{API}/roles/{user[0]}", {**role, "index_permissions": [less]})
+        rights = role["index_permissions"][0]
+        kept = [action for action in rights["allowed_actions"] if not action.startswith("indices:data/write/")]
+        less = {**role, "index_permissions": [{**rights, "allowed_actions": kept}]}
+        secured_opensearch.put(f"{API}/roles/{user[0]}", less)
         assert reasons(written(sink, index)) == {Reason.ES_AUTH}
         paused = probed(sink, index)
         assert paused is not None, "nobody tells a role what it may do here: the probe tries, and changes nothing"
@@ -130,9 +123,21 @@ def test_the_minimal_role_is_enough_and_a_right_that_is_missing_pauses_until_it_
 
 
 def test_a_user_that_may_not_ask_for_the_product_learns_what_to_set(secured_opensearch: SecuredOpenSearch) -> None:
-    for user, named in ((secured_opensearch.user(ROLE), "ELASTIC_PRODUCT=opensearch"), (("nobody", "guess"), "401")):
+    for user, named in (
+        (secured_opensearch.user(the_documented_role(INDEX)), "ELASTIC_PRODUCT=opensearch"),
+        (("nobody", "guess"), "401"),
+    ):
         with sink_of(secured_opensearch, user) as sink:
             for failure in (*written(sink, INDEX), probed(sink, INDEX)):
                 assert isinstance(failure, Failure)
                 assert failure.reason is Reason.ES_AUTH
                 assert named in failure.error
+
+
+def test_a_key_for_a_security_plugin_that_has_none_is_named(secured_opensearch: SecuredOpenSearch) -> None:
+    """It answers a key as it answers a wrong password: 401 and a text."""
+    with elastic_sink(secured_opensearch.url, api_key="a2V5", ca_certs=secured_opensearch.ca_certs) as sink:
+        for failure in (*written(sink, INDEX), probed(sink, INDEX)):
+            assert isinstance(failure, Failure)
+            assert failure.reason is Reason.ES_AUTH
+            assert "API keys from 3.7 on: before that use ELASTIC_USERNAME and ELASTIC_PASSWORD" in failure.error

@@ -138,6 +138,27 @@ def test_a_server_in_compatibility_mode_is_known_by_its_tagline() -> None:
         assert (told.level, told.detail) == (Level.OK, "OpenSearch of unknown version, cluster c")
 
 
+def test_a_key_for_an_opensearch_that_has_none_is_named_and_nothing_is_sent() -> None:
+    for number, sent in (("3.6.0", 0), ("3.7.0", 1)):
+        headers = f"X-OpenSearch-Version: OpenSearch/{number} (opensearch)\r\n"
+        seen = answer(200, SEEN, headers=headers)
+        main = answer(200, about(number, distribution="opensearch"), headers=headers)
+        with (
+            scripted(lambda _: answer(200, FINE, headers=""), opensearch(main, seen)) as server,
+            elastic_sink(server.url, api_key="a2V5") as sink,
+        ):
+            (outcome,) = sink.write([ACTION], 5.0).outcomes
+            assert len(server.bulks) == sent
+            told = ElasticServerCheck(sink.elastic, lambda _, id: id).server()
+        if sent:
+            assert (outcome, told.level) == (WRITTEN, Level.OK)
+        else:
+            assert isinstance(outcome, Failure)
+            assert outcome.reason is Reason.ES_AUTH
+            assert "OpenSearch 3.6.0 has no API keys" in outcome.error
+            assert (told.level, told.detail) == (Level.BAD, outcome.error)
+
+
 def test_a_product_that_changes_behind_the_address_is_named_and_waits_for_a_person() -> None:
     """Elasticsearch, then OpenSearch 2 (which has no header to be known by), then Elasticsearch again."""
     moved = [False]

@@ -27,6 +27,7 @@ CONTRACT: list[tuple[str, str, Any, str, Any]] = [
     ("ELASTIC_PRODUCT", "elastic.product", "auto", "opensearch", "opensearch"),
     ("ELASTIC_INDEX", "elastic.index", "search-index", "wordloom-test-search-index", "wordloom-test-search-index"),
     ("ELASTIC_INDEX_MAP", "elastic.index_map", {}, '{"article": "articles"}', {"article": "articles"}),
+    ("ELASTIC_AWS_REGION", "elastic.aws_region", None, "eu-central-1", "eu-central-1"),
     ("ELASTIC_TIMEOUT_SECONDS", "elastic.timeout_seconds", 30, "2.5", 2.5),
     ("OUTBOX_DOCUMENT_ID", "document_id", "{entity_type}:{entity_id}", "{entity_id}", "{entity_id}"),
     ("OUTBOX_DOCUMENTS", "documents", "search_documents", "shop.my_documents", "shop.my_documents"),
@@ -87,6 +88,7 @@ APART = {
     "ELASTIC_API_KEY",
     "ELASTIC_USERNAME",
     "ELASTIC_PASSWORD",
+    "ELASTIC_AWS_SERVICE",
     "ELASTIC_CA_CERTS",
     "OUTBOX_WORKER_ID",
     "OUTBOX_WEBHOOK_SECRET",
@@ -169,6 +171,11 @@ def test_the_environment_of_the_process_is_read_when_none_is_given(monkeypatch: 
     monkeypatch.setenv("DATABASE_URL", DSN)
     monkeypatch.setenv("OUTBOX_PROJECTION", "from-the-process")
     assert load_settings().projection == "from-the-process"
+
+
+def test_the_service_of_a_signature_is_read_with_its_region() -> None:
+    assert load(ELASTIC_AWS_REGION="eu-central-1").elastic.aws_service == "es"
+    assert load(ELASTIC_AWS_REGION="x", ELASTIC_AWS_SERVICE="execute-api").elastic.aws_service == "execute-api"
 
 
 def test_bulk_size_is_another_name_of_batch_size() -> None:

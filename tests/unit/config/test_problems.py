@@ -63,6 +63,8 @@ WRONG_ALONE = [
     ("ELASTIC_INDEX_MAP", '{"article": "X"}', "at 'article'"),
     ("ELASTIC_INDEX_MAP", '{"article": 5}', "at 'article'"),
     ("ELASTIC_INDEX_MAP", '{"a": "x", "a": "y"}', "more than once"),
+    ("ELASTIC_AWS_REGION", "EU Central", "a region such as `eu-central-1`"),
+    ("ELASTIC_AWS_SERVICE", "aoss", "OpenSearch Serverless"),
     ("ELASTIC_CA_CERTS", "/no/such/file", "no readable file"),
     ("ELASTIC_TIMEOUT_SECONDS", "0", "greater than 0"),
     ("ELASTIC_TIMEOUT_SECONDS", "nan", "finite"),
@@ -127,6 +129,13 @@ WRONG_TOGETHER = [
     ({"ELASTIC_API_KEY": "k", "ELASTIC_USERNAME": "u"}, "ELASTIC_API_KEY"),
     ({"ELASTIC_USERNAME": "u"}, "ELASTIC_PASSWORD"),
     ({"ELASTIC_PASSWORD": "p"}, "ELASTIC_USERNAME"),
+    ({"ELASTIC_AWS_REGION": "eu-central-1", "ELASTIC_API_KEY": "k"}, "ELASTIC_AWS_REGION"),
+    (
+        {"ELASTIC_AWS_REGION": "eu-central-1", "ELASTIC_USERNAME": "u", "ELASTIC_PASSWORD": "p"},
+        "ELASTIC_AWS_REGION",
+    ),
+    ({"ELASTIC_AWS_REGION": "eu-central-1", "ELASTIC_CLOUD_ID": CLOUD_ID}, "ELASTIC_AWS_REGION"),
+    ({"ELASTIC_AWS_SERVICE": "execute-api"}, "ELASTIC_AWS_SERVICE"),
     ({"ELASTIC_CA_CERTS": __file__}, "ELASTIC_CA_CERTS"),
     ({"ELASTIC_CA_CERTS": __file__, "ELASTIC_URL": "http://a:9200,http://b:9200"}, "ELASTIC_CA_CERTS"),
     ({"ELASTIC_CLOUD_ID": CLOUD_ID, "ELASTIC_URL": "http://localhost:9200"}, "ELASTIC_CLOUD_ID"),
@@ -144,6 +153,13 @@ WRONG_TOGETHER = [
 def test_values_that_contradict_each_other_are_reported(environ: dict[str, str], variable: str) -> None:
     (problem,) = problems(**environ)
     assert problem.variable == variable
+
+
+def test_a_region_without_botocore_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outbox.config.settings.find_spec", lambda _: None)
+    (problem,) = problems(ELASTIC_AWS_REGION="eu-central-1")
+    assert problem.variable == "ELASTIC_AWS_REGION"
+    assert "pip install 'outbox-projector[aws]'" in problem.remedy
 
 
 def test_a_missing_database_is_one_problem_with_a_remedy() -> None:

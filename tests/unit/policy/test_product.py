@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from outbox.policy.classify import classify_request
 from outbox.policy.outcome import Failure, FailureClass, Reason
 from outbox.policy.product import (
     ELASTICSEARCH,
@@ -56,6 +57,7 @@ def test_a_server_is_known_by_its_header_its_distribution_or_its_tagline(
         (401, {"content-type": "text/plain"}, b"Unauthorized", Reason.ES_AUTH, "the credentials are not accepted"),
         (403, {}, {"error": {"type": "security_exception"}}, Reason.ES_AUTH, "ELASTIC_PRODUCT=opensearch"),
         (503, {}, b"OpenSearch Security not initialized.", Reason.ES_CONFIG, "OpenSearch Security not initialized"),
+        (503, {}, b"OpenSearch Security not initialized.", Reason.ES_CONFIG, "run securityadmin once"),
         (503, {}, b"<html>no backend</html>", Reason.ES_5XX, "no answer now"),
         (429, {}, b"", Reason.ES_429, "too many requests"),
     ],
@@ -88,6 +90,73 @@ def test_the_setting_decides_where_nobody_may_ask_and_is_not_believed_against_th
         assert f"ELASTIC_PRODUCT={told}" in found.error
     for status in (401, 503):
         assert isinstance(identify(status, {}, b"", Product.OPENSEARCH), Failure), "a setting is no credential"
+
+
+@pytest.mark.parametrize(
+    ("number", "accepted"), [("2.19.6", False), ("3.6.0", False), ("3.7.0", True), ("3.10.1", True)]
+)
+def test_a_key_is_accepted_by_opensearch_from_3_7_on_and_named_with_its_remedy_before(
+    number: str, accepted: bool
+) -> None:
+    """By its documents: no server of 3.7 was there to ask."""
+    assert identify(200, {}, opensearch(number)) == Server(Product.OPENSEARCH, number), "with a password"
+    found = identify(200, {}, opensearch(number), by_key=True)
+    if accepted:
+        assert found == Server(Product.OPENSEARCH, number)
+    else:
+        assert isinstance(found, Failure)
+        assert (found.reason, found.failure_class) == (Reason.ES_AUTH, FailureClass.SYSTEMIC)
+        assert f"OpenSearch {number} has no API keys" in found.error
+        assert "Use ELASTIC_USERNAME and ELASTIC_PASSWORD" in found.error
+
+
+def test_a_key_is_for_every_elasticsearch_and_for_an_opensearch_that_does_not_say_its_version() -> None:
+    assert isinstance(identify(200, ES_HEADER, main("8.14.1"), by_key=True), Server)
+    assert isinstance(identify(200, {}, main("7.10.2"), by_key=True), Server)
+
+
+def test_a_security_plugin_that_refuses_a_key_is_named() -> None:
+    headers = {"www-authenticate": 'Basic realm="OpenSearch Security"'}
+    for by_key, named in ((True, "It has API keys from 3.7 on"), (False, "Check ELASTIC_API_KEY")):
+        found = identify(401, headers, b"Unauthorized", by_key=by_key)
+        assert isinstance(found, Failure)
+        assert found.reason is Reason.ES_AUTH
+        assert named in found.error
+        assert "***" not in found.error
+
+
+# By AWS's documents, from the front of a domain.
+AWS_REFUSALS = [
+    ("Signature expired: 20150830T123600Z is now earlier than 20150830T124100Z (20150830T124600Z - 5 min.)", "clock"),
+    ("Signature not yet current: 20150830T123600Z is still later than 20150830T123000Z", "clock"),
+    ("The request signature we calculated does not match the signature you provided.\n'PUT\ncanary", "secret key"),
+    ("Credential should be scoped to a valid region, not 'x'.", "ELASTIC_AWS_REGION"),
+    ("The security token included in the request is expired", "renew them"),
+    ("User: anonymous is not authorized to perform: es:ESHttpGet", "set ELASTIC_AWS_REGION"),
+    ("User: arn:aws:iam::1:user/canary is not authorized to perform: es:ESHttpPut", "allow es:ESHttpGet"),
+]
+
+
+@pytest.mark.parametrize(("said", "named"), AWS_REFUSALS)
+def test_a_refusal_of_aws_is_named_with_its_remedy_and_not_repeated(said: str, named: str) -> None:
+    for body in ({"message": said}, {"Message": said}):
+        for found in (identify(403, {}, body), classify_request(403, body, {})):
+            assert isinstance(found, Failure)
+            assert (found.reason, found.failure_class) == (Reason.ES_AUTH, FailureClass.SYSTEMIC)
+            assert named in found.error
+            assert "canary" not in str(found), "it quotes what was signed"
+            assert "***" not in found.error
+
+
+def test_a_document_or_a_proxy_cannot_speak_for_aws() -> None:
+    for status, body in (
+        (403, {"message": "no"}),
+        (403, {"message": {"a": 1}}),
+        (400, {"message": AWS_REFUSALS[0][0]}),
+    ):
+        found = classify_request(status, body, {})
+        assert isinstance(found, Failure)
+        assert "clock" not in found.error
 
 
 def test_a_change_names_both_and_pauses() -> None:

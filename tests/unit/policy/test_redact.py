@@ -37,6 +37,9 @@ TEXTS = [
     ("cannot connect with host=a password={} dbname=b", "dbname=b"),
     ("Authorization: Bearer {}", "Authorization"),
     ("sent ApiKey {}==", "ApiKey ***"),
+    ("Authorization: AWS4-HMAC-SHA256 Credential=AKID/20150830/x/es/aws4_request, Signature={}", "Authorization"),
+    ("sent AWS4-HMAC-SHA256 Credential=AKID, SignedHeaders=host;x-amz-date, Signature={} at last", "AWS4-HMAC-SHA256"),
+    ("x-amz-security-token:{} and AWS_SECRET_ACCESS_KEY={}", "AWS_SECRET_ACCESS_KEY=***"),
 ]  # fmt: skip
 
 

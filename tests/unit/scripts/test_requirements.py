@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[3]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT, GROUPS = PYPROJECT["project"], PYPROJECT["dependency-groups"]
 EXTRAS = PROJECT["optional-dependencies"]
-PUBLISHED = [*PROJECT["dependencies"], *EXTRAS["embedded"], *EXTRAS["console"]]
+PUBLISHED = [*PROJECT["dependencies"], *EXTRAS["embedded"], *EXTRAS["console"]]  # what scripts/run installs
 WANTED = {
     "run": [*PUBLISHED, *GROUPS["labs"]],
-    "dev": [*PUBLISHED, *GROUPS["labs"], *(line for line in GROUPS["dev"] if isinstance(line, str))],
+    "dev": [*PUBLISHED, *EXTRAS["aws"], *GROUPS["labs"], *(line for line in GROUPS["dev"] if isinstance(line, str))],
 }
 
 
@@ -72,5 +72,8 @@ def test_every_dependency_of_the_published_package_is_used() -> None:
     brought = {
         canonicalize_name(name): module for module, names in packages_distributions().items() for name in names
     } | {"python-multipart": "fastapi"}
-    modules = {wanted.name: brought[canonicalize_name(wanted.name)] for wanted in map(Requirement, PUBLISHED)}
+    modules = {
+        wanted.name: brought[canonicalize_name(wanted.name)]
+        for wanted in map(Requirement, [*PUBLISHED, *EXTRAS["aws"]])
+    }
     assert {name for name, module in modules.items() if not re.search(rf"\b{module}\b", text)} == set()
