@@ -14,6 +14,7 @@ from elasticsearch import Elasticsearch
 from outbox.config import ElasticSettings
 from outbox.errors import WrongProduct
 from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Reason
+from outbox.policy.product import ELASTICSEARCH
 from outbox.ports import BulkAction, Level
 from outbox.sink.client import NotAccepted, connect
 from outbox.sink.elastic import ElasticSink
@@ -125,6 +126,22 @@ def test_the_setting_names_the_product_where_the_server_does_not(case: str) -> N
         assert ("vnd.elasticsearch" in server.bulks[0].headers["content-type"]) is (product == "elasticsearch")
         told = ElasticServerCheck(sink.elastic, lambda _, id: id).server()
         assert told.level is (Level.WARN if case == "no right to ask" else Level.OK)
+
+
+def test_elasticsearch_whose_key_may_not_ask_is_known_by_a_question_that_every_key_may_ask() -> None:
+    """Its refusals do not name it, so the first thing that a command asks would not."""
+    refused = CASES["no right to ask"][0]
+
+    def other(request: Request) -> Answer:
+        return answer(200, b"{}") if request.path == "/_security/_authenticate" else refused
+
+    with scripted(lambda _: answer(200, FINE), other) as server:
+        elastic = connect(ElasticSettings(url=server.url))
+        assert elastic.required() is ELASTICSEARCH
+        told = ElasticServerCheck(elastic, lambda _, id: id).server()
+        assert (told.level, told.detail) == (Level.WARN, "Elasticsearch of unknown version; GET / is not permitted")
+        with pytest.raises(WrongProduct, match="ELASTIC_PRODUCT=opensearch, and Elasticsearch answers"):
+            connect(ElasticSettings(url=server.url, product="opensearch")).required()
 
 
 def test_a_server_in_compatibility_mode_is_known_by_its_tagline() -> None:
