@@ -21,8 +21,10 @@ from outbox.sink.elastic import ElasticSink
 from outbox.sink.index import ElasticIndices
 from outbox.sink.index_check import TargetCheck, may_create
 from outbox.sink.new_index import ElasticNewIndex
-from outbox.sink.scan import ElasticScan
+from outbox.sink.scan import ElasticScan, NoPointInTime
 from outbox.sink.server_check import ElasticServerCheck
+from tests.fixtures.inprocess import InProcess, Parts
+from tests.fixtures.queue import Queue
 from tests.fixtures.scripted import PRODUCT, Answer, Request, ScriptedServer, answer, scripted
 from tests.fixtures.sinks import elastic_sink, is_opensearch
 
@@ -48,6 +50,7 @@ def opensearch(main: bytes, metadata: bytes | None = None) -> Any:
 REAL = answer(200, about(distribution="opensearch"), headers="")
 CASES = {
     "1.x": (answer(200, about("1.3.20", distribution="opensearch"), headers=""), "es_config", "OpenSearch 1.3.20"),
+    "2.3": (answer(200, about("2.3.0", distribution="opensearch"), headers=""), "es_config", "OpenSearch 2.4 or later"),
     "serverless": (answer(404, headers="server: aoss-amazon\r\n"), "es_config", "OpenSearch Serverless"),
     "no right to ask": (
         answer(403, b'{"error":{"type":"security_exception","reason":"no permissions"}}', headers=""),
@@ -86,6 +89,46 @@ def test_what_cannot_be_written_to_is_named_gets_nothing_and_spends_no_attempt(c
     assert told.level is Level.BAD
     assert named in told.detail
     assert told.remedy
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_events_wait_without_an_attempt_and_are_written_when_the_cause_is_gone(queue: Queue, case: str) -> None:
+    main = [CASES[case][0]]
+    queue.produce_many(2)
+    written = b'{"errors":false,"items":[{"index":{"status":201}},{"index":{"status":201}}]}'
+
+    def other(request: Request) -> Answer:
+        return main[0] if request.path == "/" else answer(200, SEEN, headers="")
+
+    with (
+        scripted(lambda _: answer(200, written, headers=""), other) as server,
+        elastic_sink(server.url) as sink,
+    ):
+        worker = InProcess(Parts(queue.store(), sink, index_of=lambda _: "things"))
+        worker.run()
+        assert {(row.status, row.attempts) for row in queue.rows()} == {("pending", 0)}
+        assert server.bulks == []
+        main[0] = REAL
+        queue.make_due()
+        worker.run()
+        assert queue.counts() == {"done": 2}
+
+
+def test_a_server_without_points_in_time_that_hides_its_version_is_named_by_a_comparison() -> None:
+    """OpenSearch 2.0 to 2.3 in compatibility mode."""
+    main = answer(200, about("7.10.2"), headers="")
+    unknown = b'{"error":"no handler found for uri [/things/_search/point_in_time] and method [POST]"}'
+
+    def other(request: Request) -> Answer:
+        settings = b'{"things":{"settings":{"index.number_of_shards":"1"}}}'
+        if request.path == "/":
+            return main
+        return answer(400, unknown, headers="") if request.method == "POST" else answer(200, settings, headers="")
+
+    with scripted(lambda _: b"", other) as server:
+        scan = ElasticScan(connect(ElasticSettings(url=server.url)))
+        with pytest.raises(NoPointInTime, match="OpenSearch can from"):
+            list(scan.scan("things"))
 
 
 @pytest.mark.parametrize("case", ["serverless", "not logged in"])
