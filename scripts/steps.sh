@@ -128,6 +128,17 @@ run_tests() {
   tested "${test_options[@]}" --durations 30 "$@"
 }
 
+# What meets a search server's replies, once more on OpenSearch 2, with a server of its own; scripts/compat runs more files
+# on every search server.
+on_opensearch=(
+  tests/contract/test_sink.py
+  tests/integration/test_{bad_input,bulk,elasticsearch_replies,newer_deletes,product,rebuild,refresh,repair,verify}.py
+  tests/acceptance/test_secured_opensearch.py
+)
+run_tests_on_opensearch() {
+  OUTBOX_TEST_PRODUCT=opensearch-2 tested "${test_options[@]}" --durations 10 "$@"
+}
+
 report_steps() {
   say "== summary"
   printf '%s\n' "${step_lines[@]}" >&2

@@ -239,13 +239,13 @@ class EmbeddedSettings(Section):
     )
     es_home: Path | None = setting(
         "OUTBOX_ES_HOME",
-        meaning="An unpacked Elasticsearch to use instead of downloading one.",
-        accepts="the path of the folder that holds `bin/elasticsearch` or `lib/`",
+        meaning="An unpacked Elasticsearch to use instead of downloading one; OpenSearch with `--product opensearch`.",
+        accepts="the path of the folder that holds `lib/` and `modules/`",
     )
     es_version: str = setting(
         "OUTBOX_ES_VERSION",
         "8",
         pattern=r"^[89](\.\d+\.\d+)?$",
-        meaning="The version of Elasticsearch to download.",
+        meaning="The version of Elasticsearch to download. That of OpenSearch is in `outbox up --product`.",
         accepts="`8`, `9` or a full version such as `8.14.1`",
     )

@@ -56,6 +56,7 @@ _OPENSEARCH_TAGLINE: Final = "The OpenSearch Project"
 _ELASTIC_TAGLINE: Final = "You Know, for Search"
 _VERSION: Final = re.compile(r"OpenSearch/(\d[\w.-]*)")
 _NUMBER: Final = re.compile(r"(\d+)\.(\d+)")
+_NO_POINTS_IN_TIME: Final = re.compile(r"(1|2\.[0-3])\.")
 # What a busy or broken server says: it tells nothing of the product, so the setting cannot decide either.
 _LATER: Final = (408, 413, 429)
 
@@ -148,8 +149,8 @@ def _checked(found: Server, setting: Product | None, by_key: bool) -> Server | F
     if setting is not None and found.product is not setting:
         text = f"ELASTIC_PRODUCT={setting}, and {found} answers at ELASTIC_URL; nothing was written. Correct either"
         return whole(Reason.ES_CONFIG, text)
-    if found.product is Product.OPENSEARCH and found.number.startswith("1."):
-        text = f"{found} is too old: it has no points in time; nothing was written. Use {NEEDED}"
+    if found.product is Product.OPENSEARCH and _NO_POINTS_IN_TIME.match(found.number):
+        text = f"{found} is too old: it has no points in time; nothing was written. Use OpenSearch 2.4 or later"
         return whole(Reason.ES_CONFIG, text)
     if by_key and not found.has_keys:
         text = (

@@ -129,17 +129,23 @@ class Elastic:
         reply = self._exchange("GET", "/", seconds=min(seconds or ASK_SECONDS, ASK_SECONDS))
         if isinstance(reply, NoReply):
             return reply.failure
-        found = product.identify(reply.status, reply.headers, reply.body, self.setting, by_key=self.credentials.by_key)
+        headers = reply.headers if reply.status != 403 else self._permitted_headers(reply, seconds)
+        found = product.identify(reply.status, headers, reply.body, self.setting, by_key=self.credentials.by_key)
         if isinstance(found, Failure):
             return found
         if self._server is None:
-            self._named_by_header = product.by_header(reply.headers) is not None
+            self._named_by_header = product.by_header(headers) is not None
             self._server = found
         if found.product is not self._server.product:
             return product.changed(self._server, found)
         if self._doubtful:  # it is the same, so something removes the header here and there: that says nothing any more
             self._doubtful = self._named_by_header = False
         return self._server
+
+    def _permitted_headers(self, refused: Reply, seconds: float | None) -> Mapping[str, str]:
+        """Elasticsearch leaves its name out of a refusal. Who one is, every user and key may ask there."""
+        reply = self._exchange("GET", "/_security/_authenticate", seconds=min(seconds or ASK_SECONDS, ASK_SECONDS))
+        return reply.headers if isinstance(reply, Reply) and product.by_header(reply.headers) else refused.headers
 
     def named(self) -> Server | None:
         """With its number, if that may be asked for: Elasticsearch's header has none. For people."""

@@ -31,6 +31,13 @@ class CannotRead(OutboxError):
     """Elasticsearch does not allow this key to read the index. The key needs `read` and `view_index_metadata` on it."""
 
 
+class NoPointInTime(OutboxError):
+    """The server cannot read an index as of one point in time. OpenSearch can from 2.4 on: update it. Nothing was
+    changed."""
+
+    exit_code = 78
+
+
 class TooMuch(Exception):
     """A reply is larger than the limit."""
 
@@ -185,6 +192,8 @@ def _refusal(status: int, body: Any) -> OutboxError:
     reason = f"{status} {summary(error or 'no reason given')}"
     if status == 404:
         return IndexNotThere(reason)
+    if isinstance(error, str) and error.startswith("no handler found"):  # of a version that could not be asked for
+        return NoPointInTime(reason)
     return ElasticsearchDown(reason) if status in (429, 502, 503, 504) else CannotRead(reason)
 
 

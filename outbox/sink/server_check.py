@@ -52,8 +52,8 @@ def _finding(reply: Reply, known: Server | Failure) -> Finding:
     if isinstance(known, Failure):
         remedy = _REMEDIES.get(known.reason, "Events wait as OUTBOX_OUTAGE_POLICY says.")
         return Finding("elasticsearch", Level.BAD, known.error, remedy)
-    if reply.status == 401 or (reply.status == 403 and known.dialect.asks_privileges):
-        detail = f"its reply is {reply.status}: the credentials are not accepted"
+    if reply.status == 401:
+        detail = "its reply is 401: the credentials are not accepted"
         remedy = "Set ELASTIC_API_KEY, or ELASTIC_USERNAME and ELASTIC_PASSWORD, or ELASTIC_AWS_REGION."
         return Finding("elasticsearch", Level.BAD, detail, remedy)
     about = reply.body if isinstance(reply.body, dict) else {}
@@ -63,7 +63,8 @@ def _finding(reply: Reply, known: Server | Failure) -> Finding:
         )
     if reply.status == 403:
         remedy = "Writing works without it; grant cluster:monitor/main to see the version here."
-        return Finding("elasticsearch", Level.WARN, f"{known} as ELASTIC_PRODUCT says; GET / is not permitted", remedy)
+        detail = f"{known}{'' if known.number else ' of unknown version'}; GET / is not permitted"
+        return Finding("elasticsearch", Level.WARN, detail, remedy)
     # The number is on the page for both, except that OpenSearch in compatibility mode gives one that is not its own.
     told = identify(reply.status, reply.headers, about, known.product)
     server = told if isinstance(told, Server) and told.number else known

@@ -28,11 +28,12 @@ def _files(layer: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 # Besides the usual ones: what meets the answers of a search server, whose differences matter most there.
 ANSWERS = (
-    "bad_input", "bulk_bad_replies", "bulk_probe", "doctor", "embedded_opensearch", "pauses",
+    "bad_input", "bulk_bad_replies", "bulk_probe", "doctor", "embedded_opensearch", "pauses", "product",
     "rebuild", "refresh", "repair", "verify",
 )  # fmt: skip
 
 SERVERS = ("tests/contract", *_files("integration", CORE), *_files("acceptance", ACCEPTANCE))
+# The same on every search server.
 SEARCH = (*SERVERS, *_files("integration", ANSWERS), *_files("acceptance", ("rebuild", "verify_commands")))
 SECURED = ("tests/acceptance/test_secured_opensearch.py",)  # 2.19.4: its plugin for 3 is not whole on Maven Central
 MORE = (*_files("integration", WIDE), *_files("acceptance", WIDE_ACCEPTANCE))
@@ -55,14 +56,18 @@ class Combination:
 
 
 COMBINATIONS = (
-    Combination("base", "the versions that every test run uses"),
+    Combination("elasticsearch-8", "Elasticsearch 8.14.1: the versions that every test run uses", tests=SEARCH),
     Combination(
         "elasticsearch-9",
-        "Elasticsearch 9.4.3 (a Java of version 21 or later is needed)",
+        "Elasticsearch 9.4.3 (a Java of version 21 or later is needed); the same tests",
         search="elasticsearch-9",
+        tests=SEARCH,
     ),
     Combination(
-        "opensearch-2", "OpenSearch 2.19.6; more tests of its answers", search="opensearch-2", tests=(*SEARCH, *SECURED)
+        "opensearch-2",
+        "OpenSearch 2.19.6; the same tests, and least privilege on a secured 2.19.4",
+        search="opensearch-2",
+        tests=(*SEARCH, *SECURED),
     ),
     Combination(
         "opensearch-3",

@@ -14,14 +14,17 @@ from elasticsearch import Elasticsearch
 from outbox.config import ElasticSettings
 from outbox.errors import WrongProduct
 from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Reason
+from outbox.policy.product import ELASTICSEARCH
 from outbox.ports import BulkAction, Level
 from outbox.sink.client import NotAccepted, connect
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.index import ElasticIndices
 from outbox.sink.index_check import TargetCheck, may_create
 from outbox.sink.new_index import ElasticNewIndex
-from outbox.sink.scan import ElasticScan
+from outbox.sink.scan import ElasticScan, NoPointInTime
 from outbox.sink.server_check import ElasticServerCheck
+from tests.fixtures.inprocess import InProcess, Parts
+from tests.fixtures.queue import Queue
 from tests.fixtures.scripted import PRODUCT, Answer, Request, ScriptedServer, answer, scripted
 from tests.fixtures.sinks import elastic_sink, is_opensearch
 
@@ -47,6 +50,7 @@ def opensearch(main: bytes, metadata: bytes | None = None) -> Any:
 REAL = answer(200, about(distribution="opensearch"), headers="")
 CASES = {
     "1.x": (answer(200, about("1.3.20", distribution="opensearch"), headers=""), "es_config", "OpenSearch 1.3.20"),
+    "2.3": (answer(200, about("2.3.0", distribution="opensearch"), headers=""), "es_config", "OpenSearch 2.4 or later"),
     "serverless": (answer(404, headers="server: aoss-amazon\r\n"), "es_config", "OpenSearch Serverless"),
     "no right to ask": (
         answer(403, b'{"error":{"type":"security_exception","reason":"no permissions"}}', headers=""),
@@ -87,6 +91,46 @@ def test_what_cannot_be_written_to_is_named_gets_nothing_and_spends_no_attempt(c
     assert told.remedy
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_events_wait_without_an_attempt_and_are_written_when_the_cause_is_gone(queue: Queue, case: str) -> None:
+    main = [CASES[case][0]]
+    queue.produce_many(2)
+    written = b'{"errors":false,"items":[{"index":{"status":201}},{"index":{"status":201}}]}'
+
+    def other(request: Request) -> Answer:
+        return main[0] if request.path == "/" else answer(200, SEEN, headers="")
+
+    with (
+        scripted(lambda _: answer(200, written, headers=""), other) as server,
+        elastic_sink(server.url) as sink,
+    ):
+        worker = InProcess(Parts(queue.store(), sink, index_of=lambda _: "things"))
+        worker.run()
+        assert {(row.status, row.attempts) for row in queue.rows()} == {("pending", 0)}
+        assert server.bulks == []
+        main[0] = REAL
+        queue.make_due()
+        worker.run()
+        assert queue.counts() == {"done": 2}
+
+
+def test_a_server_without_points_in_time_that_hides_its_version_is_named_by_a_comparison() -> None:
+    """OpenSearch 2.0 to 2.3 in compatibility mode."""
+    main = answer(200, about("7.10.2"), headers="")
+    unknown = b'{"error":"no handler found for uri [/things/_search/point_in_time] and method [POST]"}'
+
+    def other(request: Request) -> Answer:
+        settings = b'{"things":{"settings":{"index.number_of_shards":"1"}}}'
+        if request.path == "/":
+            return main
+        return answer(400, unknown, headers="") if request.method == "POST" else answer(200, settings, headers="")
+
+    with scripted(lambda _: b"", other) as server:
+        scan = ElasticScan(connect(ElasticSettings(url=server.url)))
+        with pytest.raises(NoPointInTime, match="OpenSearch can from"):
+            list(scan.scan("things"))
+
+
 @pytest.mark.parametrize("case", ["serverless", "not logged in"])
 def test_a_command_says_the_same(case: str) -> None:
     main, _, named = CASES[case]
@@ -125,6 +169,22 @@ def test_the_setting_names_the_product_where_the_server_does_not(case: str) -> N
         assert ("vnd.elasticsearch" in server.bulks[0].headers["content-type"]) is (product == "elasticsearch")
         told = ElasticServerCheck(sink.elastic, lambda _, id: id).server()
         assert told.level is (Level.WARN if case == "no right to ask" else Level.OK)
+
+
+def test_elasticsearch_whose_key_may_not_ask_is_known_by_a_question_that_every_key_may_ask() -> None:
+    """Its refusals do not name it, so the first thing that a command asks would not."""
+    refused = CASES["no right to ask"][0]
+
+    def other(request: Request) -> Answer:
+        return answer(200, b"{}") if request.path == "/_security/_authenticate" else refused
+
+    with scripted(lambda _: answer(200, FINE), other) as server:
+        elastic = connect(ElasticSettings(url=server.url))
+        assert elastic.required() is ELASTICSEARCH
+        told = ElasticServerCheck(elastic, lambda _, id: id).server()
+        assert (told.level, told.detail) == (Level.WARN, "Elasticsearch of unknown version; GET / is not permitted")
+        with pytest.raises(WrongProduct, match="ELASTIC_PRODUCT=opensearch, and Elasticsearch answers"):
+            connect(ElasticSettings(url=server.url, product="opensearch")).required()
 
 
 def test_a_server_in_compatibility_mode_is_known_by_its_tagline() -> None:

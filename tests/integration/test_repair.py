@@ -16,6 +16,7 @@ from tests.fixtures.queue import Queue
 from tests.fixtures.world import World
 
 ALICE = Actor("alice", Source.CLI)
+SHARDS = 3  # a comparison reads all of them
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,8 @@ from tests.fixtures.elasticsearch import copy_documents, delete_matching
 from tests.fixtures.queue import Queue
 from tests.fixtures.world import World
 
+SHARDS = 3  # a comparison reads all of them
+
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:

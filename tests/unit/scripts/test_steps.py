@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from outbox.embedded.process import await_end
+from tests.compat.combination import BY_NAME
 from tests.fixtures.limits import WholeRun
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
@@ -48,6 +49,14 @@ def test_only_tests_that_ran_and_passed_are_green(tmp_path: Path, code: int, ver
     assert ran.stderr.splitlines()[-1].startswith(f"{verdict} "), ran.stderr
     assert said in ran.stderr
     assert ran.returncode == (verdict == "FAILED")
+
+
+def test_the_files_that_run_on_opensearch_are_there_and_are_among_those_of_scripts_compat() -> None:
+    script = f". {ROOT}/scripts/steps.sh; printf '%s\\n' \"${{on_opensearch[@]}}\""
+    told = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert all((ROOT / name).is_file() for name in told)
+    every = {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "contract").glob("test_*.py")}
+    assert set(told) <= every | set(BY_NAME["opensearch-2"].tests)
 
 
 def imitated(folder: Path, machine: str, pytest_does: str) -> str:
