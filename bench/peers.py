@@ -16,7 +16,7 @@ from bench.drain import warm_up
 from bench.load import document_sql
 from bench.pgsync import HOME, VERSION, PgSync, install, postgres_programs, redis, redis_program
 from bench.poller import TABLE
-from bench.result import Bar, Result, percentile, progress
+from bench.result import Bar, CannotRun, Result, percentile, progress
 from bench.stack import POSTGRES, Stack
 from bench.worker import daemons, stop, stopped
 from outbox.embedded import EmbeddedPostgres

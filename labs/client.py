@@ -8,6 +8,7 @@ know. Calls that only one product has are left as they are.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,7 +43,7 @@ class EitherProduct(Urllib3HttpNode):
         return NodeApiResponse(replace(meta, headers=HttpHeaders({**meta.headers, _PRODUCT: "Elasticsearch"})), body)
 
 
-def connect(url: str, **options: Any) -> Elasticsearch:
+def connect(url: str | Sequence[str], **options: Any) -> Elasticsearch:
     """A client of either product; options as for `Elasticsearch`."""
     return Elasticsearch(url, node_class=EitherProduct, **options)
 
@@ -59,3 +60,9 @@ def server_of(client: Elasticsearch) -> Server:
     version = client.info()["version"]
     product = Product.OPENSEARCH if version.get("distribution") == "opensearch" else Product.ELASTICSEARCH
     return Server(product, str(version["number"]))
+
+
+def server_in(record: Mapping[str, Any]) -> Server:
+    """The same from a record, which has the version under the product's name."""
+    product = next((product for product in Product if product in record), Product.ELASTICSEARCH)
+    return Server(product, str(record.get(product, "")))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from labs.client import PRODUCTS, release
+from labs.client import PRODUCTS, release, server_in
 from labs.worker import ROOT
 from outbox.errors import OutboxError
 from tests.nemesis import report
@@ -115,7 +115,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _archive(found: Evidence) -> Path:
-    return ARCHIVES / f"{report.NAMES[report.server(found.about).product]}.tar.xz"
+    return ARCHIVES / f"{report.NAMES[server_in(found.about).product]}.tar.xz"
 
 
 def _kinds(told: str) -> list[str]:

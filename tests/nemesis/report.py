@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from outbox.policy.product import Product, Server
+from labs.client import server_in
+from outbox.policy.product import Product
 from tests.nemesis.neighbours_judge import Lane
 from tests.nemesis.verdict import Verdict
 
@@ -27,14 +28,9 @@ MEANING = {
 def headline(about: dict[str, Any]) -> str:
     return (
         f"seed {about['seed']}, {about['minutes']:g} minutes, commit {about['commit']},"
-        f" PostgreSQL {about['postgresql']}, {server(about)}, Python {about['python']},"
+        f" PostgreSQL {about['postgresql']}, {server_in(about)}, Python {about['python']},"
         f" {about['clock']}"
     )
-
-
-def server(about: dict[str, Any]) -> Server:
-    product = next(product for product in Product if product in about)
-    return Server(product, about[product])
 
 
 def quiet(about: dict[str, Any]) -> str:
@@ -132,7 +128,7 @@ NAMES = {Product.ELASTICSEARCH: "nemesis", Product.OPENSEARCH: "nemesis-opensear
 
 def record(page: Path, verdict: Verdict, about: dict[str, Any], history: Path | None) -> None:
     """Writes the tables between the marks of a page; what stands there is replaced."""
-    name = NAMES[server(about).product]
+    name = NAMES[server_in(about).product]
     begin, end = f"<!-- {name}: written by scripts/nemesis --record -->", f"<!-- /{name} -->"
     text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(begin)
