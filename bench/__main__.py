@@ -55,7 +55,7 @@ def bench(
     codes = []
     with servers(heap="1g" if smoke else "2g", release=_release(product)) as stack:
         for name in chosen:
-            codes.append(_one(name, stack, smoke, rounds, option or []))
+            codes.append(_one(name, stack, smoke, rounds, option or [], product))
     raise typer.Exit(max(codes, key=(0, 3, 1).index))
 
 
@@ -68,7 +68,9 @@ def _release(product: str | None) -> str:
         raise typer.BadParameter(problem.message) from None
 
 
-def _one(name: str, stack: object, smoke: bool, rounds: int | None, options: list[str]) -> int:
+def _one(
+    name: str, stack: object, smoke: bool, rounds: int | None, options: list[str], product: str | None = None
+) -> int:
     module = importlib.import_module(f"bench.{name}")
     chosen: dict[str, object] = {key: _value(text) for key, text in (o.split("=", 1) for o in options)}
     if rounds is not None:
@@ -81,7 +83,7 @@ def _one(name: str, stack: object, smoke: bool, rounds: int | None, options: lis
     except Exception:
         traceback.print_exc()
         return 1
-    result.turned = chosen
+    result.turned = {**chosen, **({"product": product} if product else {})}
     result.servers = {**stack.versions(), **result.servers}  # type: ignore[attr-defined]
     result.show()
     result.write(versions(result.servers))

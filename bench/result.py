@@ -66,7 +66,7 @@ class Result:
     settings: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     servers: dict[str, str] = field(default_factory=dict)  # with versions; its own instead of the shared ones
-    turned: dict[str, Any] = field(default_factory=dict)  # by --set and --rounds; empty = the defaults
+    turned: dict[str, Any] = field(default_factory=dict)  # by --set, --rounds, --product; empty = the defaults
 
     def add(self, name: str, unit: str, value: float) -> Series:
         series = next((s for s in self.series if s.name == name), None)
