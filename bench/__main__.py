@@ -1,6 +1,7 @@
 """`python -m bench NAME`: runs benchmarks, prints and writes their results. Exit 1 = a bar was missed."""
 
 import importlib
+import os
 import sys
 import traceback
 from typing import Annotated
@@ -9,6 +10,8 @@ import typer
 
 from bench.result import CannotRun, Result, versions
 from bench.stack import servers
+from labs.client import PRODUCTS, release
+from outbox.errors import OutboxError
 
 NAMES = (
     "drain",
@@ -25,7 +28,7 @@ NAMES = (
     "fanout",
     "backfill",
 )
-MORE = ("drain_matrix", "profile")  # only by name
+MORE = ("drain_matrix", "profile", "products")  # only by name
 app = typer.Typer(add_completion=False, help=__doc__)
 
 
@@ -34,6 +37,7 @@ def bench(
     names: Annotated[list[str], typer.Argument(help=f"all, or any of {', '.join(NAMES + MORE)}.")],
     smoke: Annotated[bool, typer.Option(help="A tiny run that only shows that it works.")] = False,
     rounds: Annotated[int | None, typer.Option(help="How many times each side is measured.")] = None,
+    product: Annotated[str | None, typer.Option(help=f"The embedded search server: {PRODUCTS}.")] = None,
     option: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE for the benchmark.")] = None,
 ) -> None:
     """Run benchmarks on embedded servers, or on those in OUTBOX_TEST_DATABASE_URL and OUTBOX_TEST_ELASTIC_URL.
@@ -41,19 +45,32 @@ def bench(
     Examples:
       scripts/bench drain
       scripts/bench drain --set size=5000 --set lanes=4
+      scripts/bench drain --product opensearch
+      scripts/bench products        (the drain on Elasticsearch and OpenSearch by turns)
       scripts/bench all --smoke
     """
     chosen = NAMES if names == ["all"] else tuple(names)
     if unknown := [name for name in chosen if name not in NAMES + MORE]:
         raise typer.BadParameter(f"unknown: {', '.join(unknown)}; available are {', '.join(NAMES + MORE)}")
     codes = []
-    with servers(heap="1g" if smoke else "2g") as stack:
+    with servers(heap="1g" if smoke else "2g", release=_release(product)) as stack:
         for name in chosen:
-            codes.append(_one(name, stack, smoke, rounds, option or []))
+            codes.append(_one(name, stack, smoke, rounds, option or [], product))
     raise typer.Exit(max(codes, key=(0, 3, 1).index))
 
 
-def _one(name: str, stack: object, smoke: bool, rounds: int | None, options: list[str]) -> int:
+def _release(product: str | None) -> str:
+    if product and os.environ.get("OUTBOX_TEST_ELASTIC_URL"):
+        raise typer.BadParameter("--product is for an embedded server, and OUTBOX_TEST_ELASTIC_URL gives one")
+    try:
+        return release(product or "elasticsearch")
+    except OutboxError as problem:
+        raise typer.BadParameter(problem.message) from None
+
+
+def _one(
+    name: str, stack: object, smoke: bool, rounds: int | None, options: list[str], product: str | None = None
+) -> int:
     module = importlib.import_module(f"bench.{name}")
     chosen: dict[str, object] = {key: _value(text) for key, text in (o.split("=", 1) for o in options)}
     if rounds is not None:
@@ -66,9 +83,10 @@ def _one(name: str, stack: object, smoke: bool, rounds: int | None, options: lis
     except Exception:
         traceback.print_exc()
         return 1
-    result.turned = chosen
+    result.turned = {**chosen, **({"product": product} if product else {})}
+    result.servers = {**stack.versions(), **result.servers}  # type: ignore[attr-defined]
     result.show()
-    result.write(versions({**stack.versions(), **result.servers}))  # type: ignore[attr-defined]
+    result.write(versions(result.servers))
     return 0 if result.passed else 1
 
 

@@ -24,9 +24,8 @@ class Account:
         assert self._before is not None
         after = self._read()
         spent = {name: after[name] - self._before[name] for name in after}
-        for part in ("postgresql", "elasticsearch", "daemon"):
-            if part in spent:
-                result.add(f"{prefix}CPU of {part}", "us/event", spent[part] * 1e6 / events)
+        for part in (*self.stack.embedded, "daemon"):
+            result.add(f"{prefix}CPU of {part}", "us/event", spent[part] * 1e6 / events)
         result.add(f"{prefix}WAL", "bytes/event", spent["wal"] / events)
         result.add(f"{prefix}HOT share of updates", "", spent["hot"] / max(spent["updates"], 1))
         result.add(f"{prefix}transactions", "per event", spent["commits"] / events)

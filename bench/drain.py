@@ -1,8 +1,11 @@
 """drain: events per second from all pending to all done, with full semantics, against raw `_bulk` of the same
 documents."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Self
 
 from bench.account import Account
 from bench.load import bulk_bodies, fill, make_view, rest
@@ -29,6 +32,10 @@ class Shape:
     lookup: bool = False
     prose: bool = True
 
+    @classmethod
+    def of(cls, given: Mapping[str, int], *, smoke: bool) -> Self:
+        return cls(**{"events": 2_000, **given} if smoke else given)  # type: ignore[arg-type]
+
     @property
     def settings(self) -> dict[str, str]:
         return {"OUTBOX_CONCURRENCY": str(self.lanes), "OUTBOX_BATCH_SIZE": str(self.batch)}
@@ -36,7 +43,7 @@ class Shape:
 
 def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, **shape: int) -> Result:
     """`--set`: events, size, lanes, processes, batch, lookup, prose."""
-    chosen = Shape(**{"events": 2_000, **shape} if smoke else shape)  # type: ignore[arg-type]
+    chosen = Shape.of(shape, smoke=smoke)
     result = Result("drain", smoke)
     result.settings = asdict(chosen)
     measure(stack, chosen, result, rounds=1 if smoke else rounds, warm=not smoke)
@@ -45,7 +52,16 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, **shape: int) -> 
 
 
 def measure(stack: Stack, shape: Shape, result: Result, *, rounds: int, warm: bool, prefix: str = "") -> None:
-    """Raw, ours and raw again, each into a new index; the cost of ours is recorded."""
+    with prepared(stack, shape, warm=warm, prefix=prefix) as one_round:
+        for number in range(rounds):
+            progress(f"{prefix}round {number + 1} of {rounds}")
+            one_round(result)
+
+
+@contextmanager
+def prepared(stack: Stack, shape: Shape, *, warm: bool, prefix: str = "") -> Iterator[Callable[[Result], None]]:
+    """Daemons that are paused until a round begins. A round: raw, ours and raw again, each into a new index; the cost
+    of ours is recorded."""
     with stack.database() as url, stack.index() as index, stack.index() as raw_index:
         if warm:
             warm_up(stack, url, raw_index, shape.size, shape.lanes)
@@ -54,12 +70,11 @@ def measure(stack: Stack, shape: Shape, result: Result, *, rounds: int, warm: bo
             make_view(url, shape.events, shape.size, prose=shape.prose)
         count, settings = shape.processes, shape.settings
         with daemons(url, stack.elastic_url, index, count=count, settings=settings, paused=True) as running:
+            one_round = partial(_round, stack, url, index, raw_index, running, shape, prefix)
             if warm:
                 progress(f"{prefix}a warm-up round")
-                _round(stack, url, index, raw_index, running, shape, Result("warm", True), prefix)
-            for number in range(rounds):
-                progress(f"{prefix}round {number + 1} of {rounds}")
-                _round(stack, url, index, raw_index, running, shape, result, prefix)
+                one_round(Result("warm", True))
+            yield one_round
 
 
 def _round(
@@ -69,8 +84,8 @@ def _round(
     raw_index: str,
     running: Daemons,
     shape: Shape,
-    result: Result,
     prefix: str,
+    result: Result,
 ) -> None:
     fill(url, shape.events, shape.size, lookup=shape.lookup, prose=shape.prose)
     bodies = list(bulk_bodies(url, shape.batch, lookup=shape.lookup))
@@ -102,7 +117,7 @@ def _raw(stack: Stack, index: str, bodies: Sequence[bytes], shape: Shape) -> flo
 
 def warm_up(stack: Stack, url: str, index: str, size: int, connections: int = 2) -> None:
     """By raw requests into `index`; the table of `url` only provides the documents."""
-    progress("warming Elasticsearch")
+    progress("warming the search server")
     fill(url, WARM_DOCUMENTS, size)
     bodies = list(bulk_bodies(url, 500))
     for _ in range(WARM_PASSES):

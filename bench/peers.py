@@ -16,7 +16,7 @@ from bench.drain import warm_up
 from bench.load import document_sql
 from bench.pgsync import HOME, VERSION, PgSync, install, postgres_programs, redis, redis_program
 from bench.poller import TABLE
-from bench.result import Bar, Result, percentile, progress
+from bench.result import Bar, CannotRun, Result, percentile, progress
 from bench.stack import POSTGRES, Stack
 from bench.worker import daemons, stop, stopped
 from outbox.embedded import EmbeddedPostgres
@@ -44,6 +44,8 @@ def run(
     stack: Stack, *, smoke: bool = False, rounds: int = 3, documents: int = 100_000, size: int = 500, paced: int = 600
 ) -> Result:
     documents, paced, rounds = (300, 20, 1) if smoke else (documents, paced, rounds)
+    if "elasticsearch" not in stack.versions():
+        raise CannotRun("PGSync and the poller use Elasticsearch's client, which refuses other products")
     install()
     redis_program()
     programs = postgres_programs()
@@ -57,7 +59,7 @@ def run(
         EmbeddedPostgres.temporary(settings=POSTGRES, bin_dir=programs) as plain,
         EmbeddedPostgres.temporary(settings={**POSTGRES, "wal_level": "logical"}, bin_dir=programs) as logical,
     ):
-        on_plain, on_logical = (Stack(server.url, stack.elastic_url, None) for server in (plain, logical))
+        on_plain, on_logical = (Stack(server.url, stack.elastic_url) for server in (plain, logical))
         result.servers = on_plain.versions()
         bench = _Bench(on_plain, on_logical, result, documents, size, paced, stack.quiet)
         if not smoke:

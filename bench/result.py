@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path("build/bench")
-TOOLS = ("psycopg", "elasticsearch", "orjson", "elastic-transport")
+TOOLS = ("psycopg", "orjson", "elastic-transport")
 
 
 class CannotRun(Exception):
@@ -65,8 +65,8 @@ class Result:
     bars: list[tuple[Bar, float]] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    servers: dict[str, str] = field(default_factory=dict)  # its own, if it did not run on the shared ones
-    turned: dict[str, Any] = field(default_factory=dict)  # by --set and --rounds; empty = the defaults
+    servers: dict[str, str] = field(default_factory=dict)  # with versions; its own instead of the shared ones
+    turned: dict[str, Any] = field(default_factory=dict)  # by --set, --rounds, --product; empty = the defaults
 
     def add(self, name: str, unit: str, value: float) -> Series:
         series = next((s for s in self.series if s.name == name), None)
@@ -89,6 +89,8 @@ class Result:
 
     def show(self) -> None:
         print(f"\n{self.benchmark}{'  (smoke: the figures mean nothing)' if self.smoke else ''}")
+        if self.servers:
+            print("  on " + ", ".join(f"{name} {version}" for name, version in self.servers.items()))
         for series in self.series:
             print("  " + series.line())
         for bar, value in self.bars:

@@ -3,9 +3,9 @@
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,7 +15,9 @@ from elasticsearch import Elasticsearch
 
 from bench import prose
 from bench.result import progress
+from labs.client import connect, server_of
 from outbox.embedded import EmbeddedStack
+from outbox.embedded.stack import search_server
 from outbox.store.schema.migrate import migrate
 
 # fsync stays on: a benchmark that loses data on a crash measures something else.
@@ -26,7 +28,7 @@ POSTGRES = {
     "max_connections": "200",
     "track_io_timing": "off",
 }
-
+JVM = ()  # no options of ours: as in production
 
 QUIET_CORES = 0.1
 
@@ -37,18 +39,25 @@ class Stack:
 
     admin_url: str
     elastic_url: str
-    embedded: EmbeddedStack | None
+    embedded: Mapping[str, object] = field(default_factory=dict)  # by name; empty for given servers
+    heap: str = "2g"
 
     def client(self) -> Elasticsearch:
-        return Elasticsearch(self.elastic_url, request_timeout=120, retry_on_timeout=False, max_retries=0)
+        return connect(self.elastic_url, request_timeout=120, retry_on_timeout=False, max_retries=0)
 
     def versions(self) -> dict[str, str]:
         with psycopg.connect(self.admin_url) as connection:
             row = connection.execute("show server_version").fetchone()
-        return {
-            "postgresql": str(row[0]) if row else "?",
-            "elasticsearch": str(self.client().info()["version"]["number"]),
-        }
+        server = server_of(self.client())
+        return {"postgresql": str(row[0]) if row else "?", server.product.value: server.number}
+
+    @contextmanager
+    def beside(self, release: str) -> Iterator["Stack"]:
+        """The same PostgreSQL, and another search server, of the same size as this one's."""
+        kind = search_server(release)
+        with kind.temporary(version=release, heap=self.heap, jvm_options=JVM) as server:
+            pair = {"postgresql": self.embedded["postgresql"], kind.product.name: server} if self.embedded else {}
+            yield replace(self, elastic_url=server.url, embedded=pair)
 
     @contextmanager
     def database(self, **parts: Any) -> Iterator[str]:
@@ -74,7 +83,7 @@ class Stack:
             self.client().indices.delete(index=name, ignore_unavailable=True)
 
     def fresh_index(self, name: str) -> None:
-        """One shard, no replicas, otherwise Elasticsearch's defaults: the same for both sides."""
+        """One shard, no replicas, otherwise the server's defaults: the same for both sides."""
         client = self.client()
         client.indices.delete(index=name, ignore_unavailable=True)
         client.indices.create(
@@ -85,16 +94,11 @@ class Stack:
 
     def cpu_seconds(self) -> dict[str, float]:
         """CPU time of each server with its children so far; nothing for given servers."""
-        if self.embedded is None:
-            return {}
-        return {
-            "postgresql": _tree_cpu(_owner_of(self.embedded.postgres)),
-            "elasticsearch": _tree_cpu(_owner_of(self.embedded.elasticsearch)),
-        }
+        return {name: _tree_cpu(_owner_of(server)) for name, server in self.embedded.items()}
 
     def quiet(self, limit_seconds: float = 30.0) -> None:
         """Wait until both servers are idle: merges, flushes and vacuums of one side must not slow down the other."""
-        if self.embedded is None:
+        if not self.embedded:
             return
         ends = time.monotonic() + limit_seconds
         while time.monotonic() < ends:
@@ -123,17 +127,18 @@ def _tree_cpu(processes: list[psutil.Process]) -> float:
 
 
 @contextmanager
-def servers(*, heap: str = "2g") -> Iterator[Stack]:
+def servers(*, heap: str = "2g", release: str = "elasticsearch") -> Iterator[Stack]:
     """Those in OUTBOX_TEST_DATABASE_URL and OUTBOX_TEST_ELASTIC_URL, or embedded ones that end with the benchmark."""
     database, elastic = os.environ.get("OUTBOX_TEST_DATABASE_URL"), os.environ.get("OUTBOX_TEST_ELASTIC_URL")
     stack = EmbeddedStack(
         database_url=database,
         elastic_url=elastic,
+        es_version=release,
         es_heap=heap,
-        es_jvm_options=(),  # as in production
+        es_jvm_options=JVM,
         pg_settings=POSTGRES,
         temporary=True,
     )
     with stack:
-        own = None if database or elastic else stack
-        yield Stack(stack.database_url, stack.elastic_url, own)
+        pair = {"postgresql": stack.postgres, search_server(release).product.name: stack.elasticsearch}
+        yield Stack(stack.database_url, stack.elastic_url, {} if database or elastic else pair, heap)

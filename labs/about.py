@@ -8,7 +8,6 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from elasticsearch import ApiError, TransportError
 
 from labs.worker import ROOT
 
@@ -56,8 +55,8 @@ def write(run: Run) -> None:
 def _environment(run: Run) -> dict[str, str]:
     try:
         versions = run.servers.versions()
-    except (psycopg.Error, ApiError, TransportError):
-        versions = {}
+    except psycopg.Error:
+        versions = {run.servers.server.product.value: run.servers.server.number}
     return {
         **versions,
         "python": platform.python_version(),

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
-from elasticsearch import ApiError, Elasticsearch, TransportError
+from elasticsearch import ApiError, TransportError
 from psycopg import sql
 
 from labs import index
+from labs.client import connect
 from labs.errors import StackUnusable
 
 OURS = re.compile(r"lab[-_][a-z0-9_-]+[-_][0-9a-f]{6}$")
@@ -47,7 +48,7 @@ def _drop_database(url: str, name: str) -> str:
 
 def _drop_index(url: str, name: str) -> str:
     try:
-        with Elasticsearch(url, request_timeout=20, max_retries=0) as elastic:
+        with connect(url, request_timeout=20, max_retries=0) as elastic:
             there = bool(elastic.indices.exists(index=f"{name}-v1"))
             index.drop(elastic, name)
     except (ApiError, TransportError) as away:

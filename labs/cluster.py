@@ -1,4 +1,4 @@
-"""A cluster of several Elasticsearch nodes on loopback, for the labs about one of them."""
+"""A cluster of several Elasticsearch or OpenSearch nodes on loopback, for the labs about one of them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,29 @@ from contextlib import ExitStack, contextmanager
 
 from elasticsearch import Elasticsearch
 
-from outbox.embedded import EmbeddedElasticsearch
+from labs.client import connect
+from outbox.embedded import EmbeddedSearch
 from outbox.embedded.folders import default_data_dir, temporary_folder
 from outbox.embedded.process import free_port
+from outbox.embedded.products import OPENSEARCH
 from outbox.embedded.server import remove_abandoned
+from outbox.embedded.stack import search_server
 
 HEAP = "384m"
 PATIENCE_SECONDS = 300
 
 
 @contextmanager
-def cluster_of(count: int) -> Iterator[tuple[Sequence[EmbeddedElasticsearch], Elasticsearch]]:
+def cluster_of(count: int, release: str) -> Iterator[tuple[Sequence[EmbeddedSearch], Elasticsearch]]:
     """The nodes, and a client that knows all of them. The start takes a minute, on a busy machine two."""
     with ExitStack() as undo:
         remove_abandoned(default_data_dir())
         folder = undo.enter_context(temporary_folder(default_data_dir()))
         transports = [f"127.0.0.1:{free_port()}" for _ in range(count)]
+        kind = search_server(release)
+        first = "cluster_manager" if kind.product == OPENSEARCH else "master"
         nodes = [
-            EmbeddedElasticsearch(folder / f"node-{number}", heap=HEAP, settings=_settings(transports, number))
+            kind(folder / f"node-{number}", version=release, heap=HEAP, settings=_settings(transports, number, first))
             for number in range(count)
         ]
         for node in nodes:
@@ -35,18 +40,18 @@ def cluster_of(count: int) -> Iterator[tuple[Sequence[EmbeddedElasticsearch], El
             node.await_ready()
         urls = [node.url for node in nodes]
         client = undo.enter_context(
-            Elasticsearch(urls, request_timeout=20, max_retries=count, retry_on_timeout=True, retry_on_status=(503,))
+            connect(urls, request_timeout=20, max_retries=count, retry_on_timeout=True, retry_on_status=(503,))
         )
         patient = client.options(request_timeout=PATIENCE_SECONDS)
         patient.cluster.health(wait_for_nodes=str(count), timeout=f"{PATIENCE_SECONDS}s")
         yield nodes, client
 
 
-def _settings(transports: Sequence[str], number: int) -> dict[str, object]:
+def _settings(transports: Sequence[str], number: int, first: str) -> dict[str, object]:
     return {
         "discovery.type": "multi-node",
         "discovery.seed_hosts": list(transports),
-        "cluster.initial_master_nodes": list(transports),
+        f"cluster.initial_{first}_nodes": list(transports),
         "transport.port": int(transports[number].rpartition(":")[2]),
     }
 

@@ -12,12 +12,15 @@ from typing import Annotated
 import typer
 
 from labs import cleaning, report
+from labs.client import PRODUCTS, release
 from labs.errors import LabError, UnknownLab
 from labs.experiment import Experiment, all_experiments, find
 from labs.record import Record
 from labs.report import gallery, manifest
 from labs.session import Session, Wishes, say
 from labs.verdict import judge
+from outbox.embedded.products import OPENSEARCH, release_of
+from outbox.errors import OutboxError
 
 QUICKEST = ("bad_op", "out_of_order_versions", "es_reply_lost")
 RUNS = Path("build/labs")
@@ -26,7 +29,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="""Chaos experiments with a real PostgreSQL, a real Elasticsearch and real daemons.
+    help="""Chaos experiments with a real PostgreSQL, a real Elasticsearch or OpenSearch and real daemons.
 
     Each run leaves a folder with report.html, report.md, report.json and its raw data.
     Exit codes: 0 passed, 1 failed, 2 usage, 3 inconclusive, 75 no servers, 130/143 ended by a signal.
@@ -86,6 +89,7 @@ def _described(one: Experiment) -> dict[str, object]:
         "expected_alerts": list(one.expected_alerts),
         "settings": [f"{name}={value}" for name, value in one.settings.items()],
         "needs": one.needs,
+        "not_on_opensearch": one.only_elasticsearch,
         "runbook": one.runbook,
         "seconds": one.seconds,
     }
@@ -104,6 +108,7 @@ def run(
     runs: Runs = RUNS,
     database_url: DatabaseUrl = None,
     elastic_url: ElasticUrl = None,
+    product: Annotated[str | None, typer.Option(help=f"The embedded search server: {PRODUCTS}.")] = None,
     own_servers: Annotated[
         bool, typer.Option("--own-servers", help="The labs may change the settings of the given servers.")
     ] = False,
@@ -115,14 +120,25 @@ def run(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run; start nothing.")] = False,
 ) -> None:
-    """Run experiments; each writes a report. After Ctrl-C everything is restored first."""
+    """Run experiments; each writes a report. After Ctrl-C everything is restored first.
+
+    Example: python -m labs run --guide --product opensearch
+    """
+    if product and elastic_url:
+        raise UnknownLab("--product chooses the embedded server, and --elastic-url gives another one: use one of them")
+    wanted = _release(product or "elasticsearch")
     chosen = _chosen(names or [], all_=all_, guide=guide, quick=quick)
+    if all_ and release_of(wanted).product == OPENSEARCH:
+        for one in chosen:
+            if one.only_elasticsearch:
+                say(f"labs: {one.name} is left out, not on OpenSearch: {one.only_elasticsearch}")
+        chosen = [one for one in chosen if not one.only_elasticsearch]
     if dry_run:
         for one in chosen:
             print(f"{one.name:<26} {one.seconds:>3} s  {one.title}" + (f" (needs {one.needs})" if one.needs else ""))
         return
     place = code.resolve() if code else None
-    wishes = Wishes(runs, operator, seed, keep, database_url, elastic_url, own_servers, alerts, place)
+    wishes = Wishes(runs, operator, seed, keep, database_url, elastic_url, own_servers, alerts, place, wanted)
     session = Session(wishes)
     exit_code = session.run(chosen)
     if json:
@@ -130,6 +146,13 @@ def run(
     else:
         _tell(session)
     raise typer.Exit(exit_code)
+
+
+def _release(product: str) -> str:
+    try:
+        return release(product)
+    except OutboxError as problem:
+        raise UnknownLab(f"--product: {problem.message}") from None
 
 
 def _chosen(names: list[str], *, all_: bool, guide: bool, quick: bool) -> list[Experiment]:

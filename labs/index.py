@@ -7,6 +7,7 @@ from typing import Any
 
 from elasticsearch import Elasticsearch
 
+from labs.client import server_of
 from outbox.sink.index import GC_DELETES, TEMPLATE_PRIORITY
 
 MAPPING: Mapping[str, Any] = {
@@ -25,14 +26,15 @@ def create(
 ) -> None:
     """As `outbox index create` does. `wait`: for how many copies of each shard."""
     wanted = {"gc_deletes": GC_DELETES, **ONE_NODE, **settings}
-    elastic.indices.put_index_template(
-        name=name,
-        index_patterns=[name, f"{name}-v*"],
-        allow_auto_create=False,
-        priority=TEMPLATE_PRIORITY,
-        template={"settings": {"index": wanted}, "mappings": {**MAPPING, **mapping}},
-    )
-    elastic.indices.create(index=f"{name}-v1", aliases={name: {"is_write_index": True}}, wait_for_active_shards=wait)
+    template = {
+        "index_patterns": [name, f"{name}-v*"],
+        "priority": TEMPLATE_PRIORITY,
+        "template": {"settings": {"index": wanted}, "mappings": {**MAPPING, **mapping}},
+    }
+    dialect = server_of(elastic).dialect
+    elastic.indices.put_index_template(name=name, **dialect.template(template))
+    alias, settings = {name: {"is_write_index": True}}, dialect.for_create({})
+    elastic.indices.create(index=f"{name}-v1", aliases=alias, settings=settings, wait_for_active_shards=wait)
 
 
 def drop(elastic: Elasticsearch, name: str) -> None:

@@ -8,9 +8,11 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from labs.client import server_in
 from labs.history import History
 from labs.ledger import Entry
 from labs.recorder import samples
+from outbox.policy.product import Server
 
 
 class Record(History):
@@ -20,6 +22,11 @@ class Record(History):
     @property
     def name(self) -> str:
         return str(self.about["experiment"])
+
+    @property
+    def server(self) -> Server:
+        """The search server that it ran on."""
+        return server_in(self.about["environment"])
 
     @property
     def notes(self) -> dict[str, Any]:

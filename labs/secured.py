@@ -12,11 +12,11 @@ from outbox.embedded import EmbeddedElasticsearch
 
 
 @contextmanager
-def secured_elasticsearch() -> Iterator[tuple[str, Elasticsearch]]:
+def secured_elasticsearch(release: str) -> Iterator[tuple[str, Elasticsearch]]:
     """Its address, and a client with all privileges. The start takes half a minute."""
     password = secrets.token_urlsafe(18)
     with (
-        EmbeddedElasticsearch.temporary(password=password) as server,
+        EmbeddedElasticsearch.temporary(version=release, password=password) as server,
         Elasticsearch(server.url, basic_auth=("elastic", password), request_timeout=20, max_retries=0) as client,
     ):
         yield server.url, client

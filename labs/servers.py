@@ -12,10 +12,13 @@ import psycopg
 from elasticsearch import ApiError, Elasticsearch, TransportError
 from psycopg import sql
 
+from labs.client import connect, server_of
 from labs.errors import NotHere, ServerDied, StackUnusable
 from outbox.embedded import EmbeddedStack
+from outbox.embedded.products import release_of
 from outbox.embedded.server import EmbeddedServer
 from outbox.errors import OutboxError
+from outbox.policy.product import Server
 from outbox.store.schema.migrate import migrate
 
 
@@ -28,9 +31,13 @@ class Servers:
         elastic_url: str | None = None,
         *,
         own: bool = False,
+        release: str = "elasticsearch",
         say: Callable[[str], None] = print,
     ) -> None:
-        self._stack = EmbeddedStack(database_url=database_url, elastic_url=elastic_url, temporary=True, report=say)
+        self._stack = EmbeddedStack(
+            database_url=database_url, elastic_url=elastic_url, es_version=release, temporary=True, report=say
+        )
+        self.release = release  # of embedded search servers
         self.given = bool(database_url), bool(elastic_url)
         self._may_change = own
         self._say = say
@@ -42,7 +49,8 @@ class Servers:
 
     def __enter__(self) -> Self:
         if not all(self.given):
-            self._say("starting PostgreSQL and Elasticsearch: about 30 s, longer the first time")
+            title = release_of(self.release).product.title
+            self._say(f"starting PostgreSQL and {title}: about 30 s, longer the first time")
         try:
             self._stack.start()
         except OutboxError as error:
@@ -73,7 +81,7 @@ class Servers:
     def elastic(self) -> Elasticsearch:
         """A client without proxies, for queries and settings. It never retries."""
         if self._client is None:
-            self._client = Elasticsearch(self.elastic_url, request_timeout=20, max_retries=0, retry_on_timeout=False)
+            self._client = connect(self.elastic_url, request_timeout=20, max_retries=0, retry_on_timeout=False)
         return self._client
 
     def _reach(self) -> None:
@@ -82,7 +90,9 @@ class Servers:
                 allowed = connection.execute(
                     "select rolsuper or rolcreatedb from pg_roles where rolname = current_user"
                 ).fetchone()
-            self.elastic.info()
+            self.server: Server = server_of(self.elastic)
+            if self.given[1]:
+                self.release = self.server.product.value  # a lab with servers of its own has the same product
         except psycopg.OperationalError as away:
             raise StackUnusable(f"PostgreSQL does not answer: {str(away).splitlines()[0]}") from None
         except (ApiError, TransportError) as away:
@@ -93,8 +103,7 @@ class Servers:
     def versions(self) -> dict[str, str]:
         with psycopg.connect(self.database_url) as connection:
             row = connection.execute("show server_version").fetchone()
-        found = str(self.elastic.info()["version"]["number"])
-        return {"postgresql": str(row[0]) if row else "?", "elasticsearch": found}
+        return {"postgresql": str(row[0]) if row else "?", self.server.product.value: self.server.number}
 
     # Permissions
 

@@ -37,6 +37,7 @@ class Wishes:
     own_servers: bool = False
     watch_alerts: bool = True
     code: Path | None = None
+    release: str = "elasticsearch"
 
 
 @contextmanager
@@ -62,7 +63,8 @@ class Session:
         with Interruptions() as interruptions:
             try:
                 given = wishes.database_url, wishes.elastic_url
-                with _leaving(Servers(*given, own=wishes.own_servers, say=say), interruptions) as servers:
+                wanted = Servers(*given, own=wishes.own_servers, release=wishes.release, say=say)
+                with _leaving(wanted, interruptions) as servers:
                     for experiment in experiments:
                         self._one(experiment, servers, interruptions)
                     if wishes.keep:

@@ -15,6 +15,7 @@ from labs import index, snapshots
 from labs.cluster import cluster_of
 from labs.collect import STEPS
 from labs.crew import Crew
+from labs.errors import NotHere
 from labs.experiment import SETTINGS, Experiment
 from labs.ledger import Ledger
 from labs.producing import TABLE, Producer
@@ -23,7 +24,8 @@ from labs.recorder import Recorder
 from labs.secured import secured_elasticsearch
 from labs.servers import Servers
 from labs.table import Table
-from outbox.embedded import EmbeddedElasticsearch
+from outbox.embedded import EmbeddedSearch
+from outbox.policy.product import Product
 
 R = TypeVar("R", bound="Closing")
 
@@ -54,7 +56,7 @@ class Stage(Crew):
         self.elastic_url = servers.elastic_url
         self.elastic: Elasticsearch = servers.elastic  # without the proxies
         self.links: dict[str, Proxy] = {}
-        self.nodes: Sequence[EmbeddedElasticsearch] = ()  # of a cluster of its own
+        self.nodes: Sequence[EmbeddedSearch] = ()  # of a cluster of its own
         self._secrets: Path | None = None
         self._resources: dict[str, Any] = {}
         self._undo = ExitStack()
@@ -64,10 +66,13 @@ class Stage(Crew):
 
     def start_servers(self) -> None:
         """What only this experiment needs, and what takes long to start."""
+        release, product = self.servers.release, self.servers.server.product
+        if self.experiment.only_elasticsearch and product is not Product.ELASTICSEARCH:
+            raise NotHere(f"not on {product.shown}: {self.experiment.only_elasticsearch}")
         if self.experiment.secured:
-            self.elastic_url, self.elastic = self._undo.enter_context(secured_elasticsearch())
+            self.elastic_url, self.elastic = self._undo.enter_context(secured_elasticsearch(release))
         if self.experiment.nodes > 1:
-            self.nodes, self.elastic = self._undo.enter_context(cluster_of(self.experiment.nodes))
+            self.nodes, self.elastic = self._undo.enter_context(cluster_of(self.experiment.nodes, release))
             self.elastic_url = self.nodes[0].url
 
     def open(self) -> None:
@@ -161,7 +166,7 @@ class Stage(Crew):
             self.servers.elasticsearch().stop()
         how = "stopped" if self.servers.has_own_elasticsearch else "cut off"
         self.note("away_by", how)
-        self.mark(f"Elasticsearch {how}", "fault")
+        self.mark(f"{self.servers.server.product.shown} {how}", "fault")
 
     @property
     def real_index(self) -> str:

@@ -21,11 +21,10 @@ SHOWN = 3
 
 def records(root: Path) -> Iterator[tuple[str, str]]:
     """The name and the commit of each record."""
-    nemesis = root / "docs" / "reliability" / "nemesis.tar.xz"
-    if nemesis.exists():
-        with tarfile.open(nemesis) as archive:
+    for path in sorted((root / "docs" / "reliability").glob("nemesis*.tar.xz")):
+        with tarfile.open(path) as archive:
             file = archive.extractfile("about.json")
-            yield "nemesis", json.load(file)["commit"] if file else "unknown"
+            yield path.name.removesuffix(".tar.xz"), json.load(file)["commit"] if file else "unknown"
     record = (root / "labs" / "RECORD.md").read_text(encoding="utf-8")
     for name, commit in re.findall(
         r"^\| `(\w+)` \| \w+ \|.* \| ([0-9a-f]{7,40}\S*) \| \S+ \S+ \|$", record, re.MULTILINE

@@ -49,7 +49,10 @@ def attempts_bounded(record: Record) -> Finding:
 def conclusion(record: Record) -> Sequence[tuple[str, str]]:
     grew, few = retries(record) > 0, attempts_bounded(record).ok
     return (
-        ("Fault injected by", f"Elasticsearch {record.notes.get('away_by')} for {record.fault_seconds:.0f} s"),
+        (
+            "Fault injected by",
+            f"{record.server.product.shown} {record.notes.get('away_by')} for {record.fault_seconds:.0f} s",
+        ),
         ("The retry metric grows", "yes" if grew else "no"),
         ("Attempts stay under control", "yes" if few else "no"),
         ("v2 backoff and jitter", "OK" if grew and few and nothing_failed(record).ok else "FAIL"),

@@ -66,6 +66,7 @@ EXPERIMENT = Experiment(
     ),
     load=Load("mixed", rate=30),
     secured=True,
+    only_elasticsearch="it revokes an API key, which OpenSearch has from 3.7 on and only with its security plugin",
     own_settings=settings,
     prepare=prepare,
     fault=fault,

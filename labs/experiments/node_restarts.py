@@ -9,7 +9,7 @@ from labs.invariants import EVERYWHERE, counters_are_true, nothing_failed, recov
 from labs.producing import Load
 from labs.record import Record
 from labs.stage import Stage
-from outbox.embedded import EmbeddedElasticsearch
+from outbox.embedded import EmbeddedSearch
 
 ROUNDS = 4
 START_SECONDS = 600.0  # a node takes 12 s alone, and minutes where others have the machine
@@ -31,7 +31,7 @@ def fault(stage: Stage) -> None:
         stage.note("restarts", number + 1)
 
 
-def _restart(stage: Stage, node: EmbeddedElasticsearch, *, kill: bool) -> None:
+def _restart(stage: Stage, node: EmbeddedSearch, *, kill: bool) -> None:
     stage.mark(f"{node.url} {'killed' if kill else 'stopped'}", "fault")
     node.kill() if kill else node.stop()
     out = f"{node.url} is left out"
@@ -46,7 +46,7 @@ def _restart(stage: Stage, node: EmbeddedElasticsearch, *, kill: bool) -> None:
     stage.watch(3.0)
 
 
-def _said(stage: Stage, event: str, node: EmbeddedElasticsearch) -> int:
+def _said(stage: Stage, event: str, node: EmbeddedSearch) -> int:
     return sum(line.get("node") == node.url for line in stage.worker().facts(event))
 
 
@@ -110,6 +110,6 @@ EXPERIMENT = Experiment(
         f" {most_attempts(record):.0f} attempt;"
     ),
     runbook="docs/runbooks/OutboxElasticsearchFailing.md",
-    needs="memory for three more Elasticsearch nodes, about 3 GB",
+    needs="memory for three more nodes, about 3 GB",
     seconds=180,
 )

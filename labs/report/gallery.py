@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
+from labs.client import server_in
 from labs.errors import LabError
 from labs.experiment import Experiment, all_experiments
 from labs.report.chart import sparkline
 from labs.report.page import render
+from outbox.policy.product import Product, Server
 
 CONCLUSIONS = """\
 # The guide's six conclusions, filled in
@@ -29,6 +32,10 @@ class RunSummary:
     folder: str
     report: dict[str, Any]
     spark: str
+
+    @property
+    def server(self) -> Server:
+        return server_in(self.report["environment"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +58,14 @@ def write(runs: Path) -> Path:
 
 
 def table(runs: Path) -> str:
-    """The newest run of each lab in Markdown, in the order of `labs list`: for labs/RECORD.md."""
-    newest = {lab.name: lab.runs[0].report for lab in histories(runs)}
-    lines = [_line(newest[name]) for name in all_experiments() if name in newest]
-    return "\n".join(["| lab | verdict | finding | seconds | commit | began |", "|---|---|---|---|---|---|", *lines])
+    """The newest run of each lab on each product in Markdown, in the order of `labs list`: for labs/RECORD.md."""
+    newest: dict[tuple[Product, str], RunSummary] = {}
+    for lab in histories(runs):
+        for run in reversed(lab.runs):
+            newest[run.server.product, lab.name] = run
+    lines = [_line(newest[key]) for key in product(Product, all_experiments()) if key in newest]
+    head = ["| lab | verdict | finding | server | seconds | commit | began |", "|---|---|---|---|---|---|---|"]
+    return "\n".join([*head, *lines])
 
 
 def conclusions(runs: Path) -> str:
@@ -71,16 +82,19 @@ def _conclusion(one: Experiment, run: dict[str, Any]) -> str:
     head = f"## {one.guide.section} Experiment {one.guide.number} ({one.guide.level}): {one.title}"
     commit = run["environment"]["commit"]
     by = f", run by {run['operator']}" if run["operator"] else ""
-    ran = f"`scripts/lab run {one.name}`, began {str(run['began_at'])[:16]}, commit {commit}{by}: **{run['verdict']}**."
+    at = f"on {server_in(run['environment'])}, began {str(run['began_at'])[:16]}"
+    ran = f"`scripts/lab run {one.name}` {at}, commit {commit}{by}: **{run['verdict']}**."
     filled = "\n".join(f"- {name}: {value}" for name, value in run["conclusion"].items())
     return f"{head}\n\n{ran}\n\n{filled}"
 
 
-def _line(run: dict[str, Any]) -> str:
+def _line(summary: RunSummary) -> str:
+    run = summary.report
     finding = str(run["finding"]).replace("|", "\\|").replace("\n", " ")
     commit = run["environment"]["commit"]
     began = str(run["began_at"])[:16]
-    return f"| `{run['experiment']}` | {run['verdict']} | {finding} | {run['seconds']:.0f} | {commit} | {began} |"
+    told = f"`{run['experiment']}` | {run['verdict']} | {finding} | {summary.server} | {run['seconds']:.0f}"
+    return f"| {told} | {commit} | {began} |"
 
 
 def histories(runs: Path) -> list[History]:

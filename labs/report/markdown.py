@@ -21,7 +21,7 @@ def _head(view: View) -> str:
     by = f", run by {operator}" if operator else ""
     return (
         f"# {view.verdict.result}: {experiment.title}\n\n{view.verdict.sentence}\n\n"
-        f"`{experiment.name}`, {view.began}, {view.record.seconds:.0f} s{by}\n\n{figures}\n\n"
+        f"`{experiment.name}` on {view.record.server}, {view.began}, {view.record.seconds:.0f} s{by}\n\n{figures}\n\n"
         f"**Story.** {experiment.story}\n\n**Hypothesis.** {experiment.hypothesis}"
     )
 

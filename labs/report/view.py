@@ -13,7 +13,9 @@ from labs.record import Record
 from labs.report.life import Life, life
 from labs.report.telling import Line, telling
 from labs.verdict import Verdict
+from outbox.policy.product import Server
 
+USUAL = ("elasticsearch", "elasticsearch-8")
 RESULTS = {"PASS": "OK", "FAIL": "FAIL", "INCONCLUSIVE": "INCONCLUSIVE"}
 
 
@@ -62,8 +64,13 @@ def view(record: Record, experiment: Experiment, verdict: Verdict) -> View:
         life=life(record, violator) if violator else None,
         settings=_settings(record),
         environment=dict(record.about["environment"]),
-        command=f"scripts/lab run {experiment.name} --seed {record.about['seed']}",
+        command=f"scripts/lab run {experiment.name}{_product(record.server)} --seed {record.about['seed']}",
     )
+
+
+def _product(server: Server) -> str:
+    name = f"{server.product}-{server.number.partition('.')[0]}".rstrip("-")
+    return "" if name in USUAL else f" --product {name}"
 
 
 def _figures(record: Record) -> list[Figure]:

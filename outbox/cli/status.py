@@ -35,7 +35,7 @@ def status(
     """Show the status: backlog, oldest event, rate, failures by reason, entity types, workers, pauses.
 
     Counts are capped (a + follows the number), so that no query reads a whole table. With --watch and --json: one line
-    per reading.
+    per reading. "writing to" is what the workers see: product, version, and of several nodes which are in use.
 
     Examples:
       outbox status
@@ -108,8 +108,7 @@ def _picture(seen: QueueStatus) -> RenderableType:
         f"{queue.rate:.1f} done/s{drained}"
     )
     parts: list[RenderableType] = [Text(seen.sentence, style="bold"), Text(facts), Text(seen.schema)]
-    if seen.servers:
-        parts.append(Text(f"writing to {', '.join(map(cli.shown, seen.servers))}"))
+    parts += [Text(f"writing to {cli.shown(server)}") for server in seen.servers]
     if seen.failed_by_reason:
         rows = [(reason or "(none)", n) for reason, n in seen.failed_by_reason.items()]
         parts += ["", cli.made_table(("failed by reason", "rows"), rows)]

@@ -72,7 +72,7 @@ class WorkerSeen:
     heartbeat_at: datetime
     silent_seconds: float
     inflight: int
-    server: str = ""  # what it writes to: product and version
+    server: str = ""  # what it writes to: product and version, and its nodes if there are several
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class QueueStatus:
 
     @property
     def servers(self) -> list[str]:
-        """What the living workers write to: one product and version, unless something is amiss or being upgraded."""
+        """What the living workers write to: one, unless they see it differently or something is being upgraded."""
         return sorted({worker.server for worker in self.workers if worker.alive and worker.server})
 
     def as_json(self) -> dict[str, Any]:

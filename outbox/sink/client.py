@@ -160,7 +160,10 @@ class Elastic:
 
     @property
     def shown(self) -> str | None:
-        return None if self._server is None else str(self._server)
+        """Product and version, and of several nodes which are in use. None: it is not known yet."""
+        if self._server is None:
+            return None
+        return f"{self._server} ({self.node.shown})" if isinstance(self.node, Nodes) else str(self._server)
 
     def required(self) -> product.Dialect:
         """How to speak to it, for commands: asked if need be. Raises as `NoReply.error` says."""

@@ -122,6 +122,12 @@ class NodeWatch:
         if differ := self._differ():
             yield Finding("nodes", Level.BAD, differ, "Name the nodes of one cluster in ELASTIC_URL.")
 
+    @property
+    def shown(self) -> str:
+        """Every node as it is now, without a question."""
+        states = ("left out" if self.is_left_out(place) else "in use" for place in range(len(self.nodes)))
+        return ", ".join(f"{name} {state}" for name, state in zip(self._names, states, strict=True))
+
     def close(self) -> None:
         self._closed.set()
         for node in self.nodes:

@@ -78,6 +78,10 @@ class Nodes(BaseNode):
         """Whether one of them goes or comes, and another one answers."""
         return self._watch.is_restless()
 
+    @property
+    def shown(self) -> str:
+        return self._watch.shown
+
     def check(self) -> Iterator[Finding]:
         """Every node, for people."""
         return self._watch.check()

@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import MORE, NAMES
+from outbox.embedded.products import release_of
+from tests.fixtures.servers import PRODUCT
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
-# peers installs PGSync and redis from outside, profile needs to trace a process, the matrix is nine times the drain.
-ELSEWHERE = {"peers", "profile", "drain_matrix"}
+# peers installs PGSync and redis from outside, profile needs to trace a process, the matrix is nine times the drain,
+# products starts one more server.
+ELSEWHERE = {"peers", "profile", "drain_matrix", "products"}
 HERE = [name for name in NAMES + MORE if name not in ELSEWHERE]
 AT_ONCE = 4  # processes, each of some benchmarks: they mostly wait, and nothing is measured
 Run = subprocess.CompletedProcess[str]
@@ -55,7 +58,8 @@ def test_a_benchmark_runs_small_and_writes_what_it_found(name: str, runs: dict[s
     assert found["smoke"]
     assert found["bars"]
     assert all(series["values"] for series in found["series"])
-    assert {"python", "postgresql", "elasticsearch"} <= set(found["versions"])
+    product = release_of(os.environ.get(PRODUCT) or "elasticsearch").product.name
+    assert {"python", "postgresql", product} <= set(found["versions"])
 
 
 def test_an_unknown_benchmark_is_refused_before_a_server_starts() -> None:

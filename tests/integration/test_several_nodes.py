@@ -99,6 +99,8 @@ def test_a_node_with_a_fault_costs_no_document_and_is_used_again(
     assert [report.outcomes for report in reports] == [[WRITTEN]] * 4
     assert not any(report.unreachable or report.pressure for report in reports)
     assert cluster.left_out() == ([] if fault == "loses a reply" else [cluster.urls[1]])
+    shown = [f"{url} {'left out' if url in cluster.left_out() else 'in use'}" for url in cluster.urls]
+    assert f"({', '.join(shown)})" in (cluster.elastic.shown or "")
     cluster.proxies[1].heal()
     eventually(lambda: not cluster.left_out())
     assert cluster.is_used(1, index)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from labs.client import PRODUCTS, release, server_in
 from labs.worker import ROOT
 from outbox.errors import OutboxError
 from tests.nemesis import report
@@ -21,10 +22,11 @@ from tests.nemesis.run import Run
 from tests.nemesis.verdict import judge
 
 PAGE = ROOT / "docs" / "reliability.md"
-ARCHIVE = ROOT / "docs" / "reliability" / "nemesis.tar.xz"
+ARCHIVES = ROOT / "docs" / "reliability"
 HELP = """\
-Four workers on a real PostgreSQL and a real Elasticsearch, under load, while everything is killed, frozen, cut,
-stalled, restarted and flooded; then healed, drained, and judged (I1 to I18) by a ledger and a log of every step.
+Four workers on a real PostgreSQL and a real Elasticsearch or OpenSearch, under load, while everything is killed,
+frozen, cut, stalled, restarted and flooded; then healed, drained, and judged (I1 to I18) by a ledger and a log of
+every step.
 
 Before the storm comes the lane of the neighbours: innocent events beside poison of every kind, without any fault; their
 p99 must stay under twice that of a calm. It takes 4 minutes beside a storm of 10 or more; beside a shorter one a
@@ -35,6 +37,7 @@ The plan of faults follows from the seed alone. What a fault does is measured: o
 examples:
   scripts/nemesis --minutes 2 --seed 1            what CI runs
   scripts/nemesis --minutes 30 --seed 1 --record --archive     what docs/reliability.md records
+  scripts/nemesis --product opensearch --minutes 10 --record --archive   the same on OpenSearch, recorded apart
   scripts/nemesis --lane neighbours --minutes 2   innocents beside poison, without a storm
   scripts/nemesis --judge build/nemesis/FOLDER    judge a stored history, or an unpacked archive, without servers
 
@@ -49,13 +52,14 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=2.0, help="how long it storms (default 2)")
     parser.add_argument("--seed", type=int, default=1, help="the plan of faults (default 1)")
     parser.add_argument("--rate", type=float, default=50.0, help="events per second (default 50)")
+    parser.add_argument("--product", default="elasticsearch", help=f"the search server: {PRODUCTS}")
     parser.add_argument("--lane", choices=("all", "storm", "neighbours"), default="all", help="run only this one")
     told = "only these kinds, separated by commas: to find out which one holds up its neighbours"
     parser.add_argument("--poison", default="", metavar="KINDS", help=told)
     parser.add_argument("--out", type=Path, help="folder for the raw history (default: a new one in build/nemesis)")
     parser.add_argument("--judge", type=Path, metavar="FOLDER", help="only judge a stored history")
-    told = "also pack the history (without a name: docs/reliability/nemesis.tar.xz)"
-    parser.add_argument("--archive", type=Path, metavar="FILE", nargs="?", const=ARCHIVE, help=told)
+    told = "also pack the history (without a name: nemesis.tar.xz or nemesis-opensearch.tar.xz in docs/reliability)"
+    parser.add_argument("--archive", type=Path, metavar="FILE", nargs="?", const=True, help=told)
     told = "also write the tables into a page (without a name: docs/reliability.md)"
     parser.add_argument("--record", type=Path, metavar="PAGE", nargs="?", const=PAGE, help=told)
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
@@ -65,6 +69,10 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         parser.error("--minutes must be above 0 and at most 1440")
     if not 0 < asked.rate <= 1000:
         parser.error("--rate must be above 0 and at most 1000")
+    try:
+        asked.release = release(asked.product)
+    except OutboxError as problem:
+        parser.error(f"--product: {problem.message}")
     if unknown := set(_kinds(asked.poison)) - KINDS.keys():
         parser.error(f"--poison: unknown {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
     if asked.lane != "all" and (asked.record or asked.archive):
@@ -83,7 +91,7 @@ def main(argv: Sequence[str]) -> int:
         signal.signal(signal.SIGTERM, _leave)
         try:
             kinds = _kinds(asked.poison)
-            Run(folder, asked.minutes * 60, asked.seed, asked.rate, _say, asked.lane, kinds).run()
+            Run(folder, asked.minutes * 60, asked.seed, asked.rate, _say, asked.lane, kinds, asked.release).run()
         except OutboxError as problem:
             _say(str(problem))
             return problem.exit_code
@@ -94,15 +102,20 @@ def main(argv: Sequence[str]) -> int:
     verdict = judge(found)
     (folder / "verdict.json").write_text(json.dumps(verdict.as_json(), indent=1), encoding="utf-8")
     _say(f"the raw history is in {_shown(folder)}")
-    if asked.archive:
-        _say(f"packed into {_shown(asked.archive)}: {pack(found, asked.archive) // 1000} KB")
+    archive = _archive(found) if asked.archive is True else asked.archive
+    if archive:
+        _say(f"packed into {_shown(archive)}: {pack(found, archive) // 1000} KB")
     if asked.record:
-        report.record(asked.record, verdict, found.about, _shown(asked.archive) if asked.archive else None)
+        report.record(asked.record, verdict, found.about, _shown(archive) if archive else None)
     if asked.json:
         print(json.dumps({"about": found.about, **verdict.as_json()}, indent=1))
     else:
         print((report.markdown if asked.markdown else report.text)(verdict, found.about))
     return verdict.code
+
+
+def _archive(found: Evidence) -> Path:
+    return ARCHIVES / f"{report.NAMES[server_in(found.about).product]}.tar.xz"
 
 
 def _kinds(told: str) -> list[str]:

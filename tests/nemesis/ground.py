@@ -14,16 +14,18 @@ from typing import Any, LiteralString
 
 import psutil
 import psycopg
-from elasticsearch import ApiError, Elasticsearch, TransportError
+from elasticsearch import ApiError, TransportError
 from psycopg.rows import dict_row
 
+from labs.client import connect, server_of
 from labs.collect import STEPS
 from labs.index import create as create_index
 from labs.proxy import Proxy
-from outbox.embedded import EmbeddedElasticsearch, EmbeddedPostgres
+from outbox.embedded import EmbeddedPostgres
 from outbox.embedded.folders import default_data_dir, temporary_folder
 from outbox.embedded.process import await_end
 from outbox.embedded.server import remove_abandoned
+from outbox.embedded.stack import search_server
 from outbox.store.schema.migrate import migrate
 from tests.nemesis.wire import Wire
 
@@ -39,10 +41,13 @@ ELASTIC_DOWN = (ApiError, TransportError)
 
 
 class Ground:
-    """`with Ground(seed) as ground:`. Looks go past the proxies; workers and people go through them."""
+    """`with Ground(seed, release) as ground:`. Looks go past the proxies; workers and people go through them.
 
-    def __init__(self, seed: int) -> None:
+    What is called Elasticsearch here is OpenSearch if the release is one of it."""
+
+    def __init__(self, seed: int, release: str) -> None:
         self._seed = seed
+        self._release = release
         self._open = contextlib.ExitStack()
         self.wire = Wire()
         self._between_kills = threading.Lock()
@@ -52,7 +57,9 @@ class Ground:
         with contextlib.ExitStack() as undo:
             remove_abandoned(default_data_dir())
             folder = undo.enter_context(temporary_folder(default_data_dir()))
-            self.elasticsearch = EmbeddedElasticsearch(folder / "elasticsearch", settings=TINY)
+            self.elasticsearch = search_server(self._release)(
+                folder / "elasticsearch", version=self._release, settings=TINY
+            )
             self.elasticsearch.ready_seconds = PATIENCE_SECONDS
             undo.callback(self.elasticsearch.stop)
             self.elasticsearch.launch()
@@ -61,7 +68,7 @@ class Ground:
             self.postgres.start()
             self._make_database()
             self.elasticsearch.await_ready()
-            self.elastic = Elasticsearch(self.elasticsearch.url, request_timeout=60, max_retries=0)
+            self.elastic = connect(self.elasticsearch.url, request_timeout=60, max_retries=0)
             undo.callback(self.elastic.close)
             self._make_indexes()
             self._build_roads(undo)
@@ -165,7 +172,8 @@ class Ground:
 
     def versions(self) -> dict[str, str]:
         found = {"postgresql": str(self.value("show server_version"))}
-        return {**found, "elasticsearch": str(self.elastic.info()["version"]["number"])}
+        server = server_of(self.elastic)
+        return {**found, server.product.value: server.number}
 
     # Stopping and starting
 

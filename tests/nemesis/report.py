@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from labs.client import server_in
+from outbox.policy.product import Product
 from tests.nemesis.neighbours_judge import Lane
 from tests.nemesis.verdict import Verdict
 
@@ -26,7 +28,7 @@ MEANING = {
 def headline(about: dict[str, Any]) -> str:
     return (
         f"seed {about['seed']}, {about['minutes']:g} minutes, commit {about['commit']},"
-        f" PostgreSQL {about['postgresql']}, Elasticsearch {about['elasticsearch']}, Python {about['python']},"
+        f" PostgreSQL {about['postgresql']}, {server_in(about)}, Python {about['python']},"
         f" {about['clock']}"
     )
 
@@ -120,17 +122,20 @@ def _storm_markdown(verdict: Verdict, about: dict[str, Any]) -> list[str]:
     ]
 
 
-BEGIN, END = "<!-- nemesis: written by scripts/nemesis --record -->", "<!-- /nemesis -->"
+# Each product has a record of its own.
+NAMES = {Product.ELASTICSEARCH: "nemesis", Product.OPENSEARCH: "nemesis-opensearch"}
 
 
 def record(page: Path, verdict: Verdict, about: dict[str, Any], history: Path | None) -> None:
     """Writes the tables between the marks of a page; what stands there is replaced."""
+    name = NAMES[server_in(about).product]
+    begin, end = f"<!-- {name}: written by scripts/nemesis --record -->", f"<!-- /{name} -->"
     text = page.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, mark, after = rest.partition(END)
+    before, _, rest = text.partition(begin)
+    _, mark, after = rest.partition(end)
     if not mark:
-        raise ValueError(f"{page} has no place for a record: {BEGIN} ... {END}")
+        raise ValueError(f"{page} has no place for a record: {begin} ... {end}")
     where = f" The history, packed by `--archive`: `{history}`." if history else ""
     told = f"**{verdict.word}**: {verdict.why}. `{headline(about)}`, {about['rate']:g} events per second.{where}"
-    new = f"{before}{BEGIN}\n{told}\n\n{markdown(verdict, about)}\n{END}{after}"
+    new = f"{before}{begin}\n{told}\n\n{markdown(verdict, about)}\n{end}{after}"
     page.write_text(new, encoding="utf-8")

@@ -18,6 +18,7 @@ from labs.about import commit
 from labs.faketime import how
 from labs.ledger import Ledger
 from labs.producing import CANARY
+from outbox.embedded.products import release_of
 from tests.nemesis import collect
 from tests.nemesis.bite import Bite, History
 from tests.nemesis.gang import LEASE_SECONDS, SETTINGS, Gang
@@ -50,6 +51,7 @@ class Run:
     say: Callable[[str], None]
     lane: str = "all"  # or `storm`, or `neighbours` alone
     poison: Collection[str] = ()
+    release: str = "elasticsearch"
     notes: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -60,8 +62,8 @@ class Run:
         self.history = History(self.folder)
         self._end = threading.Event()  # of the storm
         self._quiet = Quiet()
-        self.say("starting PostgreSQL and Elasticsearch: half a minute")
-        with Ground(self.seed) as self.ground, Ledger(self.folder / "ledger.ndjson") as self.ledger:
+        self.say(f"starting PostgreSQL and {release_of(self.release).product.title}: half a minute")
+        with Ground(self.seed, self.release) as self.ground, Ledger(self.folder / "ledger.ndjson") as self.ledger:
             if self.lane != "storm":
                 self._neighbours()
             if self.lane == "neighbours":

@@ -40,6 +40,7 @@ NOT_WHOLE = [
     {"smoke": True},
     {"turned": {"events": 5}},
     {"turned": {"rounds": 2}},
+    {"turned": {"product": "opensearch"}},
     {"turned": {"rounds": 5, "lanes": 4}},
     {"turned": None},
     {"benchmark": "flat"},

@@ -38,7 +38,7 @@ def test_one_bad_case_of_the_drain_matrix_is_a_missed_bar() -> None:
 
 class SharedServers:
     def versions(self) -> dict[str, str]:
-        return {"postgresql": "18.4", "elasticsearch": "8.14.1"}
+        return {"postgresql": "18.4", "opensearch": "2.19.6"}
 
 
 def test_a_result_names_the_servers_that_it_ran_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -46,10 +46,12 @@ def test_a_result_names_the_servers_that_it_ran_on(monkeypatch: pytest.MonkeyPat
     own = Result("own", smoke=False, servers={"postgresql": "15.14"})
     monkeypatch.setitem(sys.modules, "bench.own", SimpleNamespace(run=lambda stack, *, smoke: own))
     monkeypatch.setattr("bench.result.RESULTS", tmp_path)
-    assert _one("own", SharedServers(), False, None, []) == 0
+    assert _one("own", SharedServers(), False, None, [], "opensearch") == 0
     [written] = tmp_path.iterdir()
-    versions = json.loads(written.read_text())["versions"]
-    assert (versions["postgresql"], versions["elasticsearch"]) == ("15.14", "8.14.1")
+    found = json.loads(written.read_text())
+    assert (found["versions"]["postgresql"], found["versions"]["opensearch"]) == ("15.14", "2.19.6")
+    assert "elasticsearch" not in found["versions"]  # the Python client's, which is none of a server
+    assert found["turned"] == {"product": "opensearch"}  # so it is not kept as the usual drain
 
 
 def test_what_is_kept_of_peers_names_one_postgresql() -> None:

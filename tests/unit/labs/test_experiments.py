@@ -71,14 +71,46 @@ def test_every_experiment_is_in_the_readme() -> None:
     assert [name for name in ALL if f"| `{name}` |" not in readme] == []
 
 
-def test_the_record_has_a_pass_of_every_experiment_with_its_finding_and_commit() -> None:
+ON_RECORD = re.compile(
+    r"^\| `(\w+)` \| (\w+) \| .* \| (Elasticsearch|OpenSearch) [\d.]+ \| \d+ \| \w+ \| 20", re.MULTILINE
+)
+
+
+def test_the_record_has_a_pass_of_every_experiment_with_its_finding_server_and_commit() -> None:
     text = (ROOT / "labs" / "RECORD.md").read_text()
-    lines = [
-        line.split(" | ") for line in text.splitlines() if re.match(r"\| `\w+` \| \w+ \| .* \| \d+ \| \w+ \| 20", line)
-    ]
-    assert [line[0].strip("| `") for line in lines] == list(ALL)
-    assert {line[1] for line in lines} == {"PASS"}
+    rows = ON_RECORD.findall(text)
+    assert [name for name, _, product in rows if product == "Elasticsearch"] == list(ALL)
+    assert {verdict for _, verdict, _ in rows} == {"PASS"}
     assert "dirty" not in text
+
+
+def test_every_experiment_is_on_record_on_opensearch_too_or_says_why_it_cannot() -> None:
+    """First of all the guide's six."""
+    rows = ON_RECORD.findall((ROOT / "labs" / "RECORD.md").read_text())
+    there = [name for name, _, product in rows if product == "OpenSearch"]
+    assert set(GUIDE) <= set(there)
+    assert there == [name for name, one in ALL.items() if not one.only_elasticsearch]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["bad_op", "--product", "opensearch", "--elastic-url", "http://127.0.0.1:1"], "use one of them"),
+        (["bad_op", "--product", "solr"], "available are elasticsearch-8"),
+    ],
+    ids=str,
+)
+def test_a_product_that_cannot_be_is_refused_before_a_server_starts(arguments: list[str], told: str) -> None:
+    refused = CliRunner().invoke(app, ["run", *arguments])
+    assert isinstance(refused.exception, UnknownLab)
+    assert told in str(refused.exception)
+
+
+def test_all_on_opensearch_leaves_out_what_only_elasticsearch_has() -> None:
+    shown = CliRunner().invoke(app, ["run", "--all", "--product", "opensearch", "--dry-run"]).stdout
+    assert [line.split()[0] for line in shown.splitlines()] == [
+        name for name, one in ALL.items() if not one.only_elasticsearch
+    ]
 
 
 def test_expected_alerts_are_alerts_that_are_shipped() -> None:

@@ -104,10 +104,25 @@ def test_the_table_has_the_newest_run_of_each_lab_with_its_commit(tmp_path: Path
         written(tmp_path / name)
     head, rule, *lines = gallery.table(tmp_path).splitlines()
     told = json.loads((tmp_path / "20260102T000000Z-bad_op-bbbb" / "report.json").read_text())
-    assert (head.count("|"), rule.count("|")) == (7, 7)
+    assert (head.count("|"), rule.count("|")) == (8, 8)
     assert len(lines) == 1
     assert lines[0].startswith(f"| `bad_op` | {told['verdict']} | {told['finding']}")
     assert told["environment"]["commit"] in lines[0]
+
+
+def test_a_run_names_its_product_and_the_table_has_the_newest_run_on_each(tmp_path: Path) -> None:
+    elastic, opensearch = {"elasticsearch": "8.14.1", "commit": "abc"}, {"opensearch": "2.19.6", "commit": "abc"}
+    for day, environment in enumerate((elastic, opensearch, elastic), 1):
+        folder = tmp_path / f"2026010{day}T000000Z-bad_op-aaaa"
+        folder.mkdir()
+        page = written(folder, environment=environment)
+    assert "Elasticsearch 8.14.1" in page
+    lines = gallery.table(tmp_path).splitlines()[2:]
+    assert [line.split(" | ")[3] for line in lines] == ["Elasticsearch 8.14.1", "OpenSearch 2.19.6"]
+    text = (tmp_path / "20260102T000000Z-bad_op-aaaa" / "report.md").read_text()
+    assert "`bad_op` on OpenSearch 2.19.6" in text
+    assert "scripts/lab run bad_op --product opensearch-2 --seed" in text
+    assert "OpenSearch 2.19.6, 2" in gallery.write(tmp_path).read_text()
 
 
 def test_the_conclusions_of_the_guide_are_filled_in_from_the_newest_runs(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from labs.experiment import Finding
 from labs.producing import CANARY
-from tests.nemesis import report
+from tests.nemesis import command, report
 from tests.nemesis.archive import pack
 from tests.nemesis.evidence import Evidence
 from tests.nemesis.invariants import CHECKS
@@ -477,3 +477,24 @@ def test_a_heal_with_nothing_to_drain_is_inconclusive(tmp_path: Path) -> None:
     about, files = history()
     about["backlog"] = 0
     assert judged(tmp_path, about, files).word == "INCONCLUSIVE"
+
+
+def test_a_run_on_opensearch_has_a_record_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    about, files = history()
+    about |= {name: value for name, value in ABOUT.items() if name != "elasticsearch"}
+    written(tmp_path / "run", about | {"opensearch": "2.19.6", "minutes": 2, "rate": 50}, files)
+    page = tmp_path / "page.md"
+    page.write_text(command.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    before = page.read_text(encoding="utf-8").split("<!-- /nemesis -->")[0]
+    monkeypatch.setattr(command, "ARCHIVES", tmp_path)
+    assert command.main(["--judge", str(tmp_path / "run"), "--record", str(page), "--archive"]) == 0
+    told = page.read_text(encoding="utf-8")
+    assert told.startswith(before)  # Elasticsearch's record stays
+    assert "OpenSearch 2.19.6" in told.split("<!-- nemesis-opensearch:")[1].split("<!-- /nemesis-opensearch -->")[0]
+    assert (tmp_path / "nemesis-opensearch.tar.xz").exists()
+
+
+def test_an_unknown_product_is_refused_before_a_server_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["--product", "solr"])
+    assert "available are elasticsearch-8" in capsys.readouterr().err
