@@ -218,12 +218,19 @@ def index(
         bool,
         typer.Option("--conclusions", help="Print the guide's conclusions, filled in from the newest runs."),
     ] = False,
+    reports: Annotated[
+        Path | None,
+        typer.Option("--reports", help="Copy the newest run's report of each lab in Markdown there.", metavar="FOLDER"),
+    ] = None,
 ) -> None:
     """Write an overview page of all runs."""
     if not runs.is_dir():
         raise LabError(f"there are no runs in {runs}")
     if conclusions:
         print(gallery.conclusions(runs))
+        return
+    if reports is not None:
+        print(f"{len(gallery.write_reports(runs, reports))} reports in {reports}")
         return
     print(gallery.table(runs) if table else gallery.write(runs))
 

@@ -27,7 +27,7 @@ def records(root: Path) -> Iterator[tuple[str, str]]:
             yield path.name.removesuffix(".tar.xz"), json.load(file)["commit"] if file else "unknown"
     record = (root / "labs" / "RECORD.md").read_text(encoding="utf-8")
     for name, commit in re.findall(
-        r"^\| `(\w+)` \| \w+ \|.* \| ([0-9a-f]{7,40}\S*) \| \S+ \S+ \|$", record, re.MULTILINE
+        r"^\| \[?`(\w+)`\S* \| \w+ \|.* \| ([0-9a-f]{7,40}\S*) \| \S+ \S+ \|$", record, re.MULTILINE
     ):
         yield f"lab {name}", commit
     conclusions = root / "labs" / "CONCLUSIONS.md"

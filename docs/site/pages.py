@@ -22,7 +22,8 @@ ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md
 deploy/README.md deploy/kubernetes/README.md deploy/prometheus/README.md grafana/README.md
 labs/README.md labs/RECORD.md labs/GUIDE.md labs/CONCLUSIONS.md scripts/README.md sql/README.md
 """
-OUTSIDE = {name: name for name in _PAGES.split()} | {"README.md": "about.md"}
+REPORTS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "labs" / "reports").glob("*.md"))
+OUTSIDE = {name: name for name in [*_PAGES.split(), *REPORTS]} | {"README.md": "about.md"}
 # What runs of the labs left on this machine: the gallery and its reports.
 RUNS, GALLERY = ROOT / "build" / "labs", "labs/reports/index.html"
 

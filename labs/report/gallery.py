@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -59,18 +60,33 @@ def write(runs: Path) -> Path:
 
 def table(runs: Path) -> str:
     """The newest run of each lab on each product in Markdown, in the order of `labs list`: for labs/RECORD.md."""
-    newest: dict[tuple[Product, str], RunSummary] = {}
-    for lab in histories(runs):
-        for run in reversed(lab.runs):
-            newest[run.server.product, lab.name] = run
-    lines = [_line(newest[key]) for key in product(Product, all_experiments()) if key in newest]
+    lines = [_line(run) for run in _newest(runs)]
     head = ["| lab | verdict | finding | server | seconds | commit | began |", "|---|---|---|---|---|---|---|"]
     return "\n".join([*head, *lines])
 
 
+def write_reports(runs: Path, to: Path) -> list[Path]:
+    """The same runs' reports in Markdown: for labs/reports, which RECORD.md links to and the site shows."""
+    to.mkdir(parents=True, exist_ok=True)
+    return [Path(shutil.copy(runs / run.folder / "report.md", to / _file(run))) for run in _newest(runs)]
+
+
+def _newest(runs: Path) -> list[RunSummary]:
+    newest: dict[tuple[Product, str], RunSummary] = {}
+    for lab in histories(runs):
+        for run in reversed(lab.runs):
+            newest[run.server.product, lab.name] = run
+    return [newest[key] for key in product(Product, all_experiments()) if key in newest]
+
+
+def _file(run: RunSummary) -> str:
+    name = str(run.report["experiment"])
+    return f"{name}.md" if run.server.product is Product.ELASTICSEARCH else f"{name}-{run.server.product}.md"
+
+
 def conclusions(runs: Path) -> str:
-    """The guide's conclusions, filled in from the newest run of each lab: for labs/CONCLUSIONS.md."""
-    newest = {lab.name: lab.runs[0].report for lab in histories(runs)}
+    """The guide's conclusions, filled in from the newest runs, on Elasticsearch where there is one."""
+    newest = {run.report["experiment"]: run.report for run in reversed(_newest(runs))}
     guided = [one for one in all_experiments().values() if one.guide]
     if missing := [one.name for one in guided if one.name not in newest]:
         raise LabError(f"no run of {', '.join(missing)} in {runs}: scripts/lab run --guide")
@@ -93,7 +109,8 @@ def _line(summary: RunSummary) -> str:
     finding = str(run["finding"]).replace("|", "\\|").replace("\n", " ")
     commit = run["environment"]["commit"]
     began = str(run["began_at"])[:16]
-    told = f"`{run['experiment']}` | {run['verdict']} | {finding} | {summary.server} | {run['seconds']:.0f}"
+    name = f"[`{run['experiment']}`](reports/{_file(summary)})"
+    told = f"{name} | {run['verdict']} | {finding} | {summary.server} | {run['seconds']:.0f}"
     return f"| {told} | {commit} | {began} |"
 
 

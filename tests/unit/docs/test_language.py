@@ -51,7 +51,7 @@ BETTER = [*RETIRED.values()]
 FOLDERS = ("bench", "deploy", "docs", "grafana", "labs", "scripts", "sql")
 PAGES = [
     *ROOT.glob("*.md"),
-    *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md")),
+    *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md") if page.parent.name != "reports"),
 ]
 # Records of runs, made by programs.
 RECORDS = {"labs/RECORD.md", "labs/CONCLUSIONS.md"}

@@ -72,22 +72,24 @@ def test_every_experiment_is_in_the_readme() -> None:
 
 
 ON_RECORD = re.compile(
-    r"^\| `(\w+)` \| (\w+) \| .* \| (Elasticsearch|OpenSearch) [\d.]+ \| \d+ \| \w+ \| 20", re.MULTILINE
+    r"^\| \[`(\w+)`\]\(reports/([\w-]+\.md)\) \| (\w+) \| .* \| (Elasticsearch|OpenSearch) [\d.]+ \| \d+ \| \w+ \| 20",
+    re.MULTILINE,
 )
 
 
 def test_the_record_has_a_pass_of_every_experiment_with_its_finding_server_and_commit() -> None:
     text = (ROOT / "labs" / "RECORD.md").read_text()
     rows = ON_RECORD.findall(text)
-    assert [name for name, _, product in rows if product == "Elasticsearch"] == list(ALL)
-    assert {verdict for _, verdict, _ in rows} == {"PASS"}
+    assert [name for name, _, _, product in rows if product == "Elasticsearch"] == list(ALL)
+    assert {verdict for _, _, verdict, _ in rows} == {"PASS"}
+    assert {path.name for path in (ROOT / "labs" / "reports").glob("*.md")} == {report for _, report, _, _ in rows}
     assert "dirty" not in text
 
 
 def test_every_experiment_is_on_record_on_opensearch_too_or_says_why_it_cannot() -> None:
     """First of all the guide's six."""
     rows = ON_RECORD.findall((ROOT / "labs" / "RECORD.md").read_text())
-    there = [name for name, _, product in rows if product == "OpenSearch"]
+    there = [name for name, _, _, product in rows if product == "OpenSearch"]
     assert set(GUIDE) <= set(there)
     assert there == [name for name, one in ALL.items() if not one.only_elasticsearch]
 
