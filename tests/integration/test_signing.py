@@ -28,6 +28,7 @@ from outbox.sink.new_index import ElasticNewIndex
 from outbox.sink.server_check import ElasticServerCheck
 from outbox.sink.signing import AwsSigner
 from tests.fixtures.scripted import Request, answer, scripted
+from tests.fixtures.waiting import eventually
 
 KEY_ID, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 TOKEN = (
@@ -177,6 +178,18 @@ def test_every_request_that_arrives_has_a_signature_of_its_own_bytes(keys: pytes
     assert all(request.path.startswith("/a-prefix/") for request in server.requests)
     with pytest.raises(AssertionError):  # the check itself notices one changed byte
         require_signed(server.bulks[0]._replace(body=server.bulks[0].body + b" "), host)
+
+
+def test_a_real_server_takes_what_is_signed(elastic_url: str, index: str, keys: pytest.MonkeyPatch) -> None:
+    """It does not check the signature; it does read the host, and everything else that goes with it."""
+    elastic = connected(elastic_url)
+    sink = ElasticSink(elastic)
+    check = ElasticServerCheck(elastic, lambda _, id: id)
+    # The first questions have five seconds; a server that has just started on a busy machine may need more.
+    eventually(lambda: sink.write([ACTION._replace(index=index)], 30.0).outcomes == [WRITTEN], what="a signed write")
+    eventually(lambda: sink.probe(index) is None, what="a signed probe")
+    eventually(lambda: check.server().level is Level.OK, what="a signed question")
+    elastic.close()
 
 
 def test_a_compressed_body_is_signed_as_it_is_sent(keys: pytest.MonkeyPatch) -> None:
