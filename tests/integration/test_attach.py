@@ -450,7 +450,7 @@ class TestWays:
         shop.execute('create table "Orders" (number int primary key, customer text); create table none (id int)')
         shop.execute("insert into \"Orders\" values (1, 'c')")
         few = desk.producers.attach(Attachment("articles", "article", "id"))
-        assert (few.rows, few.next) == (3, "outbox refresh --type article --all")
+        assert (few.rows, few.next) == (3, "outbox backfill --type article")
         assert "there is no view search_documents yet" in few.notes[0]
         assert desk.producers.attach(Attachment("many", "the m", "id")).next == "outbox backfill --type 'the m'"
         assert desk.producers.attach(Attachment("none", "n", "id")).next == ""
