@@ -20,7 +20,8 @@ def test_the_printed_end_of_a_run_has_every_step_in_its_order() -> None:
 def test_where_to_change_what_names_files_that_exist() -> None:
     """A name without a folder is in the folder of the one before it."""
     part = PAGE.split("## Where to change what\n", 1)[1].split("\n## ", 1)[0]
-    missing, folder = [], ROOT
+    missing: list[str] = []
+    folder = ROOT
     for cell in re.findall(r"^\|.*\| (.*) \|$", part, re.MULTILINE)[1:]:
         for name in re.findall(r"`([\w/.]+)`", cell):
             place = ROOT / name if "/" in name else folder / name
