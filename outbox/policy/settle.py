@@ -94,7 +94,7 @@ def settle(
     transient, shard    under `pause` it costs no attempt; it waits, or it would be claimed again before its neighbours
     transient, outage   under `pause` an outage of the whole sink costs no attempt
     transient           again later, until the attempts are used up; what only a second index met has no such end,
-                        because the rebuild is given up first
+                        because the rebuild ends first
     """
     match outcome:
         case Written() | Missing() | Stale():
