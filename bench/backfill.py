@@ -25,7 +25,7 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, documents: int = 
     """`--set`: documents."""
     documents, rounds = (1_000, 1) if smoke else (documents, rounds)
     result = Result("backfill", smoke)
-    result.settings = {"documents": documents, "bytes a document": SIZE}
+    result.settings = {"documents": documents, "bytes per document": SIZE}
     with stack.database() as url, stack.index() as index, stack.index() as raw_index:
         if not smoke:
             warm_up(stack, url, raw_index, SIZE)

@@ -50,7 +50,7 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, articles: int = 1
     """`--set`: articles."""
     articles, rounds = (500, 1) if smoke else (articles, rounds)
     result = Result("fanout", smoke)
-    result.settings = {"articles": articles, "bytes a document": SIZE, "lanes": 2}
+    result.settings = {"articles": articles, "bytes per document": SIZE, "lanes": 2}
     with stack.database() as url, stack.index() as index, stack.index() as warm_index:
         if not smoke:
             warm_up(stack, url, warm_index, SIZE)

@@ -33,7 +33,7 @@ def run(
     if smoke:
         processes, lanes, minute, outage = 2, 2, 2, 1
     result = Result("herd", smoke)
-    result.settings = {"processes": processes, "lanes": lanes, "events a second": rate, "outage seconds": outage}
+    result.settings = {"processes": processes, "lanes": lanes, "events per second": rate, "outage seconds": outage}
     settings = {"OUTBOX_CONCURRENCY": str(lanes)}
     with stack.database() as url, stack.index() as index, Proxy.to(stack.elastic_url, "elasticsearch") as proxy:
         stack.fresh_index(index)

@@ -100,7 +100,7 @@ class Network:
             yield at
             at = self.databases[database].serve(at + known["round_trip_ms"] / 1e3, batch * known["pg_us"] / 2e6)
             yield at
-            at = self.disks[database].serve(at, batch * known["wal_bytes"] / 2e6 / known["wal_mb_a_second"])
+            at = self.disks[database].serve(at, batch * known["wal_bytes"] / 2e6 / known["wal_mb_per_second"])
             yield at
 
     def _write(self, process: int, at: float) -> Generator[float, None, float]:

@@ -1,4 +1,4 @@
-"""Gives a daemon a wrong clock: by libfaketime if installed, else by shifting Python's clock. Waits stay correct."""
+"""A wrong clock for a daemon: by libfaketime if installed, else by shifting Python's clock. Waits stay correct."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class Proxy:
         self._rules.become(Fault())
 
     def release(self) -> None:
-        """Deliver the held requests, although their senders may have given up or died, as a network may do."""
+        """Deliver the held requests, although their senders may have timed out or died, as a network may do."""
         self._rules.release()
 
     def heal(self) -> None:

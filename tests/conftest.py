@@ -70,7 +70,7 @@ __all__ = [
 
 pytest_plugins = ["tests.fixtures.dispatch", "tests.fixtures.durations", "tests.fixtures.limits"]
 
-# No time limit an example: the machine is shared, and a slow moment is no finding.
+# No time limit per example: the machine is shared, and a slow moment is no finding.
 settings.register_profile("house", deadline=None, print_blob=True)
 settings.load_profile("house")
 
@@ -80,8 +80,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 LAYERS = ["unit", "contract", "model", "integration", "acceptance"]
 TESTS = Path(__file__).parent
-# Seconds a test may take by its mark, instead of `timeout` in pyproject.toml. Hangs are found late, but no slow machine
-# is taken for one.
+# The limit of a test in seconds by its mark, instead of `timeout` in pyproject.toml. Hangs are found late, but no slow
+# machine is taken for one.
 LIMITS = {"long": 2400, "slow": 1200}
 
 # The mark of tests that say nothing about the search server of this run.
@@ -113,7 +113,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class LayerTally:
-    """Counts outcomes and seconds a layer for the summary at the end."""
+    """Counts outcomes and seconds per layer for the summary at the end."""
 
     def __init__(self) -> None:
         self.counts: dict[str, dict[str, int]] = {}

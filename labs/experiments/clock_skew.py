@@ -35,7 +35,7 @@ def _kill_with_rows(stage: Stage) -> None:
     stage.elastic_link.stall()
     stage.table.burst(30)
     held = "status = 'processing' and owner = 'ahead'"
-    stage.wait_until(lambda: stage.table.count(held) >= 30, "rows in hand")
+    stage.wait_until(lambda: stage.table.count(held) >= 30, "rows that are claimed")
     stage.kill("ahead")
     stage.elastic_link.heal()
     stage.worker("behind").thaw()

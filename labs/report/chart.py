@@ -156,7 +156,7 @@ def _hover(drawing: Chart, found: Series) -> list[str]:
         x = drawing.x(t)
         ends = drawing.x(found.t[place + 1]) if place + 1 < len(found.t) else x + 4
         box = f'x="{x}" y="{TOP}" width="{max(ends - x, 1):.1f}" height="{height}"'
-        parts.append(f'<rect class="look" {box}><title>{escape(_numbers(found, place))}</title></rect>')
+        parts.append(f'<rect class="sample" {box}><title>{escape(_numbers(found, place))}</title></rect>')
     return parts
 
 

@@ -49,7 +49,7 @@ def list_(
         cli.as_json({"rows": [_record(row) for row in page.rows], "next": page.next_cursor, "total": page.total})
         return
     columns = ("id", "at", "action", "actor", "source", "entity", "batch", "reason", "detail")
-    cli.table(columns, [_cells(row) for row in page.rows], empty="no act fits")
+    cli.table(columns, [_cells(row) for row in page.rows], empty="no audit entries match")
     if page.next_cursor:
         cli.note(f"more: --after {page.next_cursor}")
 

@@ -33,8 +33,8 @@ def serve(
 ) -> None:
     """Serve the web console at /ops/queue and the API at /api/v1, until stopped.
 
-    On loopback it needs no token. On any other address OUTBOX_CONSOLE_TOKENS_FILE is required: one line a person, made
-    by `outbox console token`. It has its own small pool; a busy console takes nothing from the projector.
+    On loopback it needs no token. On any other address OUTBOX_CONSOLE_TOKENS_FILE is required: one line per person,
+    made by `outbox console token`. It has its own small pool; a busy console takes nothing from the projector.
 
     Examples:
       outbox console

@@ -16,7 +16,7 @@ from outbox.policy.outcome import Failure, FailureClass, Outcome, Reason
 from outbox.ports import BulkAction, Clock, Mirroring, Refusal, Sink, WriteReport
 
 STALE_SECONDS: Final = 2.5  # below the three seconds of silence after which a rebuild may think a worker gone
-PATIENCE_SECONDS: Final = 60.0  # a second index that takes nothing for so long is given up
+PATIENCE_SECONDS: Final = 60.0  # a second index that takes nothing for so long ends the rebuild
 LEAST_DEADLINE_SECONDS: Final = 1.0
 MOST_REFUSALS: Final = 100
 
@@ -111,8 +111,8 @@ class SecondTarget:
         """What a failure of the second index means for an event whose target has accepted. None = nothing:
 
         deterministic   noted in the rebuild; the event is done
-        systemic        the rebuild is given up; production goes on
-        transient       the event is tried again, for a minute at most; then the rebuild is given up
+        systemic        the rebuild ends; production continues
+        transient       the event is tried again, for a minute at most; then the rebuild ends
         """
         if failure.failure_class is FailureClass.DETERMINISTIC:
             self._note(Refusal(action.index, action.id, failure.error))

@@ -5,12 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from outbox.ports import Attachment, AttachResult
-
-MOST_REFRESHED: Final = 10_000
-"""Rows for which refresh events are the quicker way; for more, `outbox backfill` reads the view page by page."""
 
 
 class Attachments(Protocol):
@@ -69,6 +66,4 @@ def _next_command(done: AttachResult) -> str:
         return ""
     if done.attachment.payload:
         return done.enqueue
-    how = "refresh --all" if done.there.rows <= MOST_REFRESHED else "backfill"
-    command, *more = how.split()
-    return shlex.join(["outbox", command, "--type", done.attachment.entity_type, *more])
+    return shlex.join(["outbox", "backfill", "--type", done.attachment.entity_type])

@@ -93,7 +93,7 @@ class FailureDesk:
     store: Failures
 
     def preview(self, asked: EventFilter, page: int = 1, page_size: int = 50) -> Preview:
-        """No side effect. Pages count from 1; 500 rows a page at most."""
+        """No side effect. Pages count from 1; at most 500 rows per page."""
         size = inputs.whole("page_size", page_size, 1, 500)
         number = inputs.whole("page", page, 1, 1_000_000 // size + 1)
         rows = [PreviewRow(**row) for row in self.store.preview(asked, size, (number - 1) * size)]

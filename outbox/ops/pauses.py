@@ -13,7 +13,7 @@ from outbox.policy.audit import Actor
 from outbox.policy.inputs import BadRequest
 
 EVERYTHING: Final = "*"
-# Long enough for a held fingerprint to fail through, short enough that a forgotten word does no harm next week.
+# Long enough for a held fingerprint to fail through, short enough that a forgotten one does no harm next week.
 LET_FAIL_LASTS: Final = timedelta(hours=1)
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{16}")
 

@@ -96,7 +96,7 @@ def settle(
     transient, outage   under `pause` an outage of the whole sink costs no attempt
     transient, moving   the restart of one of several nodes costs no attempt
     transient           again later, until the attempts are used up; what only a second index met has no such end,
-                        because the rebuild is given up first
+                        because the rebuild ends first
     """
     match outcome:
         case Written() | Missing() | Stale():

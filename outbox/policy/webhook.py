@@ -76,7 +76,7 @@ def url_key(url: str) -> str:
 
 
 def retry_delay_seconds(attempts: int, quick: int) -> float | None:
-    """After so many attempts: 0.5, 1.5, 3.5 s for the quick ones, then 1, 5, 30 min, 2, 12 h; None = given up."""
+    """After so many attempts: 0.5, 1.5, 3.5 s for the quick ones, then 1, 5, 30 min, 2, 12 h; None = it failed."""
     if attempts <= quick:
         return float(2**attempts - 1) / 2 if attempts < 3 else 3.5 * 2 ** (attempts - 3)
     later = attempts - quick - 1

@@ -60,7 +60,7 @@ class PostgresBacklog:
             return dict(connection.execute(self._sql["sample_failed"], {"most": MOST_FAILED}).fetchall())
 
     def lanes(self, entity_types: Sequence[str], total: OpenCounts) -> dict[str, TypeBacklog]:
-        """One lane a configured type; what is left of the total is `other`."""
+        """One lane per configured type; what is left of the total is `other`."""
         if not entity_types:
             return {OTHER: TypeBacklog(total.lag, total.oldest_age_seconds, total.due)}
         named = {"entity_types": list(entity_types), "most": MOST_COUNTED, "head": HEAD_ROWS}

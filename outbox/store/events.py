@@ -317,7 +317,7 @@ def _narrowed(order: ClaimOrder, allowed: int) -> ClaimOrder:
 
 def _storable(json: str, connection: Connection[Any]) -> str:
     """An error may quote what a database of another encoding cannot hold, from an escape in the payload or in the
-    server's own words. There it is written as that escape: a verdict must land."""
+    server's own words. There it is written as that escape: a verdict must be recorded."""
     if connection.info.parameter_status("server_encoding") in ("UTF8", None):
         return json
     return _NOT_ASCII.sub(lambda found: f"\\\\u{ord(found[0]):04x}", json)

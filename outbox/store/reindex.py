@@ -115,7 +115,7 @@ class PostgresRebuilds:
         return None if row is None else _rebuild(row)
 
     def wrote_page(self, id: int, cursor: Mapping[str, Any], written: int) -> int | None:
-        """How many documents were refused so far; None: it was cancelled, given up or taken over."""
+        """How many documents were refused so far; None: it was cancelled, ended by a daemon or taken over."""
         named = {"id": id, "owner": self._owner, "lease": LEASE, "written": written}
         named["cursor"] = orjson.dumps(cursor).decode()
         with self._database.connection() as connection:

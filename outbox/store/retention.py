@@ -1,4 +1,4 @@
-"""Removes finished events in small steps and keeps what versions still need (semantics, section 4). Keeps no time."""
+"""Removes finished events in small steps and keeps what versions still need. Keeps no time."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -71,7 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815
 
     def _reply(self, page: HealthPage, more: Mapping[str, str] | None = None) -> None:
-        """One request a connection: probes and scrapes come seconds apart, and an idle one would hold a thread."""
+        """One request per connection: probes and scrapes come seconds apart, and an idle one would hold a thread."""
         self.close_connection = True
         self.send_response(page.status)
         headers = {
@@ -92,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
         return "outbox"
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """A line a probe would drown the log."""
+        """A line per probe would fill the log."""
 
 
 class _HealthServer(HTTPServer):
@@ -207,7 +207,7 @@ class HealthState:
 
 
 def start(host: str, metrics_port: int, http_port: int | None, shown: HealthState) -> list[PageServer]:
-    """One server a port; 0 is off. A port that cannot be opened raises CannotListen before anything is claimed."""
+    """One server per port; 0 is off. A port that cannot be opened raises CannotListen before anything is claimed."""
     probes: dict[str, Callable[[str], HealthPage]] = {
         "/healthz": lambda _: healthz(shown),
         "/readyz": lambda _: readyz(shown),

@@ -255,7 +255,7 @@ class EventQuery(Strict):
         None, max_length=LONGEST_VALUE, description="Such as `es_rejected_document`; `none` for none."
     )
     error_code: Code | None = Field(None, description="Such as `OUTBOX_PAYLOAD_INVALID`.")
-    dead_reason: DeadReason | None = Field(None, description="Why it was given up.")
+    dead_reason: DeadReason | None = Field(None, description="Why it failed for good.")
     failure_type: FailureType | None = Field(None, description="The coarse kind of the reason.")
     fingerprint: str | None = Field(None, pattern=rf"^({FINGERPRINT})$", description="Similar failures share one.")
     trace_id: str | None = Field(None, pattern=rf"^{TRACE_ID}$", description="The trace part of `traceparent`.")

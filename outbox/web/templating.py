@@ -143,7 +143,7 @@ def stacked(
     height: int = 140,
     label: Callable[[str], str] = str,
 ) -> Columns:
-    """One column a bucket, the series from the bottom up; labels hold the numbers for those who cannot see it."""
+    """One column per bucket, the series from the bottom up; labels hold the numbers for those who cannot see it."""
     most = max((sum(counts.values()) for _, counts in buckets), default=0)
     top = nice(most)
     step = width / max(len(buckets), 1)

@@ -1,4 +1,4 @@
--- Gives defaults to the columns that lack one (a default that is there stays), the status check without looking at the
+-- Gives defaults to the columns that lack one (a default that is there stays), the status check without reading the
 -- rows yet, and the storage settings of 0002. All of it changes the catalogue only.
 do $do$
 declare

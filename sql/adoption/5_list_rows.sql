@@ -1,5 +1,5 @@
 -- Lists the rows that need something, once: open and failed ones numbered in order of creation, then done ones without
--- a time. A list, because the table has no index by creation, and looking anew at each step would be quadratic.
+-- a time. A list, because the table has no index by creation, and searching again at each step would be quadratic.
 -- The guard is at work by now: rows that change or come later are right by themselves.
 create table if not exists search_outbox_adoption as
     select row_number() over (order by numbered desc, created_at, id) as ordinal, id, numbered

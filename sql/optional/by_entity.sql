@@ -1,5 +1,5 @@
 -- Why:  finding an entity's done events (list, show and the console by entity id; the newest version of an entity).
---       A full index over all rows: 12 us an event at settle (measured), so only who asks for it pays.
+--       A full index over all rows: 12 us per event at settle (measured), so only who asks for it pays.
 -- Run:  concurrently
 -- Undo:
 --   drop index if exists search_outbox_events_entity_idx;

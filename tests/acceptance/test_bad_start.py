@@ -9,7 +9,7 @@ from tests.fixtures.queue import Queue
 from tests.fixtures.scripted import answer, scripted
 
 pytestmark = pytest.mark.busy
-QUICK = {"OUTBOX_LEASE_SECONDS": "3"}  # a heartbeat a second
+QUICK = {"OUTBOX_LEASE_SECONDS": "3"}  # one heartbeat per second
 
 
 def test_elasticsearch_down_at_the_start_is_an_outage_like_any_other(start_daemon: StartProcess, queue: Queue) -> None:

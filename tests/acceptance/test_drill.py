@@ -1,4 +1,4 @@
-"""002's drill: make a failure, see it in console and command line, replay it, and check state, document and audit."""
+"""The drill: make a failure, see it in console and command line, replay it, and check state, document and audit."""
 
 import json
 import sys

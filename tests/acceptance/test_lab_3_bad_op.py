@@ -1,4 +1,4 @@
-"""Lab 3 (v2): the guide's bad row, by the guide's own INSERT: failed at once, told plainly, its neighbours done."""
+"""Lab 3 (v2): the guide's bad row, by the guide's own INSERT: failed at once, reported plainly, its neighbours done."""
 
 from tests.fixtures.metrics import metric
 from tests.fixtures.processes import StartProcess

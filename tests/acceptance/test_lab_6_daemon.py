@@ -156,7 +156,7 @@ def test_postgresql_down_is_503_and_healthy_and_it_resumes_without_help(
         assert daemon.terminate() == 0
 
 
-def test_once_claims_one_batch_a_lane_settles_it_and_leaves(queue: Queue, start_daemon: StartProcess) -> None:
+def test_once_claims_one_batch_per_lane_settles_it_and_leaves(queue: Queue, start_daemon: StartProcess) -> None:
     queue.produce_many(300)
     daemon = start_daemon("--once", OUTBOX_BATCH_SIZE="50", OUTBOX_CONCURRENCY="2")
     assert daemon.wait() == 0

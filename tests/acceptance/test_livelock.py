@@ -27,7 +27,7 @@ def test_a_livelock_is_warned_of_counted_paced_and_named_by_readyz(
     connection: psycopg.Connection,
     tmp_path: Path,
 ) -> None:
-    """Every lease looks expired: as on a machine that was younger than the clock of another part of the daemon."""
+    """Every lease seems expired: as on a machine that was younger than the clock of another part of the daemon."""
     connection.execute(
         "insert into search_outbox_events (entity_type, entity_id, op, payload)"
         " select 'article', n::text, 'upsert', '{\"title\": \"x\"}' from generate_series(1, 5) n"

@@ -198,7 +198,7 @@ def drained(
     rows: int,
     asked: Callable[[], object] = lambda: True,
 ) -> float:
-    """Thirty events fail and are told to `url`; how many good ones a second drain meanwhile, by PostgreSQL's clock."""
+    """Thirty events fail and are reported to `url`; how many good ones per second drain, by PostgreSQL's clock."""
     connection.execute("truncate search_outbox_events")
     events(connection, 30, status="pending", prefix="bad", op="not-a-real-op")
     events(connection, rows, status="pending", prefix="good")

@@ -38,8 +38,8 @@ ELSEWHERE = {
 # What these say with their exit code is part of the answer: a finding, a drift, not yet caught up, nothing to replay.
 ANSWERS = re.compile(r"^outbox (doctor|verify|wait|replay)\b|^outbox-replay\b|^grep\b")
 USAGE, CONFIGURATION, NOT_FOUND = 2, 78, 127
-# Looks that many pages have; once they have worked, once is enough. Not `wait`: what follows needs what it waits for.
-LOOKS = re.compile(
+# Queries that many pages have; once they have worked, once is enough. Not `wait`: what follows needs what it waits for.
+QUERIES = re.compile(
     r"outbox (status|doctor|stats|config|replays list|audit list|migrate status|index check)\b|curl -s .local"
 )
 BAD_EVENT = """insert into search_outbox_events (entity_type, entity_id, op)
@@ -59,8 +59,8 @@ class Site:
     seen: set[str] = field(default_factory=set)
 
     def new(self, script: str) -> str:
-        """The script without looks that worked before."""
-        lines = [line for line in script.splitlines() if not (LOOKS.match(line) and line in self.seen)]
+        """The script without queries that worked before."""
+        lines = [line for line in script.splitlines() if not (QUERIES.match(line) and line in self.seen)]
         self.seen |= set(lines)
         return "\n".join(lines)
 

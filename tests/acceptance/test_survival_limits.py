@@ -65,7 +65,7 @@ def test_a_mapping_that_refuses_one_type_fails_at_most_fifty_and_holds_up_nobody
     assert daemon.terminate() == 0
 
 
-def test_among_20_000_rows_at_most_fifty_a_minute_fail_and_the_rest_go_by_themselves(
+def test_among_20_000_rows_at_most_fifty_per_minute_fail_and_the_rest_go_by_themselves(
     queue: Queue, start_daemon: StartProcess, es: Elasticsearch, index: str
 ) -> None:
     rows = 20_000
@@ -156,5 +156,5 @@ def test_100_000_limited_rows_ahead_leave_the_others_eight_tenths_of_their_speed
 ) -> None:
     shares, sampler = limited_beside_others(queue, start_daemon, fast=10_000, slow=100_000, rounds=5)
     told = ", ".join(f"{share:.2f}" for share in shares)
-    print(f"shares of full speed: {told}; at most {sampler.most} in flight in {sampler.looks} looks")
+    print(f"shares of full speed: {told}; at most {sampler.most} in flight in {sampler.looks} samples")
     assert shares[2] >= 0.8

@@ -70,7 +70,7 @@ def sink(es: Elasticsearch, index: str, elastic_url: str) -> Iterator[Sink]:
 
 
 class Load:
-    """Commits a few rows whenever it is asked to look, as producers do all the while."""
+    """Commits a few rows whenever it is called, as producers do all the while."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue

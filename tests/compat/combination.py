@@ -17,7 +17,7 @@ WIDE = (
     "sampler", "statistics", "status", "suspects", "verify", "webhooks",
 )  # fmt: skip
 ACCEPTANCE = (
-    "lab_1_killed_worker", "lab_2_elasticsearch_away", "lab_3_bad_op", "lab_4_attempts_used_up", "survival",
+    "lab_1_killed_worker", "lab_2_elasticsearch_down", "lab_3_bad_op", "lab_4_attempts_used_up", "survival",
 )  # fmt: skip
 WIDE_ACCEPTANCE = ("lab_6_daemon", "replay_commands", "survival_limits", "survival_pauses", "verify_commands")
 

@@ -17,7 +17,7 @@ BAD = Failure(Reason.ES_REJECTED_DOCUMENT, "bad", Code.PAYLOAD_INVALID, "f2", {"
 
 
 class Table(Protocol):
-    """What the suite needs beside the store: producing, looking, and time that passes."""
+    """What the suite needs beside the store: producing, reading, and time that passes."""
 
     store: EventStore
     other: EventStore

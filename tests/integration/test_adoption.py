@@ -453,7 +453,7 @@ def test_a_long_transaction_delays_adoption_and_not_the_producers(
     assert_adopted(guide)
 
 
-def test_a_table_that_stays_locked_is_given_up_with_the_reason(empty_database: str, guide: psycopg.Connection) -> None:
+def test_a_table_that_stays_locked_is_an_error_with_the_reason(empty_database: str, guide: psycopg.Connection) -> None:
     with psycopg.connect(empty_database) as holder:
         holder.execute("lock table search_outbox_events in share mode")
         with pytest.raises(TableBusy, match="lock timeout"):

@@ -102,7 +102,7 @@ class TestChanges:
         assert written(shop, "delete from articles where id = 7") == ["7"]
 
     def test_only_the_end_of_an_entitys_own_row_is_written_as_a_delete(self, shop: Connection, per_row: bool) -> None:
-        """The projector looks both up; what a delete tells it is that the view must lack the entity."""
+        """The projector looks up both; what a delete tells it is that the view must lack the entity."""
         shop.execute("create table extras (article_id bigint primary key references articles on delete cascade)")
         shop.execute("insert into extras select id from articles")
         own(shop, per_row=per_row)
@@ -155,7 +155,7 @@ class TestChanges:
         assert written(shop, "insert into articles (id) values (1)", "delete from articles where id = 1") == ["1", "1"]
 
     def test_two_children_that_swap_values_are_seen(self, shop: Connection, per_row: bool) -> None:
-        """By the parent's id and the column alone both sides would look the same."""
+        """By the parent's id and the column alone both sides would be equal."""
         child(shop, per_row=per_row, columns=("body",))
         written(shop, "insert into comments values (1, 10, 'a'), (2, 10, 'b')")
         swapped = written(shop, "update comments set body = case body when 'a' then 'b' else 'a' end")
@@ -450,7 +450,7 @@ class TestWays:
         shop.execute('create table "Orders" (number int primary key, customer text); create table none (id int)')
         shop.execute("insert into \"Orders\" values (1, 'c')")
         few = desk.producers.attach(Attachment("articles", "article", "id"))
-        assert (few.rows, few.next) == (3, "outbox refresh --type article --all")
+        assert (few.rows, few.next) == (3, "outbox backfill --type article")
         assert "there is no view search_documents yet" in few.notes[0]
         assert desk.producers.attach(Attachment("many", "the m", "id")).next == "outbox backfill --type 'the m'"
         assert desk.producers.attach(Attachment("none", "n", "id")).next == ""

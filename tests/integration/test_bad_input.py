@@ -267,7 +267,7 @@ def test_all_of_them_in_one_batch_end_the_same_way(bench: Bench) -> None:
 
 
 def test_a_thousand_documents_with_three_bad_ones_997_are_done(bench: Bench) -> None:
-    """Issue 4: refused by the mapping, a 513-byte id by plain SQL, one over the size limit."""
+    """Refused by the mapping, a 513-byte id by plain SQL, one over the size limit."""
     bench.queue.produce_many(997)
     refused = bench.queue.produce("refused", payload='{"number": "many"}')
     long_id = bench.queue.produce("x" * 505)
@@ -316,7 +316,7 @@ def all_done(queue: Queue, worker: InProcess) -> None:
 
 
 def samples(queue: Queue) -> None:
-    """What the metrics, the status and the console ask of the open rows; an age is a number that can be told."""
+    """What the metrics, the status and the console ask of the open rows; an age is a finite number."""
     look, database = PostgresBacklog(queue.url), Database(queue.url, size=1)
     database.open()
     try:

@@ -131,7 +131,7 @@ def test_a_reply_that_is_too_large_is_cut_off_by_its_size(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["dripping body", "dripping headers"])
-def test_a_reply_without_end_is_given_up_at_the_deadline(what: str) -> None:
+def test_a_reply_without_end_ends_at_the_deadline(what: str) -> None:
     def reply(_: Request) -> Answer:
         text = b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100
         return chunked(drip(FINE)) if what == "dripping body" else drip(text)

@@ -1,4 +1,4 @@
-"""The index that people create: protected from being guessed, remembering deletes, and told about when it is not."""
+"""The index that people create: protected from being guessed, remembering deletes, and reported when it is not."""
 
 from collections.abc import Iterator
 

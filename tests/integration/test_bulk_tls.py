@@ -76,7 +76,7 @@ def test_a_plain_server_at_a_tls_address_is_not_reached() -> None:
     assert report.outcomes[0].reason is Reason.CONNECT
 
 
-def test_a_dripping_reply_is_given_up_at_the_deadline(tls: ssl.SSLContext, certificate: Path) -> None:
+def test_a_dripping_reply_ends_at_the_deadline(tls: ssl.SSLContext, certificate: Path) -> None:
     def drip(_: Request) -> Answer:
         return _slowly(f"HTTP/1.1 200 OK\r\n{PRODUCT}content-length: 1000\r\n\r\n".encode() + b"x" * 1000)
 

@@ -26,7 +26,7 @@ def pool(database: str) -> Iterator[Database]:
 
 
 class Daemon:
-    """One daemon's chore; its clock moves a second a pass, as the loop's does."""
+    """One daemon's chore; its clock moves by a second per pass, as the loop's does."""
 
     def __init__(self, pool: Database, name: str = "daemon", **limits: Any) -> None:
         self.now = 1_000.0
@@ -81,7 +81,9 @@ def test_the_rate_of_the_batch_holds_for_a_daemon_too(connection: psycopg.Connec
     assert statuses(connection) == {"pending": 9, "failed": 1}
 
 
-def test_a_rate_below_one_a_second_keeps_its_lease_between_rows(connection: psycopg.Connection, pool: Database) -> None:
+def test_a_rate_below_one_per_second_keeps_the_lease_between_rows(
+    connection: psycopg.Connection, pool: Database
+) -> None:
     events(connection, 3)
     orphan(connection, pool, rate=0.25)
     daemon, other = Daemon(pool), Daemon(pool, "other")

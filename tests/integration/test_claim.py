@@ -135,7 +135,7 @@ def test_what_json_cannot_be_parsed_to_travels_as_text(queue: Queue) -> None:
 def test_rows_that_are_touched_while_they_are_claimed_are_taken_once_or_stay_pending(
     queue: Queue, database: str
 ) -> None:
-    """A person's UPDATE gives a row a new ctid between our look and our lock: skipped, pending, and found next time."""
+    """An UPDATE changes the ctid of a row between our read and our lock: skipped, pending, and found next time."""
     queue.produce_many(2_000)
     stop = threading.Event()
     touched = 0

@@ -26,7 +26,7 @@ VIEW = (
 
 
 class Articles:
-    """A table of the user's, its view, and a worker that looks things up in it."""
+    """A table of the user's, its view, and a worker that looks up documents in it."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue

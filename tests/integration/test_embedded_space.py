@@ -67,7 +67,7 @@ def test_a_read_only_home_is_refused_before_anything_is_fetched(read_only_disk: 
 
 @pytest.fixture
 def ordinary_user() -> Iterator[None]:
-    """Not root, who may write everywhere."""
+    """Not root, which can write everywhere."""
     was = os.getresuid()
     if os.geteuid() == 0:
         nobody = pwd.getpwnam("nobody").pw_uid

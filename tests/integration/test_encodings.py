@@ -62,7 +62,7 @@ def test_documents_leave_a_database_of_another_encoding_as_utf_8(encoded: Queue)
     assert sent == {name: {"title": title} for name, title in expected.items()}
 
 
-def test_a_verdict_that_quotes_what_the_database_cannot_hold_still_lands(encoded: Queue) -> None:
+def test_a_verdict_that_quotes_what_the_database_cannot_hold_is_still_recorded(encoded: Queue) -> None:
     """The payload had it as an escape, which is ASCII; Elasticsearch's error has the character."""
     id = encoded.produce()
     claimed = encoded.claim()

@@ -82,7 +82,7 @@ def test_what_changes_between_the_read_and_the_write_of_a_page_is_not_put_back(
 def test_an_index_that_is_ahead_of_the_database_moves_its_versions_on(
     world: JoinedWorld, held: int, written: bool
 ) -> None:
-    """A restored database; a version that somebody wrote by hand is not followed, but told."""
+    """A restored database; a version that somebody wrote by hand is not followed, but reported."""
     world.add(30)
     world.es.index(index=world.index, id="article:5", document={}, version=held, version_type="external")
     done = world.fill_index()

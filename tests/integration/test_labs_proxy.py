@@ -171,7 +171,7 @@ def test_a_reset_by_the_server_reaches_a_client_that_waits_for_an_answer() -> No
 
 
 class Racing(socket.socket):
-    """A server that resets, where the pump that sends is told and the pump that reads meets a plain end before it."""
+    """A server that resets, where the pump that sends gets the error and the one that reads a plain end before it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -254,7 +254,7 @@ class Passes:
         return [fact for fact in self.facts if isinstance(fact, TablePruned)]
 
 
-def test_a_daemon_prunes_events_by_age_and_writes_a_summary_at_once_then_one_an_hour(
+def test_a_daemon_prunes_events_by_age_and_writes_a_summary_at_once_then_one_per_hour(
     connection: psycopg.Connection, pool: Database
 ) -> None:
     passes = Passes(pool, events_days=5, audit_days=0, rows_a_step=2)

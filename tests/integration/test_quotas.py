@@ -122,7 +122,7 @@ def test_a_rate_is_a_bucket_that_fills_by_the_databases_clock_and_holds_one_seco
     assert len(limited(store, 500).events) == 50
 
 
-def test_a_rate_below_one_a_second_lets_one_event_through_now_and_then(queue: Queue) -> None:
+def test_a_rate_below_one_per_second_lets_one_event_through_now_and_then(queue: Queue) -> None:
     queue.produce_many(10)
     store = queue.store()
     store.put_quota("article", None, 0.5)

@@ -1,4 +1,4 @@
-"""A replay's life in PostgreSQL: what is pinned, what moves, what is written down, and who may move it."""
+"""A replay's life in PostgreSQL: what is pinned, what moves, what is written down, and which worker can move it."""
 
 import threading
 from collections.abc import Iterator

@@ -30,7 +30,7 @@ Matrix = dict[tuple[str, str], str]
 
 @pytest.fixture(scope="module")
 def made(postgres_url: str, migrated_template: str) -> Iterator[Roles]:
-    """One database with its roles, for all that only looks."""
+    """One database with its roles, for all tests that only read."""
     with fresh_database(postgres_url, migrated_template) as url, made_roles(url) as roles:
         with psycopg.connect(url, autocommit=True) as owner:
             owner.execute(
@@ -187,7 +187,7 @@ READER = {
     "discards": "status",
     "documents": "shape",
     "events": "entity_id_type",
-    # Not done_lately, which must tell events with payloads from others: doctor says to a reader that it may not look.
+    # Not done_lately, which must tell events with payloads from others: doctor says that it may not.
     "examination": "server lacking_privileges missing_roles equal_versions sample_of_entities version_raised",
     "failures": "*",
     "inspection": "*",
@@ -481,7 +481,7 @@ def test_no_trigger_function_with_the_owners_rights_can_be_attached_elsewhere(
         for function, level in product([row[0] for row in functions], ("row", "statement")):
             with pytest.raises(InsufficientPrivilege, match="permission denied for function"):
                 tried(attacker, function, level)
-            # Who may execute it, the owner, is refused by the function itself.
+            # The owner, which has the right to execute it, is refused by the function itself.
             with pytest.raises(InsufficientPrivilege, match="is not for table"):
                 tried(whole, function, level)
     assert whole.execute(STATE).fetchone() == before

@@ -1,4 +1,4 @@
-"""Rows whose workers die: claimed apart in 50, 5 and 1, given up at the sixth death; the others come back quickly."""
+"""Rows whose workers die: claimed apart in 50, 5 and 1, failed at the sixth death; the others come back quickly."""
 
 from uuid import UUID
 

@@ -43,7 +43,7 @@ def test_a_worker_that_claims_its_row_again_is_not_settled_by_its_earlier_self(q
 
 
 class Watching(MemorySink):
-    """Looks, while it is asked to write, at what the other sessions of this database are in the middle of."""
+    """Reads, while it is asked to write, what the other sessions of this database are in the middle of."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         super().__init__()

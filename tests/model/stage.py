@@ -88,13 +88,13 @@ class Parked:
 
 
 class Run:
-    """One batch in a thread that only moves when it is told to: the model stays single-threaded."""
+    """One batch in a thread that only moves when the model lets it: the model stays single-threaded."""
 
     def __init__(self, worker: "Worker", claimed: Claimed) -> None:
         self.worker = worker
         self.claimed = claimed
         self.crashed = False
-        self.zombie = False  # it has written past what the model allows for: it must live until it has looked again
+        self.zombie = False  # it has written past what the model allows for: it must live until it has read again
         self.drawn_at: float | None = None
         self._orders: queue.Queue[Any] = queue.Queue()
         self._places: queue.Queue[Parked] = queue.Queue()

@@ -89,7 +89,7 @@ SECONDS = st.sampled_from([5.0, 35.0, 70.0, 130.0])
 READ = st.sampled_from(["at once", "at once", "slowly"])
 SETTLE = st.sampled_from(["ok", "ok", "ok", "lose the reply", "away"])
 clock = Time()
-stage: Queue  # one database a run, emptied between examples
+stage: Queue  # one database per run, emptied between examples
 writers: list[Writer] = []
 seen: Counter[str] = Counter()  # over all examples: a run in which a fault was never met proves nothing about it
 
@@ -469,7 +469,7 @@ class Outbox(RuleBasedStateMachine):
                 assert row.owner is None
 
     def _only_legal_roads_are_taken(self) -> None:
-        """I8, from the log that a trigger writes. I9: given up at the limit and never before."""
+        """I8, from the log that a trigger writes. I9: failed at the limit and never before."""
         changes = stage.connection.execute(
             "select was, became, attempts, reason from seen where n > %s", [self.judged]
         ).fetchall()

@@ -27,7 +27,7 @@ The raw history of one nemesis. Unpack it into a folder; `scripts/nemesis --judg
 
 about.json, acts, audit, replays, leases, ledger, seen, timeline, view, neighbours, innocents, logs/: as the run left
 them, but for paths of the machine. verdict.json: the verdict when it was packed.
-events, steps, documents: the first line names the columns. An event is told by its place in ledger.ndjson, from 0 (or
+events, steps, documents: the first line names the columns. An event is named by its place in ledger.ndjson, from 0 (or
 by its id, where the ledger does not have it); a lease's token by a number of its own. Columns that nothing is judged
 by are left out of events.
 """

@@ -152,7 +152,7 @@ class Campaign:
             **SETTINGS,
             "OUTBOX_BATCH_SIZE": "10",
             "OUTBOX_CONCURRENCY": "1",
-            "OUTBOX_PREPARE": "false",  # one message a statement, so that a cut falls where it is meant to
+            "OUTBOX_PREPARE": "false",  # one message per statement, so that a cut falls where it is meant to
             "DATABASE_URL": known_as(who, self.database_url),
             "ELASTIC_URL": self.elastic_url,
             "ELASTIC_INDEX": self.index,

@@ -127,7 +127,7 @@ def slow_writes(seconds: float) -> None:
     ElasticSink.write = patched  # type: ignore[method-assign]
 
 
-# One function a point
+# One function per point
 
 
 def claim_sent(trap: Trap) -> None:

@@ -41,7 +41,7 @@ ELASTIC_DOWN = (ApiError, TransportError)
 
 
 class Ground:
-    """`with Ground(seed, release) as ground:`. Looks go past the proxies; workers and people go through them.
+    """`with Ground(seed, release) as ground:`. Reads go past the proxies; workers and people go through them.
 
     What is called Elasticsearch here is OpenSearch if the release is one of it."""
 
@@ -110,7 +110,7 @@ class Ground:
         self.pave_elastic()
 
     def pave_elastic(self) -> None:
-        """A little slowly, so that whoever looks finds batches in flight."""
+        """A little slowly, so that whoever reads finds batches in flight."""
         self.elastic_link.heal()
         self.elastic_link.slow(0.06)
 
@@ -122,7 +122,7 @@ class Ground:
             "ELASTIC_INDEX": INDEX,
         }
 
-    # Looking
+    # Reading
 
     @contextlib.contextmanager
     def connect(self, **more: Any) -> Iterator[psycopg.Connection[Any]]:
@@ -178,7 +178,7 @@ class Ground:
     # Stopping and starting
 
     def stop_postgres(self, how: str) -> None:
-        """`fast` ends sessions in good order; `immediate` is PostgreSQL's own word for a crash."""
+        """`fast` ends sessions in good order; `immediate` is PostgreSQL's name for a crash."""
         if how == "immediate":
             file = self.postgres.folder / "data" / "postmaster.pid"
             postmaster = psutil.Process(int(file.read_text().split()[0]))

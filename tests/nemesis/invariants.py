@@ -39,7 +39,7 @@ def verified(found: Evidence) -> Finding:
 
 
 def ghosts(found: Evidence) -> list[str]:
-    """Seen in between: a document at an older version than a delete that was done before that look."""
+    """Seen in between: a document at an older version than a delete that was done before that read."""
     versions: dict[str, int] = {}
     wrong: list[str] = []
     for line in found.seen:
@@ -54,10 +54,10 @@ def ghosts(found: Evidence) -> list[str]:
 
 def no_ghost_is_seen(found: Evidence) -> Finding:
     seen = ghosts(found)
-    told = f"in {found.about['looks']} looks {len(seen)} documents seen after their delete" + (
+    told = f"in {found.about['looks']} reads {len(seen)} documents seen after their delete" + (
         f" (first: {seen[0]})" if seen else ""
     )
-    return holds("Deleted documents stay away", "none is seen after its delete", told, not seen, "seen.ndjson")
+    return holds("Deleted documents stay deleted", "none is seen after its delete", told, not seen, "seen.ndjson")
 
 
 def attempts_are_bounded(found: Evidence) -> Finding:
@@ -93,7 +93,7 @@ def it_drains(found: Evidence) -> Finding:
     stuck = [line for line in found.timeline if line["at"] > since and line.get("stuck")]
     late = [problem for problem in found.about["problems"] if problem.startswith("not drained")]
     told = f"{found.about.get('backlog', '?')} open at the heal, drained in {found.about.get('drain_seconds', '?')} s,"
-    told += f" {len(stuck)} looks saw a stuck row"
+    told += f" {len(stuck)} samples had a stuck row"
     return holds("It drains", "the backlog drains, no row is stuck", told, not stuck and not late, "timeline.ndjson")
 
 
@@ -105,7 +105,7 @@ def audit_is_complete(found: Evidence) -> Finding:
     chain = found.about["audit_verify"]["code"]
     told = f"{moved.total()} replays, {written.total()} audit rows, the chain {'holds' if chain == 0 else 'is broken'}"
     return holds(
-        "Audit is complete", "one audit row a replay, a chain that holds", told, moved == written and chain == 0, ""
+        "Audit is complete", "one audit row per replay, a chain that holds", told, moved == written and chain == 0, ""
     )
 
 

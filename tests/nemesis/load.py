@@ -38,7 +38,7 @@ values (%(event)s, %(kind)s, %(id)s, %(op)s, %(version)s, %(payload)s)
 
 
 def is_bad(event_id: str) -> bool:
-    """Told by its id alone, so that whoever judges knows it too."""
+    """Known by its id alone, so that whoever judges knows it too."""
     return uuid.UUID(event_id).int % BAD_ONE_IN == 0
 
 

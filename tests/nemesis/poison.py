@@ -39,7 +39,7 @@ def _failed(*reasons: str) -> Callable[[Row], bool]:
 
 
 def _waits(reason: str) -> Callable[[Row], bool]:
-    """Tried, and put off or given up."""
+    """Tried, and put off or failed."""
     return lambda row: row["reason"] == reason and row["status"] in ("pending", "failed", "processing")
 
 
@@ -48,7 +48,7 @@ def _ended(row: Row) -> bool:
 
 
 def _never(_: Row) -> bool:
-    return False  # not told by rows: whoever holds the lock counts
+    return False  # not known from rows: whoever holds the lock counts
 
 
 REJECTED = _failed("es_rejected_document")
@@ -64,7 +64,7 @@ KINDS: dict[str, Kind] = {
         Kind("nested", 3.0, REJECTED, "400 and 1,500 nested arrays: refused by Elasticsearch"),
         Kind("immense_term", 3.0, REJECTED, "a keyword of 40 KB: refused by Elasticsearch"),
         Kind("too_large", 10.0, _failed("too_large"), "a document over http.max_content_length: failed"),
-        Kind("red_shard", 3.0, _waits("es_5xx"), "a document of a shard that is away: waits"),
+        Kind("red_shard", 3.0, _waits("es_5xx"), "a document of a shard that is down: waits"),
         Kind("no_verdict_done", 5.0, lambda row: row["abandoned"] > 0, "done cannot be written: abandoned, failed"),
         Kind("no_verdict_at_all", 20.0, lambda row: row["abandoned"] > 0, "neither done nor failed can be written"),
         Kind("broken_row", 2.0, DETERMINISTIC, "a row of the view that divides by zero: failed"),

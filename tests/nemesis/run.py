@@ -182,7 +182,7 @@ class Run:
 
     def _last_fault(self) -> None:
         """The storm ends in a fault while the load goes on: there is a backlog when it is healed (I11)."""
-        self.say("the road to Elasticsearch is cut a last time")
+        self.say("the connection to Elasticsearch is cut a last time")
         self.ground.elastic_link.cut()
         time.sleep(LAST_CUT_SECONDS)
 

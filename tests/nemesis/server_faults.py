@@ -21,7 +21,7 @@ select count(pg_terminate_backend(pid)) from pg_stat_activity
  where application_name in ('outbox-lanes', 'outbox-heartbeat') and random() <= %s
 """
 IN_FLIGHT = "select count(*), coalesce(sum(cardinality(ids)), 0) from search_outbox_leases"
-# Longer than a request may take (2.1 s): a stalled one has given up by then.
+# Longer than a request may take (2.1 s): a stalled one has timed out by then.
 STALL_SECONDS = 3.0
 FLOOD_THREADS = 28
 FLOOD = "".join(f'{{"index":{{"_id":{n}}}}}\n{json.dumps({"title": "x " * 200})}\n' for n in range(200)).encode()

@@ -1,4 +1,4 @@
-"""Owns the looking while it storms: some documents many times a second, the table and the processes once a second."""
+"""Owns the samples during the storm: some documents many times per second, table and processes once per second."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Watch:
                     file.flush()
 
     def _documents(self) -> dict[str, Any] | None:
-        """A version of 0 means absent. `life` tells which run of Elasticsearch said so, `before` when we looked last:
+        """A version of 0 means absent. `life` tells which run of Elasticsearch said so, `before` when it was read last:
         until then everything was as it had been."""
         life, at = self._ground.elastic_lives, time.time()
         try:

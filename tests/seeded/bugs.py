@@ -31,7 +31,7 @@ _REFRESH: Final = "integration/test_refresh.py::"
 BUGS: Final = (
     Bug(
         "M1",
-        "the owner's name is the fence instead of a token a claim",
+        "the owner's name is the fence instead of a token per claim",
         (_MANNERS + "a_worker_that_claims_its_row_again_is_not_settled_by_its_earlier_self",),
     ),
     Bug(
@@ -62,7 +62,7 @@ BUGS: Final = (
     ),
     Bug(
         "M6",
-        "a settle counts as success without a look at how many rows it changed",
+        "a settle counts as success without checking how many rows it changed",
         ("unit/daemon/test_projector.py::rows_that_were_lost_are_counted_once_and_in_no_other_count",),
     ),
     Bug(
@@ -152,7 +152,7 @@ BUGS: Final = (
     ),
     Bug(
         "M23",
-        "a drawn version that is refused counts as superseded, without a look whether the index is ahead",
+        "a drawn version that is refused counts as superseded, without checking whether the index is ahead",
         (_REFRESH + "an_index_that_is_ahead_of_the_database_is_caught_up_with_and_reported",),
     ),
 )

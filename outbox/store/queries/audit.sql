@@ -1,4 +1,4 @@
--- The audit: INSERT only. Its triggers give every row its id, time and hash under one lock a statement, so whoever
+-- The audit: INSERT only. Its triggers give every row its id, time and hash under one lock per statement, so whoever
 -- writes here does it last in a transaction.
 
 -- name: write

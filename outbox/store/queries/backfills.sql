@@ -1,7 +1,7 @@
 -- Backfills of the index in use: one row each, whose cursor survives a kill.
 
 -- name: begin
--- A backfill starts; one that stopped half-way is given up. No row: another one is at work. Only the last hundred stay.
+-- A backfill starts; one that stopped half-way is cancelled. No row: another one runs. Only the last hundred stay.
 with held as (
     select from search_outbox_backfills
      where status = 'running' and lease_until > clock_timestamp() and owner is distinct from %(dead_owner)s

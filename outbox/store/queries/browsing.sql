@@ -1,4 +1,4 @@
--- What people look at: one event with all that is recorded about it.
+-- What people read: one event with all that is recorded about it.
 
 -- name: _about
 -- All of one event but its payload.

@@ -1,7 +1,7 @@
--- What operators say to all daemons, which look once a second.
+-- Pauses and other controls of operators; every daemon polls them once per second.
 
 -- name: put_control
--- A pause, or a brake that is lifted for a while. Said again, the newer word stands.
+-- A pause, or a brake that is lifted for a while. Repeated, the newer one counts.
 insert into search_outbox_controls (scope, kind, paused_by, reason, at, until)
 values (%(scope)s, %(kind)s, %(by)s, %(reason)s, clock_timestamp(), clock_timestamp() + %(lasts)s)
     on conflict (scope) do update

@@ -14,7 +14,7 @@ returning e.id, e.entity_type, e.entity_id::text as entity_id, e.op, e.event_ver
 select status from search_outbox_events where id = %(id)s
 
 -- name: tell
--- Discarded events that no daemon has told of yet, each to one daemon alone, with who did it and why.
+-- Discarded events that no daemon has reported yet, each to one daemon alone, with who did it and why.
 with untold as (
     select event_id from search_outbox_discards where not told order by at limit %(limit)s
        for no key update skip locked

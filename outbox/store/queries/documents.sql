@@ -34,7 +34,7 @@ select c.attname, c.declared,
 -- name: look_up
 -- Behind `offset 0`, so that a document is built once, and not materialised, which would copy it (1 us each). Only those
 -- below `inline_bytes` travel, or all where it is null; as bytes, because one letter outside the basic plane makes a str
--- four times as large. Who is asked for comes as json and goes back as a place in it: arrays of 500 took 8 us an entity to
+-- four times as large. Who is asked for comes as json and goes back as a place in it: arrays of 500 took 8 us per entity to
 -- write.
 with wanted as (
     select * from rows from (json_array_elements_text(%(types)s::json), json_array_elements_text(%(entities)s::json))

@@ -3,7 +3,7 @@
 
 -- name: _take
 -- pending -> processing for the rows in `picked`; the lease row is written by the same statement. The update stands last
--- and not in a CTE, whose rows would be kept, payloads and all, to be read twice (1.2 us an event). So the lease is
+-- and not in a CTE, whose rows would be kept, payloads and all, to be read twice (1.2 us per event). So the lease is
 -- written from what was locked: a row that was changed by hand in that moment is in it, stays pending and is never ours.
 -- Whatever a producer wrote must pass: counts are held inside their type, and names that are far too long come cut (they
 -- are refused afterwards), so that one row can neither stop a claim nor fill the memory. pg_column_size reads no text.
@@ -48,7 +48,7 @@ returning e.id, e.seq,
 
 -- name: claim
 -- pending -> processing: due retries up to retry_limit, then fresh rows by seq. Two scans, never an OR over both. A row
--- that was given back looks fresh but for its last token: it may be out of claim order, and must be known for that.
+-- that was given back differs from a fresh one only in its last token: it may be out of claim order.
 with due as materialized (
     select ctid, id, entity_type from search_outbox_events
      where processed_at is null and failed_at is null and next_retry_at is not null and abandoned_count = 0
@@ -94,7 +94,7 @@ with due as materialized (
 -- include: _take
 
 -- name: claim_suspects
--- pending -> processing for rows whose worker died before: few at a time, so that the one to blame is found.
+-- pending -> processing for rows whose worker died before: few at a time, so that the one at fault is found.
 with picked as materialized (
     select ctid, id, entity_type, true as retried from search_outbox_events
      where processed_at is null and failed_at is null and abandoned_count > 0
@@ -111,7 +111,7 @@ with picked as materialized (
 -- The rows of this batch that are still ours. Whoever moves claimed rows locks their lease first, and waits for nothing
 -- else: a row that someone holds is left in the lease, so that a person who is idle in a transaction holds up that row and
 -- no other, nor a heartbeat. The lease is taken away at once and comes back with what remains, which is seldom: to lock it
--- and to delete it cost 0.4 us an event more. It knows the ids, so none travel: 500 of them cost 25 us an event to send
+-- and to delete it cost 0.4 us per event more. It knows the ids, so none travel: 500 of them cost 25 us per event to send
 -- (measured). `only` names a part of them, where the whole could not be written.
 held as (
     delete from search_outbox_leases
@@ -256,7 +256,7 @@ select (select count(*) from released), (select count(*) from remaining)
 
 -- name: abandon
 -- processing -> pending | failed for rows whose work ended in an error that is nobody's outage. It counts as a death of
--- their worker: they are claimed apart, and the one to blame fails in the end. `last` null = not even that can be written:
+-- their worker: they are claimed apart, and the one at fault fails in the end. `last` null = not even that can be written:
 -- again, after `delay`.
 with
 -- include: _mine
@@ -384,7 +384,7 @@ select q.max_in_flight, q.rate,
    for no key update
 
 -- name: in_flight
--- How many events of a type are claimed now, over all workers: counted from the leases, one row a batch.
+-- How many events of a type are claimed now, over all workers: counted from the leases, one row per batch.
 select coalesce(sum((counts ->> %(entity_type)s)::int), 0)::int from search_outbox_leases
  where counts ? %(entity_type)s
 

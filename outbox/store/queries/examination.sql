@@ -1,4 +1,4 @@
--- What `outbox doctor` looks at. Every look is bounded by rows or by the time limit of its transaction.
+-- What `outbox doctor` reads. Every query is bounded by rows or by the time limit of its transaction.
 
 -- name: server
 -- Reads: who serves us and how our session is limited.

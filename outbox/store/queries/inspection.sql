@@ -1,4 +1,4 @@
--- What the sampler looks at. Open rows are counted over the partial indexes of the claim, up to a limit; what an index
+-- What the sampler reads. Open rows are counted over the partial indexes of the claim, up to a limit; what an index
 -- does not hold (status, created_at) is read from the rows at its ends only, because claims take from the low end.
 
 -- name: sample_backlog
@@ -57,7 +57,7 @@ with clock as materialized (
       from search_outbox_leases, clock
 )
 select fresh.n + retries.n + watched.suspects as lag,
-       -- Within what can be reckoned with: a producer may write infinity, which PostgreSQL before 17 cannot subtract.
+       -- Within what can be subtracted: a producer may write infinity, which PostgreSQL before 17 cannot.
        extract(epoch from clock.now - greatest(least(watched.oldest, longest_waiting.oldest, clock.now),
                                                'epoch'))::float8 as oldest_age,
        case when fresh.n <= %(head)s then watched.processing

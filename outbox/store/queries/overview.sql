@@ -1,8 +1,8 @@
--- What `outbox status` shows beside the sampler's counts. Every look has an end: open and failed rows are read up to a
+-- What `outbox status` shows beside the sampler's counts. Every query is bounded: open and failed rows are read up to a
 -- limit, done rows only by the index on processed_at and only of the last seconds.
 
 -- name: open_by_type
--- Reads: open rows by entity type, the oldest ones up to a limit a scan.
+-- Reads: open rows by entity type, the oldest ones up to a limit per scan.
 select entity_type,
        count(*) filter (where status = 'pending') as pending,
        count(*) filter (where status = 'processing') as processing,

@@ -1,5 +1,5 @@
--- Pruning of finished events: small steps over the index on processed_at, oldest first. A step looks at candidates
--- behind the last one it saw, so that rows which must stay are passed once a pass and not once a step.
+-- Pruning of finished events: small steps over the index on processed_at, oldest first. A step reads candidates
+-- behind the last one it saw, so that rows which must stay are read once per pass and not once per step.
 
 -- name: lock
 -- One process prunes at a time; the lock ends with the transaction.

@@ -1,7 +1,7 @@
--- Events that mend the index.
+-- Events that repair the index.
 
 -- name: write
--- Nothing -> pending: one event a document. The key names the repair, and keeps a repeated step from writing twice.
+-- Nothing -> pending: one event per document. The key names the repair, and keeps a repeated step from writing twice.
 insert into search_outbox_events (entity_type, entity_id, op, event_version, payload, routing, idempotency_key)
 select m.entity_type, m.entity_id::{entity_id_type}, m.op, coalesce(m.version, nextval('search_outbox_version')),
        m.payload::json, m.routing, m.key

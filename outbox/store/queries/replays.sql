@@ -1,5 +1,5 @@
 -- Replays: batches with pinned ids. Every step is a compare-and-set on the expected status under the batch's own lease
--- (`lease_token`); the database's clock alone decides about leases and looks.
+-- (`lease_token`); the database's clock alone decides when leases end and checks are due.
 
 -- name: _batch
 r.id, r.client_id, r.status, r.requested_by, r.requested_reason, r.role, r.source, r.filter, r.rate, r.webhook_to,
@@ -132,7 +132,7 @@ update search_outbox_replays r
 returning r.total - r.replayed - r.skipped
 
 -- name: finish_dispatch
--- dispatching -> following: nothing is pinned any more. Whoever comes next may look.
+-- dispatching -> following: nothing is pinned any more. Any daemon may check it next.
 update search_outbox_replays r
    set status = 'following', dispatched_at = clock_timestamp(), owner = null, lease_until = null,
        next_poll_at = clock_timestamp() + %(delay)s, updated_at = clock_timestamp()
@@ -141,7 +141,7 @@ update search_outbox_replays r
 returning r.id
 
 -- name: take_checks
--- Takes the lease of followed batches whose look is due, or whose rows have all come to an end: the last row first,
+-- Takes the lease of followed batches whose check is due, or whose rows have all come to an end: the last row first,
 -- because it is the last one to be projected.
 update search_outbox_replays r
    set owner = %(owner)s, lease_token = gen_random_uuid(), lease_until = clock_timestamp() + %(lease)s
@@ -162,7 +162,7 @@ update search_outbox_replays r
 returning r.id, r.lease_token
 
 -- name: check
--- Writes down how rows have ended since the last look. A row that is gone was done; one that was replayed once more had
+-- Writes down how rows have ended since the last check. A row that is gone was done; one that was replayed once more had
 -- failed again before.
 with ended as (
     select j.event_id,
@@ -182,7 +182,7 @@ select count(*) filter (where how = 'done'), count(*) filter (where how = 'faile
   from marked
 
 -- name: checked
--- following -> following | timeout: one look's counts and what they mean.
+-- following -> following | timeout: the counts of one check and what they mean.
 update search_outbox_replays r
    set status = %(status)s, done = r.done + %(done)s, failed_again = r.failed_again + %(failed)s,
        still_open = r.still_open - %(done)s - %(failed)s - %(discarded)s,
@@ -278,7 +278,7 @@ select i.event_id, i.state, i.skip_reason, i.outcome, e.status, e.entity_type, e
  order by i.ordinal limit %(limit)s
 
 -- name: tell
--- Batches that have moved rows or ended since a daemon last told so, each to one daemon alone.
+-- Batches that have moved rows or ended since a daemon last reported it, each to one daemon alone.
 with untold as (
     select id, told_replayed, told_skipped from search_outbox_replays
      where not told_over

@@ -122,7 +122,7 @@ select w.place::int
            and e.processed_at is null and e.failed_at is null limit 1) o
 
 -- name: open_of_backlog
--- The same without it: all open events up to a limit a scan. A first row with place 0 says that there are more.
+-- The same without it: all open events up to a limit per scan. A first row with place 0 says that there are more.
 with backlog as materialized (
     (select entity_type, entity_id from search_outbox_events
       where processed_at is null and failed_at is null and next_retry_at is null and abandoned_count = 0

@@ -2,7 +2,7 @@
 -- the future, so that no transaction is held across the HTTP call; the result is written only by who took it.
 
 -- name: enqueue
--- (nothing) -> pending. A key that is there already says it: at most one a minute a fingerprint, one a replay.
+-- (nothing) -> pending. A key that exists was reported: at most one per minute and fingerprint, one per replay.
 insert into search_outbox_webhook_deliveries (type, url, body, dedupe_key, replay_id)
 values (%(type)s, %(url)s, %(body)s::json, %(dedupe_key)s, %(replay_id)s)
     on conflict (dedupe_key) do nothing

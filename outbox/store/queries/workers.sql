@@ -108,7 +108,7 @@ delete from search_outbox_leases where token = %(token)s and cardinality(ids) = 
 update search_outbox_leases set ids = ids[2:] || ids[1:1] where token = %(token)s
 
 -- name: put_off
--- A lease that holds only rows that the database will not let go is looked at again later, after all others.
+-- A lease that holds only rows that the database will not let go is read again later, after all others.
 update search_outbox_leases set lease_until = clock_timestamp() + interval '10 minutes', started_at = clock_timestamp()
  where token = %(token)s and cardinality(ids) <= %(refused)s
 

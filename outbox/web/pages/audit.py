@@ -86,7 +86,7 @@ def stream(request: Request, at: Services, asked: AuditFilter, form: str, by: Ac
 
 
 def _gathered(pieces: Iterator[str], least: int = 65_536) -> Iterator[str]:
-    """A row a chunk would cost a system call a row."""
+    """One row per chunk would cost a system call per row."""
     kept: list[str] = []
     size = 0
     for piece in pieces:

@@ -15,7 +15,7 @@ from outbox import cli
 from outbox.cli.menu import ENTRIES, LaterCommand, app
 from tests.fixtures.processes import ROOT, clean_environment
 
-# The contract's commands of this issue; others are added by their own tests.
+# Commands that must exist; others are added by their own tests.
 COMMANDS = (
     "run", "up", "migrate", "status", "list", "show", "wait", "index", "attach", "detach", "config", "doctor",
     "pause", "resume", "explain-error",

@@ -29,6 +29,6 @@ def test_it_is_the_clock_of_this_system() -> None:
 
 @pytest.mark.parametrize("part", [Holding, Leases, SecondTarget, Claimer], ids=lambda part: part.__name__)
 def test_who_counts_leases_has_no_clock_unless_it_is_given_one(part: type) -> None:
-    """A default would let two parts run by two clocks: then every lease looks expired where one of them is ahead."""
+    """A default would let two parts run by two clocks: then every lease seems expired where one of them is ahead."""
     clocks = [p for name, p in inspect.signature(part).parameters.items() if name in ("clock", "boot_clock")]
     assert [p.default for p in clocks] == [inspect.Parameter.empty]

@@ -94,7 +94,7 @@ def test_a_paused_target_stops_its_types_and_no_others() -> None:
     assert {taken(worker, lane=1) for _ in range(6)} == {"b"}
 
 
-def test_with_one_index_a_paused_target_stops_everything() -> None:
+def test_with_a_single_index_a_paused_target_stops_everything() -> None:
     worker, events = a_worker()
     events.queue.produce("x")
     worker.gate.pause("articles", "es_blocked", "")

@@ -89,7 +89,7 @@ def test_an_idle_lane_rests_longer_and_longer_up_to_the_poll_interval(memory: Me
     assert memory.lane.step() < 0.02
 
 
-def test_under_count_an_outage_slows_the_lane_down_and_touches_one_batch_a_wait(memory: Memory) -> None:
+def test_under_count_an_outage_slows_the_lane_down_and_touches_one_batch_per_wait(memory: Memory) -> None:
     memory.produce(5_000)
     memory.sink.away = AWAY
     rests = [memory.lane.step() for _ in range(6)]

@@ -276,7 +276,7 @@ def test_a_settle_is_repeated_while_the_database_is_down_and_its_lost_reply_lose
     assert memory.worker.last.done == 1
 
 
-def test_a_settle_that_cannot_land_before_the_lease_is_over_is_given_up(memory: Memory) -> None:
+def test_a_settle_is_not_repeated_after_the_lease_is_over(memory: Memory) -> None:
     memory.produce()
 
     def away(*_: object) -> object:

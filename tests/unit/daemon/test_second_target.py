@@ -149,7 +149,7 @@ def test_what_is_stale_in_the_target_still_reaches_the_new_index(bench: Bench) -
 
 
 @pytest.mark.parametrize("failure", [GONE, Failure(Reason.ES_BLOCKED, "403 blocked"), Failure(Reason.ES_AUTH, "403")])
-def test_a_second_index_that_is_gone_or_blocked_is_given_up_and_production_goes_on(
+def test_a_second_index_that_is_gone_or_blocked_ends_the_rebuild_and_production_goes_on(
     bench: Bench, failure: Failure
 ) -> None:
     bench.mirror()
@@ -194,7 +194,7 @@ def test_no_event_fails_by_a_second_index_however_often_it_was_tried() -> None:
     assert not isinstance(settle(tried, BUSY, retry, lambda: 0.5), RetryLater)
 
 
-def test_a_second_index_that_takes_nothing_for_a_minute_is_given_up(bench: Bench) -> None:
+def test_a_second_index_that_takes_nothing_for_a_minute_ends_the_rebuild(bench: Bench) -> None:
     bench.mirror()
     bench.refuse_in(NEW, BUSY)
     for _ in range(int(PATIENCE_SECONDS)):
@@ -281,13 +281,13 @@ def test_a_failure_under_an_older_revision_makes_the_event_come_again_under_the_
 
 
 def test_a_revision_that_is_overtaken_in_the_database_gives_nothing_up(bench: Bench) -> None:
-    """The alias has just been swapped; this process has not heard of it when the old index refuses."""
+    """The alias has just been swapped; this process has not seen it when the old index refuses."""
     bench.mirror(NEW, "articles-v1", revision=7)
     bench.rebuilds.now = Mirroring(1, 8, OLD, ("articles-v1",))
     bench.refuse_in("articles-v1", GONE)
     assert isinstance(bench.write(), Failure)
     assert bench.rebuilds.given_up == []
-    assert bench.write() is WRITTEN, "under the newer revision it is given up"
+    assert bench.write() is WRITTEN, "under the newer revision the rebuild ends"
     assert len(bench.rebuilds.given_up) == 1
 
 

@@ -119,7 +119,7 @@ def test_a_higher_version_is_met_with_a_new_draw_and_one_that_was_never_given_ou
     assert "raise to 900" in table.calls
 
 
-def test_a_server_that_is_down_is_waited_for_and_then_given_up() -> None:
+def test_a_server_that_is_down_is_waited_for_until_a_limit() -> None:
     table, sink = Table({"1": "one"}), Slow(away=Failure(Reason.CONNECT, "no route"))
     made = copying(table, sink)
     alive: list[float] = []
@@ -151,7 +151,7 @@ def test_an_index_that_cannot_be_written_to_ends_it() -> None:
 
 @dataclass
 class Gates(MemorySink):
-    """A write of a document begins when those that are named for it have been written, and fails as it is told."""
+    """A write of a document begins when those that are named for it have been written, and fails as a test sets."""
 
     after: dict[str, str] = field(default_factory=dict)
     fails: dict[str, Failure] = field(default_factory=dict)
@@ -214,7 +214,7 @@ def test_who_stops_it_waits_neither_for_a_server_that_is_down_nor_for_the_pace(o
     began = time.monotonic()
     pages.close()
     assert time.monotonic() - began < 5
-    pace.rate, pace.rest = 0.001, lambda seconds: (resting.set(), made.ending.wait(seconds))  # 1,000 s a page
+    pace.rate, pace.rest = 0.001, lambda seconds: (resting.set(), made.ending.wait(seconds))  # 1,000 s per page
     pages = made.pages(["article"], {"type": "article", "after": "3"})
     next(pages)
     assert resting.wait(10)

@@ -16,7 +16,7 @@ WRONG = DriftFinding(Kind.STALE, "i", "article:1", KEY)
 
 
 class Bench:
-    """Doubts whose looks are scripted; time passes only by resting."""
+    """Doubts whose checks are scripted; time passes only by resting."""
 
     def __init__(self, look: Callable[[Mismatch], Recheck]) -> None:
         self.time = Time()

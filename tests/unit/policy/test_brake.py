@@ -20,7 +20,7 @@ def test_in_no_minute_do_more_than_the_most_fail_of_one_fingerprint(steps: list[
         assert all(later - earlier >= WINDOW_SECONDS for earlier, later in zip(times, times[5:], strict=False))
 
 
-def test_the_contract_is_fifty_a_minute() -> None:
+def test_the_contract_is_fifty_per_minute() -> None:
     brake = Brake()
     assert sum(brake.admit("x", 0.0) for _ in range(1_000)) == MOST_FAILURES == 50
     assert sum(brake.admit("x", 59.9) for _ in range(1_000)) == 0

@@ -1,4 +1,4 @@
-"""Two JSON texts that mean the same, and two that only look so."""
+"""Two JSON texts that mean the same, and two that only seem to."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""A replay's looks, pace and end, and the audit's chain: pure rules, no I/O."""
+"""A replay's checks, pace and end, and the audit's chain: pure rules, no I/O."""
 
 from hashlib import sha256
 from uuid import uuid4

@@ -11,7 +11,7 @@ KEY = Key("article", "7")
 @pytest.mark.parametrize(
     ("truth", "known", "held", "looked_up", "refreshed", "wanted"),
     [
-        # The view has it at its own version: the projector looks it up again.
+        # The view has it at its own version: the projector reads it again.
         (Truth(KEY, "{}", 5), (4, None), 5, True, False, ("upsert", 5, None, None)),
         # Elasticsearch is ahead (a hand edit, a restored database): the text goes along, at an equal version.
         (Truth(KEY, "{}", 5), (4, None), 9, True, False, ("upsert", 9, "{}", None)),

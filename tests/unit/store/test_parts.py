@@ -105,7 +105,7 @@ def test_ten_unknown_slow_rows_stay_within_the_budget_and_most_neighbours_are_re
     assert (left, read) == ([], 490)
 
 
-def test_a_view_that_is_slow_for_all_is_given_up_after_a_sample_and_the_next_sample_is_another_one() -> None:
+def test_a_view_that_is_slow_for_all_is_read_no_further_than_a_sample_and_the_next_sample_is_another_one() -> None:
     view = View(range(500))
     reading, seconds = view.look_up(batch(500))
     assert (reading.found, reading.hopeless) == ({}, True)

@@ -113,7 +113,7 @@ def shared(
     with fresh_database(postgres_url, migrated_template) as url, psycopg.connect(url, autocommit=True) as connection:
         events(connection, 2)
         with serving(DATABASE_URL=url, ELASTIC_URL=elastic_url, ELASTIC_INDEX="nothing") as served:
-            served.app.state.gate.pace = RateLimits(clock=iter(range(10**9)).__next__)  # a second passes at every look
+            served.app.state.gate.pace = RateLimits(clock=iter(range(10**9)).__next__)  # a second passes at every read
             yield served, connection
 
 

@@ -1,4 +1,4 @@
-"""Lab 2 (v2): Elasticsearch goes away in mid-work and comes back; attempts grow slowly, nothing fails, all is done."""
+"""Lab 2 (v2): Elasticsearch goes down during work and comes back; attempts grow slowly, nothing fails, all is done."""
 
 from tests.fixtures.metrics import metric, ready
 from tests.fixtures.processes import StartProcess, find_free_port, http_get
@@ -51,7 +51,7 @@ def test_lab_2_an_outage_in_mid_work_is_survived(queue: Queue, start_daemon: Sta
         assert daemon.terminate() == 0
 
 
-def test_lab_2_a_wrong_elastic_url_costs_one_batch_a_lane_a_wait(queue: Queue, start_daemon: StartProcess) -> None:
+def test_lab_2_a_wrong_elastic_url_costs_one_batch_per_lane_and_wait(queue: Queue, start_daemon: StartProcess) -> None:
     queue.produce_many(20_000, payload=None)
     queue.connection.execute("update search_outbox_events set payload = '{}'")
     daemon = start_daemon(ELASTIC_URL=f"http://127.0.0.1:{find_free_port()}")
@@ -80,7 +80,7 @@ def test_every_reply_lost_for_a_while_is_only_sent_again(
         assert daemon.terminate() == 0
 
 
-def test_a_stalled_server_is_given_up_in_time_and_no_lease_is_lost(
+def test_a_request_to_a_stalled_server_ends_in_time_and_no_lease_is_lost(
     queue: Queue, start_daemon: StartProcess, elastic_url: str
 ) -> None:
     queue.produce_many(1_000)
