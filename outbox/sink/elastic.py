@@ -28,7 +28,7 @@ from outbox.sink.target_check import FRESH_SECONDS, Target, Targets
 # A request that timed out may be split and sent again: the most deadlines that may pass in one write.
 _PATIENCE: Final = 4
 REFUSED_ALONE: Final = 3
-# Some 15 seconds of a restart, after which attempts are spent: a document that brings nodes down must be given up.
+# Some 15 seconds of a restart, after which attempts are spent: a document that brings nodes down must fail in the end.
 MOST_EXCUSED: Final = 10
 _MOST_COUNTED: Final = 1000  # documents
 _AWAY_SECONDS: Final = 30.0  # a shard counts as down for this long after a reply said so; its events come within ten

@@ -282,7 +282,7 @@ def test_a_node_that_goes_is_noticed_by_what_another_one_says(first: int, monkey
 
 
 def test_a_request_that_is_lost_at_the_last_node_is_not_excused() -> None:
-    """The document may have brought the others down. That one node is away does not hide that it was sent."""
+    """The document may have brought the others down. That one node is down does not hide that it was sent."""
     with scripted(lambda _: b"", node()) as up, elastic_at(up.url, NOBODY) as (elastic, _):
         lost = elastic.call("PUT", "/things/_bulk", b"{}\n")
         assert isinstance(lost, NoReply)

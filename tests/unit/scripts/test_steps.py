@@ -53,10 +53,10 @@ def test_only_tests_that_ran_and_passed_are_green(tmp_path: Path, code: int, ver
 
 def test_the_files_that_run_on_opensearch_are_there_and_are_among_those_of_scripts_compat() -> None:
     script = f". {ROOT}/scripts/steps.sh; printf '%s\\n' \"${{on_opensearch[@]}}\""
-    told = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split()
-    assert all((ROOT / name).is_file() for name in told)
+    printed = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert all((ROOT / name).is_file() for name in printed)
     every = {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "contract").glob("test_*.py")}
-    assert set(told) <= every | set(BY_NAME["opensearch-2"].tests)
+    assert set(printed) <= every | set(BY_NAME["opensearch-2"].tests)
 
 
 def imitated(folder: Path, machine: str, pytest_does: str) -> str:
