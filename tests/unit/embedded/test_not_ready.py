@@ -12,7 +12,7 @@ from outbox.embedded.server import EmbeddedServer
 class NeverReady(EmbeddedServer):
     title = "Elasticsearch"
     ready_seconds = 0.0
-    running = True  # type: ignore[assignment]
+    running = True
     url = ""
 
     def _prepare(self) -> None: ...
