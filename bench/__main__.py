@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bench.result import CannotRun, Result, versions
+from bench.result import BenchmarkResult, CannotRun, versions
 from bench.stack import servers
 
 NAMES = (
@@ -59,7 +59,7 @@ def _one(name: str, stack: object, smoke: bool, rounds: int | None, options: lis
     if rounds is not None:
         chosen["rounds"] = rounds
     try:
-        result: Result = module.run(stack, smoke=smoke, **chosen)
+        result: BenchmarkResult = module.run(stack, smoke=smoke, **chosen)
     except CannotRun as error:
         print(f"{name}: skipped: {error}", file=sys.stderr)
         return 3

@@ -4,14 +4,14 @@ documents."""
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from bench.account import Account
+from bench.account import CpuAccount
 from bench.load import bulk_bodies, fill, make_view, rest
 from bench.raw import send
-from bench.result import Bar, Result, progress
-from bench.stack import Stack
+from bench.result import BenchmarkResult, Threshold, progress
+from bench.stack import BenchmarkServers
 from bench.worker import Daemons, daemons
 
-BAR = Bar("drain rate / raw _bulk", 0.50, 0.70)
+BAR = Threshold("drain rate / raw _bulk", 0.50, 0.70)
 # A new JVM has half its speed: its compilers are busy for the first half million documents on two cores.
 WARM_DOCUMENTS, WARM_PASSES = 100_000, 8
 
@@ -34,17 +34,19 @@ class Shape:
         return {"OUTBOX_CONCURRENCY": str(self.lanes), "OUTBOX_BATCH_SIZE": str(self.batch)}
 
 
-def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, **shape: int) -> Result:
+def run(stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 3, **shape: int) -> BenchmarkResult:
     """`--set`: events, size, lanes, processes, batch, lookup, prose."""
     chosen = Shape(**{"events": 2_000, **shape} if smoke else shape)  # type: ignore[arg-type]
-    result = Result("drain", smoke)
+    result = BenchmarkResult("drain", smoke)
     result.settings = asdict(chosen)
     measure(stack, chosen, result, rounds=1 if smoke else rounds, warm=not smoke)
     result.judge(BAR, result.median("ratio"))
     return result
 
 
-def measure(stack: Stack, shape: Shape, result: Result, *, rounds: int, warm: bool, prefix: str = "") -> None:
+def measure(
+    stack: BenchmarkServers, shape: Shape, result: BenchmarkResult, *, rounds: int, warm: bool, prefix: str = ""
+) -> None:
     """Raw, ours and raw again, each into a new index; the cost of ours is recorded."""
     with stack.database() as url, stack.index() as index, stack.index() as raw_index:
         if warm:
@@ -56,20 +58,20 @@ def measure(stack: Stack, shape: Shape, result: Result, *, rounds: int, warm: bo
         with daemons(url, stack.elastic_url, index, count=count, settings=settings, paused=True) as running:
             if warm:
                 progress(f"{prefix}a warm-up round")
-                _round(stack, url, index, raw_index, running, shape, Result("warm", True), prefix)
+                _round(stack, url, index, raw_index, running, shape, BenchmarkResult("warm", True), prefix)
             for number in range(rounds):
                 progress(f"{prefix}round {number + 1} of {rounds}")
                 _round(stack, url, index, raw_index, running, shape, result, prefix)
 
 
 def _round(
-    stack: Stack,
+    stack: BenchmarkServers,
     url: str,
     index: str,
     raw_index: str,
     running: Daemons,
     shape: Shape,
-    result: Result,
+    result: BenchmarkResult,
     prefix: str,
 ) -> None:
     fill(url, shape.events, shape.size, lookup=shape.lookup, prose=shape.prose)
@@ -77,7 +79,7 @@ def _round(
     before = _raw(stack, raw_index, bodies, shape)
     stack.fresh_index(index)
     stack.quiet()
-    account = Account(stack, url, running)
+    account = CpuAccount(stack, url, running)
     account.open()
     running.resume()
     ours = shape.events / running.wait_done(shape.events)
@@ -91,7 +93,7 @@ def _round(
     result.add(f"{prefix}ratio", "", ours / raw)
 
 
-def _raw(stack: Stack, index: str, bodies: Sequence[bytes], shape: Shape) -> float:
+def _raw(stack: BenchmarkServers, index: str, bodies: Sequence[bytes], shape: Shape) -> float:
     """Seconds. Measured before ours and after it, because the speed of a shared machine changes within a round."""
     stack.fresh_index(index)
     stack.quiet()
@@ -100,7 +102,7 @@ def _raw(stack: Stack, index: str, bodies: Sequence[bytes], shape: Shape) -> flo
     return took
 
 
-def warm_up(stack: Stack, url: str, index: str, size: int, connections: int = 2) -> None:
+def warm_up(stack: BenchmarkServers, url: str, index: str, size: int, connections: int = 2) -> None:
     """By raw requests into `index`; the table of `url` only provides the documents."""
     progress("warming Elasticsearch")
     fill(url, WARM_DOCUMENTS, size)

@@ -32,7 +32,7 @@ QUIET_CORES = 0.1
 
 
 @dataclass(slots=True)
-class Stack:
+class BenchmarkServers:
     """Two servers and how to read their cost."""
 
     admin_url: str
@@ -123,7 +123,7 @@ def _tree_cpu(processes: list[psutil.Process]) -> float:
 
 
 @contextmanager
-def servers(*, heap: str = "2g") -> Iterator[Stack]:
+def servers(*, heap: str = "2g") -> Iterator[BenchmarkServers]:
     """Those in OUTBOX_TEST_DATABASE_URL and OUTBOX_TEST_ELASTIC_URL, or embedded ones that end with the benchmark."""
     database, elastic = os.environ.get("OUTBOX_TEST_DATABASE_URL"), os.environ.get("OUTBOX_TEST_ELASTIC_URL")
     stack = EmbeddedStack(
@@ -136,4 +136,4 @@ def servers(*, heap: str = "2g") -> Iterator[Stack]:
     )
     with stack:
         own = None if database or elastic else stack
-        yield Stack(stack.database_url, stack.elastic_url, own)
+        yield BenchmarkServers(stack.database_url, stack.elastic_url, own)

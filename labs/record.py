@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from labs.history import History
-from labs.ledger import Entry
+from labs.ledger import LedgerEntry
 from labs.recorder import samples
 
 
@@ -29,7 +29,7 @@ class Record(History):
     def settings(self) -> dict[str, str]:
         return dict(self.about["settings"])
 
-    def _as_found(self, entry: Entry) -> Entry:
+    def _as_found(self, entry: LedgerEntry) -> LedgerEntry:
         """Its reply was lost, and with it the version that was drawn: the row has it."""
         row = self.events.get(entry.id)
         return replace(entry, op=row["op"], version=row["event_version"], digest=row["digest"]) if row else entry

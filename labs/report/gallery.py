@@ -32,7 +32,7 @@ class RunSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class LabRuns:
     """All runs of one lab, newest first; recovery times from oldest to newest."""
 
     name: str
@@ -83,7 +83,7 @@ def _line(run: dict[str, Any]) -> str:
     return f"| `{run['experiment']}` | {run['verdict']} | {finding} | {run['seconds']:.0f} | {commit} | {began} |"
 
 
-def histories(runs: Path) -> list[History]:
+def histories(runs: Path) -> list[LabRuns]:
     found: dict[str, list[RunSummary]] = {}
     for run in _runs(runs):
         found.setdefault(run.report["experiment"], []).append(run)
@@ -110,7 +110,7 @@ def _backlog(folder: Path) -> list[float]:
     ]
 
 
-def _history(name: str, runs: list[RunSummary]) -> History:
+def _history(name: str, runs: list[RunSummary]) -> LabRuns:
     times = [run.report["recovery_seconds"] for run in reversed(runs)]
     known = [float(seconds) for seconds in times if seconds is not None]
-    return History(name, runs[0].report["title"], runs, Markup(sparkline(known)), runs[0].report["recovery_seconds"])
+    return LabRuns(name, runs[0].report["title"], runs, Markup(sparkline(known)), runs[0].report["recovery_seconds"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.nemesis.neighbours_judge import Lane
-from tests.nemesis.verdict import Verdict
+from tests.nemesis.neighbours_judge import NeighbourLane
+from tests.nemesis.verdict import NemesisVerdict
 
 MEANING = {
     "attempted": "inserts that were tried",
@@ -36,7 +36,7 @@ def quiet(about: dict[str, Any]) -> str:
     return f"quiet windows for verify and rebuild: {len(windows)}, {sum(windows):.0f} s in all"
 
 
-def neighbours(lane: Lane) -> str:
+def neighbours(lane: NeighbourLane) -> str:
     left = f"; left out, because too short for them: {', '.join(lane.left_out)}" if lane.left_out else ""
     return (
         f"neighbours: {lane.workers} daemons, {lane.rate:g} innocents per second, half of {lane.seconds:g} s calm and"
@@ -44,7 +44,7 @@ def neighbours(lane: Lane) -> str:
     )
 
 
-def text(verdict: Verdict, about: dict[str, Any]) -> str:
+def text(verdict: NemesisVerdict, about: dict[str, Any]) -> str:
     lines = [
         headline(about),
         "",
@@ -57,7 +57,7 @@ def text(verdict: Verdict, about: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _poison_text(lane: Lane) -> list[str]:
+def _poison_text(lane: NeighbourLane) -> list[str]:
     return [
         f"  {neighbours(lane)}",
         f"  {'poison':<18}{'made':>5}{'bit':>5}  what it is, and what became of it",
@@ -66,7 +66,7 @@ def _poison_text(lane: Lane) -> list[str]:
     ]
 
 
-def _storm_text(verdict: Verdict, about: dict[str, Any]) -> list[str]:
+def _storm_text(verdict: NemesisVerdict, about: dict[str, Any]) -> list[str]:
     return [
         *(f"  {name:<14}{n:>9,}  {MEANING[name]}" for name, n in verdict.counts.items()),
         "",
@@ -80,7 +80,7 @@ def _storm_text(verdict: Verdict, about: dict[str, Any]) -> list[str]:
     ]
 
 
-def markdown(verdict: Verdict, about: dict[str, Any]) -> str:
+def markdown(verdict: NemesisVerdict, about: dict[str, Any]) -> str:
     """The tables of docs/reliability.md."""
     return "\n".join(
         [
@@ -93,7 +93,7 @@ def markdown(verdict: Verdict, about: dict[str, Any]) -> str:
     )
 
 
-def _poison_markdown(lane: Lane) -> list[str]:
+def _poison_markdown(lane: NeighbourLane) -> list[str]:
     told = neighbours(lane)
     return [
         f"{told[0].upper()}{told[1:]}.",
@@ -105,7 +105,7 @@ def _poison_markdown(lane: Lane) -> list[str]:
     ]
 
 
-def _storm_markdown(verdict: Verdict, about: dict[str, Any]) -> list[str]:
+def _storm_markdown(verdict: NemesisVerdict, about: dict[str, Any]) -> list[str]:
     return [
         "| count | | meaning |",
         "|---|---:|---|",
@@ -123,7 +123,7 @@ def _storm_markdown(verdict: Verdict, about: dict[str, Any]) -> list[str]:
 BEGIN, END = "<!-- nemesis: written by scripts/nemesis --record -->", "<!-- /nemesis -->"
 
 
-def record(page: Path, verdict: Verdict, about: dict[str, Any], history: Path | None) -> None:
+def record(page: Path, verdict: NemesisVerdict, about: dict[str, Any], history: Path | None) -> None:
     """Writes the tables between the marks of a page; what stands there is replaced."""
     text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)

@@ -17,7 +17,7 @@ from labs.verdict import judge
 from tests.unit.labs.made_record import made_record, row
 
 
-class Addresses(HTMLParser):
+class FetchedAddresses(HTMLParser):
     """Everything that a browser would fetch or run."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ def written(folder: Path, **more: object) -> str:
 
 def test_the_page_needs_nothing_from_the_network_and_runs_no_script(tmp_path: Path) -> None:
     page = written(tmp_path)
-    parser = Addresses()
+    parser = FetchedAddresses()
     parser.feed(page)
     assert not [address for address in parser.found if "//" in address]
     assert "script" not in parser.tags
