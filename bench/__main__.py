@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bench.result import CannotRun, Result, versions
+from bench.result import BenchmarkResult, CannotRun, versions
 from bench.stack import servers
 from labs.client import PRODUCTS, release
 from outbox.errors import OutboxError
@@ -76,7 +76,7 @@ def _one(
     if rounds is not None:
         chosen["rounds"] = rounds
     try:
-        result: Result = module.run(stack, smoke=smoke, **chosen)
+        result: BenchmarkResult = module.run(stack, smoke=smoke, **chosen)
     except CannotRun as error:
         print(f"{name}: skipped: {error}", file=sys.stderr)
         return 3

@@ -5,14 +5,14 @@ from typing import Any
 
 import psycopg
 
-from bench.result import Result
-from bench.stack import Stack
+from bench.result import BenchmarkResult
+from bench.stack import BenchmarkServers
 from bench.worker import Daemons
 
 
 @dataclass(slots=True)
-class Account:
-    stack: Stack
+class CpuAccount:
+    stack: BenchmarkServers
     url: str
     daemons: Daemons
     _before: dict[str, float] | None = None
@@ -20,7 +20,7 @@ class Account:
     def open(self) -> None:
         self._before = self._read()
 
-    def close(self, result: Result, events: int, prefix: str = "") -> None:
+    def close(self, result: BenchmarkResult, events: int, prefix: str = "") -> None:
         assert self._before is not None
         after = self._read()
         spent = {name: after[name] - self._before[name] for name in after}

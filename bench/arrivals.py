@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event, Thread
 
-from bench.stack import Stack
+from bench.stack import BenchmarkServers
 
 LIMIT_SECONDS = 900.0
 # A poll takes CPU from what is measured; only the first and the last arrival need frequent polls.
@@ -14,13 +14,13 @@ OFTEN_SECONDS, SELDOM_SECONDS, NEARLY_ALL = 0.05, 0.25, 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ArrivalRate:
     rate: float
     cpu_seconds: float  # per document
 
 
 class Arrivals:
-    def __init__(self, stack: Stack, index: str) -> None:
+    def __init__(self, stack: BenchmarkServers, index: str) -> None:
         self._client = stack.client()
         self._index = index
 
@@ -33,7 +33,7 @@ class Arrivals:
         self._client.indices.refresh(index=self._index)
         return int(self._client.count(index=self._index)["count"])
 
-    def watch(self, documents: int, cpu: Callable[[], float], begin: Callable[[], object]) -> Found:
+    def watch(self, documents: int, cpu: Callable[[], float], begin: Callable[[], object]) -> ArrivalRate:
         """From the first arrival, so that the start of a tool is not measured, to the last of all `documents`."""
         base, held = self.total(), self.count()
         first: tuple[float, int, float] | None = None
@@ -46,8 +46,8 @@ class Arrivals:
             if first and there >= documents and self.count() >= held + documents:
                 rest, spent = documents - first[1], cpu()
                 if rest <= 0:  # so short that it was seen only once: a smoke run
-                    return Found(float(documents), spent / documents)
-                return Found(rest / (now - first[0]), (spent - first[2]) / rest)
+                    return ArrivalRate(float(documents), spent / documents)
+                return ArrivalRate(rest / (now - first[0]), (spent - first[2]) / rest)
             time.sleep(SELDOM_SECONDS if first and there < NEARLY_ALL * documents else OFTEN_SECONDS)
         raise TimeoutError(f"{self.total() - base} of {documents} arrived within {LIMIT_SECONDS:.0f} s")
 

@@ -10,10 +10,10 @@ import psycopg
 from bench.drain import warm_up
 from bench.load import bulk_bodies, make_view
 from bench.raw import send
-from bench.result import Bar, Result, progress
-from bench.stack import Stack
+from bench.result import BenchmarkResult, Threshold, progress
+from bench.stack import BenchmarkServers
 
-BAR = Bar("backfill rate / raw _bulk", 0.60, 0.80)
+BAR = Threshold("backfill rate / raw _bulk", 0.60, 0.80)
 SIZE = 500
 EVENTS = (
     "insert into search_outbox_events (entity_type, entity_id, op, status)"
@@ -21,10 +21,10 @@ EVENTS = (
 )
 
 
-def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, documents: int = 200_000) -> Result:
+def run(stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 3, documents: int = 200_000) -> BenchmarkResult:
     """`--set`: documents."""
     documents, rounds = (1_000, 1) if smoke else (documents, rounds)
-    result = Result("backfill", smoke)
+    result = BenchmarkResult("backfill", smoke)
     result.settings = {"documents": documents, "bytes per document": SIZE}
     with stack.database() as url, stack.index() as index, stack.index() as raw_index:
         if not smoke:
@@ -56,7 +56,7 @@ def _bodies(url: str) -> list[bytes]:
     return bodies
 
 
-def _raw(stack: Stack, index: str, bodies: list[bytes]) -> float:
+def _raw(stack: BenchmarkServers, index: str, bodies: list[bytes]) -> float:
     stack.fresh_index(index)
     stack.quiet()
     took = send(stack.elastic_url, index, bodies, 2)
@@ -64,7 +64,7 @@ def _raw(stack: Stack, index: str, bodies: list[bytes]) -> float:
     return took
 
 
-def _backfill(stack: Stack, url: str, index: str) -> float:
+def _backfill(stack: BenchmarkServers, url: str, index: str) -> float:
     """The whole command, including its start."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OUTBOX_", "ELASTIC_", "DATABASE_URL"))}
     environ = {**kept, "DATABASE_URL": url, "ELASTIC_URL": stack.elastic_url, "ELASTIC_INDEX": index}

@@ -14,14 +14,14 @@ import psycopg
 import urllib3
 
 from bench.console_rows import FINGERPRINTS, fill_rows
-from bench.result import Bar, Result, percentile, progress
-from bench.stack import Stack
+from bench.result import BenchmarkResult, Threshold, percentile, progress
+from bench.stack import BenchmarkServers
 from bench.worker import stopped
 from outbox.embedded.process import free_port
 from outbox.web.application import API, PAGES
 from outbox.web.routing import API_PREFIX
 
-P95 = Bar("p95 of the slowest page or call, ms", 300.0, 100.0, most=True)
+P95 = Threshold("p95 of the slowest page or call, ms", 300.0, 100.0, most=True)
 LOG = Path("build/bench/console.log")
 LIMIT_SECONDS, START_SECONDS = 10.0, 60.0
 # Typical queries of these routes, in addition to the plain route. Other routes are called without a query.
@@ -37,16 +37,16 @@ QUERIES: dict[str, tuple[dict[str, str], ...]] = {
 
 
 def run(
-    stack: Stack,
+    stack: BenchmarkServers,
     *,
     smoke: bool = False,
     rounds: int = 30,
     done: int = 4_900_000,
     failed: int = 50_000,
     pending: int = 50_000,
-) -> Result:
+) -> BenchmarkResult:
     done, failed, pending, rounds = (3_000, 400, 100, 2) if smoke else (done, failed, pending, rounds)
-    result = Result("console", smoke)
+    result = BenchmarkResult("console", smoke)
     result.settings = {"done": done, "failed": failed, "groups": len(FINGERPRINTS), "open": pending, "calls": rounds}
     with stack.database() as url, stack.index() as index:
         stack.fresh_index(index)

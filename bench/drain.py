@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Self
 
-from bench.account import Account
+from bench.account import CpuAccount
 from bench.load import bulk_bodies, fill, make_view, rest
 from bench.raw import send
-from bench.result import Bar, Result, progress
-from bench.stack import Stack
+from bench.result import BenchmarkResult, Threshold, progress
+from bench.stack import BenchmarkServers
 from bench.worker import Daemons, daemons
 
-BAR = Bar("drain rate / raw _bulk", 0.50, 0.70)
+BAR = Threshold("drain rate / raw _bulk", 0.50, 0.70)
 # A new JVM has half its speed: its compilers are busy for the first half million documents on two cores.
 WARM_DOCUMENTS, WARM_PASSES = 100_000, 8
 
@@ -41,17 +41,19 @@ class Shape:
         return {"OUTBOX_CONCURRENCY": str(self.lanes), "OUTBOX_BATCH_SIZE": str(self.batch)}
 
 
-def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, **shape: int) -> Result:
+def run(stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 3, **shape: int) -> BenchmarkResult:
     """`--set`: events, size, lanes, processes, batch, lookup, prose."""
     chosen = Shape.of(shape, smoke=smoke)
-    result = Result("drain", smoke)
+    result = BenchmarkResult("drain", smoke)
     result.settings = asdict(chosen)
     measure(stack, chosen, result, rounds=1 if smoke else rounds, warm=not smoke)
     result.judge(BAR, result.median("ratio"))
     return result
 
 
-def measure(stack: Stack, shape: Shape, result: Result, *, rounds: int, warm: bool, prefix: str = "") -> None:
+def measure(
+    stack: BenchmarkServers, shape: Shape, result: BenchmarkResult, *, rounds: int, warm: bool, prefix: str = ""
+) -> None:
     with prepared(stack, shape, warm=warm, prefix=prefix) as one_round:
         for number in range(rounds):
             progress(f"{prefix}round {number + 1} of {rounds}")
@@ -59,7 +61,9 @@ def measure(stack: Stack, shape: Shape, result: Result, *, rounds: int, warm: bo
 
 
 @contextmanager
-def prepared(stack: Stack, shape: Shape, *, warm: bool, prefix: str = "") -> Iterator[Callable[[Result], None]]:
+def prepared(
+    stack: BenchmarkServers, shape: Shape, *, warm: bool, prefix: str = ""
+) -> Iterator[Callable[[BenchmarkResult], None]]:
     """Daemons that are paused until a round begins. A round: raw, ours and raw again, each into a new index; the cost
     of ours is recorded."""
     with stack.database() as url, stack.index() as index, stack.index() as raw_index:
@@ -73,26 +77,26 @@ def prepared(stack: Stack, shape: Shape, *, warm: bool, prefix: str = "") -> Ite
             one_round = partial(_round, stack, url, index, raw_index, running, shape, prefix)
             if warm:
                 progress(f"{prefix}a warm-up round")
-                one_round(Result("warm", True))
+                one_round(BenchmarkResult("warm", True))
             yield one_round
 
 
 def _round(
-    stack: Stack,
+    stack: BenchmarkServers,
     url: str,
     index: str,
     raw_index: str,
     running: Daemons,
     shape: Shape,
     prefix: str,
-    result: Result,
+    result: BenchmarkResult,
 ) -> None:
     fill(url, shape.events, shape.size, lookup=shape.lookup, prose=shape.prose)
     bodies = list(bulk_bodies(url, shape.batch, lookup=shape.lookup))
     before = _raw(stack, raw_index, bodies, shape)
     stack.fresh_index(index)
     stack.quiet()
-    account = Account(stack, url, running)
+    account = CpuAccount(stack, url, running)
     account.open()
     running.resume()
     ours = shape.events / running.wait_done(shape.events)
@@ -106,7 +110,7 @@ def _round(
     result.add(f"{prefix}ratio", "", ours / raw)
 
 
-def _raw(stack: Stack, index: str, bodies: Sequence[bytes], shape: Shape) -> float:
+def _raw(stack: BenchmarkServers, index: str, bodies: Sequence[bytes], shape: Shape) -> float:
     """Seconds. Measured before ours and after it, because the speed of a shared machine changes within a round."""
     stack.fresh_index(index)
     stack.quiet()
@@ -115,7 +119,7 @@ def _raw(stack: Stack, index: str, bodies: Sequence[bytes], shape: Shape) -> flo
     return took
 
 
-def warm_up(stack: Stack, url: str, index: str, size: int, connections: int = 2) -> None:
+def warm_up(stack: BenchmarkServers, url: str, index: str, size: int, connections: int = 2) -> None:
     """By raw requests into `index`; the table of `url` only provides the documents."""
     progress("warming the search server")
     fill(url, WARM_DOCUMENTS, size)

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from bench.drain import BAR, Shape, measure
-from bench.result import Bar, Result
-from bench.stack import Stack
+from bench.result import BenchmarkResult, Threshold
+from bench.stack import BenchmarkServers
 
-VIEW_BAR = Bar("drain rate from the view / raw _bulk", 0.50, 0.60)
+VIEW_BAR = Threshold("drain rate from the view / raw _bulk", 0.50, 0.60)
 SMALL, USUAL, LARGE = 200, 500, 5_000
 # One parameter changed at a time; all combinations would take hours and show no more.
 CASES: dict[str, dict[str, int]] = {
@@ -24,8 +24,8 @@ CASES: dict[str, dict[str, int]] = {
 BYTES_A_ROUND = 100_000_000  # fewer large documents: the raw bodies of a round are held in memory
 
 
-def run(stack: Stack, *, smoke: bool = False, rounds: int = 2, events: int = 100_000) -> Result:
-    result = Result("drain_matrix", smoke)
+def run(stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 2, events: int = 100_000) -> BenchmarkResult:
+    result = BenchmarkResult("drain_matrix", smoke)
     result.settings = {"events": events, "cases": list(CASES)}
     for number, (name, turned) in enumerate(CASES.items()):
         size = int(turned.get("size", USUAL))
@@ -38,7 +38,7 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 2, events: int = 100
     return result
 
 
-def judge(result: Result) -> None:
+def judge(result: BenchmarkResult) -> None:
     """Every case has its own bar, so that a good one hides no bad one."""
     for name, turned in CASES.items():
         bar = VIEW_BAR if turned.get("lookup") else BAR

@@ -7,14 +7,14 @@ import psycopg
 
 from bench.drain import warm_up
 from bench.load import document_sql, fill, rest
-from bench.result import Bar, Result, progress
-from bench.stack import Stack
+from bench.result import BenchmarkResult, Threshold, progress
+from bench.stack import BenchmarkServers
 from bench.worker import Daemons, daemons
 from outbox.store.attach.attach import attach, detach
 
-RATE = Bar("documents of one UPDATE / drain of payload events", 0.5, 0.7)
-VIA = Bar("UPDATE with its refreshes / insert of as many events", 1.5, 1.2, most=True)
-OWN = Bar("UPDATE of attached rows / without", 3.0, 2.5, most=True)
+RATE = Threshold("documents of one UPDATE / drain of payload events", 0.5, 0.7)
+VIA = Threshold("UPDATE with its refreshes / insert of as many events", 1.5, 1.2, most=True)
+OWN = Threshold("UPDATE of attached rows / without", 3.0, 2.5, most=True)
 
 SIZE = 500
 TABLES = f"""
@@ -46,10 +46,10 @@ create trigger each_row after update on articles for each row execute function e
 """
 
 
-def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, articles: int = 100_000) -> Result:
+def run(stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 3, articles: int = 100_000) -> BenchmarkResult:
     """`--set`: articles."""
     articles, rounds = (500, 1) if smoke else (articles, rounds)
-    result = Result("fanout", smoke)
+    result = BenchmarkResult("fanout", smoke)
     result.settings = {"articles": articles, "bytes per document": SIZE, "lanes": 2}
     with stack.database() as url, stack.index() as index, stack.index() as warm_index:
         if not smoke:
@@ -71,13 +71,13 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, articles: int = 1
 
 
 def _documents(
-    stack: Stack,
+    stack: BenchmarkServers,
     url: str,
     index: str,
     connection: psycopg.Connection,
     running: Daemons,
     articles: int,
-    result: Result,
+    result: BenchmarkResult,
 ) -> None:
     """Both with running daemons: waiting payload events, and the refreshes of one commit."""
     fill(url, articles, SIZE)
@@ -105,7 +105,7 @@ def _documents(
     result.add("fanout / drain", "", fanned / drained)
 
 
-def _costs(connection: psycopg.Connection, result: Result) -> None:
+def _costs(connection: psycopg.Connection, result: BenchmarkResult) -> None:
     """The cost for the writer, without a projector."""
     plain = _seconds(connection, ARTICLES)
     inserted = _seconds(connection, EVENTS)

@@ -5,32 +5,32 @@ from contextlib import ExitStack
 
 import psycopg
 
-from bench.account import Account
+from bench.account import CpuAccount
 from bench.drain import warm_up
 from bench.load import document_sql, fill, rest
-from bench.result import Bar, Result, percentile, progress
-from bench.stack import Stack
+from bench.result import BenchmarkResult, Threshold, percentile, progress
+from bench.stack import BenchmarkServers
 from bench.worker import LOG, Daemons, claim_seconds, daemons, log_size, settled
 
-RATE = Bar("drain rate, large / small table", 0.90, 0.97)
-CLAIM = Bar("claim p99, large / small table", 2.0, 1.3, most=True)
+RATE = Threshold("drain rate, large / small table", 0.90, 0.97)
+CLAIM = Threshold("claim p99, large / small table", 2.0, 1.3, most=True)
 LIMIT_SECONDS = 600
 SIDES = ("small", "large")
 
 
 def run(
-    stack: Stack,
+    stack: BenchmarkServers,
     *,
     smoke: bool = False,
     rounds: int = 3,
     done: int = 10_000_000,
     pending: int = 1_000_000,
     size: int = 200,
-) -> Result:
+) -> BenchmarkResult:
     """Each round drains `pending / rounds` rows on each side: at least 1,000 claims per side in total."""
     done, pending, rounds = (5_000, 2_000, 1) if smoke else (done, pending, rounds)
     part = pending // rounds
-    result = Result("flat", smoke)
+    result = BenchmarkResult("flat", smoke)
     result.settings = {"done": done, "pending": pending, "document_bytes": size, "a round": part}
     claims: dict[str, list[float]] = {side: [] for side in SIDES}
     settings = {"OUTBOX_LOG_LEVEL": "info"}
@@ -50,7 +50,7 @@ def run(
             progress("a warm-up round")
             fill(urls["small"], part, size)
             small = running["small"]
-            _drain(Account(stack, urls["small"], small), small, part, Result("warm", True), "small")
+            _drain(CpuAccount(stack, urls["small"], small), small, part, BenchmarkResult("warm", True), "small")
         for _ in range(rounds):
             for side in SIDES:
                 if side == "small":
@@ -59,14 +59,14 @@ def run(
                 stack.fresh_index(index)
                 stack.quiet()
                 before = log_size()
-                rate = _drain(Account(stack, urls[side], running[side]), running[side], part, result, side)
+                rate = _drain(CpuAccount(stack, urls[side], running[side]), running[side], part, result, side)
                 claims[side] += claim_seconds(before)
                 result.add(f"drain, {side} table", "events/s", rate)
     _judge(result, claims)
     return result
 
 
-def _judge(result: Result, claims: dict[str, list[float]]) -> None:
+def _judge(result: BenchmarkResult, claims: dict[str, list[float]]) -> None:
     for side in SIDES:
         for share, name in ((0.5, "p50"), (0.99, "p99")):
             result.add(
@@ -76,7 +76,7 @@ def _judge(result: Result, claims: dict[str, list[float]]) -> None:
     result.judge(CLAIM, percentile(claims["large"], 0.99) / percentile(claims["small"], 0.99))
 
 
-def _drain(account: Account, running: Daemons, events: int, result: Result, side: str) -> float:
+def _drain(account: CpuAccount, running: Daemons, events: int, result: BenchmarkResult, side: str) -> float:
     """Rate from the first settled batch to the one that completes `events`; then the daemon pauses. Counted from its
     own log lines: counting ten million rows would itself be a load."""
     before = log_size()

@@ -9,17 +9,17 @@ from contextlib import contextmanager
 import psycopg
 
 from bench.latency import PRODUCER
-from bench.result import Bar, Result, progress
-from bench.stack import Stack
+from bench.result import BenchmarkResult, Threshold, progress
+from bench.stack import BenchmarkServers
 from bench.worker import Daemons, daemons, stopped
 from labs.proxy import Proxy
 
-BAR = Bar("requests in the first minute after / the last before", 1.5, 1.1, most=True)
-WORST = Bar("busiest second after / busiest second before", 3.0, 1.5, most=True)
+BAR = Threshold("requests in the first minute after / the last before", 1.5, 1.1, most=True)
+WORST = Threshold("busiest second after / busiest second before", 3.0, 1.5, most=True)
 
 
 def run(
-    stack: Stack,
+    stack: BenchmarkServers,
     *,
     smoke: bool = False,
     rounds: int = 1,
@@ -28,11 +28,11 @@ def run(
     rate: int = 100,
     minute: int = 60,
     outage: int = 60,
-) -> Result:
+) -> BenchmarkResult:
     """Producers continue, so that there is a backlog after the outage."""
     if smoke:
         processes, lanes, minute, outage = 2, 2, 2, 1
-    result = Result("herd", smoke)
+    result = BenchmarkResult("herd", smoke)
     result.settings = {"processes": processes, "lanes": lanes, "events per second": rate, "outage seconds": outage}
     settings = {"OUTBOX_CONCURRENCY": str(lanes)}
     with stack.database() as url, stack.index() as index, Proxy.to(stack.elastic_url, "elasticsearch") as proxy:
@@ -47,7 +47,9 @@ def run(
     return result
 
 
-def _outage(url: str, proxy: Proxy, running: Daemons, result: Result, *, rate: int, minute: int, outage: int) -> None:
+def _outage(
+    url: str, proxy: Proxy, running: Daemons, result: BenchmarkResult, *, rate: int, minute: int, outage: int
+) -> None:
     with _producing(url, rate, 2 * minute + outage + 60):
         _wait_for_done(url, running)
         progress(f"{minute} s before")

@@ -8,12 +8,12 @@ import psycopg
 import urllib3
 
 from bench.drain import warm_up
-from bench.result import Bar, Result, percentile, progress
-from bench.stack import Stack
+from bench.result import BenchmarkResult, Threshold, percentile, progress
+from bench.stack import BenchmarkServers
 from bench.worker import daemons
 
-P50 = Bar("p50 / direct index request p50", 10.0, 3.0, most=True)
-P99 = Bar("p99 / direct index request p99", 10.0, 4.0, most=True)
+P50 = Threshold("p50 / direct index request p50", 10.0, 3.0, most=True)
+P99 = Threshold("p99 / direct index request p99", 10.0, 4.0, most=True)
 WARM_BYTES = 500
 # Inserted by a separate process: one transaction per event, so that now() is the moment of the insert.
 PRODUCER = """
@@ -30,10 +30,16 @@ with psycopg.connect(url, autocommit=True) as c:
 
 
 def run(
-    stack: Stack, *, smoke: bool = False, rounds: int = 3, events: int = 20_000, rate: int = 100, listen: bool = True
-) -> Result:
+    stack: BenchmarkServers,
+    *,
+    smoke: bool = False,
+    rounds: int = 3,
+    events: int = 20_000,
+    rate: int = 100,
+    listen: bool = True,
+) -> BenchmarkResult:
     events, rounds = (100, 1) if smoke else (events, rounds)
-    result = Result("latency", smoke)
+    result = BenchmarkResult("latency", smoke)
     result.settings = {"events": events, "rate": rate, "listen": listen}
     settings = {"OUTBOX_LISTEN": "true" if listen else "false"}
     with stack.database(notify=listen) as url, stack.index() as index, stack.index() as direct_index:
@@ -76,7 +82,7 @@ def _latencies(url: str) -> list[float]:
         return [row[0] for row in rows.fetchall()]
 
 
-def _direct(stack: Stack, index: str, requests: int) -> list[float]:
+def _direct(stack: BenchmarkServers, index: str, requests: int) -> list[float]:
     pool = urllib3.PoolManager(num_pools=1, maxsize=1)
     body = b'{"title": "An article", "body": "some words of a body", "n": 1}'
     took = []

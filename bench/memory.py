@@ -5,20 +5,20 @@ import time
 import psycopg
 
 from bench.load import document_sql, fill
-from bench.result import Bar, Result, progress
-from bench.stack import Stack
+from bench.result import BenchmarkResult, Threshold, progress
+from bench.stack import BenchmarkServers
 from bench.worker import Daemons, daemons
 from outbox.policy.document import BATCH_BYTES
 
-FLAT = Bar("resident after all / after the first part", 1.05, 1.02, most=True)
-LARGE = Bar("large documents: peak / what is promised", 1.0, 0.8, most=True)
+FLAT = Threshold("resident after all / after the first part", 1.05, 1.02, most=True)
+LARGE = Threshold("large documents: peak / what is promised", 1.0, 0.8, most=True)
 # As many as one claim takes, each just small enough to be read by the claim itself: 32 MB, twice.
-MIDDLING = Bar("documents of 60 KB: peak / what is promised", 1.0, 0.8, most=True)
+MIDDLING = Threshold("documents of 60 KB: peak / what is promised", 1.0, 0.8, most=True)
 LANES = 2
 
 
 def run(
-    stack: Stack,
+    stack: BenchmarkServers,
     *,
     smoke: bool = False,
     rounds: int = 1,
@@ -29,10 +29,10 @@ def run(
     large_bytes: int = 5_000_000,
     middling: int = 4_000,
     middling_bytes: int = 60_000,
-) -> Result:
+) -> BenchmarkResult:
     events, first, large, large_bytes = (4_000, 2_000, 4, 500_000) if smoke else (events, first, large, large_bytes)
     middling = 20 if smoke else middling
-    result = Result("memory", smoke)
+    result = BenchmarkResult("memory", smoke)
     result.settings = {"events": events, "first": first, "bytes": size, "large": large, "large_bytes": large_bytes}
     result.settings |= {"middling": middling, "middling_bytes": middling_bytes}
     with stack.database() as url, stack.index() as index:
@@ -59,7 +59,9 @@ def _after(running: Daemons, url: str, events: int, size: int) -> int:
     return running.resident_bytes()
 
 
-def _large(stack: Stack, url: str, index: str, result: Result, bar: Bar, count: int, size: int) -> None:
+def _large(
+    stack: BenchmarkServers, url: str, index: str, result: BenchmarkResult, bar: Threshold, count: int, size: int
+) -> None:
     """A base, 4 x lanes x batch bytes, and twice the largest document."""
     with daemons(url, stack.elastic_url, index) as running:
         fill(url, 1_000, 500)

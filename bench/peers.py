@@ -16,16 +16,16 @@ from bench.drain import warm_up
 from bench.load import document_sql
 from bench.pgsync import HOME, VERSION, PgSync, install, postgres_programs, redis, redis_program
 from bench.poller import TABLE
-from bench.result import Bar, CannotRun, Result, percentile, progress
-from bench.stack import POSTGRES, Stack
+from bench.result import BenchmarkResult, CannotRun, Threshold, percentile, progress
+from bench.stack import POSTGRES, BenchmarkServers
 from bench.worker import daemons, stop, stopped
 from outbox.embedded import EmbeddedPostgres
 
-POLLER = Bar("rate / poller with helpers.bulk", 2.0, 2.5)
-LIVE = Bar("rate / PGSync live, its faster mode", 5.0, 8.0)
-WAL = Bar("rate / PGSync live from the WAL", 5.0, 8.0)
-P50 = Bar("p50 / PGSync's best", 1.0, 0.5, most=True)
-P99 = Bar("p99 / PGSync's best", 1.0, 0.5, most=True)
+POLLER = Threshold("rate / poller with helpers.bulk", 2.0, 2.5)
+LIVE = Threshold("rate / PGSync live, its faster mode", 5.0, 8.0)
+WAL = Threshold("rate / PGSync live from the WAL", 5.0, 8.0)
+P50 = Threshold("p50 / PGSync's best", 1.0, 0.5, most=True)
+P99 = Threshold("p99 / PGSync's best", 1.0, 0.5, most=True)
 SNAPSHOT, TRIGGERS, STREAM = "PGSync snapshot", "PGSync live, triggers", "PGSync live, WAL"
 PACE = 20
 ARTICLES = """
@@ -41,15 +41,21 @@ INSERTS = {
 
 
 def run(
-    stack: Stack, *, smoke: bool = False, rounds: int = 3, documents: int = 100_000, size: int = 500, paced: int = 600
-) -> Result:
+    stack: BenchmarkServers,
+    *,
+    smoke: bool = False,
+    rounds: int = 3,
+    documents: int = 100_000,
+    size: int = 500,
+    paced: int = 600,
+) -> BenchmarkResult:
     documents, paced, rounds = (300, 20, 1) if smoke else (documents, paced, rounds)
     if "elasticsearch" not in stack.versions():
         raise CannotRun("PGSync and the poller use Elasticsearch's client, which refuses other products")
     install()
     redis_program()
     programs = postgres_programs()
-    result = Result("peers", smoke)
+    result = BenchmarkResult("peers", smoke)
     result.settings = {"documents": documents, "bytes": size, "paced events": paced, "pace": PACE, "pgsync": VERSION}
     result.notes.append("all on Debian's PostgreSQL, which has the test_decoding that PGSync needs")
     result.notes.append("CPU: of the tool's own processes, including redis; without PostgreSQL and Elasticsearch")
@@ -59,7 +65,7 @@ def run(
         EmbeddedPostgres.temporary(settings=POSTGRES, bin_dir=programs) as plain,
         EmbeddedPostgres.temporary(settings={**POSTGRES, "wal_level": "logical"}, bin_dir=programs) as logical,
     ):
-        on_plain, on_logical = (Stack(server.url, stack.elastic_url) for server in (plain, logical))
+        on_plain, on_logical = (BenchmarkServers(server.url, stack.elastic_url) for server in (plain, logical))
         result.servers = on_plain.versions()
         bench = _Bench(on_plain, on_logical, result, documents, size, paced, stack.quiet)
         if not smoke:
@@ -72,7 +78,7 @@ def run(
     return result
 
 
-def _judge(result: Result) -> None:
+def _judge(result: BenchmarkResult) -> None:
     ours = result.median("outbox: rate")
     result.judge(POLLER, ours / result.median("poller: rate"))
     result.judge(LIVE, ours / max(result.median(f"{TRIGGERS}: rate"), result.median(f"{STREAM}: rate")))
@@ -87,9 +93,9 @@ class _Bench:
 
     def __init__(
         self,
-        stack: Stack,
-        pgsync_stack: Stack,
-        result: Result,
+        stack: BenchmarkServers,
+        pgsync_stack: BenchmarkServers,
+        result: BenchmarkResult,
         documents: int,
         size: int,
         paced: int,

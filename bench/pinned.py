@@ -9,18 +9,20 @@ import psycopg
 
 from bench.drain import warm_up
 from bench.load import fill
-from bench.result import Bar, Result, percentile, progress
-from bench.stack import Stack
+from bench.result import BenchmarkResult, Threshold, percentile, progress
+from bench.stack import BenchmarkServers
 from bench.worker import claim_seconds, daemons, log_size
 
-RATE = Bar("drain rate, pinned / unpinned", 0.80, 0.95)
-CLAIM = Bar("claim speed at 100 events/s, pinned / unpinned", 0.80, 0.95)
+RATE = Threshold("drain rate, pinned / unpinned", 0.80, 0.95)
+CLAIM = Threshold("claim speed at 100 events/s, pinned / unpinned", 0.80, 0.95)
 PACE = 100
 
 
-def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, events: int = 400_000, paced: int = 2_000) -> Result:
+def run(
+    stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 3, events: int = 400_000, paced: int = 2_000
+) -> BenchmarkResult:
     events, paced, rounds = (2_000, 50, 1) if smoke else (events, paced, rounds)
-    result = Result("pinned", smoke)
+    result = BenchmarkResult("pinned", smoke)
     result.settings = {"events": events, "paced events": paced, "pace": PACE}
     chatty = {"OUTBOX_LOG_LEVEL": "info"}
     with (

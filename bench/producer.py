@@ -4,19 +4,19 @@ import time
 
 import psycopg
 
-from bench.result import Bar, Result, progress
-from bench.stack import Stack
+from bench.result import BenchmarkResult, Threshold, progress
+from bench.stack import BenchmarkServers
 
-BAR = Bar("insert rate / bare table", 0.60, 0.80)
+BAR = Threshold("insert rate / bare table", 0.60, 0.80)
 INSERT = (
     "insert into {table} (entity_type, entity_id, op, payload) "
     'values (\'article\', %s, \'upsert\', \'{{"title": "An article", "body": "some words of a body"}}\')'
 )
 
 
-def run(stack: Stack, *, smoke: bool = False, rounds: int = 5, inserts: int = 40_000) -> Result:
+def run(stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 5, inserts: int = 40_000) -> BenchmarkResult:
     inserts, rounds = (500, 1) if smoke else (inserts, rounds)
-    result = Result("producer", smoke)
+    result = BenchmarkResult("producer", smoke)
     result.settings = {"inserts": inserts, "a transaction": "one insert", "synchronous_commit": "off"}
     with stack.database() as url, psycopg.connect(url, autocommit=True) as connection:
         make_bare(connection)

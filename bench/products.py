@@ -4,17 +4,19 @@ from contextlib import ExitStack
 from dataclasses import asdict
 
 from bench.drain import Shape, prepared
-from bench.result import Bar, CannotRun, Result, progress
-from bench.stack import Stack
+from bench.result import BenchmarkResult, CannotRun, Threshold, progress
+from bench.stack import BenchmarkServers
 from labs.client import server_of
 
-BAR = Bar("ratio on OpenSearch / ratio on Elasticsearch", 0.90, 1.00)
+BAR = Threshold("ratio on OpenSearch / ratio on Elasticsearch", 0.90, 1.00)
 
 
-def run(stack: Stack, *, smoke: bool = False, rounds: int = 3, release: str = "opensearch-2", **shape: int) -> Result:
+def run(
+    stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 3, release: str = "opensearch-2", **shape: int
+) -> BenchmarkResult:
     """`--set`: release, and those of the drain. Both servers run all the time; only one of them has work."""
     chosen = Shape.of(shape, smoke=smoke)
-    result = Result("products", smoke)
+    result = BenchmarkResult("products", smoke)
     result.settings = asdict(chosen)
     rounds = 1 if smoke else rounds
     with stack.beside(release) as other, ExitStack() as undo:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.load import fill
-from bench.result import CannotRun, Result, progress
-from bench.stack import Stack
+from bench.result import BenchmarkResult, CannotRun, progress
+from bench.stack import BenchmarkServers
 from bench.worker import daemons
 
 HOME = Path("build/peers").absolute()
@@ -16,10 +16,12 @@ LEAST_SHARE = 0.01  # thinner than this is not drawn
 MOST_SECONDS = 20
 
 
-def run(stack: Stack, *, smoke: bool = False, rounds: int = 1, events: int = 400_000, size: int = 500) -> Result:
+def run(
+    stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 1, events: int = 400_000, size: int = 500
+) -> BenchmarkResult:
     events = 2_000 if smoke else events
     program = py_spy()
-    result = Result("profile", smoke)
+    result = BenchmarkResult("profile", smoke)
     result.settings = {"events": events, "document_bytes": size, "tool": _said([program, "--version"])}
     with stack.database() as url, stack.index() as index:
         stack.fresh_index(index)

@@ -21,7 +21,7 @@ class CannotRun(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class Threshold:
     """What must hold (`first`) and what we want (`goal`). `most`: smaller is better."""
 
     name: str
@@ -37,7 +37,7 @@ class Bar:
 
 
 @dataclass(slots=True)
-class Series:
+class Measured:
     """One measured quantity over the rounds."""
 
     name: str
@@ -58,20 +58,20 @@ class Series:
 
 
 @dataclass(slots=True)
-class Result:
+class BenchmarkResult:
     benchmark: str
     smoke: bool
-    series: list[Series] = field(default_factory=list)
-    bars: list[tuple[Bar, float]] = field(default_factory=list)
+    series: list[Measured] = field(default_factory=list)
+    bars: list[tuple[Threshold, float]] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     servers: dict[str, str] = field(default_factory=dict)  # with versions; its own instead of the shared ones
     turned: dict[str, Any] = field(default_factory=dict)  # by --set, --rounds, --product; empty = the defaults
 
-    def add(self, name: str, unit: str, value: float) -> Series:
+    def add(self, name: str, unit: str, value: float) -> Measured:
         series = next((s for s in self.series if s.name == name), None)
         if series is None:
-            series = Series(name, unit)
+            series = Measured(name, unit)
             self.series.append(series)
         series.values.append(value)
         return series
@@ -79,7 +79,7 @@ class Result:
     def median(self, name: str) -> float:
         return next(s for s in self.series if s.name == name).median
 
-    def judge(self, bar: Bar, value: float) -> None:
+    def judge(self, bar: Threshold, value: float) -> None:
         self.bars.append((bar, value))
 
     @property

@@ -23,7 +23,7 @@ def figures() -> dict[str, float]:
 
 
 @dataclass
-class Queue:
+class ServiceQueue:
     """First come, first served by `cores` servers. Records how long they were busy."""
 
     name: str
@@ -82,11 +82,11 @@ class Network:
 
     def __init__(self, setup: Setup, known: dict[str, float]) -> None:
         self.setup, self.known = setup, known
-        one = Queue("the machine's cores", setup.shared_cores) if setup.shared_cores else None
-        self.databases = [one or Queue("PostgreSQL's CPU", setup.pg_cores) for _ in range(setup.databases)]
-        self.elastic = one or Queue("Elasticsearch's CPU", setup.es_nodes * setup.es_cores)
-        self.processes = [one or Queue("a daemon's core", 1) for _ in range(setup.processes)]
-        self.disks = [Queue("PostgreSQL's WAL disk", 1) for _ in range(setup.databases)]
+        one = ServiceQueue("the machine's cores", setup.shared_cores) if setup.shared_cores else None
+        self.databases = [one or ServiceQueue("PostgreSQL's CPU", setup.pg_cores) for _ in range(setup.databases)]
+        self.elastic = one or ServiceQueue("Elasticsearch's CPU", setup.es_nodes * setup.es_cores)
+        self.processes = [one or ServiceQueue("a daemon's core", 1) for _ in range(setup.processes)]
+        self.disks = [ServiceQueue("PostgreSQL's WAL disk", 1) for _ in range(setup.databases)]
 
     def batch(self, process: int, at: float) -> Iterator[float]:
         """Yields the time when each step ends and the next may start."""
@@ -115,7 +115,7 @@ class Network:
         yield at
         return at
 
-    def queues(self) -> list[Queue]:
+    def queues(self) -> list[ServiceQueue]:
         return [*self.databases, self.elastic, *self.processes, *self.disks]
 
 

@@ -34,7 +34,7 @@ QUIET_CORES = 0.1
 
 
 @dataclass(slots=True)
-class Stack:
+class BenchmarkServers:
     """Two servers and how to read their cost."""
 
     admin_url: str
@@ -52,7 +52,7 @@ class Stack:
         return {"postgresql": str(row[0]) if row else "?", server.product.value: server.number}
 
     @contextmanager
-    def beside(self, release: str) -> Iterator["Stack"]:
+    def beside(self, release: str) -> Iterator["BenchmarkServers"]:
         """The same PostgreSQL, and another search server, of the same size as this one's."""
         kind = search_server(release)
         with kind.temporary(version=release, heap=self.heap, jvm_options=JVM) as server:
@@ -127,7 +127,7 @@ def _tree_cpu(processes: list[psutil.Process]) -> float:
 
 
 @contextmanager
-def servers(*, heap: str = "2g", release: str = "elasticsearch") -> Iterator[Stack]:
+def servers(*, heap: str = "2g", release: str = "elasticsearch") -> Iterator[BenchmarkServers]:
     """Those in OUTBOX_TEST_DATABASE_URL and OUTBOX_TEST_ELASTIC_URL, or embedded ones that end with the benchmark."""
     database, elastic = os.environ.get("OUTBOX_TEST_DATABASE_URL"), os.environ.get("OUTBOX_TEST_ELASTIC_URL")
     stack = EmbeddedStack(
@@ -141,4 +141,4 @@ def servers(*, heap: str = "2g", release: str = "elasticsearch") -> Iterator[Sta
     )
     with stack:
         pair = {"postgresql": stack.postgres, search_server(release).product.name: stack.elasticsearch}
-        yield Stack(stack.database_url, stack.elastic_url, {} if database or elastic else pair, heap)
+        yield BenchmarkServers(stack.database_url, stack.elastic_url, {} if database or elastic else pair, heap)

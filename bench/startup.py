@@ -12,28 +12,28 @@ from pathlib import Path
 import psutil
 
 import outbox
-from bench.result import Bar, Result, progress
-from bench.stack import Stack
+from bench.result import BenchmarkResult, Threshold, progress
+from bench.stack import BenchmarkServers
 from bench.worker import LOG, stopped
 from outbox.embedded.process import free_port
 
-BAR = Bar("first byte of /healthz / import psycopg", 3.0, 2.0, most=True)
+BAR = Threshold("first byte of /healthz / import psycopg", 3.0, 2.0, most=True)
 YARDSTICK = [sys.executable, "-c", "import psycopg"]
 OUTBOX = [sys.executable, "-m", "outbox"]
 LIMIT_SECONDS = 60.0
 PAUSE_SECONDS = 0.002  # between two polls: adds at most this much to the figure
 
 
-def run(stack: Stack, *, smoke: bool = False, rounds: int = 15) -> Result:
+def run(stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 15) -> BenchmarkResult:
     rounds = 1 if smoke else rounds
-    result = Result("startup", smoke)
+    result = BenchmarkResult("startup", smoke)
     result.settings = {"rounds": rounds, "bytecode": "compiled before, as by an installation"}
     compileall.compile_dir(str(Path(outbox.__file__).parent), quiet=1)
     with stack.database() as url, stack.index() as index:
         stack.fresh_index(index)
         environ = _environ(url, stack.elastic_url, index)
         if not smoke:
-            _round(Result("not measured", smoke), environ)  # fills the page cache
+            _round(BenchmarkResult("not measured", smoke), environ)  # fills the page cache
         for number in range(rounds):
             progress(f"round {number + 1} of {rounds}")
             _round(result, environ)
@@ -41,7 +41,7 @@ def run(stack: Stack, *, smoke: bool = False, rounds: int = 15) -> Result:
     return result
 
 
-def _round(result: Result, environ: Mapping[str, str]) -> None:
+def _round(result: BenchmarkResult, environ: Mapping[str, str]) -> None:
     """The reference before and after: a change of the machine's speed affects both sides."""
     before = _seconds(YARDSTICK, environ)
     alive, cpu, ready = _daemon(environ)

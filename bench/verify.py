@@ -13,21 +13,21 @@ import psycopg
 
 from bench.load import bulk_bodies, document_sql, fill
 from bench.raw import send
-from bench.result import Bar, Result, progress
-from bench.stack import Stack
+from bench.result import BenchmarkResult, Threshold, progress
+from bench.stack import BenchmarkServers
 from bench.worker import Daemons, daemons, stopped
 
-RATE = Bar("drain rate beside verify / without", 0.80, 0.95)
-MEMORY = Bar("verify: largest size / after a fifth", 1.10, 1.05, most=True)
+RATE = Threshold("drain rate beside verify / without", 0.80, 0.95)
+MEMORY = Threshold("verify: largest size / after a fifth", 1.10, 1.05, most=True)
 LOG = Path("build/bench/verify.log")
 
 
 def run(
-    stack: Stack, *, smoke: bool = False, rounds: int = 3, documents: int = 1_000_000, events: int = 100_000
-) -> Result:
+    stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 3, documents: int = 1_000_000, events: int = 100_000
+) -> BenchmarkResult:
     """The drained events are of another type, so that the million documents do not change."""
     documents, events, rounds = (2_000, 500, 1) if smoke else (documents, events, rounds)
-    result = Result("verify", smoke)
+    result = BenchmarkResult("verify", smoke)
     result.settings = {"documents": documents, "events": events, "document_bytes": 500, "verify rate": "its default"}
     with stack.database(by_entity=True) as url, stack.index() as index:
         stack.fresh_index(index)
@@ -44,7 +44,7 @@ def run(
     return result
 
 
-def _prepare(stack: Stack, url: str, index: str, documents: int) -> None:
+def _prepare(stack: BenchmarkServers, url: str, index: str, documents: int) -> None:
     """Done events and, by raw `_bulk`, exactly the documents that they stand for."""
     progress(f"{documents:,} documents on both sides")
     fill(url, documents, 500)
@@ -89,7 +89,7 @@ def _command(*more: str) -> list[str]:
     return [sys.executable, "-m", "outbox", "verify", "--type", "article", "--json", *more]
 
 
-def _start(stack: Stack, url: str, index: str, *more: str) -> subprocess.Popen[bytes]:
+def _start(stack: BenchmarkServers, url: str, index: str, *more: str) -> subprocess.Popen[bytes]:
     LOG.parent.mkdir(parents=True, exist_ok=True)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OUTBOX_", "ELASTIC_", "DATABASE_URL"))}
     given = {"DATABASE_URL": url, "ELASTIC_URL": stack.elastic_url, "ELASTIC_INDEX": index}
@@ -98,7 +98,7 @@ def _start(stack: Stack, url: str, index: str, *more: str) -> subprocess.Popen[b
 
 
 @contextmanager
-def _verifying(stack: Stack, url: str, index: str, smoke: bool) -> Iterator[None]:
+def _verifying(stack: BenchmarkServers, url: str, index: str, smoke: bool) -> Iterator[None]:
     """From its first page on; a verify that ends before the drain would measure nothing."""
     with psycopg.connect(url, autocommit=True) as connection:
         row = connection.execute("select coalesce(max(id), 0) from search_outbox_verifications").fetchone()
@@ -116,7 +116,7 @@ def _verifying(stack: Stack, url: str, index: str, smoke: bool) -> Iterator[None
                 raise RuntimeError(f"verify ended ({process.returncode}) before the drain did; see {LOG}")
 
 
-def _whole(stack: Stack, url: str, index: str, documents: int, result: Result) -> None:
+def _whole(stack: BenchmarkServers, url: str, index: str, documents: int, result: BenchmarkResult) -> None:
     """One full verify without a throttle: its duration, and whether its memory grows with the documents."""
     progress(f"one verify of {documents:,} documents, unthrottled")
     started = time.monotonic()

@@ -6,23 +6,23 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from labs.experiment import Check, Finding
+from labs.experiment import Check, CheckResult
 from labs.history import History
 from labs.record import Record
 
 H = TypeVar("H", bound=History)
 
 
-def holds(name: str, expected: str, observed: str, ok: bool, evidence: str) -> Finding:
-    return Finding(name, expected, observed, ok, evidence)
+def holds(name: str, expected: str, observed: str, ok: bool, evidence: str) -> CheckResult:
+    return CheckResult(name, expected, observed, ok, evidence)
 
 
-def nobody(name: str, expected: str, observed: str, violators: Sequence[str], evidence: str) -> Finding:
+def nobody(name: str, expected: str, observed: str, violators: Sequence[str], evidence: str) -> CheckResult:
     """Holds if no event violates it. The report shows the history of the first violator."""
-    return Finding(name, expected, observed, not violators, evidence, violators[0] if violators else None)
+    return CheckResult(name, expected, observed, not violators, evidence, violators[0] if violators else None)
 
 
-def checked(check: Callable[[H], Finding], history: H) -> Finding:
+def checked(check: Callable[[H], CheckResult], history: H) -> CheckResult:
     """A run that was aborted may lack the data of a check: then that check fails, and the others are still
     evaluated."""
     try:
@@ -33,25 +33,25 @@ def checked(check: Callable[[H], Finding], history: H) -> Finding:
 
 
 def at_least(name: str, what: Callable[[Record], float], least: float, evidence: str, unit: str = "") -> Check:
-    def check(record: Record) -> Finding:
+    def check(record: Record) -> CheckResult:
         seen = what(record)
-        return Finding(name, f"at least {least:g}{unit}", f"{seen:.6g}{unit}", seen >= least, evidence)
+        return CheckResult(name, f"at least {least:g}{unit}", f"{seen:.6g}{unit}", seen >= least, evidence)
 
     return _called(f"{name}: at least {least:g}{unit}", check)
 
 
 def at_most(name: str, what: Callable[[Record], float], most: float, evidence: str, unit: str = "") -> Check:
-    def check(record: Record) -> Finding:
+    def check(record: Record) -> CheckResult:
         seen = what(record)
-        return Finding(name, f"at most {most:g}{unit}", f"{seen:.6g}{unit}", seen <= most, evidence)
+        return CheckResult(name, f"at most {most:g}{unit}", f"{seen:.6g}{unit}", seen <= most, evidence)
 
     return _called(f"{name}: at most {most:g}{unit}", check)
 
 
 def exactly(name: str, what: Callable[[Record], object], expected: object, evidence: str) -> Check:
-    def check(record: Record) -> Finding:
+    def check(record: Record) -> CheckResult:
         seen = what(record)
-        return Finding(name, str(expected), str(seen), seen == expected, evidence)
+        return CheckResult(name, str(expected), str(seen), seen == expected, evidence)
 
     return _called(f"{name}: {expected}", check)
 

@@ -17,7 +17,7 @@ from labs.errors import LabError, UnknownLab
 from labs.experiment import Experiment, all_experiments, find
 from labs.record import Record
 from labs.report import gallery, manifest
-from labs.session import Session, Wishes, say
+from labs.session import RunOptions, Session, say
 from labs.verdict import judge
 from outbox.embedded.products import OPENSEARCH, release_of
 from outbox.errors import OutboxError
@@ -138,7 +138,7 @@ def run(
             print(f"{one.name:<26} {one.seconds:>3} s  {one.title}" + (f" (needs {one.needs})" if one.needs else ""))
         return
     place = code.resolve() if code else None
-    wishes = Wishes(runs, operator, seed, keep, database_url, elastic_url, own_servers, alerts, place, wanted)
+    wishes = RunOptions(runs, operator, seed, keep, database_url, elastic_url, own_servers, alerts, place, wanted)
     session = Session(wishes)
     exit_code = session.run(chosen)
     if json:

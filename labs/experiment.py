@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One check of the verdict: what is expected, what was observed, and where to find it. `event` is the first
     violator."""
 
@@ -30,7 +30,7 @@ class Finding:
     event: str | None = None
 
 
-Check = Callable[["Record"], Finding]
+Check = Callable[["Record"], CheckResult]
 Act = Callable[["Stage"], None]
 
 # Short times, so that a lab takes half a minute. Experiments override them.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from labs import ledger
-from labs.ledger import Entry
+from labs.ledger import LedgerEntry
 from labs.worker import log_facts
 
 
@@ -40,23 +40,23 @@ class History(ABC):
     # Producers
 
     @cached_property
-    def attempted(self) -> list[Entry]:
+    def attempted(self) -> list[LedgerEntry]:
         return ledger.read(self.folder / "ledger.ndjson")
 
     @cached_property
-    def by_id(self) -> dict[str, Entry]:
+    def by_id(self) -> dict[str, LedgerEntry]:
         return {entry.id: entry for entry in self.attempted}
 
     @cached_property
-    def committed(self) -> list[Entry]:
+    def committed(self) -> list[LedgerEntry]:
         """A commit without a reply counts if, and only if, its row has been in the database."""
         return [e if e.committed else self._as_found(e) for e in self.attempted if e.committed or e.id in self.known]
 
-    def _as_found(self, entry: Entry) -> Entry:
+    def _as_found(self, entry: LedgerEntry) -> LedgerEntry:
         return entry
 
     @cached_property
-    def newest(self) -> dict[str, Entry]:
+    def newest(self) -> dict[str, LedgerEntry]:
         return ledger.newest(self.committed)
 
     # The database

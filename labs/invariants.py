@@ -7,9 +7,9 @@ from typing import Any
 
 from labs.addresses import PEOPLE
 from labs.checks import holds, nobody
-from labs.experiment import Check, Finding
+from labs.experiment import Check, CheckResult
 from labs.history import History
-from labs.ledger import Entry
+from labs.ledger import LedgerEntry
 from labs.producing import CANARY
 from labs.record import Record
 
@@ -33,7 +33,7 @@ def lost(history: History) -> list[str]:
     return [entry.id for entry in history.committed if history.state(entry.id) not in history.ENDS]
 
 
-def nothing_lost(history: History) -> Finding:
+def nothing_lost(history: History) -> CheckResult:
     """I1: every committed event ended, visibly."""
     states = Counter(history.state(entry.id) for entry in history.committed)
     missing = lost(history)
@@ -50,7 +50,7 @@ def made_up(history: History) -> tuple[list[str], list[str]]:
     return [id for id in history.known if id not in history.by_id], [name for name in there if name not in written]
 
 
-def nothing_made_up(history: History) -> Finding:
+def nothing_made_up(history: History) -> CheckResult:
     """I2: no event without a producer, no document without a committed event."""
     events, documents = made_up(history)
     observed = f"{len(events)} events and {len(documents)} of {len(history.documents)} documents that nobody wrote"
@@ -59,7 +59,7 @@ def nothing_made_up(history: History) -> Finding:
     return holds("Nothing is made up", expected, observed, ok, "ledger.ndjson, events.ndjson, documents.ndjson")
 
 
-def _settled(history: History, op: str) -> list[Entry]:
+def _settled(history: History, op: str) -> list[LedgerEntry]:
     """The newest commits of this kind."""
     return [entry for name, entry in history.newest.items() if entry.op == op and name not in history.unsettled]
 
@@ -68,12 +68,12 @@ def stale(history: History) -> list[str]:
     return [entry.id for entry in _settled(history, "upsert") if not _is(history, entry)]
 
 
-def _is(history: History, entry: Entry) -> bool:
+def _is(history: History, entry: LedgerEntry) -> bool:
     found = history.documents.get(entry.document, {})
     return (found.get("version"), found.get("digest")) == (entry.version, entry.digest)
 
 
-def converged(history: History) -> Finding:
+def converged(history: History) -> CheckResult:
     """I3: body and version of every settled document are those of its newest commit."""
     settled, wrong = len(_settled(history, "upsert")), stale(history)
     observed = f"{settled} documents compared, {len(wrong)} differ"
@@ -88,14 +88,14 @@ def resurrected(history: History) -> list[str]:
     return [entry.id for entry in deleted if history.documents.get(entry.document, {}).get("found")]
 
 
-def nothing_deleted_is_back(history: History) -> Finding:
+def nothing_deleted_is_back(history: History) -> CheckResult:
     """I4: what was deleted last is absent."""
     back = resurrected(history)
     observed = f"{len(_settled(history, 'delete'))} deleted, {len(back)} are back"
     return nobody("Nothing deleted comes back", "deleted documents are absent", observed, back, "documents.ndjson")
 
 
-def versions_never_fall(history: History) -> Finding:
+def versions_never_fall(history: History) -> CheckResult:
     """I5, for the documents that are followed while it runs."""
     highest: Counter[tuple[object, str]] = Counter()
     fell: dict[str, str] = {}
@@ -108,7 +108,7 @@ def versions_never_fall(history: History) -> Finding:
     observed += f" (first: {next(iter(fell.values()))})" if fell else ""
     expected = "a document's version only increases"
     event = next((entry.id for entry in history.committed if entry.document in fell), None)
-    return Finding("Versions never decrease", expected, observed, not fell, "timeline.ndjson, seen.ndjson", event)
+    return CheckResult("Versions never decrease", expected, observed, not fell, "timeline.ndjson, seen.ndjson", event)
 
 
 def double_leases(history: History) -> list[str]:
@@ -121,7 +121,7 @@ def double_leases(history: History) -> list[str]:
     ]
 
 
-def one_lease(history: History) -> Finding:
+def one_lease(history: History) -> CheckResult:
     """I6: no worker claims a row with a lease."""
     claims = sum(step["new_status"] == "processing" for step in history.steps)
     double = double_leases(history)
@@ -129,7 +129,7 @@ def one_lease(history: History) -> Finding:
     return nobody("One lease at a time", "only pending rows are claimed", observed, double, "steps.ndjson")
 
 
-def one_holder(history: History) -> Finding:
+def one_holder(history: History) -> CheckResult:
     """I7: a lane moves only what it has claimed itself; a reclaimer moves only what has expired."""
     holder = {step["new_token"]: step["who"] for step in history.steps if step["new_status"] == "processing"}
     exits = [step for step in history.steps if step["old_status"] == "processing"]
@@ -148,7 +148,7 @@ def _is_foreign(step: dict[str, Any], holder: dict[str, str | None]) -> bool:
     return step["who"] is None or holder.get(step["old_token"]) != step["who"]
 
 
-def legal_steps(history: History) -> Finding:
+def legal_steps(history: History) -> CheckResult:
     """I8: only steps of the state machine; a replay starts over, and is counted."""
     wrong = [step for step in history.steps if not _is_legal(step)]
     first = f" (first: {wrong[0]['old_status']} to {wrong[0]['new_status']})" if wrong else ""
@@ -163,16 +163,16 @@ def _is_legal(step: dict[str, Any]) -> bool:
     return arrow in LEGAL and replayed
 
 
-def nothing_left_leased(history: History) -> Finding:
+def nothing_left_leased(history: History) -> CheckResult:
     """I11 at the end."""
     held = [id for id, row in history.events.items() if row["status"] == "processing"]
     leases = history.rows("leases")
     observed = f"{len(held)} rows processing, {len(leases)} leases"
     expected, where = "no row and no lease is held at the end", "events.ndjson, leases.ndjson"
-    return Finding("No lease is left", expected, observed, not held and not leases, where, next(iter(held), None))
+    return CheckResult("No lease is left", expected, observed, not held and not leases, where, next(iter(held), None))
 
 
-def counters_are_true(history: History) -> Finding:
+def counters_are_true(history: History) -> CheckResult:
     """I13, if every daemon ran until the end: the metrics match the transitions of the rows."""
     counted, steps = history.counted
     observed = f"{counted:.0f} counted, {steps} steps"
@@ -180,14 +180,14 @@ def counters_are_true(history: History) -> Finding:
     return holds("Metrics are right", expected, observed, counted == steps > 0, "timeline.ndjson, steps.ndjson")
 
 
-def no_document_in_logs(history: History) -> Finding:
+def no_document_in_logs(history: History) -> CheckResult:
     """I14: a mark that is in every document is in no log line."""
     marked = [path.name for path in history.log_files if CANARY in path.read_text(encoding="utf-8", errors="replace")]
     observed = f"found in {len(marked)} of {len(history.log_files)} logs"
     return holds("No document in a log", "the mark of every document is in no log", observed, not marked, "logs/")
 
 
-def clean_exits(history: History) -> Finding:
+def clean_exits(history: History) -> CheckResult:
     """Every daemon that got SIGTERM exited with 0."""
     codes: dict[str, int | None] = history.about["exit_codes"]
     bad = {name: code for name, code in codes.items() if code not in history.clean_codes(name)}
@@ -200,7 +200,7 @@ def clean_exits(history: History) -> Finding:
 # Of labs alone
 
 
-def nothing_failed(record: Record) -> Finding:
+def nothing_failed(record: Record) -> CheckResult:
     """I10: a fault of the environment fails no event."""
     failed = [id for id, row in record.events.items() if row["status"] == "failed"]
     reasons = Counter(str(record.events[id]["error_reason"]) for id in failed)
@@ -209,7 +209,7 @@ def nothing_failed(record: Record) -> Finding:
 
 
 def recovered_within(seconds: float) -> Check:
-    def recovered(record: Record) -> Finding:
+    def recovered(record: Record) -> CheckResult:
         took = record.recovery_seconds
         observed = f"{took:.1f} s" if took is not None else "never"
         good = took is not None and took <= seconds

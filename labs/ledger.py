@@ -12,7 +12,7 @@ from typing import Any, Self, TextIO
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """One event. `committed` is False if the reply to the commit was lost: the event may exist or not."""
 
     id: str
@@ -29,7 +29,7 @@ class Entry:
         """The `_id` of its document."""
         return f"{self.entity_type}:{self.entity_id}"
 
-    def unanswered(self) -> Entry:
+    def unanswered(self) -> LedgerEntry:
         """The same entry, if the reply to its commit was lost."""
         return replace(self, committed=False)
 
@@ -48,9 +48,9 @@ class Ledger:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: TextIO = path.open("a", encoding="utf-8")
         self._lock = threading.Lock()
-        self.entries: list[Entry] = []
+        self.entries: list[LedgerEntry] = []
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: LedgerEntry) -> None:
         with self._lock:
             self.entries.append(entry)
             self._file.write(json.dumps(asdict(entry)) + "\n")
@@ -71,19 +71,19 @@ class Ledger:
         self.close()
 
 
-def read(path: Path) -> list[Entry]:
+def read(path: Path) -> list[LedgerEntry]:
     return list(_entries(path)) if path.exists() else []
 
 
-def _entries(path: Path) -> Iterator[Entry]:
+def _entries(path: Path) -> Iterator[LedgerEntry]:
     with path.open(encoding="utf-8") as lines:
         for line in lines:
-            yield Entry(**json.loads(line))
+            yield LedgerEntry(**json.loads(line))
 
 
-def newest(entries: Iterable[Entry]) -> dict[str, Entry]:
+def newest(entries: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:
     """The expected final state of each document: its highest version, in any order of writing."""
-    last: dict[str, Entry] = {}
+    last: dict[str, LedgerEntry] = {}
     for entry in entries:
         known = last.get(entry.document)
         if known is None or entry.version >= known.version:

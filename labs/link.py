@@ -15,7 +15,7 @@ CHUNK = 65_536
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER of zero seconds: close sends RST, like a machine that crashed
 
 
-class Link:
+class ProxiedConnection:
     """One connection: two pumps, and what is known of the requests whose replies come."""
 
     def __init__(self, rules: Rules, client: socket.socket, server: socket.socket) -> None:

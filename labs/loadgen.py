@@ -32,14 +32,14 @@ python -m labs.loadgen: commits business rows with their outbox events, and keep
 MOST = 10_000_000
 
 
-class Unusable(ValueError):
+class InvalidVariable(ValueError):
     """A variable that cannot be used; the message names it."""
 
 
 def load_from(environ: Mapping[str, str]) -> Load:
     scenario = environ.get("LOADGEN_SCENARIO", "create")
     if scenario not in SCENARIOS:
-        raise Unusable(f"LOADGEN_SCENARIO is {scenario!r}; use one of {', '.join(SCENARIOS)}")
+        raise InvalidVariable(f"LOADGEN_SCENARIO is {scenario!r}; use one of {', '.join(SCENARIOS)}")
     return Load(
         scenario=scenario,
         total=int(_number(environ, "TOTAL_OPS", 3000)),
@@ -54,9 +54,9 @@ def _number(environ: Mapping[str, str], name: str, default: float) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise Unusable(f"{name} is {text!r}; use a number") from None
+        raise InvalidVariable(f"{name} is {text!r}; use a number") from None
     if not 1 <= value <= MOST:
-        raise Unusable(f"{name} is {text}; use 1 to {MOST}")
+        raise InvalidVariable(f"{name} is {text}; use 1 to {MOST}")
     return value
 
 
@@ -65,13 +65,13 @@ def seed_from(environ: Mapping[str, str]) -> int:
     try:
         return int(text)
     except ValueError:
-        raise Unusable(f"LOADGEN_SEED is {text!r}; use a whole number") from None
+        raise InvalidVariable(f"LOADGEN_SEED is {text!r}; use a whole number") from None
 
 
 def database_url(environ: Mapping[str, str]) -> str:
     url = environ.get("DATABASE_URL")
     if not url:
-        raise Unusable("DATABASE_URL is required and not set")
+        raise InvalidVariable("DATABASE_URL is required and not set")
     return url.replace("postgresql+psycopg://", "postgresql://", 1)
 
 
@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
     environ = os.environ
     try:
         load, url, seed = load_from(environ), database_url(environ), seed_from(environ)
-    except Unusable as wrong:
+    except InvalidVariable as wrong:
         say(f"loadgen: {wrong}")
         return 2
     if environ.get("API_BASE"):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labs.experiment import find
-from labs.session import Session, Wishes, say
+from labs.session import RunOptions, Session, say
 from labs.verdict import FAIL
 from labs.worker import ROOT
 from outbox.embedded import EmbeddedStack
@@ -116,7 +116,7 @@ def try_one(mutation: Mutation, database_url: str, elastic_url: str) -> str:
     say(f"{mutation.name}: {mutation.what}")
     with tempfile.TemporaryDirectory(prefix="outbox-mutation-") as folder:
         code = mutate(ROOT, Path(folder), mutation)
-        session = Session(Wishes(RUNS, database_url=database_url, elastic_url=elastic_url, code=code))
+        session = Session(RunOptions(RUNS, database_url=database_url, elastic_url=elastic_url, code=code))
         exit_code = session.run([find(mutation.lab)])
     if exit_code > SIGNALLED:
         sys.exit(exit_code)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-from labs.ledger import Entry, Ledger, digest
+from labs.ledger import Ledger, LedgerEntry, digest
 
 SCENARIOS = ("create", "update", "mixed", "hot-key", "delete-heavy")
 ENTITY_TYPE = "block"
@@ -202,11 +202,11 @@ class Producer:
         try:
             row = connection.execute(UPSERT if op == "upsert" else DELETE, values).fetchone()
         except psycopg.Error:
-            self._ledger.add(Entry(str(event), ENTITY_TYPE, str(entity), op, 0, "", time.time(), committed=False))
+            self._ledger.add(LedgerEntry(str(event), ENTITY_TYPE, str(entity), op, 0, "", time.time(), committed=False))
             raise
         if row is None:
             # Another thread is still creating it: count it as a change anyway, so that totals are exact.
             self._commit(connection, "upsert", entity)
             return
         body = digest(json.loads(row[1])) if row[1] else ""
-        self._ledger.add(Entry(str(event), ENTITY_TYPE, str(entity), op, row[0], body, time.time()))
+        self._ledger.add(LedgerEntry(str(event), ENTITY_TYPE, str(entity), op, row[0], body, time.time()))

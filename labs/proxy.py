@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Self
 from urllib.parse import urlsplit
 
-from labs.link import RESET, Link
+from labs.link import RESET, ProxiedConnection
 from labs.traffic import Fault, Rules
 from outbox.embedded.process import free_port
 
@@ -31,7 +31,7 @@ class Proxy:
         self.port = 0
         self._rules = Rules(seed, tap)
         self._listener: socket.socket | None = None
-        self._links: set[Link] = set()
+        self._links: set[ProxiedConnection] = set()
         self._open = True
         self._ended = False
 
@@ -155,7 +155,7 @@ class Proxy:
             client.close()
             return
         server.settimeout(None)
-        link = Link(self._rules, client, server)
+        link = ProxiedConnection(self._rules, client, server)
         self._links.add(link)
         if not self._open:
             link.reset()  # accepted at the moment of the cut

@@ -10,7 +10,7 @@ from typing import Any
 
 from labs.client import server_in
 from labs.history import History
-from labs.ledger import Entry
+from labs.ledger import LedgerEntry
 from labs.recorder import samples
 from outbox.policy.product import Server
 
@@ -36,7 +36,7 @@ class Record(History):
     def settings(self) -> dict[str, str]:
         return dict(self.about["settings"])
 
-    def _as_found(self, entry: Entry) -> Entry:
+    def _as_found(self, entry: LedgerEntry) -> LedgerEntry:
         """Its reply was lost, and with it the version that was drawn: the row has it."""
         row = self.events.get(entry.id)
         return replace(entry, op=row["op"], version=row["event_version"], digest=row["digest"]) if row else entry

@@ -17,7 +17,7 @@ from labs.report import gallery
 from labs.runner import Run, new_folder
 from labs.servers import Servers
 from labs.signals import Interruptions
-from labs.verdict import FAIL, INCONCLUSIVE, Verdict, judge
+from labs.verdict import FAIL, INCONCLUSIVE, LabVerdict, judge
 
 
 def say(text: str) -> None:
@@ -25,7 +25,7 @@ def say(text: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class RunOptions:
     """The options of the command line."""
 
     runs: Path
@@ -54,8 +54,8 @@ def _leaving(servers: Servers, interruptions: Interruptions) -> Iterator[Servers
 
 @dataclass
 class Session:
-    wishes: Wishes
-    outcomes: list[tuple[Record, Verdict]] = field(default_factory=list)
+    wishes: RunOptions
+    outcomes: list[tuple[Record, LabVerdict]] = field(default_factory=list)
 
     def run(self, experiments: Sequence[Experiment]) -> int:
         """The exit code: 0 all passed, 1 one failed, 3 one was inconclusive, 128 + n ended by a signal."""

@@ -12,7 +12,7 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import sql
 
-from labs.ledger import Entry, Ledger, digest
+from labs.ledger import Ledger, LedgerEntry, digest
 from labs.producing import CANARY, ENTITY_TYPE, time_ordered_id
 
 BURST: LiteralString = """
@@ -66,7 +66,7 @@ class Table:
             given["event_version"] = version
         drawn = self._insert(given)
         body = digest(payload) if payload is not None else ""
-        self.ledger.add(Entry(event, entity_type, entity_id, op, drawn, body, time.time()))
+        self.ledger.add(LedgerEntry(event, entity_type, entity_id, op, drawn, body, time.time()))
         return event
 
     def burst(self, n: int, more: Mapping[str, Any] | None = None) -> list[str]:
@@ -75,7 +75,7 @@ class Table:
             rows = connection.execute(BURST, {"n": n, "more": json.dumps(more or {}), "mark": CANARY}).fetchall()
         for id, entity_id, version, payload in rows:
             body = digest(json.loads(payload))
-            self.ledger.add(Entry(str(id), ENTITY_TYPE, entity_id, "upsert", version, body, time.time()))
+            self.ledger.add(LedgerEntry(str(id), ENTITY_TYPE, entity_id, "upsert", version, body, time.time()))
         return [str(row[0]) for row in rows]
 
     def _insert(self, columns: Mapping[str, Any]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from labs.alerts import fired
 from labs.checks import checked, holds
-from labs.experiment import Experiment, Finding
+from labs.experiment import CheckResult, Experiment
 from labs.record import Record
 
 PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
@@ -16,22 +16,22 @@ CUT_SHORT = {"interrupted", "server_died", "not_here", "no_steady_state", "broke
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LabVerdict:
     result: str
     sentence: str
-    bit: Finding | None
-    findings: Sequence[Finding]
+    bit: CheckResult | None
+    findings: Sequence[CheckResult]
 
     @property
-    def violated(self) -> list[Finding]:
+    def violated(self) -> list[CheckResult]:
         return [finding for finding in self.findings if not finding.ok]
 
 
-def judge(record: Record, experiment: Experiment) -> Verdict:
+def judge(record: Record, experiment: Experiment) -> LabVerdict:
     problems = record.about["problems"]
     for problem in problems:
         if problem["kind"] in CUT_SHORT:
-            return Verdict(INCONCLUSIVE, f"{_said(problem)}.", None, [])
+            return LabVerdict(INCONCLUSIVE, f"{_said(problem)}.", None, [])
     bit = checked(experiment.bit, record)
     findings = [checked(check, record) for check in experiment.invariants]
     findings += [_as_finding(problem) for problem in problems if problem["kind"] in ("worker_died", "late")]
@@ -39,21 +39,21 @@ def judge(record: Record, experiment: Experiment) -> Verdict:
     return _decide(record, experiment, bit, findings)
 
 
-def _decide(record: Record, experiment: Experiment, bit: Finding, findings: list[Finding]) -> Verdict:
+def _decide(record: Record, experiment: Experiment, bit: CheckResult, findings: list[CheckResult]) -> LabVerdict:
     violated = [finding for finding in findings if not finding.ok]
     if violated:
         more = f" (and {len(violated) - 1} more)" if len(violated) > 1 else ""
         first = violated[0]
         text = f"{first.name}: expected {first.expected}; seen {first.observed}{more}."
-        return Verdict(FAIL, text, bit, [*violated, *(finding for finding in findings if finding.ok)])
+        return LabVerdict(FAIL, text, bit, [*violated, *(finding for finding in findings if finding.ok)])
     doubts = [_said(problem) for problem in record.about["problems"]]
     if not bit.ok:
         doubts.append(f"the fault had no effect: {bit.name} was {bit.observed}, {bit.expected} was needed")
     if len(record.committed) < experiment.least_events:
         doubts.append(f"too little load: {len(record.committed)} events, {experiment.least_events} were needed")
     if doubts:
-        return Verdict(INCONCLUSIVE, f"{'; '.join(doubts)}.", bit, findings)
-    return Verdict(PASS, sentence(record, experiment), bit, findings)
+        return LabVerdict(INCONCLUSIVE, f"{'; '.join(doubts)}.", bit, findings)
+    return LabVerdict(PASS, sentence(record, experiment), bit, findings)
 
 
 def sentence(record: Record, experiment: Experiment) -> str:
@@ -74,7 +74,7 @@ def _said(problem: dict[str, str]) -> str:
     return f"{problem['message']} (in {problem['phase']})"
 
 
-def _as_finding(problem: dict[str, str]) -> Finding:
+def _as_finding(problem: dict[str, str]) -> CheckResult:
     name, expected = {
         "worker_died": ("Daemons stay up", "no daemon exits unexpectedly"),
         "late": ("Recovers in time", "everything that the lab waits for happens in time"),
@@ -82,7 +82,7 @@ def _as_finding(problem: dict[str, str]) -> Finding:
     return holds(name, expected, _said(problem), False, "record.json, logs/")
 
 
-def _alerts(record: Record, experiment: Experiment) -> list[Finding]:
+def _alerts(record: Record, experiment: Experiment) -> list[CheckResult]:
     """Only if a Prometheus ran: without one alerts are not checked."""
     watched = record.about["alerts"]
     if watched["why_not"] or not experiment.expected_alerts:

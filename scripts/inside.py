@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 OURS = ("outbox", "labs")
 
 
-def start(module, *before):
+def start(module: str, *before: str) -> None:
     """Run the `main` of a module of ours, with `before` added to the arguments. Must work with Python 3.6."""
     given = list(sys.argv)
     sys.path.insert(0, str(ROOT))
@@ -29,7 +29,7 @@ def start(module, *before):
     continue_inside(given, "the package " + package)
 
 
-def continue_inside(given, absent):
+def continue_inside(given: "list[str]", absent: str) -> None:
     """Replaces this process. Exits if there is no .venv, or if .venv lacks the same."""
     python = ROOT / ".venv" / "bin" / "python"
     if python.exists() and Path(sys.prefix).resolve() != python.parents[1].resolve():

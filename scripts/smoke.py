@@ -33,7 +33,7 @@ BY = {"by": "scripts/smoke", "reason": "smoke test"}
 PATIENCE_SECONDS = 60.0
 
 
-class Failed(Exception):
+class SmokeFailed(Exception):
     """One step failed."""
 
 
@@ -42,7 +42,7 @@ class Installation:
 
     def __init__(self, console: str, settings: Settings) -> None:
         if not console.startswith(("http://", "https://")):
-            raise Failed(f"{console} is not an address: give that of the console, such as http://localhost:8090")
+            raise SmokeFailed(f"{console} is not an address: give that of the console, such as http://localhost:8090")
         self.console = console.rstrip("/").removesuffix("/ops/queue")
         self.settings = settings
         self.database = psycopg.connect(settings.database.dsn, autocommit=True)
@@ -74,9 +74,9 @@ class Installation:
                 found: dict[str, Any] = json.load(reply)
                 return found
         except urllib.error.HTTPError as refused:
-            raise Failed(f"{method} {path} answered {refused.code}: {refused.read().decode()[:300]}") from None
+            raise SmokeFailed(f"{method} {path} answered {refused.code}: {refused.read().decode()[:300]}") from None
         except OSError as away:
-            raise Failed(f"the console at {self.console} does not answer: {away}") from None
+            raise SmokeFailed(f"the console at {self.console} does not answer: {away}") from None
 
     def found(self, entity: str) -> int:
         """The number of documents that a search by the id finds."""
@@ -84,7 +84,7 @@ class Installation:
         body = json.dumps({"query": {"ids": {"values": [id]}}}).encode()
         reply = self.elastic.call("POST", f"/{self.settings.elastic.index_for(KIND)}/_search", body)
         if not isinstance(reply, Reply) or reply.status != 200:
-            raise Failed("Elasticsearch did not answer the search: is ELASTIC_URL that of the installation?")
+            raise SmokeFailed("Elasticsearch did not answer the search: is ELASTIC_URL that of the installation?")
         return int(reply.body["hits"]["total"]["value"])
 
     def clean_up(self, entity: str) -> None:
@@ -104,7 +104,7 @@ def wait(probe: Callable[[], Any], what: str) -> float:
     began = time.monotonic()
     while not probe():
         if time.monotonic() - began > PATIENCE_SECONDS:
-            raise Failed(
+            raise SmokeFailed(
                 f"{what}: not seen within {PATIENCE_SECONDS:.0f} s. Is a projector running for all entity types?"
             )
         time.sleep(0.1)
@@ -117,7 +117,7 @@ def try_installation(at: Installation) -> None:
         _upsert(at, entity)
         _bad_op(at)
         at.clean_up(entity)
-    except Failed:
+    except SmokeFailed:
         # A delete would not be projected now: remove at least our rows.
         at.forget()
         raise
@@ -153,7 +153,7 @@ def _failed_again(event: dict[str, Any]) -> bool:
 def _expect(seen: dict[str, Any], **wanted: Any) -> None:
     wrong = {name: seen.get(name) for name, value in wanted.items() if seen.get(name) != value}
     if wrong:
-        raise Failed(f"expected {wanted}, saw {wrong}")
+        raise SmokeFailed(f"expected {wanted}, saw {wrong}")
 
 
 def try_failing_sink(database_url: str) -> None:
@@ -183,7 +183,7 @@ def _exhaust(url: str) -> None:
         wait(lambda: (connection.execute(query).fetchone() or [""])[0] == "failed", "a row to use up its attempts")
         seen = connection.execute(query).fetchone()
         if seen != ("failed", "max_attempts_exceeded", 2):
-            raise Failed(f"expected failed, max_attempts_exceeded, 2 attempts; saw {seen}")
+            raise SmokeFailed(f"expected failed, max_attempts_exceeded, 2 attempts; saw {seen}")
 
 
 @contextmanager
@@ -223,7 +223,7 @@ def main(arguments: list[str]) -> int:
             try_installation(Installation(arguments[0], load_settings()))
         else:
             embedded()
-    except (Failed, ConfigurationError, psycopg.Error) as wrong:
+    except (SmokeFailed, ConfigurationError, psycopg.Error) as wrong:
         print(f"FAIL  {wrong}", flush=True)
         return 1
     print("all steps passed", flush=True)

@@ -17,7 +17,7 @@ MOST_ABANDONED = 6
 
 
 @dataclass
-class Row:
+class FakeRow:
     """What a test reads. `payload` is the text that was written."""
 
     event: Event
@@ -45,7 +45,7 @@ class Row:
 class MemoryQueue:
     """The table and the leases."""
 
-    rows: dict[UUID, Row] = field(default_factory=dict)
+    rows: dict[UUID, FakeRow] = field(default_factory=dict)
     leases: dict[UUID, list[UUID]] = field(default_factory=dict)
     last_version: int = 0
 
@@ -55,7 +55,7 @@ class MemoryQueue:
         event = an_event(
             **{"seq": seq, "entity_id": entity_id, "op": op, "payload": payload, "attempts": 0, **values}  # type: ignore[arg-type]
         )
-        self.rows[event.id] = Row(event, payload)
+        self.rows[event.id] = FakeRow(event, payload)
         return event.id
 
     def set(self, id: UUID, **values: Any) -> None:
@@ -101,7 +101,7 @@ class MemoryEvents:
     def claim_within_quota(self, order: ClaimOrder) -> Claimed:
         return self.claim(order)
 
-    def _take(self, row: Row, order: ClaimOrder) -> Event:
+    def _take(self, row: FakeRow, order: ClaimOrder) -> Event:
         large = row.payload is not None and len(row.payload) >= inline_bytes(BATCH_BYTES, order.limit)
         row.event = row.event._replace(
             attempts=row.event.attempts + 1,
@@ -139,7 +139,7 @@ class MemoryEvents:
             return True
         return row.status == "pending" and row.due_in is None
 
-    def _apply(self, row: Row, settlement: Settlement) -> None:
+    def _apply(self, row: FakeRow, settlement: Settlement) -> None:
         row.error_reason = row.dead_reason = None
         match settlement:
             case Done(as_delete=as_delete):

@@ -10,8 +10,8 @@ from typing import Any, LiteralString
 import psycopg
 
 from labs.checks import nobody
-from labs.experiment import Finding
-from labs.ledger import Entry, digest
+from labs.experiment import CheckResult
+from labs.ledger import LedgerEntry, digest
 from labs.producing import CANARY
 from labs.record import Record
 from labs.stage import Stage
@@ -42,17 +42,17 @@ def write_articles(stage: Stage, numbers: Iterable[int]) -> None:
             stage.ledger.add(entry)
 
 
-def comment(connection: psycopg.Connection[Any], article: int, text: str) -> Entry:
+def comment(connection: psycopg.Connection[Any], article: int, text: str) -> LedgerEntry:
     """A comment and the refresh of its article, in the current transaction."""
     connection.execute("insert into lab_comments (article_id, text) values (%s, %s)", [article, text])
     return refresh(connection, article)
 
 
-def refresh(connection: psycopg.Connection[Any], article: int) -> Entry:
+def refresh(connection: psycopg.Connection[Any], article: int) -> LedgerEntry:
     """The entry for the ledger once it is committed."""
     row = connection.execute("select outbox_refresh(%s, %s)::text", [KIND, str(article)]).fetchone()
     assert row is not None
-    return Entry(row[0], KIND, str(article), "refresh", 0, "", time.time())
+    return LedgerEntry(row[0], KIND, str(article), "refresh", 0, "", time.time())
 
 
 def note_truth(stage: Stage, query: LiteralString = TRUTH) -> None:
@@ -69,7 +69,7 @@ def stale(record: Record) -> list[str]:
     return [row["_id"] for row in record.rows("truth") if found.get(row["_id"]) != row["digest"]]
 
 
-def as_postgres_says(record: Record) -> Finding:
+def as_postgres_says(record: Record) -> CheckResult:
     compared, wrong = len(record.rows("truth")), stale(record)
     observed = f"{compared} documents compared by their content, {len(wrong)} stale or missing"
     last = {entry.document: entry.id for entry in record.committed}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from labs.checks import at_least, nobody, when
-from labs.experiment import Check, Finding
+from labs.experiment import Check, CheckResult
 from labs.record import Record
 from labs.stage import Stage
 
@@ -21,7 +21,7 @@ def paused(cause: str) -> Check:
     )
 
 
-def no_attempt_spent(record: Record) -> Finding:
+def no_attempt_spent(record: Record) -> CheckResult:
     """Released rows got their attempt back: each was delivered at its first attempt."""
     over = [id for id, row in record.events.items() if row["attempts"] > 1]
     seen = max(int(row["attempts"]) for row in record.events.values())
@@ -31,13 +31,13 @@ def no_attempt_spent(record: Record) -> Finding:
 
 
 def pause_is_said(cause: str) -> Check:
-    def check(record: Record) -> Finding:
+    def check(record: Record) -> CheckResult:
         lines = [record.said("sink.paused", reason=cause), record.said("sink.resumed", reason=cause)]
         status, page = record.notes.get("readyz_while_paused", [0, ""])
         ok = all(lines) and status == 200 and cause in page and '"degraded"' in page
         observed = f"{len(lines[0])} sink.paused, {len(lines[1])} sink.resumed; /readyz {status}"
         expected = f"log lines and /readyz (200, degraded) name {cause}"
-        return Finding("The cause is reported", expected, observed, ok, "logs/, record.json (notes)")
+        return CheckResult("The cause is reported", expected, observed, ok, "logs/, record.json (notes)")
 
     check.__name__ = f"the cause is reported: {cause}"
     return check
@@ -50,10 +50,10 @@ def waited(record: Record) -> str:
     return f"It paused {max(stopped, 0):.1f} s after the fault and resumed {_resumed(record):.1f} s after its end."
 
 
-def in_time(record: Record) -> Finding:
+def in_time(record: Record) -> CheckResult:
     """Probes are at most five seconds apart, so it may take that long to notice the end."""
     last = _resumed(record)
-    return Finding("It resumes automatically", "within 8 s of the end", f"{last:.1f} s", -60 < last <= 8, "logs/")
+    return CheckResult("It resumes automatically", "within 8 s of the end", f"{last:.1f} s", -60 < last <= 8, "logs/")
 
 
 def _resumed(record: Record) -> float:

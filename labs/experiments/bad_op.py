@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from labs.checks import exactly
-from labs.experiment import Experiment, Finding, Guide
+from labs.experiment import CheckResult, Experiment, Guide
 from labs.invariants import EVERYWHERE, counters_are_true, recovered_within
-from labs.ledger import Entry
+from labs.ledger import LedgerEntry
 from labs.producing import Load
 from labs.record import Record
 from labs.stage import Stage
@@ -27,7 +27,7 @@ ERROR = "Unknown outbox op: 'not-a-real-op'"
 
 def fault(stage: Stage) -> None:
     [(bad, entity)] = stage.table.rows(INSERT)
-    stage.ledger.add(Entry(bad, "block", entity, "not-a-real-op", 0, "", time.time()))
+    stage.ledger.add(LedgerEntry(bad, "block", entity, "not-a-real-op", 0, "", time.time()))
     stage.note("bad", bad)
     stage.mark("a row with op 'not-a-real-op' is inserted", "fault")
     stage.wait_until(lambda: stage.table.count("failed_at is not null"), "the bad row failed")
@@ -38,18 +38,20 @@ def the_row(record: Record) -> dict[str, Any]:
     return record.events.get(str(record.notes.get("bad")), {})
 
 
-def failed_at_once(record: Record) -> Finding:
+def failed_at_once(record: Record) -> CheckResult:
     row = the_row(record)
     seen = f"{row.get('status')}, attempts={row.get('attempts')}, next_retry_at={row.get('next_retry_at')}"
     ok = (row.get("status"), row.get("attempts"), row.get("next_retry_at")) == ("failed", 1, None)
-    return Finding("Failed at once", "failed, attempts=1, next_retry_at=None", seen, ok, "events.ndjson", row.get("id"))
+    return CheckResult(
+        "Failed at once", "failed, attempts=1, next_retry_at=None", seen, ok, "events.ndjson", row.get("id")
+    )
 
 
-def has_a_reason(record: Record) -> Finding:
+def has_a_reason(record: Record) -> CheckResult:
     row = the_row(record)
     seen = f"{row.get('error_reason')}, {row.get('error_code')}: {row.get('error')}"
     ok = row.get("error_reason") == "deterministic_exception" and ERROR in str(row.get("error"))
-    return Finding("It says why", f"deterministic_exception: ... {ERROR}", seen, ok, "events.ndjson", row.get("id"))
+    return CheckResult("It says why", f"deterministic_exception: ... {ERROR}", seen, ok, "events.ndjson", row.get("id"))
 
 
 def conclusion(record: Record) -> Sequence[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from labs.checks import at_least, holds, nobody, when
-from labs.experiment import Experiment, Finding
+from labs.experiment import CheckResult, Experiment
 from labs.faketime import how, skewed
 from labs.invariants import EVERYWHERE, nothing_failed, recovered_within
 from labs.producing import Load
@@ -53,7 +53,7 @@ def skew(record: Record) -> float:
     return max((stamp - float(record.about["began_at"]) for stamp in stamps), default=0.0)
 
 
-def taken_back_in_time(record: Record) -> Finding:
+def taken_back_in_time(record: Record) -> CheckResult:
     """By PostgreSQL's clock: not before the lease was over, and not long after."""
     left = [
         -float(step["lease_left"])
@@ -66,7 +66,7 @@ def taken_back_in_time(record: Record) -> Finding:
     return holds("Reclaimed in time", "0 to 10 s after the end of the lease", observed, ok, "steps.ndjson")
 
 
-def retries_in_time(record: Record) -> Finding:
+def retries_in_time(record: Record) -> CheckResult:
     """With a clock that is an hour off, retries would be due at once, repeatedly, or in an hour."""
     over = [id for id, row in record.events.items() if row["attempts"] > 12]
     seen = max(int(row["attempts"]) for row in record.events.values())

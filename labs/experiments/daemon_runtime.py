@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from labs.checks import at_least, noted
-from labs.experiment import Experiment, Finding, Guide
+from labs.experiment import CheckResult, Experiment, Guide
 from labs.invariants import EVERYWHERE, nothing_failed, recovered_within
 from labs.producing import Load
 from labs.record import Record
@@ -75,13 +75,13 @@ def restore(stage: Stage) -> None:
         stage.start("w1")
 
 
-def pages_tell_the_truth(record: Record) -> Finding:
+def pages_tell_the_truth(record: Record) -> CheckResult:
     notes = record.notes
     seen = {name: notes.get(name) or {} for name in ("quiet", "no_elasticsearch", "no_database")}
     observed = "; ".join(f"{name}: {page.get('readyz')} {page.get('status')}" for name, page in seen.items())
     wanted = {"quiet": (200, "ready"), "no_elasticsearch": (200, "degraded"), "no_database": (503, "not_ready")}
     ok = all((seen[name].get("readyz"), seen[name].get("status")) == page for name, page in wanted.items())
-    return Finding(
+    return CheckResult(
         "/readyz",
         "ready; degraded (200) without Elasticsearch; 503 without PostgreSQL",
         observed,
@@ -90,24 +90,24 @@ def pages_tell_the_truth(record: Record) -> Finding:
     )
 
 
-def always_alive(record: Record) -> Finding:
+def always_alive(record: Record) -> CheckResult:
     pages = [record.notes.get(name, {}).get("healthz") for name in ("quiet", "no_elasticsearch", "no_database")]
-    return Finding("/healthz", "200 through all of it", str(pages), pages == [200, 200, 200], "record.json (notes)")
+    return CheckResult("/healthz", "200 through all of it", str(pages), pages == [200, 200, 200], "record.json (notes)")
 
 
-def drained(record: Record) -> Finding:
+def drained(record: Record) -> CheckResult:
     notes = record.notes
     seen = f"exit {notes.get('exit_code')} after {notes.get('drain_seconds')} s, {notes.get('left_leased')} rows leased"
     ok = notes.get("exit_code") == 0 and notes.get("left_leased") == 0 and notes.get("drain_seconds", 99) <= GRACE + 2
     expected = f"exit 0 within {GRACE} s, no row left leased"
-    return Finding("Graceful shutdown", expected, seen, ok, "record.json (notes), logs/w1.ndjson")
+    return CheckResult("Graceful shutdown", expected, seen, ok, "record.json (notes), logs/w1.ndjson")
 
 
-def says_draining(record: Record) -> Finding:
+def says_draining(record: Record) -> CheckResult:
     seen = record.notes.get("readyz_while_draining") or [0]
     lines = [len(record.said("worker.draining")), len(record.said("worker.stopped", clean=True))]
     expected = "/readyz 503; worker.draining, worker.stopped in the log"
-    return Finding("Draining is announced", expected, f"{seen}", seen[-1] == 503 and all(lines), "logs/w1.ndjson")
+    return CheckResult("Draining is announced", expected, f"{seen}", seen[-1] == 503 and all(lines), "logs/w1.ndjson")
 
 
 def conclusion(record: Record) -> Sequence[tuple[str, str]]:

@@ -7,10 +7,10 @@ import time
 from typing import Any, LiteralString
 
 from labs.checks import at_least, exactly, holds, noted
-from labs.experiment import Experiment, Finding
+from labs.experiment import CheckResult, Experiment
 from labs.experiments._joined import KIND, TABLES, as_postgres_says, comment, note_truth, write_articles
 from labs.invariants import EVERYWHERE, nothing_failed, recovered_within
-from labs.ledger import Entry, digest
+from labs.ledger import LedgerEntry, digest
 from labs.producing import Load
 from labs.record import Record
 from labs.stage import Stage
@@ -135,7 +135,7 @@ def _heal(stage: Stage) -> None:
     stage.outbox("refresh", "--type", KIND, "--all", "--by", "alice", "--reason", "restored", "--rate", "0", "--yes")
     for id, entity in stage.table.rows(REFRESHES, kind=KIND):
         if id not in known:
-            stage.ledger.add(Entry(id, KIND, entity, "refresh", 0, "", time.time()))
+            stage.ledger.add(LedgerEntry(id, KIND, entity, "refresh", 0, "", time.time()))
     _settled(stage)
     _verify(stage, "drift_after_refresh")
     stage.outbox("repair", "--by", "alice", "--reason", "restored", "--rate", "0", "--yes")
@@ -143,7 +143,7 @@ def _heal(stage: Stage) -> None:
         # Documents of the view are written under a version that is drawn later, whatever the event's version is.
         body = digest(payload) if payload else ""
         observed = op if kind == "order" else "refresh"
-        stage.ledger.add(Entry(id, kind, entity, observed, version, body, time.time()))
+        stage.ledger.add(LedgerEntry(id, kind, entity, observed, version, body, time.time()))
     _settled(stage)
     unknown = _verify(stage, "drift_after_repair")["first"]["unknown"]
     for document in unknown:  # an order without any event: only a person can decide that it was deleted
@@ -195,7 +195,7 @@ def after(stage: Stage) -> None:
     note_truth(stage, TRUTH)
 
 
-def raised(record: Record) -> Finding:
+def raised(record: Record) -> CheckResult:
     lines = record.said("version.raised")
     written = sum(row["action"] == "VERSION_RAISED" for row in record.audit)
     counted = record.total("outbox_version_raised_total")
@@ -206,7 +206,7 @@ def raised(record: Record) -> Finding:
     )
 
 
-def payloads_reported(record: Record) -> Finding:
+def payloads_reported(record: Record) -> CheckResult:
     lines = record.said("version.ahead", entity_type="order")
     observed = (
         f"{len(lines)} lines about orders, the first: {lines[0]['sent']} sent, {lines[0]['current']} held"
@@ -216,7 +216,7 @@ def payloads_reported(record: Record) -> Finding:
     return holds("Events with payloads are reported", "version.ahead for an order", observed, bool(lines), "logs/")
 
 
-def drift(record: Record) -> Finding:
+def drift(record: Record) -> CheckResult:
     results = {
         "restored": record.notes.get("drift_before"),
         "refreshed": record.notes.get("drift_after_refresh"),

@@ -8,7 +8,7 @@ from uuid import UUID
 import psycopg
 
 from labs.checks import at_least, exactly, holds, nobody, noted
-from labs.experiment import Experiment, Finding
+from labs.experiment import CheckResult, Experiment
 from labs.invariants import EVERYWHERE, counters_are_true, nothing_failed, recovered_within
 from labs.producing import Load
 from labs.record import Record
@@ -37,20 +37,20 @@ def fault(stage: Stage) -> None:
     stage.mark("the other session commits", "act")
 
 
-def claimed_once(record: Record) -> Finding:
+def claimed_once(record: Record) -> CheckResult:
     claims = Counter(step["event_id"] for step in record.steps if step["new_status"] == "processing")
     twice = [id for id, n in claims.items() if n > 1]
     observed = f"{len(claims)} events, {len(twice)} claimed more than once"
     return nobody("Claimed once", "one claim per event", observed, twice, "steps.ndjson")
 
 
-def shared(record: Record) -> Finding:
+def shared(record: Record) -> CheckResult:
     owners = Counter(step["new_owner"] for step in record.steps if step["new_status"] == "processing")
     observed = ", ".join(f"{owner}: {n}" for owner, n in sorted(owners.items()))
     return holds("Every daemon has a share", "each of three daemons claims", observed, len(owners) == 3, "steps.ndjson")
 
 
-def no_deadlock(record: Record) -> Finding:
+def no_deadlock(record: Record) -> CheckResult:
     lines = [line for line in record.logs if "deadlock" in str(line).lower()]
     return holds("No deadlock", "none in any log", f"{len(lines)} lines", not lines, "logs/")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from labs.checks import at_least, at_most, holds, noted
-from labs.experiment import Experiment, Finding
+from labs.experiment import CheckResult, Experiment
 from labs.invariants import EVERYWHERE, nothing_failed, recovered_within
 from labs.producing import Load
 from labs.record import Record
@@ -36,7 +36,7 @@ def back_after(record: Record) -> float:
     return max(float(record.notes.get("kill -9", 99)), float(record.notes.get("fast stop", 99)))
 
 
-def stayed_up(record: Record) -> Finding:
+def stayed_up(record: Record) -> CheckResult:
     starts = len(record.said("worker.started"))
     return holds("The daemon stays up", "one start", f"{starts} starts", starts == 1, "logs/w1.ndjson")
 

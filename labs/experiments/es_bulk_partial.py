@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from labs.checks import at_least, holds
-from labs.experiment import Experiment, Finding
+from labs.experiment import CheckResult, Experiment
 from labs.invariants import EVERYWHERE, counters_are_true, nothing_failed, recovered_within
 from labs.producing import Load
 from labs.record import Record
@@ -31,7 +31,7 @@ def partial(record: Record) -> float:
     return record.total("outbox_es_bulk_requests_total{result=partial}")
 
 
-def neighbours_were_done(record: Record) -> Finding:
+def neighbours_were_done(record: Record) -> CheckResult:
     """I16: batches during the fault settled both kinds together."""
     mixed = [line for line in record.said("batch.settled") if line["counts"].get("retried") and line["counts"]["done"]]
     done = sum(line["counts"]["done"] for line in mixed)
@@ -39,7 +39,7 @@ def neighbours_were_done(record: Record) -> Finding:
     return holds("Other items are done", "done and retried in the same batch", observed, done > 0, "logs/w1.ndjson")
 
 
-def told_by_class(record: Record) -> Finding:
+def told_by_class(record: Record) -> CheckResult:
     lines = record.said("bulk.partial_failure")
     seen = lines[0]["counts"] if lines else {}
     return holds(

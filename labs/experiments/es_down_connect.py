@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import LiteralString
 
 from labs.checks import at_least, noted
-from labs.experiment import Experiment, Finding, Guide
+from labs.experiment import CheckResult, Experiment, Guide
 from labs.invariants import EVERYWHERE, counters_are_true, nothing_failed, recovered_within
 from labs.producing import Load
 from labs.record import Record
@@ -36,14 +36,14 @@ def retries(record: Record) -> float:
     return record.total("outbox_retry_scheduled_total")
 
 
-def attempts_bounded(record: Record) -> Finding:
+def attempts_bounded(record: Record) -> CheckResult:
     """Half of each wait is fixed: base/2, then doubling up to cap/2. This limits the attempts of a row."""
     began, ended = record.phase("fault") or (0.0, 0.0)
     left, wait, most = ended - began + 20, BASE / 2, 2
     while left > 0:
         left, wait, most = left - wait, min(CAP / 2, wait * 2), most + 1
     seen = max(int(row["attempts"]) for row in record.events.values())
-    return Finding("Attempts stay few", f"at most {most} per row", f"{seen} at most", seen <= most, "events.ndjson")
+    return CheckResult("Attempts stay few", f"at most {most} per row", f"{seen} at most", seen <= most, "events.ndjson")
 
 
 def conclusion(record: Record) -> Sequence[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from labs.checks import at_least, at_most, holds, noted
-from labs.experiment import Experiment, Finding
+from labs.experiment import CheckResult, Experiment
 from labs.invariants import EVERYWHERE, nothing_failed
 from labs.producing import Load
 from labs.record import Record
@@ -39,13 +39,13 @@ def after(stage: Stage) -> None:
     stage.wait_until(lambda: stage.table.count(FAILED) == 0, "no row is failed any more")
 
 
-def others_went_on(record: Record) -> Finding:
+def others_went_on(record: Record) -> CheckResult:
     done = record.total("outbox_processed_total", "fault")
     observed = f"{done:.0f} done meanwhile"
     return holds("All other rows settle", "some are done during the fault", observed, done > 0, "timeline.ndjson")
 
 
-def said(record: Record) -> Finding:
+def said(record: Record) -> CheckResult:
     lines = record.said("brake.on")
     observed = lines[0].get("remedy", "") if lines else "no such line"
     ok = bool(lines) and "outbox resume --let-fail" in observed

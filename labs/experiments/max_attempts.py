@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from labs.checks import at_least, nobody
-from labs.experiment import Experiment, Finding, Guide
+from labs.experiment import CheckResult, Experiment, Guide
 from labs.invariants import EVERYWHERE, counters_are_true, recovered_within
 from labs.producing import Load
 from labs.record import Record
@@ -24,13 +24,13 @@ def failed(record: Record) -> int:
     return record.statuses["failed"]
 
 
-def never_more(record: Record) -> Finding:
+def never_more(record: Record) -> CheckResult:
     over = [id for id, row in record.events.items() if row["attempts"] > MOST]
     seen = max(int(row["attempts"]) for row in record.events.values())
     return nobody("Attempts end", f"no row was tried more than {MOST} times", f"{seen} at most", over, "events.ndjson")
 
 
-def given_up_visibly(record: Record) -> Finding:
+def given_up_visibly(record: Record) -> CheckResult:
     rows = [row for row in record.events.values() if row["status"] == "failed"]
     wrong = [
         row["id"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from labs.checks import exactly, nobody
-from labs.experiment import Experiment, Finding
+from labs.experiment import CheckResult, Experiment
 from labs.invariants import EVERYWHERE, counters_are_true, recovered_within
 from labs.producing import Load
 from labs.record import Record
@@ -58,7 +58,7 @@ def fault(stage: Stage) -> None:
     stage.watch(3.0)
 
 
-def each_has_its_reason(record: Record) -> Finding:
+def each_has_its_reason(record: Record) -> CheckResult:
     wrong = []
     for what, id in record.notes.get("bad", {}).items():
         row = record.events.get(id, {})
@@ -71,7 +71,7 @@ def each_has_its_reason(record: Record) -> Finding:
     )
 
 
-def neighbours_unharmed(record: Record) -> Finding:
+def neighbours_unharmed(record: Record) -> CheckResult:
     """I16."""
     bad = set(record.notes.get("bad", {}).values())
     wrong = [

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from labs.checks import at_least, nobody, noted
-from labs.experiment import Experiment, Finding, Guide
+from labs.experiment import CheckResult, Experiment, Guide
 from labs.invariants import EVERYWHERE, nothing_failed
 from labs.producing import Load
 from labs.record import Record
@@ -44,21 +44,23 @@ def replay(stage: Stage, *more: str) -> None:
     stage.program([sys.executable, script, *arguments], ["python", script, *arguments], (0,))
 
 
-def dry_run_changes_nothing(record: Record) -> Finding:
+def dry_run_changes_nothing(record: Record) -> CheckResult:
     notes = record.notes
     seen = f"{notes.get('failed')} failed before, {notes.get('failed_after_dry_run')} after; "
     seen += f"{notes.get('audit_after_dry_run')} audit rows"
     ok = notes.get("failed") == notes.get("failed_after_dry_run") and notes.get("audit_after_dry_run") == 0
-    return Finding("A dry run changes nothing", "the same number failed, no audit row", seen, ok, "record.json (notes)")
+    return CheckResult(
+        "A dry run changes nothing", "the same number failed, no audit row", seen, ok, "record.json (notes)"
+    )
 
 
-def all_replayed(record: Record) -> Finding:
+def all_replayed(record: Record) -> CheckResult:
     moved = sum(row["replay_count"] for row in record.events.values())
     wanted = record.notes.get("failed")
-    return Finding("All were replayed, once", str(wanted), str(moved), moved == wanted, "events.ndjson")
+    return CheckResult("All were replayed, once", str(wanted), str(moved), moved == wanted, "events.ndjson")
 
 
-def written_on_the_row(record: Record) -> Finding:
+def written_on_the_row(record: Record) -> CheckResult:
     rows = [row for row in record.events.values() if row["replay_count"]]
     wrong = [
         row["id"]
@@ -71,14 +73,16 @@ def written_on_the_row(record: Record) -> Finding:
     return nobody("Written on the row", expected, seen, wrong, "events.ndjson")
 
 
-def written_in_the_audit(record: Record) -> Finding:
+def written_in_the_audit(record: Record) -> CheckResult:
     """I12: one item per row, one summary per batch."""
     items = [row for row in record.audit if row["action"] == "REPLAY_BATCH_ITEM"]
     rows = {id for id, row in record.events.items() if row["replay_count"]}
     observed = Counter(row["action"] for row in record.audit)
     ok = len(items) == len(rows) and {row["event_id"] for row in items} == rows and all(r["actor"] == BY for r in items)
     seen = ", ".join(f"{n} {action}" for action, n in observed.items())
-    return Finding("Written in the audit", f"one item for each of {len(rows)} rows, by {BY}", seen, ok, "audit.ndjson")
+    return CheckResult(
+        "Written in the audit", f"one item for each of {len(rows)} rows, by {BY}", seen, ok, "audit.ndjson"
+    )
 
 
 def conclusion(record: Record) -> Sequence[tuple[str, str]]:

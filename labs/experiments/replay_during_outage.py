@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 
 from labs.checks import at_least, holds, nobody, noted
-from labs.experiment import Experiment, Finding
+from labs.experiment import CheckResult, Experiment
 from labs.experiments._pausing import no_attempt_spent, paused
 from labs.invariants import EVERYWHERE, nothing_failed, recovered_within
 from labs.producing import Load
@@ -53,14 +53,14 @@ def restore(stage: Stage) -> None:
     stage.producer.resume()
 
 
-def replayed_once(record: Record) -> Finding:
+def replayed_once(record: Record) -> CheckResult:
     rows = {id: row["replay_count"] for id, row in record.events.items() if row["replay_count"]}
     wrong = [id for id, n in rows.items() if n != 1]
     observed = f"{len(rows)} rows replayed, {len(wrong)} more than once"
     return nobody("Replayed once", f"each of {COUNT} rows once", observed, wrong, "events.ndjson")
 
 
-def audit_is_exact(record: Record) -> Finding:
+def audit_is_exact(record: Record) -> CheckResult:
     """I12."""
     items = Counter(row["event_id"] for row in record.audit if row["action"] == "REPLAY_BATCH_ITEM")
     observed = f"{len(items)} rows with an item, {sum(items.values())} items"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from labs.checks import at_least, noted
-from labs.experiment import Experiment, Finding, Guide
+from labs.experiment import CheckResult, Experiment, Guide
 from labs.invariants import EVERYWHERE, nothing_failed, recovered_within
 from labs.producing import Load
 from labs.record import Record
@@ -36,17 +36,17 @@ def restore(stage: Stage) -> None:
         stage.start("w1")
 
 
-def reclaimed(record: Record) -> Finding:
+def reclaimed(record: Record) -> CheckResult:
     lines = record.said("Reclaimed ")
     observed = lines[0]["event"] if lines else "no such line"
     expected = "Reclaimed N stuck outbox events (expired lease or max processing exceeded)"
     ok = any(line["event"].endswith("(expired lease or max processing exceeded)") for line in lines)
-    return Finding("The log reports it", expected, observed, ok, "logs/w1.2.ndjson")
+    return CheckResult("The log reports it", expected, observed, ok, "logs/w1.2.ndjson")
 
 
-def nothing_stuck(record: Record) -> Finding:
+def nothing_stuck(record: Record) -> CheckResult:
     last = record.timeline[-1].get("stuck", -1)
-    return Finding(
+    return CheckResult(
         "Stuck returns to zero",
         "above 0, then 0",
         f"{record.notes.get('stuck')}, then {last}",

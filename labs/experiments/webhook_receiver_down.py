@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from labs.checks import at_least, at_most, holds, noted
-from labs.experiment import Experiment, Finding
+from labs.experiment import CheckResult, Experiment
 from labs.invariants import EVERYWHERE, counters_are_true
 from labs.producing import Load
 from labs.receiver import Receiver
@@ -46,7 +46,7 @@ def after(stage: Stage) -> None:
     stage.note("taken", [{"type": body["type"], "signed": signed} for body, signed in receiver.messages(SECRET)])
 
 
-def arrives_signed(record: Record) -> Finding:
+def arrives_signed(record: Record) -> CheckResult:
     taken = record.notes.get("taken") or []
     ok = any(message["type"] == "events.failed" and message["signed"] for message in taken)
     return holds("It arrives, signed", "events.failed with a valid signature", str(taken), ok, "record.json (notes)")

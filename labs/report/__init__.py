@@ -12,12 +12,12 @@ from labs.report import manifest
 from labs.report.markdown import markdown
 from labs.report.page import page
 from labs.report.view import View, view
-from labs.verdict import Verdict
+from labs.verdict import LabVerdict
 
 __all__ = ["write"]
 
 
-def write(record: Record, experiment: Experiment, verdict: Verdict) -> Path:
+def write(record: Record, experiment: Experiment, verdict: LabVerdict) -> Path:
     """Returns the path of the page. Everything in it comes from the record, so it can be written again at any time."""
     seen = view(record, experiment, verdict)
     folder = record.folder

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from labs.record import Record
-from labs.report.series import Row, Series, series
+from labs.report.series import ChartRow, ChartSeries, series
 
 WIDTH, LEFT, RIGHT, TOP = 1080, 186, 18, 52
 PANEL, GAP, ROW = 104, 30, 20
@@ -70,7 +70,7 @@ def nice(value: float) -> float:
 Curve = tuple[str, list[float], bool]  # its name, its values, whether it is filled
 
 
-def _panel(drawing: Chart, found: Series, title: str, unit: str, curves: Sequence[Curve]) -> None:
+def _panel(drawing: Chart, found: ChartSeries, title: str, unit: str, curves: Sequence[Curve]) -> None:
     top, bottom = drawing.y, drawing.y + PANEL
     most = nice(max(max(values) for _, values, _ in curves))
     drawing.add(f'<text class="panel" x="{LEFT - 14}" y="{top + 12}" text-anchor="end">{escape(title)}</text>')
@@ -96,7 +96,7 @@ def _key(drawing: Chart, name: str, text: str, y: float) -> None:
     drawing.add(f'<rect class="dot {name}" x="{LEFT - 9}" y="{y - 8}" width="4" height="9" rx="1.5"/>')
 
 
-def _rows(drawing: Chart, rows: Sequence[Row]) -> None:
+def _rows(drawing: Chart, rows: Sequence[ChartRow]) -> None:
     for row in rows:
         y = drawing.y
         drawing.add(f'<text class="row" x="{LEFT - 14}" y="{y + 11}" text-anchor="end">{escape(row.name)}</text>')
@@ -148,7 +148,7 @@ def _axis(drawing: Chart, bottom: float) -> list[str]:
     ]
 
 
-def _hover(drawing: Chart, found: Series) -> list[str]:
+def _hover(drawing: Chart, found: ChartSeries) -> list[str]:
     """One invisible column per sample: shows its numbers on hover, without a script."""
     parts = []
     height = 3 * (PANEL + GAP)
@@ -160,7 +160,7 @@ def _hover(drawing: Chart, found: Series) -> list[str]:
     return parts
 
 
-def _numbers(found: Series, place: int) -> str:
+def _numbers(found: ChartSeries, place: int) -> str:
     return (
         f"{found.t[place]:.1f} s, {found.phase[place]}\n"
         f"pending {found.pending[place]:.0f}, processing {found.processing[place]:.0f}\n"

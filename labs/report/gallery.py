@@ -40,7 +40,7 @@ class RunSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class LabRuns:
     """All runs of one lab, newest first; recovery times from oldest to newest."""
 
     name: str
@@ -114,7 +114,7 @@ def _line(summary: RunSummary) -> str:
     return f"| {told} | {commit} | {began} |"
 
 
-def histories(runs: Path) -> list[History]:
+def histories(runs: Path) -> list[LabRuns]:
     found: dict[str, list[RunSummary]] = {}
     for run in _runs(runs):
         found.setdefault(run.report["experiment"], []).append(run)
@@ -141,7 +141,7 @@ def _backlog(folder: Path) -> list[float]:
     ]
 
 
-def _history(name: str, runs: list[RunSummary]) -> History:
+def _history(name: str, runs: list[RunSummary]) -> LabRuns:
     times = [run.report["recovery_seconds"] for run in reversed(runs)]
     known = [float(seconds) for seconds in times if seconds is not None]
-    return History(name, runs[0].report["title"], runs, Markup(sparkline(known)), runs[0].report["recovery_seconds"])
+    return LabRuns(name, runs[0].report["title"], runs, Markup(sparkline(known)), runs[0].report["recovery_seconds"])

@@ -11,7 +11,7 @@ from labs.record import Record
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class TimeSpan:
     """A time span on a row; `style` says how it is drawn."""
 
     began: float
@@ -20,14 +20,14 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ChartRow:
     name: str
-    bars: list[Bar]
+    bars: list[TimeSpan]
     kind: str
 
 
 @dataclass(slots=True)
-class Series:
+class ChartSeries:
     t: list[float] = field(default_factory=list)
     phase: list[str] = field(default_factory=list)
     pending: list[float] = field(default_factory=list)
@@ -36,13 +36,13 @@ class Series:
     failed: list[float] = field(default_factory=list)
     done_rate: list[float] = field(default_factory=list)
     retry_rate: list[float] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[ChartRow] = field(default_factory=list)
 
 
-def series(record: Record) -> Series:
+def series(record: Record) -> ChartSeries:
     """Only samples that PostgreSQL answered are points; gaps stay gaps."""
     lines = [line for line in record.timeline if "status" in line]
-    found = Series()
+    found = ChartSeries()
     for before, line in zip([lines[0], *lines] if lines else [], lines, strict=False):
         status = line["status"]
         seconds = max(line["t"] - before["t"], 0.2)
@@ -73,9 +73,9 @@ def _page(line: dict[str, Any], name: str) -> dict[str, float]:
     return dict(worker.get("m") or {})
 
 
-def _daemons(record: Record) -> list[Row]:
+def _daemons(record: Record) -> list[ChartRow]:
     names = list(dict.fromkeys(name for line in record.timeline for name in line["workers"]))
-    return [Row(name, _stretches(record, partial(_life, name)), "daemon") for name in names]
+    return [ChartRow(name, _stretches(record, partial(_life, name)), "daemon") for name in names]
 
 
 def _life(name: str, line: dict[str, Any]) -> str:
@@ -87,11 +87,11 @@ def _life(name: str, line: dict[str, Any]) -> str:
     return {"ready": "ready", "degraded": "degraded"}.get(worker.get("state", ""), "unready")
 
 
-def _pauses(record: Record) -> list[Row]:
+def _pauses(record: Record) -> list[ChartRow]:
     pages = [_page(line, name) for line in record.timeline for name in line["workers"]]
     gauges = sorted({metric for page in pages for metric in page if metric.startswith("outbox_paused{")})
     rows = [
-        Row(_pause_name(metric), _stretches(record, partial(_is_on, metric)), "pause")
+        ChartRow(_pause_name(metric), _stretches(record, partial(_is_on, metric)), "pause")
         for metric in (*gauges, "outbox_braked_fingerprints")
     ]
     return [row for row in rows if row.bars]
@@ -105,22 +105,24 @@ def _pause_name(metric: str) -> str:
     return "brake" if "braked" in metric else f"paused: {metric.split('cause=')[1].rstrip('}')}"
 
 
-def _alerts(record: Record) -> list[Row]:
+def _alerts(record: Record) -> list[ChartRow]:
     spans = record.about["alerts"]["spans"].items()
-    rows = [Row(name, [Bar(a, max(b, a + 0.3), state) for a, b, state in found], "alert") for name, found in spans]
+    rows = [
+        ChartRow(name, [TimeSpan(a, max(b, a + 0.3), state) for a, b, state in found], "alert") for name, found in spans
+    ]
     rang = [row for row in rows if any(bar.style == "firing" for bar in row.bars)]
     return sorted(rang, key=lambda row: row.bars[0].began)
 
 
-def _stretches(record: Record, style: Callable[[dict[str, Any]], str]) -> list[Bar]:
+def _stretches(record: Record, style: Callable[[dict[str, Any]], str]) -> list[TimeSpan]:
     """Adjacent samples of one style are one bar."""
-    bars: list[Bar] = []
+    bars: list[TimeSpan] = []
     lines = record.timeline
     for place, line in enumerate(lines):
         now = style(line)
         ended = lines[place + 1]["t"] if place + 1 < len(lines) else line["t"] + 0.5
         if now and bars and bars[-1].style == now and abs(bars[-1].ended - line["t"]) < 0.01:
-            bars[-1] = Bar(bars[-1].began, ended, now)
+            bars[-1] = TimeSpan(bars[-1].began, ended, now)
         elif now:
-            bars.append(Bar(line["t"], ended, now))
+            bars.append(TimeSpan(line["t"], ended, now))
     return bars

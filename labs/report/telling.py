@@ -16,7 +16,7 @@ LEFT_OUT = {"ts", "level", "event", "projection", "worker", "log", "batch", "tra
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     t: float
     log: str
     level: str
@@ -25,28 +25,28 @@ class Line:
     times: int
 
 
-def telling(record: Record) -> dict[str, list[Line]]:
+def telling(record: Record) -> dict[str, list[LogLine]]:
     """Up to six lines per phase: one of each kind, the most severe kinds first, sorted by time."""
     phases = {phase["name"]: (phase["began"], phase["ended"] or record.seconds) for phase in record.about["phases"]}
     lines = [line for line in map(_at(record), record.logs) if line is not None]
     return {name: _choose(lines, *span) for name, span in phases.items() if _choose(lines, *span)}
 
 
-def _at(record: Record) -> Callable[[dict[str, Any]], Line | None]:
+def _at(record: Record) -> Callable[[dict[str, Any]], LogLine | None]:
     began = float(record.about["began_at"])
 
-    def read(line: dict[str, Any]) -> Line | None:
+    def read(line: dict[str, Any]) -> LogLine | None:
         event = str(line.get("event") or line.get("text", ""))[:160]
         if not event or event in ROUTINE or "ts" not in line:
             return None
         rest = ", ".join(f"{k}={v}" for k, v in line.items() if k not in LEFT_OUT and v not in (None, ""))
-        return Line(when(line["ts"]) - began, line["log"], str(line.get("level")), event, rest[:240], 1)
+        return LogLine(when(line["ts"]) - began, line["log"], str(line.get("level")), event, rest[:240], 1)
 
     return read
 
 
-def _choose(lines: list[Line], began: float, ended: float) -> list[Line]:
-    kinds: dict[tuple[str, str], list[Line]] = {}
+def _choose(lines: list[LogLine], began: float, ended: float) -> list[LogLine]:
+    kinds: dict[tuple[str, str], list[LogLine]] = {}
     for line in lines:
         if began <= line.t < ended:
             kinds.setdefault((line.event, line.log), []).append(line)

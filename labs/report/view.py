@@ -11,8 +11,8 @@ from labs.alerts import fired
 from labs.experiment import SETTINGS, Experiment
 from labs.record import Record
 from labs.report.life import Life, life
-from labs.report.telling import Line, telling
-from labs.verdict import Verdict
+from labs.report.telling import LogLine, telling
+from labs.verdict import LabVerdict
 from outbox.policy.product import Server
 
 USUAL = ("elasticsearch", "elasticsearch-8")
@@ -38,19 +38,19 @@ class AlertLine:
 class View:
     record: Record
     experiment: Experiment
-    verdict: Verdict
+    verdict: LabVerdict
     began: str
     figures: Sequence[Figure]
     conclusion: Sequence[tuple[str, str]]
     alerts: Sequence[AlertLine]
-    lines: dict[str, list[Line]]
+    lines: dict[str, list[LogLine]]
     life: Life | None
     settings: Sequence[tuple[str, str, bool]]
     environment: dict[str, str]
     command: str
 
 
-def view(record: Record, experiment: Experiment, verdict: Verdict) -> View:
+def view(record: Record, experiment: Experiment, verdict: LabVerdict) -> View:
     violator = next((finding.event for finding in verdict.violated if finding.event), None)
     return View(
         record=record,
@@ -91,7 +91,7 @@ def _figures(record: Record) -> list[Figure]:
     ]
 
 
-def _conclusion(record: Record, experiment: Experiment, verdict: Verdict) -> list[tuple[str, str]]:
+def _conclusion(record: Record, experiment: Experiment, verdict: LabVerdict) -> list[tuple[str, str]]:
     """The guide's blanks if the experiment is in the guide; similar answers for the others."""
     if experiment.guide is not None and verdict.findings:
         return list(experiment.guide.conclusion(record))

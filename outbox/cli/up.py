@@ -38,7 +38,7 @@ LIVE_SECONDS = 1.0
 LINE_SECONDS = 5.0
 
 
-class Product(StrEnum):
+class ServerChoice(StrEnum):
     """`opensearch` is OpenSearch 3; the version of Elasticsearch is in OUTBOX_ES_VERSION."""
 
     ELASTICSEARCH = "elasticsearch"
@@ -53,8 +53,8 @@ def up(
         float, typer.Option("--rate", help="Changes of the sample per second; 0: no sample.", min=0, max=1000)
     ] = 3.0,
     product: Annotated[
-        Product, typer.Option("--product", help="The search server to start, if ELASTIC_URL does not name one.")
-    ] = Product.ELASTICSEARCH,
+        ServerChoice, typer.Option("--product", help="The search server to start, if ELASTIC_URL does not name one.")
+    ] = ServerChoice.ELASTICSEARCH,
     json: Json = False,
 ) -> None:
     """Start everything on this machine: PostgreSQL, Elasticsearch, sample, projector, console. Ctrl-C stops it.

@@ -6,7 +6,7 @@ from outbox.errors import DependencyDown, OutboxError
 
 
 class EmbeddedServerFailed(DependencyDown):
-    """An embedded server did not start. The end of its log shows why."""
+    """An embedded server did not start. The end of its log follows."""
 
 
 class PortTaken(DependencyDown):

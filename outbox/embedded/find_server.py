@@ -12,7 +12,7 @@ from outbox.embedded.errors import DistributionUnusable, JavaMissing
 from outbox.embedded.fetching import fetched
 from outbox.embedded.java import Java, JavaNeeds, find_java
 from outbox.embedded.private import check_place
-from outbox.embedded.products import PRODUCTS, Product, release_of
+from outbox.embedded.products import PRODUCTS, EmbeddedProduct, release_of
 from outbox.embedded.progress import Report
 
 FETCHED_JAVA_MAJOR = 21
@@ -23,7 +23,7 @@ class Distribution:
     """An unpacked search server."""
 
     home: Path
-    product: Product
+    product: EmbeddedProduct
     version: str
 
     @property

@@ -215,8 +215,8 @@ def _is_free(port: int) -> bool:
 
 def tail(log: Path, lines: int = 25) -> str:
     """The end of a log, for an error message."""
-    if not log.exists():
-        return "(no log was written)"
+    if not log.exists() or not log.stat().st_size:
+        return f"(nothing is in its log, {log})"
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 16_384))
         return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])

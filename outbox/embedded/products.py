@@ -11,7 +11,7 @@ from outbox.embedded.java import JavaNeeds
 
 
 @dataclass(frozen=True)
-class Product:
+class EmbeddedProduct:
     """`name` is in the names of its jar, its configuration file and its system properties."""
 
     name: str
@@ -21,9 +21,11 @@ class Product:
 
 # Tested: 8.14.1 on 17 and 21, 9.4.3 on 25. Elasticsearch 9 needs jdk.jdi, which runtimes without development tools
 # lack.
-ELASTICSEARCH = Product("elasticsearch", "Elasticsearch", {8: JavaNeeds(17, 22), 9: JavaNeeds(21, 99, "jdk.jdi")})
+ELASTICSEARCH = EmbeddedProduct(
+    "elasticsearch", "Elasticsearch", {8: JavaNeeds(17, 22), 9: JavaNeeds(21, 99, "jdk.jdi")}
+)
 # Tested: 2.19.6 on 17 and 21, 3.6.0 on 21 and 25. OpenSearch 2 needs the security manager, which Java 24 removed.
-OPENSEARCH = Product("opensearch", "OpenSearch", {2: JavaNeeds(11, 23), 3: JavaNeeds(21, 99)})
+OPENSEARCH = EmbeddedProduct("opensearch", "OpenSearch", {2: JavaNeeds(11, 23), 3: JavaNeeds(21, 99)})
 PRODUCTS = (ELASTICSEARCH, OPENSEARCH)
 
 
@@ -31,7 +33,7 @@ PRODUCTS = (ELASTICSEARCH, OPENSEARCH)
 class Release:
     """A server that can be fetched."""
 
-    product: Product
+    product: EmbeddedProduct
     version: str
     archive: Archive
 

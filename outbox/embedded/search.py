@@ -24,7 +24,7 @@ from outbox.embedded.find_server import Distribution, find_supplies
 from outbox.embedded.folders import default_data_dir
 from outbox.embedded.java import Java
 from outbox.embedded.process import MARK
-from outbox.embedded.products import Product
+from outbox.embedded.products import EmbeddedProduct
 from outbox.embedded.progress import Report, to_stderr
 from outbox.embedded.server import EmbeddedServer
 
@@ -50,7 +50,7 @@ class TlsFiles:
 class EmbeddedSearch(EmbeddedServer):
     """One node on 127.0.0.1. `password` is that of `user`, who asks whether it is ready."""
 
-    product: Product
+    product: EmbeddedProduct
     user: str
     # 8 to 14 s on an idle machine, 30 s and more on a busy one.
     ready_seconds = 180.0

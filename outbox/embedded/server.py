@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from outbox.embedded.account import Account
 from outbox.embedded.errors import EmbeddedServerFailed, FolderInUse, PortTaken
@@ -25,6 +25,8 @@ from outbox.embedded.process import (
     send,
     tail,
 )
+
+BUSY: Final = "A busy machine may need longer: try again when it does less, or use a server that runs already."
 
 
 class EmbeddedServer(ABC):
@@ -103,7 +105,9 @@ class EmbeddedServer(ABC):
                 self._retry_or_fail()
             elif time.monotonic() > deadline:
                 self.stop()
-                raise EmbeddedServerFailed(f"{self.title}: not ready after {self.ready_seconds} s\n{tail(self.log)}")
+                raise EmbeddedServerFailed(
+                    f"{self.title}: not ready after {self.ready_seconds:g} s. {BUSY}\n{tail(self.log)}"
+                )
             time.sleep(0.05)
         self._fixed_port, self._served = self._port, True  # clients know the port from now on
 

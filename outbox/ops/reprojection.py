@@ -12,9 +12,8 @@ from outbox.errors import Conflict, DependencyDown, DocumentsUnavailable, NotFou
 from outbox.ops.reindex.comparison import TruthSource
 from outbox.policy import inputs as read
 from outbox.policy.audit import Action, Actor, Entry
-from outbox.policy.document import Address
 from outbox.policy.drift import Key
-from outbox.policy.naming import Naming
+from outbox.policy.naming import Address, Naming
 from outbox.policy.repair_event import Reprojection, reprojection
 
 LONGEST_TYPE = 200

@@ -1,11 +1,12 @@
 """Which document an event means, which events are refused before anything is sent, and which of several events of one
 document is. Reads one byte of a payload."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from outbox.policy.event import DELETE, OPS, REFRESH, Event
+from outbox.policy.naming import Address, Naming
 from outbox.policy.outcome import Code, Failure, Reason
 from outbox.policy.redact import fingerprint
 
@@ -19,24 +20,14 @@ CUT_AT: Final = 2400  # characters, by the claim: it may have been longer
 _WHITE: Final = b" \t\r\n"
 
 
-class Address(NamedTuple):
-    """Where a document lives. Routing belongs to it: one `_id` under two routings is two documents."""
-
-    index: str  # type: ignore[assignment]
-    id: str
-    routing: str | None
-
-
 @dataclass(frozen=True, slots=True)
 class Addressing:
-    """`composed`: `entity_type:entity_id`, the default; otherwise the entity id alone."""
+    """Of events: where each lives by its entity's naming, and which can live nowhere."""
 
-    composed: bool
-    index_of: Callable[[str], str]
+    naming: Naming
 
     def address(self, event: Event) -> Address:
-        id = f"{event.entity_type}:{event.entity_id}" if self.composed else event.entity_id
-        return Address(self.index_of(event.entity_type), id, event.routing)
+        return self.naming.address(event.entity_type, event.entity_id, event.routing)
 
     def refusal(self, event: Event) -> Failure | None:
         """Why this event can never be sent, or None. The cases: op, version, names, payload."""
@@ -49,12 +40,12 @@ class Addressing:
     def _bad_id(self, event: Event) -> Failure | None:
         if not event.entity_id:
             return refused("entity_id is empty; every document needs an id", Code.PRECONDITION_FAILED)
-        if self.composed and ":" in event.entity_type:
+        if self.naming.composed and ":" in event.entity_type:
             return refused(
                 "entity_type holds ':', which would make two entities share one document id",
                 Code.PRECONDITION_FAILED,
             )
-        size = len(event.entity_id.encode()) + (len(event.entity_type.encode()) + 1 if self.composed else 0)
+        size = len(self.naming.document_id(event.entity_type, event.entity_id).encode())
         if size > MAX_ID_BYTES:
             or_more = " or more" if size >= CUT_AT else ""
             return refused(

@@ -50,14 +50,14 @@ class ElasticSink:
     rest: Callable[[float], None] = time.sleep
     targets: Targets = field(init=False)
     stubborn: Stubborn = field(init=False)
-    excused: Counts = field(init=False)
+    excused: DocumentCounts = field(init=False)
     _met_away: dict[str, float] = field(default_factory=dict)  # by index: when one of its shards was last found down
     _pending: dict[object, tuple[str, float]] = field(default_factory=dict)  # requests: their index and their beginning
 
     def __post_init__(self) -> None:
         self.targets = Targets(self.elastic, self.clock)
         self.stubborn = Stubborn(self.batch_bytes)
-        self.excused = Counts()
+        self.excused = DocumentCounts()
 
     def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
         """`deadline_seconds` is each request's, connect to last byte; a write that must split takes at most four."""
@@ -371,7 +371,7 @@ class Search:
         return []
 
 
-class Counts:
+class DocumentCounts:
     """How often something was met with a document, in this process. Safe for several lanes."""
 
     def __init__(self) -> None:
@@ -402,7 +402,7 @@ class Stubborn:
 
     def __init__(self, least_bytes: int) -> None:
         self._least_bytes = least_bytes
-        self._counts = Counts()
+        self._counts = DocumentCounts()
 
     def judge(self, action: BulkAction, size_bytes: int, outcome: Outcome) -> Outcome:
         """The outcome, or `too_large` instead. Only for a document that was alone in its request."""

@@ -6,6 +6,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
+from http.client import HTTPException
 from typing import Any, Final
 
 import urllib3
@@ -21,7 +22,7 @@ from elastic_transport import (
 from elastic_transport import ConnectionError as Broken
 from elastic_transport._node import NodeApiResponse
 from elastic_transport.client_utils import DEFAULT, DefaultType
-from urllib3.exceptions import ConnectTimeoutError, EmptyPoolError, NewConnectionError
+from urllib3.exceptions import EmptyPoolError
 from urllib3.util.retry import Retry
 
 LARGEST_REPLY_BYTES: Final = 32 * 1024 * 1024
@@ -99,9 +100,10 @@ class _Connecting:
         try:
             return _connect(conn._dns_host, conn.port, conn.socket_options)
         except TimeoutError as error:
-            raise ConnectTimeoutError(conn, f"connecting to {conn.host} timed out") from error
+            raise NotConnected(f"connecting to {conn.host}:{conn.port} timed out", errors=(error,)) from error
         except OSError as error:
-            raise NewConnectionError(conn, f"no connection to {conn.host}:{conn.port}: {error}") from error
+            told = error.strerror or str(error)  # without "[Errno 111]", which redaction would mask as a value
+            raise NotConnected(f"no connection to {conn.host}:{conn.port}: {told}", errors=(error,)) from error
 
 
 def _connect(host: str, port: int, options: Any) -> socket.socket:
@@ -214,12 +216,23 @@ def _read(response: urllib3.BaseHTTPResponse) -> bytes:
 
 def _translated(error: Exception) -> Exception:
     """As the client's own exceptions, plus NotConnected: nothing was sent."""
-    if isinstance(error, BadReply | NotSigned):
+    if isinstance(error, BadReply | NotSigned | NotConnected):
         return error
-    if isinstance(error, ConnectTimeoutError | NewConnectionError | EmptyPoolError):
-        return NotConnected(str(error), errors=(error,))
+    if isinstance(error, EmptyPoolError):
+        return NotConnected("every connection to the server is in use", errors=(error,))
     if time.monotonic() >= _DEADLINE.at or isinstance(error, TimeoutError | urllib3.exceptions.TimeoutError):
         return ConnectionTimeout("no complete reply before the deadline", errors=(error,))
     if isinstance(error, ssl.SSLError | urllib3.exceptions.SSLError):
         return TlsError(str(error), errors=(error,))
-    return Broken(str(error), errors=(error,))
+    return Broken(_words(error), errors=(error,))
+
+
+def _words(error: Exception) -> str:
+    """In plain words: urllib3 quotes the repr of what it met, of which redaction leaves `('***'))`."""
+    match error.args[-1:]:
+        case (OSError() as cause,):
+            return f"the connection broke: {cause.strerror or cause}"
+        case (HTTPException(),):
+            return "the connection broke: what came is no HTTP reply"
+        case _:
+            return str(error)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from outbox.policy.redact import MASK
+from outbox.policy.redact import MASK, PASSWORD_IN_URL
 
 LINE_BYTES: Final = 8192
 # Several fields share a line: one long error must not push the others out.
@@ -14,7 +14,7 @@ _CUT: Final = "…"
 # Linear in the text, because errors quote documents: nothing unlimited stands before a fixed word, and every secret has
 # a longest length. `\w*password` took 2 s for 16 KB of letters.
 _SECRETS: Final = (
-    (re.compile(r"(://[^\s:@]{0,256}):\S{0,512}@"), rf"\1:{MASK}@"),
+    (PASSWORD_IN_URL, rf"\1:{MASK}@"),
     (
         re.compile(
             r"""((?:passw(?:or)?d|pwd|api[_-]?key|secret(?:_access_key)?|token)["']?\s{0,4}[=:]\s{0,4})"""

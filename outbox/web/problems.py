@@ -142,7 +142,13 @@ def _of_ours(error: OutboxError) -> RefusedRequest:
     more: dict[str, Any] = {}
     if state := getattr(error, "state", None):
         more["state"] = str(state)
-    return RefusedRequest(status, error.message, headers=_RETRY if status == 503 else None, **more)
+    detail = usage_detail(error) if isinstance(error, UsageError) else error.message
+    return RefusedRequest(status, detail, headers=_RETRY if status == 503 else None, **more)
+
+
+def usage_detail(error: UsageError) -> str:
+    """As a sentence, without the text of the class: that one is about a command and its `--help`."""
+    return f"{error.detail[:1].upper()}{error.detail[1:]}." if error.detail else "The request is invalid."
 
 
 def _plain(error: HTTPException) -> str:

@@ -3,14 +3,14 @@
 from labs.prometheus import Prometheus
 from labs.proxy import Proxy
 from tests.fixtures.processes import StartProcess
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.waiting import eventually
 
 SPEED = 60  # five minutes of a rule are five seconds here
 
 
 def test_an_outage_of_elasticsearch_fires_and_its_end_is_seen(
-    queue: Queue, start_daemon: StartProcess, elastic_url: str
+    queue: EventTable, start_daemon: StartProcess, elastic_url: str
 ) -> None:
     with Proxy.to(elastic_url) as proxy:
         # So many attempts that the outage lasts until the alert fires, however long that takes on a busy machine.
@@ -35,7 +35,7 @@ def test_an_outage_of_elasticsearch_fires_and_its_end_is_seen(
             eventually(lambda: not prometheus.firing())
 
 
-def test_a_pause_names_its_cause(queue: Queue, start_daemon: StartProcess, elastic_url: str) -> None:
+def test_a_pause_names_its_cause(queue: EventTable, start_daemon: StartProcess, elastic_url: str) -> None:
     with Proxy.to(elastic_url) as proxy:
         daemon = start_daemon(ELASTIC_URL=proxy.url(elastic_url), OUTBOX_OUTAGE_POLICY="pause")
         daemon.wait_for_fact("worker.started")

@@ -5,14 +5,16 @@ import json
 import pytest
 
 from tests.fixtures.processes import StartProcess
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.scripted import answer, scripted
 
 pytestmark = pytest.mark.busy
 QUICK = {"OUTBOX_LEASE_SECONDS": "3"}  # one heartbeat per second
 
 
-def test_elasticsearch_down_at_the_start_is_an_outage_like_any_other(start_daemon: StartProcess, queue: Queue) -> None:
+def test_elasticsearch_down_at_the_start_is_an_outage_like_any_other(
+    start_daemon: StartProcess, queue: EventTable
+) -> None:
     queue.produce_many(3)
     daemon = start_daemon(ELASTIC_URL="http://127.0.0.1:1")
     daemon.wait_for_fact("event.retry_scheduled")
@@ -28,7 +30,7 @@ def test_elasticsearch_down_at_the_start_is_an_outage_like_any_other(start_daemo
     assert queue.leases() == 0
 
 
-def test_another_product_is_refused_and_nothing_is_spent(start_daemon: StartProcess, queue: Queue) -> None:
+def test_another_product_is_refused_and_nothing_is_spent(start_daemon: StartProcess, queue: EventTable) -> None:
     queue.produce_many(3)
     old = answer(200, b'{"version": {"distribution": "opensearch", "number": "1.3.20"}}', headers="")
     with scripted(lambda _: old, lambda _: old) as server:
@@ -62,7 +64,7 @@ def test_the_id_of_a_killed_worker_is_free_at_once_on_its_host(start_daemon: Sta
 
 
 def test_ids_that_cannot_name_documents_are_refused_with_78_and_the_name_of_their_type(
-    start_daemon: StartProcess, queue: Queue
+    start_daemon: StartProcess, queue: EventTable
 ) -> None:
     queue.produce_many(3, payload=None)
     queue.connection.execute(

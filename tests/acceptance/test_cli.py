@@ -12,7 +12,7 @@ from elasticsearch import Elasticsearch
 
 from tests.fixtures.commands import Called, Outbox, call
 from tests.fixtures.processes import StartProcess
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.scripted import answer, scripted
 from tests.fixtures.starting import COLD
 
@@ -89,7 +89,9 @@ def test_a_database_without_the_schema_is_78_and_names_the_command(outbox: Outbo
 
 def test_elasticsearch_down_is_75_where_it_is_needed(outbox: Outbox) -> None:
     for command in (["index", "check"], ["index", "create", "x"]):
-        refused(outbox(*command, ELASTIC_URL="http://127.0.0.1:1"), 75, "Elasticsearch does not answer")
+        away = outbox(*command, ELASTIC_URL="http://127.0.0.1:1")
+        refused(away, 75, "Elasticsearch does not answer")
+        assert "Detail: no connection to 127.0.0.1:1: Connection refused" in away.err
 
 
 def test_another_product_is_refused_with_78_and_nothing_is_written(outbox: Outbox) -> None:
@@ -160,7 +162,7 @@ def test_an_unknown_event_is_1(outbox: Outbox) -> None:
 # Data
 
 
-def test_every_command_that_prints_data_prints_json(outbox: Outbox, queue: Queue) -> None:
+def test_every_command_that_prints_data_prints_json(outbox: Outbox, queue: EventTable) -> None:
     id = queue.produce(payload='{"big": 12345678901234567890}')
     queue.connection.execute("create table things (id int primary key)")
     for command in (
@@ -184,7 +186,7 @@ def test_every_command_that_prints_data_prints_json(outbox: Outbox, queue: Queue
     assert '"payload": {"big": 12345678901234567890}' in outbox("show", str(id), "--json").out
 
 
-def test_a_doctor_with_a_problem_exits_with_1_and_its_json_says_which(outbox: Outbox, queue: Queue) -> None:
+def test_a_doctor_with_a_problem_exits_with_1_and_its_json_says_which(outbox: Outbox, queue: EventTable) -> None:
     called = outbox("doctor", "--json")
     assert (called.code, called.json["ok"]) == (0, True)
     queue.produce()
@@ -195,7 +197,7 @@ def test_a_doctor_with_a_problem_exits_with_1_and_its_json_says_which(outbox: Ou
     assert problems[0]["remedy"]
 
 
-def test_nothing_is_coloured_or_drawn_off_a_terminal(outbox: Outbox, queue: Queue) -> None:
+def test_nothing_is_coloured_or_drawn_off_a_terminal(outbox: Outbox, queue: EventTable) -> None:
     queue.produce()
     for command in (["--help"], ["status"], ["list"], ["doctor"], ["config", "print"]):
         called = outbox(*command, NO_COLOR=None)
@@ -245,14 +247,14 @@ def test_one_row_becomes_one_document_by_commands_alone(
     step("detach", "articles", "--yes")
 
 
-def test_waiting_for_what_does_not_come_is_3(outbox: Outbox, queue: Queue) -> None:
+def test_waiting_for_what_does_not_come_is_3(outbox: Outbox, queue: EventTable) -> None:
     queue.produce()
     called = outbox("wait", "--caught-up", "--timeout", "0.3")
     refused(called, 3, "1 events were still open")
 
 
 def test_watching_prints_a_line_per_reading_until_it_is_interrupted(
-    start_process: StartProcess, servers: dict[str, str | None], queue: Queue
+    start_process: StartProcess, servers: dict[str, str | None], queue: EventTable
 ) -> None:
     queue.produce()
     watching = start_process([sys.executable, "-m", "outbox", "status", "--watch"], **servers)

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from tests.fixtures.processes import ROOT, clean_environment
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
 COLOUR = "\x1b[3"
@@ -84,7 +84,7 @@ def terminal(*args: str, **env: str | None) -> Iterator[Terminal]:
 
 @pytest.mark.parametrize(("typed", "code", "left"), [("n\n", 1, 1), ("y\n", 0, 0)])
 def test_a_command_that_takes_something_away_asks_first(
-    queue: Queue, servers: dict[str, str | None], typed: str, code: int, left: int
+    queue: EventTable, servers: dict[str, str | None], typed: str, code: int, left: int
 ) -> None:
     queue.connection.execute("create table things (id int primary key)")
     triggers = "select count(*) from pg_trigger where starts_with(tgname, 'search_outbox_capture')"
@@ -99,7 +99,9 @@ def test_a_command_that_takes_something_away_asks_first(
     assert queue.value(triggers) == left
 
 
-def test_colours_are_for_terminals_and_no_color_takes_them_away(servers: dict[str, str | None], queue: Queue) -> None:
+def test_colours_are_for_terminals_and_no_color_takes_them_away(
+    servers: dict[str, str | None], queue: EventTable
+) -> None:
     queue.produce()
     with terminal("doctor", **servers) as coloured:
         assert COLOUR in coloured.read_to_end()

@@ -13,7 +13,7 @@ from labs.faketime import library
 from tests.fixtures.metrics import metric
 from tests.fixtures.processes import ROOT, RunningProcess, StartProcess, http_get
 from tests.fixtures.proxy import proxy_to
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 
 HOURS = 3
 LEASE_SECONDS = 3
@@ -51,7 +51,7 @@ def off_by_hours(fact: dict[str, str]) -> int:
     return round((datetime.fromisoformat(fact["ts"]).timestamp() - time.time()) / 3600)
 
 
-def all_done(daemon: RunningProcess, queue: Queue, rows: int) -> None:
+def all_done(daemon: RunningProcess, queue: EventTable, rows: int) -> None:
     daemon.wait_until(lambda: queue.counts() == {"done": rows}, f"{rows} events done")
 
 
@@ -65,7 +65,7 @@ def metrics_are_true(daemon: RunningProcess, rows: int, retried: int = 0) -> Non
 
 
 def test_set_back_while_it_runs_nothing_waits_for_the_old_time(
-    queue: Queue, start_daemon: StartProcess, elastic_url: str, clock: Path
+    queue: EventTable, start_daemon: StartProcess, elastic_url: str, clock: Path
 ) -> None:
     """Set back while a batch is in flight, then while events wait for their retry."""
     with proxy_to(elastic_url) as (proxy, url):
@@ -102,7 +102,7 @@ def test_set_back_while_it_runs_nothing_waits_for_the_old_time(
 
 
 def test_set_back_before_it_starts_events_from_its_future_are_projected(
-    queue: Queue, start_daemon: StartProcess, clock: Path
+    queue: EventTable, start_daemon: StartProcess, clock: Path
 ) -> None:
     """Events, and the traces of the worker before it, are hours ahead of its clock."""
     first = start_daemon(OUTBOX_WORKER_ID="w1", **fooled(clock))

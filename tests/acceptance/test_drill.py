@@ -10,14 +10,14 @@ from elasticsearch import Elasticsearch
 
 from tests.fixtures.commands import Outbox
 from tests.fixtures.processes import RunningProcess, StartProcess, find_free_port, http_get
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.busy
 PERSON, CONCLUSION = "alice", "drill: producer mended"
 
 
-class Console:
+class ConsoleClient:
     """The console's API, asked as a person's script would."""
 
     def __init__(self, port: int) -> None:
@@ -38,12 +38,12 @@ class Console:
 
 
 @pytest.fixture
-def console(start_process: StartProcess, servers: dict[str, str | None]) -> Console:
+def console(start_process: StartProcess, servers: dict[str, str | None]) -> ConsoleClient:
     port = find_free_port()
     argv = [sys.executable, "-m", "outbox", "console"]
     process = start_process(argv, **{**servers, "OUTBOX_CONSOLE_PORT": str(port)})
     process.wait_for_line("/ops/queue")
-    return Console(port)
+    return ConsoleClient(port)
 
 
 @pytest.fixture
@@ -53,14 +53,14 @@ def projector(start_daemon: StartProcess) -> RunningProcess:
     return daemon
 
 
-def fail(queue: Queue, entity_id: str) -> str:
+def fail(queue: EventTable, entity_id: str) -> str:
     """Step 1: one failure, made by hand."""
     id = queue.produce(entity_id, op="not-a-real-op", entity_type="block")
     eventually(lambda: queue.row(id).status == "failed")
     return str(id)
 
 
-def mend(queue: Queue, entity_id: str) -> None:
+def mend(queue: EventTable, entity_id: str) -> None:
     mended = """update search_outbox_events set op = 'upsert', payload = '{"title": "mended"}' where entity_id = %s"""
     queue.connection.execute(mended, [entity_id])
 
@@ -68,7 +68,7 @@ def mend(queue: Queue, entity_id: str) -> None:
 @pytest.mark.usefixtures("projector")
 @pytest.mark.parametrize("way", ["command line", "console"])
 def test_a_failure_is_seen_replayed_and_accounted_for(
-    queue: Queue, outbox: Outbox, console: Console, es: Elasticsearch, index: str, way: str
+    queue: EventTable, outbox: Outbox, console: ConsoleClient, es: Elasticsearch, index: str, way: str
 ) -> None:
     id = fail(queue, "drill")
 

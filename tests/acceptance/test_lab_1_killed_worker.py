@@ -6,7 +6,7 @@ import time
 from tests.fixtures.metrics import metric
 from tests.fixtures.processes import StartProcess
 from tests.fixtures.proxy import proxy_to
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.waiting import eventually
 
 PARAMETERS = {
@@ -32,7 +32,7 @@ WHERE processed_at IS NULL
 ROWS = 10_000  # more than two lanes finish before the proxy stalls
 
 
-def at_rest(queue: Queue) -> bool:
+def at_rest(queue: EventTable) -> bool:
     """What was answered before the proxy stalled is settled by now: a lane needs milliseconds for that."""
     before = queue.counts()
     time.sleep(0.5)
@@ -40,7 +40,7 @@ def at_rest(queue: Queue) -> bool:
 
 
 def test_lab_1_a_killed_workers_rows_come_back_after_its_lease(
-    queue: Queue, start_daemon: StartProcess, elastic_url: str
+    queue: EventTable, start_daemon: StartProcess, elastic_url: str
 ) -> None:
     queue.produce_many(ROWS, payload=json.dumps({"text": "x" * 200}))
     with proxy_to(elastic_url) as (proxy, url):
@@ -74,7 +74,7 @@ def test_lab_1_a_killed_workers_rows_come_back_after_its_lease(
     assert queue.leases() == 0
 
 
-def test_lab_1_a_dead_process_frees_its_worker_id_at_once(queue: Queue, start_daemon: StartProcess) -> None:
+def test_lab_1_a_dead_process_frees_its_worker_id_at_once(queue: EventTable, start_daemon: StartProcess) -> None:
     first = start_daemon(**PARAMETERS)
     first.wait_for_fact("worker.started")
     first.kill()
@@ -83,7 +83,7 @@ def test_lab_1_a_dead_process_frees_its_worker_id_at_once(queue: Queue, start_da
     assert not second.facts("worker.id_taken")
 
 
-def test_a_worker_id_that_someone_uses_is_refused_with_78(queue: Queue, start_daemon: StartProcess) -> None:
+def test_a_worker_id_that_someone_uses_is_refused_with_78(queue: EventTable, start_daemon: StartProcess) -> None:
     start_daemon(**PARAMETERS).wait_for_fact("worker.started")
     second = start_daemon(**PARAMETERS)
     assert second.wait() == 78

@@ -3,13 +3,13 @@
 from tests.fixtures.metrics import metric, ready
 from tests.fixtures.processes import StartProcess, find_free_port, http_get
 from tests.fixtures.proxy import proxy_to
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.waiting import eventually
 
 ROWS = 4_000
 
 
-def waiting(queue: Queue) -> list[tuple[str, int, bool]]:
+def waiting(queue: EventTable) -> list[tuple[str, int, bool]]:
     """(reason, attempts, in the future) of the rows that were tried and wait."""
     return queue.connection.execute(
         "select error_reason, attempts, coalesce(next_retry_at > now(), false) from search_outbox_events"
@@ -17,7 +17,9 @@ def waiting(queue: Queue) -> list[tuple[str, int, bool]]:
     ).fetchall()
 
 
-def test_lab_2_an_outage_in_mid_work_is_survived(queue: Queue, start_daemon: StartProcess, elastic_url: str) -> None:
+def test_lab_2_an_outage_in_mid_work_is_survived(
+    queue: EventTable, start_daemon: StartProcess, elastic_url: str
+) -> None:
     queue.produce_many(ROWS)
     with proxy_to(elastic_url) as (proxy, url):
         proxy.slow(0.1)
@@ -51,7 +53,9 @@ def test_lab_2_an_outage_in_mid_work_is_survived(queue: Queue, start_daemon: Sta
         assert daemon.terminate() == 0
 
 
-def test_lab_2_a_wrong_elastic_url_costs_one_batch_per_lane_and_wait(queue: Queue, start_daemon: StartProcess) -> None:
+def test_lab_2_a_wrong_elastic_url_costs_one_batch_per_lane_and_wait(
+    queue: EventTable, start_daemon: StartProcess
+) -> None:
     queue.produce_many(20_000, payload=None)
     queue.connection.execute("update search_outbox_events set payload = '{}'")
     daemon = start_daemon(ELASTIC_URL=f"http://127.0.0.1:{find_free_port()}")
@@ -68,7 +72,7 @@ def test_lab_2_a_wrong_elastic_url_costs_one_batch_per_lane_and_wait(queue: Queu
 
 
 def test_every_reply_lost_for_a_while_is_only_sent_again(
-    queue: Queue, start_daemon: StartProcess, elastic_url: str, index: str
+    queue: EventTable, start_daemon: StartProcess, elastic_url: str, index: str
 ) -> None:
     """Elasticsearch has applied it; nobody heard. The same version again is no harm."""
     queue.produce_many(2_000)
@@ -81,7 +85,7 @@ def test_every_reply_lost_for_a_while_is_only_sent_again(
 
 
 def test_a_request_to_a_stalled_server_ends_in_time_and_no_lease_is_lost(
-    queue: Queue, start_daemon: StartProcess, elastic_url: str
+    queue: EventTable, start_daemon: StartProcess, elastic_url: str
 ) -> None:
     queue.produce_many(1_000)
     with proxy_to(elastic_url) as (proxy, url):

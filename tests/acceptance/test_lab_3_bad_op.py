@@ -2,7 +2,7 @@
 
 from tests.fixtures.metrics import metric
 from tests.fixtures.processes import StartProcess
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 
 # From the guide, word for word.
 INSERT = """
@@ -32,7 +32,9 @@ INSERT INTO search_outbox_events (
 """
 
 
-def test_lab_3_a_bad_op_fails_at_once_and_its_neighbours_are_done(queue: Queue, start_daemon: StartProcess) -> None:
+def test_lab_3_a_bad_op_fails_at_once_and_its_neighbours_are_done(
+    queue: EventTable, start_daemon: StartProcess
+) -> None:
     queue.produce_many(20)
     queue.connection.execute(INSERT)
     queue.produce_many(20, entity_type="author")

@@ -2,7 +2,7 @@
 
 from tests.fixtures.metrics import metric
 from tests.fixtures.processes import StartProcess, find_free_port
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 
 PARAMETERS = {
     "OUTBOX_MAX_ATTEMPTS": "3",
@@ -12,7 +12,7 @@ PARAMETERS = {
 ROWS = 120  # more than the brake would let through: it is not asked here
 
 
-def test_lab_4_rows_that_have_used_up_their_attempts_fail(queue: Queue, start_daemon: StartProcess) -> None:
+def test_lab_4_rows_that_have_used_up_their_attempts_fail(queue: EventTable, start_daemon: StartProcess) -> None:
     queue.produce_many(ROWS)
     daemon = start_daemon(**PARAMETERS, ELASTIC_URL=f"http://127.0.0.1:{find_free_port()}")
     daemon.wait_until(lambda: queue.counts() == {"failed": ROWS}, "all rows to fail")
@@ -24,7 +24,7 @@ def test_lab_4_rows_that_have_used_up_their_attempts_fail(queue: Queue, start_da
     assert daemon.terminate() == 0
 
 
-def test_a_rows_own_limit_is_kept(queue: Queue, start_daemon: StartProcess) -> None:
+def test_a_rows_own_limit_is_kept(queue: EventTable, start_daemon: StartProcess) -> None:
     one, default = queue.produce("one", max_attempts=1), queue.produce("default")
     daemon = start_daemon(**PARAMETERS, ELASTIC_URL=f"http://127.0.0.1:{find_free_port()}")
     daemon.wait_until(lambda: queue.counts() == {"failed": 2}, "both to fail")

@@ -12,11 +12,11 @@ import pytest
 from tests.fixtures.metrics import metric, ready
 from tests.fixtures.processes import StartProcess, http_get
 from tests.fixtures.proxy import proxy_to
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.waiting import eventually
 
 
-def nothing_is_leased(queue: Queue) -> bool:
+def nothing_is_leased(queue: EventTable) -> bool:
     return queue.leases() == 0 and "processing" not in queue.counts()
 
 
@@ -25,7 +25,7 @@ AFTER_GRACE_SECONDS = 10.0  # what the units and the compose file leave a daemon
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_a_signal_under_load_drains_and_exits_with_0_and_no_row_leased(
-    queue: Queue, start_daemon: StartProcess, number: int
+    queue: EventTable, start_daemon: StartProcess, number: int
 ) -> None:
     queue.produce_many(20_000)
     daemon = start_daemon()
@@ -45,7 +45,7 @@ def test_a_signal_under_load_drains_and_exits_with_0_and_no_row_leased(
 
 
 def test_readyz_is_503_at_once_while_a_slow_batch_is_finished(
-    queue: Queue, start_daemon: StartProcess, elastic_url: str
+    queue: EventTable, start_daemon: StartProcess, elastic_url: str
 ) -> None:
     queue.produce_many(400)
     with proxy_to(elastic_url) as (proxy, url):
@@ -65,7 +65,7 @@ def test_readyz_is_503_at_once_while_a_slow_batch_is_finished(
 
 
 def test_at_the_end_of_the_grace_the_rest_is_given_back_by_token(
-    queue: Queue, start_daemon: StartProcess, elastic_url: str
+    queue: EventTable, start_daemon: StartProcess, elastic_url: str
 ) -> None:
     queue.produce_many(300)
     with proxy_to(elastic_url) as (proxy, url):
@@ -84,7 +84,7 @@ def test_at_the_end_of_the_grace_the_rest_is_given_back_by_token(
         assert queue.counts() == {"done": 300, "pending": 300}
 
 
-def test_a_second_signal_leaves_at_once(queue: Queue, start_daemon: StartProcess, elastic_url: str) -> None:
+def test_a_second_signal_leaves_at_once(queue: EventTable, start_daemon: StartProcess, elastic_url: str) -> None:
     queue.produce_many(300)
     with proxy_to(elastic_url) as (proxy, url):
         proxy.stall()
@@ -101,7 +101,7 @@ def test_a_second_signal_leaves_at_once(queue: Queue, start_daemon: StartProcess
 
 
 def test_healthz_is_good_throughout_an_outage_of_elasticsearch(
-    queue: Queue, start_daemon: StartProcess, elastic_url: str
+    queue: EventTable, start_daemon: StartProcess, elastic_url: str
 ) -> None:
     with proxy_to(elastic_url) as (proxy, url):
         daemon = start_daemon(ELASTIC_URL=url)
@@ -125,7 +125,7 @@ def test_healthz_is_good_throughout_an_outage_of_elasticsearch(
 
 
 def test_who_requires_elasticsearch_is_not_ready_without_it(
-    queue: Queue, start_daemon: StartProcess, elastic_url: str
+    queue: EventTable, start_daemon: StartProcess, elastic_url: str
 ) -> None:
     with proxy_to(elastic_url) as (proxy, url):
         daemon = start_daemon(ELASTIC_URL=url, OUTBOX_REQUIRE_ES_READY="true")
@@ -138,7 +138,7 @@ def test_who_requires_elasticsearch_is_not_ready_without_it(
 
 
 def test_postgresql_down_is_503_and_healthy_and_it_resumes_without_help(
-    queue: Queue, start_daemon: StartProcess, database: str
+    queue: EventTable, start_daemon: StartProcess, database: str
 ) -> None:
     with proxy_to(database) as (proxy, url):
         daemon = start_daemon(DATABASE_URL=url, OUTBOX_LEASE_SECONDS="6", OUTBOX_RECLAIM_INTERVAL_SECONDS="1")
@@ -156,7 +156,7 @@ def test_postgresql_down_is_503_and_healthy_and_it_resumes_without_help(
         assert daemon.terminate() == 0
 
 
-def test_once_claims_one_batch_per_lane_settles_it_and_leaves(queue: Queue, start_daemon: StartProcess) -> None:
+def test_once_claims_one_batch_per_lane_settles_it_and_leaves(queue: EventTable, start_daemon: StartProcess) -> None:
     queue.produce_many(300)
     daemon = start_daemon("--once", OUTBOX_BATCH_SIZE="50", OUTBOX_CONCURRENCY="2")
     assert daemon.wait() == 0
@@ -164,11 +164,11 @@ def test_once_claims_one_batch_per_lane_settles_it_and_leaves(queue: Queue, star
     assert nothing_is_leased(queue)
 
 
-def test_once_with_nothing_to_do_leaves_too(queue: Queue, start_daemon: StartProcess) -> None:
+def test_once_with_nothing_to_do_leaves_too(queue: EventTable, start_daemon: StartProcess) -> None:
     assert start_daemon("--once").wait() == 0
 
 
-def test_max_runtime_drains_and_exits_with_0(queue: Queue, start_daemon: StartProcess) -> None:
+def test_max_runtime_drains_and_exits_with_0(queue: EventTable, start_daemon: StartProcess) -> None:
     queue.produce_many(100)
     daemon = start_daemon("--max-runtime", "2")
     assert daemon.wait() == 0
@@ -208,7 +208,7 @@ class Systemd:
 
 
 def test_systemd_hears_of_ready_progress_and_stopping(
-    queue: Queue, start_daemon: StartProcess, systemd: Systemd
+    queue: EventTable, start_daemon: StartProcess, systemd: Systemd
 ) -> None:
     daemon = start_daemon(NOTIFY_SOCKET=str(systemd.path), WATCHDOG_USEC="2000000")
     daemon.wait_until(lambda: "READY=1" in systemd.said, "READY=1")
@@ -218,7 +218,7 @@ def test_systemd_hears_of_ready_progress_and_stopping(
     assert systemd.said.index("READY=1") < systemd.said.index("STOPPING=1")
 
 
-def test_workers_and_their_heartbeats_are_in_the_table(queue: Queue, start_daemon: StartProcess) -> None:
+def test_workers_and_their_heartbeats_are_in_the_table(queue: EventTable, start_daemon: StartProcess) -> None:
     daemon = start_daemon(OUTBOX_WORKER_ID="seen", OUTBOX_LEASE_SECONDS="3")
     daemon.wait_for_fact("worker.started")
     look = "select state, heartbeat_at, pid, version from search_outbox_workers where worker_id = 'seen'"
@@ -231,7 +231,7 @@ def test_workers_and_their_heartbeats_are_in_the_table(queue: Queue, start_daemo
 
 
 def test_a_worker_that_was_stopped_past_its_lease_loses_its_rows_and_says_so(
-    queue: Queue, start_daemon: StartProcess, elastic_url: str
+    queue: EventTable, start_daemon: StartProcess, elastic_url: str
 ) -> None:
     """SIGSTOP in mid-request: another takes the rows over, and the late one changes nothing."""
     quick = {"OUTBOX_LEASE_SECONDS": "3", "OUTBOX_RECLAIM_INTERVAL_SECONDS": "1", "OUTBOX_CONCURRENCY": "1"}

@@ -8,14 +8,14 @@ from elasticsearch import Elasticsearch
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.metrics import metric
 from tests.fixtures.processes import RunningProcess, StartProcess
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 
 pytestmark = pytest.mark.long  # test_survival.py is the daily drill; these are its full lengths and causes apart
 
 BAD = '{"number": "many"}'
 
 
-def by_type(queue: Queue) -> dict[tuple[str, str], int]:
+def by_type(queue: EventTable) -> dict[tuple[str, str], int]:
     rows = queue.connection.execute(
         "select entity_type, status, count(*) from search_outbox_events group by 1, 2"
     ).fetchall()
@@ -23,7 +23,7 @@ def by_type(queue: Queue) -> dict[tuple[str, str], int]:
 
 
 def refuse_one_type(
-    queue: Queue, start_daemon: StartProcess, es: Elasticsearch, index: str, rows: int
+    queue: EventTable, start_daemon: StartProcess, es: Elasticsearch, index: str, rows: int
 ) -> RunningProcess:
     """Half of the rows are of a type that the mapping refuses; they come first."""
     es.indices.put_mapping(index=index, properties={"number": {"type": "integer", "ignore_malformed": False}})
@@ -48,7 +48,7 @@ def mend(es: Elasticsearch, index: str) -> None:
 
 
 def test_a_mapping_that_refuses_one_type_fails_at_most_fifty_and_holds_up_nobody(
-    queue: Queue, start_daemon: StartProcess, es: Elasticsearch, index: str
+    queue: EventTable, start_daemon: StartProcess, es: Elasticsearch, index: str
 ) -> None:
     rows = 6_000
     daemon = refuse_one_type(queue, start_daemon, es, index, rows)
@@ -66,7 +66,7 @@ def test_a_mapping_that_refuses_one_type_fails_at_most_fifty_and_holds_up_nobody
 
 
 def test_among_20_000_rows_at_most_fifty_per_minute_fail_and_the_rest_go_by_themselves(
-    queue: Queue, start_daemon: StartProcess, es: Elasticsearch, index: str
+    queue: EventTable, start_daemon: StartProcess, es: Elasticsearch, index: str
 ) -> None:
     rows = 20_000
     daemon = refuse_one_type(queue, start_daemon, es, index, rows)
@@ -80,7 +80,7 @@ def test_among_20_000_rows_at_most_fifty_per_minute_fail_and_the_rest_go_by_them
 class Sampler(threading.Thread):
     """Reads what is in flight of one type as often as it can."""
 
-    def __init__(self, queue: Queue, entity_type: str) -> None:
+    def __init__(self, queue: EventTable, entity_type: str) -> None:
         super().__init__(daemon=True)
         self.queue = queue
         self.entity_type = entity_type
@@ -105,7 +105,7 @@ class Sampler(threading.Thread):
 LIMITED = {"OUTBOX_KIND_CONCURRENCY": '{"slow": 5}', "OUTBOX_LOG_LEVEL": "warning"}
 
 
-def rate(queue: Queue, daemons: list[RunningProcess], fast: int, slow: int) -> float:
+def rate(queue: EventTable, daemons: list[RunningProcess], fast: int, slow: int) -> float:
     """Fast rows per second, by PostgreSQL's clock, when all become visible at once behind the slow ones."""
     with queue.connection.transaction():
         queue.connection.execute("delete from search_outbox_events where status in ('pending', 'done')")
@@ -121,7 +121,7 @@ def rate(queue: Queue, daemons: list[RunningProcess], fast: int, slow: int) -> f
 
 
 def limited_beside_others(
-    queue: Queue, start_daemon: StartProcess, fast: int, slow: int, rounds: int
+    queue: EventTable, start_daemon: StartProcess, fast: int, slow: int, rounds: int
 ) -> tuple[list[float], Sampler]:
     """What the fast rows keep of their speed, by turns without and with the slow ones ahead of them."""
     migrate(queue.url, by_type=True)
@@ -145,14 +145,14 @@ def limited_beside_others(
     return sorted(shares), sampler
 
 
-def test_three_processes_keep_a_types_limit_and_the_others_go_on(queue: Queue, start_daemon: StartProcess) -> None:
+def test_three_processes_keep_a_types_limit_and_the_others_go_on(queue: EventTable, start_daemon: StartProcess) -> None:
     shares, _ = limited_beside_others(queue, start_daemon, fast=4_000, slow=20_000, rounds=1)
     # The figure of the issue (0.8) is the long drill's: this run is short and shares its cores.
     assert shares[0] > 0.25
 
 
 def test_100_000_limited_rows_ahead_leave_the_others_eight_tenths_of_their_speed(
-    queue: Queue, start_daemon: StartProcess
+    queue: EventTable, start_daemon: StartProcess
 ) -> None:
     shares, sampler = limited_beside_others(queue, start_daemon, fast=10_000, slow=100_000, rounds=5)
     told = ", ".join(f"{share:.2f}" for share in shares)

@@ -12,7 +12,7 @@ from tests.fixtures.gatekeeper import Gatekeeper, gate_before
 from tests.fixtures.metrics import metric, ready
 from tests.fixtures.processes import RunningProcess, StartProcess, find_free_port, http_get
 from tests.fixtures.proxy import proxy_to
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.long  # test_survival.py is the daily drill; these are its full lengths and causes apart
@@ -24,12 +24,12 @@ GOING_WITHIN = 10.0
 @dataclass
 class Fault:
     cause: str
-    breaks: Callable[["Sink"], None]
-    mends: Callable[["Sink"], None]
+    breaks: Callable[["BlockableSink"], None]
+    mends: Callable[["BlockableSink"], None]
 
 
 @dataclass
-class Sink:
+class BlockableSink:
     es: Elasticsearch
     index: str
     gate: Gatekeeper
@@ -63,16 +63,16 @@ FAULTS = [
 
 
 @pytest.fixture
-def sink(es: Elasticsearch, index: str, elastic_url: str) -> Iterator[Sink]:
+def sink(es: Elasticsearch, index: str, elastic_url: str) -> Iterator[BlockableSink]:
     with gate_before(elastic_url) as gate:
-        yield Sink(es, index, gate)
+        yield BlockableSink(es, index, gate)
     es.options(ignore_status=404).indices.delete_index_template(name=index)
 
 
 class Load:
     """Commits a few rows whenever it is called, as producers do all the while."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: EventTable) -> None:
         self.queue = queue
         self.produced = 0
 
@@ -87,7 +87,7 @@ class Load:
 
 @pytest.mark.parametrize("fault", FAULTS, ids=["wrong key", "index missing", "write block", "closed index"])
 def test_a_systemic_fault_pauses_costs_nothing_and_ends_with_its_cause(
-    queue: Queue, start_daemon: StartProcess, sink: Sink, fault: Fault
+    queue: EventTable, start_daemon: StartProcess, sink: BlockableSink, fault: Fault
 ) -> None:
     load = Load(queue)
     daemon = start_daemon(ELASTIC_URL=sink.gate.url, ELASTIC_INDEX=sink.index)
@@ -127,7 +127,9 @@ def test_a_systemic_fault_pauses_costs_nothing_and_ends_with_its_cause(
     assert daemon.terminate() == 0
 
 
-def outage_under_pause(queue: Queue, start_daemon: StartProcess, elastic_url: str, seconds: float) -> RunningProcess:
+def outage_under_pause(
+    queue: EventTable, start_daemon: StartProcess, elastic_url: str, seconds: float
+) -> RunningProcess:
     queue.produce_many(3_000)
     with proxy_to(elastic_url) as (proxy, url):
         proxy.slow(0.1)
@@ -148,19 +150,19 @@ def outage_under_pause(queue: Queue, start_daemon: StartProcess, elastic_url: st
 
 
 def test_under_pause_an_outage_leaves_all_attempts_unchanged(
-    queue: Queue, start_daemon: StartProcess, elastic_url: str
+    queue: EventTable, start_daemon: StartProcess, elastic_url: str
 ) -> None:
     outage_under_pause(queue, start_daemon, elastic_url, 6)
 
 
 def test_under_pause_an_outage_of_a_minute_leaves_all_attempts_unchanged(
-    queue: Queue, start_daemon: StartProcess, elastic_url: str
+    queue: EventTable, start_daemon: StartProcess, elastic_url: str
 ) -> None:
     outage_under_pause(queue, start_daemon, elastic_url, 60)
 
 
 def test_under_pause_a_daemon_that_starts_without_elasticsearch_waits_and_spends_nothing(
-    queue: Queue, start_daemon: StartProcess, elastic_url: str
+    queue: EventTable, start_daemon: StartProcess, elastic_url: str
 ) -> None:
     queue.produce_many(100)
     daemon = start_daemon(ELASTIC_URL=f"http://127.0.0.1:{find_free_port()}", OUTBOX_OUTAGE_POLICY="pause")

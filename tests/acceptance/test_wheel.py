@@ -73,10 +73,10 @@ def programs(tmp_path: Path) -> Path:
 def test_outbox_up_works_from_the_wheel_in_an_empty_environment(
     programs: Path,
     start_process: StartProcess,
-    empty_database: str,
     elastic_url: str,
     absent_index: str,
     es: Elasticsearch,
+    server_folder: Path,
     tmp_path: Path,
 ) -> None:
     where = [*ELSEWHERE, str(tmp_path)]
@@ -84,13 +84,14 @@ def test_outbox_up_works_from_the_wheel_in_an_empty_environment(
     assert __version__ in version
     up = start_process(
         [*where, str(programs / "outbox"), "up", "--json", "--rate", "20"],
-        DATABASE_URL=empty_database,
+        DATABASE_URL=None,  # so it starts the PostgreSQL that its extra brings
         ELASTIC_URL=elastic_url,
         ELASTIC_INDEX=absent_index,
-        OUTBOX_DATA_DIR=str(tmp_path / "data"),
+        OUTBOX_DATA_DIR=str(server_folder),
     )
     told = json.loads(up.wait_for_line('"metrics_url"'))
     assert es.count(index=told["index"])["count"] > 0
     assert told["console_url"], "its extra is installed"
+    assert list(server_folder.glob("stacks/*/postgresql/*/PG_VERSION")), "so is the one that brings PostgreSQL"
     up.signal(signal.SIGINT)
     assert up.wait() == 0, up.output

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 from elasticsearch import Elasticsearch
 
-from labs.ledger import Entry, digest, newest
+from labs.ledger import LedgerEntry, digest, newest
 
 Connection = psycopg.Connection[Any]
 
@@ -27,7 +27,7 @@ def value(connection: Connection, query: str, *values: Any) -> Any:
     return row[0] if row else None
 
 
-def judged(connection: Connection, elastic: Elasticsearch, index: str, entries: list[Entry]) -> Iterator[Check]:
+def judged(connection: Connection, elastic: Elasticsearch, index: str, entries: list[LedgerEntry]) -> Iterator[Check]:
     committed = {entry.id for entry in entries if entry.committed}
     done = {str(id) for (id,) in connection.execute("select id from search_outbox_events where status = 'done'")}
     lost = committed - done
@@ -47,7 +47,7 @@ def judged(connection: Connection, elastic: Elasticsearch, index: str, entries: 
     yield Check("no row held twice", twice == 0, f"{twice} times")
 
 
-def _wrong(elastic: Elasticsearch, index: str, entries: list[Entry]) -> Iterator[tuple[str, str]]:
+def _wrong(elastic: Elasticsearch, index: str, entries: list[LedgerEntry]) -> Iterator[tuple[str, str]]:
     last = newest(entries)
     elastic.indices.refresh(index=index)
     ids = sorted(last)

@@ -23,7 +23,7 @@ from tests.fixtures.servers import POSTGRES_SETTINGS, PRODUCT
 DEBIAN = Path("/usr/lib/postgresql")
 
 
-class Missing(Exception):
+class MissingSoftware(Exception):
     """Something that ordinary clients could not bring; the text says what was tried."""
 
 
@@ -55,7 +55,7 @@ def standing_on(combination: Combination) -> Iterator[Ground]:
                 env[ROUTE] = f"{urlsplit(postgres.url).port}:{pooler.port}"
             yield Ground(python, env, _versions(postgres.url, elastic.url, python, pooler))
     except OutboxError as error:
-        raise Missing(error.message) from error
+        raise MissingSoftware(error.message) from error
 
 
 def _postgres_options(major: int) -> dict[str, Any]:
@@ -64,13 +64,15 @@ def _postgres_options(major: int) -> dict[str, Any]:
         return options
     programs = DEBIAN / str(major) / "bin"
     if not (programs / "postgres").exists():
-        raise Missing(f"PostgreSQL {major}: {programs} is not there; tried the Debian package postgresql-{major}")
+        raise MissingSoftware(
+            f"PostgreSQL {major}: {programs} is not there; tried the Debian package postgresql-{major}"
+        )
     return {**options, "bin_dir": programs}
 
 
 def _pooler(url: str) -> Any:
     if not shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin"):
-        raise Missing("pgbouncer: not on the PATH; tried the Debian package pgbouncer")
+        raise MissingSoftware("pgbouncer: not on the PATH; tried the Debian package pgbouncer")
     return Pgbouncer.temporary(server_url=url)
 
 
@@ -115,7 +117,7 @@ def _install(base: Path, folder: Path) -> None:
     ):
         done = subprocess.run(argv, check=False, capture_output=True, text=True, cwd=ROOT)
         if done.returncode:
-            raise Missing(f"{' '.join(argv[:4])}: {done.stderr.strip()[-300:]}")
+            raise MissingSoftware(f"{' '.join(argv[:4])}: {done.stderr.strip()[-300:]}")
 
 
 def _find(version: str) -> Path:
@@ -126,7 +128,9 @@ def _find(version: str) -> Path:
     for place in places:
         if _is(place, version):
             return place
-    raise Missing(f"Python {version}: tried the PATH, pyenv's and uv's folders and the Debian package python{version}")
+    raise MissingSoftware(
+        f"Python {version}: tried the PATH, pyenv's and uv's folders and the Debian package python{version}"
+    )
 
 
 def _is(python: Path, version: str) -> bool:

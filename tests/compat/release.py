@@ -11,20 +11,20 @@ from pathlib import Path
 from labs.worker import Worker, environment
 from outbox.embedded.process import free_port
 from tests.compat.combination import RESULTS, ROOT
-from tests.compat.ground import Missing
+from tests.compat.ground import MissingSoftware
 
 Done = subprocess.CompletedProcess[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class CodeRevision:
     """A revision's code; `code` None is this checkout. Both use the packages that are installed here."""
 
     name: str
     code: Path | None = None
 
     @classmethod
-    def of(cls, revision: str) -> "Release":
+    def of(cls, revision: str) -> "CodeRevision":
         name = _git("rev-parse", "--short", f"{revision}^{{commit}}").decode().strip()
         folder = RESULTS / "releases" / name
         if not (folder / "outbox" / "__main__.py").exists():
@@ -51,5 +51,5 @@ class Release:
 def _git(*words: str) -> bytes:
     done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=False)
     if done.returncode:
-        raise Missing(f"git {' '.join(words)}: {done.stderr.decode().strip()}; the whole history is needed")
+        raise MissingSoftware(f"git {' '.join(words)}: {done.stderr.decode().strip()}; the whole history is needed")
     return done.stdout

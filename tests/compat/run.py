@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.compat.combination import RESULTS, ROOT, Combination
-from tests.compat.ground import Ground, Missing, standing_on
+from tests.compat.ground import Ground, MissingSoftware, standing_on
 from tests.compat.outcome import Outcome, commit, now, read_junit
 
 
@@ -22,7 +22,7 @@ def run(combination: Combination) -> Outcome:
         with standing_on(combination) as ground:
             say(f"   {', '.join(f'{name} {version}' for name, version in ground.versions.items())}")
             outcome = _tested(combination, ground, began, at)
-    except Missing as missing:
+    except MissingSoftware as missing:
         outcome = Outcome(combination.name, "MISSING", detail=str(missing), commit=began, at=at)
     say(f"   {outcome.word}: {outcome.figures} {outcome.detail}")
     outcome.save()

@@ -14,7 +14,7 @@ import psycopg
 
 from labs.addresses import with_words
 from outbox.embedded import EmbeddedPostgres
-from tests.compat.release import Release
+from tests.compat.release import CodeRevision
 from tests.fixtures.guide_table import create_guide_table
 from tests.fixtures.postgres import fresh_database, older_servers
 from tests.fixtures.servers import POSTGRES_SETTINGS
@@ -24,7 +24,7 @@ SETTINGS = """select coalesce(setrole::regrole::text, ''), setconfig from pg_db_
                where setdatabase = (select oid from pg_database where datname = current_database()) order by 1"""
 
 
-def migrated(release: Release, server: str, case: str) -> dict[str, str]:
+def migrated(release: CodeRevision, server: str, case: str) -> dict[str, str]:
     with fresh_database(server) as url:
         with psycopg.connect(url, autocommit=True) as connection:
             if case == "own schema":
@@ -55,7 +55,7 @@ def dumped(url: str) -> Iterator[tuple[str, str]]:
 
 
 def main(revision: str) -> int:
-    old, new, different = Release.of(revision), Release("this checkout"), 0
+    old, new, different = CodeRevision.of(revision), CodeRevision("this checkout"), 0
     for options in ({}, *older_servers()):
         with EmbeddedPostgres.temporary(settings=POSTGRES_SETTINGS, **options) as server:
             for case in ("new", "own schema", "adopted"):

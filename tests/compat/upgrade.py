@@ -19,9 +19,9 @@ from labs.worker import Worker
 from outbox.store.schema import files
 from tests.compat.combination import RESULTS
 from tests.compat.evidence import Check, Connection, judged, longest_gap, value
-from tests.compat.ground import Missing
+from tests.compat.ground import MissingSoftware
 from tests.compat.outcome import Outcome, commit, now
-from tests.compat.release import Done, Release
+from tests.compat.release import CodeRevision, Done
 from tests.compat.run import say
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.servers import choose_servers
@@ -43,8 +43,8 @@ SETTINGS = {
 
 @dataclass
 class Drill:
-    old: Release
-    new: Release
+    old: CodeRevision
+    new: CodeRevision
     folder: Path
     connection: Connection
     elastic: Elasticsearch
@@ -57,12 +57,12 @@ class Drill:
         self.checks.append(Check(name, ok, detail))
         say(f"   {self.checks[-1]}")
 
-    def start(self, release: Release, label: str) -> Worker:
+    def start(self, release: CodeRevision, label: str) -> Worker:
         worker = release.daemon(label.split(".", maxsplit=1)[0], label, self.env, self.folder)
         self.workers[label] = worker
         return worker
 
-    def ready(self, release: Release, *labels: str) -> None:
+    def ready(self, release: CodeRevision, *labels: str) -> None:
         for label in labels:
             worker = self.start(release, label)
             eventually(partial(_is_ready, worker), within=60, what=f"{label} ready\n{worker.tail()}")
@@ -197,7 +197,7 @@ def upgrade(revision: str) -> Outcome:
         with ExitStack() as stack:
             drill, versions = _opened(stack, revision, folder)
             back(drill, forward(drill))
-    except Missing as missing:
+    except MissingSoftware as missing:
         return _told(Outcome("upgrade", "MISSING", detail=str(missing), commit=began, at=at))
     failed = [check for check in drill.checks if not check.ok]
     seconds = round(time.monotonic() - clock)
@@ -216,7 +216,7 @@ def _told(outcome: Outcome) -> Outcome:
 
 
 def _opened(stack: ExitStack, revision: str, folder: Path) -> tuple[Drill, dict[str, str]]:
-    old = Release.of(revision)
+    old = CodeRevision.of(revision)
     servers = choose_servers()
     database_url = stack.enter_context(fresh_database(stack.enter_context(servers.postgres())))
     elastic_url = stack.enter_context(servers.elasticsearch())
@@ -227,7 +227,7 @@ def _opened(stack: ExitStack, revision: str, folder: Path) -> tuple[Drill, dict[
     (folder / "ledger.ndjson").unlink(missing_ok=True)
     ledger = stack.enter_context(Ledger(folder / "ledger.ndjson"))
     env = {**SETTINGS, "DATABASE_URL": database_url, "ELASTIC_URL": elastic_url}
-    drill = Drill(old, Release(commit()), folder, connection, elastic, env, ledger)
+    drill = Drill(old, CodeRevision(commit()), folder, connection, elastic, env, ledger)
     stack.callback(_end_all, lambda: drill.workers)
     versions = {
         "postgresql": str(value(connection, "show server_version")).split()[0],

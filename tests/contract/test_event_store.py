@@ -10,7 +10,7 @@ from outbox.policy.outcome import Code, DeadReason, Failure, Reason
 from outbox.policy.settle import DONE, SUPERSEDED, Done, Failed, Released, RetryLater, Settlement
 from outbox.ports import Claimed, ClaimOrder, EventStore, NewerDelete
 from tests.fakes import MemoryEvents, MemoryQueue
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 
 BUSY = Failure(Reason.ES_429, "busy", fingerprint="f1")
 BAD = Failure(Reason.ES_REJECTED_DOCUMENT, "bad", Code.PAYLOAD_INVALID, "f2", {"why": "mapping"})
@@ -55,7 +55,7 @@ class MemoryTable:
 
 
 class PostgresTable:
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: EventTable) -> None:
         self.queue = queue
         self.store: EventStore = queue.store("w1")
         self.other: EventStore = queue.store("w2")

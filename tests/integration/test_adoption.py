@@ -23,7 +23,7 @@ from outbox.store.schema.migrate import migrate, plan, status
 from outbox.store.schema.patience import LOCK_TIMEOUT_MS, TableBusy, in_transaction
 from tests.fixtures.guide_table import INSERT, create_guide_table
 from tests.fixtures.inprocess import InProcess, Parts
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.sinks import MemorySink
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -220,7 +220,7 @@ def test_a_table_with_jsonb_is_projected_as_it_is(empty_database: str, guide: ps
         guide.execute("update search_outbox_events set payload = %s where entity_id = %s", [text, id])
     sink = MemorySink()
     with ExitStack() as stack:
-        queue = Queue(empty_database, guide, stack)
+        queue = EventTable(empty_database, guide, stack)
         InProcess(Parts(queue.store(), sink)).run()
     found = {name: json.loads(body) for (_, name), (_, body) in sink.documents.items()}
     assert found == {f"block:{id}": json.loads(text) for id, text in zip(ids[:2], texts[:2], strict=True)}

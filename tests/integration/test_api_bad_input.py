@@ -9,6 +9,8 @@ import httpx
 import psycopg
 import pytest
 
+from outbox.errors import UsageError
+from outbox.web.problems import refused_by
 from tests.fixtures.console import ACT, Served, post, serving
 from tests.fixtures.failures import audit_counts, events
 from tests.fixtures.postgres import fresh_database
@@ -180,6 +182,21 @@ def test_a_strange_idempotency_key_is_refused(shared: tuple[Served, psycopg.Conn
     headers = {"idempotency-key": key.encode()}
     answer = shared[0].client.post("/api/v1/pause", json=ACT, headers=headers)  # type: ignore[arg-type]
     problem(answer, 422)
+
+
+def test_a_page_that_is_asked_for_an_unknown_state_names_the_states_and_no_command(
+    shared: tuple[Served, psycopg.Connection],
+) -> None:
+    answer = shared[0].client.get("/ops/queue/events", params={"status": "bogus"})
+    assert answer.status_code == 400
+    assert "is none of pending, " in answer.text
+    assert "--help" not in answer.text
+    assert "command" not in answer.text
+
+
+def test_wrong_usage_is_answered_with_its_detail_alone() -> None:
+    assert refused_by(UsageError("the plan holds no ids")).detail == "The plan holds no ids."
+    assert refused_by(UsageError()).detail == "The request is invalid."
 
 
 HOSTILE = "<script>alert(1)</script> \"'><img src=x onerror=alert(1)> =cmd() {{7919*7907}}"

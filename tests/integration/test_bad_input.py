@@ -23,7 +23,7 @@ from tests.fixtures.elasticsearch import INDEX_SETTINGS
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.proxy import proxy_to
-from tests.fixtures.queue import Queue, fresh_queue
+from tests.fixtures.queue import EventTable, fresh_queue
 from tests.fixtures.sinks import MemorySink, elastic_sink
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
@@ -167,7 +167,7 @@ CASES = [
 
 @dataclass
 class Bench:
-    queue: Queue
+    queue: EventTable
     worker: InProcess
     url: str
     index: str
@@ -186,7 +186,7 @@ class Bench:
 
 
 @pytest.fixture(scope="module")
-def stage(postgres_url: str, migrated_template: str, es: Elasticsearch) -> Iterator[tuple[Queue, str]]:
+def stage(postgres_url: str, migrated_template: str, es: Elasticsearch) -> Iterator[tuple[EventTable, str]]:
     """One database and one index for all: what each case writes is its own."""
     name = f"test-{uuid4().hex[:16]}"
     es.indices.create(index=name, settings=INDEX_SETTINGS, mappings={"properties": MAPPING})
@@ -196,7 +196,7 @@ def stage(postgres_url: str, migrated_template: str, es: Elasticsearch) -> Itera
 
 
 @pytest.fixture
-def bench(stage: tuple[Queue, str], elastic_url: str) -> Iterator[Bench]:
+def bench(stage: tuple[EventTable, str], elastic_url: str) -> Iterator[Bench]:
     queue, index = stage
     with elastic_sink(elastic_url) as sink:
         worker = InProcess(Parts(queue.store(), sink, index_of=lambda _: index))
@@ -306,7 +306,7 @@ def test_a_row_that_is_due_in_a_far_future_waits_in_nobodys_way(bench: Bench, du
 CREATED = ("infinity", "-infinity", "294276-12-31", "0044-03-15 BC")
 
 
-def all_done(queue: Queue, worker: InProcess) -> None:
+def all_done(queue: EventTable, worker: InProcess) -> None:
     for when in CREATED:
         queue.produce(created_at=when)
         samples(queue)
@@ -315,8 +315,8 @@ def all_done(queue: Queue, worker: InProcess) -> None:
     assert queue.counts() == {"done": len(CREATED) + 1}
 
 
-def samples(queue: Queue) -> None:
-    """What the metrics, the status and the console ask of the open rows; an age is a finite number."""
+def samples(queue: EventTable) -> None:
+    """What the metrics, the status and the console ask of the open rows; an age is a number that can be shown."""
     look, database = PostgresBacklog(queue.url), Database(queue.url, size=1)
     database.open()
     try:
@@ -336,7 +336,7 @@ def test_a_time_that_python_does_not_know_stops_no_claim(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("when", "year"), [*zip(CREATED, (9999, 1, 9999, 1), strict=True)])
-def test_such_a_time_is_shown_as_the_nearest_that_python_knows(queue: Queue, when: str, year: int) -> None:
+def test_such_a_time_is_shown_as_the_nearest_that_python_knows(queue: EventTable, when: str, year: int) -> None:
     """One such row was enough to fail every list that it stood in."""
     id = queue.produce(created_at=when, next_retry_at=when)
     database = Database(queue.url, size=1)

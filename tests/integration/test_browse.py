@@ -13,7 +13,7 @@ from outbox.policy.event import Status
 from outbox.policy.inputs import EventFilter, read_event_filter
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.desks import desk_on
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 
 EVERY = [str(status) for status in Status]
 
@@ -34,7 +34,7 @@ def walk(desk: QueueDesk, statuses: list[str], limit: int, wanted: EventFilter |
         page = desk.browse.page(wanted or EventFilter(), statuses, limit, page.next)
 
 
-def fill(queue: Queue) -> dict[str, set[UUID]]:
+def fill(queue: EventTable) -> dict[str, set[UUID]]:
     """Twenty events of each kind, those of one kind with one and the same time."""
     made = {kind: {queue.produce() for _ in range(20)} for kind in ("fresh", "retry", "suspect", *EVERY[2:])}
     change = {
@@ -52,14 +52,14 @@ def fill(queue: Queue) -> dict[str, set[UUID]]:
 
 
 @pytest.mark.parametrize("limit", [1, 7, 20, 500])
-def test_pages_hold_every_event_once_whatever_its_state(queue: Queue, desk: QueueDesk, limit: int) -> None:
+def test_pages_hold_every_event_once_whatever_its_state(queue: EventTable, desk: QueueDesk, limit: int) -> None:
     made = fill(queue)
     ids = walk(desk, EVERY, limit)
     assert len(ids) == len(set(ids)) == 120
     assert set(ids) == set().union(*made.values())
 
 
-def test_without_a_word_what_is_open_or_failed_is_listed_the_newest_first(queue: Queue, desk: QueueDesk) -> None:
+def test_without_a_word_what_is_open_or_failed_is_listed_the_newest_first(queue: EventTable, desk: QueueDesk) -> None:
     made = fill(queue)
     ids = walk(desk, [], 9)
     assert set(ids) == made["fresh"] | made["retry"] | made["suspect"] | made["failed"]
@@ -67,20 +67,20 @@ def test_without_a_word_what_is_open_or_failed_is_listed_the_newest_first(queue:
     assert open_seqs == sorted(open_seqs, reverse=True)
 
 
-def test_the_one_filter_narrows_every_shelf(queue: Queue, desk: QueueDesk) -> None:
+def test_the_one_filter_narrows_every_shelf(queue: EventTable, desk: QueueDesk) -> None:
     made = fill(queue)
     assert set(walk(desk, EVERY, 50, asked(error_reason="too_large"))) == made["failed"]
     assert set(walk(desk, EVERY, 50, asked(failure_type="network"))) == made["retry"]
     assert walk(desk, EVERY, 50, asked(entity_type="author")) == []
 
 
-def test_ids_are_found_in_any_state(queue: Queue, desk: QueueDesk) -> None:
+def test_ids_are_found_in_any_state(queue: EventTable, desk: QueueDesk) -> None:
     made = fill(queue)
     wanted = [next(iter(made[kind])) for kind in ("fresh", "failed", "done", "discarded")]
     assert set(walk(desk, [], 50, asked(ids=wanted))) == set(wanted)
 
 
-def test_an_entity_s_done_upserts_need_their_index_and_the_page_says_so(queue: Queue, database: str) -> None:
+def test_an_entity_s_done_upserts_need_their_index_and_the_page_says_so(queue: EventTable, database: str) -> None:
     done, deleted, failed = (queue.produce("e1", op) for op in ("upsert", "delete", "upsert"))
     queue.connection.execute("update search_outbox_events set status = 'done' where id = any (%s)", [[done, deleted]])
     queue.connection.execute("update search_outbox_events set status = 'failed' where id = %s", [failed])
@@ -98,7 +98,7 @@ def test_an_entity_s_done_upserts_need_their_index_and_the_page_says_so(queue: Q
     assert page.remark == ""
 
 
-def test_a_list_of_failures_is_quick_among_many_done_rows(queue: Queue, desk: QueueDesk) -> None:
+def test_a_list_of_failures_is_quick_among_many_done_rows(queue: EventTable, desk: QueueDesk) -> None:
     queue.produce_many(20_000)
     queue.connection.execute("update search_outbox_events set status = 'done', processed_at = now()")
     id = queue.produce()
@@ -106,7 +106,7 @@ def test_a_list_of_failures_is_quick_among_many_done_rows(queue: Queue, desk: Qu
     assert walk(desk, ["failed"], 50) == [id]
 
 
-def test_one_event_is_shown_with_all_that_is_recorded(queue: Queue, desk: QueueDesk) -> None:
+def test_one_event_is_shown_with_all_that_is_recorded(queue: EventTable, desk: QueueDesk) -> None:
     payload = '{"big": 12345678901234567890, "p": 1.10}'
     id = queue.produce("e1", payload=payload, traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01")
     other = queue.produce("e1", "delete")
@@ -137,13 +137,13 @@ def test_one_event_is_shown_with_all_that_is_recorded(queue: Queue, desk: QueueD
     assert [row["id"] for row in detail.related] == [other]
 
 
-def test_named_fields_are_masked_when_an_event_is_shown(queue: Queue, database: str) -> None:
+def test_named_fields_are_masked_when_an_event_is_shown(queue: EventTable, database: str) -> None:
     id = queue.produce(payload='{"Token": "abc", "n": 1.10}')
     with desk_on(database, OUTBOX_REDACT_FIELDS="token") as desk:
         assert desk.browse.show(id).payload == b'{"Token": "***", "n": 1.10}'
 
 
-def test_a_payload_over_a_megabyte_is_not_shown_only_its_size(queue: Queue, desk: QueueDesk) -> None:
+def test_a_payload_over_a_megabyte_is_not_shown_only_its_size(queue: EventTable, desk: QueueDesk) -> None:
     id = queue.produce(payload='{"a": "' + "x" * 1_100_000 + '"}')
     detail = desk.browse.show(id)
     assert detail.payload is None

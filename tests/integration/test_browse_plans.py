@@ -14,7 +14,7 @@ from outbox.store.pool import BY_INDEX, ReadTooLong, bounded_read
 from outbox.store.queries import queries
 from tests.fixtures.desks import desk_on
 from tests.fixtures.postgres import fresh_database
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 
 LAST = {"before_at": datetime(9999, 1, 1, tzinfo=UTC), "before_id": UUID(int=2**128 - 1), "limit": 50}
 PAGES = {
@@ -27,12 +27,12 @@ MOST_BLOCKS = 2_000  # a page of 50 rows and its index pages; the table has over
 
 
 @pytest.fixture(scope="module")
-def large(postgres_url: str, migrated_template: str) -> Iterator[Queue]:
+def large(postgres_url: str, migrated_template: str) -> Iterator[EventTable]:
     """200,000 done rows, some thousand in every other state."""
     with ExitStack() as stack:
         url = stack.enter_context(fresh_database(postgres_url, migrated_template))
         connection = stack.enter_context(psycopg.connect(url, autocommit=True))
-        queue = Queue(url, connection, stack)
+        queue = EventTable(url, connection, stack)
         for status, n in {"done": 200_000, "failed": 3_000, "discarded": 1_000, "pending": 5_000}.items():
             queue.produce_many(n, status=status, entity_type=status)
         connection.execute("vacuum analyze search_outbox_events")
@@ -40,7 +40,7 @@ def large(postgres_url: str, migrated_template: str) -> Iterator[Queue]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_touches_rows_in_proportion_to_itself(large: Queue, name: str) -> None:
+def test_a_page_touches_rows_in_proportion_to_itself(large: EventTable, name: str) -> None:
     with psycopg.connect(large.url) as connection, psycopg.ClientCursor(connection) as cursor:
         for setting, value in BY_INDEX.items():
             cursor.execute("select set_config(%s, %s, true)", [setting, value])
@@ -52,7 +52,7 @@ def test_a_page_touches_rows_in_proportion_to_itself(large: Queue, name: str) ->
     assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < MOST_BLOCKS
 
 
-def test_a_query_that_takes_too_long_says_how_to_narrow_it(large: Queue) -> None:
+def test_a_query_that_takes_too_long_says_how_to_narrow_it(large: EventTable) -> None:
     with (
         pytest.raises(ReadTooLong, match="Narrow it") as late,
         bounded_read(large.pool(), time_limit_ms=50) as connection,
@@ -62,7 +62,7 @@ def test_a_query_that_takes_too_long_says_how_to_narrow_it(large: Queue) -> None
     assert late.value.exit_code == 75
 
 
-def test_status_of_a_large_table_is_one_quick_query(large: Queue) -> None:
+def test_status_of_a_large_table_is_one_quick_query(large: EventTable) -> None:
     with desk_on(large.url) as desk:
         status = desk.status.read()
         page = desk.browse.page(EventFilter(entity_type="failed"), ["failed"], 500)

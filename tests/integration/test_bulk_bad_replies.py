@@ -162,6 +162,18 @@ def test_nobody_at_the_address_is_connect_and_away() -> None:
     assert report.unreachable is not None
     assert failure is not None
     assert failure.reason is Reason.CONNECT
+    assert failure.error == f"no connection to 127.0.0.1:{port}: Connection refused"
+
+
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [(b"", "Remote end closed connection without response"), (b"s3cr3t\r\n\r\n", "what came is no HTTP reply")],
+)
+def test_a_broken_connection_is_described_in_words(reply: bytes, told: str) -> None:
+    with scripted(lambda _: reply, lambda _: reply) as server, elastic_sink(server.url) as sink:
+        failure = sink.probe("things")
+    assert failure is not None
+    assert failure.error == f"the connection broke: {told}"
 
 
 def test_a_server_that_dies_in_mid_work_leaves_no_row_at_fault() -> None:

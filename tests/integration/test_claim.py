@@ -9,13 +9,13 @@ import pytest
 
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.settle import RetryLater
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.waiting import eventually
 
 LATER = RetryLater(3600.0, Failure(Reason.ES_5XX, "x"))
 
 
-def test_a_claim_writes_the_row_and_one_lease_for_the_batch(queue: Queue) -> None:
+def test_a_claim_writes_the_row_and_one_lease_for_the_batch(queue: EventTable) -> None:
     id = queue.produce("a")
     queue.produce("b", entity_type="author")
     start = uuid4()
@@ -30,7 +30,7 @@ def test_a_claim_writes_the_row_and_one_lease_for_the_batch(queue: Queue) -> Non
     assert lease == (claimed.token, "w7", start, 2, {"article": 1, "author": 1})
 
 
-def test_every_claim_has_a_token_of_its_own(queue: Queue) -> None:
+def test_every_claim_has_a_token_of_its_own(queue: EventTable) -> None:
     store = queue.store()
     queue.produce("a")
     first = queue.claim(store)
@@ -39,12 +39,12 @@ def test_every_claim_has_a_token_of_its_own(queue: Queue) -> None:
     assert queue.row(second.events[0].id).lease_token == second.token != first.token
 
 
-def test_an_empty_claim_leaves_no_lease(queue: Queue) -> None:
+def test_an_empty_claim_leaves_no_lease(queue: EventTable) -> None:
     assert queue.claim().events == []
     assert queue.leases() == 0
 
 
-def test_due_retries_take_at_most_their_share_and_fresh_rows_fill_the_rest(queue: Queue) -> None:
+def test_due_retries_take_at_most_their_share_and_fresh_rows_fill_the_rest(queue: EventTable) -> None:
     store = queue.store()
     for _ in range(10):
         queue.produce()
@@ -59,21 +59,21 @@ def test_due_retries_take_at_most_their_share_and_fresh_rows_fill_the_rest(queue
     assert sorted(event.attempts for event in rest.events) == [1] * 4 + [2] * 6
 
 
-def test_a_claim_of_a_retry_clears_when_it_was_due(queue: Queue) -> None:
+def test_a_claim_of_a_retry_clears_when_it_was_due(queue: EventTable) -> None:
     id = queue.produce("a", next_retry_at="2020-01-01", attempts=3)
     claimed = queue.claim()
     assert queue.row(id).next_retry_at is None
     assert (claimed.events[0].attempts, claimed.events[0].retried) == (4, True)
 
 
-def test_retries_come_in_the_order_in_which_they_are_due(queue: Queue) -> None:
+def test_retries_come_in_the_order_in_which_they_are_due(queue: EventTable) -> None:
     late = queue.produce("late", next_retry_at="2020-01-02")
     early = queue.produce("early", next_retry_at="2020-01-01")
     claimed = [queue.claim(limit=1).events[0].id for _ in range(2)]
     assert claimed == [early, late]
 
 
-def test_a_row_set_back_by_hand_below_the_floor_is_found_from_nothing(queue: Queue) -> None:
+def test_a_row_set_back_by_hand_below_the_floor_is_found_from_nothing(queue: EventTable) -> None:
     id = queue.produce("a", status="failed")
     queue.produce("b")
     assert len(queue.claim(floor=0).events) == 1
@@ -84,7 +84,7 @@ def test_a_row_set_back_by_hand_below_the_floor_is_found_from_nothing(queue: Que
 
 @pytest.mark.parametrize("storage", ["plain text", "compressed", "out of line"])
 def test_small_payloads_come_with_the_claim_and_large_ones_later_however_they_are_stored(
-    queue: Queue, storage: str
+    queue: EventTable, storage: str
 ) -> None:
     how = {"plain text": "plain", "compressed": "main", "out of line": "external"}[storage]
     queue.connection.execute(f"alter table search_outbox_events alter column payload set storage {how}".encode())
@@ -102,7 +102,7 @@ def test_small_payloads_come_with_the_claim_and_large_ones_later_however_they_ar
         assert queue.store().payloads([event.id])[event.id] == texts[event.entity_id].encode()
 
 
-def test_a_claim_brings_no_more_than_a_batch_may_weigh_however_many_it_takes(queue: Queue) -> None:
+def test_a_claim_brings_no_more_than_a_batch_may_weigh_however_many_it_takes(queue: EventTable) -> None:
     """500 payloads of just under 64 KiB are 32 MB, twice, in a lane of which 32 MB are promised in all."""
     for size in (15_000, 17_000):
         queue.produce(str(size), payload=json.dumps({"t": "x" * size}))
@@ -110,7 +110,7 @@ def test_a_claim_brings_no_more_than_a_batch_may_weigh_however_many_it_takes(que
     assert here == {"15000": True, "17000": False}
 
 
-def test_a_million_bytes_that_compress_to_a_few_are_still_large(queue: Queue) -> None:
+def test_a_million_bytes_that_compress_to_a_few_are_still_large(queue: EventTable) -> None:
     """64 KiB is about memory here, not about PostgreSQL's disk."""
     queue.produce("a", payload=json.dumps({"t": "x" * 1_000_000}))
     (event,) = queue.claim().events
@@ -118,7 +118,7 @@ def test_a_million_bytes_that_compress_to_a_few_are_still_large(queue: Queue) ->
     assert event.payload_bytes == 1_000_009
 
 
-def test_what_json_cannot_be_parsed_to_travels_as_text(queue: Queue) -> None:
+def test_what_json_cannot_be_parsed_to_travels_as_text(queue: EventTable) -> None:
     """Depth 5,000, a 5,000-digit integer, lone surrogates, NUL escapes, duplicate keys: none can poison a fetch."""
     texts = [
         '{"a":' * 5_000 + "1" + "}" * 5_000,
@@ -133,7 +133,7 @@ def test_what_json_cannot_be_parsed_to_travels_as_text(queue: Queue) -> None:
 
 
 def test_rows_that_are_touched_while_they_are_claimed_are_taken_once_or_stay_pending(
-    queue: Queue, database: str
+    queue: EventTable, database: str
 ) -> None:
     """An UPDATE changes the ctid of a row between our read and our lock: skipped, pending, and found next time."""
     queue.produce_many(2_000)
@@ -174,7 +174,7 @@ def test_rows_that_are_touched_while_they_are_claimed_are_taken_once_or_stay_pen
     assert queue.value(orphans) == 0
 
 
-def test_more_than_half_of_all_updates_of_claims_are_hot(queue: Queue) -> None:
+def test_more_than_half_of_all_updates_of_claims_are_hot(queue: EventTable) -> None:
     """By the product's own claim, settles left out: these end a row and leave its indexes."""
     queue.produce_many(5_000)
     queue.connection.execute("vacuum analyze search_outbox_events")

@@ -14,7 +14,7 @@ from outbox.policy.document import INLINE_BYTES
 from outbox.store.queries import queries
 from outbox.store.workers import START, SWEEPS
 from tests.fixtures.postgres import fresh_database
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 
 DONE = 1_000_000
 RETRIES = 50_000
@@ -36,14 +36,14 @@ SOME_BLOCKS = 400
 
 
 @pytest.fixture(scope="module")
-def big(postgres_url: str, migrated_template: str) -> Iterator[Queue]:
+def big(postgres_url: str, migrated_template: str) -> Iterator[EventTable]:
     """A million done rows, fifty thousand retries that are not due and some fresh rows, built once."""
     with ExitStack() as stack:
         url = stack.enter_context(fresh_database(postgres_url, migrated_template))
         connection = stack.enter_context(psycopg.connect(url, autocommit=True))
         connection.execute(FINISHED.encode())
         connection.execute(WAITING.encode())
-        queue = Queue(url, connection, stack)
+        queue = EventTable(url, connection, stack)
         for entity_type in ("article", "author"):
             queue.produce_many(FRESH, entity_type=entity_type)
         for statement in twins():
@@ -56,7 +56,7 @@ def big(postgres_url: str, migrated_template: str) -> Iterator[Queue]:
 
 
 @pytest.fixture(autouse=True)
-def clean_pages(big: Queue) -> None:
+def clean_pages(big: EventTable) -> None:
     """What a run leaves when it is rolled back takes the room on its pages: the next one then writes elsewhere, and
     touches more blocks than its own (1,638 where 1,600 are allowed, met beside other tests)."""
     big.connection.execute("vacuum search_outbox_events")
@@ -68,7 +68,7 @@ def twins() -> list[str]:
     return list(re.findall(r"create index .*?;", text, re.DOTALL))
 
 
-class Plan:
+class QueryPlan:
     """What EXPLAIN ANALYZE says: the nodes over the events, and the blocks that the whole statement touched."""
 
     def __init__(self, root: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ def _walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _walk(child)
 
 
-def explain(queue: Queue, name: str, generic: bool, topic: str = "events", **values: Any) -> Plan:
+def explain(queue: EventTable, name: str, generic: bool, topic: str = "events", **values: Any) -> QueryPlan:
     """Prepared as the daemon does it, run for real and rolled back. The generic plan is what the sixth run may get."""
     parameters = {
         "owner": "w",
@@ -124,7 +124,7 @@ def explain(queue: Queue, name: str, generic: bool, topic: str = "events", **val
         row = queue.connection.execute(run).fetchone()
     queue.connection.execute("deallocate all")
     assert row is not None
-    return Plan(row[0][0])
+    return QueryPlan(row[0][0])
 
 
 TYPES = {
@@ -163,7 +163,7 @@ BOTH = pytest.mark.parametrize("generic", [False, True], ids=["custom plan", "ge
 
 @BOTH
 @pytest.mark.parametrize("limit", [1, 50, 500])
-def test_a_claim_touches_blocks_in_proportion_to_its_batch(big: Queue, limit: int, generic: bool) -> None:
+def test_a_claim_touches_blocks_in_proportion_to_its_batch(big: EventTable, limit: int, generic: bool) -> None:
     plan = explain(big, "claim", generic, limit=limit, retry_limit=max(1, limit // 2), floor=0)
     assert plan.kinds <= {"Index Scan", "Index Only Scan", "Tid Scan"}, plan.kinds
     assert plan.indexes <= {"fresh_idx", "retry_idx"}, plan.indexes
@@ -172,14 +172,14 @@ def test_a_claim_touches_blocks_in_proportion_to_its_batch(big: Queue, limit: in
 
 
 @BOTH
-def test_a_claim_from_the_floor_uses_the_same_index(big: Queue, generic: bool) -> None:
+def test_a_claim_from_the_floor_uses_the_same_index(big: EventTable, generic: bool) -> None:
     plan = explain(big, "claim", generic, limit=100, retry_limit=50, floor=DONE)
     assert plan.indexes == {"fresh_idx", "retry_idx"}
     assert plan.blocks < SOME_BLOCKS + BLOCKS_A_ROW * 100
 
 
 @BOTH
-def test_a_claim_of_a_type_walks_the_twins_and_filters_nobody_else_out(big: Queue, generic: bool) -> None:
+def test_a_claim_of_a_type_walks_the_twins_and_filters_nobody_else_out(big: EventTable, generic: bool) -> None:
     plan = explain(big, "claim_of_type", generic, limit=100, retry_limit=50, floor=0, entity_type="author")
     assert plan.kinds <= {"Index Scan", "Tid Scan"}
     assert plan.indexes == {"type_fresh_idx", "type_retry_idx"}
@@ -190,7 +190,7 @@ def test_a_claim_of_a_type_walks_the_twins_and_filters_nobody_else_out(big: Queu
 @BOTH
 @pytest.mark.parametrize("entity_type", ["article", "author"])
 def test_a_claim_of_a_type_reads_past_neither_others_nor_its_own_waiting_retries(
-    big: Queue, entity_type: str, generic: bool
+    big: EventTable, entity_type: str, generic: bool
 ) -> None:
     """`author` stands behind all fresh articles; `article` has fifty thousand retries that are not due."""
     plan = explain(big, "claim_of_type", generic, limit=10, retry_limit=5, floor=0, entity_type=entity_type)
@@ -201,7 +201,7 @@ def test_a_claim_of_a_type_reads_past_neither_others_nor_its_own_waiting_retries
 
 
 @BOTH
-def test_a_query_for_suspects_that_are_not_there_costs_nothing(big: Queue, generic: bool) -> None:
+def test_a_query_for_suspects_that_are_not_there_costs_nothing(big: EventTable, generic: bool) -> None:
     plan = explain(big, "claim_suspects", generic, limit=50, suspects=1, suspects_most=1, entity_type=None)
     assert plan.indexes == {"suspect_idx"}
     assert plan.kinds <= {"Index Scan", "Tid Scan"}
@@ -209,7 +209,7 @@ def test_a_query_for_suspects_that_are_not_there_costs_nothing(big: Queue, gener
 
 
 @BOTH
-def test_a_settle_finds_its_rows_by_primary_key(big: Queue, generic: bool) -> None:
+def test_a_settle_finds_its_rows_by_primary_key(big: EventTable, generic: bool) -> None:
     with big.connection.transaction(force_rollback=True):
         claimed = big.claim(limit=500)
         try:
@@ -222,7 +222,7 @@ def test_a_settle_finds_its_rows_by_primary_key(big: Queue, generic: bool) -> No
 
 
 @BOTH
-def test_the_query_for_newer_deletes_uses_their_index_row_by_row(big: Queue, generic: bool) -> None:
+def test_the_query_for_newer_deletes_uses_their_index_row_by_row(big: EventTable, generic: bool) -> None:
     claimed = big.claim(limit=500)
     try:
         plan = explain(big, "newer_deletes", generic, token=claimed.token)
@@ -237,27 +237,27 @@ def test_the_query_for_newer_deletes_uses_their_index_row_by_row(big: Queue, gen
 
 @BOTH
 @pytest.mark.parametrize("scan", SWEEPS)
-def test_a_page_of_a_sweep_goes_by_the_index_of_open_rows(big: Queue, scan: str, generic: bool) -> None:
+def test_a_page_of_a_sweep_goes_by_the_index_of_open_rows(big: EventTable, scan: str, generic: bool) -> None:
     plan = explain(big, scan, generic, "workers", **START, page=500)
     assert plan.kinds <= {"Index Scan", "Bitmap Heap Scan"}, plan.kinds
     assert plan.blocks < SOME_BLOCKS + BLOCKS_A_ROW * 500, plan.blocks
 
 
 @BOTH
-def test_the_open_types_are_found_by_hops(big: Queue, generic: bool) -> None:
+def test_the_open_types_are_found_by_hops(big: EventTable, generic: bool) -> None:
     plan = explain(big, "open_types", generic)
     assert plan.kinds <= {"Index Scan", "Index Only Scan"}, plan.kinds
     assert plan.blocks < 200, plan.blocks
 
 
 @BOTH
-def test_a_query_for_expired_leases_never_reads_an_event(big: Queue, generic: bool) -> None:
+def test_a_query_for_expired_leases_never_reads_an_event(big: EventTable, generic: bool) -> None:
     plan = explain(big, "expired_leases", generic, "workers", max_processing="600 s", limit=20)
     assert plan.scans == []
     assert plan.blocks < 100
 
 
-def test_the_store_itself_claims_a_batch_in_a_few_milliseconds(big: Queue) -> None:
+def test_the_store_itself_claims_a_batch_in_a_few_milliseconds(big: EventTable) -> None:
     """Not a benchmark: a Seq Scan over a million rows would take a hundred times as long."""
     store = big.store()
     durations = []

@@ -9,7 +9,7 @@ from psycopg import sql
 from outbox.ports import Finding, Level
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.desks import Examine
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.scripted import answer, scripted
 
 VIEW = (
@@ -27,7 +27,7 @@ def the(found: dict[str, list[Finding]], name: str) -> Finding:
     return finding
 
 
-def test_a_sound_installation_has_no_problem(examine: Examine, queue: Queue) -> None:
+def test_a_sound_installation_has_no_problem(examine: Examine, queue: EventTable) -> None:
     found = examine()
     assert bad(found) == {}
     for name in ("database", "clock", "schema", "slow_indexes", "privileges", "elasticsearch", "versions"):
@@ -35,7 +35,7 @@ def test_a_sound_installation_has_no_problem(examine: Examine, queue: Queue) -> 
     assert the(found, "clock").level is Level.OK
 
 
-def test_every_finding_that_is_not_ok_has_a_remedy(examine: Examine, queue: Queue) -> None:
+def test_every_finding_that_is_not_ok_has_a_remedy(examine: Examine, queue: EventTable) -> None:
     queue.produce_many(2)
     for findings in examine(OUTBOX_LISTEN="true").values():
         for finding in findings:
@@ -52,6 +52,7 @@ def test_a_database_that_is_down_does_not_hide_elasticsearch(examine: Examine) -
 def test_an_elasticsearch_that_is_down_does_not_hide_the_database(examine: Examine) -> None:
     found = examine(ELASTIC_URL="http://127.0.0.1:1")
     assert list(bad(found)) == ["elasticsearch"]
+    assert bad(found)["elasticsearch"] == "no connection to 127.0.0.1:1: Connection refused"
     assert the(found, "schema").level is Level.OK
 
 
@@ -105,7 +106,7 @@ def test_limits_of_the_role_are_read_from_the_role(examine: Examine, connection:
     )
 
 
-def test_open_events_without_payload_need_the_view(examine: Examine, queue: Queue) -> None:
+def test_open_events_without_payload_need_the_view(examine: Examine, queue: EventTable) -> None:
     queue.produce(payload=None)
     assert "no view" in bad(examine())["documents"]
 
@@ -117,7 +118,7 @@ def test_a_view_that_lacks_a_column_is_reported_with_what_is_missing(
     assert "lacks document" in bad(examine())["documents"]
 
 
-def test_a_type_that_is_kept_by_payloads_and_by_the_view_is_named(examine: Examine, queue: Queue) -> None:
+def test_a_type_that_is_kept_by_payloads_and_by_the_view_is_named(examine: Examine, queue: EventTable) -> None:
     queue.produce(entity_type="page", status="done")
     queue.produce(entity_type="page", op="refresh")
     queue.produce(entity_type="block", op="refresh")
@@ -126,7 +127,7 @@ def test_a_type_that_is_kept_by_payloads_and_by_the_view_is_named(examine: Exami
     assert (found.level, found.detail) == (Level.WARN, "events come with payloads and without: page")
 
 
-def test_a_sequence_that_was_moved_is_reported_with_what_to_do(examine: Examine, queue: Queue) -> None:
+def test_a_sequence_that_was_moved_is_reported_with_what_to_do(examine: Examine, queue: EventTable) -> None:
     assert the(examine(), "sequence").level is Level.OK
     queue.store().raise_version(5_000)
     found = the(examine(), "sequence")
@@ -162,7 +163,7 @@ def test_a_lookup_that_no_index_serves_is_found_by_its_plan(examine: Examine, co
     assert "articles (about 5000 rows)" in finding.detail
 
 
-def test_events_of_one_entity_that_share_a_version_are_found(examine: Examine, queue: Queue) -> None:
+def test_events_of_one_entity_that_share_a_version_are_found(examine: Examine, queue: EventTable) -> None:
     queue.produce("e1", event_version=5)
     queue.produce("e1", event_version=5)
     finding = the(examine(), "versions")
@@ -171,7 +172,7 @@ def test_events_of_one_entity_that_share_a_version_are_found(examine: Examine, q
 
 
 def test_a_document_ahead_of_every_event_is_found(
-    examine: Examine, queue: Queue, es: Elasticsearch, index: str
+    examine: Examine, queue: EventTable, es: Elasticsearch, index: str
 ) -> None:
     queue.produce("e1", event_version=1)
     queue.produce("e2", event_version=2)
@@ -185,7 +186,7 @@ def test_a_document_ahead_of_every_event_is_found(
 
 
 def test_a_document_under_the_version_of_its_own_lookup_is_not_ahead(
-    examine: Examine, queue: Queue, es: Elasticsearch, index: str
+    examine: Examine, queue: EventTable, es: Elasticsearch, index: str
 ) -> None:
     """An upsert that the view answers without a version is written under one that is drawn, above its event's own."""
     queue.produce("e1", payload=None, event_version=5)
@@ -194,7 +195,7 @@ def test_a_document_under_the_version_of_its_own_lookup_is_not_ahead(
     assert the(examine(), "ahead").level is Level.OK
 
 
-def test_failures_pauses_and_missing_workers_are_said(examine: Examine, queue: Queue) -> None:
+def test_failures_pauses_and_missing_workers_are_said(examine: Examine, queue: EventTable) -> None:
     queue.connection.execute(
         "insert into search_outbox_controls (scope, paused_by, reason) values ('*', 'alice', 'tea')"
     )

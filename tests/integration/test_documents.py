@@ -15,7 +15,7 @@ from outbox.store.documents import ViewDocuments, asking_for
 from outbox.store.queries import queries
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.sinks import MemorySink
 
 TABLE = "create table article (id uuid primary key default gen_random_uuid(), name text, version bigint, body jsonb)"
@@ -28,7 +28,7 @@ VIEW = (
 class Articles:
     """A table of the user's, its view, and a worker that looks up documents in it."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: EventTable) -> None:
         self.queue = queue
         self.sink = MemorySink()
         self.clock = Time()
@@ -51,7 +51,7 @@ class Articles:
 
 
 @pytest.fixture
-def articles(queue: Queue) -> Articles:
+def articles(queue: EventTable) -> Articles:
     queue.connection.execute(TABLE)
     queue.connection.execute(VIEW)
     return Articles(queue)
@@ -223,7 +223,7 @@ def test_a_view_that_is_forbidden_is_unavailable_too(articles: Articles, databas
         conn.execute(f"drop role {role}".encode())
 
 
-def test_without_a_view_an_upsert_without_a_payload_fails_and_says_what_to_do(queue: Queue) -> None:
+def test_without_a_view_an_upsert_without_a_payload_fails_and_says_what_to_do(queue: EventTable) -> None:
     worker = InProcess(Parts(queue.store(), MemorySink(), documents=None))
     assert not ViewDocuments(queue.pool(), "search_documents", batch_bytes=BATCH_BYTES).exists()
     bad, good = queue.produce("a", payload=None), queue.produce("b")
@@ -285,7 +285,7 @@ def test_a_view_that_vanishes_before_its_large_documents_are_read_holds_up_nobod
     assert (row.status, row.attempts, row.error_reason) == ("pending", 0, "documents_unavailable")
 
 
-def test_a_large_payload_that_was_removed_on_the_way_fails_its_row_and_deletes_nothing(queue: Queue) -> None:
+def test_a_large_payload_that_was_removed_on_the_way_fails_its_row_and_deletes_nothing(queue: EventTable) -> None:
     sink = MemorySink()
     worker = InProcess(Parts(queue.store(), sink))
     queue.produce("a", event_version=1)
@@ -392,7 +392,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_lookup_and_a_page_of_keys_use_the_tables_key_whatever_its_type(queue: Queue, key: str) -> None:
+def test_a_lookup_and_a_page_of_keys_use_the_tables_key_whatever_its_type(queue: EventTable, key: str) -> None:
     queue.connection.execute("create domain sku as char(10) check (value like 's%')")
     queue.connection.execute(f"create table thing (id {key} primary key, title text)".encode())
     queue.connection.execute(f"insert into thing select {KEYS[key]}, 'x' from generate_series(1, 20000) g".encode())
@@ -415,7 +415,7 @@ def test_a_lookup_and_a_page_of_keys_use_the_tables_key_whatever_its_type(queue:
         assert_by_key(queue, shape.query(query, after=walked["after"]), walked)
 
 
-def assert_by_key(queue: Queue, query: sql.Composed, parameters: dict[str, Any]) -> None:
+def assert_by_key(queue: EventTable, query: sql.Composed, parameters: dict[str, Any]) -> None:
     with queue.pool().connection() as connection, psycopg.ClientCursor(connection) as cursor:
         rows = cursor.execute(sql.SQL("explain ") + query, parameters).fetchall()
     plan = "\n".join(row[0] for row in rows)

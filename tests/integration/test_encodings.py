@@ -15,7 +15,7 @@ from outbox.store.schema.migrate import migrate
 from outbox.store.schema.state import check_schema
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.postgres import fresh_database
-from tests.fixtures.queue import Queue, queue_of
+from tests.fixtures.queue import EventTable, queue_of
 from tests.fixtures.sinks import MemorySink
 
 WORD = {"LATIN1": "Größe", "EUC_JP": "検索"}
@@ -36,7 +36,7 @@ def encoded_database(request: pytest.FixtureRequest, postgres_url: str) -> Itera
 
 
 @pytest.fixture
-def encoded(encoded_database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
+def encoded(encoded_database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[EventTable]:
     """An empty queue in a database of this encoding, of which the environment says it too."""
     with queue_of(encoded_database) as queue:
         queue.connection.execute("set client_encoding = 'UTF8'")
@@ -45,7 +45,7 @@ def encoded(encoded_database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         yield queue
 
 
-def test_documents_leave_a_database_of_another_encoding_as_utf_8(encoded: Queue) -> None:
+def test_documents_leave_a_database_of_another_encoding_as_utf_8(encoded: EventTable) -> None:
     word = next(word for name, word in WORD.items() if name == encoded.value("show server_encoding"))
     body = json.dumps({"title": word}, ensure_ascii=False)
     large = json.dumps({"title": word * 20_000}, ensure_ascii=False)
@@ -62,7 +62,7 @@ def test_documents_leave_a_database_of_another_encoding_as_utf_8(encoded: Queue)
     assert sent == {name: {"title": title} for name, title in expected.items()}
 
 
-def test_a_verdict_that_quotes_what_the_database_cannot_hold_is_still_recorded(encoded: Queue) -> None:
+def test_a_verdict_that_quotes_what_the_database_cannot_hold_is_still_recorded(encoded: EventTable) -> None:
     """The payload had it as an escape, which is ASCII; Elasticsearch's error has the character."""
     id = encoded.produce()
     claimed = encoded.claim()

@@ -14,7 +14,7 @@ from outbox.ops.reindex.refresh import HasVersions, Refreshed, RefreshOptions, R
 from outbox.store.schema.migrate import migrate
 from outbox.store.view_shape import BadCondition
 from tests.fixtures.joined import ALICE, ROUTED_VIEW, JoinedWorld
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.waiting import eventually
 
 
@@ -26,7 +26,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def world(queue: Queue, es: Elasticsearch, elastic_url: str, index: str) -> JoinedWorld:
+def world(queue: EventTable, es: Elasticsearch, elastic_url: str, index: str) -> JoinedWorld:
     return JoinedWorld(queue, es, elastic_url, index)
 
 
@@ -199,7 +199,7 @@ def test_it_steps_back_while_events_wait(world: JoinedWorld) -> None:
 
 
 def test_a_view_that_says_the_routing_is_filled_to_the_right_shards_and_a_document_elsewhere_is_repaired(
-    queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str
+    queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str
 ) -> None:
     es.indices.create(index=absent_index, settings={"number_of_shards": 4, "number_of_replicas": 0})
     world = JoinedWorld(queue, es, elastic_url, absent_index)
@@ -237,7 +237,7 @@ def _compared() -> Any:
 
 
 def test_a_second_document_under_another_routing_is_left_where_the_view_cannot_tell_which_is_right(
-    queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str
+    queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str
 ) -> None:
     es.indices.create(index=absent_index, settings={"number_of_shards": 4, "number_of_replicas": 0})
     migrate(queue.url, by_entity=True)

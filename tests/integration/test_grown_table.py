@@ -12,7 +12,7 @@ from outbox.policy.document import BATCH_BYTES
 from outbox.policy.settle import DONE
 from outbox.store.events import PostgresEvents
 from outbox.store.pool import Database
-from tests.fixtures.queue import Queue, order
+from tests.fixtures.queue import EventTable, order
 
 ROWS, LIMIT = 100_000, 500
 CONNECTIONS = 3  # as two lanes have
@@ -26,7 +26,7 @@ def a_batch(events: PostgresEvents) -> int:
     return events.settle(claimed.token, [(id, DONE) for id in ids]).kept
 
 
-def sequential_scans(queue: Queue) -> int:
+def sequential_scans(queue: EventTable) -> int:
     queue.connection.execute("select pg_stat_clear_snapshot()")
     return int(queue.value("select seq_scan from pg_stat_user_tables where relname = 'search_outbox_events'"))
 
@@ -37,7 +37,7 @@ def every_connection(database: Database) -> Iterator[list[Connection[Any]]]:
         yield [stack.enter_context(database.connection()) for _ in range(CONNECTIONS)]
 
 
-def flushed(database: Database, queue: Queue) -> int:
+def flushed(database: Database, queue: EventTable) -> int:
     with every_connection(database) as connections:  # what a session has counted is reported when it is asked to
         for connection in connections:
             connection.execute("select pg_stat_force_next_flush()")
@@ -45,7 +45,7 @@ def flushed(database: Database, queue: Queue) -> int:
 
 
 @pytest.fixture
-def warm(queue: Queue) -> Iterator[tuple[Database, PostgresEvents]]:
+def warm(queue: EventTable) -> Iterator[tuple[Database, PostgresEvents]]:
     """Connections that have done every statement often enough to keep a plan for it, over no rows at all."""
     queue.connection.execute("alter table search_outbox_events set (autovacuum_enabled = off)")
     database = Database(queue.url, size=CONNECTIONS, application="grown")
@@ -63,7 +63,7 @@ def warm(queue: Queue) -> Iterator[tuple[Database, PostgresEvents]]:
 
 
 def test_no_plan_of_the_empty_table_is_used_once_it_has_grown(
-    queue: Queue, warm: tuple[Database, PostgresEvents]
+    queue: EventTable, warm: tuple[Database, PostgresEvents]
 ) -> None:
     """Found by the benchmark of peers: 6,000 events per second instead of 20,000, until autovacuum came by."""
     database, events = warm
@@ -76,7 +76,7 @@ def test_no_plan_of_the_empty_table_is_used_once_it_has_grown(
 
 @pytest.mark.parametrize("change", ["entity_type type varchar(200)", "routing type varchar(600)"])
 def test_a_column_may_get_another_type_under_a_busy_daemon(
-    queue: Queue, warm: tuple[Database, PostgresEvents], change: str
+    queue: EventTable, warm: tuple[Database, PostgresEvents], change: str
 ) -> None:
     """A kept plan answers "cached plan must not change result type", on every connection and until a restart."""
     _, events = warm

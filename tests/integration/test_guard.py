@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 
 Row = dict[str, Any]
 ERRORS = ("error_reason", "error_code", "error", "error_fingerprint", "dead_reason", "error_detail")
@@ -108,7 +108,7 @@ def test_the_guard_sleeps_on_what_the_product_writes(rows: psycopg.Connection[Ro
     assert row["error_reason"] == "connect"
 
 
-def test_a_row_that_was_given_no_place_in_the_order_gets_one(queue: Queue) -> None:
+def test_a_row_that_was_given_no_place_in_the_order_gets_one(queue: EventTable) -> None:
     """A producer that names every column writes null over the default; no claim would ever have seen it."""
     id = queue.produce("a", seq=None)
     before = queue.row(queue.produce("b")).seq
@@ -116,7 +116,7 @@ def test_a_row_that_was_given_no_place_in_the_order_gets_one(queue: Queue) -> No
     assert id in [event.id for event in queue.claim().events]
 
 
-def test_nothing_else_of_such_a_row_is_changed(queue: Queue) -> None:
+def test_nothing_else_of_such_a_row_is_changed(queue: EventTable) -> None:
     """It was written as meant but for its seq: a delay and the attempts of it stay."""
     id = queue.produce("a", seq=None, attempts=3, next_retry_at="2100-01-01", error_reason="connect")
     row = queue.row(id)

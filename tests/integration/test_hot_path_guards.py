@@ -13,7 +13,7 @@ from outbox.ports import BulkAction, WriteReport
 from outbox.sink.bulk import Encoded
 from outbox.store.documents import ViewDocuments
 from tests.fixtures.inprocess import InProcess, Parts
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.sinks import MemorySink, elastic_sink
 from tests.fixtures.waiting import eventually
 
@@ -43,13 +43,13 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Statements]:
         yield found
 
 
-def a_worker(queue: Queue, **parts: Any) -> InProcess:
+def a_worker(queue: EventTable, **parts: Any) -> InProcess:
     return InProcess(Parts(queue.store(), parts.pop("sink", MemorySink()), **parts))
 
 
 @pytest.mark.parametrize("events", [1, 50, 500])
 def test_a_batch_is_one_claim_and_one_settle_however_large(
-    queue: Queue, monkeypatch: pytest.MonkeyPatch, events: int
+    queue: EventTable, monkeypatch: pytest.MonkeyPatch, events: int
 ) -> None:
     queue.produce_many(events)
     worker = a_worker(queue)
@@ -59,7 +59,7 @@ def test_a_batch_is_one_claim_and_one_settle_however_large(
     assert len(statements.seen) == 2, statements.seen
 
 
-def test_documents_of_the_view_are_one_query_per_batch(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_of_the_view_are_one_query_per_batch(queue: EventTable, monkeypatch: pytest.MonkeyPatch) -> None:
     queue.connection.execute(
         "create table articles (id text primary key, title text);"
         "insert into articles select g::text, 'x' from generate_series(1, 200) g;"
@@ -85,7 +85,7 @@ class Keeping(MemorySink):
         return super().write(actions, deadline_seconds)
 
 
-def test_a_payload_reaches_the_sink_as_the_object_that_was_claimed(queue: Queue) -> None:
+def test_a_payload_reaches_the_sink_as_the_object_that_was_claimed(queue: EventTable) -> None:
     queue.produce_many(20)
     sink = Keeping()
     worker = a_worker(queue, sink=sink)
@@ -101,7 +101,7 @@ def test_encoding_keeps_bodies_as_they_are() -> None:
     assert sum(part is body for part in encoded._parts) == 10
 
 
-def test_a_batch_is_held_twice_and_not_three_times(queue: Queue, elastic_url: str, index: str) -> None:
+def test_a_batch_is_held_twice_and_not_three_times(queue: EventTable, elastic_url: str, index: str) -> None:
     """Its rows as claimed, and the body of the one request."""
     size, events = 20_000, 200
     queue.produce_many(events, payload='{"title": "%s"}' % ("x" * size))
@@ -118,7 +118,7 @@ def test_a_batch_is_held_twice_and_not_three_times(queue: Queue, elastic_url: st
     assert peak < 2.5 * size * events, f"{peak / (size * events):.2f} times the batch"
 
 
-def test_the_daemons_own_claims_are_hot_updates(queue: Queue) -> None:
+def test_the_daemons_own_claims_are_hot_updates(queue: EventTable) -> None:
     queue.produce_many(5_000, payload='{"title": "%s"}' % ("x" * 400))
     store = queue.store()
     before = _updates(queue)
@@ -129,7 +129,7 @@ def test_the_daemons_own_claims_are_hot_updates(queue: Queue) -> None:
     assert hot / updated > MOST_HOT
 
 
-def _updates(queue: Queue) -> tuple[int, int]:
+def _updates(queue: EventTable) -> tuple[int, int]:
     queue.connection.execute("select pg_stat_clear_snapshot()")
     row = queue.connection.execute(
         "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'search_outbox_events'"
@@ -138,6 +138,6 @@ def _updates(queue: Queue) -> tuple[int, int]:
     return row[0], row[1]
 
 
-def _grown(queue: Queue, before: tuple[int, int], rows: int) -> tuple[int, int] | None:
+def _grown(queue: EventTable, before: tuple[int, int], rows: int) -> tuple[int, int] | None:
     updated, hot = (now - then for now, then in zip(_updates(queue), before, strict=True))
     return (updated, hot) if updated >= rows else None

@@ -21,7 +21,7 @@ from outbox.store.schema.migrate import migrate
 from outbox.store.truth import PostgresTruth, Wanted
 from outbox.store.view_shape import UnsupportedIds, names_an_id
 from tests.fixtures.postgres import fresh_database
-from tests.fixtures.queue import Queue, fresh_queue
+from tests.fixtures.queue import EventTable, fresh_queue
 from tests.fixtures.rebuilding import RebuildWorld
 from tests.fixtures.servers import POSTGRES_SETTINGS
 
@@ -95,7 +95,7 @@ CONTRIB_CASES = [
 class Ids:
     """Ids of one type in a table of their own, beside its view."""
 
-    def __init__(self, queue: Queue, case: Case, name: str) -> None:
+    def __init__(self, queue: EventTable, case: Case, name: str) -> None:
         self.case, self.view = case, f"{name}_documents"
         execute = queue.connection.execute
         execute(f"create table {name} (id {case.type})".encode())
@@ -136,7 +136,7 @@ class Ids:
 
 
 @pytest.fixture(scope="module")
-def shared(postgres_url: str, migrated_template: str) -> Iterator[Queue]:
+def shared(postgres_url: str, migrated_template: str) -> Iterator[EventTable]:
     """One database for all types. Its sessions write dates in a way of their own."""
     with fresh_queue(postgres_url, migrated_template) as queue:
         name = queue.connection.info.dbname
@@ -145,7 +145,7 @@ def shared(postgres_url: str, migrated_template: str) -> Iterator[Queue]:
         yield queue
 
 
-def check(queue: Queue, case: Case, name: str) -> None:
+def check(queue: EventTable, case: Case, name: str) -> None:
     ids = Ids(queue, case, name)
     others = tuple(id for id in case.others if "\x00" not in id)
     assert ids.looked_up(case.ids + others) == [True] * len(case.ids) + [False] * len(others)
@@ -157,12 +157,12 @@ def check(queue: Queue, case: Case, name: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.type for case in CASES])
-def test_an_id_finds_the_row_of_its_own_text_and_pages_follow_the_types_order(shared: Queue, case: Case) -> None:
+def test_an_id_finds_the_row_of_its_own_text_and_pages_follow_the_types_order(shared: EventTable, case: Case) -> None:
     check(shared, case, f"t{CASES.index(case)}")
 
 
 @pytest.fixture(scope="module")
-def contrib(postgres_url: str, migrated_template: str) -> Iterator[Queue]:
+def contrib(postgres_url: str, migrated_template: str) -> Iterator[EventTable]:
     """A server with citext and ICU: the one in use, or Debian's."""
     with ExitStack() as stack:
         queue = stack.enter_context(fresh_queue(postgres_url, migrated_template))
@@ -172,12 +172,12 @@ def contrib(postgres_url: str, migrated_template: str) -> Iterator[Queue]:
             server = stack.enter_context(EmbeddedPostgres.temporary(settings=POSTGRES_SETTINGS, bin_dir=DEBIAN))
             url = stack.enter_context(fresh_database(server.url))
             migrate(url)
-            queue = Queue(url, stack.enter_context(psycopg.connect(url, autocommit=True)), stack)
+            queue = EventTable(url, stack.enter_context(psycopg.connect(url, autocommit=True)), stack)
             assert _can(queue)
         yield queue
 
 
-def _can(queue: Queue) -> bool:
+def _can(queue: EventTable) -> bool:
     try:
         queue.connection.execute(CONTRIB.encode())
     except psycopg.errors.FeatureNotSupported:
@@ -187,7 +187,7 @@ def _can(queue: Queue) -> bool:
 
 @pytest.mark.parametrize("case", CONTRIB_CASES, ids=[case.type for case in CONTRIB_CASES])
 def test_ids_that_are_equal_in_two_spellings_and_ids_in_the_order_of_a_language_are_walked_to_their_end(
-    contrib: Queue, case: Case
+    contrib: EventTable, case: Case
 ) -> None:
     check(contrib, case, f"c{CONTRIB_CASES.index(case)}")
 
@@ -212,7 +212,7 @@ REFUSED = {
 }
 
 
-def test_every_other_type_is_refused_by_name_with_its_remedy(queue: Queue) -> None:
+def test_every_other_type_is_refused_by_name_with_its_remedy(queue: EventTable) -> None:
     queue.connection.execute("create type a_pair as (a int, b int); create domain a_moment as timestamptz")
     for place, (type_name, told) in enumerate(REFUSED.items()):
         view = f"v{place}"
@@ -233,7 +233,7 @@ def test_every_other_type_is_refused_by_name_with_its_remedy(queue: Queue) -> No
             PostgresTruth(queue.pool(), view).types()
 
 
-def test_a_label_that_was_added_meanwhile_is_an_id_at_once(queue: Queue) -> None:
+def test_a_label_that_was_added_meanwhile_is_an_id_at_once(queue: EventTable) -> None:
     queue.connection.execute(b"create type size as enum ('small')")
     ids = Ids(queue, Case("size", ("small",), ()), "sizes")
     assert ids.looked_up(("small",)) == [True]
@@ -247,7 +247,7 @@ def test_a_label_that_was_added_meanwhile_is_an_id_at_once(queue: Queue) -> None
 
 @pytest.fixture
 def world(
-    queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str, monkeypatch: pytest.MonkeyPatch
+    queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> RebuildWorld:
     monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 4)
     return RebuildWorld(queue, es, elastic_url, absent_index)
@@ -316,7 +316,9 @@ def test_a_document_goes_all_the_way_by_an_id_of_each_type(world: RebuildWorld, 
         ("1." + "1" * 16384, "numeric", False),
     ],
 )
-def test_the_bounds_of_a_type_are_those_of_postgresql(shared: Queue, text: str, type_name: str, fits: bool) -> None:
+def test_the_bounds_of_a_type_are_those_of_postgresql(
+    shared: EventTable, text: str, type_name: str, fits: bool
+) -> None:
     assert names_an_id(text, type_name) is fits
     try:
         taken = shared.value(f"select %s::text::{type_name} is not null", text)

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from labs.link import RESET, Link
+from labs.link import RESET, ProxiedConnection
 from labs.proxy import Proxy
 from labs.traffic import Rules
 from tests.fixtures.waiting import eventually
@@ -192,7 +192,7 @@ class Racing(socket.socket):
 def test_a_reset_that_only_the_sending_pump_notices_is_passed_on_as_a_reset() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as client:
         inside, _ = listener.accept()
-        pumping = threading.Thread(target=Link(Rules(0), inside, Racing()).run)
+        pumping = threading.Thread(target=ProxiedConnection(Rules(0), inside, Racing()).run)
         pumping.start()
         client.sendall(b"hello")
         with pytest.raises(ConnectionResetError):

@@ -16,9 +16,10 @@ from outbox import Outbox
 from outbox.errors import UsageError
 from outbox.policy.classify import explain
 from outbox.policy.document import Addressing
+from outbox.policy.naming import Naming
 from outbox.policy.outcome import DeadReason, Failure, Reason
 from outbox.policy.settle import Failed
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def library(database: str) -> Iterator[Outbox]:
         yield opened
 
 
-def fail(queue: Queue, n: int, reason: str = "too_large") -> list[UUID]:
+def fail(queue: EventTable, n: int, reason: str = "too_large") -> list[UUID]:
     ids = [queue.produce() for _ in range(n)]
     queue.connection.execute(
         "update search_outbox_events set status = 'failed', error_reason = %s, error = 'text' where id = any (%s)",
@@ -36,7 +37,9 @@ def fail(queue: Queue, n: int, reason: str = "too_large") -> list[UUID]:
     return ids
 
 
-def test_an_event_lives_and_dies_with_the_callers_transaction(library: Outbox, queue: Queue, database: str) -> None:
+def test_an_event_lives_and_dies_with_the_callers_transaction(
+    library: Outbox, queue: EventTable, database: str
+) -> None:
     with psycopg.connect(database) as connection:
         library.enqueue(connection, "article", 1, "upsert", {"title": "one"})
         assert queue.counts() == {}
@@ -47,7 +50,7 @@ def test_an_event_lives_and_dies_with_the_callers_transaction(library: Outbox, q
     assert queue.row(id).status == "pending"
 
 
-def test_sqlalchemy_connections_and_sessions_are_taken_too(library: Outbox, queue: Queue, database: str) -> None:
+def test_sqlalchemy_connections_and_sessions_are_taken_too(library: Outbox, queue: EventTable, database: str) -> None:
     engine = create_engine(database.replace("postgresql://", "postgresql+psycopg://"))
     with engine.begin() as connection:
         connection.execute(text("create table things (id int)"))
@@ -59,7 +62,7 @@ def test_sqlalchemy_connections_and_sessions_are_taken_too(library: Outbox, queu
     assert {row.id for row in queue.rows()} == {first, second}
 
 
-def test_a_refresh_is_written_in_the_callers_transaction(library: Outbox, queue: Queue, database: str) -> None:
+def test_a_refresh_is_written_in_the_callers_transaction(library: Outbox, queue: EventTable, database: str) -> None:
     trace = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
     first = library.refresh(queue.connection, "article", 7, routing="r", traceparent=trace)
     engine = create_engine(database.replace("postgresql://", "postgresql+psycopg://"))
@@ -74,7 +77,7 @@ def test_a_refresh_is_written_in_the_callers_transaction(library: Outbox, queue:
     assert second not in rows
 
 
-def test_json_text_is_kept_digit_by_digit_and_objects_are_written_plainly(library: Outbox, queue: Queue) -> None:
+def test_json_text_is_kept_digit_by_digit_and_objects_are_written_plainly(library: Outbox, queue: EventTable) -> None:
     raw = '{"big": 12345678901234567890, "p": 1.10}'
     kept = library.enqueue(queue.connection, "a", 1, "upsert", raw)
     at, id = datetime(2026, 2, 3, tzinfo=UTC), uuid4()
@@ -84,7 +87,7 @@ def test_json_text_is_kept_digit_by_digit_and_objects_are_written_plainly(librar
     assert json.loads(written) == {"at": at.isoformat(), "id": str(id), "ü": "日本"}
 
 
-def test_what_has_no_plain_json_form_is_refused_before_anything_is_sent(library: Outbox, queue: Queue) -> None:
+def test_what_has_no_plain_json_form_is_refused_before_anything_is_sent(library: Outbox, queue: EventTable) -> None:
     with pytest.raises(TypeError, match="Decimal"):
         library.enqueue(queue.connection, "a", 1, "upsert", {"price": Decimal("1.10")})
     with pytest.raises(ValueError, match=r"[Oo]ut of range|nan"):
@@ -92,7 +95,7 @@ def test_what_has_no_plain_json_form_is_refused_before_anything_is_sent(library:
     assert queue.counts() == {}
 
 
-def test_everything_an_event_may_carry_arrives(library: Outbox, queue: Queue) -> None:
+def test_everything_an_event_may_carry_arrives(library: Outbox, queue: EventTable) -> None:
     trace = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
     id = library.enqueue(
         queue.connection, "a", "x", "delete", version=7, routing="r", idempotency_key="k", traceparent=trace
@@ -104,12 +107,14 @@ def test_everything_an_event_may_carry_arrives(library: Outbox, queue: Queue) ->
 
 
 @pytest.mark.parametrize(("entity_id", "op"), [("", "upsert"), ("x" * 513, "upsert"), ("1", "update")])
-def test_postgresql_refuses_what_cannot_be_projected(library: Outbox, queue: Queue, entity_id: str, op: str) -> None:
+def test_postgresql_refuses_what_cannot_be_projected(
+    library: Outbox, queue: EventTable, entity_id: str, op: str
+) -> None:
     with pytest.raises(psycopg.DataError):
         library.enqueue(queue.connection, "a", entity_id, op)
 
 
-def test_failed_events_are_listed_newest_first_by_limit_offset_and_filter(library: Outbox, queue: Queue) -> None:
+def test_failed_events_are_listed_newest_first_by_limit_offset_and_filter(library: Outbox, queue: EventTable) -> None:
     ids = fail(queue, 5)
     others = fail(queue, 2, "es_5xx")
     assert {event.id for event in library.failed()} == {*ids, *others}
@@ -122,10 +127,10 @@ def test_failed_events_are_listed_newest_first_by_limit_offset_and_filter(librar
     assert (first.error_info.reason, first.error_info.failure_type) == ("es_5xx", "network")
 
 
-def test_every_failed_event_tells_its_detail_whether_a_reply_came_or_not(library: Outbox, queue: Queue) -> None:
+def test_every_failed_event_tells_its_detail_whether_a_reply_came_or_not(library: Outbox, queue: EventTable) -> None:
     replied = explain(400, {"type": "document_parsing_exception", "reason": "bad", "caused_by": {"type": "x"}}).outcome
     away = Failure(Reason.CONNECT, "nobody listens", whole=True)
-    store, addressing = queue.store(), Addressing(True, lambda _: "articles")
+    store, addressing = queue.store(), Addressing(Naming(True, lambda _: "articles"))
     for failure in (replied, None, away):
         queue.produce()
         claimed = queue.claim(store)
@@ -142,7 +147,7 @@ def test_every_failed_event_tells_its_detail_whether_a_reply_came_or_not(library
     assert third["error"] == {"type": "connect", "reason": "nobody listens"}
 
 
-def test_one_and_many_are_replayed_once_each(library: Outbox, queue: Queue) -> None:
+def test_one_and_many_are_replayed_once_each(library: Outbox, queue: EventTable) -> None:
     first, *rest = fail(queue, 4)
     assert library.replay_one(first, "alice", "fixed") is True
     assert library.replay_one(first, "alice", "fixed") is False
@@ -156,7 +161,7 @@ def test_one_and_many_are_replayed_once_each(library: Outbox, queue: Queue) -> N
         library.replay_one("not-a-uuid", "alice", "fixed")
 
 
-def test_statistics_count_what_is_failed_now(library: Outbox, queue: Queue) -> None:
+def test_statistics_count_what_is_failed_now(library: Outbox, queue: EventTable) -> None:
     fail(queue, 3)
     fail(queue, 1, "es_5xx")
     total, by_entity_type, by_reason, by_failure_type = library.failed_stats()

@@ -9,7 +9,7 @@ from outbox.store.schema import files
 from outbox.store.schema.files import Migration
 from outbox.store.schema.migrate import migrate, status
 from tests.fixtures.guide_table import SLOW_INDEXES, create_guide_table
-from tests.fixtures.queue import Queue, order
+from tests.fixtures.queue import EventTable, order
 from tests.fixtures.waiting import eventually
 
 # 80 % of rows without a payload at fillfactor 50, 83 to 100 % with one (at 45: 96 to 100 %), measured.
@@ -98,7 +98,7 @@ def test_a_unique_slow_index_is_reported_and_left_to_its_owner(database: str, co
     assert migrate(database, drop_slow_indexes=True) == []
 
 
-def test_the_primary_key_leaves_room_for_what_a_settle_adds(queue: Queue) -> None:
+def test_the_primary_key_leaves_room_for_what_a_settle_adds(queue: EventTable) -> None:
     """At PostgreSQL's own 90 % every page is split by its rows' settles: 1,240 KB after this, 936 with room."""
     assert queue.value("select reloptions from pg_class where relname = 'search_outbox_events_pkey'") == [
         "fillfactor=60"

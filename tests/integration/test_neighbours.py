@@ -30,13 +30,13 @@ from tests.fixtures.events import Time
 from tests.fixtures.extremes import COLUMNS, REFUSED_AT_INSERT, extremes
 from tests.fixtures.failures import ALICE, replay_desk
 from tests.fixtures.inprocess import InProcess, Parts
-from tests.fixtures.queue import Queue, alive, dead, order
+from tests.fixtures.queue import EventTable, alive, dead, order
 from tests.fixtures.sinks import MemorySink, elastic_sink
 
 NEIGHBOURS = 60
 
 
-def poison(queue: Queue) -> dict[UUID, str]:
+def poison(queue: EventTable) -> dict[UUID, str]:
     """One row for each extreme value of each column; what PostgreSQL refuses is the producer's to see, at once."""
     made: dict[UUID, str] = {}
     for told, row in extremes(queue.connection.execute(COLUMNS).fetchall()):
@@ -59,14 +59,14 @@ def run_out(worker: InProcess, most: int = 400) -> None:
     raise AssertionError("there was always something to claim")
 
 
-def statuses(queue: Queue, entity_type: str) -> dict[str, int]:
+def statuses(queue: EventTable, entity_type: str) -> dict[str, int]:
     rows = queue.connection.execute(
         "select status, count(*) from search_outbox_events where entity_type = %s group by 1", [entity_type]
     ).fetchall()
     return dict(rows)
 
 
-def people_look(queue: Queue) -> None:
+def people_look(queue: EventTable) -> None:
     """Lists and counts, as pages and the sampler ask for them."""
     pool, last = queue.pool(), (datetime.max.replace(tzinfo=UTC), UUID(int=2**128 - 1))
     browsing = PostgresBrowsing(pool)
@@ -77,13 +77,13 @@ def people_look(queue: Queue) -> None:
     assert PostgresOverview(pool).open_by_type()
 
 
-def ids(queue: Queue, where: str) -> list[UUID]:
+def ids(queue: EventTable, where: str) -> list[UUID]:
     """Without their times, some of which Python does not know."""
     query = f"select id from search_outbox_events where {where}"
     return [id for (id,) in queue.connection.execute(query.encode())]
 
 
-def test_any_value_in_any_column_leaves_its_neighbours_alone(queue: Queue, elastic_url: str, index: str) -> None:
+def test_any_value_in_any_column_leaves_its_neighbours_alone(queue: EventTable, elastic_url: str, index: str) -> None:
     """Through claim, bulk and settle; through death and reclaim, sweep, replay and discard."""
     queue.produce_many(NEIGHBOURS // 2, "first")
     made = poison(queue)
@@ -113,7 +113,7 @@ def test_any_value_in_any_column_leaves_its_neighbours_alone(queue: Queue, elast
 class Locked:
     """Someone idle in a transaction, who has locked what the query finds."""
 
-    def __init__(self, queue: Queue, query: str, *values: Any) -> None:
+    def __init__(self, queue: EventTable, query: str, *values: Any) -> None:
         self.connection = queue.stack.enter_context(psycopg.connect(queue.url))
         self.connection.execute(query.encode(), values)
 
@@ -125,7 +125,7 @@ ROW = "select from search_outbox_events where id = %s for update"
 LEASE = "select from search_outbox_leases where token = %s for update"
 
 
-def test_a_locked_row_holds_up_neither_its_batch_nor_the_heartbeat_nor_a_shutdown(queue: Queue) -> None:
+def test_a_locked_row_holds_up_neither_its_batch_nor_the_heartbeat_nor_a_shutdown(queue: EventTable) -> None:
     queue.produce_many(20)
     worker = InProcess(Parts(queue.store(), MemorySink()))
     claimed, other = worker.claim(10), worker.claim(10)
@@ -149,7 +149,7 @@ def test_a_locked_row_holds_up_neither_its_batch_nor_the_heartbeat_nor_a_shutdow
     assert queue.row(locked).abandoned_count == 0
 
 
-def test_a_row_that_is_locked_for_a_moment_is_settled_when_it_is_free(queue: Queue) -> None:
+def test_a_row_that_is_locked_for_a_moment_is_settled_when_it_is_free(queue: EventTable) -> None:
     queue.produce_many(5)
     worker = InProcess(Parts(queue.store(), MemorySink()))
     claimed = worker.claim()
@@ -161,7 +161,7 @@ def test_a_row_that_is_locked_for_a_moment_is_settled_when_it_is_free(queue: Que
     assert (queue.counts(), queue.leases(), worker.last.done) == ({"done": 5}, 0, 5)
 
 
-def test_a_locked_lease_is_said_and_waited_for_no_longer_than_a_moment(queue: Queue) -> None:
+def test_a_locked_lease_is_said_and_waited_for_no_longer_than_a_moment(queue: EventTable) -> None:
     queue.produce_many(2)
     worker = InProcess(Parts(queue.store(), MemorySink()))
     claimed = worker.claim()
@@ -179,7 +179,7 @@ def test_a_locked_lease_is_said_and_waited_for_no_longer_than_a_moment(queue: Qu
     assert queue.counts() == {"done": 2}
 
 
-def refuse(queue: Queue, entity_id: str, *statuses: str) -> None:
+def refuse(queue: EventTable, entity_id: str, *statuses: str) -> None:
     """A trigger of the user's that will not have one entity's event in these states."""
     query = """
         create function refuse() returns trigger language plpgsql as $$
@@ -190,7 +190,7 @@ def refuse(queue: Queue, entity_id: str, *statuses: str) -> None:
     queue.connection.execute(sql.SQL(query).format(sql.Literal(entity_id), states))
 
 
-def test_a_verdict_that_cannot_be_written_is_isolated_and_fails_in_the_end(queue: Queue) -> None:
+def test_a_verdict_that_cannot_be_written_is_isolated_and_fails_in_the_end(queue: EventTable) -> None:
     queue.produce_many(100)
     refuse(queue, "57", "done")
     worker = InProcess(Parts(queue.store(), MemorySink()))
@@ -204,7 +204,7 @@ def test_a_verdict_that_cannot_be_written_is_isolated_and_fails_in_the_end(queue
     assert queue.leases() == 0
 
 
-def test_a_refused_verdict_beside_a_locked_row_is_never_taken_for_done(queue: Queue) -> None:
+def test_a_refused_verdict_beside_a_locked_row_is_never_taken_for_done(queue: EventTable) -> None:
     """Both stay in the lease: what is settled when the lock is free must be that row alone."""
     queue.produce_many(10)
     refuse(queue, "7", "failed")
@@ -223,7 +223,7 @@ def test_a_refused_verdict_beside_a_locked_row_is_never_taken_for_done(queue: Qu
     assert worker.last.done == 9
 
 
-def test_a_database_that_refuses_every_verdict_is_no_rows_fault(queue: Queue) -> None:
+def test_a_database_that_refuses_every_verdict_is_no_rows_fault(queue: EventTable) -> None:
     queue.produce_many(60)
     queue.connection.execute(
         "create function refuse_all() returns trigger language plpgsql as $$ begin raise exception 'none'; end $$;"
@@ -238,7 +238,7 @@ def test_a_database_that_refuses_every_verdict_is_no_rows_fault(queue: Queue) ->
     assert {(row.attempts, row.abandoned_count) for row in queue.rows()} == {(0, 0)}
 
 
-def test_a_row_that_can_neither_be_done_nor_fail_is_tried_again_later_and_alone(queue: Queue) -> None:
+def test_a_row_that_can_neither_be_done_nor_fail_is_tried_again_later_and_alone(queue: EventTable) -> None:
     queue.produce_many(10)
     refuse(queue, "7", "done", "failed")
     worker = InProcess(Parts(queue.store(), MemorySink()))
@@ -258,7 +258,9 @@ class Falls(MemorySink):
         return super().write(actions, deadline_seconds)
 
 
-def test_an_error_that_nobody_foresaw_gives_the_batch_back_at_once_and_finds_the_row_at_fault(queue: Queue) -> None:
+def test_an_error_that_nobody_foresaw_gives_the_batch_back_at_once_and_finds_the_row_at_fault(
+    queue: EventTable,
+) -> None:
     queue.produce_many(100)
     worker = InProcess(Parts(queue.store(), Falls()))
     worker.lane.step()
@@ -270,7 +272,7 @@ def test_an_error_that_nobody_foresaw_gives_the_batch_back_at_once_and_finds_the
     assert "ZeroDivisionError" in row.error
 
 
-def test_an_error_that_a_person_must_fix_is_no_rows_fault(queue: Queue) -> None:
+def test_an_error_that_a_person_must_fix_is_no_rows_fault(queue: EventTable) -> None:
     queue.produce_many(3)
     worker = InProcess(Parts(queue.store(), MemorySink()))
     queue.connection.execute("alter table search_outbox_attempts rename to elsewhere")
@@ -280,7 +282,7 @@ def test_an_error_that_a_person_must_fix_is_no_rows_fault(queue: Queue) -> None:
     assert {row.attempts for row in queue.rows()} == {0}
 
 
-def test_long_names_come_cut_with_the_claim(queue: Queue) -> None:
+def test_long_names_come_cut_with_the_claim(queue: EventTable) -> None:
     """A gigabyte would be held by every batch that it is in."""
     long = secrets.token_hex(200_000)
     queue.produce(long, entity_type=long, op=long, routing=long, traceparent=long)
@@ -289,7 +291,7 @@ def test_long_names_come_cut_with_the_claim(queue: Queue) -> None:
     assert len(event.traceparent or "") == 2_400
 
 
-def test_a_row_that_cannot_be_taken_back_holds_up_no_other(queue: Queue) -> None:
+def test_a_row_that_cannot_be_taken_back_holds_up_no_other(queue: EventTable) -> None:
     queue.produce_many(10)
     held, other = queue.claim(limit=5), queue.claim(limit=5)
     refuse(queue, held.events[2].entity_id, "pending")
@@ -302,7 +304,7 @@ def test_a_row_that_cannot_be_taken_back_holds_up_no_other(queue: Queue) -> None
     assert other.events
 
 
-def test_a_sweep_goes_through_all_open_rows_page_by_page(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_goes_through_all_open_rows_page_by_page(queue: EventTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fresh rows, retries, suspects: whatever a person, or the table's last owner, left in `processing`."""
     monkeypatch.setattr("outbox.store.workers.ROWS_A_PAGE", 7)
     for more in ({}, {"next_retry_at": "2030-01-01"}, {"next_retry_at": "infinity"}, {"abandoned_count": 2}):
@@ -317,7 +319,7 @@ def test_a_sweep_goes_through_all_open_rows_page_by_page(queue: Queue, monkeypat
 
 
 def test_a_sweep_that_meets_its_time_limit_says_so_and_goes_on_in_smaller_pages(
-    queue: Queue, monkeypatch: pytest.MonkeyPatch
+    queue: EventTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue.produce("stray", status="processing")
     reclaims, facts = queue.reclaims(), list[Fact]()
@@ -332,7 +334,7 @@ def test_a_sweep_that_meets_its_time_limit_says_so_and_goes_on_in_smaller_pages(
     assert queue.counts() == {"pending": 1}
 
 
-def test_a_quota_that_someone_has_locked_stops_no_other_type(queue: Queue) -> None:
+def test_a_quota_that_someone_has_locked_stops_no_other_type(queue: EventTable) -> None:
     queue.produce_many(2, "limited")
     store = queue.store()
     store.put_quota("limited", 5, None)

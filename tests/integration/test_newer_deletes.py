@@ -12,7 +12,7 @@ from outbox.ports import BulkAction, WriteReport
 from tests.fixtures.elasticsearch import INDEX_SETTINGS
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
-from tests.fixtures.queue import Queue, alive, dead
+from tests.fixtures.queue import EventTable, alive, dead
 from tests.fixtures.sinks import MemorySink, elastic_sink
 from tests.fixtures.waiting import eventually
 
@@ -38,12 +38,12 @@ def sink() -> Meanwhile:
     return Meanwhile()
 
 
-def a_worker(queue: Queue, sink: MemorySink, name: str = "w1", clock: Time | None = None) -> InProcess:
+def a_worker(queue: EventTable, sink: MemorySink, name: str = "w1", clock: Time | None = None) -> InProcess:
     return InProcess(Parts(queue.store(name), sink, clock=clock or Time()))
 
 
 def delete_is_done_and_forgotten(
-    queue: Queue, sink: MemorySink, meanwhile: InProcess | None = None, **values: object
+    queue: EventTable, sink: MemorySink, meanwhile: InProcess | None = None, **values: object
 ) -> None:
     """It takes a minute to be forgotten; by the clock of whoever has an upsert on its way meanwhile."""
     if meanwhile is not None:
@@ -54,7 +54,7 @@ def delete_is_done_and_forgotten(
     sink.forget_deletes()
 
 
-def replay(queue: Queue, id: UUID) -> None:
+def replay(queue: EventTable, id: UUID) -> None:
     queue.connection.execute(
         "update search_outbox_events set status = 'pending', failed_at = null, attempts = 0,"
         " replay_count = replay_count + 1 where id = %s",
@@ -63,7 +63,7 @@ def replay(queue: Queue, id: UUID) -> None:
 
 
 def test_an_upsert_that_was_reclaimed_does_not_bring_back_what_a_newer_delete_removed(
-    queue: Queue, sink: Meanwhile
+    queue: EventTable, sink: Meanwhile
 ) -> None:
     upsert = queue.produce("a")
     held = queue.claim()
@@ -77,7 +77,7 @@ def test_an_upsert_that_was_reclaimed_does_not_bring_back_what_a_newer_delete_re
     assert worker.last.superseded == 1
 
 
-def test_a_replayed_upsert_does_not_bring_it_back_either(queue: Queue, sink: Meanwhile) -> None:
+def test_a_replayed_upsert_does_not_bring_it_back_either(queue: EventTable, sink: Meanwhile) -> None:
     upsert = queue.produce("a", status="failed")
     delete_is_done_and_forgotten(queue, sink)
     replay(queue, upsert)
@@ -87,7 +87,7 @@ def test_a_replayed_upsert_does_not_bring_it_back_either(queue: Queue, sink: Mea
 
 
 @pytest.mark.parametrize("created", ["-31 seconds", "2 hours", "infinity", "-infinity"])
-def test_nor_does_a_late_commit_that_meets_an_idle_process(queue: Queue, sink: Meanwhile, created: str) -> None:
+def test_nor_does_a_late_commit_that_meets_an_idle_process(queue: EventTable, sink: Meanwhile, created: str) -> None:
     """Never claimed before, above all that this process has seen: only its age tells, or that it tells nothing."""
     at = created if created.endswith("infinity") else queue.value("select now() + %s::interval", created)
     idle = a_worker(queue, sink, "idle")
@@ -100,7 +100,7 @@ def test_nor_does_a_late_commit_that_meets_an_idle_process(queue: Queue, sink: M
     assert idle.last.superseded == 1
 
 
-def test_nor_does_one_of_a_type_that_was_claimed_apart(queue: Queue, sink: Meanwhile) -> None:
+def test_nor_does_one_of_a_type_that_was_claimed_apart(queue: EventTable, sink: Meanwhile) -> None:
     """Another type's claims say nothing about this one's order."""
     delete_is_done_and_forgotten(queue, sink, event_version=100)
     queue.produce("a", event_version=50, created_at=queue.value("select now() - interval '1 minute'"))
@@ -113,7 +113,7 @@ def test_nor_does_one_of_a_type_that_was_claimed_apart(queue: Queue, sink: Meanw
 
 
 def test_nor_does_one_that_was_given_back_and_meets_a_process_that_has_claimed_nothing_yet(
-    queue: Queue, sink: Meanwhile
+    queue: EventTable, sink: Meanwhile
 ) -> None:
     """Its attempt was returned and it is young: only its last token tells."""
     upsert = queue.produce("a")
@@ -126,7 +126,9 @@ def test_nor_does_one_that_was_given_back_and_meets_a_process_that_has_claimed_n
     assert (sink.documents, queue.row(upsert).status) == ({}, "done")
 
 
-def test_a_delete_that_was_settled_while_the_upsert_was_on_its_way_is_sent_again(queue: Queue, sink: Meanwhile) -> None:
+def test_a_delete_that_was_settled_while_the_upsert_was_on_its_way_is_sent_again(
+    queue: EventTable, sink: Meanwhile
+) -> None:
     queue.produce("a")
     worker = a_worker(queue, sink)
     sink.then = lambda: delete_is_done_and_forgotten(queue, sink, worker)
@@ -136,7 +138,7 @@ def test_a_delete_that_was_settled_while_the_upsert_was_on_its_way_is_sent_again
     assert worker.last.superseded == 1
 
 
-def test_a_delete_that_was_applied_and_waits_for_its_settle_is_sent_again(queue: Queue, sink: Meanwhile) -> None:
+def test_a_delete_that_was_applied_and_waits_for_its_settle_is_sent_again(queue: EventTable, sink: Meanwhile) -> None:
     """The database was down for its worker for longer than Elasticsearch remembers; when it is back that worker only
     settles."""
     queue.produce("a")
@@ -157,7 +159,7 @@ def test_a_delete_that_was_applied_and_waits_for_its_settle_is_sent_again(queue:
 
 
 def test_a_batch_that_took_over_half_a_minute_checks_again_although_it_was_claimed_in_order(
-    queue: Queue, sink: Meanwhile
+    queue: EventTable, sink: Meanwhile
 ) -> None:
     """A machine that slept: the process is old, the row was fresh, and the tombstone is gone meanwhile."""
     queue.produce("a")
@@ -168,7 +170,7 @@ def test_a_batch_that_took_over_half_a_minute_checks_again_although_it_was_claim
     assert sink.documents == {}
 
 
-def test_a_worker_that_lost_its_lease_still_undoes_what_it_wrote_too_late(queue: Queue, sink: Meanwhile) -> None:
+def test_a_worker_that_lost_its_lease_still_undoes_what_it_wrote_too_late(queue: EventTable, sink: Meanwhile) -> None:
     """The lease is gone and names no rows any more; the zombie's own write must be taken back all the same."""
     queue.produce("a")
     zombie = a_worker(queue, sink)
@@ -184,7 +186,7 @@ def test_a_worker_that_lost_its_lease_still_undoes_what_it_wrote_too_late(queue:
     assert [fact.count for fact in zombie.of(LeaseLost)] == [1]
 
 
-def test_a_zombie_whose_lease_was_taken_away_in_part_does_so_too(queue: Queue, sink: Meanwhile) -> None:
+def test_a_zombie_whose_lease_was_taken_away_in_part_does_so_too(queue: EventTable, sink: Meanwhile) -> None:
     queue.produce("a")
     queue.produce("b")
     zombie = a_worker(queue, sink)
@@ -199,7 +201,7 @@ def test_a_zombie_whose_lease_was_taken_away_in_part_does_so_too(queue: Queue, s
     assert KEY not in sink.documents
 
 
-def test_a_delete_under_another_routing_is_of_another_document(queue: Queue, sink: Meanwhile) -> None:
+def test_a_delete_under_another_routing_is_of_another_document(queue: EventTable, sink: Meanwhile) -> None:
     """Moved from b to a: the new document first, then the delete of the old one. The new one must live."""
     upsert = queue.produce("a", routing="a")
     store = queue.store()
@@ -212,21 +214,21 @@ def test_a_delete_under_another_routing_is_of_another_document(queue: Queue, sin
     assert (queue.row(upsert).status, worker.last.superseded) == ("done", 0)
 
 
-def test_an_older_delete_stops_nothing(queue: Queue, sink: Meanwhile) -> None:
+def test_an_older_delete_stops_nothing(queue: EventTable, sink: Meanwhile) -> None:
     delete_is_done_and_forgotten(queue, sink)
     queue.produce("a")
     a_worker(queue, sink).run()
     assert KEY in sink.documents
 
 
-def test_a_newer_delete_that_is_not_done_stops_nothing_yet(queue: Queue, sink: Meanwhile) -> None:
+def test_a_newer_delete_that_is_not_done_stops_nothing_yet(queue: EventTable, sink: Meanwhile) -> None:
     queue.produce("a")
     queue.produce("a", "delete", next_retry_at="2999-01-01")
     a_worker(queue, sink).run()
     assert KEY in sink.documents
 
 
-def test_a_newer_delete_of_the_same_version_is_newer_by_its_seq(queue: Queue, sink: Meanwhile) -> None:
+def test_a_newer_delete_of_the_same_version_is_newer_by_its_seq(queue: EventTable, sink: Meanwhile) -> None:
     upsert = queue.produce("a", event_version=5, status="failed")
     delete_is_done_and_forgotten(queue, sink, event_version=5)
     replay(queue, upsert)
@@ -234,7 +236,7 @@ def test_a_newer_delete_of_the_same_version_is_newer_by_its_seq(queue: Queue, si
     assert sink.documents == {}
 
 
-def test_fresh_upserts_cost_no_check_at_all(queue: Queue, sink: Meanwhile) -> None:
+def test_fresh_upserts_cost_no_check_at_all(queue: EventTable, sink: Meanwhile) -> None:
     worker = a_worker(queue, sink)
     queue.produce_many(3)
     queue.connection.execute("drop index search_outbox_events_delete_hash_idx")
@@ -244,7 +246,7 @@ def test_fresh_upserts_cost_no_check_at_all(queue: Queue, sink: Meanwhile) -> No
 
 
 def test_on_the_real_server_with_tombstones_kept_for_a_second(
-    queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str
+    queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str
 ) -> None:
     """The measured row of the list: index v3 after delete v9, 2.5 s later, is 201 created. Not through us."""
     es.indices.create(index=absent_index, settings={**INDEX_SETTINGS, "gc_deletes": "1s", "refresh_interval": "100ms"})

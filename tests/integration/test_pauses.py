@@ -10,7 +10,7 @@ from outbox.daemon.upkeep import Upkeep
 from outbox.facts import BrakeOff, DatabaseLost, OperatorPaused, OperatorResumed, SinkProbed, VersionAhead, Warned
 from tests.fixtures.events import an_event
 from tests.fixtures.inprocess import InProcess, Parts
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.sinks import MemorySink
 
 BY_TYPE = Path(__file__).parents[2] / "sql" / "optional" / "by_type.sql"
@@ -19,7 +19,7 @@ BY_TYPE = Path(__file__).parents[2] / "sql" / "optional" / "by_type.sql"
 class Daemon:
     """A worker with its upkeep, stepped by hand."""
 
-    def __init__(self, queue: Queue, *, indexed: bool = False) -> None:
+    def __init__(self, queue: EventTable, *, indexed: bool = False) -> None:
         self.kinds = Kinds(indexed=indexed)
         self.sink = MemorySink()
         store = queue.store()
@@ -46,7 +46,7 @@ class Daemon:
         self.worker.clock.passes(1)
 
 
-def say(queue: Queue, scope: str, kind: str = "pause", **values: Any) -> None:
+def say(queue: EventTable, scope: str, kind: str = "pause", **values: Any) -> None:
     queue.connection.execute(
         "insert into search_outbox_controls (scope, kind, paused_by, reason, until)"
         " values (%(scope)s, %(kind)s, 'ann', 'upgrade', %(until)s)",
@@ -54,18 +54,18 @@ def say(queue: Queue, scope: str, kind: str = "pause", **values: Any) -> None:
     )
 
 
-def unsay(queue: Queue) -> None:
+def unsay(queue: EventTable) -> None:
     queue.connection.execute("delete from search_outbox_controls")
 
 
 @pytest.fixture
-def twins(queue: Queue) -> None:
+def twins(queue: EventTable) -> None:
     for statement in BY_TYPE.read_text(encoding="utf-8").split(";"):
         if "create index" in statement:
             queue.connection.execute(statement.encode())
 
 
-def test_a_pause_of_everything_is_obeyed_by_every_daemon_within_its_next_second(queue: Queue) -> None:
+def test_a_pause_of_everything_is_obeyed_by_every_daemon_within_its_next_second(queue: EventTable) -> None:
     daemons = [Daemon(queue), Daemon(queue)]
     say(queue, "*")
     for daemon in daemons:
@@ -82,7 +82,7 @@ def test_a_pause_of_everything_is_obeyed_by_every_daemon_within_its_next_second(
     assert queue.counts() == {"done": 10}
 
 
-def test_a_pause_that_has_an_end_ends(queue: Queue) -> None:
+def test_a_pause_that_has_an_end_ends(queue: EventTable) -> None:
     daemon = Daemon(queue)
     say(queue, "*", until="2020-01-01")
     queue.produce_many(3)
@@ -90,7 +90,7 @@ def test_a_pause_that_has_an_end_ends(queue: Queue) -> None:
     assert queue.counts() == {"done": 3}
 
 
-def test_a_pause_of_one_type_stops_that_type_and_no_other(queue: Queue, twins: None) -> None:
+def test_a_pause_of_one_type_stops_that_type_and_no_other(queue: EventTable, twins: None) -> None:
     daemon = Daemon(queue, indexed=True)
     say(queue, "type:author")
     queue.produce_many(5)
@@ -105,7 +105,7 @@ def test_a_pause_of_one_type_stops_that_type_and_no_other(queue: Queue, twins: N
     assert queue.counts() == {"done": 10}
 
 
-def test_a_type_that_first_comes_while_another_is_paused_is_found(queue: Queue, twins: None) -> None:
+def test_a_type_that_first_comes_while_another_is_paused_is_found(queue: EventTable, twins: None) -> None:
     daemon = Daemon(queue, indexed=True)
     say(queue, "type:author")
     daemon.second()
@@ -114,7 +114,7 @@ def test_a_type_that_first_comes_while_another_is_paused_is_found(queue: Queue, 
     assert queue.counts() == {"done": 1}
 
 
-def test_an_operators_word_lifts_the_brake_of_one_fingerprint(queue: Queue) -> None:
+def test_an_operators_word_lifts_the_brake_of_one_fingerprint(queue: EventTable) -> None:
     daemon = Daemon(queue)
     for _ in range(120):
         queue.produce(op="not-a-real-op")
@@ -128,7 +128,7 @@ def test_an_operators_word_lifts_the_brake_of_one_fingerprint(queue: Queue) -> N
     assert [fact.fingerprint for fact in daemon.worker.of(BrakeOff)] == [fingerprint]
 
 
-def test_a_version_that_nobody_knows_is_said_once_and_one_that_the_table_knows_is_not(queue: Queue) -> None:
+def test_a_version_that_nobody_knows_is_said_once_and_one_that_the_table_knows_is_not(queue: EventTable) -> None:
     daemon = Daemon(queue)
     daemon.sink.documents[("articles", "article:hand")] = (10**9, b"{}")
     daemon.sink.documents[("articles", "article:known")] = (10**9 + 5, b"{}")
@@ -142,7 +142,7 @@ def test_a_version_that_nobody_knows_is_said_once_and_one_that_the_table_knows_i
     assert queue.counts() == {"done": 3}
 
 
-def test_a_query_for_a_version_that_takes_too_long_is_no_lost_database(queue: Queue) -> None:
+def test_a_query_for_a_version_that_takes_too_long_is_no_lost_database(queue: EventTable) -> None:
     """It could not tell. To call that a lost database would let the reclaimer take dead workers for living ones."""
     daemon = Daemon(queue)
     daemon.sink.documents[("articles", "article:hand")] = (10**9, b"{}")
@@ -161,7 +161,7 @@ def test_a_query_for_a_version_that_takes_too_long_is_no_lost_database(queue: Qu
     assert daemon.worker.of(VersionAhead) == []
 
 
-def test_a_version_that_the_sequence_has_handed_out_is_not_ahead(queue: Queue) -> None:
+def test_a_version_that_the_sequence_has_handed_out_is_not_ahead(queue: EventTable) -> None:
     """Its event may be on its way still: no query is spent on it."""
     daemon = Daemon(queue)
     queue.connection.execute("select setval('search_outbox_version', 5000)")
@@ -172,7 +172,7 @@ def test_a_version_that_the_sequence_has_handed_out_is_not_ahead(queue: Queue) -
     assert daemon.worker.of(VersionAhead) == []
 
 
-def test_an_idle_daemon_still_checks_its_target_every_ten_seconds(queue: Queue) -> None:
+def test_an_idle_daemon_still_checks_its_target_every_ten_seconds(queue: EventTable) -> None:
     daemon = Daemon(queue)
     for _ in range(25):
         daemon.second()

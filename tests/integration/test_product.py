@@ -24,7 +24,7 @@ from outbox.sink.new_index import ElasticNewIndex
 from outbox.sink.scan import ElasticScan, NoPointInTime
 from outbox.sink.server_check import ElasticServerCheck
 from tests.fixtures.inprocess import InProcess, Parts
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.scripted import PRODUCT, Answer, Request, ScriptedServer, answer, scripted
 from tests.fixtures.sinks import elastic_sink, is_opensearch
 
@@ -92,7 +92,7 @@ def test_what_cannot_be_written_to_is_named_gets_nothing_and_spends_no_attempt(c
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_events_wait_without_an_attempt_and_are_written_when_the_cause_is_gone(queue: Queue, case: str) -> None:
+def test_events_wait_without_an_attempt_and_are_written_when_the_cause_is_gone(queue: EventTable, case: str) -> None:
     main = [CASES[case][0]]
     queue.produce_many(2)
     written = b'{"errors":false,"items":[{"index":{"status":201}},{"index":{"status":201}}]}'

@@ -12,7 +12,7 @@ from outbox.policy.settle import DONE
 from outbox.ports import Claimed, ClaimOrder
 from outbox.store.events import PostgresEvents
 from tests.fixtures.inprocess import InProcess, Parts
-from tests.fixtures.queue import Queue, alive, order
+from tests.fixtures.queue import EventTable, alive, order
 from tests.fixtures.sinks import MemorySink
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
@@ -20,7 +20,7 @@ BY_TYPE = Path(__file__).parents[2] / "sql" / "optional" / "by_type.sql"
 
 
 @pytest.fixture(autouse=True)
-def twins(queue: Queue) -> None:
+def twins(queue: EventTable) -> None:
     """The indexes of `outbox migrate --by-type`."""
     for statement in BY_TYPE.read_text(encoding="utf-8").split(";"):
         if "create index" in statement:
@@ -35,13 +35,13 @@ def finish(store: PostgresEvents, claimed: Claimed) -> None:
     store.settle(claimed.token, [(event.id, DONE) for event in claimed.events])
 
 
-def in_flight(queue: Queue, kind: str = "article") -> int:
+def in_flight(queue: EventTable, kind: str = "article") -> int:
     return int(
         queue.value("select count(*) from search_outbox_events where status = 'processing' and entity_type = %s", kind)
     )
 
 
-def test_a_claim_takes_at_most_what_is_left_of_the_limit_over_all_workers(queue: Queue) -> None:
+def test_a_claim_takes_at_most_what_is_left_of_the_limit_over_all_workers(queue: EventTable) -> None:
     queue.produce_many(100)
     one, two = queue.store("w1"), queue.store("w2")
     one.put_quota("article", 5, None)
@@ -54,7 +54,7 @@ def test_a_claim_takes_at_most_what_is_left_of_the_limit_over_all_workers(queue:
     assert in_flight(queue) == 5
 
 
-def test_a_limit_of_one_type_does_not_concern_another(queue: Queue) -> None:
+def test_a_limit_of_one_type_does_not_concern_another(queue: EventTable) -> None:
     queue.produce_many(10)
     queue.produce_many(10, entity_type="author")
     store = queue.store()
@@ -63,7 +63,7 @@ def test_a_limit_of_one_type_does_not_concern_another(queue: Queue) -> None:
     assert len(limited(store, kind="author").events) == 10
 
 
-def test_rows_that_are_taken_back_make_room_again(queue: Queue) -> None:
+def test_rows_that_are_taken_back_make_room_again(queue: EventTable) -> None:
     queue.produce_many(10)
     store = queue.store()
     store.put_quota("article", 4, None)
@@ -73,7 +73,7 @@ def test_rows_that_are_taken_back_make_room_again(queue: Queue) -> None:
     assert len(limited(store).events) == 4
 
 
-def test_suspects_count_too(queue: Queue) -> None:
+def test_suspects_count_too(queue: EventTable) -> None:
     queue.produce_many(10, abandoned_count=1)
     store = queue.store()
     store.put_quota("article", 4, None)
@@ -81,7 +81,7 @@ def test_suspects_count_too(queue: Queue) -> None:
     assert len(limited(store, 50, suspects=1).events) == 1
 
 
-def test_many_workers_at_once_never_have_more_in_flight_than_the_limit(queue: Queue) -> None:
+def test_many_workers_at_once_never_have_more_in_flight_than_the_limit(queue: EventTable) -> None:
     """The lock comes in a statement of its own: only the next one's snapshot sees what the last holder took."""
     queue.produce_many(600)
     queue.store().put_quota("article", 5, None)
@@ -109,7 +109,7 @@ def test_many_workers_at_once_never_have_more_in_flight_than_the_limit(queue: Qu
     assert 1 <= highest <= 5
 
 
-def test_a_rate_is_a_bucket_that_fills_by_the_databases_clock_and_holds_one_second(queue: Queue) -> None:
+def test_a_rate_is_a_bucket_that_fills_by_the_databases_clock_and_holds_one_second(queue: EventTable) -> None:
     queue.produce_many(1_000)
     store = queue.store()
     store.put_quota("article", None, 50.0)
@@ -122,7 +122,7 @@ def test_a_rate_is_a_bucket_that_fills_by_the_databases_clock_and_holds_one_seco
     assert len(limited(store, 500).events) == 50
 
 
-def test_a_rate_below_one_per_second_lets_one_event_through_now_and_then(queue: Queue) -> None:
+def test_a_rate_below_one_per_second_lets_one_event_through_now_and_then(queue: EventTable) -> None:
     queue.produce_many(10)
     store = queue.store()
     store.put_quota("article", None, 0.5)
@@ -131,7 +131,7 @@ def test_a_rate_below_one_per_second_lets_one_event_through_now_and_then(queue: 
     assert len(limited(store).events) == 0
 
 
-def test_a_rate_of_nothing_stops_the_type(queue: Queue) -> None:
+def test_a_rate_of_nothing_stops_the_type(queue: EventTable) -> None:
     queue.produce_many(10)
     store = queue.store()
     store.put_quota("article", None, 0.0)
@@ -139,14 +139,14 @@ def test_a_rate_of_nothing_stops_the_type(queue: Queue) -> None:
     assert len(limited(store).events) == 0
 
 
-def test_both_limits_hold_together(queue: Queue) -> None:
+def test_both_limits_hold_together(queue: EventTable) -> None:
     queue.produce_many(100)
     store = queue.store()
     store.put_quota("article", 7, 50.0)
     assert len(limited(store).events) == 7
 
 
-def test_changed_settings_take_effect_at_the_next_start(queue: Queue) -> None:
+def test_changed_settings_take_effect_at_the_next_start(queue: EventTable) -> None:
     queue.produce_many(100)
     store = queue.store()
     store.put_quota("article", 1, None)
@@ -154,12 +154,12 @@ def test_changed_settings_take_effect_at_the_next_start(queue: Queue) -> None:
     assert len(limited(store).events) == 9
 
 
-def test_a_type_without_a_quota_row_is_claimed_as_if_there_were_none(queue: Queue) -> None:
+def test_a_type_without_a_quota_row_is_claimed_as_if_there_were_none(queue: EventTable) -> None:
     queue.produce_many(10)
     assert len(limited(queue.store()).events) == 10
 
 
-def test_a_limited_type_ahead_of_all_others_does_not_hold_them_up(queue: Queue) -> None:
+def test_a_limited_type_ahead_of_all_others_does_not_hold_them_up(queue: EventTable) -> None:
     queue.produce_many(2_000, entity_type="slow")
     queue.produce_many(1_000, entity_type="fast")
     store = queue.store()
@@ -177,7 +177,7 @@ def test_a_limited_type_ahead_of_all_others_does_not_hold_them_up(queue: Queue) 
     assert done["slow"] <= 6 * 5
 
 
-def test_open_types_are_found_by_their_fresh_waiting_and_suspect_rows(queue: Queue) -> None:
+def test_open_types_are_found_by_their_fresh_waiting_and_suspect_rows(queue: EventTable) -> None:
     queue.produce(entity_type="fresh")
     queue.produce(entity_type="waiting", next_retry_at="2999-01-01")
     queue.produce(entity_type="suspect", abandoned_count=2)
@@ -186,7 +186,7 @@ def test_open_types_are_found_by_their_fresh_waiting_and_suspect_rows(queue: Que
     assert sorted(queue.store().open_types()) == ["fresh", "suspect", "waiting"]
 
 
-def test_a_claim_of_one_type_takes_its_due_retries_and_fresh_rows_only(queue: Queue) -> None:
+def test_a_claim_of_one_type_takes_its_due_retries_and_fresh_rows_only(queue: EventTable) -> None:
     queue.produce("a", entity_type="x", next_retry_at="2020-01-01")
     queue.produce("b", entity_type="x")
     queue.produce("c", entity_type="y")

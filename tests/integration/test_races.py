@@ -11,7 +11,7 @@ import pytest
 
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.settle import DONE, RetryLater, Settlement
-from tests.fixtures.queue import Queue, alive
+from tests.fixtures.queue import EventTable, alive
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
 ROUNDS = 25
@@ -38,7 +38,7 @@ def at_once(*acts: Callable[[], Any]) -> list[Any]:
     return results
 
 
-def verdicts(queue: Queue, token: UUID, mixed: bool) -> list[tuple[UUID, Settlement]]:
+def verdicts(queue: EventTable, token: UUID, mixed: bool) -> list[tuple[UUID, Settlement]]:
     ids = [row.id for row in queue.rows("lease_token = %(token)s", token=token)]
     later = RetryLater(3600.0, Failure(Reason.ES_5XX, "x"))
     return [(id, later if mixed and place % 2 else DONE) for place, id in enumerate(ids)]
@@ -46,7 +46,7 @@ def verdicts(queue: Queue, token: UUID, mixed: bool) -> list[tuple[UUID, Settlem
 
 @pytest.mark.parametrize("mixed", [False, True], ids=["all done", "mixed verdicts"])
 def test_settle_heartbeat_release_and_reclaim_never_deadlock_and_each_row_has_one_fate(
-    queue: Queue, mixed: bool
+    queue: EventTable, mixed: bool
 ) -> None:
     """The server's own count of deadlocks is the judge: those that a retry would hide count too."""
     store, reclaims = queue.store(), queue.reclaims()
@@ -69,7 +69,7 @@ def test_settle_heartbeat_release_and_reclaim_never_deadlock_and_each_row_has_on
     assert deadlocks(queue) == 0
 
 
-def test_four_claimers_at_once_never_take_one_row_twice(queue: Queue) -> None:
+def test_four_claimers_at_once_never_take_one_row_twice(queue: EventTable) -> None:
     queue.produce_many(400)
     stores = [queue.store(f"w{n}") for n in range(4)]
     claims = at_once(*(lambda s=s: [queue.claim(s, limit=50) for _ in range(3)] for s in stores))
@@ -78,7 +78,7 @@ def test_four_claimers_at_once_never_take_one_row_twice(queue: Queue) -> None:
     assert deadlocks(queue) == 0
 
 
-def test_a_claim_skips_a_row_that_a_person_holds_and_takes_its_neighbours(queue: Queue, database: str) -> None:
+def test_a_claim_skips_a_row_that_a_person_holds_and_takes_its_neighbours(queue: EventTable, database: str) -> None:
     held = queue.produce("held")
     others = {queue.produce() for _ in range(5)}
     with psycopg.connect(database) as person:
@@ -88,7 +88,7 @@ def test_a_claim_skips_a_row_that_a_person_holds_and_takes_its_neighbours(queue:
     assert queue.row(held).status == "pending"
 
 
-def deadlocks(queue: Queue) -> int:
+def deadlocks(queue: EventTable) -> int:
     """Flushed from this session's view of the statistics: backends report after each transaction."""
     queue.connection.execute("select pg_stat_clear_snapshot()")
     return int(queue.value("select deadlocks from pg_stat_database where datname = current_database()"))

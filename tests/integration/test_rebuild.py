@@ -23,7 +23,7 @@ from outbox.ops.reindex.verify import VerifyOptions
 from outbox.policy.reindex import next_index
 from outbox.sink.new_index import ElasticNewIndex, MappingRefused, NotAnAlias
 from outbox.store.truth import NeedsEntityIndex
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.rebuilding import ALICE, Fuse, JoinedRebuildWorld, Killed, RebuildWorld
 from tests.fixtures.world import World
 
@@ -38,13 +38,13 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=[True, False], ids=["view", "events"])
 def either(
-    request: pytest.FixtureRequest, queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str
+    request: pytest.FixtureRequest, queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str
 ) -> RebuildWorld:
     return RebuildWorld(queue, es, elastic_url, absent_index, view=request.param)
 
 
 @pytest.fixture
-def world(queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str) -> RebuildWorld:
+def world(queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str) -> RebuildWorld:
     return RebuildWorld(queue, es, elastic_url, absent_index)
 
 
@@ -352,7 +352,7 @@ def test_documents_that_cannot_be_copied_are_said_before_anything_starts(world: 
 
 
 def test_without_a_view_and_an_entity_index_nothing_starts(
-    queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str, monkeypatch: pytest.MonkeyPatch
+    queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RebuildWorld, "_prepare", lambda self: None)
     world = RebuildWorld(queue, es, elastic_url, absent_index, view=False)
@@ -444,7 +444,7 @@ def test_a_view_without_versions_is_copied_at_versions_that_are_drawn(world: Reb
 
 
 def test_joined_documents_are_copied_while_their_children_change(
-    queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str, monkeypatch: pytest.MonkeyPatch
+    queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two writers comment on the same articles, and delete some, while every page is copied."""
     monkeypatch.setattr(copier, "PAGE", 10)
@@ -460,7 +460,7 @@ def test_joined_documents_are_copied_while_their_children_change(
 
 
 def test_routed_documents_keep_their_shard(
-    queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str
+    queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str
 ) -> None:
     world = RebuildWorld(queue, es, elastic_url, absent_index, view=False)
     for n in range(8):

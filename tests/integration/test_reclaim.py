@@ -15,7 +15,7 @@ from outbox.policy.settle import DONE
 from outbox.ports import Claimed, Sweep
 from outbox.store.workers import RECLAIM_KEY
 from tests.fixtures.events import Time
-from tests.fixtures.queue import Queue, alive, dead
+from tests.fixtures.queue import EventTable, alive, dead
 
 HERE = socket.gethostname()
 
@@ -23,7 +23,7 @@ HERE = socket.gethostname()
 class Watch:
     """A reclaimer on this queue; its own clock, so that it can have been connected for long."""
 
-    def __init__(self, queue: Queue, heartbeat_seconds: float = 1.0, **options: Any) -> None:
+    def __init__(self, queue: EventTable, heartbeat_seconds: float = 1.0, **options: Any) -> None:
         self.facts: list[Fact] = []
         self.clock = Time()
         self.reclaimer = Reclaimer(queue.reclaims(**options), self.facts.append, self.clock, 5.0, heartbeat_seconds)
@@ -43,32 +43,32 @@ def dead_pid() -> int:
     return child.pid
 
 
-def a_batch(queue: Queue, rows: int = 3, worker: str = "w1", start: UUID | None = None) -> Claimed:
+def a_batch(queue: EventTable, rows: int = 3, worker: str = "w1", start: UUID | None = None) -> Claimed:
     for _ in range(rows):
         queue.produce()
     return queue.claim(queue.store(worker, start_id=start))
 
 
-def enrol(queue: Queue, worker: str = "w1", host: str = "far", pid: int = 1) -> UUID:
+def enrol(queue: EventTable, worker: str = "w1", host: str = "far", pid: int = 1) -> UUID:
     start = uuid4()
     about = {"host": host, "pid": pid, "version": "1", "heartbeat_seconds": 1.0, "entity_types": []}
     assert queue.worker(worker, start).register(about, None)
     return start
 
 
-def silence(queue: Queue, worker: str = "w1") -> None:
+def silence(queue: EventTable, worker: str = "w1") -> None:
     queue.connection.execute(
         "update search_outbox_workers set heartbeat_at = now() - interval '10 seconds' where worker_id = %s", [worker]
     )
 
 
-def test_a_lease_that_lives_is_left_alone(queue: Queue) -> None:
+def test_a_lease_that_lives_is_left_alone(queue: EventTable) -> None:
     a_batch(queue)
     assert Watch(queue).reclaimed() == (0, 0, 0)
     assert queue.counts() == {"processing": 3}
 
 
-def test_rows_of_a_lease_that_ran_out_come_back_pending_with_their_attempt_spent(queue: Queue) -> None:
+def test_rows_of_a_lease_that_ran_out_come_back_pending_with_their_attempt_spent(queue: EventTable) -> None:
     claimed = a_batch(queue)
     queue.expire(claimed.token)
     assert Watch(queue).reclaimed()[0] == 3
@@ -78,7 +78,7 @@ def test_rows_of_a_lease_that_ran_out_come_back_pending_with_their_attempt_spent
     assert queue.leases() == 0
 
 
-def test_a_lease_that_is_renewed_for_ever_ends_at_max_processing(queue: Queue) -> None:
+def test_a_lease_that_is_renewed_for_ever_ends_at_max_processing(queue: EventTable) -> None:
     claimed = a_batch(queue)
     queue.connection.execute("update search_outbox_leases set started_at = now() - interval '61 seconds'")
     assert queue.store().renew(claimed.token)
@@ -98,7 +98,7 @@ def test_a_lease_that_is_renewed_for_ever_ends_at_max_processing(queue: Queue) -
     ],
 )
 def test_only_the_rows_of_a_worker_that_was_killed_count_as_abandoned(
-    queue: Queue, evidence: str, abandoned: int
+    queue: EventTable, evidence: str, abandoned: int
 ) -> None:
     where = {"pid dead here": (HERE, dead_pid()), "pid alive here": (HERE, os.getpid())}.get(evidence, ("far", 1))
     start = uuid4() if evidence == "unknown" else enrol(queue, "w1", *where)
@@ -116,7 +116,7 @@ def test_only_the_rows_of_a_worker_that_was_killed_count_as_abandoned(
     assert queue.rows()[0].abandoned_count == abandoned
 
 
-def test_an_outage_of_the_database_is_not_a_crash(queue: Queue) -> None:
+def test_an_outage_of_the_database_is_not_a_crash(queue: EventTable) -> None:
     """Everyone was silent for longer than three intervals; whoever reclaims was cut off as well."""
     start = enrol(queue)
     a_batch(queue, 3, "w1", start)
@@ -128,7 +128,7 @@ def test_an_outage_of_the_database_is_not_a_crash(queue: Queue) -> None:
     assert {row.abandoned_count for row in queue.rows()} == {0}
 
 
-def test_a_large_lease_is_taken_back_in_bounded_steps(queue: Queue) -> None:
+def test_a_large_lease_is_taken_back_in_bounded_steps(queue: EventTable) -> None:
     queue.produce_many(1_200)
     queue.claim(limit=1_200)
     queue.expire()
@@ -138,7 +138,7 @@ def test_a_large_lease_is_taken_back_in_bounded_steps(queue: Queue) -> None:
     assert queue.counts() == {"pending": 1_200}
 
 
-def test_twenty_five_leases_are_all_taken_back_in_one_pass(queue: Queue) -> None:
+def test_twenty_five_leases_are_all_taken_back_in_one_pass(queue: EventTable) -> None:
     for _ in range(25):
         a_batch(queue, 2)
     queue.expire()
@@ -146,7 +146,7 @@ def test_twenty_five_leases_are_all_taken_back_in_one_pass(queue: Queue) -> None
     assert queue.leases() == 0
 
 
-def test_only_one_process_reclaims_at_a_time(queue: Queue, database: str) -> None:
+def test_only_one_process_reclaims_at_a_time(queue: EventTable, database: str) -> None:
     a_batch(queue)
     queue.expire()
     with psycopg.connect(database) as other:
@@ -155,7 +155,7 @@ def test_only_one_process_reclaims_at_a_time(queue: Queue, database: str) -> Non
     assert Watch(queue).reclaimed()[0] == 3
 
 
-def test_a_row_that_someone_holds_is_taken_back_in_the_next_pass(queue: Queue, database: str) -> None:
+def test_a_row_that_someone_holds_is_taken_back_in_the_next_pass(queue: EventTable, database: str) -> None:
     claimed = a_batch(queue)
     queue.expire()
     held = claimed.events[1].id
@@ -167,7 +167,7 @@ def test_a_row_that_someone_holds_is_taken_back_in_the_next_pass(queue: Queue, d
     assert (queue.leases(), queue.counts()) == (0, {"pending": 3})
 
 
-def test_a_lease_whose_rows_are_all_settled_already_is_only_closed(queue: Queue) -> None:
+def test_a_lease_whose_rows_are_all_settled_already_is_only_closed(queue: EventTable) -> None:
     claimed = a_batch(queue, 1)
     queue.connection.execute("update search_outbox_events set status = 'done'")
     queue.expire(claimed.token)
@@ -175,7 +175,7 @@ def test_a_lease_whose_rows_are_all_settled_already_is_only_closed(queue: Queue)
     assert (queue.leases(), queue.counts()) == (0, {"done": 1})
 
 
-def test_the_rows_of_a_lease_that_another_batch_holds_now_are_not_touched(queue: Queue) -> None:
+def test_the_rows_of_a_lease_that_another_batch_holds_now_are_not_touched(queue: EventTable) -> None:
     """The old lease row is still there, as after a crash between two steps; the rows have a new token."""
     claimed = a_batch(queue, 1)
     queue.connection.execute("create table kept as select * from search_outbox_leases")
@@ -189,7 +189,7 @@ def test_the_rows_of_a_lease_that_another_batch_holds_now_are_not_touched(queue:
     assert (row.status, row.lease_token, row.abandoned_count) == ("processing", mine.token, 0)
 
 
-def test_rows_set_to_processing_by_hand_are_swept_up(queue: Queue) -> None:
+def test_rows_set_to_processing_by_hand_are_swept_up(queue: EventTable) -> None:
     stray, leased = queue.produce(), None
     queue.connection.execute("update search_outbox_events set status = 'processing'")
     queue.produce()
@@ -198,7 +198,7 @@ def test_rows_set_to_processing_by_hand_are_swept_up(queue: Queue) -> None:
     assert (queue.row(stray).status, queue.row(leased).status) == ("pending", "processing")
 
 
-def test_a_stray_row_whose_lease_still_has_time_is_waited_for(queue: Queue) -> None:
+def test_a_stray_row_whose_lease_still_has_time_is_waited_for(queue: EventTable) -> None:
     queue.produce()
     queue.connection.execute(
         "update search_outbox_events set status = 'processing', lease_until = now() + interval '1 minute'"
@@ -206,7 +206,7 @@ def test_a_stray_row_whose_lease_still_has_time_is_waited_for(queue: Queue) -> N
     assert queue.reclaims().sweep() == Sweep(0, finished=True)
 
 
-def test_a_million_pending_rows_cost_a_reclaim_nothing(queue: Queue) -> None:
+def test_a_million_pending_rows_cost_a_reclaim_nothing(queue: EventTable) -> None:
     """Here a hundred thousand, and what PostgreSQL says it touched."""
     queue.produce_many(100_000, payload=None)
     a_batch_token = queue.claim(limit=10).token
@@ -216,7 +216,7 @@ def test_a_million_pending_rows_cost_a_reclaim_nothing(queue: Queue) -> None:
     assert touched(queue) - before < 1_500
 
 
-def touched(queue: Queue) -> int:
+def touched(queue: EventTable) -> int:
     """Each session keeps its own counts for up to a second: the one that produced must tell them too."""
     with queue.pool().connection() as connection:
         for each in (connection, queue.connection):
@@ -229,7 +229,7 @@ def touched(queue: Queue) -> int:
     )
 
 
-def test_a_crash_while_reclaiming_leaves_everything_as_it_was(queue: Queue) -> None:
+def test_a_crash_while_reclaiming_leaves_everything_as_it_was(queue: EventTable) -> None:
     a_batch(queue)
     queue.expire()
 
@@ -242,7 +242,7 @@ def test_a_crash_while_reclaiming_leaves_everything_as_it_was(queue: Queue) -> N
     assert Watch(queue).reclaimed()[0] == 3
 
 
-def test_reclaim_against_a_settle_that_waits_for_its_commit_lets_the_settle_win(queue: Queue) -> None:
+def test_reclaim_against_a_settle_that_waits_for_its_commit_lets_the_settle_win(queue: EventTable) -> None:
     claimed = a_batch(queue)
     queue.expire(claimed.token)
     with queue.pool().transaction() as settling:

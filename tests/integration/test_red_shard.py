@@ -17,7 +17,7 @@ from outbox.sink.bulk import AWAY_WAIT_SECONDS, SHARD_WAIT_SECONDS
 from outbox.sink.client import Elastic
 from tests.fixtures.elasticsearch import INDEX_SETTINGS
 from tests.fixtures.inprocess import InProcess, Parts
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.sinks import elastic_sink
 from tests.fixtures.waiting import eventually
 
@@ -45,7 +45,7 @@ def routing_of(es: Elasticsearch, index: str, *, red: bool) -> str:
 
 
 def test_events_of_a_shard_that_is_down_let_those_behind_them_pass_under_pause(
-    queue: Queue, es: Elasticsearch, elastic_url: str, half_red_index: str
+    queue: EventTable, es: Elasticsearch, elastic_url: str, half_red_index: str
 ) -> None:
     away, there = (routing_of(es, half_red_index, red=red) for red in (True, False))
     queue.produce_many(BATCH, routing=away)

@@ -17,7 +17,7 @@ from outbox.ports import BulkAction, WriteReport
 from outbox.store.documents import ViewDocuments
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.sinks import MemorySink
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -76,7 +76,7 @@ class SpySink(MemorySink):
 class Blog:
     """Articles with comments, a view over both, and workers with one sink."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: EventTable) -> None:
         self.queue = queue
         self.db = queue.connection
         self.sink = SpySink()
@@ -117,7 +117,7 @@ class Blog:
 
 
 @pytest.fixture
-def blog(queue: Queue) -> Blog:
+def blog(queue: EventTable) -> Blog:
     queue.connection.execute(TABLES)
     return Blog(queue)
 

@@ -12,7 +12,7 @@ from outbox.ops.reindex.repair import ManyDeletes, Repaired, RepairPlan
 from outbox.ops.reindex.verify import VerifyOptions
 from outbox.policy.audit import Actor, Source
 from tests.fixtures.elasticsearch import delete_matching
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.world import World
 
 ALICE = Actor("alice", Source.CLI)
@@ -25,7 +25,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(params=[True, False], ids=["view", "events"])
-def world(request: pytest.FixtureRequest, queue: Queue, es: Elasticsearch, elastic_url: str, index: str) -> World:
+def world(request: pytest.FixtureRequest, queue: EventTable, es: Elasticsearch, elastic_url: str, index: str) -> World:
     return World(queue, es, elastic_url, index, view=request.param)
 
 
@@ -156,7 +156,9 @@ def test_unknown_documents_are_never_deleted(world: World) -> None:
     assert plan(world).findings == []
 
 
-def test_unusually_many_deletes_must_be_meant(queue: Queue, es: Elasticsearch, elastic_url: str, index: str) -> None:
+def test_unusually_many_deletes_must_be_meant(
+    queue: EventTable, es: Elasticsearch, elastic_url: str, index: str
+) -> None:
     world = World(queue, es, elastic_url, index)
     world.fill(20)
     world.project()
@@ -185,7 +187,7 @@ def test_a_document_whose_event_failed_is_left_to_a_replay(world: World) -> None
 
 
 def test_a_missing_routed_document_goes_back_to_its_shard(
-    queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str
+    queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str
 ) -> None:
     es.indices.create(index=absent_index, settings={"number_of_shards": 4, "number_of_replicas": 0})
     world = World(queue, es, elastic_url, absent_index)
@@ -201,7 +203,7 @@ def test_a_missing_routed_document_goes_back_to_its_shard(
 
 
 def test_the_older_of_two_routings_goes_and_the_entity_stays(
-    queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str
+    queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str
 ) -> None:
     es.indices.create(index=absent_index, settings={"number_of_shards": 4, "number_of_replicas": 0})
     world = World(queue, es, elastic_url, absent_index)
@@ -217,7 +219,7 @@ def test_the_older_of_two_routings_goes_and_the_entity_stays(
 
 
 def test_a_view_without_versions_is_repaired_by_refreshes_and_by_deletes_that_are_looked_up(
-    queue: Queue, es: Elasticsearch, elastic_url: str, index: str
+    queue: EventTable, es: Elasticsearch, elastic_url: str, index: str
 ) -> None:
     world = World(queue, es, elastic_url, index)
     world.connection.execute(

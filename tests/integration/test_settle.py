@@ -8,9 +8,9 @@ import pytest
 from outbox.errors import DatabaseDown
 from outbox.facts import LeaseLost
 from outbox.policy.outcome import Code, DeadReason, Failure, Reason
-from outbox.policy.settle import DONE, Failed, Released, RetryLater, Settlement
+from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, Settlement
 from tests.fixtures.inprocess import InProcess, Parts
-from tests.fixtures.queue import Queue, alive
+from tests.fixtures.queue import EventTable, alive
 from tests.fixtures.sinks import MemorySink
 
 REFUSED = Failure(
@@ -20,13 +20,13 @@ BUSY = Failure(Reason.ES_429, "429 busy", fingerprint="fedcba9876543210")
 AWAY = Failure(Reason.CONNECT, "nobody", fingerprint="f", whole=True)
 
 
-def settle(queue: Queue, verdict: Settlement) -> None:
+def settle(queue: EventTable, verdict: Settlement) -> None:
     store = queue.store()
     claimed = queue.claim(store)
     store.settle(claimed.token, [(event.id, verdict) for event in claimed.events])
 
 
-def test_a_failed_row_says_everything_that_an_operator_needs(queue: Queue) -> None:
+def test_a_failed_row_says_everything_that_an_operator_needs(queue: EventTable) -> None:
     id = queue.produce()
     settle(queue, Failed(REFUSED, DeadReason.NON_RETRYABLE))
     row = queue.row(id)
@@ -42,7 +42,7 @@ def test_a_failed_row_says_everything_that_an_operator_needs(queue: Queue) -> No
     assert row.lease_token is not None, "the last token stays"
 
 
-def test_done_clears_the_last_failure_and_keeps_attempts_time_and_token(queue: Queue) -> None:
+def test_done_clears_the_last_failure_and_keeps_attempts_time_and_token(queue: EventTable) -> None:
     id = queue.produce()
     settle(queue, RetryLater(0.0, BUSY))
     assert queue.row(id).error_reason == "es_429"
@@ -53,7 +53,34 @@ def test_done_clears_the_last_failure_and_keeps_attempts_time_and_token(queue: Q
     assert None not in (row.processed_at, row.last_attempt_at, row.lease_token)
 
 
-def test_a_release_leaves_the_last_error_where_it_was(queue: Queue) -> None:
+@pytest.mark.parametrize("op", ["upsert", "delete", "refresh"])
+def test_done_is_the_same_alone_beside_other_verdicts_and_with_a_verdict_of_its_own(
+    queue: EventTable, op: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`settle_done`; `settle` for a row that is in no verdict; `settle` for one in a verdict."""
+    rows = []
+    for beside, told in ((False, False), (True, False), (True, True)):
+        id = queue.produce(op=op)
+        if beside:
+            queue.produce()
+        store = queue.store()
+        claimed = queue.claim(store)
+        verdicts = [(event.id, DONE if event.id == id else Released("not_sent")) for event in claimed.events]
+        with monkeypatch.context() as patch:
+            if told:  # another `Done` than the one that is known by identity
+                patch.setattr("outbox.store.events._is_plain", lambda _: False)
+                verdicts = [(id, Done() if settlement is DONE else settlement) for id, settlement in verdicts]
+            store.settle(claimed.token, verdicts, drawn=77)
+        columns = "to_jsonb(e) - array['id', 'seq', 'entity_id', 'event_version', 'lease_token']"
+        text = f"select {columns} from search_outbox_events e where id = %s"
+        found = queue.value(text, id).items()
+        rows.append({name: "set" if name.endswith("_at") and value else value for name, value in found})
+        queue.connection.execute("delete from search_outbox_events")
+    assert rows[0]["status"] == "done"
+    assert rows[1:] == rows[:1] * 2
+
+
+def test_a_release_leaves_the_last_error_where_it_was(queue: EventTable) -> None:
     id = queue.produce()
     settle(queue, RetryLater(0.0, BUSY))
     settle(queue, Released("es_blocked"))
@@ -61,7 +88,7 @@ def test_a_release_leaves_the_last_error_where_it_was(queue: Queue) -> None:
     assert (row.status, row.attempts, row.error_reason, row.error) == ("pending", 1, "es_429", "429 busy")
 
 
-def test_a_retry_is_due_by_the_databases_clock(queue: Queue) -> None:
+def test_a_retry_is_due_by_the_databases_clock(queue: EventTable) -> None:
     id = queue.produce()
     settle(queue, RetryLater(100.0, BUSY))
     waits = "select extract(epoch from next_retry_at - clock_timestamp()) from search_outbox_events where id = %s"
@@ -69,7 +96,7 @@ def test_a_retry_is_due_by_the_databases_clock(queue: Queue) -> None:
     assert queue.row(id).error_detail is None, "the detail is for rows that have failed"
 
 
-def test_attempts_whose_cause_was_the_item_are_kept_and_those_of_an_outage_are_not(queue: Queue) -> None:
+def test_attempts_whose_cause_was_the_item_are_kept_and_those_of_an_outage_are_not(queue: EventTable) -> None:
     queue.produce()
     for verdict in (
         RetryLater(0.0, BUSY),
@@ -88,7 +115,7 @@ def test_attempts_whose_cause_was_the_item_are_kept_and_those_of_an_outage_are_n
     assert kept[1][6] == {"status": 400, "why": 'a "b"'}
 
 
-def test_an_attempt_number_that_comes_again_by_hand_does_not_stop_the_settle(queue: Queue) -> None:
+def test_an_attempt_number_that_comes_again_by_hand_does_not_stop_the_settle(queue: EventTable) -> None:
     id = queue.produce()
     for _ in range(2):
         settle(queue, Failed(REFUSED, DeadReason.NON_RETRYABLE))
@@ -96,7 +123,7 @@ def test_an_attempt_number_that_comes_again_by_hand_does_not_stop_the_settle(que
     assert queue.value("select count(*) from search_outbox_attempts") == 2
 
 
-def test_texts_of_all_kinds_survive_a_settle(queue: Queue) -> None:
+def test_texts_of_all_kinds_survive_a_settle(queue: EventTable) -> None:
     """Quotes, backslashes, line breaks, percent signs, astral characters: a batch is one JSON text on its way."""
     error = 'a "quote" \\ back\nslash %s {x} \u2028 \U0001f600 <b>'
     id = queue.produce()
@@ -104,7 +131,7 @@ def test_texts_of_all_kinds_survive_a_settle(queue: Queue) -> None:
     assert (queue.row(id).error, queue.row(id).error_detail) == (error, {"e": error})
 
 
-def test_settling_closes_the_lease_in_the_same_statement(queue: Queue) -> None:
+def test_settling_closes_the_lease_in_the_same_statement(queue: EventTable) -> None:
     queue.produce()
     assert queue.leases() == 0
     claimed = queue.claim()
@@ -116,7 +143,7 @@ def test_settling_closes_the_lease_in_the_same_statement(queue: Queue) -> None:
 class LosesReplies:
     """The real store, whose connection breaks right after the commit of so many settles."""
 
-    def __init__(self, queue: Queue, replies: int = 1) -> None:
+    def __init__(self, queue: EventTable, replies: int = 1) -> None:
         self._real = queue.store()
         self.replies = replies
 
@@ -132,7 +159,7 @@ class LosesReplies:
 
 
 @pytest.mark.parametrize("replies", [1, 3])
-def test_a_commit_whose_reply_was_lost_is_repeated_and_nothing_counts_as_lost(queue: Queue, replies: int) -> None:
+def test_a_commit_whose_reply_was_lost_is_repeated_and_nothing_counts_as_lost(queue: EventTable, replies: int) -> None:
     for number in range(4):
         queue.produce(str(number), event_version=number)
     sink = MemorySink(refuse=lambda action: {1: BUSY, 2: REFUSED}.get(action.version))
@@ -145,7 +172,7 @@ def test_a_commit_whose_reply_was_lost_is_repeated_and_nothing_counts_as_lost(qu
     assert queue.value("select count(*) from search_outbox_attempts") == 2
 
 
-def test_a_settle_after_the_lease_was_taken_changes_nothing_and_is_counted(queue: Queue) -> None:
+def test_a_settle_after_the_lease_was_taken_changes_nothing_and_is_counted(queue: EventTable) -> None:
     for _ in range(3):
         queue.produce()
     worker = InProcess(Parts(queue.store(), MemorySink()))
@@ -158,7 +185,7 @@ def test_a_settle_after_the_lease_was_taken_changes_nothing_and_is_counted(queue
     assert queue.counts() == {"done": 1, "pending": 2}
 
 
-def test_a_row_that_was_removed_by_hand_counts_as_lost_and_harms_nobody(queue: Queue) -> None:
+def test_a_row_that_was_removed_by_hand_counts_as_lost_and_harms_nobody(queue: EventTable) -> None:
     gone, kept = queue.produce("gone"), queue.produce("kept")
     worker = InProcess(Parts(queue.store(), MemorySink()))
     claimed = worker.claim()
@@ -169,7 +196,7 @@ def test_a_row_that_was_removed_by_hand_counts_as_lost_and_harms_nobody(queue: Q
 
 
 @pytest.mark.parametrize("status", ["done", "failed", "discarded", "pending"])
-def test_a_row_that_a_person_has_moved_meanwhile_stays_where_they_put_it(queue: Queue, status: str) -> None:
+def test_a_row_that_a_person_has_moved_meanwhile_stays_where_they_put_it(queue: EventTable, status: str) -> None:
     moved, kept = queue.produce("moved"), queue.produce("kept")
     worker = InProcess(Parts(queue.store(), MemorySink()))
     claimed = worker.claim()
@@ -178,7 +205,7 @@ def test_a_row_that_a_person_has_moved_meanwhile_stays_where_they_put_it(queue: 
     assert (queue.row(moved).status, queue.row(kept).status) == (status, "done")
 
 
-def test_a_heartbeat_moves_the_rows_and_the_lease_and_nothing_else(queue: Queue) -> None:
+def test_a_heartbeat_moves_the_rows_and_the_lease_and_nothing_else(queue: EventTable) -> None:
     id = queue.produce()
     store = queue.store(lease_seconds=60)
     claimed = queue.claim(store)
@@ -195,7 +222,7 @@ def test_a_heartbeat_moves_the_rows_and_the_lease_and_nothing_else(queue: Queue)
     assert queue.reclaims().step(alive).rows == 0
 
 
-def test_settle_and_claim_do_not_wait_for_the_disk_and_replay_would(queue: Queue, database: str) -> None:
+def test_settle_and_claim_do_not_wait_for_the_disk_and_replay_would(queue: EventTable, database: str) -> None:
     """`synchronous_commit` is off inside the two statements only: the session keeps its own."""
     queue.produce()
     store = queue.store()
@@ -208,7 +235,7 @@ def test_settle_and_claim_do_not_wait_for_the_disk_and_replay_would(queue: Queue
         assert other.execute("show synchronous_commit").fetchone() == ("on",)
 
 
-def test_a_batch_of_five_hundred_mixed_verdicts_is_one_statement(queue: Queue) -> None:
+def test_a_batch_of_five_hundred_mixed_verdicts_is_one_statement(queue: EventTable) -> None:
     queue.produce_many(500, payload=json.dumps({"t": "x" * 400}))
     store = queue.store()
     claimed = queue.claim(store)

@@ -21,7 +21,7 @@ from outbox.sink.client import Elastic, NoReply, Reply, connect
 from outbox.sink.elastic import MOST_EXCUSED, ElasticSink
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.proxy import proxy_to
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.scripted import Request, answer, scripted, silent_server
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -123,7 +123,7 @@ def test_all_dead_is_an_outage_as_with_one_address_and_each_is_tried_again(clust
 
 
 def test_events_keep_their_attempts_while_one_node_after_the_other_goes(
-    cluster: Cluster, index: str, queue: Queue
+    cluster: Cluster, index: str, queue: EventTable
 ) -> None:
     worker = InProcess(Parts(queue.store(), cluster.sink, index_of=lambda _: index, lease_seconds=2.0))
     for place, fault in enumerate(FAULTS.values()):
@@ -290,7 +290,7 @@ def test_a_request_that_is_lost_at_the_last_node_is_not_excused() -> None:
         assert are_excused(write_one(elastic, 2)) == [False] * 2
 
 
-def test_an_event_keeps_its_attempt_where_a_shard_moves_to_another_node(queue: Queue) -> None:
+def test_an_event_keeps_its_attempt_where_a_shard_moves_to_another_node(queue: EventTable) -> None:
     replies = [AWAY["no primary"]]
     queue.produce_many(1)
     with (
@@ -423,7 +423,9 @@ def test_a_read_that_breaks_at_two_nodes_is_answered_by_the_third() -> None:
         assert not facts
 
 
-def test_the_doctor_names_every_node_and_the_commands_use_those_that_answer(queue: Queue, elastic_url: str) -> None:
+def test_the_doctor_names_every_node_and_the_commands_use_those_that_answer(
+    queue: EventTable, elastic_url: str
+) -> None:
     environ = {"DATABASE_URL": queue.url, "ELASTIC_URL": f"{NOBODY},{elastic_url}", "ELASTIC_INDEX": "no-such-index"}
     settings = load_settings(environ)
     with open_doctor(settings) as doctor:

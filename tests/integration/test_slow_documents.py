@@ -18,7 +18,7 @@ from outbox.store.documents import ViewDocuments
 from outbox.store.parts import LookupLimits
 from outbox.store.truth import PostgresTruth, Wanted
 from tests.fixtures.inprocess import InProcess, Parts
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.sinks import MemorySink
 
 # Long enough for a busy machine: a part without a slow row takes a few milliseconds.
@@ -38,7 +38,7 @@ create view search_documents as
 
 
 class Articles:
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: EventTable) -> None:
         self.queue = queue
         self.sink = MemorySink()
         self.documents = ViewDocuments(queue.pool(), "search_documents", batch_bytes=BATCH_BYTES, limits=LIMITS)
@@ -69,7 +69,7 @@ class Articles:
 
 
 @pytest.fixture
-def articles(queue: Queue) -> Articles:
+def articles(queue: EventTable) -> Articles:
     queue.connection.execute(SCHEMA.encode())
     return Articles(queue)
 

@@ -14,7 +14,7 @@ from outbox.policy.audit import Actor, Source
 from outbox.policy.inputs import BadRequest
 from outbox.store.schema.migrate import migrate
 from tests.fixtures.desks import desk_on
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 
 ALICE = Actor("alice", Source.CLI)
 
@@ -26,7 +26,7 @@ def test_an_empty_table_is_caught_up(desk: QueueDesk) -> None:
     assert (status.by_entity_type, status.workers, status.pauses) == ([], [], [])
 
 
-def test_what_waits_what_failed_and_who_works_are_counted(queue: Queue, desk: QueueDesk) -> None:
+def test_what_waits_what_failed_and_who_works_are_counted(queue: EventTable, desk: QueueDesk) -> None:
     queue.produce_many(5)
     queue.produce_many(3, entity_type="author")
     queue.worker("w1").register(
@@ -47,7 +47,7 @@ def test_what_waits_what_failed_and_who_works_are_counted(queue: Queue, desk: Qu
     assert [(w.worker, w.alive, w.state) for w in status.workers] == [("w1", True, "running")]
 
 
-def test_a_worker_that_is_silent_for_three_intervals_is_not_alive(queue: Queue, desk: QueueDesk) -> None:
+def test_a_worker_that_is_silent_for_three_intervals_is_not_alive(queue: EventTable, desk: QueueDesk) -> None:
     queue.worker("w1").register(
         {"host": "h", "pid": 1, "version": "1", "heartbeat_seconds": 1, "entity_types": []}, None
     )
@@ -99,7 +99,7 @@ def test_who_and_why_must_be_said_on_one_line(desk: QueueDesk, by: str, reason: 
         desk.pauses.pause(Actor(by, Source.CLI), reason)
 
 
-def test_waiting_ends_when_what_was_there_is_settled(queue: Queue, desk: QueueDesk) -> None:
+def test_waiting_ends_when_what_was_there_is_settled(queue: EventTable, desk: QueueDesk) -> None:
     queue.produce_many(3)
     settled = threading.Timer(
         0.3, lambda: queue.connection.execute("update search_outbox_events set status = 'done'") and None
@@ -111,7 +111,7 @@ def test_waiting_ends_when_what_was_there_is_settled(queue: Queue, desk: QueueDe
     assert wait_until_caught_up(desk.events, 0).caught_up
 
 
-def test_waiting_gives_up_in_time_and_counts_retries_and_suspects(queue: Queue, desk: QueueDesk) -> None:
+def test_waiting_gives_up_in_time_and_counts_retries_and_suspects(queue: EventTable, desk: QueueDesk) -> None:
     retry, suspect, _ = queue.produce(), queue.produce(), queue.produce()
     queue.connection.execute("update search_outbox_events set next_retry_at = now() where id = %s", [retry])
     queue.connection.execute("update search_outbox_events set abandoned_count = 1 where id = %s", [suspect])

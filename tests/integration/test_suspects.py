@@ -4,15 +4,15 @@ from uuid import UUID
 
 from outbox.daemon.claiming import SUSPECT_BATCH
 from tests.fixtures.inprocess import InProcess, Parts
-from tests.fixtures.queue import Queue, dead
+from tests.fixtures.queue import EventTable, dead
 from tests.fixtures.sinks import MemorySink
 
 
-def a_worker(queue: Queue) -> InProcess:
+def a_worker(queue: EventTable) -> InProcess:
     return InProcess(Parts(queue.store(), MemorySink()))
 
 
-def die_holding(queue: Queue, poison: UUID, worker: InProcess) -> tuple[int, bool]:
+def die_holding(queue: EventTable, poison: UUID, worker: InProcess) -> tuple[int, bool]:
     """Take batches as a lane does; a worker that holds the poison dies. (batches, whether one died)."""
     batches = 0
     while True:
@@ -28,7 +28,7 @@ def die_holding(queue: Queue, poison: UUID, worker: InProcess) -> tuple[int, boo
         worker.clock.passes(1)
 
 
-def test_one_poisonous_row_among_five_hundred_is_found_in_six_deaths_and_the_others_are_done(queue: Queue) -> None:
+def test_one_poisonous_row_among_five_hundred_is_found_in_six_deaths_and_the_others_are_done(queue: EventTable) -> None:
     queue.produce_many(499)
     poison = queue.produce("poison")
     deaths, sizes = 0, []
@@ -54,7 +54,7 @@ def test_one_poisonous_row_among_five_hundred_is_found_in_six_deaths_and_the_oth
     assert row.error_detail["error"] == {"type": "crash_suspect", "reason": row.error}
 
 
-def test_its_last_three_deaths_are_alone(queue: Queue) -> None:
+def test_its_last_three_deaths_are_alone(queue: EventTable) -> None:
     queue.produce_many(200, abandoned_count=3)
     worker = a_worker(queue)
     seen = []
@@ -68,7 +68,7 @@ def test_its_last_three_deaths_are_alone(queue: Queue) -> None:
     assert SUSPECT_BATCH == {1: 50, 2: 5, 3: 1}
 
 
-def test_a_killed_workers_thousand_rows_are_back_in_twenty_batches(queue: Queue) -> None:
+def test_a_killed_workers_thousand_rows_are_back_in_twenty_batches(queue: EventTable) -> None:
     queue.produce_many(1_000, abandoned_count=1)
     worker = a_worker(queue)
     batches, died = die_holding(queue, UUID(int=0), worker)
@@ -76,28 +76,28 @@ def test_a_killed_workers_thousand_rows_are_back_in_twenty_batches(queue: Queue)
     assert queue.counts() == {"done": 1_000}
 
 
-def test_suspects_that_get_through_are_done_and_stay_marked_for_the_record(queue: Queue) -> None:
+def test_suspects_that_get_through_are_done_and_stay_marked_for_the_record(queue: EventTable) -> None:
     id = queue.produce(abandoned_count=2)
     worker = a_worker(queue)
     die_holding(queue, UUID(int=0), worker)
     assert (queue.row(id).status, queue.row(id).abandoned_count) == ("done", 2)
 
 
-def test_a_suspect_that_waits_for_a_retry_is_not_claimed_before_it_is_due(queue: Queue) -> None:
+def test_a_suspect_that_waits_for_a_retry_is_not_claimed_before_it_is_due(queue: EventTable) -> None:
     queue.produce(abandoned_count=1, next_retry_at="2999-01-01")
     assert queue.claim(suspects=1).events == []
     queue.make_due()
     assert len(queue.claim(suspects=1).events) == 1
 
 
-def test_pending_by_hand_and_replay_forget_the_deaths(queue: Queue) -> None:
+def test_pending_by_hand_and_replay_forget_the_deaths(queue: EventTable) -> None:
     id = queue.produce(abandoned_count=6, status="failed", attempts=6)
     queue.connection.execute("update search_outbox_events set status = 'pending' where id = %s", [id])
     (event,) = queue.claim().events
     assert (event.abandoned_count, event.attempts) == (0, 1)
 
 
-def test_a_clean_release_is_no_death(queue: Queue) -> None:
+def test_a_clean_release_is_no_death(queue: EventTable) -> None:
     queue.produce()
     store = queue.store()
     claimed = queue.claim(store)

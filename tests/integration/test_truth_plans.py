@@ -13,13 +13,13 @@ from outbox.policy.drift import Key
 from outbox.store.pool import Database
 from outbox.store.schema.migrate import migrate
 from outbox.store.truth import PostgresTruth
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 
 ROWS = 20_000
 
 
 @pytest.fixture
-def truth(queue: Queue) -> PostgresTruth:
+def truth(queue: EventTable) -> PostgresTruth:
     migrate(queue.url, by_entity=True)
     queue.connection.execute(
         b"create table articles (id bigint primary key, title text);"

@@ -14,7 +14,7 @@ from outbox.sink.scan import IndexNotThere
 from outbox.store.reindex import PostgresVerifications
 from outbox.store.truth import NeedsEntityIndex, PostgresTruth
 from tests.fixtures.elasticsearch import copy_documents, delete_matching
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.world import World
 
 SHARDS = 3  # a comparison reads all of them
@@ -27,12 +27,12 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(params=[True, False], ids=["view", "events"])
-def world(request: pytest.FixtureRequest, queue: Queue, es: Elasticsearch, elastic_url: str, index: str) -> World:
+def world(request: pytest.FixtureRequest, queue: EventTable, es: Elasticsearch, elastic_url: str, index: str) -> World:
     return World(queue, es, elastic_url, index, view=request.param)
 
 
 @pytest.fixture
-def with_view(queue: Queue, es: Elasticsearch, elastic_url: str, index: str) -> World:
+def with_view(queue: EventTable, es: Elasticsearch, elastic_url: str, index: str) -> World:
     return World(queue, es, elastic_url, index)
 
 
@@ -155,7 +155,7 @@ def test_drift_behind_a_failed_event_says_so(world: World) -> None:
 
 
 def test_routed_documents_are_found_and_a_second_one_is_an_orphan(
-    queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str
+    queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str
 ) -> None:
     es.indices.create(index=absent_index, settings={"number_of_shards": 4, "number_of_replicas": 0})
     world = World(queue, es, elastic_url, absent_index)
@@ -195,7 +195,7 @@ def test_routed_documents_are_found_and_a_second_one_is_an_orphan(
     ids=["bigint", "integer", "uuid", "text", "varchar"],
 )
 def test_every_entity_is_met_once_whatever_the_type_of_its_id(
-    queue: Queue,
+    queue: EventTable,
     es: Elasticsearch,
     elastic_url: str,
     index: str,
@@ -244,7 +244,7 @@ def test_large_documents_are_compared_one_at_a_time(world: World) -> None:
 
 
 def test_one_type_alone_is_compared_and_other_documents_left_out(
-    queue: Queue, es: Elasticsearch, elastic_url: str, index: str
+    queue: EventTable, es: Elasticsearch, elastic_url: str, index: str
 ) -> None:
     world = World(queue, es, elastic_url, index, view=False)
     world.fill(4)
@@ -273,7 +273,7 @@ def test_types_that_the_view_lacks_are_read_from_events_where_the_index_is(with_
 
 
 def test_without_a_view_and_without_the_entity_index_it_says_what_it_needs(
-    queue: Queue, es: Elasticsearch, elastic_url: str, index: str, monkeypatch: pytest.MonkeyPatch
+    queue: EventTable, es: Elasticsearch, elastic_url: str, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(World, "_prepare", lambda self: None)
     world = World(queue, es, elastic_url, index, view=False)

@@ -10,13 +10,13 @@ from outbox.ops.reindex import comparison
 from outbox.ops.reindex.verify import VerifyOptions
 from tests.fixtures.console import serving
 from tests.fixtures.elasticsearch import delete_matching
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.rebuilding import RebuildWorld
 
 
 @pytest.fixture
 def world(
-    queue: Queue, es: Elasticsearch, elastic_url: str, absent_index: str, monkeypatch: pytest.MonkeyPatch
+    queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> RebuildWorld:
     monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 4)
     return RebuildWorld(queue, es, elastic_url, absent_index)

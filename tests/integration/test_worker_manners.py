@@ -20,12 +20,12 @@ from outbox.store.reindex import PostgresMirrors
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.processes import ROOT, clean_environment
-from tests.fixtures.queue import Queue, alive
+from tests.fixtures.queue import EventTable, alive
 from tests.fixtures.sinks import MemorySink
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
 
-def test_a_worker_that_claims_its_row_again_is_not_settled_by_its_earlier_self(queue: Queue) -> None:
+def test_a_worker_that_claims_its_row_again_is_not_settled_by_its_earlier_self(queue: EventTable) -> None:
     """The same worker id, another claim: an owner's name is no fence."""
     id = queue.produce()
     store = queue.store("w1")
@@ -42,8 +42,8 @@ def test_a_worker_that_claims_its_row_again_is_not_settled_by_its_earlier_self(q
     assert queue.row(id).status == "done"
 
 
-class Watching(MemorySink):
-    """Reads, while it is asked to write, what the other sessions of this database are in the middle of."""
+class WatchingSink(MemorySink):
+    """Reads, while it is asked to write, at what the other sessions of this database are in the middle of."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         super().__init__()
@@ -59,8 +59,8 @@ class Watching(MemorySink):
         return super().write(actions, deadline_seconds)
 
 
-def test_no_transaction_is_open_while_the_sink_is_asked(queue: Queue) -> None:
-    sink = Watching(queue.connection)
+def test_no_transaction_is_open_while_the_sink_is_asked(queue: EventTable) -> None:
+    sink = WatchingSink(queue.connection)
     worker = InProcess(Parts(queue.store(), sink))
     queue.produce_many(3)
     queue.produce("gone", op="delete")
@@ -85,7 +85,7 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return sent
 
 
-def test_an_idle_poll_is_one_statement_and_a_batch_is_two(queue: Queue, statements: list[str]) -> None:
+def test_an_idle_poll_is_one_statement_and_a_batch_is_two(queue: EventTable, statements: list[str]) -> None:
     worker = InProcess(Parts(queue.store(), MemorySink()))
     statements.clear()
     assert worker.claimer.take(1).claimed is None
@@ -119,7 +119,7 @@ database.close()
 
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_a_worker_whose_clock_is_an_hour_off_leases_and_retries_by_the_databases_clock(
-    queue: Queue, hours: int
+    queue: EventTable, hours: int
 ) -> None:
     retried, leased = queue.produce("a"), queue.produce("b")
     clock = {
@@ -160,7 +160,7 @@ def test_the_shifted_clock_is_shifted_in_the_child() -> None:
 
 
 @pytest.mark.parametrize("policy", ["count", "pause"])
-def test_a_busy_pool_while_mirroring_is_no_failure_of_elasticsearch(queue: Queue, policy: str) -> None:
+def test_a_busy_pool_while_mirroring_is_no_failure_of_elasticsearch(queue: EventTable, policy: str) -> None:
     """Nobody could say whether an index is rebuilt, so nothing was sent: no attempt, no error, no pause of the sink."""
     id = queue.produce()
     pool = Database(queue.url, size=1, timeout_seconds=0.05)

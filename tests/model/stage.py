@@ -27,7 +27,7 @@ from outbox.store.events import PostgresEvents
 from outbox.store.parts import LookupLimits
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
-from tests.fixtures.queue import Queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.sinks import MemorySink
 from tests.fixtures.waiting import eventually
 
@@ -232,7 +232,7 @@ class Worker:
     """A slot for a process; `parts` is the process that runs in it now, if one does."""
 
     name: str
-    queue: Queue
+    queue: EventTable
     clock: Time
     facts: list[Fact] = field(default_factory=list)
     parts: InProcess = None  # type: ignore[assignment]
@@ -316,7 +316,7 @@ TIMES = {
 }
 
 
-def move_time(stage_queue: Queue, seconds: float) -> None:
+def move_time(stage_queue: EventTable, seconds: float) -> None:
     """The database's clock cannot be moved, so everything that it is compared with moves back."""
     by = f"interval '{seconds:.3f} seconds'"
     for table, columns in TIMES.items():
@@ -344,7 +344,7 @@ class Wire:
         self.waiting = [(at, actions) for at, actions in self.waiting if self.clock.now - at <= LATEST_SECONDS]
 
 
-def a_reclaimer(stage_queue: Queue, clock: Time, facts: Callable[[Fact], None]) -> Reclaimer:
+def a_reclaimer(stage_queue: EventTable, clock: Time, facts: Callable[[Fact], None]) -> Reclaimer:
     """One that has been connected for long, so that silence counts as evidence."""
     reclaimer = Reclaimer(stage_queue.reclaims(), facts, clock, 5.0, 20.0)
     reclaimer._connected_since = clock.now - 10_000
@@ -422,7 +422,7 @@ class Writer:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CommittedEvent:
     """One committed event, as its producer remembers it."""
 
     id: UUID
@@ -433,12 +433,12 @@ class Entry:
     bad: bool
 
 
-Ledger = dict[UUID, Entry]
+Ledger = dict[UUID, CommittedEvent]
 
 
-def entities(ledger: Mapping[UUID, Entry]) -> dict[str, list[Entry]]:
+def entities(ledger: Mapping[UUID, CommittedEvent]) -> dict[str, list[CommittedEvent]]:
     """Each entity's events, oldest version first."""
-    found: dict[str, list[Entry]] = {}
+    found: dict[str, list[CommittedEvent]] = {}
     for entry in sorted(ledger.values(), key=lambda e: e.version):
         found.setdefault(entry.entity, []).append(entry)
     return found

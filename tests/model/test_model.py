@@ -38,7 +38,7 @@ from outbox.policy.event import Status, allowed
 from outbox.policy.outcome import Stale
 from outbox.ports import WriteReport
 from tests.fixtures.events import Time
-from tests.fixtures.queue import Queue, fresh_queue
+from tests.fixtures.queue import EventTable, fresh_queue
 from tests.model.stage import (
     AWAY,
     EMPTY,
@@ -47,7 +47,7 @@ from tests.model.stage import (
     LOST,
     MAX_ATTEMPTS,
     POSTS,
-    Entry,
+    CommittedEvent,
     Index,
     Ledger,
     Run,
@@ -89,7 +89,7 @@ SECONDS = st.sampled_from([5.0, 35.0, 70.0, 130.0])
 READ = st.sampled_from(["at once", "at once", "slowly"])
 SETTLE = st.sampled_from(["ok", "ok", "ok", "lose the reply", "away"])
 clock = Time()
-stage: Queue  # one database per run, emptied between examples
+stage: EventTable  # one database per run, emptied between examples
 writers: list[Writer] = []
 seen: Counter[str] = Counter()  # over all examples: a run in which a fault was never met proves nothing about it
 
@@ -104,7 +104,7 @@ def database(postgres_url: str, migrated_template: str) -> Iterator[None]:
         yield
 
 
-class Outbox(RuleBasedStateMachine):
+class OutboxMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         stage.connection.execute(EMPTY.encode())
@@ -152,7 +152,7 @@ class Outbox(RuleBasedStateMachine):
             [entity, op, body],
         ).fetchone()
         assert row is not None
-        self.ledger[row[0]] = Entry(row[0], entity, row[1], op, body.encode() if body else None, kind == "bad")
+        self.ledger[row[0]] = CommittedEvent(row[0], entity, row[1], op, body.encode() if body else None, kind == "bad")
 
     @precondition(lambda self: self.posts)
     @rule(
@@ -582,7 +582,7 @@ class Outbox(RuleBasedStateMachine):
         assert {name for _, name in self.index.documents} <= known
 
 
-class TwoClocks(Outbox):
+class TwoClocks(OutboxMachine):
     """A claim is dated by a clock that is a quarter of an hour behind the one that its lease is counted by."""
 
     @initialize(
@@ -619,7 +619,7 @@ def test_no_step_breaks_an_invariant_and_every_run_converges() -> None:
     first = 1 if os.environ.get("CI") else random.randrange(1 << 30)
     for number in range(first, first + MOST_ROUNDS):
         print(f"seed {number}")
-        run_state_machine_as_test(seed(number)(Outbox), settings=options)
+        run_state_machine_as_test(seed(number)(OutboxMachine), settings=options)
         if all(seen[fault] for fault in FAULTS):
             return
         print(f"not met yet: {[fault for fault in FAULTS if not seen[fault]]}")

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.nemesis.schedule import Act
+from tests.nemesis.schedule import PlannedAct
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Bite:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class DoneAct:
     """One act of the history."""
 
     number: int
@@ -36,17 +36,17 @@ class Done:
     numbers: dict[str, float]
 
 
-class History:
+class ActHistory:
     """acts.ndjson, line by line as it happens; many threads write."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._file = (folder / "acts.ndjson").open("w", encoding="utf-8")
         self._lock = threading.Lock()
-        self.acts: list[Done] = []
+        self.acts: list[DoneAct] = []
 
-    def add(self, act: Act, victim: str, began: float, bite: Bite) -> Done:
-        done = Done(act.number, act.lane, act.kind, victim, began, time.time(), bite.bit, bite.told, bite.numbers)
+    def add(self, act: PlannedAct, victim: str, began: float, bite: Bite) -> DoneAct:
+        done = DoneAct(act.number, act.lane, act.kind, victim, began, time.time(), bite.bit, bite.told, bite.numbers)
         with self._lock:
             self.acts.append(done)
             self._file.write(json.dumps(asdict(done)) + "\n")
@@ -66,5 +66,5 @@ class History:
         self._file.close()
 
 
-def as_json(acts: list[Done]) -> list[dict[str, Any]]:
+def as_json(acts: list[DoneAct]) -> list[dict[str, Any]]:
     return [asdict(act) for act in acts]

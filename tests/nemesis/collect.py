@@ -9,7 +9,7 @@ from typing import Any, LiteralString
 from elasticsearch import Elasticsearch
 
 from labs.collect import documents_of, write
-from labs.ledger import Entry, digest
+from labs.ledger import LedgerEntry, digest
 from tests.nemesis.joined import KIND
 
 VIEW: LiteralString = "select entity_id, document from search_documents where entity_type = 'joined' order by 1"
@@ -31,7 +31,7 @@ def collect(
     rows: Callable[[LiteralString], Iterable[Row]],
     elastic: Elasticsearch,
     index: str,
-    ledger: list[Entry],
+    ledger: list[LedgerEntry],
     *,
     view: LiteralString | None = VIEW,
 ) -> None:

@@ -22,7 +22,7 @@ from psycopg.rows import dict_row
 from labs.addresses import known_as
 from labs.collect import STEPS
 from labs.invariants import RECLAIMER
-from labs.ledger import Entry, Ledger, digest
+from labs.ledger import Ledger, LedgerEntry, digest
 from labs.producing import CANARY, time_ordered_id
 from labs.worker import ROOT, environment
 from outbox.embedded.process import free_port
@@ -141,7 +141,7 @@ class Campaign:
         row = connection.execute(INSERT, [id, entity, op, text]).fetchone()
         assert row is not None
         body = "" if gone else digest(document)
-        self.ledger.add(Entry(id, "thing", entity, op, int(row[0]), body, time.time()))
+        self.ledger.add(LedgerEntry(id, "thing", entity, op, int(row[0]), body, time.time()))
 
     # Workers
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from labs.history import History
-from labs.ledger import Entry
+from labs.ledger import LedgerEntry
 from tests.nemesis.joined import REFRESH
 from tests.nemesis.load import is_bad
 
@@ -19,11 +19,11 @@ class Evidence(History):
     ENDS = frozenset({"done", "pruned"})  # what was refused is fixed and replayed
 
     @cached_property
-    def acknowledged(self) -> list[Entry]:
+    def acknowledged(self) -> list[LedgerEntry]:
         return [entry for entry in self.attempted if entry.committed]
 
     @cached_property
-    def recovered(self) -> list[Entry]:
+    def recovered(self) -> list[LedgerEntry]:
         """Commits without an answer that had happened all the same."""
         return [entry for entry in self.committed if not entry.committed]
 

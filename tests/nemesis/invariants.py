@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 from labs.checks import holds, nobody
-from labs.experiment import Finding
+from labs.experiment import CheckResult
 from labs.invariants import (
     RECLAIMER,
     clean_exits,
@@ -26,13 +26,13 @@ from tests.nemesis.evidence import Evidence
 from tests.nemesis.ground import INDEX
 from tests.nemesis.joined_documents import as_the_view_says
 
-Check = Callable[[Evidence], Finding]
+Check = Callable[[Evidence], CheckResult]
 MOST_MEGABYTES, MOST_FILES, MOST_CONNECTIONS = 350, 120, 90
 MOST_IDLE_SECONDS = 1.0
 MOST_ABANDONED = 6  # the sixth time a row is called a crash suspect
 
 
-def verified(found: Evidence) -> Finding:
+def verified(found: Evidence) -> CheckResult:
     """The product's own comparison, when all is over, finds no drift."""
     code = found.about["final_verify"]["code"]
     return holds("Verified", "it finds no drift", f"`outbox verify` exits with {code}", code == 0, "about.json")
@@ -52,7 +52,7 @@ def ghosts(found: Evidence) -> list[str]:
     return wrong
 
 
-def no_ghost_is_seen(found: Evidence) -> Finding:
+def no_ghost_is_seen(found: Evidence) -> CheckResult:
     seen = ghosts(found)
     told = f"in {found.about['looks']} reads {len(seen)} documents seen after their delete" + (
         f" (first: {seen[0]})" if seen else ""
@@ -60,7 +60,7 @@ def no_ghost_is_seen(found: Evidence) -> Finding:
     return holds("Deleted documents stay deleted", "none is seen after its delete", told, not seen, "seen.ndjson")
 
 
-def attempts_are_bounded(found: Evidence) -> Finding:
+def attempts_are_bounded(found: Evidence) -> CheckResult:
     limit = int(found.about["max_attempts"])
     most = max((step["attempts"] or 0 for step in found.steps), default=0)
     abandoned = max((step["abandoned"] or 0 for step in found.steps), default=0)
@@ -75,7 +75,7 @@ def attempts_are_bounded(found: Evidence) -> Finding:
     return nobody("Attempts are bounded", f"under {limit} and {MOST_ABANDONED}", told, wrong, "steps.ndjson")
 
 
-def outages_fail_nothing(found: Evidence) -> Finding:
+def outages_fail_nothing(found: Evidence) -> CheckResult:
     failed = [step for step in found.steps if step["new_status"] == "failed"]
     suspects = sum(step["dead_reason"] == "crash_suspect" for step in failed)
     wrong = [
@@ -88,7 +88,7 @@ def outages_fail_nothing(found: Evidence) -> Finding:
     return nobody("Outages fail nothing", "only refused documents fail", told, wrong, "steps")
 
 
-def it_drains(found: Evidence) -> Finding:
+def it_drains(found: Evidence) -> CheckResult:
     since = found.about["healed"] + found.about["lease_seconds"] + 6
     stuck = [line for line in found.timeline if line["at"] > since and line.get("stuck")]
     late = [problem for problem in found.about["problems"] if problem.startswith("not drained")]
@@ -97,7 +97,7 @@ def it_drains(found: Evidence) -> Finding:
     return holds("It drains", "the backlog drains, no row is stuck", told, not stuck and not late, "timeline.ndjson")
 
 
-def audit_is_complete(found: Evidence) -> Finding:
+def audit_is_complete(found: Evidence) -> CheckResult:
     moved = Counter(
         step["event_id"] for step in found.steps if (step["old_status"], step["new_status"]) == ("failed", "pending")
     )
@@ -109,7 +109,7 @@ def audit_is_complete(found: Evidence) -> Finding:
     )
 
 
-def resources_are_bounded(found: Evidence) -> Finding:
+def resources_are_bounded(found: Evidence) -> CheckResult:
     sizes = [size for line in found.timeline for size in line["workers"].values() if size]
     memory, files = max(size[0] for size in sizes), max(size[1] for size in sizes)
     connections = max(line.get("connections", 0) for line in found.timeline)
@@ -127,7 +127,7 @@ def resources_are_bounded(found: Evidence) -> Finding:
     return holds("Resources are bounded", expected, told, ok, "timeline")
 
 
-def neighbours_of_the_bad(found: Evidence) -> Finding:
+def neighbours_of_the_bad(found: Evidence) -> CheckResult:
     """Whoever is in a batch with a refused document is not refused for it."""
     batches: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for step in found.steps:
@@ -141,7 +141,7 @@ def neighbours_of_the_bad(found: Evidence) -> Finding:
     return nobody("Neighbours of the refused", "no neighbour fails with it", told, wrong, "steps")
 
 
-def nobody_elses(found: Evidence) -> Finding:
+def nobody_elses(found: Evidence) -> CheckResult:
     targets: dict[str, int] = found.about["wire_targets"]
     foreign = [name for name in targets if name != INDEX and not name.startswith(f"{INDEX}-v")]
     same = found.about["neighbour_before"] == found.about["neighbour_after"]
@@ -152,7 +152,7 @@ def nobody_elses(found: Evidence) -> Finding:
     return holds("Nobody else's index", "only our index and our ids are written", told, ok, "about (wire, neighbour)")
 
 
-def nothing_secret_in_replies(found: Evidence) -> Finding:
+def nothing_secret_in_replies(found: Evidence) -> CheckResult:
     said, password = found.about["canary_seen"], found.about["password_seen"]
     told = f"{len(found.log_files)} logs and pages, {found.about['answers']} replies of commands:"
     told += f" {password} hold the password, {said} replies hold a document"
@@ -160,7 +160,7 @@ def nothing_secret_in_replies(found: Evidence) -> Finding:
     return holds("No secret, no payload", expected, told, said == 0 and password == 0, "about.json")
 
 
-def no_command_crashes(found: Evidence) -> Finding:
+def no_command_crashes(found: Evidence) -> CheckResult:
     crashed = found.about["crashed_commands"]
     told = f"{len(crashed)} commands crashed"
     return holds("No command crashes", "every command ends with a code of its own", told, not crashed, "about.json")

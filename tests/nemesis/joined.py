@@ -13,7 +13,7 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from labs.ledger import Entry, Ledger
+from labs.ledger import Ledger, LedgerEntry
 from labs.producing import CANARY
 
 KIND = "joined"
@@ -112,7 +112,7 @@ class Joined:
     def commit(self, connections: Sequence[Connection], dice: random.Random) -> None:
         """Raises what psycopg raises; the rest is rolled back by whoever closes the connections."""
         parent = name(dice)
-        written: list[tuple[Connection, list[Entry]]] = []
+        written: list[tuple[Connection, list[LedgerEntry]]] = []
         try:
             for connection, changes in zip(connections, (FIRST, SECOND), strict=True):
                 (change,) = dice.choices(list(changes), list(changes.values()))
@@ -124,7 +124,7 @@ class Joined:
         self._commit_all(written[::-1] if swap else written, dice)
         self.swapped += swap
 
-    def _commit_all(self, written: Sequence[tuple[Connection, list[Entry]]], dice: random.Random) -> None:
+    def _commit_all(self, written: Sequence[tuple[Connection, list[LedgerEntry]]], dice: random.Random) -> None:
         for place, (connection, entries) in enumerate(written):
             if place:
                 time.sleep(dice.uniform(0, MOST_SECONDS_APART))
@@ -136,22 +136,22 @@ class Joined:
                 raise
             self._note(entries)
 
-    def _note(self, entries: Sequence[Entry], *, committed: bool = True) -> None:
+    def _note(self, entries: Sequence[LedgerEntry], *, committed: bool = True) -> None:
         for entry in entries:
             self.ledger.add(entry if committed else entry.unanswered())
 
 
-def _write(connection: Connection, change: Change, parent: str, dice: random.Random) -> list[Entry]:
+def _write(connection: Connection, change: Change, parent: str, dice: random.Random) -> list[LedgerEntry]:
     """The refresh stands before the change or after it: in one transaction that is the same."""
     early = [_ask(connection, parent)] if dice.random() < 0.3 else []
     touched = change(connection, parent, dice)
     return early + [_ask(connection, id) for id in touched if not early or id != parent]
 
 
-def _ask(connection: Connection, parent: str) -> Entry:
+def _ask(connection: Connection, parent: str) -> LedgerEntry:
     row = connection.execute(ASK, [KIND, parent]).fetchone()
     assert row is not None
-    return Entry(row[0], KIND, parent, REFRESH, 0, "", time.time())
+    return LedgerEntry(row[0], KIND, parent, REFRESH, 0, "", time.time())
 
 
 def _text(dice: random.Random) -> str:

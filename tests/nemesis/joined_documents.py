@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from labs.checks import holds, nobody
-from labs.experiment import Finding
+from labs.experiment import CheckResult
 from tests.nemesis.evidence import Evidence
 from tests.nemesis.joined import REFRESH
 
@@ -23,7 +23,7 @@ def back_again(found: Evidence) -> list[str]:
     return [name for name in found.joined - found.view.keys() if found.documents.get(name, {}).get("found")]
 
 
-def as_the_view_says(found: Evidence) -> Finding:
+def as_the_view_says(found: Evidence) -> CheckResult:
     """The view is the truth, and content is compared: a version of theirs says nothing."""
     missing, other, back = lost(found), stale(found), back_again(found)
     refreshes = sum(entry.op == REFRESH for entry in found.committed)

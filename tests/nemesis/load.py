@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 
-from labs.ledger import Entry, Ledger, digest
+from labs.ledger import Ledger, LedgerEntry, digest
 from labs.producing import CANARY, time_ordered_id
 from tests.nemesis.joined import EVENTS as EVENTS_OF_A_PAIR
 from tests.nemesis.joined import SHARE_OF_ACTS, Joined
@@ -127,7 +127,9 @@ class Producer:
             raise
         self._ledger.add(entry)
 
-    def _write(self, connection: psycopg.Connection[Any], wish: dict[str, Any], dice: random.Random) -> Entry | None:
+    def _write(
+        self, connection: psycopg.Connection[Any], wish: dict[str, Any], dice: random.Random
+    ) -> LedgerEntry | None:
         connection.execute(LOCK, [wish["id"]])
         document = None if wish["gone"] else _document(wish, dice)
         text = json.dumps(document)
@@ -139,7 +141,7 @@ class Producer:
         payload = None if document is None or (wish["looked_up"] and not bad) else text
         connection.execute(EVENT, {**wish, "op": op, "version": version, "payload": payload})
         body = digest(document) if document else ""
-        return Entry(str(wish["event"]), wish["kind"], wish["id"], op, version, body, time.time())
+        return LedgerEntry(str(wish["event"]), wish["kind"], wish["id"], op, version, body, time.time())
 
 
 def _document(wish: dict[str, Any], dice: random.Random) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.result import percentile
-from labs.experiment import Finding
+from labs.experiment import CheckResult
 
 CALM, POISON, AFTER = "calm", "poison", "calm again"
 MOST = 2.0  # times the calm p99
@@ -47,7 +47,7 @@ class Poisoned:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class NeighbourLane:
     seconds: float
     workers: int
     rate: float
@@ -55,7 +55,7 @@ class Lane:
     poison: Pace
     poisons: list[Poisoned]
     left_out: list[str]
-    findings: list[Finding]
+    findings: list[CheckResult]
 
     @property
     def doubts(self) -> list[str]:
@@ -68,14 +68,14 @@ class Lane:
         ]
 
 
-def judged(told: dict[str, Any], innocents: Sequence[dict[str, Any]]) -> Lane:
+def judged(told: dict[str, Any], innocents: Sequence[dict[str, Any]]) -> NeighbourLane:
     calm = _pace([row for name in (CALM, AFTER) for row in _of(name, told, innocents)])
     beside = _pace(_of(POISON, told, innocents))
     is_long = min(calm.innocents, beside.innocents) >= LEAST_INNOCENTS
     poisons = [_poisoned(kind, found, is_long) for kind, found in told["poison"].items()]
     findings = [_whole(told, innocents), _quick(calm, beside, is_long)]
     shape = float(told["asked_seconds"]), int(told["workers"]), float(told["rate"])
-    return Lane(*shape, calm, beside, poisons, list(told["left_out"]), findings)
+    return NeighbourLane(*shape, calm, beside, poisons, list(told["left_out"]), findings)
 
 
 def _of(phase: str, told: dict[str, Any], innocents: Sequence[dict[str, Any]]) -> list[float]:
@@ -101,7 +101,7 @@ def _poisoned(kind: str, found: dict[str, Any], is_long: bool) -> Poisoned:
     return Poisoned(kind, made, int(found["bit"]), max(1, made // 3 if is_long else 1), str(found["meant"]), states)
 
 
-def _whole(told: dict[str, Any], innocents: Sequence[dict[str, Any]]) -> Finding:
+def _whole(told: dict[str, Any], innocents: Sequence[dict[str, Any]]) -> CheckResult:
     open_ = sum(row["status"] in ("pending", "processing") for row in innocents)
     failed = sum(row["status"] not in ("pending", "processing", "done") for row in innocents)
     lost, wrong, ended = int(told["committed"]) - len(innocents), len(told["wrong"]), len(told["ended"])
@@ -110,16 +110,16 @@ def _whole(told: dict[str, Any], innocents: Sequence[dict[str, Any]]) -> Finding
         f" {told['documents']} documents, {wrong} wrong; {ended} of {told['workers']} daemons ended"
     )
     ok = bool(innocents) and not any((open_, failed, lost, wrong, ended))
-    return Finding("neighbours: whole", "every innocent done, every document right", seen, ok)
+    return CheckResult("neighbours: whole", "every innocent done, every document right", seen, ok)
 
 
-def _quick(calm: Pace, beside: Pace, is_long: bool) -> Finding:
+def _quick(calm: Pace, beside: Pace, is_long: bool) -> CheckResult:
     limit = MOST * max(calm.p99, FLOOR_SECONDS)
     expected = f"p99 under {limit:.3f} s"
     seen = f"calm: {calm.told()}; beside poison: {beside.told()}"
     if not is_long:
-        return Finding("neighbours: in time", "not judged", f"{seen}; too few for a p99: not judged", True)
+        return CheckResult("neighbours: in time", "not judged", f"{seen}; too few for a p99: not judged", True)
     if calm.p99 > BUSY_SECONDS:
-        return Finding("neighbours: in time", "not judged", f"{seen}; too slow a calm: not judged", True)
+        return CheckResult("neighbours: in time", "not judged", f"{seen}; too slow a calm: not judged", True)
     told = f"{seen}; the limit is {limit:.3f} s"
-    return Finding("neighbours: in time", expected, told, beside.p99 < limit)
+    return CheckResult("neighbours: in time", expected, told, beside.p99 < limit)

@@ -18,7 +18,7 @@ from labs.worker import ROOT, environment
 from tests.nemesis.bite import Bite
 from tests.nemesis.gang import SETTINGS
 from tests.nemesis.ground import DATABASE_DOWN, ELASTIC_DOWN, INDEX, Ground
-from tests.nemesis.schedule import Act
+from tests.nemesis.schedule import PlannedAct
 
 PATIENCE_SECONDS = 45.0
 MAPPING = {
@@ -53,7 +53,7 @@ class People:
     def __post_init__(self) -> None:
         self._mapping = self.folder / "mapping.json"
         self._mapping.write_text(json.dumps(MAPPING), encoding="utf-8")
-        self.table: dict[str, Callable[[Act], Bite]] = {
+        self.table: dict[str, Callable[[PlannedAct], Bite]] = {
             "replay": self._replay,
             "prune": self._prune,
             "verify": self._verify,
@@ -90,7 +90,7 @@ class People:
 
     # One act each
 
-    def _replay(self, act: Act) -> Bite:
+    def _replay(self, act: PlannedAct) -> Bite:
         """Sometimes the cause is fixed first: then old events come after newer ones of their entity."""
         fixed = act.size < 0.6
         self._wait_for(self._any_failed, 10)
@@ -116,19 +116,19 @@ class People:
         query = "select count(*) from recorded_steps where old_status = 'failed' and new_status = 'pending'"
         return int(self._ask(lambda: self.ground.value(query)) or 0)
 
-    def _prune(self, _: Act) -> Bite:
+    def _prune(self, _: PlannedAct) -> Bite:
         said = self.outbox("prune", "--older-than-days", "0.00006", "--by", "nemesis", "--yes", "--json")
         removed = int(_json(said).get("removed", 0))
         return Bite(removed > 0, f"{removed} events removed (exit {said.code})", {"events": removed})
 
-    def _verify(self, _: Act) -> Bite:
+    def _verify(self, _: PlannedAct) -> Bite:
         self._wait_for(self.ground.elastic_answers, 40)
         said = self.outbox("verify", "--rate", "0", "--json")
         looked = _json(said)
         finished = said.code in (0, 1, 3) and bool(looked)
         return Bite(finished, f"exit {said.code}: {looked.get('sentence') or _line(said)}")
 
-    def _rebuild(self, _: Act) -> Bite:
+    def _rebuild(self, _: PlannedAct) -> Bite:
         """A new index beside the old one, in the middle of it all; what was cut short is taken up again, or ended. It
         bit when one came to its end, be it one that an earlier act had begun."""
         self._wait_for(self.ground.elastic_answers, 40)

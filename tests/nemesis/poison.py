@@ -24,7 +24,7 @@ FIRST_BAD_ID = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class PoisonKind:
     """`every_seconds` on an average. `bites`: does the row, as the table has it in the end, show what is meant?"""
 
     name: str
@@ -54,27 +54,33 @@ def _never(_: Row) -> bool:
 REJECTED = _failed("es_rejected_document")
 DETERMINISTIC = _failed("deterministic_exception")
 LOCKED_EVENT, LOCKED_LEASE, ALTERED = "locked_event", "locked_lease", "altered_column"
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, PoisonKind] = {
     kind.name: kind
     for kind in (
-        Kind("long_id", 2.0, DETERMINISTIC, "an id of 12 KB, of upserts and deletes: failed"),
-        Kind("extreme", 0.5, _ended, "any extreme value in any column: over in the end, whatever it is"),
-        Kind("unknown_op", 4.0, DETERMINISTIC, "an op that nobody knows: failed"),
-        Kind("mapping", 2.0, REJECTED, "a number that is none: refused by Elasticsearch"),
-        Kind("nested", 3.0, REJECTED, "400 and 1,500 nested arrays: refused by Elasticsearch"),
-        Kind("immense_term", 3.0, REJECTED, "a keyword of 40 KB: refused by Elasticsearch"),
-        Kind("too_large", 10.0, _failed("too_large"), "a document over http.max_content_length: failed"),
-        Kind("red_shard", 3.0, _waits("es_5xx"), "a document of a shard that is down: waits"),
-        Kind("no_verdict_done", 5.0, lambda row: row["abandoned"] > 0, "done cannot be written: abandoned, failed"),
-        Kind("no_verdict_at_all", 20.0, lambda row: row["abandoned"] > 0, "neither done nor failed can be written"),
-        Kind("broken_row", 2.0, DETERMINISTIC, "a row of the view that divides by zero: failed"),
-        Kind("overtaxing_row", 5.0, _waits("unknown_exception"), "a row of the view on a damaged page: retried"),
-        Kind("slow_row", 30.0, _waits("timeout"), "a row of the view that takes half a minute: retried", 14.0),
-        Kind("no_document", 3.0, DETERMINISTIC, "a row of the view with null or an array for a document: failed"),
-        Kind("no_such_id", 2.0, lambda row: row["read_found"] is False, "a refresh of an id that is no number: gone"),
-        Kind(LOCKED_EVENT, 5.0, _never, "someone idle in a transaction on a claimed event, for 3 s"),
-        Kind(LOCKED_LEASE, 10.0, _never, "someone idle in a transaction on a lease, for 3 s"),
-        Kind(ALTERED, 10.0, _never, "a column that gets another type"),
+        PoisonKind("long_id", 2.0, DETERMINISTIC, "an id of 12 KB, of upserts and deletes: failed"),
+        PoisonKind("extreme", 0.5, _ended, "any extreme value in any column: over in the end, whatever it is"),
+        PoisonKind("unknown_op", 4.0, DETERMINISTIC, "an op that nobody knows: failed"),
+        PoisonKind("mapping", 2.0, REJECTED, "a number that is none: refused by Elasticsearch"),
+        PoisonKind("nested", 3.0, REJECTED, "400 and 1,500 nested arrays: refused by Elasticsearch"),
+        PoisonKind("immense_term", 3.0, REJECTED, "a keyword of 40 KB: refused by Elasticsearch"),
+        PoisonKind("too_large", 10.0, _failed("too_large"), "a document over http.max_content_length: failed"),
+        PoisonKind("red_shard", 3.0, _waits("es_5xx"), "a document of a shard that is down: waits"),
+        PoisonKind(
+            "no_verdict_done", 5.0, lambda row: row["abandoned"] > 0, "done cannot be written: abandoned, failed"
+        ),
+        PoisonKind(
+            "no_verdict_at_all", 20.0, lambda row: row["abandoned"] > 0, "neither done nor failed can be written"
+        ),
+        PoisonKind("broken_row", 2.0, DETERMINISTIC, "a row of the view that divides by zero: failed"),
+        PoisonKind("overtaxing_row", 5.0, _waits("unknown_exception"), "a row of the view on a damaged page: retried"),
+        PoisonKind("slow_row", 30.0, _waits("timeout"), "a row of the view that takes half a minute: retried", 14.0),
+        PoisonKind("no_document", 3.0, DETERMINISTIC, "a row of the view with null or an array for a document: failed"),
+        PoisonKind(
+            "no_such_id", 2.0, lambda row: row["read_found"] is False, "a refresh of an id that is no number: gone"
+        ),
+        PoisonKind(LOCKED_EVENT, 5.0, _never, "someone idle in a transaction on a claimed event, for 3 s"),
+        PoisonKind(LOCKED_LEASE, 10.0, _never, "someone idle in a transaction on a lease, for 3 s"),
+        PoisonKind(ALTERED, 10.0, _never, "a column that gets another type"),
     )
 }
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from labs.client import server_in
 from outbox.policy.product import Product
-from tests.nemesis.neighbours_judge import Lane
-from tests.nemesis.verdict import Verdict
+from tests.nemesis.neighbours_judge import NeighbourLane
+from tests.nemesis.verdict import NemesisVerdict
 
 MEANING = {
     "attempted": "inserts that were tried",
@@ -38,7 +38,7 @@ def quiet(about: dict[str, Any]) -> str:
     return f"quiet windows for verify and rebuild: {len(windows)}, {sum(windows):.0f} s in all"
 
 
-def neighbours(lane: Lane) -> str:
+def neighbours(lane: NeighbourLane) -> str:
     left = f"; left out, because too short for them: {', '.join(lane.left_out)}" if lane.left_out else ""
     return (
         f"neighbours: {lane.workers} daemons, {lane.rate:g} innocents per second, half of {lane.seconds:g} s calm and"
@@ -46,7 +46,7 @@ def neighbours(lane: Lane) -> str:
     )
 
 
-def text(verdict: Verdict, about: dict[str, Any]) -> str:
+def text(verdict: NemesisVerdict, about: dict[str, Any]) -> str:
     lines = [
         headline(about),
         "",
@@ -59,7 +59,7 @@ def text(verdict: Verdict, about: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _poison_text(lane: Lane) -> list[str]:
+def _poison_text(lane: NeighbourLane) -> list[str]:
     return [
         f"  {neighbours(lane)}",
         f"  {'poison':<18}{'made':>5}{'bit':>5}  what it is, and what became of it",
@@ -68,7 +68,7 @@ def _poison_text(lane: Lane) -> list[str]:
     ]
 
 
-def _storm_text(verdict: Verdict, about: dict[str, Any]) -> list[str]:
+def _storm_text(verdict: NemesisVerdict, about: dict[str, Any]) -> list[str]:
     return [
         *(f"  {name:<14}{n:>9,}  {MEANING[name]}" for name, n in verdict.counts.items()),
         "",
@@ -82,7 +82,7 @@ def _storm_text(verdict: Verdict, about: dict[str, Any]) -> list[str]:
     ]
 
 
-def markdown(verdict: Verdict, about: dict[str, Any]) -> str:
+def markdown(verdict: NemesisVerdict, about: dict[str, Any]) -> str:
     """The tables of docs/reliability.md."""
     return "\n".join(
         [
@@ -95,7 +95,7 @@ def markdown(verdict: Verdict, about: dict[str, Any]) -> str:
     )
 
 
-def _poison_markdown(lane: Lane) -> list[str]:
+def _poison_markdown(lane: NeighbourLane) -> list[str]:
     told = neighbours(lane)
     return [
         f"{told[0].upper()}{told[1:]}.",
@@ -107,7 +107,7 @@ def _poison_markdown(lane: Lane) -> list[str]:
     ]
 
 
-def _storm_markdown(verdict: Verdict, about: dict[str, Any]) -> list[str]:
+def _storm_markdown(verdict: NemesisVerdict, about: dict[str, Any]) -> list[str]:
     return [
         "| count | | meaning |",
         "|---|---:|---|",
@@ -126,7 +126,7 @@ def _storm_markdown(verdict: Verdict, about: dict[str, Any]) -> list[str]:
 NAMES = {Product.ELASTICSEARCH: "nemesis", Product.OPENSEARCH: "nemesis-opensearch"}
 
 
-def record(page: Path, verdict: Verdict, about: dict[str, Any], history: Path | None) -> None:
+def record(page: Path, verdict: NemesisVerdict, about: dict[str, Any], history: Path | None) -> None:
     """Writes the tables between the marks of a page; what stands there is replaced."""
     name = NAMES[server_in(about).product]
     begin, end = f"<!-- {name}: written by scripts/nemesis --record -->", f"<!-- /{name} -->"

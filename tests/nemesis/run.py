@@ -20,14 +20,14 @@ from labs.ledger import Ledger
 from labs.producing import CANARY
 from outbox.embedded.products import release_of
 from tests.nemesis import collect
-from tests.nemesis.bite import Bite, History
+from tests.nemesis.bite import ActHistory, Bite
 from tests.nemesis.gang import LEASE_SECONDS, SETTINGS, Gang
 from tests.nemesis.ground import DATABASE_DOWN, ELASTIC_DOWN, INDEX, Ground
 from tests.nemesis.load import Producer
 from tests.nemesis.neighbours import Neighbours, seconds_for
 from tests.nemesis.people import People
 from tests.nemesis.quiet import Quiet
-from tests.nemesis.schedule import DECKS, Act, acts
+from tests.nemesis.schedule import DECKS, PlannedAct, acts
 from tests.nemesis.server_faults import ServerFaults
 from tests.nemesis.verdict import least_bites
 from tests.nemesis.watch import Watch
@@ -59,7 +59,7 @@ class Run:
         """Leaves about.json and the raw history in the folder."""
         began = time.monotonic()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.history = History(self.folder)
+        self.history = ActHistory(self.folder)
         self._end = threading.Event()  # of the storm
         self._quiet = Quiet()
         self.say(f"starting PostgreSQL and {release_of(self.release).product.title}: half a minute")
@@ -141,7 +141,7 @@ class Run:
             if self.history.bites(act.kind) < wanted and not self._end.wait(1.0):
                 self._do(act)
 
-    def _do(self, act: Act) -> None:
+    def _do(self, act: PlannedAct) -> None:
         began = time.time()
         try:
             with self._calm(act):
@@ -155,12 +155,12 @@ class Run:
             victim, bite = act.victim, Bite(False, "the nemesis itself fell over")
         self.history.add(act, victim, began, bite)
 
-    def _calm(self, act: Act) -> AbstractContextManager[None]:
+    def _calm(self, act: PlannedAct) -> AbstractContextManager[None]:
         if act.lane != "people":
             return self._quiet.act()
         return self._quiet.window() if act.in_quiet else nullcontext()
 
-    def _act(self, act: Act) -> tuple[str, Bite]:
+    def _act(self, act: PlannedAct) -> tuple[str, Bite]:
         if act.kind in self.workers.table:
             return self.workers.do(act)
         table = self.people.table if act.lane == "people" else self.servers.table

@@ -34,7 +34,7 @@ SHIFTS = (3600, -3600, 300, -300, 7, -7, 86_400, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class PlannedAct:
     """One thing to do. `victim` is the worker it is meant for; `size` from 0 to 1 says how hard or how long."""
 
     number: int
@@ -51,7 +51,7 @@ class Act:
         return self.kind in LONG and self.round % QUIET_EVERY == QUIET_AT
 
 
-def acts(lane: str, seed: int) -> Iterator[Act]:
+def acts(lane: str, seed: int) -> Iterator[PlannedAct]:
     """Without end; the same for the same seed, whatever the machine does."""
     dice = random.Random(f"{seed}:{lane}")
     number = 0
@@ -61,4 +61,4 @@ def acts(lane: str, seed: int) -> Iterator[Act]:
         for kind in deck:
             number += 1
             gap, size = dice.uniform(*GAPS[lane]), dice.random()
-            yield Act(number, lane, kind, dice.choice(WORKERS), gap, size, dice.choice(SHIFTS[:-1]), round_)
+            yield PlannedAct(number, lane, kind, dice.choice(WORKERS), gap, size, dice.choice(SHIFTS[:-1]), round_)

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.nemesis.bite import Bite
 from tests.nemesis.gang import Gang
 from tests.nemesis.ground import DATABASE_DOWN, NEIGHBOUR, Ground
-from tests.nemesis.schedule import Act
+from tests.nemesis.schedule import PlannedAct
 
 BACKENDS = "select count(*) from pg_stat_activity where application_name like 'outbox-%%'"
 TERMINATE = """
@@ -32,7 +32,7 @@ class ServerFaults:
         self._ground = ground
         self._gang = gang
         self._stop = stop
-        self.table: dict[str, Callable[[Act], Bite]] = {
+        self.table: dict[str, Callable[[PlannedAct], Bite]] = {
             "pg_terminate": self._terminate,
             "pg_fast": lambda act: self._restart_postgres(act, "fast"),
             "pg_immediate": lambda act: self._restart_postgres(act, "immediate"),
@@ -67,7 +67,7 @@ class ServerFaults:
 
     # PostgreSQL
 
-    def _terminate(self, act: Act) -> Bite:
+    def _terminate(self, act: PlannedAct) -> Bite:
         mark = self._gang.mark()
         batches, _ = self._in_flight()
         ended = int(self._ground.value(TERMINATE, [0.4 + 0.6 * act.size]))
@@ -75,7 +75,7 @@ class ServerFaults:
         told = f"{ended} backends terminated, {batches} batches in flight, {said.total()} lines about it"
         return Bite(ended > 0 and said.total() > 0, told, {"backends": ended})
 
-    def _restart_postgres(self, act: Act, how: str) -> Bite:
+    def _restart_postgres(self, act: PlannedAct, how: str) -> Bite:
         mark = self._gang.mark()
         backends = int(self._ground.value(BACKENDS))
         batches, rows = self._in_flight()
@@ -86,7 +86,7 @@ class ServerFaults:
         told = f"{how}: {backends} backends and {batches} batches ({rows} rows) cut off, {said.total()} lines about it"
         return Bite(backends > 0 and said.total() > 0, told, {"batches": batches})
 
-    def _cut_database(self, act: Act) -> Bite:
+    def _cut_database(self, act: PlannedAct) -> Bite:
         link, mark = self._ground.database_link, self._gang.mark()
         before = link.counts["dropped"]
         link.cut()
@@ -97,7 +97,7 @@ class ServerFaults:
         told = f"{dropped} connections broken, {said.total()} lines about it"
         return Bite(dropped > 0 and said.total() > 0, told, {"connections": dropped})
 
-    def _stall_database(self, act: Act) -> Bite:
+    def _stall_database(self, act: PlannedAct) -> Bite:
         """Bytes on their way stop; then the connections break, so that commits lose their answers."""
         link, mark = self._ground.database_link, self._gang.mark()
         batches, rows = self._in_flight()
@@ -113,7 +113,7 @@ class ServerFaults:
 
     # Elasticsearch
 
-    def _cut(self, act: Act) -> Bite:
+    def _cut(self, act: PlannedAct) -> Bite:
         link, mark = self._ground.elastic_link, self._gang.mark()
         before = link.counts["dropped"]
         link.cut()
@@ -123,7 +123,7 @@ class ServerFaults:
         said = self._noticed(mark, ("sink.paused",), 4)
         return Bite(said.total() > 0, f"{dropped} connections broken, {said.total()} workers paused")
 
-    def _stall(self, act: Act) -> Bite:
+    def _stall(self, act: PlannedAct) -> Bite:
         link, mark = self._ground.elastic_link, self._gang.mark()
         link.stall()
         self._stop.wait(STALL_SECONDS + 2 * act.size)
@@ -131,7 +131,7 @@ class ServerFaults:
         self._ground.pave_elastic()
         return Bite(said.total() > 0, f"requests hung, {said.total()} workers paused")
 
-    def _lose(self, act: Act) -> Bite:
+    def _lose(self, act: PlannedAct) -> Bite:
         link = self._ground.elastic_link
         again = self._ground.wire.again
         link.lose_replies(b"/_bulk", share=0.4)
@@ -144,7 +144,7 @@ class ServerFaults:
         more = self._ground.wire.again - again
         return Bite(lost > 0 and more > 0, f"{lost} replies lost, {more} versions sent again", {"replies": lost})
 
-    def _flood(self, act: Act) -> Bite:
+    def _flood(self, act: PlannedAct) -> Bite:
         """Others write so much to the same node that its tiny queue overflows: it answers our workers 429."""
         mark, until = self._gang.mark(), time.monotonic() + 3.0 + 3 * act.size
         threads = [threading.Thread(target=self._write, args=(until,), daemon=True) for _ in range(FLOOD_THREADS)]
@@ -168,7 +168,7 @@ class ServerFaults:
             except OSError:
                 time.sleep(0.01)
 
-    def _restart_elasticsearch(self, act: Act) -> Bite:
+    def _restart_elasticsearch(self, act: PlannedAct) -> Bite:
         """In good order, or, the next time, by kill -9."""
         kill = act.round % 2 == 1
         mark = self._gang.mark()

@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from labs.checks import checked
-from labs.experiment import Finding
+from labs.experiment import CheckResult
 from labs.invariants import double_leases, lost, made_up, resurrected, stale
 from labs.verdict import FAIL, INCONCLUSIVE, PASS
 from tests.nemesis import joined_documents, neighbours_judge
 from tests.nemesis.evidence import Evidence
 from tests.nemesis.invariants import CHECKS
 from tests.nemesis.joined import REFRESH
-from tests.nemesis.neighbours_judge import Lane
+from tests.nemesis.neighbours_judge import NeighbourLane
 from tests.nemesis.schedule import FAULTS, PEOPLE
 
 CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3}
@@ -38,13 +38,13 @@ class Bitten:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class NemesisVerdict:
     word: str
     why: str
     counts: dict[str, int]
     bitten: list[Bitten]
-    findings: list[Finding]
-    neighbours: Lane | None = None  # None: a history from before there was this lane, or a run without it
+    findings: list[CheckResult]
+    neighbours: NeighbourLane | None = None  # None: a history from before there was this lane, or a run without it
 
     @property
     def code(self) -> int:
@@ -59,7 +59,7 @@ def least_bites(minutes: float) -> int:
     return max(1, int(minutes // 3))
 
 
-def judge(found: Evidence) -> Verdict:
+def judge(found: Evidence) -> NemesisVerdict:
     lane = neighbours_judge.judged(found.neighbours, found.innocents) if found.neighbours else None
     if found.about.get("lane") == "neighbours":
         return _of_neighbours(found, lane)
@@ -77,29 +77,29 @@ def judge(found: Evidence) -> Verdict:
     return replace(storm, word=word, why=why, findings=[*storm.findings, *lane.findings], neighbours=lane)
 
 
-def _of_neighbours(found: Evidence, lane: Lane | None) -> Verdict:
+def _of_neighbours(found: Evidence, lane: NeighbourLane | None) -> NemesisVerdict:
     """Of a run without a storm."""
     if lane is None:
-        return Verdict(INCONCLUSIVE, "no neighbours to check", {}, [], [])
+        return NemesisVerdict(INCONCLUSIVE, "no neighbours to check", {}, [], [])
     broken = [finding.name for finding in lane.findings if not finding.ok]
     doubts = [*lane.doubts, *found.neighbours["problems"]]
     if broken:
-        return Verdict(FAIL, f"broken: {', '.join(broken)}", {}, [], lane.findings, lane)
+        return NemesisVerdict(FAIL, f"broken: {', '.join(broken)}", {}, [], lane.findings, lane)
     if doubts:
-        return Verdict(INCONCLUSIVE, "; ".join(doubts), {}, [], lane.findings, lane)
-    return Verdict(PASS, "no innocent was held up and every poison bit", {}, [], lane.findings, lane)
+        return NemesisVerdict(INCONCLUSIVE, "; ".join(doubts), {}, [], lane.findings, lane)
+    return NemesisVerdict(PASS, "no innocent was held up and every poison bit", {}, [], lane.findings, lane)
 
 
-def _of_storm(found: Evidence) -> Verdict:
+def _of_storm(found: Evidence) -> NemesisVerdict:
     findings = [_numbered(number, checked(check, found)) for number, check in CHECKS]
     bitten = [_bitten(found, kind) for kind in (*FAULTS, *PEOPLE)]
     broken = [finding.name for finding in findings if not finding.ok]
     if nothing := _empty(found):
         # Whatever holds on nothing shows nothing, and what is broken there may only be missing.
         why = "; ".join([*(f"no {name} to check" for name in nothing), *(f"not held: {name}" for name in broken)])
-        return Verdict(INCONCLUSIVE, why, _counts(found), bitten, findings)
+        return NemesisVerdict(INCONCLUSIVE, why, _counts(found), bitten, findings)
     if broken:
-        return Verdict(FAIL, f"broken: {', '.join(broken)}", _counts(found), bitten, findings)
+        return NemesisVerdict(FAIL, f"broken: {', '.join(broken)}", _counts(found), bitten, findings)
     doubts = [f"{one.kind} bit {one.bit} times, {one.least} were needed" for one in bitten if one.bit < one.least]
     if not found.about.get("backlog"):
         doubts.append("nothing was open when it was healed, so no drain was seen")
@@ -107,8 +107,8 @@ def _of_storm(found: Evidence) -> Verdict:
         doubts.append("no two transactions on a joined document committed in the other order than they wrote")
     doubts += [problem.strip().splitlines()[-1] for problem in found.about["problems"]]
     if doubts:
-        return Verdict(INCONCLUSIVE, "; ".join(doubts), _counts(found), bitten, findings)
-    return Verdict(PASS, "every invariant held and every fault bit", _counts(found), bitten, findings)
+        return NemesisVerdict(INCONCLUSIVE, "; ".join(doubts), _counts(found), bitten, findings)
+    return NemesisVerdict(PASS, "every invariant held and every fault bit", _counts(found), bitten, findings)
 
 
 def _empty(found: Evidence) -> list[str]:
@@ -124,7 +124,7 @@ def _empty(found: Evidence) -> list[str]:
     return [name for name, some in there.items() if not some]
 
 
-def _numbered(number: str, finding: Finding) -> Finding:
+def _numbered(number: str, finding: CheckResult) -> CheckResult:
     return replace(finding, name=f"{number} {finding.name}".lstrip())
 
 

@@ -13,7 +13,7 @@ from labs.worker import ROOT
 from tests.nemesis.bite import Bite
 from tests.nemesis.gang import LEASE_SECONDS, Gang, Hand, Slot
 from tests.nemesis.ground import DATABASE_DOWN, Ground
-from tests.nemesis.schedule import Act
+from tests.nemesis.schedule import PlannedAct
 
 FREEZE_SECONDS = 2 * LEASE_SECONDS
 CATCH_SECONDS = 7.0
@@ -33,20 +33,20 @@ class WorkerFaults:
         self._gang = gang
         self._folder = folder
         self._stop = stop
-        self.table: dict[str, Callable[[Act, Slot], Bite]] = {
+        self.table: dict[str, Callable[[PlannedAct, Slot], Bite]] = {
             "kill_9": self._kill,
             "sigterm": self._terminate,
             "sigstop": self._freeze,
             "clock_shift": self._shift,
         }
 
-    def do(self, act: Act) -> tuple[str, Bite]:
+    def do(self, act: PlannedAct) -> tuple[str, Bite]:
         with self._gang.someone(act.victim) as slot:
             assert slot.worker is not None
             label = slot.worker.label
             return label, self.table[act.kind](act, slot)
 
-    def _kill(self, act: Act, slot: Slot) -> Bite:
+    def _kill(self, act: PlannedAct, slot: Slot) -> Bite:
         hand = self._gang.catch(slot, CATCH_SECONDS)
         assert slot.worker is not None
         slot.worker.kill()
@@ -55,7 +55,7 @@ class WorkerFaults:
         told = f"killed with {hand.rows} rows of {len(hand.tokens)} batches held"
         return Bite(hand.rows > 0, told, {"rows": hand.rows})
 
-    def _freeze(self, act: Act, slot: Slot) -> Bite:
+    def _freeze(self, act: PlannedAct, slot: Slot) -> Bite:
         hand = self._gang.catch(slot, CATCH_SECONDS)
         assert slot.worker is not None
         self._stop.wait(FREEZE_SECONDS + 2 * act.size)
@@ -76,7 +76,7 @@ class WorkerFaults:
             time.sleep(0.2)
         return 0
 
-    def _terminate(self, act: Act, slot: Slot) -> Bite:
+    def _terminate(self, act: PlannedAct, slot: Slot) -> Bite:
         hand = self._gang.catch(slot, CATCH_SECONDS)
         worker = slot.worker
         assert worker is not None
@@ -99,7 +99,7 @@ class WorkerFaults:
         except DATABASE_DOWN:
             return 0
 
-    def _shift(self, act: Act, slot: Slot) -> Bite:
+    def _shift(self, act: PlannedAct, slot: Slot) -> Bite:
         """Started again with a wrong clock, which jumps the other way a moment later (where libfaketime is)."""
         assert slot.worker is not None
         slot.worker.end(10)
@@ -112,7 +112,7 @@ class WorkerFaults:
         told = f"{worker.label} claims with a clock that is {off:+.0f} s off"
         return Bite(abs(off) >= 0.5 * abs(act.shift_seconds), told, {"seconds": round(off)})
 
-    def _variables(self, act: Act, clock: Path) -> dict[str, str]:
+    def _variables(self, act: PlannedAct, clock: Path) -> dict[str, str]:
         variables = skewed(act.shift_seconds, str(ROOT))
         if library() is not None:
             variables.pop("FAKETIME")

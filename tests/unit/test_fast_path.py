@@ -3,17 +3,24 @@
 from collections.abc import Sequence
 from typing import Any
 from unittest import mock
+from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox import fast_path
-from outbox.daemon.batch import Bodies
+from outbox.daemon.batch import Bodies, Delivery, Verdicts
+from outbox.daemon.judge import Judge
+from outbox.daemon.projector import Projector
 from outbox.fast_path import Plain, Sendable
-from outbox.policy.document import MAX_ID_BYTES, Addressing, coalesce
+from outbox.policy.backoff import Backoff
+from outbox.policy.document import MAX_ID_BYTES, Addressing, Stack, coalesce
 from outbox.policy.event import Event
-from outbox.policy.outcome import Failure, Reason
-from outbox.ports import BulkAction, Document
+from outbox.policy.naming import Address, Naming
+from outbox.policy.outcome import MISSING, WRITTEN, DeadReason, Failure, Outcome, Reason, Stale, Written
+from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, RetryPolicy, Settlement
+from outbox.ports import BulkAction, Document, NewerDelete
+from outbox.store import events as store_events
 from tests.fixtures.events import an_event
 
 MOST_BYTES = 2_000
@@ -69,7 +76,7 @@ ODD_DOCUMENTS = [
 
 
 def addressing(composed: bool = True) -> Addressing:
-    return Addressing(composed, lambda kind: f"index-{kind[:10]}")
+    return Addressing(Naming(composed, lambda kind: f"index-{kind[:10]}"))
 
 
 def sendable(events: Sequence[Event]) -> Sendable:
@@ -106,11 +113,12 @@ def is_alone(events: Sequence[Event]) -> bool:
     return len({addressing().address(event) for event in events}) == len(events)
 
 
-@given(st.integers(0, 3), st.booleans())
-def test_a_batch_is_sorted_out_as_its_events_one_by_one(others: int, composed: bool) -> None:
+# Where the odd ones stand among the good ones, and how many they are.
+@given(st.lists(st.booleans(), min_size=1, max_size=5), st.booleans())
+def test_a_batch_is_sorted_out_as_its_events_one_by_one(is_odd: list[bool], composed: bool) -> None:
     where = addressing(composed)
     for odd in ODD:
-        events = [an_event(0, **odd), *map(an_event, range(1, others + 1))]
+        events = [an_event(seq, **(odd if each else {})) for seq, each in enumerate(is_odd)]
         found, refused = fast_path.sort_out(where, events)
         assert found.addressed() == [(where.address(e), e) for e in events if where.refusal(e) is None]
         assert refused == [(e, failure) for e in events if (failure := where.refusal(e)) is not None]
@@ -149,6 +157,61 @@ def test_a_plain_batch_of_lookups_is_sent_as_its_documents_one_by_one(events: li
         if plain is not None:
             assert plain.actions() == one_by_one(events, looked_up)
             assert all(delivery.drawn for delivery in looked_up.each(plain))
+
+
+OUTCOMES: list[Outcome] = [WRITTEN, Written(), MISSING, Stale(3), Failure(Reason.ES_429, "busy")]
+
+
+@given(st.lists(st.just(WRITTEN) | st.sampled_from(OUTCOMES), max_size=5))
+def test_all_are_written_when_each_of_them_is(outcomes: list[Outcome]) -> None:
+    assert fast_path.all_written(outcomes) == all(isinstance(outcome, Written) for outcome in outcomes)
+
+
+# Of a delivery, all that may differ; a version that was drawn for it was refused only if one was drawn.
+DELIVERIES = st.builds(
+    lambda older, as_delete, tombstone, drawn, refused: Delivery(
+        Stack(Address("i", "1", None), an_event(9), [an_event(seq) for seq in range(older)], refused if drawn else 0),
+        version=9,
+        body=b"{}",
+        as_delete=as_delete,
+        tombstone=tombstone,
+        drawn=drawn,
+    ),
+    st.sampled_from([0, 0, 2]),
+    st.booleans(),
+    st.sampled_from([None, None, NewerDelete(12, None)]),
+    st.booleans(),
+    st.sampled_from([0, 0, 1]),
+)
+JUDGE = Judge(RetryPolicy(3, Backoff(1.0, 60.0)), mock.Mock())
+
+
+@given(DELIVERIES)
+def test_a_plain_delivery_is_one_whose_event_alone_is_simply_done(delivery: Delivery) -> None:
+    assert delivery.is_plain == (JUDGE.accepted(delivery, WRITTEN) == [(delivery.stack.head, DONE)])
+
+
+@given(st.lists(DELIVERIES, max_size=3))
+def test_what_was_written_is_recorded_as_its_documents_one_by_one(portion: list[Delivery]) -> None:
+    recorded, expected = Verdicts([]), [verdict for each in portion for verdict in JUDGE.accepted(each, WRITTEN)]
+    Projector._record_written(mock.Mock(judge=JUDGE), portion, recorded)
+    assert dict(recorded.settlements()) == {event.id: settlement for event, settlement in expected}
+
+
+FAILURES = st.builds(Failure, st.sampled_from([Reason.ES_429, Reason.CONNECT]), st.just("no"), whole=st.booleans())
+SETTLEMENTS = st.one_of(
+    st.builds(Done, st.sampled_from([None, "superseded"]), st.booleans(), st.booleans(), st.sampled_from([None, 7])),
+    st.builds(RetryLater, st.just(1.0), FAILURES),
+    st.builds(Released, st.just("braked"), st.sampled_from([None, 1.0]), st.none() | FAILURES),
+    st.builds(Failed, FAILURES, st.sampled_from(DeadReason)),
+)
+
+
+@given(SETTLEMENTS)
+def test_a_settlement_needs_no_row_of_its_own_when_its_row_would_say_what_done_says(settlement: Settlement) -> None:
+    """A row without one is done (`settle` in events.sql); tests/integration/test_settle.py compares both."""
+    own, done = (store_events._verdict(UUID(int=1), each) for each in (settlement, DONE))
+    assert store_events._is_plain(settlement) == (own == done)
 
 
 def test_one_id_under_two_routings_is_two_documents_and_under_one_it_is_one() -> None:

@@ -19,7 +19,7 @@ from outbox.web import answers, routing
 from outbox.web.answers import answer, event
 from outbox.web.auth import Person, Role
 from outbox.web.pages.replays import resource
-from outbox.web.problems import RefusedRequest
+from outbox.web.problems import RefusedRequest, usage_detail
 from outbox.web.routing import (
     HOME,
     ONE_LINE,
@@ -175,7 +175,7 @@ def _read(request: Request, asked: object, statuses: tuple[str, ...]) -> EventPa
     try:
         return routing.services(request).browse.page(asked, statuses, PAGE_ROWS, cursor)  # type: ignore[arg-type]
     except UsageError as wrong:
-        raise RefusedRequest(400, wrong.message) from wrong
+        raise RefusedRequest(400, usage_detail(wrong)) from wrong
 
 
 _PROJECT_ANSWERS: Final = {

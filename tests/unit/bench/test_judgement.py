@@ -10,13 +10,13 @@ import pytest
 
 from bench import drain_matrix
 from bench.__main__ import _one
-from bench.result import Result
+from bench.result import BenchmarkResult
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_every_case_of_the_drain_matrix_is_judged_by_the_bar_of_its_kind() -> None:
-    result = Result("drain_matrix", smoke=False)
+    result = BenchmarkResult("drain_matrix", smoke=False)
     for number, name in enumerate(drain_matrix.CASES):
         result.add(f"{name}: ratio", "", 0.6 - number / 1000)
     drain_matrix.judge(result)
@@ -29,7 +29,7 @@ def test_every_case_of_the_drain_matrix_is_judged_by_the_bar_of_its_kind() -> No
 
 def test_one_bad_case_of_the_drain_matrix_is_a_missed_bar() -> None:
     for bad in drain_matrix.CASES:
-        result = Result("drain_matrix", smoke=False)
+        result = BenchmarkResult("drain_matrix", smoke=False)
         for name in drain_matrix.CASES:
             result.add(f"{name}: ratio", "", 0.1 if name == bad else 0.9)
         drain_matrix.judge(result)
@@ -43,7 +43,7 @@ class SharedServers:
 
 def test_a_result_names_the_servers_that_it_ran_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """`peers` has its own PostgreSQL in addition to the shared one."""
-    own = Result("own", smoke=False, servers={"postgresql": "15.14"})
+    own = BenchmarkResult("own", smoke=False, servers={"postgresql": "15.14"})
     monkeypatch.setitem(sys.modules, "bench.own", SimpleNamespace(run=lambda stack, *, smoke: own))
     monkeypatch.setattr("bench.result.RESULTS", tmp_path)
     assert _one("own", SharedServers(), False, None, [], "opensearch") == 0

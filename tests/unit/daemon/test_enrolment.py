@@ -15,7 +15,7 @@ from outbox.errors import DatabaseDown, WorkerIdTaken
 from outbox.facts import Beat, DatabaseLost, Fact, Warned
 
 
-class Holder(NamedTuple):
+class FakeHolder(NamedTuple):
     start_id: UUID
     host: str
     pid: int
@@ -24,10 +24,10 @@ class Holder(NamedTuple):
 
 
 @dataclass
-class Register:
+class FakeRegister:
     """Holders as they are seen one check after the other; the id is given when the last one is gone."""
 
-    looks: list[Holder] = field(default_factory=list)
+    looks: list[FakeHolder] = field(default_factory=list)
     frees: set[UUID] = field(default_factory=set)
     beats: list[bool | Exception] = field(default_factory=list)
     seen: int = 0
@@ -36,7 +36,7 @@ class Register:
     def register(self, about: dict[str, Any], dead_start_id: UUID | None) -> bool:
         return self.holder() is None or dead_start_id is not None
 
-    def holder(self) -> Holder | None:
+    def holder(self) -> FakeHolder | None:
         return self.looks[min(self.seen, len(self.looks) - 1)] if self.looks else None
 
     def beat(self, state: str, server: str | None = None) -> bool:
@@ -52,7 +52,7 @@ class Register:
 class Waiting(threading.Event):
     """Each wait is one more read of the register."""
 
-    def __init__(self, register: Register) -> None:
+    def __init__(self, register: FakeRegister) -> None:
         super().__init__()
         self.register = register
 
@@ -63,9 +63,9 @@ class Waiting(threading.Event):
         return self.is_set()
 
 
-def enter(*looks: Holder, stopped: bool = False) -> list[Fact]:
+def enter(*looks: FakeHolder, stopped: bool = False) -> list[Fact]:
     facts: list[Fact] = []
-    register = Register(list(looks))
+    register = FakeRegister(list(looks))
     stop = Waiting(register)
     if stopped:
         stop.set()
@@ -79,12 +79,12 @@ def test_a_free_id_is_taken_without_a_warning() -> None:
 
 def test_a_dead_process_of_this_host_frees_its_id_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "pid_alive", lambda _: False)
-    assert enter(Holder(uuid4(), socket.gethostname(), 4_000_000, 0.1)) == []
+    assert enter(FakeHolder(uuid4(), socket.gethostname(), 4_000_000, 0.1)) == []
 
 
 def test_a_holder_that_falls_silent_is_waited_for_and_the_wait_is_said_once() -> None:
     start = uuid4()
-    facts = enter(*(Holder(start, "far", 7, silent) for silent in (0.5, 1.0, 1.5, 2.0)))
+    facts = enter(*(FakeHolder(start, "far", 7, silent) for silent in (0.5, 1.0, 1.5, 2.0)))
     assert [fact.event for fact in facts if isinstance(fact, Warned)] == ["worker.id_taken"]
     assert facts.count(Beat("start")) == 4  # a wait is no hang: /healthz stays 200
 
@@ -92,22 +92,22 @@ def test_a_holder_that_falls_silent_is_waited_for_and_the_wait_is_said_once() ->
 def test_a_holder_that_beats_meanwhile_keeps_its_id() -> None:
     start = uuid4()
     with pytest.raises(WorkerIdTaken, match="w1 runs on far as pid 7"):
-        enter(*(Holder(start, "far", 7, silent) for silent in (0.5, 1.0, 0.2, 0.7)))
+        enter(*(FakeHolder(start, "far", 7, silent) for silent in (0.5, 1.0, 0.2, 0.7)))
 
 
 def test_the_same_process_twice_on_one_host_keeps_its_id_too() -> None:
     with pytest.raises(WorkerIdTaken):
-        enter(*(Holder(uuid4(), socket.gethostname(), os.getpid(), silent) for silent in (0.9, 0.1)))
+        enter(*(FakeHolder(uuid4(), socket.gethostname(), os.getpid(), silent) for silent in (0.9, 0.1)))
 
 
 def test_a_stop_ends_the_wait() -> None:
     with pytest.raises(WorkerIdTaken, match="stopped while waiting"):
-        enter(Holder(uuid4(), "far", 7, 0.5), Holder(uuid4(), "far", 7, 0.9), stopped=True)
+        enter(FakeHolder(uuid4(), "far", 7, 0.5), FakeHolder(uuid4(), "far", 7, 0.9), stopped=True)
 
 
 def test_a_worker_whose_id_was_taken_over_leaves_and_one_that_was_cut_off_stays() -> None:
     facts: list[Fact] = []
-    register = Register(beats=[True, DatabaseDown("away"), True, False])
+    register = FakeRegister(beats=[True, DatabaseDown("away"), True, False])
     lost: list[bool] = []
     stop = threading.Event()
     enrolment = Enrolment(register, "w1", "1", 0.001, [], facts.append, server=lambda: "OpenSearch 2.19.6")

@@ -20,7 +20,7 @@ from outbox.policy.event import Event
 from outbox.policy.outcome import WRITTEN, Code, Failure, Outcome, Reason, Stale
 from outbox.policy.settle import RetryPolicy
 from outbox.ports import BulkAction, Document, NewerDelete, WriteReport
-from tests.fakes import MemoryEvents, MemoryQueue, Row
+from tests.fakes import FakeRow, MemoryEvents, MemoryQueue
 from tests.fixtures.events import BODY
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.sinks import MemorySink
@@ -59,7 +59,7 @@ class Memory:
         self.run = self.worker.run
         self.produce = self.queue.produce
 
-    def row(self, id: UUID) -> Row:
+    def row(self, id: UUID) -> FakeRow:
         return self.queue.rows[id]
 
     def status(self, *ids: UUID) -> list[str]:

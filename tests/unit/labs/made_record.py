@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from labs.ledger import Entry
+from labs.ledger import LedgerEntry
 from labs.record import Record
 
 BEGAN = 1_794_000_000.0
@@ -69,7 +69,7 @@ def made_record(
     **about: Any,
 ) -> Record:
     """Two events that are done, unless given otherwise."""
-    ledger = [Entry(e, "block", e, "upsert", 1, "d", BEGAN + 1) for e in events]
+    ledger = [LedgerEntry(e, "block", e, "upsert", 1, "d", BEGAN + 1) for e in events]
     good = [s for e in events for s in (step(e, "pending", "processing"), step(e, "processing", "done", 2))]
     files: dict[str, Sequence[Any]] = {
         "ledger": [asdict(entry) for entry in ledger],

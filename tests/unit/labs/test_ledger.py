@@ -1,11 +1,11 @@
 """The producer's own record: the newest entries, equal documents, ids ordered by time."""
 
-from labs.ledger import Entry, digest, newest
+from labs.ledger import LedgerEntry, digest, newest
 from labs.producing import SCENARIOS, Choice, time_ordered_id
 
 
-def entry(entity: str, version: int, op: str = "upsert") -> Entry:
-    return Entry(f"{entity}-{version}", "block", entity, op, version, "", 0.0)
+def entry(entity: str, version: int, op: str = "upsert") -> LedgerEntry:
+    return LedgerEntry(f"{entity}-{version}", "block", entity, op, version, "", 0.0)
 
 
 def test_the_highest_version_is_the_newest_whatever_the_order_of_writing() -> None:

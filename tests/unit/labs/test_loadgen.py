@@ -2,7 +2,7 @@
 
 import pytest
 
-from labs.loadgen import Unusable, database_url, load_from, seed_from
+from labs.loadgen import InvalidVariable, database_url, load_from, seed_from
 from labs.producing import Load
 
 
@@ -27,18 +27,18 @@ def test_every_variable_is_read() -> None:
     [("LOADGEN_SCENARIO", "destroy"), ("TOTAL_OPS", "many"), ("TOTAL_OPS", "0"), ("RATE_PER_SEC", "-1")],
 )
 def test_a_value_that_cannot_be_used_is_named(name: str, value: str) -> None:
-    with pytest.raises(Unusable, match=name):
+    with pytest.raises(InvalidVariable, match=name):
         load_from({name: value})
 
 
 def test_a_value_beyond_the_bounds_is_shown_both_of_them_and_a_seed_is_a_whole_number() -> None:
-    with pytest.raises(Unusable, match="CONTENT_BYTES is 999999999999; use 1 to 10000000"):
+    with pytest.raises(InvalidVariable, match="CONTENT_BYTES is 999999999999; use 1 to 10000000"):
         load_from({"CONTENT_BYTES": "999999999999"})
-    with pytest.raises(Unusable, match="LOADGEN_SEED"):
+    with pytest.raises(InvalidVariable, match="LOADGEN_SEED"):
         seed_from({"LOADGEN_SEED": "x"})
 
 
 def test_a_sqlalchemy_address_is_taken_and_a_missing_one_is_said() -> None:
     assert database_url({"DATABASE_URL": "postgresql+psycopg://a@b/c"}) == "postgresql://a@b/c"
-    with pytest.raises(Unusable, match="DATABASE_URL is required"):
+    with pytest.raises(InvalidVariable, match="DATABASE_URL is required"):
         database_url({})

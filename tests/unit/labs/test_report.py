@@ -17,7 +17,7 @@ from labs.verdict import judge
 from tests.unit.labs.made_record import made_record, row
 
 
-class Addresses(HTMLParser):
+class FetchedAddresses(HTMLParser):
     """Everything that a browser would fetch or run."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ def written(folder: Path, **more: object) -> str:
 
 def test_the_page_needs_nothing_from_the_network_and_runs_no_script(tmp_path: Path) -> None:
     page = written(tmp_path)
-    parser = Addresses()
+    parser = FetchedAddresses()
     parser.feed(page)
     assert not [address for address in parser.found if "//" in address]
     assert "script" not in parser.tags
@@ -106,8 +106,11 @@ def test_the_table_has_the_newest_run_of_each_lab_with_its_commit(tmp_path: Path
     told = json.loads((tmp_path / "20260102T000000Z-bad_op-bbbb" / "report.json").read_text())
     assert (head.count("|"), rule.count("|")) == (8, 8)
     assert len(lines) == 1
-    assert lines[0].startswith(f"| `bad_op` | {told['verdict']} | {told['finding']}")
+    assert lines[0].startswith(f"| [`bad_op`](reports/bad_op.md) | {told['verdict']} | {told['finding']}")
     assert told["environment"]["commit"] in lines[0]
+    (copied,) = gallery.write_reports(tmp_path, tmp_path / "to")
+    assert copied.name == "bad_op.md"
+    assert copied.read_text() == (tmp_path / "20260102T000000Z-bad_op-bbbb" / "report.md").read_text()
 
 
 def test_a_run_names_its_product_and_the_table_has_the_newest_run_on_each(tmp_path: Path) -> None:

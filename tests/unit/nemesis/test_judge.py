@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from labs.experiment import Finding
+from labs.experiment import CheckResult
 from labs.producing import CANARY
 from tests.nemesis import command, report
 from tests.nemesis.archive import pack
@@ -368,7 +368,7 @@ BREAKS: list[tuple[str, Callable[[dict[str, Any], Files], None]]] = [
 ]
 
 
-def after(do: Callable[[dict[str, Any], Files], None], folder: Path) -> list[Finding]:
+def after(do: Callable[[dict[str, Any], Files], None], folder: Path) -> list[CheckResult]:
     about, files = history()
     do(about, files)
     return list(judge(written(folder / do.__name__, about, files)).findings)

@@ -13,7 +13,7 @@ from outbox.ops.reindex.rebuild_steps import HeldByAnother, WorkerBarrier, dead_
 from tests.fixtures.events import Time
 
 
-class Workers:
+class FakeWorkers:
     def __init__(self, late: int, batches: int, *, ours: bool = True) -> None:
         self.late, self.batches, self.ours = late, batches, ours
         self.asked: list[str] = []
@@ -42,7 +42,7 @@ REBUILD: Any = SimpleNamespace(id=1, revision=3)
 
 def test_confirmations_come_first_then_the_batches_of_before() -> None:
     time, told, reclaimed = Time(), list[str](), list[int]()
-    workers = Workers(late=30, batches=30)
+    workers = FakeWorkers(late=30, batches=30)
     crew = WorkerBarrier(workers, lambda: reclaimed.append(1), told.append, time, time.passes)
     crew.wait(REBUILD)
     order = [word for word in workers.asked if word != "renew"]
@@ -56,7 +56,7 @@ def test_confirmations_come_first_then_the_batches_of_before() -> None:
 
 def test_a_lease_that_is_lost_ends_the_waiting() -> None:
     time = Time()
-    crew = WorkerBarrier(Workers(late=5, batches=0, ours=False), lambda: None, lambda _: None, time, time.passes)
+    crew = WorkerBarrier(FakeWorkers(late=5, batches=0, ours=False), lambda: None, lambda _: None, time, time.passes)
     with pytest.raises(HeldByAnother):
         crew.wait(REBUILD)
 

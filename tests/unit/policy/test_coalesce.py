@@ -3,8 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.policy.document import Address, coalesce
+from outbox.policy.document import coalesce
 from outbox.policy.event import Event
+from outbox.policy.naming import Address
 from tests.fixtures.events import an_event
 
 # (document, version): few of each, so that they meet.

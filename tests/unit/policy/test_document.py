@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.policy.document import MAX_ID_BYTES, Address, Addressing, not_an_object
+from outbox.policy.document import MAX_ID_BYTES, Addressing, not_an_object
+from outbox.policy.naming import Address, Naming
 from outbox.policy.outcome import Code, Reason
 from tests.fixtures.events import an_event
 
-COMPOSED = Addressing(composed=True, index_of=lambda kind: f"index-{kind}")
-ALONE = Addressing(composed=False, index_of=lambda _: "all")
+COMPOSED = Addressing(Naming(composed=True, index_of=lambda kind: f"index-{kind}"))
+ALONE = Addressing(Naming(composed=False, index_of=lambda _: "all"))
 
 
 @pytest.mark.parametrize(

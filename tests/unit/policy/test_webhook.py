@@ -170,7 +170,7 @@ def test_a_replays_end_is_reported_to_both_addresses_once_each_and_fits_its_sche
     valid(message(HookType.TEST, NOW, {"host": "example.com"}))
 
 
-class Kept:
+class KeptNotices:
     """Accepts notices like the store: a key only once."""
 
     def __init__(self) -> None:
@@ -189,7 +189,7 @@ def failed(entity_type: str = "block", fingerprint: str = "f" * 16) -> AttemptFa
 
 
 def test_failures_are_grouped_by_fingerprint_and_what_a_minute_holds_back_comes_with_the_next() -> None:
-    kept = Kept()
+    kept = KeptNotices()
     notices = Notices(kept, "https://example.com/x", "p")  # type: ignore[arg-type]
     for _ in range(30):
         notices.handle(failed())
@@ -212,7 +212,7 @@ RESUMED = SinkResumed("articles", "es_auth", 3.5)
 
 
 def test_retries_are_not_reported_and_pauses_are() -> None:
-    kept = Kept()
+    kept = KeptNotices()
     notices = Notices(kept, "https://example.com/x", "p")  # type: ignore[arg-type]
     notices.handle(AttemptFailed(failed().event, failed().failure, 1.0))
     notices.handle(SinkPaused("articles", "es_auth", "401"))
@@ -232,7 +232,7 @@ class OneMinute(datetime):
 def test_a_target_that_flaps_within_a_minute_leaves_its_last_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pause, resume, pause: the receiver must not believe that it is running. Other daemons do not repeat a notice."""
     monkeypatch.setattr("outbox.daemon.webhooks.datetime", OneMinute)
-    kept = Kept()
+    kept = KeptNotices()
     ours, others = (Notices(kept, "https://example.com/x", "p") for _ in range(2))  # type: ignore[arg-type]
     for notices in (ours, others):
         for fact in (PAUSED, RESUMED, PAUSED):
@@ -243,7 +243,7 @@ def test_a_target_that_flaps_within_a_minute_leaves_its_last_state(monkeypatch: 
 
 
 def test_what_flaps_all_the_time_is_reported_ten_times_per_minute_and_then_its_last_state() -> None:
-    kept = Kept()
+    kept = KeptNotices()
     notices = Notices(kept, "https://example.com/x", "p")  # type: ignore[arg-type]
     for _ in range(50):
         notices.handle(PAUSED)
@@ -257,7 +257,7 @@ def test_what_flaps_all_the_time_is_reported_ten_times_per_minute_and_then_its_l
 
 def test_what_waits_for_the_next_minute_is_written_when_there_is_none() -> None:
     """After SIGTERM another daemon sends the stored notices."""
-    kept = Kept()
+    kept = KeptNotices()
     notices = Notices(kept, "https://example.com/x", "p")  # type: ignore[arg-type]
     for count in (1, 2):
         for _ in range(count):
@@ -289,7 +289,7 @@ def test_how_long_a_receiver_asks_to_be_left_alone(value: str | None, seconds: f
 
 
 def test_without_an_address_nothing_is_noted() -> None:
-    kept = Kept()
+    kept = KeptNotices()
     notices = Notices(kept, None, "p")  # type: ignore[arg-type]
     notices.handle(failed())
     notices.flush()
