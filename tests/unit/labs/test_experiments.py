@@ -84,15 +84,12 @@ def test_the_record_has_a_pass_of_every_experiment_with_its_finding_server_and_c
     assert "dirty" not in text
 
 
-NOT_YET = {"node_restarts"}  # a cluster of three OpenSearch nodes
-
-
 def test_every_experiment_is_on_record_on_opensearch_too_or_says_why_it_cannot() -> None:
     """First of all the guide's six."""
     rows = ON_RECORD.findall((ROOT / "labs" / "RECORD.md").read_text())
     there = [name for name, _, product in rows if product == "OpenSearch"]
     assert there[: len(GUIDE)] == GUIDE
-    assert there == [name for name, one in ALL.items() if not one.only_elasticsearch and name not in NOT_YET]
+    assert there == [name for name, one in ALL.items() if not one.only_elasticsearch]
 
 
 @pytest.mark.parametrize(
