@@ -27,9 +27,8 @@ def cluster_of(count: int, release: str) -> Iterator[tuple[Sequence[EmbeddedSear
         folder = undo.enter_context(temporary_folder(default_data_dir()))
         transports = [f"127.0.0.1:{free_port()}" for _ in range(count)]
         kind = search_server(release)
-        first = "cluster_manager" if kind.product == OPENSEARCH else "master"
         nodes = [
-            kind(folder / f"node-{number}", version=release, heap=HEAP, settings=_settings(transports, number, first))
+            kind(folder / f"node-{number}", version=release, heap=HEAP, settings=_settings(kind, transports, number))
             for number in range(count)
         ]
         for node in nodes:
@@ -47,9 +46,10 @@ def cluster_of(count: int, release: str) -> Iterator[tuple[Sequence[EmbeddedSear
         yield nodes, client
 
 
-def _settings(transports: Sequence[str], number: int, first: str) -> dict[str, object]:
+def _settings(kind: type[EmbeddedSearch], transports: Sequence[str], number: int) -> dict[str, object]:
+    several, first = ("zen", "cluster_manager") if kind.product == OPENSEARCH else ("multi-node", "master")
     return {
-        "discovery.type": "multi-node",
+        "discovery.type": several,
         "discovery.seed_hosts": list(transports),
         f"cluster.initial_{first}_nodes": list(transports),
         "transport.port": int(transports[number].rpartition(":")[2]),

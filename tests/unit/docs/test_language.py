@@ -73,7 +73,7 @@ PAGES = [
     *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md") if page.parent.name != "reports"),
 ]
 # What runs have recorded, in the words of the program that they ran: the next record has today's.
-MADE = re.compile(r"(?ms)<!-- (figures|nemesis)\b.*?<!-- (end of |/)\w+ -->|^\| `\w+` \| PASS \|[^\n]*$")
+MADE = re.compile(r"(?ms)<!-- (figures|nemesis)\b.*?<!-- (end of |/)[\w-]+ -->|^\| \[`\w+`\]\S+ \| PASS \|[^\n]*$")
 # Commands, their output, names.
 NAMED = re.compile(r"`[^`\n]*`")
 CODE = re.compile(rf"^( *)```.*?^\1```$|{NAMED.pattern}|\]\([^)]*\)", re.DOTALL | re.MULTILINE)
