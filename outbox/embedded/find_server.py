@@ -12,27 +12,19 @@ from outbox.embedded.errors import DistributionUnusable, JavaMissing
 from outbox.embedded.fetching import fetched
 from outbox.embedded.java import Java, JavaNeeds, find_java
 from outbox.embedded.private import check_place
-from outbox.embedded.products import PRODUCTS, EmbeddedProduct, release_of
+from outbox.embedded.products import PRODUCTS, EmbeddedProduct, OfVersion, release_of
 from outbox.embedded.progress import Report
 
 FETCHED_JAVA_MAJOR = 21
 
 
 @dataclass(frozen=True)
-class Distribution:
+class Distribution(OfVersion):
     """An unpacked search server."""
 
     home: Path
     product: EmbeddedProduct
     version: str
-
-    @property
-    def major(self) -> int:
-        return int(self.version.split(".")[0])
-
-    @property
-    def java_needs(self) -> JavaNeeds:
-        return self.product.java_needs[self.major]
 
     def has_module(self, name: str) -> bool:
         return (self.home / "modules" / name).is_dir()

@@ -29,13 +29,11 @@ OPENSEARCH = EmbeddedProduct("opensearch", "OpenSearch", {2: JavaNeeds(11, 23), 
 PRODUCTS = (ELASTICSEARCH, OPENSEARCH)
 
 
-@dataclass(frozen=True)
-class Release:
-    """A server that can be fetched."""
+class OfVersion:
+    """What follows from a product and its version, of a server that can be fetched and of one that is unpacked."""
 
     product: EmbeddedProduct
     version: str
-    archive: Archive
 
     @property
     def major(self) -> int:
@@ -44,6 +42,15 @@ class Release:
     @property
     def java_needs(self) -> JavaNeeds:
         return self.product.java_needs[self.major]
+
+
+@dataclass(frozen=True)
+class Release(OfVersion):
+    """A server that can be fetched."""
+
+    product: EmbeddedProduct
+    version: str
+    archive: Archive
 
     @property
     def name(self) -> str:

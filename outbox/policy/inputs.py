@@ -289,9 +289,9 @@ def rate(value: float | None, default: float) -> float:
 
 def uuid(field: str, value: object) -> UUID:
     try:
-        return value if isinstance(value, UUID) else UUID(str(value))
-    except ValueError:
-        raise BadRequest([(field, f"{str(value)[:80]!r} is not a uuid")]) from None
+        return _uuid(value)
+    except ValueError as wrong:
+        raise BadRequest([(field, str(wrong))]) from None
 
 
 def cursor(at: datetime, id: UUID) -> str:

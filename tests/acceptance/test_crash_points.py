@@ -85,7 +85,7 @@ def replay_round(campaign: Campaign) -> None:
     campaign.finish()
     assert campaign.value("select count(*) from search_outbox_events where status = 'failed'") == 5
     refuse(campaign, refuse=False)
-    campaign.die("replay", "--by", "alice", "--reason", "mended", "--all", "--yes", after=1)
+    campaign.die("replay", "--by", "alice", "--reason", "fixed", "--all", "--yes", after=1)
     with campaign.connect() as connection:
         connection.execute(SHORTCUT)  # 15 s are a long wait in a test
     campaign.finish(lambda: campaign.value("select count(*) from search_outbox_events where status <> 'done'") == 0)

@@ -14,7 +14,7 @@ from tests.fixtures.queue import EventTable
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.busy
-PERSON, CONCLUSION = "alice", "drill: producer mended"
+PERSON, CONCLUSION = "alice", "drill: producer fixed"
 
 
 class ConsoleClient:
@@ -60,9 +60,9 @@ def fail(queue: EventTable, entity_id: str) -> str:
     return str(id)
 
 
-def mend(queue: EventTable, entity_id: str) -> None:
-    mended = """update search_outbox_events set op = 'upsert', payload = '{"title": "mended"}' where entity_id = %s"""
-    queue.connection.execute(mended, [entity_id])
+def fix(queue: EventTable, entity_id: str) -> None:
+    fixed = """update search_outbox_events set op = 'upsert', payload = '{"title": "fixed"}' where entity_id = %s"""
+    queue.connection.execute(fixed, [entity_id])
 
 
 @pytest.mark.usefixtures("projector")
@@ -82,7 +82,7 @@ def test_a_failure_is_seen_replayed_and_accounted_for(
     assert "drill" in page
 
     # Step 3: the cause is fixed, the event replayed.
-    mend(queue, "drill")
+    fix(queue, "drill")
     if way == "console":
         console.post(f"events/{id}/replay", {"by": PERSON, "reason": CONCLUSION})
     else:
@@ -90,7 +90,7 @@ def test_a_failure_is_seen_replayed_and_accounted_for(
 
     # Step 4: state, document, audit.
     eventually(lambda: console.get(f"events/{id}")["status"] == "done")
-    assert es.get(index=index, id="block:drill")["_source"] == {"title": "mended"}
+    assert es.get(index=index, id="block:drill")["_source"] == {"title": "fixed"}
     assert console.get("failed")["events"] == []
     row = queue.rows("entity_id = 'drill'")[0]
     assert (row.replay_count, row.last_replayed_reason) == (1, CONCLUSION)

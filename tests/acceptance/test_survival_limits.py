@@ -39,7 +39,7 @@ def refuse_one_type(
     return daemon
 
 
-def mend(es: Elasticsearch, index: str) -> None:
+def fix(es: Elasticsearch, index: str) -> None:
     """What is malformed is left out from now on: the documents fit."""
     es.indices.close(index=index)
     es.indices.put_settings(index=index, settings={"index.mapping.ignore_malformed": True})
@@ -52,7 +52,7 @@ def test_a_mapping_that_refuses_one_type_fails_at_most_fifty_and_holds_up_nobody
 ) -> None:
     rows = 6_000
     daemon = refuse_one_type(queue, start_daemon, es, index, rows)
-    mend(es, index)
+    fix(es, index)
     # The minute that those rows are held is cut short here; the long drill waits for it.
     queue.connection.execute(
         "update search_outbox_events set next_retry_at = now() where status = 'pending' and next_retry_at is not null"
@@ -70,7 +70,7 @@ def test_among_20_000_rows_at_most_fifty_per_minute_fail_and_the_rest_go_by_them
 ) -> None:
     rows = 20_000
     daemon = refuse_one_type(queue, start_daemon, es, index, rows)
-    mend(es, index)
+    fix(es, index)
     daemon.wait_until(lambda: set(queue.counts()) == {"done", "failed"}, "the rest to go by themselves", within=240)
     found = by_type(queue)
     assert found["page", "failed"] <= 100, "fifty in each of two minutes at the most"

@@ -25,7 +25,7 @@ GOING_WITHIN = 10.0
 class Fault:
     cause: str
     breaks: Callable[["BlockableSink"], None]
-    mends: Callable[["BlockableSink"], None]
+    fixes: Callable[["BlockableSink"], None]
 
 
 @dataclass
@@ -111,7 +111,7 @@ def test_a_systemic_fault_pauses_costs_nothing_and_ends_with_its_cause(
         load.and_look(lambda: None)()
     assert http_get(daemon.metrics_url + "/healthz")[0] == 200
 
-    fault.mends(sink)
+    fault.fixes(sink)
     began = time.monotonic()
     done = queue.counts().get("done", 0)
     eventually(load.and_look(lambda: queue.counts().get("done", 0) > done), within=40, every=0.05, what="work again")

@@ -53,9 +53,9 @@ def test_drift_is_found_counted_repaired_and_gone(shop: Shop) -> None:
     dry = shop.outbox("repair", "--dry-run", "--json")
     assert (dry.code, dry.json["planned"], dry.json["dry_run"]) == (0, 3, True)
     assert shop.value("select count(*) from search_outbox_events where idempotency_key like 'repair:%%'") == 0
-    mended = shop.outbox("repair", "--yes", "--json", "--by", "alice", "--reason", "edited by hand")
-    assert mended.code == 0, mended
-    assert mended.json["written"] == 3
+    fixed = shop.outbox("repair", "--yes", "--json", "--by", "alice", "--reason", "edited by hand")
+    assert fixed.code == 0, fixed
+    assert fixed.json["written"] == 3
     again = shop.outbox("verify", "--json")
     assert (again.code, again.json["drift"]) == (0, 0), again
     summary = "select detail ->> 'events' from search_outbox_audit where action = 'REPAIR_SUMMARY' and actor = 'alice'"

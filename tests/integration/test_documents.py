@@ -154,7 +154,7 @@ def test_an_id_that_no_row_can_have_is_gone_and_costs_its_neighbours_nothing(art
 
 
 @pytest.mark.parametrize(
-    ("breaks", "mends"),
+    ("breaks", "fixes"),
     [
         (["drop view search_documents"], [VIEW]),
         (
@@ -169,7 +169,7 @@ def test_an_id_that_no_row_can_have_is_gone_and_costs_its_neighbours_nothing(art
     ids=["gone", "a column renamed", "its table renamed"],
 )
 def test_a_view_that_is_gone_after_the_start_releases_its_rows_and_holds_up_nobody(
-    articles: Articles, breaks: list[str], mends: list[str]
+    articles: Articles, breaks: list[str], fixes: list[str]
 ) -> None:
     one = articles.add()
     articles.ask(one)
@@ -193,7 +193,7 @@ def test_a_view_that_is_gone_after_the_start_releases_its_rows_and_holds_up_nobo
     articles.queue.make_due()
     articles.worker.run()
     assert len(articles.worker.of(SinkPaused)) == 1, "said once"
-    for statement in mends:
+    for statement in fixes:
         conn.execute(statement.encode())
     articles.queue.make_due()
     articles.worker.run()

@@ -33,7 +33,7 @@ def plan(world: World, limit: int = 1000, **wish: Any) -> RepairPlan:
     return world.reindexing().repair.plan(VerifyOptions(rate=0, **wish), limit)
 
 
-def mended(world: World, **more: Any) -> Repaired:
+def fixed(world: World, **more: Any) -> Repaired:
     repaired = world.reindexing().repair.write(plan(world), ALICE, "by hand", rate=0, **more)
     world.project()
     return repaired
@@ -54,7 +54,7 @@ def test_every_change_by_hand_is_repaired_by_one_event_each_and_audited(world: W
     world.put_older("article:4", {"title": "old"})
     world.es.index(index=world.index, id="article:6", document={"title": "back again"})
 
-    repaired = mended(world)
+    repaired = fixed(world)
 
     assert repaired.written == 4
     assert repaired.by_kind == {"missing": 1, "different": 1, "stale": 1, "orphaned": 1}
@@ -82,7 +82,7 @@ def test_a_delete_by_hand_is_repaired_above_its_tombstone(world: World) -> None:
     for _ in range(3):
         world.es.index(index=world.index, id="article:1", document={"x": 1})
     world.es.delete(index=world.index, id="article:1")
-    mended(world)
+    fixed(world)
     assert world.source("article:1") == {"title": "title 1", "n": 1}
     found = world.version("article:1")
     assert found is not None
@@ -96,7 +96,7 @@ def test_an_edit_by_hand_repeated_many_times_is_repaired_at_elasticsearchs_versi
     for n in range(5):
         world.es.index(index=world.index, id="article:1", document={"title": f"by hand {n}"})
     top = world.version("article:1")
-    mended(world)
+    fixed(world)
     assert world.version("article:1") == top
     assert drift(world) == 0
     for n in range(6):
@@ -104,7 +104,7 @@ def test_an_edit_by_hand_repeated_many_times_is_repaired_at_elasticsearchs_versi
         world.project()
     last = world.source("article:1")
     assert last is not None
-    assert last["title"] == "later 5", "later changes must pass above the mended version"
+    assert last["title"] == "later 5", "later changes must pass above the fixed version"
 
 
 def test_nothing_is_written_when_nothing_differs(world: World) -> None:
@@ -196,7 +196,7 @@ def test_a_missing_routed_document_goes_back_to_its_shard(
     world.project()
     es.delete(index=absent_index, id="article:3", routing="r3")
     es.index(index=absent_index, id="article:4", routing="r4", document={"title": "by hand"})
-    mended(world)
+    fixed(world)
     assert es.get(index=absent_index, id="article:3", routing="r3")["_source"]["title"] == "x"
     assert es.get(index=absent_index, id="article:4", routing="r4")["_source"]["title"] == "x"
     assert drift(world) == 0
@@ -212,7 +212,7 @@ def test_the_older_of_two_routings_goes_and_the_entity_stays(
     world.project()
     there = next(r for r in "abcdefgh" if not es.exists(index=absent_index, id="article:1", routing=r))
     es.index(index=absent_index, id="article:1", routing=there, document={}, version=1, version_type="external")
-    mended(world)
+    fixed(world)
     assert not es.exists(index=absent_index, id="article:1", routing=there)
     assert es.get(index=absent_index, id="article:1", routing="here")["_source"]["title"] == "newer"
     assert drift(world) == 0
@@ -233,7 +233,7 @@ def test_a_view_without_versions_is_repaired_by_refreshes_and_by_deletes_that_ar
     es.index(index=index, id="article:99", document={"title": "nobody's"})
     world.connection.execute("delete from articles where id = '4'")  # and no event says so
     before = sum(queue.counts().values())
-    repaired = mended(world)
+    repaired = fixed(world)
     assert repaired.by_kind == {"missing": 1, "different": 1, "orphaned": 2}
     assert drift(world) == 0
     ops = "select array_agg(op order by op) from (select op from search_outbox_events order by seq desc limit 4) newest"
@@ -244,7 +244,7 @@ def test_large_documents_are_repaired_too(world: World) -> None:
     world.put("1", "x" * 200_000)
     world.project()
     world.es.index(index=world.index, id="article:1", document={"title": "by hand"})
-    mended(world)
+    fixed(world)
     assert drift(world) == 0
 
 
@@ -253,7 +253,7 @@ def test_many_documents_are_repaired_in_steps_each_with_its_audit(world: World) 
     world.project()
     world.es.indices.refresh(index=world.index)
     delete_matching(world.es, world.index, {"match_all": {}})
-    repaired = mended(world)
+    repaired = fixed(world)
     assert repaired.written == 250
     steps = world.queue.value("select count(*) from search_outbox_audit where batch_id = %s", repaired.batch)
     assert steps == 3

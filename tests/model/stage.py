@@ -51,12 +51,12 @@ class Index(MemorySink):
     def __init__(self, clock: Time) -> None:
         super().__init__()
         self.clock = clock
-        self.mended = False
+        self.fixed = False
         self.deleted_at: dict[tuple[str, str], float] = {}
         self.refuse = self._refusal
 
     def _refusal(self, action: BulkAction) -> Failure | None:
-        return REFUSED if action.body is not None and b"bad" in action.body and not self.mended else None
+        return REFUSED if action.body is not None and b"bad" in action.body and not self.fixed else None
 
     def apply(self, actions: Sequence[BulkAction]) -> list[Outcome]:
         outcomes = []

@@ -184,9 +184,9 @@ class OutboxMachine(RuleBasedStateMachine):
         self.said |= set(self.truth.items())
 
     @precondition(lambda self: self._failed())
-    @rule(which=WHICH, mend=st.booleans())
-    def replay(self, which: int, mend: bool) -> None:
-        self.index.mended = self.index.mended or mend
+    @rule(which=WHICH, fix=st.booleans())
+    def replay(self, which: int, fix: bool) -> None:
+        self.index.fixed = self.index.fixed or fix
         failed = self._failed()
         self._replay(failed[which % len(failed)])
 
