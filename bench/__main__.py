@@ -27,8 +27,9 @@ NAMES = (
     "startup",
     "fanout",
     "backfill",
+    "parallel",
 )
-MORE = ("drain_matrix", "profile", "products")  # only by name
+MORE = ("drain_matrix", "profile", "products", "kafka")  # only by name
 app = typer.Typer(add_completion=False, help=__doc__)
 
 
@@ -47,6 +48,7 @@ def bench(
       scripts/bench drain --set size=5000 --set lanes=4
       scripts/bench drain --product opensearch
       scripts/bench products        (the drain on Elasticsearch and OpenSearch by turns)
+      scripts/bench kafka           (a topic, the table and raw `_bulk` by turns; Debezium)
       scripts/bench all --smoke
     """
     chosen = NAMES if names == ["all"] else tuple(names)

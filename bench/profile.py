@@ -30,7 +30,7 @@ def run(
             fill(url, events, size)
             running.resume()
             progress("sampling")
-            stacks = _record(program, running.processes[0].pid, 2 if smoke else MOST_SECONDS)
+            stacks = record(program, running.processes[0].pid, 2 if smoke else MOST_SECONDS)
             running.wait_done(events)
     tree = grown(stacks)
     result.settings["tree"] = tree
@@ -58,7 +58,7 @@ def py_spy() -> str:
     return str(own)
 
 
-def _record(program: str, pid: int, seconds: int) -> dict[tuple[str, ...], int]:
+def record(program: str, pid: int, seconds: int) -> dict[tuple[str, ...], int]:
     """Samples by stack, of running threads only: a lane that waits for a server costs nothing."""
     out = HOME.parent / "bench" / "profile.raw"
     command = [program, "record", "--pid", str(pid), "--duration", str(seconds), "--rate", "200", "--nonblocking"]

@@ -3,16 +3,16 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from outbox.library import Outbox
+    from outbox.library import AsyncOutbox, Outbox
 
 __version__ = "0.1.0"
-__all__ = ["Outbox", "__version__"]
+__all__ = ["AsyncOutbox", "Outbox", "__version__"]
 
 
 def __getattr__(name: str) -> object:
-    """`Outbox` is imported when someone asks for it: every room imports this module, few need the driver."""
-    if name == "Outbox":
-        from outbox.library import Outbox  # noqa: PLC0415
+    """The library is imported when someone asks for it: every room imports this module, few need the driver."""
+    if name in ("AsyncOutbox", "Outbox"):
+        from outbox import library  # noqa: PLC0415
 
-        return Outbox
+        return getattr(library, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

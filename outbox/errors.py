@@ -93,6 +93,13 @@ class WrongProduct(OutboxError):
     exit_code = 78
 
 
+class KafkaClientMissing(OutboxError):
+    """Kafka was asked for, but its client `confluent_kafka` is not installed. Run `pip install
+    'outbox-projector[kafka]'`; or, to take the events from PostgreSQL, unset OUTBOX_SOURCE."""
+
+    exit_code = 78
+
+
 class WorkerIdTaken(OutboxError):
     """Another running worker uses this worker id. Leave OUTBOX_WORKER_ID unset, or give each worker its own."""
 
@@ -121,13 +128,24 @@ class NothingSent(DatabaseDown):
     PostgreSQL answers in time."""
 
 
+class NotStored(DependencyDown):
+    """PostgreSQL does not answer, and records of a batch need it: one to be stored, or to be checked against newer
+    deletes. Their partition waits and no offset above them is committed. Work resumes automatically when PostgreSQL
+    answers."""
+
+
+class StreamDown(DependencyDown):
+    """Kafka does not answer, or refuses this client. Check KAFKA_BOOTSTRAP_SERVERS, the security settings and the topic
+    (`outbox config print` shows them)."""
+
+
 class LockHeld(DatabaseDown):
     """Another session holds a lock that this needs. Find the session in pg_stat_activity (often `idle in transaction`)
     and end it. Nothing was changed."""
 
 
 class ElasticsearchDown(DependencyDown):
-    """Elasticsearch does not answer. Start it, or correct ELASTIC_URL (`outbox config print` shows it)."""
+    """The search server does not answer. Start it, or correct ELASTIC_URL (`outbox config print` shows it)."""
 
 
 class DocumentsUnavailable(DependencyDown):
@@ -139,6 +157,16 @@ class UsageError(OutboxError):
     """The command's arguments are invalid. See its `--help`."""
 
     exit_code = 2
+
+
+class NoTransaction(UsageError):
+    """The connection is in autocommit: the event would be committed apart from its change, and one of the two could be
+    lost. Open a transaction around both. Nothing was written."""
+
+
+class WrongConnection(UsageError):
+    """Events are written with the connection that makes the change: of psycopg, SQLAlchemy, Django or asyncpg. An
+    engine or a pool would open another. Nothing was written."""
 
 
 class NotFound(OutboxError):

@@ -217,6 +217,65 @@ class BacklogSampled:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionsAssigned:
+    """The group gave these partitions to this worker."""
+
+    topic: str
+    partitions: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsRevoked:
+    """Others have these partitions now. `lost`: the group thought this worker dead. `in_flight`: records that the next
+    owner reads again."""
+
+    topic: str
+    partitions: Sequence[int]
+    in_flight: int
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRefused:
+    """Kafka did not take these offsets, by partition: mostly because the partitions have another owner by now."""
+
+    topic: str
+    offsets: Mapping[int, int]
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamGap:
+    """Records that were to be read are gone, or the topic was made anew: no index has what was in them."""
+
+    topic: str
+    partition: int
+    expected: int  # the offset that was to be read next
+    found: int  # the one that is read instead
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSampled:
+    """Records that are not settled, and the age of the oldest one that was read, by partition of this worker."""
+
+    topic: str
+    lag: Mapping[int, int]
+    oldest_age_seconds: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFault:
+    """The client of Kafka met an error; it tries again by itself."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSeen:
+    """Kafka gave records, or said that there are none."""
+
+
+@dataclass(frozen=True, slots=True)
 class SampleMissed:
     """The sampler's query timed out; the last values stay. A lost database is DatabaseLost instead."""
 
@@ -386,6 +445,13 @@ Fact = (
     | DatabaseLost
     | DatabaseBack
     | BacklogSampled
+    | PartitionsAssigned
+    | PartitionsRevoked
+    | CommitRefused
+    | StreamGap
+    | StreamSampled
+    | StreamFault
+    | StreamSeen
     | SampleMissed
     | SchemaChecked
     | SinkProbed

@@ -93,7 +93,7 @@ def sort_out(addressing: Addressing, events: Sequence[Event]) -> tuple[Sendable,
     _, _, kinds, ids, ops, versions, payloads, sizes, routings, *_ = zip(*events, strict=True)
     types, naming = frozenset(kinds), addressing.naming
     indexes = {kind: naming.index_of(kind) for kind in types}
-    prefixes = {kind: naming.prefix(kind) for kind in types}
+    prefixes = {kind: f"{kind}:" if naming.composed else "" for kind in types}
     names = list(map(add, map(prefixes.__getitem__, kinds), ids))
     none_refused = (
         OPS.issuperset(ops)

@@ -1,46 +1,35 @@
-"""`Outbox`, the API for programs: enqueue in your own transaction, list failed events, replay them. Prints nothing."""
+"""`Outbox` and `AsyncOutbox`, the API for programs: events in your own transaction, failed events, replays. Prints
+nothing."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Iterable
 from contextlib import ExitStack
-from datetime import UTC, date, datetime
-from typing import Any, Final, Protocol, Self
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID
 
 from outbox.app.desk import QueueDesk, open_desk
 from outbox.app.operations import Operations, open_operations
+from outbox.app.settling import open_settle_watch
 from outbox.config import Settings, load_settings
-from outbox.errors import UsageError
+from outbox.errors import NotFound, UsageError
 from outbox.ops.failures import FailedStats
 from outbox.ops.replay.desk import ReplayResult
+from outbox.ops.settling import SettleWatch
 from outbox.ops.stored_event import StoredEvent
 from outbox.policy.audit import Actor, Source
 from outbox.policy.event import Status
 from outbox.policy.inputs import read_event_filter
+from outbox.producers import awaiting, call, writing
 
-_ENQUEUE: Final = (
-    "select outbox_enqueue(entity_type => %(entity_type)s, entity_id => %(entity_id)s, op => %(op)s,"
-    " payload => %(payload)s::json, version => %(version)s::bigint, routing => %(routing)s,"
-    " idempotency_key => %(idempotency_key)s, traceparent => %(traceparent)s)"
-)
-_REFRESH: Final = (
-    "select outbox_refresh(entity_type => %(entity_type)s, entity_id => %(entity_id)s, routing => %(routing)s,"
-    " traceparent => %(traceparent)s)"
-)
+if TYPE_CHECKING:
+    from outbox.producers.connection import AsyncProducerConnection, ProducerConnection
+
 _PAGE: Final = 500
 _NAME: Final = "outbox library"
-
-
-class _Result(Protocol):
-    def fetchone(self) -> Any: ...
-
-
-class ProducerConnection(Protocol):
-    """A psycopg connection or cursor. A SQLAlchemy connection or session is accepted as well."""
-
-    def execute(self, query: Any, params: Any = None, /) -> _Result: ...
+_LONGEST_WAIT: Final = 300  # whoever needs longer has a queue to watch: `outbox wait --caught-up`
 
 
 class Outbox:
@@ -50,12 +39,11 @@ class Outbox:
     """
 
     def __init__(self, database_url: str | None = None) -> None:
-        # With a URL the environment is ignored: the calling program may use it for something else.
-        given = {} if database_url is None else {"DATABASE_URL": database_url}
-        self._settings: Settings = load_settings(environ={} if given else None, flags=given)
+        self._settings = _settings(database_url)
         self._open = ExitStack()
         self._desk: QueueDesk | None = None
         self._operations: Operations | None = None
+        self._watch: SettleWatch | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -64,7 +52,7 @@ class Outbox:
         self.close()
 
     def close(self) -> None:
-        self._desk = self._operations = None
+        self._desk = self._operations = self._watch = None
         self._open.close()
 
     def enqueue(
@@ -73,7 +61,7 @@ class Outbox:
         entity_type: str,
         entity_id: object,
         op: str,
-        payload: Mapping[str, Any] | str | bytes | None = None,
+        payload: call.Payload = None,
         *,
         version: int | None = None,
         routing: str | None = None,
@@ -82,20 +70,23 @@ class Outbox:
     ) -> UUID:
         """Write one event in the caller's transaction and return its id. For a known `idempotency_key`: its id.
 
+        `connection` is psycopg's (or a cursor of it), SQLAlchemy's (or a session), or Django's. One in autocommit is
+        refused (NoTransaction): the event would be committed without its change, or the change without its event.
+
         `op` is `upsert`, `delete` or `refresh`. A payload given as text or bytes is JSON and is kept exactly. If it is
         None, the document comes from the view. PostgreSQL rejects what cannot be projected (SQLSTATE class 22).
         """
-        named = {
-            "entity_type": entity_type,
-            "entity_id": str(entity_id),
-            "op": op,
-            "payload": _text(payload),
-            "version": version,
-            "routing": routing,
-            "idempotency_key": idempotency_key,
-            "traceparent": traceparent,
-        }
-        return _written(connection, _ENQUEUE, named)
+        event = call.enqueue(
+            entity_type,
+            entity_id,
+            op,
+            payload,
+            version=version,
+            routing=routing,
+            idempotency_key=idempotency_key,
+            traceparent=traceparent,
+        )
+        return writing.write(connection, event)
 
     def refresh(
         self,
@@ -108,8 +99,20 @@ class Outbox:
     ) -> UUID:
         """Write in the caller's transaction that this entity may have changed, and return the event's id. Its document
         becomes what the view holds then, or is deleted if the view has no row. `routing` is its current routing."""
-        named = {"entity_type": entity_type, "entity_id": str(entity_id), "routing": routing}
-        return _written(connection, _REFRESH, {**named, "traceparent": traceparent})
+        event = call.refresh(entity_type, entity_id, routing=routing, traceparent=traceparent)
+        return writing.write(connection, event)
+
+    def wait(self, id: UUID | str, seconds: float = 2.0) -> Status:
+        """Wait until an event is settled, at most so long, and return its state then: `done`, `failed` or `discarded`,
+        and else `pending` or `processing`. Call it after your commit; NotFound if the event is never seen.
+
+        When it is done, the document can be read by its id. A search finds it after the next refresh of the index.
+        All who wait on one Outbox share one reader, so keep one per process.
+        """
+        if self._watch is None:
+            self._watch = self._open.enter_context(open_settle_watch(self._settings, application=_NAME))
+        found = _id(id)
+        return _seen(found, self._watch.wait(found, _bounded(seconds)))
 
     def failed(self, limit: int = 100, offset: int = 0, **filter: Any) -> list[StoredEvent]:  # noqa: A002
         """Failed events, newest first. `filter` takes the names of the event filter, such as `entity_type`,
@@ -148,16 +151,94 @@ class Outbox:
         return self._operations
 
 
-def _written(connection: Any, query: str, named: Mapping[str, Any]) -> UUID:
-    row = _executing(connection)(query, named).fetchone()
-    return row[0] if isinstance(row[0], UUID) else UUID(str(row[0]))
+class AsyncOutbox:
+    """The same for a program with an event loop: `await outbox.enqueue(...)`, `refresh(...)`, `wait(...)`.
+
+    Failed events and replays are left to `Outbox`, in a thread (`asyncio.to_thread`).
+    """
+
+    def __init__(self, database_url: str | None = None) -> None:
+        self._settings = _settings(database_url)
+        self._open = ExitStack()
+        self._watch: SettleWatch | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        self._watch = None
+        await asyncio.to_thread(self._open.close)
+
+    async def enqueue(
+        self,
+        connection: AsyncProducerConnection,
+        entity_type: str,
+        entity_id: object,
+        op: str,
+        payload: call.Payload = None,
+        *,
+        version: int | None = None,
+        routing: str | None = None,
+        idempotency_key: str | None = None,
+        traceparent: str | None = None,
+    ) -> UUID:
+        """As `Outbox.enqueue`. `connection` is psycopg's AsyncConnection (or a cursor of it), asyncpg's Connection, or
+        SQLAlchemy's AsyncConnection or AsyncSession."""
+        event = call.enqueue(
+            entity_type,
+            entity_id,
+            op,
+            payload,
+            version=version,
+            routing=routing,
+            idempotency_key=idempotency_key,
+            traceparent=traceparent,
+        )
+        return await awaiting.write(connection, event)
+
+    async def refresh(
+        self,
+        connection: AsyncProducerConnection,
+        entity_type: str,
+        entity_id: object,
+        *,
+        routing: str | None = None,
+        traceparent: str | None = None,
+    ) -> UUID:
+        """As `Outbox.refresh`, with a connection as `enqueue` takes it."""
+        event = call.refresh(entity_type, entity_id, routing=routing, traceparent=traceparent)
+        return await awaiting.write(connection, event)
+
+    async def wait(self, id: UUID | str, seconds: float = 2.0) -> Status:
+        """As `Outbox.wait`, without a thread per waiting call."""
+        if self._watch is None:
+            self._watch = self._open.enter_context(open_settle_watch(self._settings, application=_NAME))
+        found = _id(id)
+        return _seen(found, await asyncio.wrap_future(self._watch.submit(found, _bounded(seconds))))
 
 
-def _executing(connection: Any) -> Any:
-    """The method that runs driver SQL: psycopg's `execute`, or SQLAlchemy's `exec_driver_sql`."""
-    if hasattr(connection, "get_bind"):  # a Session: its connection belongs to the same transaction
-        connection = connection.connection()
-    return getattr(connection, "exec_driver_sql", None) or connection.execute
+def _seen(id: UUID, status: Status | None) -> Status:
+    if status is None:
+        raise NotFound(
+            f"event {id}: its transaction is not committed, or was rolled back; or producers write to"
+            " search_outbox_log, whose events are rows here only if they fail"
+        )
+    return status
+
+
+def _bounded(seconds: float) -> float:
+    if not 0 <= seconds <= _LONGEST_WAIT:
+        raise UsageError(f"wait: {seconds} is not from 0 to {_LONGEST_WAIT} seconds")
+    return seconds
+
+
+def _settings(database_url: str | None) -> Settings:
+    """With a URL the environment is ignored: the calling program may use it for something else."""
+    given = {} if database_url is None else {"DATABASE_URL": database_url}
+    return load_settings(environ={} if given else None, flags=given)
 
 
 def _id(value: UUID | str) -> UUID:
@@ -165,20 +246,3 @@ def _id(value: UUID | str) -> UUID:
         return value if isinstance(value, UUID) else UUID(value)
     except ValueError:
         raise UsageError(f"{str(value)[:80]!r} is not an event's id, which is a uuid") from None
-
-
-def _text(payload: Mapping[str, Any] | str | bytes | None) -> str | None:
-    if payload is None or isinstance(payload, str):
-        return payload
-    if isinstance(payload, bytes):
-        return payload.decode()
-    return json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
-
-
-def _plain(value: object) -> str:
-    """Times and ids have one obvious text. The caller must convert all else: a Decimal may be number or text."""
-    if isinstance(value, (datetime, date)):
-        return value.isoformat()
-    if isinstance(value, UUID):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form: convert it, or give the payload as JSON text")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from outbox.policy.event import Event
@@ -133,6 +133,114 @@ class EventStore(Protocol):
         """Upserts of the batch whose document has a newer delete that is done, by event id. `ids`, all of the batch,
         stand in for a lease that was lost."""
         ...
+
+
+class RecordRow(NamedTuple):
+    """What is stored of a stream's record. `key` names the record for good. No verdict: the work on it ended in an
+    error (`error`), so it counts as a death of its worker."""
+
+    key: str
+    event: Event
+    settlement: Settlement | None
+    occurred_at: float | None  # seconds since 1970
+    error: str = ""
+
+
+class RecordStore(Protocol):
+    """Where the exceptions of a stream are kept, and what they are checked against."""
+
+    def store(self, rows: Sequence[RecordRow]) -> None:
+        """By one statement that changes nothing when it is repeated."""
+        ...
+
+    def newer_deletes(self, events: Sequence[Event]) -> Mapping[UUID, NewerDelete]:
+        """Of these upserts, those whose document has a newer delete that is done or in flight, by event id."""
+        ...
+
+    def deleted(self, events: Sequence[Event]) -> set[UUID]: ...
+    def last_version(self) -> int: ...
+    def raise_version(self, seen: int) -> int | None: ...
+    def now(self) -> float:
+        """Seconds since 1970 by the database's clock."""
+        ...
+
+
+CLIENT_PREFIX: Final = "outbox-"  # of the name under which a worker is known to Kafka
+
+
+class PartitionOffsets(NamedTuple):
+    """How far a group has come in one partition. Nothing committed: it begins at the oldest record."""
+
+    partition: int
+    oldest: int
+    end: int  # the offset after the newest record
+    committed: int | None
+    oldest_age_seconds: float | None = None  # of what is to be read next; None: not known, or nothing is
+
+    @property
+    def next(self) -> int:
+        return self.oldest if self.committed is None else self.committed
+
+    @property
+    def lag(self) -> int:
+        return max(self.end - self.next, 0)
+
+    @property
+    def is_gone(self) -> bool:
+        """What is to be read next is not there: removed, or of a topic that was made anew."""
+        return self.committed is not None and not self.oldest <= self.committed <= self.end
+
+
+class TopicAbout(NamedTuple):
+    retention_seconds: float | None  # None: for ever
+    is_compacted: bool
+
+
+class RecordSeen(NamedTuple):
+    """One record of the topic, without its payload. `not_event`: why it is none; empty where it is. `origin`: the
+    connector that wrote it, where its headers say so."""
+
+    partition: int
+    offset: int
+    key: str
+    entity_type: str
+    version: int
+    not_event: str = ""
+    origin: str = ""
+
+
+class GroupReader(NamedTuple):
+    """A member of the group, as its broker knows it."""
+
+    client: str
+    host: str
+    partitions: tuple[int, ...]
+
+    @property
+    def worker(self) -> str | None:
+        """Our workers' name for themselves; None: another program."""
+        return self.client.removeprefix(CLIENT_PREFIX) if self.client.startswith(CLIENT_PREFIX) else None
+
+
+class StreamOffsets(Protocol):
+    """A topic and the group that reads it, seen from outside. Raises StreamDown."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def group(self) -> str: ...
+    def read(self) -> Sequence[PartitionOffsets]: ...
+    def ages(self, places: Sequence[PartitionOffsets]) -> Mapping[int, float]:
+        """By partition, in seconds: of the record that is to be read next. Partitions that do not say it in time are
+        left out."""
+        ...
+
+    def about(self) -> TopicAbout: ...
+    def newest(self, most: int) -> Sequence[RecordSeen]:
+        """The last records of every partition, so many of each at most."""
+        ...
+
+    def readers(self) -> Sequence[GroupReader]: ...
 
 
 class Named(Protocol):
@@ -368,6 +476,7 @@ class AttachmentFacts:
     shown: str
     command: str
     older: bool
+    elsewhere: str  # the table it writes to, where producers write to the other one now
     missing_triggers: tuple[str, ...]
     disabled_triggers: tuple[str, ...]
     replica_blind_triggers: tuple[str, ...]  # fire in ordinary sessions only
@@ -378,6 +487,38 @@ class AttachmentFacts:
     via_error: str
     via_scans: str
     has_documents: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotFacts:
+    """A replication slot. On a standby nothing is known about bytes."""
+
+    plugin: str | None
+    active: bool
+    wal_status: str | None
+    ours: bool  # a logical one of this database
+    kept_bytes: int | None
+    unread_bytes: int | None
+    safe_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventLogFacts:
+    """What of the event log is there. `on`: producers write to it."""
+
+    on: bool
+    has_publication: bool
+    publishes_log: bool
+    publishes_inserts: bool
+    publishes_more: bool
+    wal_level: str
+    most_kept_bytes: int | None  # None: no limit
+    may_make_days: bool
+    days_ahead: int | None
+    oldest_day: int | None
+    in_default: int
+    in_default_shown: str
+    slot: SlotFacts | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,8 @@ run_tests() {
 # on every search server.
 on_opensearch=(
   tests/contract/test_sink.py
-  tests/integration/test_{bad_input,bulk,elasticsearch_replies,newer_deletes,product,rebuild,refresh,repair,verify}.py
+  tests/integration/test_{bad_input,bulk,elasticsearch_replies,newer_deletes,product,rebuild,red_shard,refresh,repair}.py
+  tests/integration/test_{several_nodes,verify}.py
   tests/acceptance/test_secured_opensearch.py
 )
 run_tests_on_opensearch() {

@@ -12,10 +12,13 @@ from hypothesis import settings
 from tests.fixtures.browser import browser
 from tests.fixtures.burners import busy_machine
 from tests.fixtures.commands import outbox, outbox_here, servers
+from tests.fixtures.connect import capture, connect_url, logical_database, logical_postgres_url
 from tests.fixtures.console import console, guarded, guarded_behind, start_console
 from tests.fixtures.desks import desk, examine
 from tests.fixtures.elasticsearch import absent_index, elastic_url, es, index
 from tests.fixtures.embedded import server_folder
+from tests.fixtures.kafka import kafka, kafka_url, topic
+from tests.fixtures.logins import logins
 from tests.fixtures.postgres import (
     connection,
     database,
@@ -38,6 +41,8 @@ __all__ = [
     "authority",
     "browser",
     "busy_machine",
+    "capture",
+    "connect_url",
     "connection",
     "console",
     "database",
@@ -51,6 +56,11 @@ __all__ = [
     "guarded",
     "guarded_behind",
     "index",
+    "kafka",
+    "kafka_url",
+    "logical_database",
+    "logical_postgres_url",
+    "logins",
     "migrated_template",
     "older_postgres_url",
     "outbox",
@@ -66,6 +76,7 @@ __all__ = [
     "start_console",
     "start_daemon",
     "start_process",
+    "topic",
 ]
 
 pytest_plugins = ["tests.fixtures.dispatch", "tests.fixtures.durations", "tests.fixtures.limits"]

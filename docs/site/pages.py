@@ -19,6 +19,7 @@ DOCS = ROOT / "docs"
 # In the site under its own path, except the README: docs/README.md is the first page.
 _PAGES = """
 ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md
+examples/README.md examples/fastapi/README.md examples/django/README.md
 deploy/README.md deploy/kubernetes/README.md deploy/prometheus/README.md grafana/README.md
 labs/README.md labs/RECORD.md labs/GUIDE.md labs/CONCLUSIONS.md scripts/README.md sql/README.md
 """

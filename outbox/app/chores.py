@@ -15,6 +15,7 @@ from outbox.facts import Announcer
 from outbox.ports import Clock
 from outbox.store.acts import PostgresDiscards
 from outbox.store.audit import PostgresAudit
+from outbox.store.event_log import PostgresEventLog
 from outbox.store.failures import PostgresStatistics
 from outbox.store.pool import Database
 from outbox.store.replays import PostgresReplays
@@ -66,6 +67,7 @@ def forgotten(settings: Settings, database: Database) -> dict[str, tuple[timedel
     ended = timedelta(days=days) if days else ENDED_KEPT
     rollup = PostgresStatistics(database)
     replays = PostgresReplays(database, owner=settings.worker.id, notices=notices(settings))
+    log_days = settings.event_log.days
     workers = Workers(database, worker_id=settings.worker.id, start_id=UUID(int=0))  # it only forgets others
     return {
         "search_outbox_workers": (WORKERS_KEPT, workers.forget),
@@ -75,4 +77,5 @@ def forgotten(settings: Settings, database: Database) -> dict[str, tuple[timedel
             MINUTES_KEPT,
             lambda age, most: rollup.compact(age, most) + rollup.forget(HOURS_KEPT, most),
         ),
+        "search_outbox_log": (timedelta(days=log_days), PostgresEventLog(database, forget=log_days > 0).keep),
     }

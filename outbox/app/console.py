@@ -13,6 +13,7 @@ from outbox.app.desk import join
 from outbox.app.doctor import open_doctor
 from outbox.app.operations import operations
 from outbox.app.reindex import join as reindexing
+from outbox.app.settling import settle_watch
 from outbox.config import Settings
 from outbox.daemon.shutdown import Stop
 from outbox.errors import DatabaseDown
@@ -64,6 +65,7 @@ def open_console(settings: Settings) -> Iterator[FastAPI]:
         yield application.build(settings, made)
     finally:
         made.dispatching.close()
+        made.settling.close()
         elastic.close()
         with suppress(DatabaseDown):
             backlog.close()
@@ -110,6 +112,7 @@ def services(
         groups=Shared(lambda: sees.failures.groups(EventFilter()), DAY_SECONDS),
         findings=Shared(_examine(settings), DOCTOR_SECONDS),
         browse=desk.browse,
+        settling=settle_watch(settings, reading),
         payloads=Payloads(DocumentReader(elastic), events, audit, settings.redact_fields),
         failures=sees.failures,
         planner=does.planner,
@@ -129,7 +132,7 @@ def services(
 
 def _projection(settings: Settings, reading: Database, acting: Database, elastic: Elastic) -> ProjectionDesk:
     return ProjectionDesk(
-        source=lambda: PostgresTruth(reading, settings.documents),
+        source=lambda: PostgresTruth(reading, settings.documents, has_all_events=settings.source == "postgres"),
         held=lambda asked: versions(elastic, asked, seconds=WAIT_SECONDS),
         naming=naming(settings),
         store=PostgresEventWriter(acting),

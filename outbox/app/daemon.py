@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from outbox import __version__
@@ -54,6 +54,9 @@ from outbox.telemetry.metrics import Metrics, new_registry
 from outbox.telemetry.rollup import Rollup
 from outbox.web.health import HealthState
 
+if TYPE_CHECKING:
+    from outbox.app.streaming import MakeLane, Streaming
+
 clock = time.monotonic
 
 
@@ -70,7 +73,7 @@ class Pools:
         def pool(name: str, size: int) -> Database:
             return Database(settings.database.dsn, size=size, application=f"outbox-{name}")
 
-        return cls(pool("lanes", settings.worker.concurrency + 1), pool("heartbeat", 2), pool("chores", 4))
+        return cls(pool("lanes", settings.worker.concurrency + 2), pool("heartbeat", 2), pool("chores", 4))
 
     def open(self) -> None:
         for pool in (self.lanes, self.heartbeat, self.chores):
@@ -208,15 +211,20 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     orders = Orders(clock, settings.batch.size)
     claimer = Claimer(events, gate, orders, kinds, announce, limits.items, boottime)
     underway = Underway(clock)
-    lanes = [
-        _lane(settings, number, claimer, projector, gate, announce, underway)
-        for number in range(settings.worker.concurrency)
-    ]
+
+    def make_lane(number: int, claimer: Claimer, projector: Projector) -> Lane:
+        return _lane(settings, number, claimer, projector, gate, announce, underway)
+
+    is_stream = settings.source == "kafka"  # then one lane is enough for the table, which has the exceptions only
+    lanes = [make_lane(number, claimer, projector) for number in range(1 if is_stream else settings.worker.concurrency)]
+    stream = _stream(settings, claimer, projector, second, make_lane, pools, events, announce) if is_stream else None
     desk = Workers(pools.chores, worker_id=worker_id, start_id=start_id)
 
     def tend() -> None:
         second.tend()
         news.tend()
+        if stream is not None:
+            stream.tend()
 
     open_types = _open_types(settings, events)
     check = TargetCheck(elastic, sink.targets, settings.reclaim.max_processing_seconds)
@@ -248,8 +256,8 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         name=worker_id,
         version=__version__,
         target=", ".join(settings.elastic.targets),
-        lanes=lanes,
-        loops=_loops(settings, pools, watching, upkeep, lanes),
+        lanes=[*lanes, *(stream.lanes if stream else ())],
+        loops=_loops(settings, pools, watching, upkeep, lanes) | (stream.loops if stream else {}),
         leases=leases,
         enrolment=Enrolment(
             register,
@@ -292,6 +300,22 @@ def _lane(
         pause_on_outage=settings.retry.outage_policy == "pause",
         underway=underway,
     )
+
+
+def _stream(
+    settings: Settings,
+    claimer: Claimer,
+    projector: Projector,
+    second: SecondTarget,
+    make_lane: "MakeLane",
+    pools: Pools,
+    events: PostgresEvents,
+    announce: Announcer,
+) -> "Streaming":
+    """Late import: the client of Kafka is installed only where it is used."""
+    from outbox.app.streaming import streaming  # noqa: PLC0415
+
+    return streaming(settings, claimer, projector, second, make_lane, pools.lanes, events, announce, clock)
 
 
 def _retry(settings: Settings) -> RetryPolicy:

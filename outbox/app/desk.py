@@ -9,7 +9,8 @@ from outbox.config import Settings
 from outbox.ops.attach import ProducerDesk
 from outbox.ops.events import Browse
 from outbox.ops.pauses import Pauses
-from outbox.ops.status import OpenEvents, StatusDesk
+from outbox.ops.status import OpenEvents, StatusDesk, StreamRecords
+from outbox.ports import StreamOffsets
 from outbox.store.acts import PostgresControls
 from outbox.store.attach.attach import PostgresAttachments
 from outbox.store.backlog import PostgresBacklog, PostgresOverview
@@ -27,6 +28,7 @@ class QueueDesk:
     events: OpenEvents
     pauses: Pauses
     producers: ProducerDesk
+    stream: OpenEvents | None = None  # to be waited for before `events`: its exceptions become rows
 
 
 @contextmanager
@@ -46,9 +48,10 @@ def open_desk(settings: Settings, *, application: str = "outbox cli") -> Iterato
 def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> QueueDesk:
     """The same over a pool that someone else owns."""
     overview = PostgresOverview(database)
+    stream = stream_offsets(settings)
     return QueueDesk(
         browse=Browse(PostgresBrowsing(database), naming(settings), settings.redact_fields),
-        status=StatusDesk(overview, backlog),
+        status=StatusDesk(overview, backlog, stream),
         events=overview,
         pauses=Pauses(PostgresControls(database)),
         producers=ProducerDesk(
@@ -56,4 +59,14 @@ def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> Qu
             settings.documents,
             ViewDocuments(database, settings.documents, batch_bytes=settings.batch.bytes).usable,
         ),
+        stream=None if stream is None else StreamRecords(stream),
     )
+
+
+def stream_offsets(settings: Settings) -> StreamOffsets | None:
+    """Late import: the client of Kafka is installed only where it is used. It connects when it is asked."""
+    if settings.source != "kafka":
+        return None
+    from outbox.stream.offsets import KafkaOffsets  # noqa: PLC0415
+
+    return KafkaOffsets(settings.kafka)

@@ -1,20 +1,23 @@
 """Wires what checks Elasticsearch for people: the target indexes, and the doctor, which checks everything."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from outbox.app import desk, naming
+from outbox.app.connector import connector_check, connector_plan
 from outbox.config import Settings
 from outbox.errors import DatabaseDown
 from outbox.ops.doctor.database import DoctorSettings
 from outbox.ops.doctor.doctor import Doctor, IndexDesk
+from outbox.ops.doctor.stream import StreamExam
+from outbox.ports import Finding
 from outbox.sink.client import Elastic
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.index import ElasticIndices
 from outbox.sink.index_check import TargetCheck
 from outbox.sink.server_check import ElasticServerCheck
 from outbox.sink.target_check import Targets
-from outbox.store.backlog import PostgresBacklog
+from outbox.store.backlog import PostgresBacklog, PostgresOverview
 from outbox.store.doctor import PostgresDoctor
 from outbox.store.pool import Database, connect
 
@@ -34,13 +37,14 @@ def open_index_desk(settings: Settings) -> Iterator[IndexDesk]:
 
 
 @contextmanager
-def open_doctor(settings: Settings) -> Iterator[Doctor]:
-    """Opens nothing by itself: a server that is down is a finding, not an error."""
+def open_doctor(settings: Settings, connect_url: str | None = None) -> Iterator[Doctor]:
+    """Opens nothing by itself: a server that is down is a finding, not an error. `connect_url`: of Kafka Connect, where
+    it is to be asked about the connector."""
     elastic = connect_elastic(settings.elastic)
     database = Database(settings.database.dsn, size=2, application="outbox doctor")
     backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
     try:
-        yield _doctor(settings, database, backlog, elastic)
+        yield _doctor(settings, database, backlog, elastic, connect_url)
     finally:
         elastic.close()
         with suppress(DatabaseDown):
@@ -48,8 +52,11 @@ def open_doctor(settings: Settings) -> Iterator[Doctor]:
             database.close()
 
 
-def _doctor(settings: Settings, database: Database, backlog: PostgresBacklog, elastic: Elastic) -> Doctor:
+def _doctor(
+    settings: Settings, database: Database, backlog: PostgresBacklog, elastic: Elastic, connect_url: str | None
+) -> Doctor:
     examination = _examination(settings, elastic)
+    store = PostgresDoctor(database, settings.documents, settings.database.direct_dsn)
 
     def reach() -> None:
         connect(settings.database.dsn, application="outbox doctor").close()
@@ -57,16 +64,44 @@ def _doctor(settings: Settings, database: Database, backlog: PostgresBacklog, el
 
     return Doctor(
         connect=reach,
-        store=PostgresDoctor(database, settings.documents, settings.database.direct_dsn),
+        store=store,
         queue=desk.join(settings, database, backlog).status,
         elasticsearch=examination.server,
         index_check=_checks(settings, elastic),
         index=examination,
         targets=settings.elastic.targets,
         index_of=settings.elastic.index_for,
-        wanted=DoctorSettings(settings.claims_by_type, settings.worker.listen, settings.documents),
+        wanted=DoctorSettings(
+            settings.claims_by_type,
+            settings.worker.listen,
+            settings.documents,
+            settings.event_log.slot,
+            settings.event_log.days,
+        ),
         nodes=elastic.check_nodes,
+        stream=_stream(settings, database, store),
+        connector=_connector(settings, connect_url),
     )
+
+
+def _stream(settings: Settings, database: Database, store: PostgresDoctor) -> Callable[[], Iterable[Finding]]:
+    offsets = desk.stream_offsets(settings)
+    if offsets is None:
+        return tuple
+    overview = PostgresOverview(database)
+
+    def workers() -> set[str]:
+        return {row["worker_id"] for row in overview.workers()}
+
+    return StreamExam(offsets, settings.worker.concurrency, workers, store.last_version).examine
+
+
+def _connector(settings: Settings, url: str | None) -> Callable[[], Iterable[Finding]]:
+    """A connector of another name or host is for `outbox kafka connector --check`, which has options for it."""
+    if url is None:
+        return tuple
+    check = connector_check(connector_plan(settings, topic=settings.kafka.topic), url)
+    return check.state
 
 
 def _checks(settings: Settings, elastic: Elastic) -> TargetCheck:

@@ -6,18 +6,24 @@ from dataclasses import dataclass
 from threading import Event
 
 from outbox.app import naming
+from outbox.app.desk import stream_offsets
 from outbox.config import Settings
+from outbox.config.load import as_environment
 from outbox.daemon.lease import boottime
-from outbox.errors import NotPermitted
+from outbox.errors import NotPermitted, OutboxError
 from outbox.ops.reindex.backfill import BUSY_RATE, BackfillDesk, IndexLost
 from outbox.ops.reindex.comparison import DocumentPairs
 from outbox.ops.reindex.copier import IN_FLIGHT, OLD_SECONDS, PAGE, Copier
 from outbox.ops.reindex.pacing import JobPace
+from outbox.ops.reindex.parallel import LOCAL, Parallel, PartEngine, Spread
+from outbox.ops.reindex.part_processes import LocalProcesses, cores
+from outbox.ops.reindex.partwise_verify import PartwiseVerify
 from outbox.ops.reindex.rebuild import RebuildDesk
 from outbox.ops.reindex.rebuild_steps import OutOfSight, RebuildSteps, WorkerBarrier, new_owner
 from outbox.ops.reindex.refresh import RefreshDesk
 from outbox.ops.reindex.repair import Repair
-from outbox.ops.reindex.verify import Verify
+from outbox.ops.reindex.stream_mark import StreamMark
+from outbox.ops.reindex.verify import MOST_SAMPLE, Verify
 from outbox.policy.audit import Actor, Source
 from outbox.policy.reindex import Rebuild
 from outbox.sink.client import Elastic
@@ -27,11 +33,20 @@ from outbox.sink.elastic import ElasticSink
 from outbox.sink.new_index import ElasticNewIndex
 from outbox.sink.scan import ElasticScan
 from outbox.store.acts import PostgresEventWriter, PostgresRepairs
+from outbox.store.key_bounds import KeyBounds
 from outbox.store.pool import Database, connect
+from outbox.store.rebuild_parts import PostgresParts
 from outbox.store.reindex import PostgresBackfills, PostgresRebuilds, PostgresVerifications
 from outbox.store.truth import PostgresPages, PostgresTruth
 from outbox.store.view_shape import ViewKeys
 from outbox.store.workers import Reclaims
+
+
+class SparkMissing(OutboxError):
+    """pyspark is not installed. Run `pip install 'outbox-projector[spark]'` here and in the executors, with Java 17 or
+    later; or leave out --engine for processes on this machine."""
+
+    exit_code = 78
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,40 +56,74 @@ class Reindexing:
     rebuild: RebuildDesk
     backfill: BackfillDesk
     refresh: RefreshDesk
+    parallel: Parallel
 
 
 @contextmanager
 def open_reindexing(settings: Settings, *, application: str = "outbox verify") -> Iterator[Reindexing]:
     """Closed at the end. Raises DatabaseDown at once where nobody answers."""
     connect(settings.database.dsn, application=application).close()
-    database = Database(settings.database.dsn, size=2 + IN_FLIGHT, application=application)
-    elastic = connect_elastic(settings.elastic)
-    database.open()
+    with pools(settings, application) as (database, replica):
+        elastic = connect_elastic(settings.elastic)
+        try:
+            yield join(settings, database, elastic, replica)
+        finally:
+            elastic.close()
+
+
+@contextmanager
+def pools(settings: Settings, application: str) -> Iterator[tuple[Database, Database]]:
+    """The database, and the one that comparisons read: a replica, or the same."""
+    primary = Database(settings.database.dsn, size=3 + IN_FLIGHT, application=application)
+    replica = primary
+    if settings.database.read_dsn != settings.database.dsn:
+        replica = Database(settings.database.read_dsn, size=2, application=application)
+        replica.open()
+    primary.open()
     try:
-        yield join(settings, database, elastic)
+        yield primary, replica
     finally:
-        elastic.close()
-        database.close()
+        replica.close()
+        primary.close()
 
 
-def join(settings: Settings, database: Database, elastic: Elastic) -> Reindexing:
+def comparing(
+    settings: Settings, database: Database, replica: Database, elastic: Elastic, mark: StreamMark | None
+) -> DocumentPairs:
+    """Both sides of a comparison, which learns the view's types and ids once: each run has readers of its own."""
+    truth = _truth(settings, replica)
+    primary = None if replica is database else _truth(settings, database)
+    return DocumentPairs(truth, ElasticScan(elastic), naming(settings), primary=primary, stream=mark)
+
+
+def join(settings: Settings, database: Database, elastic: Elastic, replica: Database | None = None) -> Reindexing:
     """The same over a pool and a client that someone else owns."""
+    mark = stream_mark(settings)
 
     def sides() -> tuple[DocumentPairs, PostgresTruth]:
-        # A comparison learns the view's types and ids once, so each run has a reader of its own.
-        truth = PostgresTruth(database, settings.documents)
-        return DocumentPairs(truth, ElasticScan(elastic), naming(settings)), truth
+        """For what is written: never from a replica."""
+        truth = _truth(settings, database)
+        return DocumentPairs(truth, ElasticScan(elastic), naming(settings), stream=mark), truth
 
-    verify = Verify(lambda: sides()[0], PostgresVerifications(database), settings.elastic.targets)
-    repair = Repair(verify, sides, ElasticTombstones(elastic), PostgresRepairs(database))
     owner = new_owner()
+    parallel = _parallel(settings, database, owner)
+    log, targets = PostgresVerifications(database), settings.elastic.targets
+    verify = Verify(
+        lambda: comparing(settings, database, replica or database, elastic, mark),
+        log,
+        targets,
+        PartwiseVerify(parallel, replica=True),
+    )
+    repair = Repair(verify, sides, ElasticTombstones(elastic), PostgresRepairs(database))
     rebuilds = PostgresRebuilds(database, owner=owner)
     steps = RebuildSteps(
         rebuilds=rebuilds,
         indices=ElasticNewIndex(elastic),
         crew=WorkerBarrier(rebuilds, _reclaim(settings, database)),
-        verify=verify,
-        make_backfill=_copies_of_rebuilds(settings, database, elastic),
+        # Before a swap nothing may be hidden by a replica's lag.
+        verify=Verify(lambda: sides()[0], log, targets, PartwiseVerify(parallel, replica=False)),
+        make_backfill=copies_of_rebuilds(settings, database, elastic),
+        parallel=parallel,
     )
     keys = ViewKeys(database, settings.documents)
     return Reindexing(
@@ -83,12 +132,44 @@ def join(settings: Settings, database: Database, elastic: Elastic) -> Reindexing
         RebuildDesk(steps, settings.elastic.targets),
         BackfillDesk(
             PostgresBackfills(database, owner=owner),
-            lambda: PostgresTruth(database, settings.documents),
-            keys.estimate,
-            _copies(settings, database, elastic),
+            lambda: _truth(settings, database),
+            lambda types: keys.estimate(types) or parallel.estimate(types),
+            copies(settings, database, elastic),
+            parallel,
         ),
-        RefreshDesk(keys, lambda: PostgresTruth(database, settings.documents), PostgresEventWriter(database)),
+        RefreshDesk(keys, lambda: _truth(settings, database), PostgresEventWriter(database)),
+        parallel,
     )
+
+
+def _parallel(settings: Settings, database: Database, owner: str) -> Parallel:
+    return Parallel(
+        table_of=lambda work: PostgresParts(database, work, owner=owner),
+        space=lambda: KeyBounds(database, settings.documents),
+        engine_of=lambda spread, at_once: _engine(settings, spread, at_once),
+        in_view=lambda entity_type: _truth(settings, database).in_view(entity_type),
+        cores=cores,
+    )
+
+
+def stream_mark(settings: Settings) -> StreamMark | None:
+    """One for all comparisons of a process: who has waited in vain once waits less the next time."""
+    offsets = stream_offsets(settings)
+    return None if offsets is None else StreamMark(offsets)
+
+
+def _truth(settings: Settings, database: Database) -> PostgresTruth:
+    return PostgresTruth(database, settings.documents, has_all_events=settings.source == "postgres")
+
+
+def _engine(settings: Settings, spread: Spread, at_once: int) -> PartEngine:
+    if spread.engine == LOCAL:
+        return LocalProcesses(as_environment(settings), at_once)
+    try:
+        from outbox.app.spark_parts import SparkParts  # noqa: PLC0415 - 0.4 s, and an extra
+    except ModuleNotFoundError as missing:
+        raise SparkMissing(f"the module {missing.name}") from missing
+    return SparkParts(as_environment(settings), at_once, spread.master)
 
 
 def _reclaim(settings: Settings, database: Database) -> Callable[[], object]:
@@ -106,17 +187,19 @@ def _reclaim(settings: Settings, database: Database) -> Callable[[], object]:
     return take_back
 
 
-def _copies_of_rebuilds(
+def copies_of_rebuilds(
     settings: Settings, database: Database, elastic: Elastic
 ) -> Callable[[Rebuild, float], tuple[Copier, Sequence[str]]]:
     copier = _Copier(settings, database, elastic)
 
     def make(rebuild: Rebuild, rate: float) -> tuple[Copier, Sequence[str]]:
-        truth = PostgresTruth(database, settings.documents)
+        truth = _truth(settings, database)
         index_of = naming(settings).index_of
         types = [kind for kind in truth.types() if index_of(kind) == rebuild.target]
         if lost := [kind for kind in truth.types_out_of_sight() if index_of(kind) == rebuild.target]:
             raise OutOfSight(f"documents of {', '.join(lost)} travel in events only")
+        if settings.source == "kafka" and (lost := copier.types_beside(rebuild.old_index, types)):
+            raise OutOfSight(f"documents of {', '.join(lost)} come from Kafka, and the view does not have them")
         backfill = copier.make(truth, [rebuild.old_index], rate, Actor(rebuild.started_by, Source.CLI))
         backfill.index_of = lambda _: rebuild.new_index
         return backfill, types
@@ -124,13 +207,11 @@ def _copies_of_rebuilds(
     return make
 
 
-def _copies(
-    settings: Settings, database: Database, elastic: Elastic
-) -> Callable[[Sequence[str], float, Actor], Copier]:
+def copies(settings: Settings, database: Database, elastic: Elastic) -> Callable[[Sequence[str], float, Actor], Copier]:
     copier = _Copier(settings, database, elastic)
 
     def make(types: Sequence[str], rate: float, actor: Actor) -> Copier:
-        truth = PostgresTruth(database, settings.documents)
+        truth = _truth(settings, database)
         backfill = copier.make(truth, sorted({copier.naming.index_of(kind) for kind in types}), rate, actor)
         backfill.lost, backfill.old_seconds, backfill.clock = IndexLost, OLD_SECONDS, boottime
         backfill.pace.busy_rate = BUSY_RATE
@@ -148,6 +229,11 @@ class _Copier:
         self._database = database
         self._scan = ElasticScan(elastic)
         self._sink = ElasticSink(elastic, settings.batch.bytes, lambda: PAGE)
+
+    def types_beside(self, index: str, types: Sequence[str]) -> list[str]:
+        """Of a sample of its documents, those of other types: nothing in PostgreSQL tells of them."""
+        held = self._scan.sample(index, MOST_SAMPLE, 1)
+        return sorted({key.entity_type for each in held for key in self.naming.keys_of(each.id, ())} - set(types))
 
     def make(self, truth: PostgresTruth, indexes: Sequence[str], rate: float, actor: Actor) -> Copier:
         """Raises OutOfSight where documents have a routing that nobody can tell."""

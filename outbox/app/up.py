@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 
 from outbox.app.desk import QueueDesk, open_desk
 from outbox.app.doctor import open_index_desk
+from outbox.app.up_kafka import capture_log, check_kafka, stream_settings
 from outbox.config import Settings, load_settings, redact_dsn
-from outbox.embedded import EmbeddedStack
+from outbox.embedded import EmbeddedStack, EmbeddedStream
 from outbox.embedded.account import Account
 from outbox.embedded.folders import make_folder
 from outbox.embedded.postgres import for_people
@@ -81,6 +82,9 @@ class Addresses:
     logs: Mapping[str, str]
     sample: bool
     search_server: str  # its product, if it was started here
+    kafka: str  # for `bootstrap.servers`; empty unless the events come from Kafka
+    connect_url: str
+    connect_login_file: str
 
 
 @dataclass(slots=True)
@@ -91,11 +95,13 @@ class Up:
     rate: float
     product: str  # what to embed: `elasticsearch`, `opensearch`, `opensearch-2`
     say: Say
+    with_kafka: bool = False
     _open: ExitStack = field(default_factory=ExitStack)
     _parts: list[Part] = field(default_factory=list)
     _started: dict[str, str] = field(default_factory=dict)  # addresses of the servers that were started here
     _desk: QueueDesk | None = None
     _search_server: str = "search server"
+    _stream: EmbeddedStream | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -104,10 +110,15 @@ class Up:
         self._open.close()
 
     def start(self) -> Addresses:
+        if self.with_kafka:
+            check_kafka(self.settings)
         self._start_servers()
         self.say("migrating the database")
-        migrate.migrate(self.settings.database.direct_dsn)
+        migrate.migrate(self.settings.database.direct_dsn, log=self.with_kafka)
         self._create_indexes()
+        if self._stream is not None:
+            self.say("connecting the event log with Kafka")
+            capture_log(self.settings, self._stream)
         self._desk = self._open.enter_context(open_desk(self.settings, application="outbox up"))
         sample = self._prepare_sample()
         ports = usual_ports(self.settings, self._open)
@@ -146,24 +157,30 @@ class Up:
         database_url = given.database.dsn if given.database.url is not None else None
         is_given = any(given.source_of(name) != "default" for name in ("ELASTIC_URL", "ELASTIC_CLOUD_ID"))
         elastic_url = given.elastic.urls[0] if is_given else None
-        if database_url and elastic_url:
+        if database_url and elastic_url and not self.with_kafka:
             return
         es_version = given.embedded.es_version if self.product == ELASTICSEARCH.name else self.product
         title = release_of(es_version).product.title
         if not elastic_url:
             self._search_server = title
-        self.say(f"starting the embedded servers; the first start downloads {title}, which takes minutes")
+        wanted = [*([] if elastic_url else [title]), *(["Kafka"] if self.with_kafka else [])]
+        what = f"; the first start downloads {' and '.join(wanted)}, which takes minutes" if wanted else ""
+        self.say(f"starting the embedded servers{what}")
         stack = EmbeddedStack(
             given.embedded.data_dir,
             database_url=database_url,
             elastic_url=elastic_url,
             es_version=es_version,
             es_home=given.embedded.es_home,
+            with_kafka=self.with_kafka,
             report=self.say,
         )
         self._open.enter_context(stack)
         urls = {"DATABASE_URL": (database_url, stack.database_url), "ELASTIC_URL": (elastic_url, stack.elastic_url)}
         self._started = {name: started for name, (had, started) in urls.items() if not had}
+        self._stream = stack.stream
+        if self._stream is not None:
+            self._started |= stream_settings(self._stream)
         self.settings = load_settings(flags=self._started)
 
     def _create_indexes(self) -> None:
@@ -215,6 +232,9 @@ class Up:
             logs={part.name: str(part.log) for part in self._parts},
             sample=sample,
             search_server=self._search_server,
+            kafka=self._stream.kafka.url if self._stream else "",
+            connect_url=self._stream.connect.url if self._stream else "",
+            connect_login_file=str(self._stream.connect.users_file) if self._stream else "",
         )
 
 

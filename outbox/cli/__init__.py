@@ -113,10 +113,10 @@ def open_index_desk(chosen: Settings) -> AbstractContextManager[IndexDesk]:
     return opened(chosen)
 
 
-def open_doctor(chosen: Settings) -> AbstractContextManager[Doctor]:
+def open_doctor(chosen: Settings, connect_url: str | None = None) -> AbstractContextManager[Doctor]:
     from outbox.app.doctor import open_doctor as opened
 
-    return opened(chosen)
+    return opened(chosen, connect_url)
 
 
 def run_daemon(chosen: Settings, *, once: bool, patient: bool) -> bool:
@@ -125,14 +125,14 @@ def run_daemon(chosen: Settings, *, once: bool, patient: bool) -> bool:
     return run_daemon(chosen, once=once, patient=patient)
 
 
-def open_up(rate: float, product: str, say: Callable[[str], None]) -> Up:
+def open_up(rate: float, product: str, say: Callable[[str], None], *, with_kafka: bool = False) -> Up:
     """Not started yet; servers, projector and sample end when it is left."""
     chosen = settings(require_database=False)
     try:
         from outbox.app.up import Up
     except ModuleNotFoundError as missing:
         raise ExtraMissing(f"the module {missing.name}") from missing
-    return Up(chosen, rate, product, say)
+    return Up(chosen, rate, product, say, with_kafka)
 
 
 def run_console(chosen: Settings, tell: Callable[[str], None]) -> None:
@@ -160,11 +160,26 @@ def migrations() -> ModuleType:
     return migrate
 
 
+def connectors() -> ModuleType:
+    from outbox.app import connector
+
+    return connector
+
+
 def open_reindex(chosen: Settings | None = None) -> AbstractContextManager[Reindexing]:
     """What compares, repairs and rebuilds the index."""
     from outbox.app.reindex import open_reindexing
 
     return open_reindexing(chosen or settings())
+
+
+def spread_over(desk: Reindexing, processes: int | None, engine: str, master: str | None) -> None:
+    """What a person says about the processes of a long job."""
+    from outbox.ops.reindex.parallel import Spread
+
+    desk.parallel.spread = Spread(processes, engine, master)
+    desk.parallel.spread.check()
+    desk.parallel.engine_of(desk.parallel.spread, 1)  # raises where it is not installed, before anything starts
 
 
 def person() -> str:
@@ -183,6 +198,17 @@ def actor(by: str) -> Actor:
     return actor(by, Source.CLI)
 
 
+Processes = Annotated[
+    int | None,
+    typer.Option("--parallel", help="Processes at once; left out: by cores, if it is worth it.", metavar="N"),
+]
+Engine = Annotated[
+    str, typer.Option("--engine", help="local: processes of this machine; spark: Apache Spark's.", metavar="NAME")
+]
+Master = Annotated[
+    str | None,
+    typer.Option("--master", help="With --engine spark: its master; left out: this machine.", metavar="URL"),
+]
 By = Annotated[str, typer.Option("--by", help="Your name, for the audit log.", metavar="NAME")]
 ByLogin = Annotated[
     str,

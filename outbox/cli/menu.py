@@ -197,6 +197,7 @@ ENTRIES = (
         "Create the tables, or bring them up to date. Safe to run twice at once, and to kill anywhere.",
     ),
     MenuEntry("doctor", "index", "Install", "Create and check the target index."),
+    MenuEntry("kafka", "kafka", "Install", "Configure and check the connector that brings the event log to Kafka."),
     MenuEntry(
         "verify",
         "verify",
@@ -256,7 +257,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    help="""Project committed rows of PostgreSQL into Elasticsearch, at least once, convergent by version.
+    help="""Project committed rows of PostgreSQL into Elasticsearch or OpenSearch, at least once, convergent by version.
 
     Settings come from the environment: `outbox config print` shows them, docs/configuration.md explains them.
     Data goes to stdout, all else to stderr; --json is on every command that prints data.

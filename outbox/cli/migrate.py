@@ -8,6 +8,7 @@ import typer
 
 from outbox import cli
 from outbox.cli import Json
+from outbox.errors import UsageError
 
 commands = typer.Typer()
 migrate = typer.Typer()
@@ -16,9 +17,15 @@ commands.add_typer(migrate, name="migrate", rich_help_panel="Install")
 # The schema of 0.1.0: no older program is there to go back to. The headers in sql/ say how each file is undone.
 EARLIEST = 13
 
+AFTER_NO_LOG = (
+    "producers write to search_outbox_events. search_outbox_log stays: let the connector read to the end"
+    " (`outbox doctor` says what it has not read), delete it and its slot, then run `outbox migrate --drop-log`"
+)
+
 ByType = Annotated[bool, typer.Option("--by-type", help="Also indexes for claims by entity type.")]
 ByEntity = Annotated[bool, typer.Option("--by-entity", help="Also an index to find done events of an entity.")]
 Notify = Annotated[bool, typer.Option("--notify", help="Also the trigger that wakes OUTBOX_LISTEN.")]
+Log = Annotated[bool, typer.Option("--log", help="Also search_outbox_log: producers write there, for Kafka.")]
 
 
 @migrate.callback(invoke_without_command=True)
@@ -27,6 +34,17 @@ def apply(
     by_type: ByType = False,
     by_entity: ByEntity = False,
     notify: Notify = False,
+    log: Annotated[
+        bool | None,
+        typer.Option(
+            "--log/--no-log",
+            help="Let producers write to search_outbox_log, which Debezium reads for Kafka; or no longer.",
+        ),
+    ] = None,
+    drop_log: Annotated[
+        bool,
+        typer.Option("--drop-log", help="After --no-log: drop search_outbox_log, when its slot is gone."),
+    ] = False,
     drop_slow_indexes: Annotated[
         bool,
         typer.Option("--drop-slow-indexes", help="Drop, concurrently, the indexes that make every claim slow."),
@@ -43,14 +61,22 @@ def apply(
       outbox migrate --by-type --notify
       outbox migrate plan
       outbox migrate --drop-slow-indexes
+      outbox migrate --log
     """
     if context.invoked_subcommand is not None:
         return
-    chosen = {"by_type": by_type, "by_entity": by_entity, "notify": notify}
+    if log and drop_log:
+        raise UsageError("--log and --drop-log exclude each other")
+    chosen = {"by_type": by_type, "by_entity": by_entity, "notify": notify, "log": bool(log)}
     settings = cli.settings()
-    applied = cli.migrations().migrate(
-        settings.database.direct_dsn, **chosen, drop_slow_indexes=drop_slow_indexes, say=cli.note
-    )
+    url = settings.database.direct_dsn
+    applied = cli.migrations().migrate(url, **chosen, drop_slow_indexes=drop_slow_indexes, say=cli.note)
+    if log is False:
+        applied += cli.migrations().turn_log_off(url, say=cli.note)
+    if drop_log:
+        applied += cli.migrations().drop_log(url, settings.event_log.slot, say=cli.note)
+    elif log is False:
+        cli.note(AFTER_NO_LOG)
     if json:
         cli.as_json({"applied": applied})
     else:
@@ -82,13 +108,19 @@ def status(json: Json = False) -> None:
 
 
 @migrate.command()
-def plan(by_type: ByType = False, by_entity: ByEntity = False, notify: Notify = False, json: Json = False) -> None:
+def plan(
+    by_type: ByType = False,
+    by_entity: ByEntity = False,
+    notify: Notify = False,
+    log: Log = False,
+    json: Json = False,
+) -> None:
     """Show what `outbox migrate` would do, each step with its reason. Changes nothing.
 
     Examples:
       outbox migrate plan --by-type
     """
-    chosen = {"by_type": by_type, "by_entity": by_entity, "notify": notify}
+    chosen = {"by_type": by_type, "by_entity": by_entity, "notify": notify, "log": log}
     steps = cli.migrations().plan(cli.settings().database.direct_dsn, **chosen)
     if json:
         cli.as_json([step._asdict() for step in steps])
@@ -106,7 +138,13 @@ BackTo = Annotated[
 
 
 @migrate.command()
-def sql(by_type: ByType = False, by_entity: ByEntity = False, notify: Notify = False, back_to: BackTo = None) -> None:
+def sql(
+    by_type: ByType = False,
+    by_entity: ByEntity = False,
+    notify: Notify = False,
+    log: Log = False,
+    back_to: BackTo = None,
+) -> None:
     """Print the whole schema as a script for psql, for a database without an events table. Connects to nothing.
 
     With --back-to, print the way back to an older program instead: its number is what its own `outbox migrate status`
@@ -119,4 +157,4 @@ def sql(by_type: ByType = False, by_entity: ByEntity = False, notify: Notify = F
     if back_to is not None:
         cli.line(cli.migrations().back(back_to))
     else:
-        cli.line(cli.migrations().script(by_type=by_type, by_entity=by_entity, notify=notify))
+        cli.line(cli.migrations().script(by_type=by_type, by_entity=by_entity, notify=notify, log=log))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes
+from outbox.cli import Engine, Json, Master, Processes, Yes
 from outbox.cli.progress import ProgressMeter, meter
 from outbox.errors import PartlyDone, UsageError
 
@@ -52,6 +52,9 @@ def rebuild(
     accept_drift: Annotated[
         int, typer.Option("--accept-drift", help="Be ready although so many documents differ.", metavar="N")
     ] = 0,
+    parallel: Processes = None,
+    engine: Engine = "local",
+    master: Master = None,
     by: Annotated[str | None, typer.Option("--by", help="Who does this; left out: the user at the shell.")] = None,
     reason: Annotated[str, typer.Option("--reason", help="Why, for the audit.")] = "outbox rebuild",
     yes: Yes = False,
@@ -63,8 +66,12 @@ def rebuild(
     documents are copied, compared, and, after a question, the alias is swapped. The old index stays, and is written to,
     until --finish removes it or --rollback goes back. Killed anywhere, --resume continues; searches never notice.
 
+    Many documents are cut by key into parts, which --parallel processes copy at the same time (as many as there are
+    cores, where it is worth it). --rate is that of all together: at the default one process keeps up.
+
     Examples:
       outbox rebuild --mapping articles.json
+      outbox rebuild --rate 0 --parallel 4
       outbox rebuild --status
       outbox rebuild --resume --yes
       outbox rebuild --rollback --yes
@@ -78,6 +85,7 @@ def rebuild(
         if status:
             _print(desk.rebuild.newest(), json=json)
             return
+        cli.spread_over(desk, parallel, engine, master)
         actor = cli.actor(by or cli.person())
         with _told(desk, rate, max_refused, accept_drift) as shown:
             act = _Acting(desk, actor, reason, yes, shown)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json, Yes
+from outbox.cli import Engine, Json, Master, Processes, Yes
 from outbox.cli.progress import meter
 from outbox.errors import UsageError
 
@@ -173,6 +173,9 @@ def backfill(
         float,
         typer.Option("--rate", help="Most documents per second; 0: no limit.", metavar="N"),
     ] = 0.0,
+    parallel: Processes = None,
+    engine: Engine = "local",
+    master: Master = None,
     by: Annotated[str | None, typer.Option("--by", help="Who does this; left out: the user at the shell.")] = None,
     reason: Annotated[str, typer.Option("--reason", help="Why, for the audit.")] = "outbox backfill",
     json: Json = False,
@@ -184,9 +187,13 @@ def backfill(
     down to 2,000 per second while events wait. Killed anywhere, --resume continues. Needs a key that may write to the
     index. Exit 3 if documents were refused.
 
+    Many documents are cut by key into parts, which --parallel processes copy at the same time (as many as there are
+    cores, where it is worth it). --rate is that of all together.
+
     Examples:
       outbox backfill
       outbox backfill --type article --rate 2000
+      outbox backfill --parallel 4
       outbox backfill --resume
     """
     if resume and entity_type:
@@ -195,11 +202,12 @@ def backfill(
         raise UsageError("--rate must be 0 (no limit) or more documents per second")
     actor = cli.actor(by or cli.person())
     with cli.open_reindex() as desk, meter() as show:
+        cli.spread_over(desk, parallel, engine, master)
         run = desk.backfill.resume() if resume else desk.backfill.start(entity_type or (), actor, reason)
         if resume:
             cli.note(f"going on {run.place}, {run.done:,} done")
         try:
-            ended = desk.backfill.run(run, actor, rate, lambda done, of: show("copying", done, of))
+            ended = desk.backfill.run(run, actor, rate, lambda done, of, more: show("copying", done, of, more))
         except BaseException:
             show.close()
             cli.note("stopped; `outbox backfill --resume` continues where it was")

@@ -399,9 +399,9 @@ def print_plan(plan: Plan) -> None:
 
 def _superseded(plan: Plan) -> str:
     if plan.superseded is None:
-        return "superseded: not known, Elasticsearch does not answer"
+        return "superseded: not known, the search server does not answer"
     of = "" if plan.compared >= plan.total else f" of the first {plan.compared:,}"
-    return f"superseded: {plan.superseded:,}{of} have a newer version in Elasticsearch and will change nothing"
+    return f"superseded: {plan.superseded:,}{of} have a newer version in the index and will change nothing"
 
 
 def _print_counts(title: str, counts: Mapping[str, int]) -> None:

@@ -12,7 +12,7 @@ import typer
 from outbox import cli
 from outbox.cli import Json
 from outbox.errors import DependencyDown, PartlyDone, UsageError
-from outbox.ops.status import QueueStatus, age, wait_until_caught_up
+from outbox.ops.status import QueueStatus, StreamStatus, Waited, age, wait_until_caught_up
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,7 +21,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from outbox.app.desk import QueueDesk
     from outbox.ops.failures import FailureGroup, Stats
+    from outbox.ports import PartitionOffsets
 
 commands = typer.Typer()
 INTERVAL_SECONDS = 2.0
@@ -109,6 +111,8 @@ def _picture(seen: QueueStatus) -> RenderableType:
     )
     parts: list[RenderableType] = [Text(seen.sentence, style="bold"), Text(facts), Text(seen.schema)]
     parts += [Text(f"writing to {cli.shown(server)}") for server in seen.servers]
+    if seen.stream is not None:
+        parts.append(Text(_stream(seen.stream)))
     if seen.failed_by_reason:
         rows = [(reason or "(none)", n) for reason, n in seen.failed_by_reason.items()]
         parts += ["", cli.made_table(("failed by reason", "rows"), rows)]
@@ -138,6 +142,18 @@ def _picture(seen: QueueStatus) -> RenderableType:
     return Group(*parts)
 
 
+def _stream(stream: StreamStatus) -> str:
+    where = f"reading topic {stream.topic} as group {stream.group}"
+    if stream.error:
+        return f"{where}: {cli.shown(stream.error)}"
+    behind = ", ".join(f"{each.partition}: {each.lag:,}{_old(each)}" for each in stream.partitions if each.lag)
+    return f"{where}, {len(stream.partitions)} partitions; records to be read by partition: {behind or 'none'}"
+
+
+def _old(place: PartitionOffsets) -> str:
+    return "" if place.oldest_age_seconds is None else f" ({age(place.oldest_age_seconds)} old)"
+
+
 @commands.command(rich_help_panel="Inspect")
 def wait(
     caught_up: Annotated[
@@ -160,13 +176,25 @@ def wait(
     if timeout is not None and timeout < 0:
         raise UsageError("--timeout must be 0 or more")
     with cli.open_desk() as desk:
-        waited = wait_until_caught_up(desk.events, timeout)
+        waited = _wait(desk, timeout)
     if json:
         cli.as_json(waited)
     if not waited.caught_up:
         raise PartlyDone(f"{waited.left} events were still open after {waited.waited_seconds:.1f} s")
     if not json:
         cli.line(f"caught up after {waited.waited_seconds:.1f} s")
+
+
+def _wait(desk: QueueDesk, timeout: float | None) -> Waited:
+    """Kafka first: what it leaves is in the table then."""
+    if desk.stream is None:
+        return wait_until_caught_up(desk.events, timeout)
+    read = wait_until_caught_up(desk.stream, timeout)
+    if not read.caught_up:
+        return read
+    left = None if timeout is None else max(timeout - read.waited_seconds, 0.0)
+    waited = wait_until_caught_up(desk.events, left)
+    return Waited(waited.caught_up, waited.left, read.waited_seconds + waited.waited_seconds)
 
 
 @commands.command(rich_help_panel="Inspect")

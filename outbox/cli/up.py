@@ -55,22 +55,26 @@ def up(
     product: Annotated[
         ServerChoice, typer.Option("--product", help="The search server to start, if ELASTIC_URL does not name one.")
     ] = ServerChoice.ELASTICSEARCH,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="Also Kafka and Debezium: the projector reads the events from Kafka.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Start everything on this machine: PostgreSQL, Elasticsearch, sample, projector, console. Ctrl-C stops it.
 
     Only what DATABASE_URL and ELASTIC_URL do not name is started. Data is kept under OUTBOX_DATA_DIR and found again;
-    OpenSearch has its own. Not for production.
+    OpenSearch has its own, and so has Kafka. Not for production.
 
     Examples:
       outbox up
       outbox up --rate 50
       outbox up --product opensearch
+      outbox up --kafka
       ELASTIC_URL=http://localhost:9200 outbox up
     """
     # Until everything runs, a signal unwinds what was started; from then on it ends the waiting (exit 0).
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with cli.open_up(rate, product.value, cli.note) as running:
+    with cli.open_up(rate, product.value, cli.note, with_kafka=kafka) as running:
         where = running.start()
         asked = Stop()
         asked.install()
@@ -112,6 +116,7 @@ def _tell(where: Addresses) -> None:
         "console": where.console_url or "not installed: pip install 'outbox-projector[console]'",
         "PostgreSQL": where.database_url,
         where.search_server: f"{where.elastic_url}, index {where.index}",
+        **(_stream_rows(where) if where.kafka else {}),
         "metrics": f"{where.metrics_url}/metrics" if where.metrics_url else "off",
         "health": f"{where.metrics_url}/readyz" if where.metrics_url else "off",
         **{f"{name} log": path for name, path in where.logs.items()},
@@ -129,12 +134,17 @@ def _tell(where: Addresses) -> None:
     sys.stdout.flush()
 
 
+def _stream_rows(where: Addresses) -> dict[str, str]:
+    return {"Kafka": where.kafka, "Kafka Connect": f"{where.connect_url}, login in {where.connect_login_file}"}
+
+
 def commands_to_try(where: Addresses) -> list[str]:
     """Commands that work as they are in a fresh terminal, from any folder."""
     return [
         *on_the_path(),
         f"export DATABASE_URL_FILE={quote(where.database_url_file)}",
         f"export ELASTIC_URL={quote(where.elastic_url)} ELASTIC_INDEX={quote(where.index)}",
+        *([f"export OUTBOX_SOURCE=kafka KAFKA_BOOTSTRAP_SERVERS={quote(where.kafka)}"] if where.kafka else []),
         "outbox status; outbox list --status done; outbox doctor",
     ]
 

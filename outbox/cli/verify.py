@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outbox import cli
-from outbox.cli import Json
+from outbox.cli import Engine, Json, Master, Processes
 from outbox.cli.progress import meter
 
 if TYPE_CHECKING:
+    from outbox.ops.reindex.comparison import Progress
     from outbox.ops.reindex.verify import Verification
     from outbox.policy.drift import DriftFinding
 import sys
@@ -41,6 +42,9 @@ def verify(
         str | None, typer.Option("--index", help="Compare with this index in place of the target.", metavar="NAME")
     ] = None,
     rate: Rate = 2000.0,
+    parallel: Processes = None,
+    engine: Engine = "local",
+    master: Master = None,
     json: Json = False,
 ) -> None:
     """Compare PostgreSQL with the index: missing, stale, orphaned and different documents. Changes nothing.
@@ -49,18 +53,24 @@ def verify(
     needs `outbox migrate --by-entity`). What changes during the comparison is compared again. Numbers are compared by
     value: 1.10 and 1.1 are the same. The first hundred of each kind are shown.
 
+    Many documents are cut by key into parts, which --parallel processes compare at the same time (as many as there are
+    cores, where it is worth it). --rate is that of all together: at the default one process keeps up. With
+    OUTBOX_READ_DATABASE_URL a replica is read, and what differs is judged by the primary.
+
     Exit: 0 no drift, 1 drift, 3 no drift but something could not be judged.
 
     Examples:
       outbox verify
       outbox verify --sample 1000
+      outbox verify --rate 0 --parallel 4
       outbox verify --type article --json | jq .first.missing
     """
     from outbox.ops.reindex.verify import VerifyOptions  # noqa: PLC0415
 
     wish = VerifyOptions(entity_type, sample, rate, target, index, by=cli.person())
     with cli.open_reindex() as desk, meter() as show:
-        found = desk.verify.run(wish, lambda p: show(p.phase, p.done, p.estimate, f"{p.drift:,} found"))
+        cli.spread_over(desk, parallel, engine, master)
+        found = desk.verify.run(wish, lambda p: show(p.phase, p.done, p.estimate, _remark(p)))
     if json:
         cli.as_json(found.as_json())
     else:
@@ -68,10 +78,14 @@ def verify(
     leave_by(found)
 
 
+def _remark(now: Progress) -> str:
+    return ", ".join(part for part in (f"{now.drift:,} found", now.remark) if part)
+
+
 def print_verification(found: Verification) -> None:
     rows = [_row(finding) for finding in found.report.shown()]
     if rows:
-        cli.table(("kind", "id", "PostgreSQL", "Elasticsearch", "remark"), rows)
+        cli.table(("kind", "id", "PostgreSQL", "index", "remark"), rows)
         cli.line()
     for entity in found.report.first_unreadable:
         cli.line(f"unreadable {entity['entity_type']}:{entity['entity_id']}: {entity['why']}")
@@ -106,6 +120,9 @@ def repair(
         int | None,
         typer.Option("--expect-deletes", help="Needed when unusually many documents go: how many may.", metavar="N"),
     ] = None,
+    parallel: Processes = None,
+    engine: Engine = "local",
+    master: Master = None,
     by: Annotated[str | None, typer.Option("--by", help="Who does this; left out: the user at the shell.")] = None,
     reason: Annotated[str, typer.Option("--reason", help="Why, for the audit.")] = "outbox repair",
     yes: Yes = False,
@@ -115,6 +132,8 @@ def repair(
 
     Versions are chosen so that a document edited or deleted by hand is really corrected. Documents that PostgreSQL does
     not know (unknown) are never deleted; those whose newest event failed are left to `outbox replay`. Audited.
+
+    --parallel is for the comparison, as in `outbox verify`; events are written by one process, at --rate.
 
     Examples:
       outbox repair --dry-run
@@ -128,7 +147,8 @@ def repair(
     person = by or cli.person()
     wish = VerifyOptions(entity_type, None, compare_rate, target, by=person)
     with cli.open_reindex() as desk, meter() as show:
-        plan = desk.repair.plan(wish, limit, lambda p: show(p.phase, p.done, p.estimate, f"{p.drift:,} found"))
+        cli.spread_over(desk, parallel, engine, master)
+        plan = desk.repair.plan(wish, limit, lambda p: show(p.phase, p.done, p.estimate, _remark(p)))
         show.close()
         if dry_run or not plan.findings:
             _print_plan(plan, json=json)

@@ -1,7 +1,7 @@
 """Owns one frozen settings tree, read once, with all problems reported together. It does not act on a setting.
 
-To add a setting: declare it in its section (`connections`, `work` or `service`; `settings` for the top level).
-Add a rule to `settings` if it depends on another setting. Then run `scripts/docs`.
+To add a setting: declare it in its section (`connections`, `streaming`, `work` or `service`; `settings` for the top
+level). Add a rule to `settings` if it depends on another setting. Then run `scripts/docs`.
 """
 
 from outbox.config.connections import DatabaseSettings, ElasticSettings
@@ -18,6 +18,7 @@ from outbox.config.service import (
     WebhookSettings,
 )
 from outbox.config.settings import VARIABLES, Settings
+from outbox.config.streaming import KafkaSettings
 from outbox.config.work import (
     BatchSettings,
     KindSettings,
@@ -37,6 +38,7 @@ __all__ = [
     "EmbeddedSettings",
     "HealthSettings",
     "HttpSettings",
+    "KafkaSettings",
     "KindSettings",
     "LeaseSettings",
     "LogSettings",

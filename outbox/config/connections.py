@@ -52,6 +52,17 @@ class DatabaseSettings(Section):
         secret=True,
         show=redact_dsn,
     )
+    read_url: Dsn | None = setting(
+        "OUTBOX_READ_DATABASE_URL",
+        default_factory=_same_as_url,
+        default_text="`DATABASE_URL`",
+        meaning="A replica of the same database, for what `verify` and the plan of `repair` read.",
+        tradeoff="Takes load off the primary; what differs is read again there. What is written is never read from a"
+        " replica: it may lag behind the version that was drawn, and old content would win.",
+        accepts=_DSN,
+        secret=True,
+        show=redact_dsn,
+    )
     prepare: bool = setting(
         "OUTBOX_PREPARE",
         True,
@@ -61,6 +72,7 @@ class DatabaseSettings(Section):
     )
     url_file: Path | None = None
     direct_url_file: Path | None = None
+    read_url_file: Path | None = None
 
     @property
     def dsn(self) -> str:
@@ -72,6 +84,11 @@ class DatabaseSettings(Section):
         """The connection string past the pooler, with its password, for the driver only."""
         return _plain(self.direct_url)
 
+    @property
+    def read_dsn(self) -> str:
+        """The connection string of a replica, or of the database itself, for the driver only."""
+        return _plain(self.read_url)
+
 
 def _plain(url: SecretStr | None) -> str:
     if url is None:
@@ -80,12 +97,12 @@ def _plain(url: SecretStr | None) -> str:
 
 
 class ElasticSettings(Section):
-    """Elasticsearch: its address, the login, and the index of each entity type."""
+    """Elasticsearch or OpenSearch: its address, the login, and the index of each entity type."""
 
     url: ServerAddresses = setting(
         "ELASTIC_URL",
         "http://localhost:9200",
-        meaning="The Elasticsearch server, or several nodes of one cluster.",
+        meaning="The search server, Elasticsearch or OpenSearch, or several nodes of one cluster.",
         tradeoff="With several, requests go round; a node that does not answer is left out and asked again later, and"
         " the others take its requests. Credentials have settings of their own, the same for all nodes.",
         accepts="`http://host:9200` or `https://host:9200`, or a list of them separated by commas; credentials go to"

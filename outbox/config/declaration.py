@@ -181,7 +181,8 @@ def cloud_address(text: str) -> str:
     except ValueError:
         host, port = "", 0
     if not _HOST.fullmatch(host) or not 0 < port < 65536:
-        raise ValueError("is not a Cloud ID with the address of an Elasticsearch")
+        what = "is not a Cloud ID with the address of an Elasticsearch in the usual form"
+        raise ValueError(f"{what}: set ELASTIC_URL to the deployment's address instead")
     return f"https://{host}:{port}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from outbox.config.connections import NO_DATABASE
 from outbox.config.declaration import Section, Variable, short
@@ -20,6 +21,8 @@ from outbox.errors import ConfigProblem, ConfigurationError
 from outbox.policy.redact import redact_dsn
 
 _OURS = ("OUTBOX_", "ELASTIC_")
+_SHARED = "KAFKA_"  # other programs have such names too: only one that is nearly ours is taken for a typo
+_NEARLY = 0.85
 _NOT_OURS = ("OUTBOX_TEST_*", "ELASTIC_APM_*")
 # A service called "outbox" or "elastic-..." makes Kubernetes put these into every container of the namespace.
 _KUBERNETES = ("*_SERVICE_HOST", "*_SERVICE_PORT*", "*_PORT_*_TCP*")
@@ -66,6 +69,22 @@ def load_settings(
         raise ConfigurationError(problems)
     settings._sources = MappingProxyType({name: found.source for name, found in given.items()})
     return settings
+
+
+def as_environment(settings: Settings) -> dict[str, str]:
+    """What was set, as variables that give the same settings elsewhere: for a process of ours, never to be shown."""
+    given = (variable for variable in VARIABLES.values() if settings.source_of(variable.name) != "default")
+    return {variable.name: _as_text(settings.value_of(variable)) for variable in given}
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, Mapping):
+        return json.dumps(dict(value))
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _gather(environ: Mapping[str, str], flags: Mapping[str, object]) -> tuple[dict[str, Given], list[ConfigProblem]]:
@@ -157,11 +176,17 @@ def unknown_names(environ: Mapping[str, str]) -> Iterator[ConfigProblem]:
     """A problem for each name of ours that nothing reads. A typo must not silently mean the default."""
     known = known_names()
     for name in sorted(present(environ)):
-        strange = name.startswith(_OURS) and name not in known
+        strange = name not in known and (name.startswith(_OURS) or _is_nearly_ours(name, known, environ))
         if strange and not any(fnmatch.fnmatchcase(name, pattern) for pattern in _NOT_OURS):
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
             remedy = f"Did you mean {close[0]}?" if close else "Remove it; docs/configuration.md lists all names."
             yield ConfigProblem(name, "is not a setting of this program", remedy)
+
+
+def _is_nearly_ours(name: str, known: Sequence[str], environ: Mapping[str, str]) -> bool:
+    if not name.startswith(_SHARED) or environ.get("OUTBOX_SOURCE", "").strip() != "kafka":
+        return False
+    return bool(difflib.get_close_matches(name, known, n=1, cutoff=_NEARLY))
 
 
 def unknown_flags(flags: Mapping[str, object]) -> Sequence[str]:

@@ -117,6 +117,28 @@ class RetentionSettings(Section):
     )
 
 
+class EventLogSettings(Section):
+    """The event log of `outbox migrate --log`, which a connector reads for Kafka."""
+
+    days: float = setting(
+        "OUTBOX_EVENT_LOG_DAYS",
+        3.0,
+        ge=0,
+        le=3650,
+        meaning="Drop the days of search_outbox_log that ended longer ago than this; 0 keeps them.",
+        tradeoff="The connector reads the write-ahead log, not the table, so dropping loses nothing. What is kept is"
+        " read again when the slot was lost, and for so long an idempotency key is known.",
+    )
+    slot: str = setting(
+        "OUTBOX_EVENT_LOG_SLOT",
+        "outbox_log",
+        pattern=r"^[a-z0-9_]{1,63}$",
+        meaning="The connector's replication slot.",
+        tradeoff="A slot belongs to the whole server: installations that share one need different names.",
+        accepts="1 to 63 lower case letters, digits or `_`",
+    )
+
+
 class ReplaySettings(Section):
     """Limits per replay pass of a daemon."""
 

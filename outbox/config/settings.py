@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, PrivateAttr, SecretStr
 
@@ -26,6 +28,7 @@ from outbox.config.declaration import (
 from outbox.config.service import (
     ConsoleSettings,
     EmbeddedSettings,
+    EventLogSettings,
     HealthSettings,
     HttpSettings,
     LogSettings,
@@ -33,6 +36,7 @@ from outbox.config.service import (
     RetentionSettings,
     WebhookSettings,
 )
+from outbox.config.streaming import KafkaSettings
 from outbox.config.work import (
     BatchSettings,
     KindSettings,
@@ -46,6 +50,7 @@ from outbox.policy.redact import MASK
 
 COMPOSED_ID = "{entity_type}:{entity_id}"
 SERVERLESS = "aoss"
+_SERVERLESS_HOST = re.compile(r"\.aoss\.amazonaws\.com(\.cn)?\Z")
 Source = Literal["flag", "environment", "file", "default"]
 
 
@@ -54,6 +59,14 @@ class Settings(Section):
 
     database: DatabaseSettings = Field(default_factory=DatabaseSettings)
     elastic: ElasticSettings = Field(default_factory=ElasticSettings)
+    source: Literal["postgres", "kafka"] = setting(
+        "OUTBOX_SOURCE",
+        "postgres",
+        meaning="Where events come from.",
+        tradeoff="`kafka` reads them from a topic, and PostgreSQL keeps only the exceptions (docs/kafka.md). It needs"
+        " `pip install 'outbox-projector[kafka]'`.",
+    )
+    kafka: KafkaSettings = Field(default_factory=KafkaSettings)
     document_id: Literal["{entity_type}:{entity_id}", "{entity_id}"] = setting(
         "OUTBOX_DOCUMENT_ID",
         COMPOSED_ID,
@@ -93,6 +106,7 @@ class Settings(Section):
     http: HttpSettings = Field(default_factory=HttpSettings)
     health: HealthSettings = Field(default_factory=HealthSettings)
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
+    event_log: EventLogSettings = Field(default_factory=EventLogSettings)
     replay: ReplaySettings = Field(default_factory=ReplaySettings)
     webhook: WebhookSettings = Field(default_factory=WebhookSettings)
     console: ConsoleSettings = Field(default_factory=ConsoleSettings)
@@ -290,9 +304,18 @@ def _signature_is_the_only_login(settings: Settings) -> Iterator[ConfigProblem]:
 @_rule("ELASTIC_AWS_SERVICE")
 def _no_serverless(settings: Settings) -> Iterator[ConfigProblem]:
     if settings.elastic.aws_service == SERVERLESS:
-        what = "names Amazon OpenSearch Serverless, which lacks what projection needs"
-        remedy = "Use a domain of Amazon OpenSearch Service, or a cluster of your own."
-        yield ConfigProblem("ELASTIC_AWS_SERVICE", what, remedy)
+        yield _serverless("ELASTIC_AWS_SERVICE")
+
+
+@_rule("ELASTIC_URL")
+def _no_serverless_address(settings: Settings) -> Iterator[ConfigProblem]:
+    if any(_SERVERLESS_HOST.search(urlsplit(url).hostname or "") for url in settings.elastic.url.split(",")):
+        yield _serverless("ELASTIC_URL")
+
+
+def _serverless(name: str) -> ConfigProblem:
+    what = "names Amazon OpenSearch Serverless, which lacks what projection needs"
+    return ConfigProblem(name, what, "Use a domain of Amazon OpenSearch Service, or a cluster of your own.")
 
 
 @_rule("ELASTIC_AWS_REGION", "ELASTIC_AWS_SERVICE")
@@ -323,6 +346,70 @@ def _certificates_are_used(settings: Settings) -> Iterator[ConfigProblem]:
     if settings.elastic.ca_certs is not None and settings.elastic.urls[0].startswith("http://"):
         remedy = "Use https:// in ELASTIC_URL, or leave it unset."
         yield ConfigProblem("ELASTIC_CA_CERTS", "is set, but ELASTIC_URL is not https", remedy)
+
+
+@_rule("OUTBOX_SOURCE", "KAFKA_BOOTSTRAP_SERVERS")
+def _stream_has_an_address(settings: Settings) -> Iterator[ConfigProblem]:
+    if settings.source != "kafka":
+        return
+    if settings.kafka.bootstrap_servers is None:
+        what = "is required with OUTBOX_SOURCE=kafka"
+        yield ConfigProblem("KAFKA_BOOTSTRAP_SERVERS", what, "Give one broker or more, such as `kafka-1:9092`.")
+    if find_spec("confluent_kafka") is None:
+        what = "is kafka, but confluent-kafka is not installed, which reads it"
+        yield ConfigProblem("OUTBOX_SOURCE", what, "Run `pip install 'outbox-projector[kafka]'`.")
+
+
+@_rule("OUTBOX_SOURCE", "OUTBOX_ENTITY_TYPES", "OUTBOX_EXCLUDE_ENTITY_TYPES")
+def _stream_takes_all_types(settings: Settings) -> Iterator[ConfigProblem]:
+    """What a member of the group leaves out would be lost: an offset passes for all."""
+    named = {
+        "OUTBOX_ENTITY_TYPES": settings.worker.entity_types,
+        "OUTBOX_EXCLUDE_ENTITY_TYPES": settings.worker.exclude_entity_types,
+    }
+    for variable, types in named.items():
+        if settings.source == "kafka" and types:
+            what = "is set, but a worker of a consumer group gets events of every type"
+            yield ConfigProblem(variable, what, "Leave it unset, or give the types a topic of their own.")
+
+
+@_rule("OUTBOX_SOURCE", "OUTBOX_KIND_CONCURRENCY", "OUTBOX_KIND_RATE")
+def _stream_has_no_limits(settings: Settings) -> Iterator[ConfigProblem]:
+    if settings.source == "kafka" and settings.kinds.limited:
+        what = "limits an entity type, which OUTBOX_SOURCE=kafka cannot: a slow type would hold up its partitions"
+        yield ConfigProblem("OUTBOX_KIND_*", what, "Leave it unset, or give the type a topic of its own.")
+
+
+@_rule("KAFKA_SECURITY_PROTOCOL", "KAFKA_SASL_USERNAME", "KAFKA_SASL_PASSWORD")
+def _stream_login_is_whole(settings: Settings) -> Iterator[ConfigProblem]:
+    kafka, protocol = settings.kafka, "KAFKA_SECURITY_PROTOCOL"
+    given = {"KAFKA_SASL_USERNAME": kafka.sasl_username, "KAFKA_SASL_PASSWORD": kafka.sasl_password}
+    for variable, value in given.items():
+        if kafka.has_login and not value:
+            what = f"is not set, but {protocol} is {kafka.security_protocol}"
+            yield ConfigProblem(variable, what, f"Set it, or use {protocol}=SSL.")
+        elif value and not kafka.has_login:
+            remedy = f"Use {protocol}=SASL_SSL, or leave it unset."
+            yield ConfigProblem(variable, f"is set, but {protocol} is {kafka.security_protocol}", remedy)
+
+
+@_rule("KAFKA_SECURITY_PROTOCOL", "KAFKA_CA_CERTS", "KAFKA_CLIENT_CERT", "KAFKA_CLIENT_KEY")
+def _stream_certificates(settings: Settings) -> Iterator[ConfigProblem]:
+    kafka = settings.kafka
+    files = {
+        "KAFKA_CA_CERTS": kafka.ca_certs,
+        "KAFKA_CLIENT_CERT": kafka.client_cert,
+        "KAFKA_CLIENT_KEY": kafka.client_key,
+    }
+    for variable, file in files.items():
+        if file is not None and not is_readable_file(file):
+            yield ConfigProblem(variable, f"names no readable file: {short(file)}", "Give the path of a PEM file.")
+        elif file is not None and not kafka.is_encrypted:
+            what = f"is set, but KAFKA_SECURITY_PROTOCOL is {kafka.security_protocol}"
+            yield ConfigProblem(variable, what, "Use SSL or SASL_SSL, or leave it unset.")
+    if (kafka.client_cert is None) != (kafka.client_key is None):
+        alone = "KAFKA_CLIENT_CERT" if kafka.client_key is None else "KAFKA_CLIENT_KEY"
+        yield ConfigProblem(alone, "is set without the other of the two", "Set both or neither.")
 
 
 @_rule("OUTBOX_METRICS_PORT", "OUTBOX_HTTP_PORT")

@@ -72,7 +72,7 @@ class WorkerSettings(Section):
     listen: bool = setting(
         "OUTBOX_LISTEN",
         False,
-        meaning="Wake idle lanes by PostgreSQL's LISTEN.",
+        meaning="Wake idle lanes, and who waits for an event, by PostgreSQL's LISTEN.",
         tradeoff="Wakes them in milliseconds. Needs `outbox migrate --notify` and a direct connection.",
     )
     max_runtime_seconds: float = setting(

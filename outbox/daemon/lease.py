@@ -109,7 +109,9 @@ class Leases:
         lease_seconds: float,
         heartbeat_seconds: float,
         max_processing_seconds: float,
+        name: str = "heartbeat",
     ) -> None:
+        self._name = name
         self._store = store
         self._announce = announce
         self._clock = clock
@@ -139,7 +141,7 @@ class Leases:
             self.beat()
 
     def beat(self) -> None:
-        self._announce(Beat("heartbeat"))
+        self._announce(Beat(self._name))
         for holding in self.held():
             if holding.wants_renewal():
                 self._renew(holding)
@@ -152,7 +154,7 @@ class Leases:
             self._announce(Warned("heartbeat.locked", error.message))
             return
         except OutboxError as error:
-            self._announce(DatabaseLost("heartbeat", error.detail))
+            self._announce(DatabaseLost(self._name, error.detail))
             return
         if alive:
             holding.renewed(asked_at)

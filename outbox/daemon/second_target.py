@@ -3,10 +3,16 @@
 Order matters twice. What is to be mirrored is known here before the database records that it is (`confirm`), so who
 waits for the confirmation may rely on every later claim. And knowledge grows stale: a process that was stopped for a
 while asks again before it writes, because a rebuild no longer waits for a worker that has stopped beating.
+
+The records of a stream can be read again, so they need not wait for PostgreSQL: `StreamTarget` writes by what was known
+last. What was written in that time counts only when PostgreSQL has answered that nothing has changed; if something has,
+it is read and written again. And a change is confirmed only between their requests: they have no lease that a rebuild
+could see and wait for.
 """
 
 import threading
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -43,6 +49,10 @@ class SecondTarget:
     _refusals: list[Refusal] = field(default_factory=list)
     _refused: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    on_change_after_silence: Callable[[], None] = lambda: None
+    _without_asking: Counter[int] = field(default_factory=Counter)  # requests of a stream on their way, by revision
+    _revision: int = 0
+    _counting: threading.Lock = field(default_factory=threading.Lock)  # held for no query, as the other one is
 
     def probe(self, target: str) -> Failure | None:
         return self.sink.probe(target)
@@ -51,7 +61,26 @@ class SecondTarget:
         started = self.clock()
         if started - self._known_at > STALE_SECONDS:
             self._catch_up()
-        mirroring = self._mirroring
+        return self._write(actions, deadline_seconds, started, self._mirroring)
+
+    def write_as_known(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
+        """For what can be read again: without asking, however long ago it was asked."""
+        with self._counting:
+            mirroring, revision = self._mirroring, self._revision
+            self._without_asking[revision] += 1
+        try:
+            return self._write(actions, deadline_seconds, self.clock(), mirroring)
+        finally:
+            with self._counting:
+                self._without_asking[revision] -= 1
+
+    def is_heard(self) -> bool:
+        """Whether PostgreSQL has said lately what is to be mirrored."""
+        return self.clock() - self._known_at <= STALE_SECONDS
+
+    def _write(
+        self, actions: Sequence[BulkAction], deadline_seconds: float, started: float, mirroring: Mirroring | None
+    ) -> WriteReport:
         report = self.sink.write(actions, deadline_seconds)
         if mirroring is None:
             return report
@@ -69,13 +98,22 @@ class SecondTarget:
         with self._lock:
             asked_at = self.clock()
             found = self.rebuilds.mirroring()
-            self._mirroring = found if found is not None and found.indexes else None
-            self._known_at = asked_at
             revision = 0 if found is None else found.revision
-            if revision != self._confirmed:
+            if revision != self._revision and asked_at - self._known_at > STALE_SECONDS:
+                self.on_change_after_silence()  # before anything is heard again, or it would be committed
+            with self._counting:
+                self._mirroring = found if found is not None and found.indexes else None
+                self._revision = revision
+            self._known_at = asked_at
+            if revision != self._confirmed and not self._older_on_their_way():
                 self.rebuilds.confirm(revision)
                 self._confirmed = revision
                 self._failing_since = None
+
+    def _older_on_their_way(self) -> bool:
+        """Requests of a stream that began before this revision was known. They are asked for again in a second."""
+        with self._counting:
+            return any(count for revision, count in self._without_asking.items() if revision != self._revision)
 
     def _catch_up(self) -> None:
         """Raises NothingSent: a fault of PostgreSQL, or a pool that is busy, is none of Elasticsearch's."""
@@ -160,3 +198,16 @@ class SecondTarget:
             self._refusals, self._refused = [], 0
         if count and mirroring is not None:
             self.rebuilds.refused(mirroring.rebuild, refusals, count)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTarget:
+    """The same sink for records that can be read again."""
+
+    second: SecondTarget
+
+    def probe(self, target: str) -> Failure | None:
+        return self.second.probe(target)
+
+    def write(self, actions: Sequence[BulkAction], deadline_seconds: float) -> WriteReport:
+        return self.second.write_as_known(actions, deadline_seconds)

@@ -1,6 +1,8 @@
 """`python -m outbox.embedded`: only the servers, for scripts and development. It projects nothing.
 
     python -m outbox.embedded fetch [RELEASE]         download it, and a Java if none fits, unless already there
+    python -m outbox.embedded fetch kafka             download Kafka (with Kafka Connect), and a Java if none fits
+    python -m outbox.embedded fetch connect           the same, and Debezium's connector for PostgreSQL
     python -m outbox.embedded fetch java              download that Java even if another one fits (for the tests)
     python -m outbox.embedded serve [RELEASE] [HEAP]  run new servers until Ctrl-C or SIGTERM; prints their addresses
 
@@ -19,6 +21,7 @@ import sys
 from pathlib import Path
 
 from outbox.embedded.account import Account
+from outbox.embedded.find_kafka import find_debezium, find_kafka
 from outbox.embedded.find_server import fetch_java, find_supplies
 from outbox.embedded.folders import default_data_dir
 from outbox.embedded.postgres import for_people
@@ -41,6 +44,8 @@ def main(arguments: list[str]) -> int:
                 fetch(_version())
             case ["fetch", "java"]:
                 fetch_java(default_data_dir(), to_stderr)
+            case ["fetch", "kafka" | "connect" as wanted]:
+                fetch_kafka(wanted)
             case ["fetch", release] if _RELEASE.fullmatch(release):
                 fetch(release)
             case ["serve", *given] if found := _SERVED.fullmatch(" ".join(given)):
@@ -65,6 +70,13 @@ def _home() -> Path | None:
 
 def fetch(release: str) -> None:
     find_supplies(default_data_dir(), release, _home(), Account.for_servers(), to_stderr)
+
+
+def fetch_kafka(wanted: str) -> None:
+    shared, account = default_data_dir(), Account.for_servers()
+    find_kafka(shared, account, to_stderr)
+    if wanted == "connect":
+        find_debezium(shared, account, to_stderr)
 
 
 def serve(release: str, heap: str) -> None:

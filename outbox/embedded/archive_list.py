@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Archive:
-    """A zip in a Maven repository, and the folder in it that is needed: `*` is any name; nothing, all of it."""
+    """A zip or tar.gz in a Maven repository, and the folder in it that is needed: `*` is any name; none, all of it."""
 
     title: str
     group: str
@@ -20,16 +20,17 @@ class Archive:
     unpacked_megabytes: int
     folder: str
     classifier: str = ""
+    packaging: str = "zip"
 
     @property
     def coordinates(self) -> str:
         end = f":{self.classifier}" if self.classifier else ""
-        return f"{self.group}:{self.artifact}:{self.version}:zip{end}"
+        return f"{self.group}:{self.artifact}:{self.version}:{self.packaging}{end}"
 
-    def zip_in(self, repository: Path) -> Path:
+    def file_in(self, repository: Path) -> Path:
         end = f"-{self.classifier}" if self.classifier else ""
         place = repository.joinpath(*self.group.split("."), self.artifact, self.version)
-        return place / f"{self.artifact}-{self.version}{end}.zip"
+        return place / f"{self.artifact}-{self.version}{end}.{self.packaging}"
 
 
 def _elasticsearch(version: str, carrier: str, sha256: str, megabytes: int, unpacked: int) -> Archive:
@@ -56,6 +57,19 @@ ELASTICSEARCH_9 = _elasticsearch(
 # The whole server, but almost no module: netty only, so that it has no `_reindex` and only the built-in analysers.
 OPENSEARCH_2 = _opensearch("2.19.6", "71d6d8b1c637f3faecda0752b184b1cc526fc6eaad59ec1408c6327bb00b9293", 57, 61)
 OPENSEARCH_3 = _opensearch("3.6.0", "a91faa1dc1cadc78cb278b4f63847e19e1627a4e9de698e14e7efc14ee37b286", 162, 204)
+# Debezium's connector for PostgreSQL with all that it loads. Kafka itself is a list of jars: see `jar_list.py`.
+DEBEZIUM = Archive(
+    "Debezium 3.6.2",
+    "io.debezium",
+    "debezium-connector-postgres",
+    "3.6.2.Final",
+    "3a48d716eccd460670ca9885557c6ec9eedce91d715f86714f29f9ebe75a5f71",
+    6,
+    7,
+    "",
+    "plugin",
+    "tar.gz",
+)
 # Temurin 21.0.9, a complete runtime. The wheel's Java lacks most locales: with it, Elasticsearch 8.14 answers every
 # index creation with 500 "This JRE does not have support for Thai segmentation". Tested on x86_64; the archive for
 # aarch64 was downloaded for its digest, but never run.

@@ -9,6 +9,12 @@ class EmbeddedServerFailed(DependencyDown):
     """An embedded server did not start. The end of its log follows."""
 
 
+class ConnectorRefused(OutboxError):
+    """Kafka Connect refused the configuration of a connector. Correct what its reason names."""
+
+    exit_code = 78
+
+
 class PortTaken(DependencyDown):
     """The port is in use. Stop the program that uses it, or leave the port out to use a free one."""
 
@@ -18,7 +24,7 @@ class FolderInUse(DependencyDown):
 
 
 class MavenMissing(OutboxError):
-    """There is no search server to start, and no Maven to download it. Install Maven (Debian: `apt-get install
+    """There is no server to start, and no Maven to download it. Install Maven (Debian: `apt-get install
     maven`); or, with Docker, run `docker compose -f docker-compose.infra.yml up -d db es` and set
     DATABASE_URL=postgresql://wordloom:wordloom@localhost:5435/wordloom_dev and ELASTIC_URL=http://localhost:9200; or
     set OUTBOX_ES_HOME to the folder of an unpacked Elasticsearch 8 or 9."""
@@ -34,7 +40,7 @@ class MavenHasNoJava(OutboxError):
 
 
 class FetchFailed(DependencyDown):
-    """Maven could not download the search server or its Java. Check the network and Maven's settings and try again
+    """Maven could not download the server or its Java. Check the network and Maven's settings and try again
     (behind a proxy set HTTPS_PROXY); or, with Docker, run `docker compose -f docker-compose.infra.yml up -d db es` and
     set DATABASE_URL and ELASTIC_URL; or set OUTBOX_ES_HOME to the folder of an unpacked Elasticsearch 8 or 9."""
 
@@ -71,8 +77,8 @@ class DistributionUnusable(OutboxError):
 
 
 class JavaMissing(OutboxError):
-    """There is no suitable Java for this search server. Install one, or set JAVA_HOME. For Elasticsearch 8 and
-    OpenSearch 2: `apt-get install openjdk-17-jre-headless`. For Elasticsearch 9 a full JDK of version 21 or later, such
+    """There is no suitable Java for this server. Install one, or set JAVA_HOME. For Elasticsearch 8, OpenSearch 2 and
+    Kafka: `apt-get install openjdk-17-jre-headless`. For Elasticsearch 9 a full JDK of version 21 or later, such
     as the package `openjdk-21-jdk-headless`; OpenSearch 3 runs on that too."""
 
     exit_code = 78

@@ -7,9 +7,10 @@ import os
 import re
 import shutil
 import stat
+import tarfile
 import uuid
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -27,7 +28,12 @@ FOR_MAVEN = 20
 
 
 def fetched(archive: Archive, home: Path, report: Report) -> Path:
-    """`home` with the archive's folder. Fetched under a lock, so that two starts at once fetch it only once."""
+    """`home` with the archive's folder."""
+    return once(home, report, lambda workplace: _fetch(archive, workplace, home, report))
+
+
+def once(home: Path, report: Report, fetch: Callable[[Path], None]) -> Path:
+    """`home`, which `fetch` creates if it is missing. Under a lock, so that two starts at once fetch it only once."""
     check_place(home)
     if home.exists():
         return home
@@ -37,7 +43,7 @@ def fetched(archive: Archive, home: Path, report: Report) -> Path:
         with _alone(workplace, report):
             if not home.exists():
                 _clear(workplace)
-                _fetch(archive, workplace, home, report)
+                fetch(workplace)
     except OSError as problem:
         raise explained(problem, home.parent) from problem
     return home
@@ -60,7 +66,7 @@ def _clear(workplace: Path) -> None:
 
 
 def _fetch(archive: Archive, workplace: Path, home: Path, report: Report) -> None:
-    if (existing := _in_users_repository(archive, report)) is not None:
+    if (existing := _inusers_repository(archive, report)) is not None:
         with existing:
             check_space(workplace, archive.unpacked_megabytes + FOR_SERVERS, f"{archive.title}, unpacked")
             _unpack(archive, existing, workplace, home)
@@ -70,7 +76,7 @@ def _fetch(archive: Archive, workplace: Path, home: Path, report: Report) -> Non
     check_space(workplace, needed, f"{archive.title}: {archive.megabytes} MB of it only during the download")
     repository = workplace / "maven"
     # A partial download is not resumed but removed. Maven's own plugins stay.
-    shutil.rmtree(archive.zip_in(repository).parent, ignore_errors=True)
+    shutil.rmtree(archive.file_in(repository).parent, ignore_errors=True)
     try:
         got = _verified(archive, get_archive(archive, repository, report))
         if got is None:
@@ -78,17 +84,17 @@ def _fetch(archive: Archive, workplace: Path, home: Path, report: Report) -> Non
         with got:
             _unpack(archive, got, workplace, home)
     finally:
-        shutil.rmtree(archive.zip_in(repository).parent, ignore_errors=True)
+        shutil.rmtree(archive.file_in(repository).parent, ignore_errors=True)
     report(f"{archive.title} is ready")
 
 
-def _users_repository() -> Path:
+def users_repository() -> Path:
     return user_home() / ".m2" / "repository"
 
 
-def _in_users_repository(archive: Archive, report: Report) -> BinaryIO | None:
+def _inusers_repository(archive: Archive, report: Report) -> BinaryIO | None:
     """The archive in the caller's own Maven repository, if it is complete. It is used and left there."""
-    file = archive.zip_in(_users_repository())
+    file = archive.file_in(users_repository())
     if not os.access(file, os.R_OK):  # missing, or not accessible
         return None
     if file.stat().st_uid not in (0, os.geteuid()):  # its owner could change it between the check and the unpacking
@@ -115,10 +121,7 @@ def _unpack(archive: Archive, file: BinaryIO, workplace: Path, home: Path) -> No
     partial = workplace / f"unpacking-{uuid.uuid4().hex}"
     wanted = re.compile(re.escape(f"{archive.folder}/").replace(r"\*", "[^/]+") if archive.folder else "")
     try:
-        with zipfile.ZipFile(file) as opened:
-            for member in opened.infolist():
-                if wanted.match(member.filename):
-                    _extract(opened, member, partial)
+        (_unpack_tar if archive.packaging == "tar.gz" else _unpack_zip)(file, wanted, partial)
         unpacked = next(partial.glob(archive.folder), None) if archive.folder else partial
         if unpacked is None:
             raise DistributionUnusable(f"{archive.coordinates} contains no folder {archive.folder}")
@@ -126,6 +129,20 @@ def _unpack(archive: Archive, file: BinaryIO, workplace: Path, home: Path) -> No
         unpacked.rename(home)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _unpack_zip(file: BinaryIO, wanted: re.Pattern[str], target: Path) -> None:
+    with zipfile.ZipFile(file) as opened:
+        for member in opened.infolist():
+            if wanted.match(member.filename):
+                _extract(opened, member, target)
+
+
+def _unpack_tar(file: BinaryIO, wanted: re.Pattern[str], target: Path) -> None:
+    file.seek(0)  # it was read for its digest
+    with tarfile.open(fileobj=file, mode="r:gz") as opened:
+        members = [member for member in opened.getmembers() if wanted.match(member.name)]
+        opened.extractall(target, members, filter="data")  # nothing outside of the folder, no device, no foreign owner
 
 
 def _extract(opened: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:

@@ -55,8 +55,8 @@ def find_supplies(
     check_place(shared)  # a Java in it will be run
     if home is not None:
         given = existing_distribution(home)
-        return given, _java(given.java_needs, account, shared, report, given.home)
-    java = _java(release_of(version).java_needs, account, shared, report, None)
+        return given, suitable_java(given.java_needs, account, shared, report, given.home)
+    java = suitable_java(release_of(version).java_needs, account, shared, report)
     return fetched_distribution(shared, version, report), java
 
 
@@ -70,7 +70,9 @@ def _fetched_home(shared: Path) -> Path:
     return shared / f"java-{FETCHED_JAVA_MAJOR}"
 
 
-def _java(needs: JavaNeeds, account: Account, shared: Path, report: Report, distribution: Path | None) -> Java:
+def suitable_java(
+    needs: JavaNeeds, account: Account, shared: Path, report: Report, distribution: Path | None = None
+) -> Java:
     """One of this machine, else a fetched one. Raises if neither fits."""
     fetched_home = _fetched_home(shared)
     try:

@@ -2,6 +2,7 @@
 
 DATA_DIR/elasticsearch-8.14.1/     fetched once, shared, read-only
 DATA_DIR/programs/                 copies of programs that the servers' account cannot reach
+DATA_DIR/kafka-4.1.0-*/            the same, only for those who use Kafka; and debezium-3.6.2.Final/
 DATA_DIR/stacks/kept-1, kept-2     one per running stack; the next start takes the first that is free
 DATA_DIR/stacks/temporary-*        removed at the end, or by the next start if its owner was killed
 """

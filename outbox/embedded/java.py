@@ -57,11 +57,12 @@ class Java:
 
 @dataclass(frozen=True)
 class JavaNeeds:
-    """The Java versions that an Elasticsearch runs on, and a module that small runtimes lack."""
+    """The Java versions that a server runs on, and what small runtimes lack: a module, the data of all locales."""
 
     lowest: int
     highest: int
     module: str = "java.base"
+    locales: bool = True
 
     def fit_runtime(self, major: int) -> bool:
         """Whether a complete runtime of this version, without development tools, is enough."""
@@ -73,12 +74,12 @@ class JavaNeeds:
             return f"is Java {java.major}" if java.major else "does not run"
         if not java.has_module(self.module):
             return f"is Java {java.major} without the module {self.module}"
-        return "" if java.supports_thai else f"is Java {java.major} without all locales"
+        return "" if not self.locales or java.supports_thai else f"is Java {java.major} without all locales"
 
     def __str__(self) -> str:
         end = f" with the module {self.module}" if self.module != "java.base" else ""
         versions = f"{self.lowest} to {self.highest}" if self.highest < 99 else f"{self.lowest} or later"
-        return f"Java {versions}{end}, with all locales"
+        return f"Java {versions}{end}{', with all locales' if self.locales else ''}"
 
 
 def find_java(needs: JavaNeeds, account: Account, shared: Path, distribution: Path | None, fetched: Path) -> Java:

@@ -1,15 +1,18 @@
-"""Owns the pair of servers that `outbox up` starts if none are given. It creates no table and no index."""
+"""Owns the servers that `outbox up` starts if none are given. It creates no table, no index and no topic."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
+from outbox.embedded.connect import EmbeddedConnect
 from outbox.embedded.elasticsearch import EmbeddedElasticsearch
 from outbox.embedded.es_command import QUICK_START
 from outbox.embedded.folders import FOR_SERVERS, check_space, default_data_dir, stack_folder, temporary_folder
+from outbox.embedded.kafka import EmbeddedKafka
 from outbox.embedded.opensearch import EmbeddedOpenSearch
 from outbox.embedded.postgres import EmbeddedPostgres
 from outbox.embedded.products import ELASTICSEARCH, release_of
@@ -26,11 +29,18 @@ def search_server(version: str) -> type[EmbeddedSearch]:
     return next(kind for kind in _SEARCH if kind.product == product)
 
 
+class EmbeddedStream(NamedTuple):
+    """Kafka, and Kafka Connect, which writes there what it reads from PostgreSQL."""
+
+    kafka: EmbeddedKafka
+    connect: EmbeddedConnect
+
+
 class EmbeddedStack:
-    """PostgreSQL and Elasticsearch or OpenSearch, each started only if no address is given.
+    """PostgreSQL and Elasticsearch or OpenSearch, each started only if no address is given, and on demand Kafka.
 
     The next start uses the same data. A second stack at the same time gets its own folder and data. When this
-    process dies, even by kill -9, both servers stop.
+    process dies, even by kill -9, all servers stop.
     """
 
     def __init__(
@@ -44,6 +54,7 @@ class EmbeddedStack:
         es_heap: str = "512m",
         es_jvm_options: Sequence[str] = QUICK_START,
         pg_settings: Mapping[str, str] | None = None,
+        with_kafka: bool = False,
         temporary: bool = False,
         report: Report = to_stderr,
     ) -> None:
@@ -54,12 +65,14 @@ class EmbeddedStack:
         self._es_home = es_home
         self._es_heap = es_heap
         self._es_jvm_options = es_jvm_options
-        self._pg_settings = pg_settings
+        self._pg_settings = {**({"wal_level": "logical"} if with_kafka else {}), **(pg_settings or {})}
+        self._with_kafka = with_kafka
         self._report = report
         self._temporary = temporary
         self._open = ExitStack()
         self.postgres: EmbeddedPostgres | None = None
         self.elasticsearch: EmbeddedSearch | None = None
+        self.stream: EmbeddedStream | None = None
 
     @property
     def database_url(self) -> str:
@@ -87,12 +100,16 @@ class EmbeddedStack:
 
     @property
     def _kept(self) -> str:
-        """OpenSearch has databases of its own, one per major version: an event that is done is in one index only."""
+        """OpenSearch has databases of its own, one per major version: an event that is done is in one index only.
+
+        And so has Kafka: what is written for it, nobody reads without it.
+        """
         chosen = release_of(self._es_version)
-        return "kept" if chosen.product == ELASTICSEARCH else f"{chosen.product.name}-{chosen.major}"
+        name = "kept" if chosen.product == ELASTICSEARCH else f"{chosen.product.name}-{chosen.major}"
+        return f"{name}-kafka" if self._with_kafka else name
 
     def _start_in(self, folder: Path, undo: ExitStack) -> None:
-        # Elasticsearch takes ten times as long, so it starts first and PostgreSQL starts meanwhile.
+        # Elasticsearch takes ten times as long, so it starts first and the others start meanwhile.
         if not self._given_elastic_url:
             kind = search_server(self._es_version)
             self.elasticsearch = kind(
@@ -106,12 +123,37 @@ class EmbeddedStack:
             )
             undo.callback(self.elasticsearch.stop)
             self.elasticsearch.launch()
+        kafka = self._launch_kafka(folder / "kafka", undo) if self._with_kafka else None
         if not self._given_database_url:
             self.postgres = EmbeddedPostgres(folder / "postgresql", settings=self._pg_settings, data_dir=self.data_dir)
             undo.callback(self.postgres.stop)
             self.postgres.start()
+        if kafka is not None:
+            self.stream = EmbeddedStream(kafka, self._launch_connect(folder / "connect", kafka, undo))
         if self.elasticsearch:
             self.elasticsearch.await_ready()
+        if self.stream is not None:
+            self.stream.connect.await_ready()
+
+    def _launch_kafka(self, folder: Path, undo: ExitStack) -> EmbeddedKafka:
+        kafka = EmbeddedKafka(folder, data_dir=self.data_dir, report=self._report)
+        undo.callback(kafka.stop)
+        kafka.launch()
+        return kafka
+
+    def _launch_connect(self, folder: Path, kafka: EmbeddedKafka, undo: ExitStack) -> EmbeddedConnect:
+        """Started last, it is stopped first: it reads from PostgreSQL and writes to Kafka."""
+        kafka.await_ready()
+        connect = EmbeddedConnect(
+            folder,
+            bootstrap=kafka.url,
+            password=secrets.token_urlsafe(18),
+            data_dir=self.data_dir,
+            report=self._report,
+        )
+        undo.callback(connect.stop)
+        connect.launch()
+        return connect
 
     def stop(self) -> None:
         """Stop the started servers in reverse order; given ones are not touched."""

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
-from outbox.errors import SchemaMismatch
-from outbox.ports import OpenCounts, SchemaVerdict
+from outbox.errors import SchemaMismatch, StreamDown
+from outbox.ports import OpenCounts, PartitionOffsets, SchemaVerdict, StreamOffsets
 
 Row = Mapping[str, Any]
 
@@ -76,6 +76,29 @@ class WorkerSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """Kafka, where it is the source. `error`: it does not answer, so the rest is empty."""
+
+    topic: str
+    group: str
+    lag: int = 0
+    partitions: Sequence[PartitionOffsets] = ()
+    error: str = ""
+
+    @property
+    def oldest_age_seconds(self) -> float | None:
+        return max((each.oldest_age_seconds for each in self.partitions if each.oldest_age_seconds), default=None)
+
+    @property
+    def gone(self) -> list[int]:
+        return [each.partition for each in self.partitions if each.is_gone]
+
+    def as_json(self) -> dict[str, Any]:
+        each = [place._asdict() | {"lag": place.lag, "gone": place.is_gone} for place in self.partitions]
+        return {"topic": self.topic, "group": self.group, "lag": self.lag, "partitions": each, "error": self.error}
+
+
+@dataclass(frozen=True, slots=True)
 class QueueStatus:
     """Everything that `outbox status` and the console's first page show."""
 
@@ -88,6 +111,7 @@ class QueueStatus:
     pauses: Sequence[Row]
     sampled_at: datetime
     rebuild: str | None = None  # one that is not over, in words
+    stream: StreamStatus | None = None
 
     @property
     def servers(self) -> list[str]:
@@ -95,13 +119,17 @@ class QueueStatus:
         return sorted({worker.server for worker in self.workers if worker.alive and worker.server})
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Without a stream there is no word of it."""
+        found = asdict(self)
+        found.pop("stream")
+        return found if self.stream is None else found | {"stream": self.stream.as_json()}
 
 
 class StatusDesk:
-    def __init__(self, overview: Overview, backlog: BacklogCounts) -> None:
+    def __init__(self, overview: Overview, backlog: BacklogCounts, stream: StreamOffsets | None = None) -> None:
         self._overview = overview
         self._backlog = backlog
+        self._stream = stream
 
     def read(self) -> QueueStatus:
         """One reading. Raises SchemaMismatch where there is nothing that it could read."""
@@ -113,8 +141,9 @@ class StatusDesk:
         workers = [_worker(row) for row in self._overview.workers()]
         pauses = [dict(row) for row in self._overview.pauses()]
         types = by_type(self._overview.open_by_type(), self._overview.failed_by_type())
+        stream = None if self._stream is None else read_stream(self._stream)
         return QueueStatus(
-            sentence=sentence(queue, workers, pauses),
+            sentence=sentence(queue, workers, pauses, all_read=_is_read(stream)) + in_kafka(stream),
             schema=str(schema),
             queue=queue,
             failed_by_reason=dict(failed),
@@ -123,7 +152,38 @@ class StatusDesk:
             pauses=pauses,
             sampled_at=datetime.now(UTC),
             rebuild=self._overview.rebuild(),
+            stream=stream,
         )
+
+
+def read_stream(stream: StreamOffsets) -> StreamStatus:
+    """A broker that does not answer hides nothing of the rest."""
+    try:
+        found = stream.read()
+        ages = stream.ages(found)
+    except StreamDown as error:
+        return StreamStatus(stream.topic, stream.group, error=error.detail or error.message)
+    aged = [each._replace(oldest_age_seconds=ages.get(each.partition)) for each in found]
+    return StreamStatus(stream.topic, stream.group, sum(each.lag for each in found), aged)
+
+
+def _is_read(stream: StreamStatus | None) -> bool:
+    return stream is None or not (stream.error or stream.gone or stream.lag)
+
+
+def in_kafka(stream: StreamStatus | None) -> str:
+    """What is to be added to the sentence about the table."""
+    if stream is None:
+        return ""
+    if stream.error:
+        return f"; Kafka does not answer: {stream.error}"
+    if stream.gone:
+        places = ", ".join(map(str, stream.gone))
+        return f"; a gap in Kafka's partition {places}: what is to be read next is gone (docs/kafka.md)"
+    if stream.lag:
+        oldest = "" if stream.oldest_age_seconds is None else f", the oldest {age(stream.oldest_age_seconds)} old"
+        return f"; {stream.lag:,} record{'' if stream.lag == 1 else 's'} to be read from Kafka{oldest}"
+    return "; nothing waits in Kafka"
 
 
 def _queue(counts: OpenCounts, failed: int, rate: float) -> Queue:
@@ -176,8 +236,8 @@ def by_type(open_rows: Sequence[Row], failed_rows: Sequence[Row]) -> list[TypeCo
     ]
 
 
-def sentence(queue: Queue, workers: Sequence[WorkerSeen], pauses: Sequence[Row]) -> str:
-    """How it is, most urgent first, in words that a tired person understands."""
+def sentence(queue: Queue, workers: Sequence[WorkerSeen], pauses: Sequence[Row], *, all_read: bool = True) -> str:
+    """How it is, most urgent first, in words that a tired person understands. `all_read`: nothing waits in Kafka."""
     more = "+" if queue.capped else ""
     paused = [row["scope"] for row in pauses if row["kind"] == "pause"]
     if "*" in paused:
@@ -188,7 +248,7 @@ def sentence(queue: Queue, workers: Sequence[WorkerSeen], pauses: Sequence[Row])
     if queue.stuck:
         return f"{queue.stuck:,} stuck, waiting to be reclaimed; {queue.lag:,}{more} open{partly}"
     if not queue.lag:
-        return f"Caught up: nothing waits{partly}"
+        return f"{'Caught up: nothing waits' if all_read else 'No row waits'}{partly}"
     if queue.oldest_age_seconds < 30:
         return f"Keeping up: {queue.lag:,}{more} open, the oldest {age(queue.oldest_age_seconds)} old{partly}"
     drained = f", drained in about {age(queue.drained_in_seconds)}" if queue.drained_in_seconds else ""
@@ -259,6 +319,21 @@ class Waited:
     caught_up: bool
     left: int
     waited_seconds: float
+
+
+class StreamRecords:
+    """A topic as something to wait for: the records that are in it now. What they leave as rows is the table's."""
+
+    def __init__(self, stream: StreamOffsets) -> None:
+        self._stream = stream
+        self._ends: dict[int, int] = {}
+
+    def last_seq(self) -> int:
+        self._ends = {each.partition: each.end for each in self._stream.read()}
+        return 0
+
+    def open_up_to(self, seq: int) -> int:
+        return sum(each._replace(end=self._ends.get(each.partition, 0)).lag for each in self._stream.read())
 
 
 def wait_until_caught_up(

@@ -17,6 +17,7 @@ BATCH_BYTES: Final = 8_388_608  # of documents that are read or sent at once
 INLINE_BYTES: Final = 65_536  # of one document that is read with many others; larger ones are read by portions
 PAGE_BYTES: Final = 500 * INLINE_BYTES  # of verify and rebuild: a document that is left out costs a request of its own
 CUT_AT: Final = 2400  # characters, by the claim: it may have been longer
+UNREADABLE: Final = "unreadable: "  # begins the op of a record that is no event; what follows is its class
 _WHITE: Final = b" \t\r\n"
 
 
@@ -31,6 +32,9 @@ class Addressing:
 
     def refusal(self, event: Event) -> Failure | None:
         """Why this event can never be sent, or None. The cases: op, version, names, payload."""
+        if event.op.startswith(UNREADABLE):
+            why = event.op.removeprefix(UNREADABLE)[:80]
+            return refused(f"the record is not an event: {why}; see docs/kafka.md", Code.PAYLOAD_UNSUPPORTED)
         if event.op not in OPS:
             return refused(f"ValueError: Unknown outbox op: {event.op[:80]!r}", Code.PAYLOAD_UNSUPPORTED)
         if event.event_version < 0:

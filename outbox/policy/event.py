@@ -12,6 +12,11 @@ class Status(StrEnum):
     FAILED = "failed"
     DISCARDED = "discarded"
 
+    @property
+    def is_settled(self) -> bool:
+        """Nothing more happens to the event by itself."""
+        return self not in (Status.PENDING, Status.PROCESSING)
+
 
 UPSERT: Final = "upsert"
 DELETE: Final = "delete"

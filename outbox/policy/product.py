@@ -57,6 +57,7 @@ _ELASTIC_TAGLINE: Final = "You Know, for Search"
 _VERSION: Final = re.compile(r"OpenSearch/(\d[\w.-]*)")
 _NUMBER: Final = re.compile(r"(\d+)\.(\d+)")
 _NO_POINTS_IN_TIME: Final = re.compile(r"(1|2\.[0-3])\.")
+_OLD_ELASTICSEARCH: Final = re.compile(r"[0-7]\.")
 # What a busy or broken server says: it tells nothing of the product, so the setting cannot decide either.
 _LATER: Final = (408, 413, 429)
 
@@ -142,13 +143,17 @@ def _found(headers: Mapping[str, str], body: object) -> Server | None:
     # Compatibility mode: it passes for 7.10.2 and leaves the distribution out. Its own number is then unknown.
     if number == "7.10.2" and isinstance(body, Mapping) and str(body.get("tagline")).startswith(_OPENSEARCH_TAGLINE):
         return Server(Product.OPENSEARCH)
-    return None
+    # Before 7.14 it had no header that something could have removed.
+    is_elastic = isinstance(body, Mapping) and body.get("tagline") == _ELASTIC_TAGLINE
+    return Server(Product.ELASTICSEARCH, number) if is_elastic and _OLD_ELASTICSEARCH.match(number) else None
 
 
 def _checked(found: Server, setting: Product | None, by_key: bool) -> Server | Failure:
     if setting is not None and found.product is not setting:
         text = f"ELASTIC_PRODUCT={setting}, and {found} answers at ELASTIC_URL; nothing was written. Correct either"
         return whole(Reason.ES_CONFIG, text)
+    if found.product is Product.ELASTICSEARCH and _OLD_ELASTICSEARCH.match(found.number):
+        return whole(Reason.ES_CONFIG, f"{found} is too old; nothing was written. Use {NEEDED}")
     if found.product is Product.OPENSEARCH and _NO_POINTS_IN_TIME.match(found.number):
         text = f"{found} is too old: it has no points in time; nothing was written. Use OpenSearch 2.4 or later"
         return whole(Reason.ES_CONFIG, text)
@@ -182,6 +187,7 @@ class Dialect:
     sorts_shards: bool
     forbids_auto_create: bool  # a template can forbid that a write creates the index
     asks_privileges: bool  # a key may ask what it may do
+    no_write: str  # what a login that may not write lacks, by this product's names
     # Before each further try of a document that lost a new field to another request at the same moment. OpenSearch
     # refuses it before the shard knows the mapping that won: 12 of 20 were refused a second time, none a third time.
     new_field_waits: tuple[float, ...]
@@ -235,6 +241,7 @@ ELASTICSEARCH: Final = Dialect(
     sorts_shards=True,
     forbids_auto_create=True,
     asks_privileges=True,
+    no_write="the key lacks the privileges index and delete",
     new_field_waits=(0.0,),
     not_copied=(*_NOT_COPIED, "index.lifecycle."),
 )
@@ -249,6 +256,7 @@ OPENSEARCH: Final = Dialect(
     sorts_shards=False,
     forbids_auto_create=False,
     asks_privileges=False,
+    no_write="the role lacks indices:data/write/index or indices:data/write/delete, or the bulk of both",
     new_field_waits=(0.0, 0.05, 0.2),
     not_copied=(*_NOT_COPIED, "index.plugins.index_state_management.", "index.remote_store.", "index.hidden"),
 )

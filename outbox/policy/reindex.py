@@ -152,5 +152,5 @@ class BackfillRun:
     def place(self) -> str:
         """How far it is, as a person reads it."""
         if self.cursor is None:
-            return "at the beginning"
+            return "with the parts that are left" if self.done else "at the beginning"
         return f"after {self.cursor['type']} {self.cursor['after']}"

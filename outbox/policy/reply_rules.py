@@ -68,7 +68,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _rule(
         "privileges",
         Reason.ES_AUTH,
-        "the key lacks a right: it needs index, delete and view_index_metadata on this index",
+        "the key or role lacks a right on this index: docs/security.md has what it needs",
         status="403",
         types="security_exception",
     ),
@@ -155,7 +155,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _rule(
         "pressure",
         Reason.ES_429,
-        "Elasticsearch is overloaded, or this document alone is too much for it",
+        "the search server is overloaded, or this document alone is too much for it",
         types="es_rejected_execution_exception rejected_execution_exception circuit_breaking_exception",
     ),
     _rule(

@@ -60,7 +60,7 @@ class NoReply:
     failure: Failure
     sent: bool = True
     elsewhere: bool = False
-    unidentified: bool = False  # nothing was sent, because nobody says or may know what the server is
+    unidentified: bool = False  # because of what the server is, or because nobody says or may know it
 
     def error(self) -> OutboxError:
         """The same for commands."""
@@ -110,6 +110,14 @@ def _authorization(settings: ElasticSettings, fresh: str | None) -> str | None:
     return None
 
 
+_ProductHeader = tuple[str | None, str | None]
+
+
+def _product_header(headers: Mapping[str, str]) -> _ProductHeader:
+    """What `product.by_header` reads."""
+    return headers.get("x-elastic-product"), headers.get("x-opensearch-version")
+
+
 @dataclass(slots=True)
 class Elastic:
     """One server. `call` never raises. `setting` is ELASTIC_PRODUCT, unless that is `auto`."""
@@ -118,7 +126,10 @@ class Elastic:
     credentials: Credentials
     timeout_seconds: float
     setting: Product | None = None
+    # How to speak to it. Before it has said anything: as to Elasticsearch, which is all that a read needs.
+    dialect: product.Dialect = field(default=product.ELASTICSEARCH, init=False)
     _server: Server | None = field(default=None, init=False)
+    _usual_header: _ProductHeader | None = field(default=None, init=False)  # of a reply that named this product
     _named_by_header: bool = field(default=False, init=False)
     _doubtful: bool = field(default=False, init=False)
 
@@ -133,14 +144,15 @@ class Elastic:
         found = product.identify(reply.status, headers, reply.body, self.setting, by_key=self.credentials.by_key)
         if isinstance(found, Failure):
             return found
-        if self._server is None:
+        known = self._server
+        if known is None:
             self._named_by_header = product.by_header(headers) is not None
-            self._server = found
-        if found.product is not self._server.product:
-            return product.changed(self._server, found)
+            self._know(known := found)
+        if found.product is not known.product:
+            return product.changed(known, found)
         if self._doubtful:  # it is the same, so something removes the header here and there: that says nothing any more
             self._doubtful = self._named_by_header = False
-        return self._server
+        return known
 
     def _permitted_headers(self, refused: Reply, seconds: float | None) -> Mapping[str, str]:
         """Elasticsearch leaves its name out of a refusal. Who one is, every user and key may ask there."""
@@ -155,7 +167,7 @@ class Elastic:
         reply = self._exchange("GET", "/", seconds=ASK_SECONDS)
         found = product.identify(reply.status, reply.headers, reply.body) if isinstance(reply, Reply) else None
         if isinstance(found, Server) and found.product is known.product:
-            self._server = known = found
+            self._know(known := found)
         return known
 
     @property
@@ -172,10 +184,8 @@ class Elastic:
             raise NoReply(found, sent=False, unidentified=True).error()
         return found.dialect
 
-    @property
-    def dialect(self) -> product.Dialect:
-        """How to speak to it. Before it has said anything: as to Elasticsearch, which is all that a read needs."""
-        return self._server.dialect if self._server is not None else product.ELASTICSEARCH
+    def _know(self, server: Server) -> None:
+        self._server, self.dialect = server, server.dialect
 
     def call(
         self, method: str, target: str, body: bytes | None = None, *, seconds: float | None = None
@@ -189,23 +199,34 @@ class Elastic:
             return NoReply(unknown, sent=False, unidentified=True)
         reply = self._exchange(method, target, body, seconds)
         if isinstance(reply, Reply):
-            self._compare(reply)
+            other = self._compare(reply)
+            if other is not None and method not in _READS:  # done in another cluster is not done
+                return NoReply(other, unidentified=True)
             # The other product does not know our content type: nothing was done, and this is why.
-            if self._doubtful and reply.status == 406 and isinstance(other := self.server(seconds), Failure):
-                return NoReply(other, sent=False, unidentified=True)
+            if self._doubtful and reply.status == 406 and isinstance(unknown := self.server(seconds), Failure):
+                return NoReply(unknown, sent=False, unidentified=True)
         return reply
 
-    def _compare(self, reply: Reply) -> None:
-        """Elasticsearch names itself on every reply that is its own; an error may come from a proxy."""
+    def _compare(self, reply: Reply) -> Failure | None:
+        """Elasticsearch names itself on every reply that is its own; an error may come from a proxy. A header that was
+        found right once needs no second reading. A failure: the reply names the other product."""
+        header = _product_header(reply.headers)
+        if header == self._usual_header:
+            return None
         named = product.by_header(reply.headers)
         if self._server is None:
             is_usable = named is not None and (named.has_keys or not self.credentials.by_key)
             if named is not None and is_usable and self.setting in (None, named.product):
-                self._server, self._named_by_header = named, True
+                self._named_by_header = True
+                self._know(named)
         elif named is not None:
-            self._doubtful = self._doubtful or named.product is not self._server.product
+            if named.product is not self._server.product:
+                self._doubtful = True
+                return product.changed(self._server, named)
+            self._usual_header = header
         elif reply.status == 406 or (self._named_by_header and reply.status < 300):
             self._doubtful = True
+        return None
 
     def _exchange(
         self, method: str, target: str, body: bytes | None = None, seconds: float | None = None
@@ -245,7 +266,8 @@ def connect(settings: ElasticSettings, lanes: int = 2, announce: Announce = sile
         return Elastic(node, credentials, settings.timeout_seconds, setting)
     several = {url: DeadlineNode(config, CONNECT_SECONDS, sign) for url, config in configs.items()}
     # Not all workers of a machine begin at the same node.
-    nodes = Nodes(several, credentials.header, announce, first=secrets.randbelow(len(several)))
+    first = secrets.randbelow(len(several))
+    nodes = Nodes(several, credentials.header, announce, first=first, targets=settings.targets)
     return Elastic(nodes, credentials, settings.timeout_seconds, setting)
 
 

@@ -46,7 +46,8 @@ def _version_held(doc: Any) -> int | None:
 
 
 class CannotAsk(OutboxError):
-    """Elasticsearch does not report the versions of deleted documents. The key needs `delete` on the index."""
+    """The search server does not report the versions of deleted documents. Grant the right to delete them
+    (docs/security.md)."""
 
 
 class ElasticTombstones:

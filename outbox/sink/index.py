@@ -5,10 +5,10 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from outbox.errors import ElasticsearchDown, OutboxError
-from outbox.policy.product import Dialect
 from outbox.policy.redact import summary
 from outbox.ports import CreatedIndex
 from outbox.sink.client import Elastic, NoReply, dumps
+from outbox.sink.leftover import Leftover, leftover
 
 GC_DELETES: Final = "1h"
 # Above the templates that products install (at most 500), so that this one is used.
@@ -17,7 +17,7 @@ _VERSIONS_PER_REQUEST: Final = 1000
 
 
 class IndexRefused(OutboxError):
-    """Elasticsearch refused to create the index. The key needs `manage` on the index and `manage_index_templates`."""
+    """The search server refused to create the index. Grant what docs/security.md lists for an administrator."""
 
 
 class IndexExists(OutboxError):
@@ -43,7 +43,7 @@ class ElasticIndices:
         first = f"{name}-v1"
         wanted = {"gc_deletes": GC_DELETES, **(settings or {})}
         dialect = self._elastic.required()
-        self._make_room(dialect, name, first)
+        self._make_room(name, first)
         template = {
             "index_patterns": [name, f"{name}-v*"],
             "priority": TEMPLATE_PRIORITY,
@@ -55,14 +55,14 @@ class ElasticIndices:
         self._ask("PUT", f"/{_path(first)}", created)
         return CreatedIndex(first, name, name)
 
-    def _make_room(self, dialect: Dialect, *names: str) -> None:
-        """Raises IndexExists. What a write created and could not fill is removed."""
+    def _make_room(self, *names: str) -> None:
+        """Raises IndexExists. What a write created and could not fill is removed, after a count."""
         path = f"/{','.join(map(_path, names))}/_settings?flat_settings=true&ignore_unavailable=true"
         found = self._ask("GET", path)
-        unwanted = [index for index, about in found.items() if dialect.is_auto_created(about.get("settings", {}))]
-        if found.keys() - unwanted:
-            raise IndexExists(" or ".join(names))
-        for index in unwanted:
+        kinds = {index: leftover(self._elastic, index, about.get("settings", {})) for index, about in found.items()}
+        if any(kind is not Leftover.YES for kind in kinds.values()):
+            raise IndexExists(_why_not(names, kinds))
+        for index in kinds:
             self._ask("DELETE", f"/{_path(index)}")
 
     def versions(self, index: str, ids: Sequence[tuple[str, str | None]]) -> list[int | None]:
@@ -89,6 +89,19 @@ class ElasticIndices:
 def _portions(ids: Sequence[tuple[str, str | None]]) -> Iterator[Sequence[tuple[str, str | None]]]:
     for start in range(0, len(ids), _VERSIONS_PER_REQUEST):
         yield ids[start : start + _VERSIONS_PER_REQUEST]
+
+
+def _why_not(names: Sequence[str], kinds: Mapping[str, Leftover]) -> str:
+    uncounted = [index for index, kind in kinds.items() if kind is Leftover.UNCOUNTED]
+    if uncounted:
+        return f"{', '.join(uncounted)}, blocked as one that a write created, and nobody says whether it is empty"
+    name, first = names
+    if kinds.get(name) is Leftover.YES:  # only the alias was lost
+        return (
+            f"{first} is there, and {name} is an empty index that a write created in place of its alias. Put the alias"
+            f" back in one request: POST /_aliases with remove_index for {name} and add for {first}"
+        )
+    return " or ".join(names)
 
 
 def _path(name: str) -> str:

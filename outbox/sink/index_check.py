@@ -7,7 +7,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from outbox.facts import Announce, SinkIdentified, Warned
-from outbox.policy.outcome import Failure
+from outbox.policy.outcome import Failure, Reason
 from outbox.ports import Finding, Level
 from outbox.sink.client import Elastic, Reply
 from outbox.sink.target_check import Targets
@@ -51,10 +51,11 @@ class TargetCheck:
         return True
 
     def _writable(self, name: str) -> Iterator[Finding]:
+        remedy = f"Run `outbox index create {name}`."
         if failure := self._targets.probe(name):
-            yield Finding("writable", Level.BAD, failure.error, f"cause: {failure.reason}")
+            is_missing = failure.reason is Reason.ES_INDEX_MISSING
+            yield Finding("writable", Level.BAD, failure.error, remedy if is_missing else f"cause: {failure.reason}")
         elif self._settings(name) is None:
-            remedy = f"Run `outbox index create {name}`."
             yield Finding("exists", Level.BAD, f"{name} does not exist, or the key may not see it", remedy)
         else:
             yield Finding("writable", Level.OK, f"{name} accepts writes")
@@ -88,23 +89,28 @@ class TargetCheck:
         if reply is None:
             return Finding("auto_create", Level.UNKNOWN, "the key may not read templates", "Check them manually.")
         best = _strongest(reply.get("index_templates", []), name)
-        if _leaves_it_blocked(best):
+        if self._elastic.dialect.is_auto_created(_flat(best.get("template", {}).get("settings", {}))):
             return Finding("auto_create", Level.OK, f"{name} is never filled if a write creates it: it is blocked then")
-        allowed = best.get("allow_auto_create")
+        allowed, setting = best.get("allow_auto_create"), None
+        if allowed is None and (setting := self._setting("action.auto_create_index")) is not None:
+            allowed = may_create(setting, name)
+        detail = f"no template prevents the automatic creation of {name} with a guessed mapping"
         if allowed is None:
-            allowed = may_create(self._setting("action.auto_create_index") or "true", name)
+            detail += ", and the key may not read the setting action.auto_create_index"
+            return Finding("auto_create", Level.UNKNOWN, detail, self._against_creation(name, None))
         if allowed:
-            detail = f"no template prevents the automatic creation of {name} with a guessed mapping"
-            return Finding("auto_create", Level.WARN, detail, self._against_creation(name))
+            return Finding("auto_create", Level.WARN, detail, self._against_creation(name, setting))
         return Finding("auto_create", Level.OK, f"{name} is never created automatically")
 
-    def _against_creation(self, name: str) -> str:
+    def _against_creation(self, name: str, setting: str | None) -> str:
         remedy = "`outbox index create` adds one for a new index."
         if self._elastic.dialect.forbids_auto_create:
             return remedy
+        rest = "+*" if setting == "true" else setting
+        value = f"-{name}*,{rest}" if rest else f"-{name}* before what is there"
         return (
             f"{remedy} Two other ways: a role without indices:admin/create (docs/security.md), or the cluster setting"
-            f" action.auto_create_index: -{name}*,+*."
+            f" action.auto_create_index: {value}."
         )
 
     def disk(self) -> Finding:
@@ -148,10 +154,13 @@ def _strongest(templates: Sequence[Mapping[str, Any]], name: str) -> Mapping[str
     return max(fitting, key=lambda template: template.get("priority") or 0, default={})
 
 
-def _leaves_it_blocked(template: Mapping[str, Any]) -> bool:
-    """As `Dialect.template` makes it for OpenSearch."""
-    index = template.get("template", {}).get("settings", {}).get("index", {})
-    return str(index.get("blocks", {}).get("write")) == "true"
+def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """A template's settings come nested; OpenSearch 2.19 does not heed `flat_settings` there."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        path = f"{before}{name}"
+        found |= _flat(value, f"{path}.") if isinstance(value, Mapping) else {path: value}
+    return found
 
 
 def may_create(setting: str, name: str) -> bool:

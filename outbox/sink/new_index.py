@@ -5,11 +5,11 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from outbox.errors import Conflict, ElasticsearchDown, OutboxError
-from outbox.policy.product import Dialect
 from outbox.policy.redact import summary
 from outbox.ports import AliasState
 from outbox.sink.client import Elastic, NoReply, Reply, dumps
 from outbox.sink.index import GC_DELETES
+from outbox.sink.leftover import Leftover, leftover
 
 GC_DELETES_UNTIL_SWAP: Final = "7d"
 # Above the template of `outbox index create` (600), which has the old mapping.
@@ -17,7 +17,7 @@ TEMPLATE_PRIORITY: Final = 601
 
 
 class MappingRefused(OutboxError):
-    """Elasticsearch rejected the new index. Correct the mapping file. Nothing was started and nothing was changed."""
+    """The search server rejected the new index. Correct the mapping file. Nothing was started or changed."""
 
 
 class NotAnAlias(OutboxError):
@@ -32,7 +32,7 @@ class AliasMoved(Conflict):
 
 
 class RebuildRefused(OutboxError):
-    """Elasticsearch refused a step of the rebuild. The key needs `manage` on the indexes and `manage_index_templates`.
+    """The search server refused a step of the rebuild. Grant what docs/security.md lists for an administrator.
     `outbox rebuild --resume` continues where it stopped."""
 
 
@@ -63,8 +63,7 @@ class ElasticNewIndex:
 
     def exists(self, index: str) -> bool:
         """One that a write created against the template is as good as missing; `create` replaces it."""
-        found = self._ask("GET", f"/{_path(index)}/_settings?flat_settings=true", missing_is_fine=True)
-        return index in found and not self._elastic.required().is_auto_created(found[index].get("settings", {}))
+        return self._leftover(index) not in (None, Leftover.YES)
 
     def mappings(self, index: str) -> Mapping[str, Any]:
         return dict(self._ask("GET", f"/{_path(index)}/_mapping")[index].get("mappings", {}))
@@ -86,18 +85,19 @@ class ElasticNewIndex:
             "_meta": {"made_by": "outbox rebuild"},
         }
         self._ask("PUT", f"/_index_template/{_template(index)}", dialect.template(template))
-        if not dialect.forbids_auto_create:
-            self._remove_auto_created(dialect, index)
+        if not dialect.forbids_auto_create and self._leftover(index) is Leftover.YES:
+            self._ask("DELETE", f"/{_path(index)}", missing_is_fine=True)
         wanted = dialect.for_create({**settings, "index.gc_deletes": GC_DELETES_UNTIL_SWAP})
         reply = self._call("PUT", f"/{_path(index)}", {"mappings": dict(mappings), "settings": wanted})
         if reply.status >= 300:
             self._elastic.call("DELETE", f"/_index_template/{_template(index)}")
             raise MappingRefused(_reason(reply)) if reply.status == 400 else RebuildRefused(_reason(reply))
 
-    def _remove_auto_created(self, dialect: Dialect, index: str) -> None:
+    def _leftover(self, index: str) -> Leftover | None:
+        """None: there is no such index."""
+        self._elastic.required()
         found = self._ask("GET", f"/{_path(index)}/_settings?flat_settings=true", missing_is_fine=True)
-        if index in found and dialect.is_auto_created(found[index].get("settings", {})):
-            self._ask("DELETE", f"/{_path(index)}", missing_is_fine=True)
+        return leftover(self._elastic, index, found[index].get("settings", {})) if index in found else None
 
     def remove(self, index: str) -> None:
         """The index and its template; already removed ones are fine."""

@@ -4,10 +4,15 @@ It sends no request of anybody else. Not the client's own NodePool: that one giv
 pause is over, so that one that hangs costs a whole deadline each time; here it is asked first, apart from the requests.
 """
 
+from __future__ import annotations
+
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
 
 import orjson
 from elastic_transport import HttpHeaders
@@ -15,12 +20,15 @@ from elastic_transport._node import NodeApiResponse
 
 from outbox.facts import Announce, NodeBack, NodeLeftOut, silent
 from outbox.policy.nodes import RoundRobin
-from outbox.policy.redact import summary
+from outbox.policy.redact import redact, summary
 from outbox.ports import Clock, Finding, Level
 from outbox.sink.exchange import DeadlineNode, NotSigned
 
 ASK_SECONDS: Final = 5.0
 LEAST_SECONDS: Final = 0.05  # less than this is not worth a request
+# The key may not ask, or the node is busy. With any other refusal of `GET /` it is no search node.
+_SAY_NOTHING: Final = (401, 403, 429)
+_SENTENCE_BYTES: Final = 200
 
 
 class NodeWatch:
@@ -33,6 +41,7 @@ class NodeWatch:
         announce: Announce = silent,
         clock: Clock = time.monotonic,
         first: int = 0,
+        targets: Sequence[str] = (),
     ) -> None:
         self.nodes = tuple(nodes.values())
         self._names = tuple(nodes)
@@ -42,7 +51,10 @@ class NodeWatch:
         self._round = RoundRobin(len(nodes), first)
         self._lock = threading.Lock()  # guards the round, the clusters and the thread
         self._begun = False
-        self._clusters: dict[int, str] = {}  # which cluster each node last said it belongs to
+        self._clusters: dict[int, _Cluster] = {}  # which cluster each node last said it belongs to
+        self._settings = (
+            f"/{quote(','.join(targets), safe=',')}/_settings/index.uuid?flat_settings=true&ignore_unavailable=true"
+        )
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
 
@@ -119,8 +131,11 @@ class NodeWatch:
                 yield Finding("node", Level.WARN, f"{name} is left out: {why}", remedy)
             else:
                 yield Finding("node", Level.OK, f"{name} is in use")
-        if differ := self._differ():
+        if differ := self.mixed():
             yield Finding("nodes", Level.BAD, differ, "Name the nodes of one cluster in ELASTIC_URL.")
+        elif unknown := self._not_compared():
+            remedy = "Grant cluster:monitor/main (Elasticsearch: monitor), or check that they are of one cluster."
+            yield Finding("nodes", Level.UNKNOWN, unknown, remedy)
 
     @property
     def shown(self) -> str:
@@ -149,37 +164,84 @@ class NodeWatch:
             if not due:
                 self._closed.wait(max(due_at - self._clock(), 0.01))
 
-    def _question(self, place: int, seconds: float) -> tuple[str, NodeApiResponse | Exception, str]:
+    def _question(self, place: int, seconds: float) -> tuple[str, NodeApiResponse | Exception, _Cluster | None]:
+        """Where the key may not ask for the cluster's id, the targets' own ids are compared instead."""
+        try:
+            reply = self._get(place, "/", seconds)
+        except Exception as error:
+            return getattr(error, "message", None) or str(error), error, None
+        why, cluster = _read(reply)
+        if reply.meta.status == 403:
+            with suppress(Exception):  # then it is not known
+                cluster = _read_settings(self._get(place, self._settings, seconds))
+        return why, reply, cluster
+
+    def _get(self, place: int, path: str, seconds: float) -> NodeApiResponse:
         headers = HttpHeaders({"accept": "application/json"})
         if authorization := self._login():
             headers["authorization"] = authorization
-        try:
-            reply = self.nodes[place].perform_request("GET", "/", None, headers, max(seconds, LEAST_SECONDS))
-        except Exception as error:
-            return getattr(error, "message", None) or str(error), error, ""
-        why, cluster = _read(reply)
-        return why, reply, cluster
+        return self.nodes[place].perform_request("GET", path, None, headers, max(seconds, LEAST_SECONDS))
 
     def _differ(self) -> str:
+        """Only like is compared with like."""
         with self._lock:
             found = sorted(self._clusters.items())
-        if len({cluster for _, cluster in found}) < 2:
+        for by_index in (False, True):
+            alike = [(place, cluster.id) for place, cluster in found if cluster.by_index is by_index]
+            if len({cluster for _, cluster in alike}) > 1:
+                said = ", ".join(f"{self._names[place]} of {cluster}" for place, cluster in alike)
+                return f"ELASTIC_URL names nodes of different clusters: {said}"
+        return ""
+
+    def _not_compared(self) -> str:
+        with self._lock:
+            clusters = {place: self._clusters.get(place) for place in range(len(self.nodes))}
+        used = [place for place in clusters if not self.is_left_out(place)]
+        kinds = {None if (found := clusters[place]) is None else found.by_index for place in used}
+        if len(used) < 2 or (len(kinds) == 1 and None not in kinds):
             return ""
-        said = ", ".join(f"{self._names[place]} of {cluster}" for place, cluster in found)
-        return f"ELASTIC_URL names nodes of different clusters: {said}"
+        said = ", ".join(self._names[place] for place in used)
+        return f"whether {said} are of one cluster is not known: GET / does not say it, and no target can be compared"
 
 
-def _read(reply: NodeApiResponse) -> tuple[str, str]:
-    """Why this is no node to use, and the id of its cluster; both empty where the key may not ask."""
-    if reply.meta.status >= 500:
-        return f"its reply is {reply.meta.status}", ""
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """By its own id, or by those of the targets in it."""
+
+    id: str
+    by_index: bool = False
+
+
+def _sentence(reply: NodeApiResponse) -> str:
+    """What a plugin says in plain text, such as `OpenSearch Security not initialized.`; not a proxy's page."""
+    text = bytes(reply.body or b"")[:_SENTENCE_BYTES].decode(errors="replace").strip()
+    return "" if not text or text.startswith(("{", "[", "<")) or "\n" in text else f": {redact(text)}"
+
+
+def _read(reply: NodeApiResponse) -> tuple[str, _Cluster | None]:
+    """Why this is no node to use, and its cluster; neither where it does not say."""
+    if reply.meta.status in _SAY_NOTHING:
+        return "", None
     if reply.meta.status != 200:
-        return "", ""
-    try:
-        about: Any = orjson.loads(reply.body)
-    except orjson.JSONDecodeError:
-        about = None
+        return f"its reply is {reply.meta.status}{_sentence(reply)}", None
+    about = _parsed(reply)
     cluster = about.get("cluster_uuid") if isinstance(about, dict) else None
     if not isinstance(cluster, str):
-        return "its reply is not that of a search cluster", ""
-    return ("it has not joined a cluster yet", "") if cluster == "_na_" else ("", cluster)
+        return "its reply is not that of a search cluster", None
+    return ("it has not joined a cluster yet", None) if cluster == "_na_" else ("", _Cluster(cluster))
+
+
+def _read_settings(reply: NodeApiResponse) -> _Cluster | None:
+    """None: there is no target in it, or the key may not see one."""
+    found = _parsed(reply) if reply.meta.status == 200 else None
+    if not isinstance(found, dict) or not found:
+        return None
+    ids = (f"index {name} ({about['settings']['index.uuid']})" for name, about in sorted(found.items()))
+    return _Cluster(" and ".join(ids), by_index=True)
+
+
+def _parsed(reply: NodeApiResponse) -> Any:
+    try:
+        return orjson.loads(reply.body)
+    except orjson.JSONDecodeError:
+        return None

@@ -5,7 +5,7 @@ pass. Which nodes are in use is known by `node_watch`; a reply is interpreted on
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
@@ -25,7 +25,8 @@ from outbox.sink.node_watch import ASK_SECONDS, LEAST_SECONDS, NodeWatch
 # covers one lost SYN, which is sent again after one second.
 CONNECT_SECONDS: Final = 3.0
 _GATEWAY: Final = (502, 503, 504)
-_READS: Final = ("/_mget", "/_search", "/_count", "/_has_privileges")
+# Opening a point in time twice leaves one that ends by itself.
+_READS: Final = ("/_mget", "/_search", "/_count", "/_has_privileges", "/_pit", "/_search/point_in_time")
 _BULK: Final = "/_bulk"
 
 Outcome = NodeApiResponse | Exception
@@ -49,9 +50,10 @@ class Nodes(BaseNode):
         announce: Announce = silent,
         clock: Clock = time.monotonic,
         first: int = 0,
+        targets: Sequence[str] = (),
     ) -> None:
         super().__init__(next(iter(nodes.values())).config)
-        self._watch = NodeWatch(nodes, login, announce, clock, first)
+        self._watch = NodeWatch(nodes, login, announce, clock, first, targets)
         self._clock = clock
 
     @property

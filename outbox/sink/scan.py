@@ -2,8 +2,9 @@
 Writes no document. Reads page by page, so memory stays constant."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -15,9 +16,11 @@ from outbox.policy.redact import summary
 from outbox.sink.client import Elastic, NoReply
 from outbox.sink.exchange import LARGEST_REPLY_BYTES
 
-KEEP_ALIVE: Final = "2m"
+KEEP_ALIVE: Final = "5m"  # slices of one point in time are read by turns, each page renews it
 SCAN_PAGE: Final = 1_000
 SAMPLE_PAGE: Final = 5_000
+MOST_SLICES: Final = 256  # of one point in time; the server's own limit is 1,024 (`index.max_slices_per_pit`)
+_LOST: Final = "search_context_missing_exception"
 
 
 class IndexNotThere(OutboxError):
@@ -28,7 +31,14 @@ class IndexNotThere(OutboxError):
 
 
 class CannotRead(OutboxError):
-    """Elasticsearch does not allow this key to read the index. The key needs `read` and `view_index_metadata` on it."""
+    """The search server does not allow this login to read the index. Grant what docs/security.md lists for people."""
+
+
+class PointInTimeLost(OutboxError):
+    """The server has lost the point in time that was read: a node was restarted, or nothing was asked for two minutes.
+    Run the command again: it begins anew."""
+
+    exit_code = 75
 
 
 class NoPointInTime(OutboxError):
@@ -40,6 +50,15 @@ class NoPointInTime(OutboxError):
 
 class TooMuch(Exception):
     """A reply is larger than the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One shard of one index, and what the alias by which it is read leaves over of it."""
+
+    index: str
+    shard: int
+    filter: Mapping[str, Any] | None = None
 
 
 class ElasticScan:
@@ -59,7 +78,7 @@ class ElasticScan:
     def is_routed(self, index: str) -> bool:
         """Whether any document has a routing: then the id alone does not determine its shard."""
         query = {"size": 0, "terminate_after": 1, "query": {"exists": {"field": "_routing"}}}
-        found = self._ask("POST", f"/{_path(index)}/_search?filter_path=hits.total", query)
+        found = self._ask("POST", f"/{_path(index)}/_search?filter_path=hits.total,_shards", query)
         return bool(found.get("hits", {}).get("total", {}).get("value", 0))
 
     # By id
@@ -111,41 +130,85 @@ class ElasticScan:
         if dialect.sorts_shards:
             yield from self._pages(dialect, index, page)
             return
-        for concrete, shards in self._shards(index).items():
-            for shard in range(shards):
-                yield from self._pages(dialect, concrete, page, shard)
+        for part in self._parts(index):
+            yield from self._pages(dialect, part.index, page, part)
 
-    def _shards(self, index: str) -> dict[str, int]:
-        found = self._ask("GET", f"/{_path(index)}/_settings/index.number_of_shards?flat_settings=true")
-        return {name: int(about["settings"]["index.number_of_shards"]) for name, about in found.items()}
+    # In slices, each read by a process of its own
 
-    def _pages(self, dialect: Dialect, index: str, page: int, shard: int | None = None) -> Iterator[list[HeldDocument]]:
-        asked: dict[str, Any] = {
-            "size": page,
-            "sort": [{"_shard_doc" if shard is None else "_doc": "asc"}],
-            "_source": False,
-            "version": True,
-            "track_total_hits": False,
-        }
-        with self._point_in_time(dialect, index, shard) as opened:
-            asked["pit"] = {"id": opened, "keep_alive": KEEP_ALIVE}
-            while True:
-                reply = self._ask("POST", "/_search", asked)
-                hits = reply["hits"]["hits"]
-                if not hits:
-                    return
-                yield [_held(hit) for hit in hits]
-                asked["pit"]["id"] = reply.get("pit_id", asked["pit"]["id"])
-                asked["search_after"] = hits[-1]["sort"]
+    def open_slices(self, index: str, wanted: int) -> list[dict[str, Any]]:
+        """Where to find each: of one point in time, or the shards where the server cannot sort by them."""
+        dialect = self._elastic.required()
+        if dialect.sorts_shards:
+            pit, most = self._open(dialect, index), max(1, min(wanted, MOST_SLICES))
+            return [{"pit": pit, "slice": number, "of": most} for number in range(most)]
+        return [asdict(part) for part in self._parts(index)]
+
+    def close_slices(self, slices: Sequence[Mapping[str, Any]]) -> None:
+        dialect = self._elastic.required()
+        for pit in {each["pit"] for each in slices if "pit" in each}:
+            self._close(dialect, pit)
+
+    def scan_slice(self, place: Mapping[str, Any], page: int = SCAN_PAGE) -> Iterator[list[HeldDocument]]:
+        """As `scan`, for one of them."""
+        dialect = self._elastic.required()
+        if "pit" not in place:
+            yield from self._pages(dialect, place["index"], page, _Part(**place))
+            return
+        asked = _all_ids(page, "_shard_doc")
+        if place["of"] > 1:
+            asked["slice"] = {"id": place["slice"], "max": place["of"]}
+        yield from self._pages_of(place["pit"], asked)
+
+    def _parts(self, index: str) -> Iterator[_Part]:
+        """Every shard by itself. Opened by its own name an index does not know what its alias leaves out."""
+        about = self._ask("GET", f"/{_path(index)}/_alias")
+        settings = self._ask("GET", f"/{_path(index)}/_settings/index.number_of_shards?flat_settings=true")
+        for concrete, found in settings.items():
+            alias = about.get(concrete, {}).get("aliases", {}).get(index, {})
+            shards: Iterable[int] = range(int(found["settings"]["index.number_of_shards"]))
+            if routing := alias.get("search_routing"):
+                shards = self._routed_shards(concrete, routing)
+            yield from (_Part(concrete, shard, alias.get("filter")) for shard in shards)
+
+    def _routed_shards(self, index: str, routing: str) -> list[int]:
+        path = f"/{_path(index)}/_search_shards?routing={quote(routing, safe=',')}&filter_path=shards.shard"
+        return sorted({copies[0]["shard"] for copies in self._ask("GET", path).get("shards", [])})
+
+    def _pages(
+        self, dialect: Dialect, index: str, page: int, part: _Part | None = None
+    ) -> Iterator[list[HeldDocument]]:
+        asked = _all_ids(page, "_shard_doc" if part is None else "_doc")
+        if part is not None and part.filter is not None:
+            asked["query"] = part.filter
+        with self._point_in_time(dialect, index, part) as opened:
+            yield from self._pages_of(opened, asked)
+
+    def _pages_of(self, pit: str, asked: dict[str, Any]) -> Iterator[list[HeldDocument]]:
+        asked["pit"] = {"id": pit, "keep_alive": KEEP_ALIVE}
+        while True:
+            reply = self._ask("POST", "/_search", asked)
+            hits = reply["hits"]["hits"]
+            if not hits:
+                return
+            yield [_held(hit) for hit in hits]
+            asked["pit"]["id"] = reply.get("pit_id", asked["pit"]["id"])
+            asked["search_after"] = hits[-1]["sort"]
 
     @contextmanager
-    def _point_in_time(self, dialect: Dialect, index: str, shard: int | None) -> Iterator[str]:
-        only = "" if shard is None else f"&preference=_shards:{shard}"
-        pit = self._ask("POST", f"/{_path(index)}/{dialect.open_pit}keep_alive={KEEP_ALIVE}{only}")[dialect.pit_id]
+    def _point_in_time(self, dialect: Dialect, index: str, part: _Part | None) -> Iterator[str]:
+        pit = self._open(dialect, index, part)
         try:
             yield pit
         finally:
-            self._elastic.call("DELETE", dialect.close_pit, json.dumps(dialect.pit_to_close(pit)).encode())
+            self._close(dialect, pit)
+
+    def _open(self, dialect: Dialect, index: str, part: _Part | None = None) -> str:
+        only = "" if part is None else f"&preference=_shards:{part.shard}"
+        pit = self._ask("POST", f"/{_path(index)}/{dialect.open_pit}keep_alive={KEEP_ALIVE}{only}")[dialect.pit_id]
+        return str(pit)
+
+    def _close(self, dialect: Dialect, pit: str) -> None:
+        self._elastic.call("DELETE", dialect.close_pit, json.dumps(dialect.pit_to_close(pit)).encode())
 
     def sample(self, index: str, number: int, seed: int) -> list[HeldDocument]:
         """A random sample of documents without repeats, up to ten thousand."""
@@ -168,7 +231,7 @@ class ElasticScan:
             raise reply.error()
         answer = reply.body
         if reply.status == 200 and isinstance(answer, dict):
-            return answer
+            return _complete(answer)
         raise _refusal(reply.status, answer)
 
     def _exact(self, method: str, path: str, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,13 +246,42 @@ class ElasticScan:
         except (Unreadable, UnicodeDecodeError):
             parsed = None
         if reply.status == 200 and isinstance(parsed, dict):
-            return parsed
+            return _complete(parsed)
         raise _refusal(reply.status, parsed)
+
+
+def _all_ids(page: int, order: str) -> dict[str, Any]:
+    return {
+        "size": page,
+        "sort": [{order: "asc"}],
+        "_source": False,
+        "version": True,
+        "track_total_hits": False,
+    }
+
+
+def _complete(answer: dict[str, Any]) -> dict[str, Any]:
+    """A reply in which a shard is missing lacks its documents, and is a 200 all the same."""
+    shards = answer.get("_shards")
+    if not isinstance(shards, Mapping) or not shards.get("failed"):
+        return answer
+    reasons = [failure.get("reason") for failure in shards.get("failures", []) if isinstance(failure, Mapping)]
+    if any(isinstance(reason, Mapping) and reason.get("type") == _LOST for reason in reasons):
+        raise PointInTimeLost(summary(reasons[0]))
+    said = summary(reasons[0] if reasons else "no reason given")
+    raise ElasticsearchDown(f"{shards['failed']} of {shards.get('total')} shards did not answer: {said}")
+
+
+def _is_lost(error: Any) -> bool:
+    causes = error.get("root_cause", []) if isinstance(error, Mapping) else []
+    return any(isinstance(cause, Mapping) and cause.get("type") == _LOST for cause in [error, *causes])
 
 
 def _refusal(status: int, body: Any) -> OutboxError:
     error = body.get("error") if isinstance(body, dict) else None
     reason = f"{status} {summary(error or 'no reason given')}"
+    if _is_lost(error):
+        return PointInTimeLost(reason)
     if status == 404:
         return IndexNotThere(reason)
     if isinstance(error, str) and error.startswith("no handler found"):  # of a version that could not be asked for

@@ -37,7 +37,7 @@ class ElasticServerCheck:
         """What answers at ELASTIC_URL. Bad if nothing answers, or neither Elasticsearch nor OpenSearch."""
         reply = self._elastic.call("GET", "/")
         if isinstance(reply, NoReply):
-            remedy = "Start Elasticsearch, or correct ELASTIC_URL. Events wait as OUTBOX_OUTAGE_POLICY says."
+            remedy = "Start the search server, or correct ELASTIC_URL. Events wait as OUTBOX_OUTAGE_POLICY says."
             if reply.failure.reason is Reason.ES_AUTH:  # nothing could be signed
                 remedy = _REMEDIES[Reason.ES_AUTH]
             return Finding("elasticsearch", Level.BAD, reply.failure.error, remedy)
@@ -51,6 +51,10 @@ class ElasticServerCheck:
 def _finding(reply: Reply, known: Server | Failure) -> Finding:
     if isinstance(known, Failure):
         remedy = _REMEDIES.get(known.reason, "Events wait as OUTBOX_OUTAGE_POLICY says.")
+        if (known.detail or {}).get("rule") == "security not ready":
+            remedy = (
+                "Wait for its start, or run securityadmin on the cluster once. Events wait, and no attempt is spent."
+            )
         return Finding("elasticsearch", Level.BAD, known.error, remedy)
     if reply.status == 401:
         detail = "its reply is 401: the credentials are not accepted"

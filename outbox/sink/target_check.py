@@ -10,6 +10,7 @@ from urllib.parse import quote
 from outbox.policy.classify import Split, classify_request, unreadable, whole
 from outbox.policy.outcome import Failure, Reason
 from outbox.sink.client import Elastic, NoReply, Reply, dumps
+from outbox.sink.leftover import Leftover, leftover
 
 PROBE_SECONDS: Final = 5.0
 FRESH_SECONDS: Final = 5.0
@@ -82,10 +83,10 @@ class Targets:
             else:
                 return settings
         for index, found in settings.items():
-            if failure := self._unusable(index, found.get("settings", {})):
+            if failure := self._unusable(name, index, found.get("settings", {})):
                 return failure
         if self._told.get(name) is Reason.ES_AUTH and self._may_write(name) is False:
-            return whole(Reason.ES_AUTH, f"the key lacks the privileges index and delete on index [{name}]")
+            return whole(Reason.ES_AUTH, f"{self._elastic.dialect.no_write} on index [{name}]")
         if settings and (failure := self._without_write_index(name)):
             return failure
         self._forget(name)
@@ -107,13 +108,16 @@ class Targets:
             return None
         return whole(Reason.ES_CONFIG, f"no write index is defined for alias [{name}]")
 
-    def _unusable(self, index: str, settings: Mapping[str, Any]) -> Failure | None:
-        if self._elastic.dialect.is_auto_created(settings):
-            text = (
-                f"index [{index}] was created by a write, not by a person: it is empty, blocked and as good as missing"
-            )
-            return whole(Reason.ES_INDEX_MISSING, text)
-        return _closed_or_blocked(index, settings)
+    def _unusable(self, name: str, index: str, settings: Mapping[str, Any]) -> Failure | None:
+        kind = leftover(self._elastic, index, settings)
+        if kind is Leftover.NO:
+            return _closed_or_blocked(index, settings)
+        state = "empty and blocked" if kind is Leftover.YES else "blocked, and empty as far as is known"
+        text = (
+            f"index [{index}] was created by a write, not by a person: it is {state}, as good as missing. Run `outbox"
+            f" index create {name}`, which replaces it; if only the alias is gone, put it back (runbook OutboxPaused)"
+        )
+        return whole(Reason.ES_INDEX_MISSING, text)
 
     def _may_write(self, name: str) -> bool | None:
         """Of an index that is there. None: nobody says."""

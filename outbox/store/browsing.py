@@ -34,6 +34,10 @@ class PostgresBrowsing:
             found = self._rows("show_without_payload", id=id)
         return found[0] if found else None
 
+    def statuses(self, ids: Collection[UUID]) -> Mapping[UUID, str]:
+        """Of those that can be seen: an event that is not committed yet is left out."""
+        return {row["id"]: row["status"] for row in self._rows("statuses", ids=list(ids))}
+
     def attempts(self, id: UUID) -> Sequence[Row]:
         return self._rows("attempts", id=id, most=MOST_ATTEMPTS)
 

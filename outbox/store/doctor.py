@@ -10,7 +10,7 @@ import psycopg
 from psycopg import Connection, sql
 
 from outbox.errors import DatabaseDown
-from outbox.ports import AttachmentFacts, Pooled
+from outbox.ports import AttachmentFacts, EventLogFacts, Pooled, SlotFacts
 from outbox.store.attach import installed
 from outbox.store.documents import asking_for
 from outbox.store.filters import entity_id_type, typed
@@ -107,9 +107,34 @@ class PostgresDoctor:
         with self._bounded_read() as connection:
             return installed.read_facts(connection, self._view)
 
+    def event_log(self, slot: str) -> EventLogFacts | None:
+        """None where there is no such table."""
+        asked = queries("event_log")
+        with self._bounded_read() as connection:
+            about = dict(fetch_rows(connection, asked["installation"])[0])
+            if not about.pop("has_table"):
+                return None
+            slots = fetch_rows(connection, asked["slot"], {"slot": slot})
+            days = fetch_rows(connection, asked["days"], {"most": SAMPLE_ROWS})[0]
+        rows = days["in_default"]
+        return EventLogFacts(
+            **about,
+            days_ahead=days["ahead"],
+            oldest_day=days["oldest"],
+            in_default=rows,
+            in_default_shown=f"{rows:,} or more" if rows == SAMPLE_ROWS else f"{rows:,}",
+            slot=SlotFacts(**slots[0]) if slots else None,
+        )
+
     def needs_the_view(self) -> bool:
         """Whether one of the first open events has no payload of its own."""
         return bool(self._rows("looked_up_open", most=SAMPLE_ROWS)[0]["exists"])
+
+    def last_version(self) -> int:
+        """The last one that the sequence has given out."""
+        with self._bounded_read() as connection:
+            last = connection.execute(queries("events")["last_version"]).fetchone()
+        return 0 if last is None else int(last[0])
 
     def version_known(self, entity_type: str, entity_id: str, version: int) -> bool:
         with self._bounded_read() as connection:

@@ -245,14 +245,16 @@ class ViewDocuments:
             found[place - 1] = _document(body, size, version, routing, routed)
         return dict(zip([event.id for event in events], found, strict=True))
 
-    def page(self, entity_type: str, after: str | None, limit: int) -> list[tuple[str, Document]] | None:
+    def page(
+        self, entity_type: str, after: str | None, limit: int, until: str | None = None
+    ) -> list[tuple[str, Document]] | None:
         """One type's documents in key order, ids and documents by one statement. None: it cannot be read as a whole."""
-        named = {"entity_type": entity_type, "after": after, "limit": limit}
+        named = {"entity_type": entity_type, "after": after, "until": until, "limit": limit}
         named["inline_bytes"] = inline_bytes(self._batch_bytes, limit)
         try:
             with self._read_only(PAGE_MS) as connection:
                 shape = (self._made or self._make(connection)).shape
-                query = shape.query(self._sql["page"], after=after)
+                query = shape.query(self._sql["page"], after=after, until=until)
                 rows = connection.cursor(binary=True).execute(query, named).fetchall()
         except (psycopg.Error, DatabaseDown) as error:
             if isinstance(error, DatabaseDown) and not isinstance(error.__cause__, psycopg.errors.QueryCanceled):

@@ -77,10 +77,10 @@ class EntityEvents:
         """Whether one of the newest done events carries a routing."""
         return bool(rows(self._database, self._query("lately_with_routing"), {"most": 10_000})[0][0])
 
-    def keys(self, entity_type: str, after: str | None, limit: int) -> list[str]:
+    def keys(self, entity_type: str, after: str | None, limit: int, until: str | None = None) -> list[str]:
         after = after if after is None or self._names(after) else None
         query = self._query("event_first_keys" if after is None else "event_next_keys")
-        named = {"entity_type": entity_type, "after": after, "limit": limit}
+        named = {"entity_type": entity_type, "after": after, "until": until, "limit": limit}
         return [row[0] for row in rows(self._database, query, named)]
 
     def present(self, keys: Sequence[Key]) -> set[Key]:

@@ -181,7 +181,7 @@ class PostgresEvents:
         ]
         parameters: dict[str, Any] = {"token": token, "expected": len(settlements), "drawn": drawn, "only": only}
         if verdicts:
-            parameters |= {"owner": self._owner, "verdicts": _storable(orjson.dumps(verdicts).decode(), connection)}
+            parameters |= {"owner": self._owner, "verdicts": storable(orjson.dumps(verdicts).decode(), connection)}
         row = connection.execute(self._sql["settle" if verdicts else "settle_done"], parameters).fetchone()
         assert row is not None
         return row[0], row[1]
@@ -315,7 +315,7 @@ def _narrowed(order: ClaimOrder, allowed: int) -> ClaimOrder:
     return replace(order, limit=allowed, retry_limit=max(1, allowed // 2))
 
 
-def _storable(json: str, connection: Connection[Any]) -> str:
+def storable(json: str, connection: Connection[Any]) -> str:
     """An error may quote what a database of another encoding cannot hold, from an escape in the payload or in the
     server's own words. There it is written as that escape: a verdict must be recorded."""
     if connection.info.parameter_status("server_encoding") in ("UTF8", None):

@@ -48,7 +48,8 @@ def require_own_session(connection: Connection[Any], another: Connecting) -> Non
         raise PooledAddress
 
 
-CHANNEL = "search_outbox"
+CHANNEL: Final = "search_outbox"
+SETTLED: Final = "search_outbox_settled"
 
 
 _session = partial(connect, application="outbox-listen")
@@ -68,9 +69,9 @@ class PostgresEar:
 
 
 @contextmanager
-def ear(url: str) -> Iterator[PostgresEar]:
+def ear(url: str, channel: str = CHANNEL) -> Iterator[PostgresEar]:
     with _session(url) as connection:
         with translated():
             require_own_session(connection, partial(_session, url))
-            connection.execute(f"listen {CHANNEL}")
+            connection.execute(f"listen {channel}")
         yield PostgresEar(connection)

@@ -10,6 +10,7 @@ from psycopg import Connection
 
 from outbox.policy.audit import Entry
 from outbox.policy.drift import DriftReport, totals
+from outbox.policy.rebuild_parts import PartsProgress
 from outbox.policy.reindex import BackfillRun, Rebuild
 from outbox.ports import Mirroring, Refusal
 from outbox.store import audit
@@ -112,6 +113,8 @@ class PostgresRebuilds:
             row = fetch_row(connection, self._sql["advance"], named)
             if row is not None:
                 audit.write(connection, entries)
+            if row is not None and reset:
+                connection.execute(queries("rebuild_parts")["clear"], {"work": "rebuild", "work_id": rebuild.id})
         return None if row is None else _rebuild(row)
 
     def wrote_page(self, id: int, cursor: Mapping[str, Any], written: int) -> int | None:
@@ -120,6 +123,13 @@ class PostgresRebuilds:
         named["cursor"] = orjson.dumps(cursor).decode()
         with self._database.connection() as connection:
             row = connection.execute(self._sql["wrote_page"], named).fetchone()
+            return None if row is None else int(row[0])
+
+    def gather(self, id: int, written: int) -> int | None:
+        """The same for a rebuild in parts: how many all of them have written."""
+        named = {"id": id, "owner": self._owner, "lease": LEASE, "written": written}
+        with self._database.connection() as connection:
+            row = connection.execute(self._sql["gather"], named).fetchone()
             return None if row is None else int(row[0])
 
     def refused(self, rebuild: int, refusals: Sequence[Refusal], count: int) -> None:
@@ -196,6 +206,18 @@ class PostgresBackfills:
         named["refusals"] = orjson.dumps([refusal._asdict() for refusal in refusals[:100]]).decode()
         with self._database.connection() as connection:
             return connection.execute(self._sql["wrote_page"], named).fetchone() is not None
+
+    def gather(self, id: int, now: PartsProgress) -> bool:
+        """The same for a backfill in parts: what all of them have done."""
+        named = {**self._me, "id": id, "written": now.written, "newer": now.newer, "refused": now.refused}
+        with self._database.connection() as connection:
+            return connection.execute(self._sql["gather"], named).fetchone() is not None
+
+    def note_refusals(self, id: int, refusals: Sequence[Refusal]) -> None:
+        """By a process that works on a part; the count is in its part."""
+        told = orjson.dumps([refusal._asdict() for refusal in refusals[:100]]).decode()
+        with self._database.connection() as connection:
+            connection.execute(self._sql["note_refusals"], {"id": id, "refusals": told})
 
     def end(self, id: int, status: str, error: str | None = None, entries: Sequence[Entry] = ()) -> None:
         with self._database.transaction() as connection:

@@ -29,7 +29,8 @@ from outbox.store.view_shape import ViewShape
 
 class NeedsEntityIndex(OutboxError):
     """Without a view of documents each entity's newest event is what counts, and that needs an index, or every page
-    would read the whole table. Run `outbox migrate --by-entity`, or create the view (OUTBOX_DOCUMENTS names it)."""
+    would read the whole table. Run `outbox migrate --by-entity`, or create the view (OUTBOX_DOCUMENTS names it). With
+    OUTBOX_SOURCE=kafka the table does not have all events: only the view helps."""
 
     exit_code = 78
 
@@ -45,8 +46,16 @@ class Wanted(NamedTuple):
 class PostgresTruth:
     """What one comparison reads from PostgreSQL. Every call is a short transaction of its own."""
 
-    def __init__(self, database: Database, view: str, limits: LookupLimits = LookupLimits()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        database: Database,
+        view: str,
+        limits: LookupLimits = LookupLimits(),  # noqa: B008
+        *,
+        has_all_events: bool = True,
+    ) -> None:
         self._database = database
+        self._has_all_events = has_all_events
         self._documents = ViewDocuments(database, view, batch_bytes=PAGE_BYTES, limits=limits)
         self._events = EntityEvents(database)
         self._view = view
@@ -57,7 +66,9 @@ class PostgresTruth:
 
     @property
     def by_entity(self) -> bool:
-        return self._events.by_entity
+        """Whether events can say what a document should be. Where Kafka has them, the table has exceptions only: by
+        those, every other document of their types would be an orphan."""
+        return self._has_all_events and self._events.by_entity
 
     @cached_property
     def has_view(self) -> bool:
@@ -104,13 +115,16 @@ class PostgresTruth:
 
     # Walking
 
-    def keys(self, entity_type: str, after: str | None, limit: int) -> list[str]:
-        """One page of a type's ids, in the order of their own type. After what no id can be comes the first page."""
+    def keys(self, entity_type: str, after: str | None, limit: int, until: str | None = None) -> list[str]:
+        """One page of a type's ids, in the order of their own type. After what no id can be comes the first page;
+        up to what no id can be, nothing can be read."""
         if not self.in_view(entity_type):
-            return self._events.keys(entity_type, after, limit)
+            return self._events.keys(entity_type, after, limit, until)
+        if until is not None and not all(self._shape.id.names(bound) for bound in (until, after or until)):
+            raise DocumentsUnavailable(f"the ids of {self._view} have another type than when the work began")
         after = after if after is None or self._shape.id.names(after) else None
-        query = self._shape.query(self._sql["view_keys"], after=after)
-        named = {"entity_type": entity_type, "after": after, "limit": limit}
+        query = self._shape.query(self._sql["view_keys"], after=after, until=until)
+        named = {"entity_type": entity_type, "after": after, "until": until, "limit": limit}
         try:
             return [row[0] for row in rows(self._database, query, named)]
         except psycopg.DataError as error:
@@ -194,13 +208,16 @@ class PostgresPages:
         self._documents = ViewDocuments(database, view, batch_bytes=PAGE_BYTES)
         self._actor = actor
 
-    def page(self, entity_type: str, after: str | None, limit: int) -> list[tuple[str, Document]]:
-        """Entities that have a document, after a key. Empty: there are no more. Large ones come without a body."""
+    def page(
+        self, entity_type: str, after: str | None, limit: int, until: str | None = None
+    ) -> list[tuple[str, Document]]:
+        """Entities that have a document, after a key and up to another. Empty: there are no more. Large ones come
+        without a body."""
         if self._truth.in_view(entity_type):
-            found = self._documents.page(entity_type, after, limit)
+            found = self._documents.page(entity_type, after, limit, until)
             if found is not None:
                 return found
-        while ids := self._truth.keys(entity_type, after, limit):
+        while ids := self._truth.keys(entity_type, after, limit, until):
             there = [(id, d) for id, d in zip(ids, self.documents(entity_type, ids), strict=True) if _is_there(d)]
             if there:
                 return there

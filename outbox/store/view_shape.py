@@ -69,6 +69,12 @@ class IdType(NamedTuple):
         )
         return sql.SQL(tied if self.ties else later).format(**self.fragments())
 
+    def until(self) -> sql.Composable:
+        """What comes up to a key, itself included: exactly what `beyond` leaves out."""
+        upto = "{id} operator({id_ops}.<=) %(until)s::text::{id_type}"
+        tied = upto + " and ({id} operator({id_ops}.<) %(until)s::text::{id_type} or {id_text} <= %(until)s::text)"
+        return sql.SQL(tied if self.ties else upto).format(**self.fragments())
+
 
 def names_an_id(text: str, type_name: str) -> bool:
     """Whether an id of this type is written so. `007` and a uuid in capitals are no ids: they name other documents."""
@@ -128,18 +134,28 @@ class ViewShape(NamedTuple):
             raise UnsupportedIds(f"{self.view}.entity_id is {self.id.declared}; give it as text, with an index on that")
 
     def query(
-        self, text: LiteralString, *, after: str | None = None, condition: LiteralString = "true"
+        self,
+        text: LiteralString,
+        *,
+        after: str | None = None,
+        until: str | None = None,
+        condition: LiteralString = "true",
     ) -> sql.Composed:
-        """A query in terms of this view. A page begins behind `after`; `condition` chooses among its rows."""
+        """A query in terms of this view. A page begins behind `after` and ends with `until`; `condition` chooses among
+        its rows."""
         filled_in: dict[str, sql.Composable] = {
             "view": sql.Identifier(*self.view.split(".")),
             "condition": sql.SQL(condition),
-            "beyond": sql.SQL("d.entity_id is not null") if after is None else self.id.beyond(),
+            "beyond": self._between(after, until),
             "order": self.id.order(),
             **self.id.fragments(),
             **{column: self._optional(column, type_name) for column, type_name in _OPTIONAL.items()},
         }
         return sql.SQL(text).format(**filled_in)
+
+    def _between(self, after: str | None, until: str | None) -> sql.Composable:
+        ends = [] if until is None else [self.id.until()]
+        return sql.SQL(" and ").join([sql.SQL("d.entity_id is not null") if after is None else self.id.beyond(), *ends])
 
     def _optional(self, column: str, type_name: LiteralString) -> sql.Composable:
         value = sql.Identifier("d", column) if column in self.columns else sql.SQL("null")

@@ -24,6 +24,7 @@ def loop_limits(settings: Settings) -> dict[str, float]:
         "lane": settings.reclaim.max_processing_seconds + DEFAULT_LIMIT_SECONDS,
         "reclaimer": 3 * settings.reclaim.interval_seconds + DEFAULT_LIMIT_SECONDS,
         "heartbeat": 3 * settings.lease.heartbeat_seconds + DEFAULT_LIMIT_SECONDS,
+        "stream-heartbeat": 3 * settings.lease.heartbeat_seconds + DEFAULT_LIMIT_SECONDS,
     }
 
 

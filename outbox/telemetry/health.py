@@ -94,6 +94,9 @@ class Health:
         self._last_success: float | None = None
         self._livelock = ""
         self._due = 0
+        self._stream = Debounced(clock, wall, "not assigned yet")
+        self._lag: dict[int, int] = {}  # by partition of this worker
+        self._reads_stream = False
         self._waiting_since: float | None = None
         self._handlers = self._table()
 
@@ -123,6 +126,8 @@ class Health:
                 "last_success": self._fresh.check(),
                 "draining": self._draining_check(),
             }
+            if self._reads_stream:
+                checks["kafka"] = self._stream.check()
         return Readiness(self._status(checks), checks)
 
     def _status(self, checks: Mapping[str, ReadyCheck]) -> str:
@@ -151,12 +156,18 @@ class Health:
             facts.SampleMissed: lambda _: self._database.good(),
             facts.DatabaseLost: lambda f: self._database.bad(self._shown(f.error)),
             facts.DatabaseBack: lambda _: self._database.good(),
+            facts.PartitionsAssigned: self._assigned,
+            facts.PartitionsRevoked: self._revoked,
+            facts.StreamSampled: self._stream_sampled,
+            facts.StreamSeen: lambda _: self._stream.good(),
+            facts.StreamFault: self._stream_fault,
             facts.SchemaChecked: lambda f: self._schema.set(f.ok, self._shown(f.detail)),
             facts.WorkerDraining: self._drain,
         }
 
     def _settled(self, fact: facts.BatchSettled) -> None:
-        self._database.good()
+        if not self._reads_stream or fact.lane == 0:  # records settle without the database; the first lane has rows
+            self._database.good()
         if fact.done:
             self._last_success = self._clock()
             self._livelock = ""
@@ -208,13 +219,30 @@ class Health:
         self._database.good()
         self._due = self._rules.due(fact)
 
+    def _assigned(self, fact: facts.PartitionsAssigned) -> None:
+        self._reads_stream = True
+        self._stream.good()
+
+    def _revoked(self, fact: facts.PartitionsRevoked) -> None:
+        for partition in fact.partitions:
+            self._lag.pop(partition, None)
+
+    def _stream_sampled(self, fact: facts.StreamSampled) -> None:
+        self._reads_stream = True
+        self._lag = dict(fact.lag)
+
+    def _stream_fault(self, fact: facts.StreamFault) -> None:
+        self._reads_stream = True
+        self._stream.bad(self._shown(fact.error))
+
     def _drain(self, fact: facts.WorkerDraining) -> None:
         until = self._clock() + fact.grace_seconds + _AFTER_GRACE_SECONDS
         self._draining = _Draining(self._wall(), until, fact.signal)
 
     def _track_waiting(self) -> None:
-        """Freshness counts only while rows are due, the sink answers and nothing is paused."""
-        waiting = self._due > 0 and self._sink_answers() and not self._paused.causes
+        """Freshness counts only while rows or records are due, the sink answers and nothing is paused."""
+        due = self._due + sum(self._lag.values())
+        waiting = due > 0 and self._sink_answers() and not self._paused.causes
         if not waiting:
             self._waiting_since = None
         elif self._waiting_since is None:
@@ -229,7 +257,9 @@ class Health:
         waited = 0.0 if self._waiting_since is None else now - max(self._waiting_since, last or 0.0)
         stale = waited > self._rules.freshness_seconds
         why = f"; {self._livelock}" if self._livelock else ""
-        self._fresh.set(not stale, f"{detail}, {self._due} events due{why}" if stale else detail)
+        self._fresh.set(
+            not stale, f"{detail}, {self._due + sum(self._lag.values())} events due{why}" if stale else detail
+        )
 
     def _elasticsearch_check(self) -> ReadyCheck:
         """Not checked yet is not an error, except where OUTBOX_REQUIRE_ES_READY waits for the first reply."""

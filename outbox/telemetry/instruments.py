@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from threading import Lock
 from typing import Final, Generic, TypeVar
 
@@ -120,6 +121,7 @@ class Instruments:
         self._declare_elasticsearch()
         self._declare_nodes(nodes)
         self._declare_operations()
+        self._declare_stream()
 
     def _declare_backlog(self, lanes: tuple[str, ...]) -> None:
         gauge, gauges = self._gauge, self._gauges
@@ -197,6 +199,34 @@ class Instruments:
         self.es_node_up = self._gauges("es_node_up", text, "node", several)
         for node in several:
             self.es_node_up[node].set(1)
+
+    def _declare_stream(self) -> None:
+        """Partitions come and go: their series do too. A number of the topic is no value of a row."""
+        labels = ("projection", "partition")
+        lag = "Records of a partition of this worker that are not settled"
+        self.stream_lag_records = Gauge("outbox_stream_lag_records", lag, labels, registry=self._registry)
+        age = "Age of the oldest record of a partition that is not settled"
+        self.stream_oldest_age_seconds = Gauge("outbox_stream_oldest_age_seconds", age, labels, registry=self._registry)
+        self.stream_partitions = self._gauge("stream_partitions", "Partitions that this worker has")
+        self.stream_gaps = self._counter("stream_gaps", "Times that records were gone before they were read")
+        self.stream_gap_records = self._counter("stream_gap_records", "Records that were gone before they were read")
+        self.stream_revoked_records = self._counter(
+            "stream_revoked_records", "Records in flight whose partition went to another worker"
+        )
+        self.stream_commits_refused = self._counter("stream_commits_refused", "Commits that Kafka did not take")
+
+    def stream_sample(self, lag: Mapping[int, int], oldest_age_seconds: Mapping[int, float]) -> None:
+        for partition, records in lag.items():
+            self.stream_lag_records.labels(self._projection, str(partition)).set(records)
+            age = oldest_age_seconds.get(partition, 0.0)
+            self.stream_oldest_age_seconds.labels(self._projection, str(partition)).set(age)
+        self.stream_partitions.set(len(lag))
+
+    def forget_partitions(self, partitions: Iterable[int]) -> None:
+        for partition in partitions:
+            for gauge in (self.stream_lag_records, self.stream_oldest_age_seconds):
+                with suppress(KeyError):
+                    gauge.remove(self._projection, str(partition))
 
     def _declare_operations(self) -> None:
         counters, gauge = self._counters, self._gauge

@@ -17,6 +17,7 @@ MOST_RETRY_LINES: Final = 20
 LOST_AGAIN_SECONDS: Final = 30.0
 LIVELOCK_BATCHES: Final = 3
 RUNBOOK: Final = "docs/runbooks/OutboxNoProgress.md"
+GAP_RUNBOOK: Final = "docs/runbooks/OutboxStreamGap.md"
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-|\Z)")
 
 Handler = Callable[[Any], None]
@@ -78,6 +79,11 @@ class LogSubscriber:
             facts.VersionRaised: self._raised,
             facts.DatabaseLost: self._database_lost,
             facts.DatabaseBack: self._database_back,
+            facts.PartitionsAssigned: self._assigned,
+            facts.PartitionsRevoked: self._revoked,
+            facts.CommitRefused: self._commit_refused,
+            facts.StreamGap: self._gap,
+            facts.StreamFault: self._stream_fault,
             facts.SampleMissed: lambda f: self._log.warning("sample.missed", error=f.error),
             facts.EventsReplayed: self._replayed,
             facts.ReplaySettled: self._replay_settled,
@@ -221,6 +227,35 @@ class LogSubscriber:
     def _database_back(self, fact: facts.DatabaseBack) -> None:
         self._lost_until.pop(fact.where, None)
         self._log.info("database.back", where=fact.where, duration_ms=_ms(fact.away_seconds))
+
+    def _assigned(self, fact: facts.PartitionsAssigned) -> None:
+        self._log.info("stream.assigned", topic=fact.topic, partitions=list(fact.partitions))
+
+    def _revoked(self, fact: facts.PartitionsRevoked) -> None:
+        log = self._log.warning if fact.lost else self._log.info
+        counts = {"in_flight": fact.in_flight} if fact.in_flight else None
+        event = "stream.lost" if fact.lost else "stream.revoked"
+        log(event, topic=fact.topic, partitions=list(fact.partitions), counts=counts)
+
+    def _commit_refused(self, fact: facts.CommitRefused) -> None:
+        offsets = {str(partition): offset for partition, offset in fact.offsets.items()}
+        self._log.warning("stream.commit_refused", topic=fact.topic, offsets=offsets, error=fact.error)
+
+    def _gap(self, fact: facts.StreamGap) -> None:
+        """Loud: nobody but a person can close it."""
+        remedy = "run `outbox verify`, then `outbox refresh --all`; write events with payloads of that time again"
+        self._log.error(
+            "stream.gap",
+            topic=fact.topic,
+            partition=fact.partition,
+            expected=fact.expected,
+            found=fact.found,
+            remedy=remedy,
+            runbook=GAP_RUNBOOK,
+        )
+
+    def _stream_fault(self, fact: facts.StreamFault) -> None:
+        self._log.warning("stream.fault", error=fact.error)
 
     def _replayed(self, fact: facts.EventsReplayed) -> None:
         counts = {"replayed": fact.count, "skipped": fact.skipped}

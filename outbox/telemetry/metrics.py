@@ -70,6 +70,10 @@ class Metrics:
             facts.VersionAhead: lambda _: i.idempotent_noop["ahead"].inc(),
             facts.VersionRaised: lambda _: i.version_raised.inc(),
             facts.BacklogSampled: self._sampled,
+            facts.StreamSampled: lambda f: i.stream_sample(f.lag, f.oldest_age_seconds),
+            facts.PartitionsRevoked: self._partitions_revoked,
+            facts.StreamGap: self._gap,
+            facts.CommitRefused: lambda _: i.stream_commits_refused.inc(),
             facts.EventsReplayed: lambda f: i.replayed[f.source].inc(f.count),
             facts.ReplaySettled: self._replay_settled,
             facts.TablePruned: self._pruned,
@@ -169,6 +173,14 @@ class Metrics:
             counts[reason if reason in known else OTHER] += count
         for reason, count in counts.items():
             known[reason].set(count)
+
+    def _partitions_revoked(self, fact: facts.PartitionsRevoked) -> None:
+        self.instruments.forget_partitions(fact.partitions)
+        self.instruments.stream_revoked_records.inc(fact.in_flight)
+
+    def _gap(self, fact: facts.StreamGap) -> None:
+        self.instruments.stream_gaps.inc()
+        self.instruments.stream_gap_records.inc(max(fact.found - fact.expected, 0))
 
     def _replay_settled(self, replay: facts.ReplaySettled) -> None:
         results = self.instruments.replay_results

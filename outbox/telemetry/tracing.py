@@ -12,7 +12,7 @@ from typing import Final
 from opentelemetry import trace
 from opentelemetry.trace import Link, ProxyTracerProvider, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from outbox.facts import BatchClaimed, BatchSettled, BulkSent, Fact
+from outbox.facts import BatchClaimed, BatchSettled, BulkSent, Fact, SinkIdentified
 
 MOST_LINKS: Final = 128  # the SDK's own limit: it drops more
 # version 00: two hex digits, trace id, span id, flags; anything else is ignored.
@@ -38,9 +38,12 @@ class Tracing:
         self._projection = projection
         self._now_ns = now_ns
         self._batch = _Batch()
+        self._product = "elasticsearch"  # until the sink is identified
 
     def handle(self, fact: Fact) -> None:
         match fact:
+            case SinkIdentified():
+                self._product = fact.product
             case BatchClaimed():
                 self._claimed(fact)
             case BulkSent():
@@ -69,7 +72,7 @@ class Tracing:
             context=None if parent is None else trace.set_span_in_context(parent),
             kind=SpanKind.CLIENT,
             attributes={
-                "db.system.name": "elasticsearch",
+                "db.system.name": self._product,
                 "db.operation.name": "bulk",
                 "db.collection.name": fact.target,
                 "outbox.bulk.bytes": fact.size_bytes,

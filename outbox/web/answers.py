@@ -18,6 +18,7 @@ import orjson
 from pydantic import BaseModel, Field, create_model
 from starlette.responses import Response
 
+from outbox import ports
 from outbox.ops import audit, discard, failures, reprojection, status, stored_event, webhook
 from outbox.ops.stored_event import StoredEvent, failure_type
 from outbox.policy import replay
@@ -278,6 +279,30 @@ TypeCounts = shape(
     discarded=int,
 )
 Worker = shape("Worker", status.WorkerSeen)
+StreamPartition = shape(
+    "StreamPartition",
+    ports.PartitionOffsets,
+    "How far the group has come in one partition.",
+    texts={
+        "end": "The offset after the newest record.",
+        "committed": "What is to be read next; null: nothing yet, so it begins at the oldest.",
+        "oldest_age_seconds": "Of the record that is to be read next; null: not known, or nothing is.",
+        "lag": "Records that are to be read.",
+        "gone": "What is to be read next is no longer there: a gap.",
+    },
+    behind={"lag": "oldest_age_seconds", "gone": "lag"},
+    lag=int,
+    gone=bool,
+)
+Stream = model(
+    "Stream",
+    "Kafka, where it is the source.",
+    topic=str,
+    group=str,
+    lag=(int, "Records that are to be read, over all partitions."),
+    partitions=list[StreamPartition],
+    error=(str, "Why Kafka does not answer: then there are no partitions. Empty: it does."),
+)
 Ops = model(
     "Ops",
     "How it is now.",
@@ -289,6 +314,7 @@ Ops = model(
     recent_audit=AuditList,
     workers=list[Worker],
     pauses=list[Pause],
+    stream=(Stream | None, "Null where the source is the table."),
     sampled_at=datetime,
     stale=(str | None, "Why this is an old reading, if it is."),
 )

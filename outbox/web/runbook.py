@@ -11,22 +11,22 @@ class Advice(NamedTuple):
 
 
 _OUTAGE: Final = (
-    "Check Elasticsearch first: `outbox doctor` says whether it answers.",
+    "Check the search server first: `outbox doctor` says whether it answers.",
     "When it is back, events that still have attempts are retried without help.",
     "Replay those that failed meanwhile: their cause is gone.",
 )
 RUNBOOK: Final[dict[str, Advice]] = {
-    "connect": Advice("No connection to Elasticsearch, or it broke.", _OUTAGE),
+    "connect": Advice("No connection to the search server, or it broke.", _OUTAGE),
     "timeout": Advice(
-        "Elasticsearch did not answer in time; whether it wrote the document is not known, and sending it again does "
-        "no harm.",
-        ("Check the load of Elasticsearch and ELASTIC_TIMEOUT_SECONDS.", *_OUTAGE[1:]),
+        "The search server did not answer in time; whether it wrote the document is not known, and sending it again "
+        "does no harm.",
+        ("Check the load of the search server and ELASTIC_TIMEOUT_SECONDS.", *_OUTAGE[1:]),
     ),
     "es_429": Advice(
-        "Elasticsearch was too busy: queues or memory were full.",
+        "The search server was too busy: queues or memory were full.",
         ("Wait, or give it more resources: the batch limit has already shrunk.", *_OUTAGE[1:]),
     ),
-    "es_5xx": Advice("Elasticsearch had an error of its own, or shards were not available.", _OUTAGE),
+    "es_5xx": Advice("The search server had an error of its own, or shards were not available.", _OUTAGE),
     "unknown_exception": Advice(
         "This failure is not classified yet. It was retried until its attempts were used up.",
         (
@@ -35,7 +35,7 @@ RUNBOOK: Final[dict[str, Advice]] = {
         ),
     ),
     "es_rejected_document": Advice(
-        "Elasticsearch refuses this document as it is: a value does not fit the mapping, or a limit is exceeded.",
+        "The search server refuses this document as it is: a value does not fit the mapping, or a limit is exceeded.",
         (
             "The field at fault is marked in the payload and in the difference.",
             "Fix the mapping, or the data at its source. A newer event of the entity may have superseded this one.",
@@ -43,7 +43,7 @@ RUNBOOK: Final[dict[str, Advice]] = {
         ),
     ),
     "too_large": Advice(
-        "The document alone is larger than Elasticsearch takes in one request.",
+        "The document alone is larger than the search server takes in one request.",
         ("Make the document smaller at its source, or raise http.max_content_length.", "Then replay, or discard it."),
     ),
     "deterministic_exception": Advice(
@@ -55,8 +55,8 @@ RUNBOOK: Final[dict[str, Advice]] = {
         ("Check its size and content before anything else.", "Replay it once, and watch `abandoned_count`."),
     ),
     "es_auth": Advice(
-        "The server does not accept the credentials, or there are none.",
-        ("Renew the key; projection resumes without help.",),
+        "The server does not accept the credentials, there are none, or they lack a right.",
+        ("Renew the key or password, or grant what the error names; projection resumes without help.",),
     ),
     "es_index_missing": Advice(
         "The index or alias is not there.", ("`outbox index create` makes it; projection resumes without help.",)

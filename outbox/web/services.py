@@ -25,6 +25,7 @@ from outbox.ops.reindex.verify import Verify
 from outbox.ops.replay.desk import Created, ReplayDesk
 from outbox.ops.replay.plan import Planner
 from outbox.ops.reprojection import ProjectionDesk
+from outbox.ops.settling import SettleWatch
 from outbox.ops.status import Pulse, PulseDesk, QueueStatus, StatusDesk
 from outbox.ops.stored_event import StoredEvent
 from outbox.ops.webhook import WebhookDesk
@@ -228,6 +229,7 @@ class Services:
     groups: Shared[Sequence[FailureGroup]]
     findings: Shared[Sequence[Finding]]
     browse: Browse
+    settling: SettleWatch
     payloads: Payloads
     failures: FailureDesk
     planner: Planner

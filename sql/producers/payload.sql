@@ -1,7 +1,7 @@
 -- The body of an attachment with --payload. It runs AFTER the row's own write, when the row lock is held: whoever changes
 -- the row next waits for the commit and draws its version later, so versions of an entity grow in the order of its commits.
 declare
-    typed_id {events}.entity_id%type;
+    typed_id {ids}.entity_id%type;
     taken_over boolean := false;
 begin
     -- A changed id or routing leaves a document behind, which must go. Not if another row has taken over the old id

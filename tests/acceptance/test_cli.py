@@ -90,7 +90,7 @@ def test_a_database_without_the_schema_is_78_and_names_the_command(outbox: Outbo
 def test_elasticsearch_down_is_75_where_it_is_needed(outbox: Outbox) -> None:
     for command in (["index", "check"], ["index", "create", "x"]):
         away = outbox(*command, ELASTIC_URL="http://127.0.0.1:1")
-        refused(away, 75, "Elasticsearch does not answer")
+        refused(away, 75, "The search server does not answer")
         assert "Detail: no connection to 127.0.0.1:1: Connection refused" in away.err
 
 

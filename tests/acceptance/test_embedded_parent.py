@@ -3,6 +3,7 @@
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -95,7 +96,8 @@ def test_a_next_start_that_comes_before_the_old_servers_are_gone_waits_for_them(
     execute(first.database_url, "create table kept as select 42 as n")
     old = servers_in(data_dir)
     for process in old:
-        process.suspend()
+        with suppress(psutil.NoSuchProcess):  # a session or a worker of PostgreSQL that has just ended
+            process.suspend()
     first.process.kill()
     second = start_parent(start_process, data_dir)
     assert execute(second.database_url, "select n from kept") == [(42,)]

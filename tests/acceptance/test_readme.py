@@ -123,7 +123,7 @@ def test_every_command_that_the_documents_name_is_there() -> None:
         assert named <= known, f"{name}: {named - known}"
 
 
-FOLDERS = ("deploy", "docs", "grafana", "labs", "scripts", "sql")
+FOLDERS = ("deploy", "docs", "examples", "grafana", "labs", "scripts", "sql")
 PAGES = [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))]
 
 

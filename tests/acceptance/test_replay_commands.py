@@ -215,7 +215,7 @@ def test_a_dry_run_says_what_is_superseded_in_elasticsearch(
     assert len(made["sample"]) == 3
     away = outbox("replay", "--dry-run", ELASTIC_URL="http://127.0.0.1:1")
     assert away.code == 0
-    assert "Elasticsearch does not answer" in away.out
+    assert "the search server does not answer" in away.out
 
 
 def test_many_rows_are_asked_for_and_nobody_to_ask_needs_yes(connection: psycopg.Connection, outbox: Outbox) -> None:

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.store.schema.migrate import migrate
+from outbox.store.schema.migrate import migrate, turn_log_off
 from tests.fixtures.deployment import RUNBOOKS
 from tests.fixtures.pages import Block, blocks_of, headings_of, run_shell
 from tests.fixtures.postgres import fresh_database
@@ -34,6 +34,7 @@ ELSEWHERE = {
     "kubectl": {"kubectl"},
     "supervisor": {"supervisorctl"},
     "labs": {"scripts/lab"},
+    "kafka": {"kafka-configs.sh", "kafka-consumer-groups.sh", "kafka-topics.sh"},
 }
 # What these say with their exit code is part of the answer: a finding, a drift, not yet caught up, nothing to replay.
 ANSWERS = re.compile(r"^outbox (doctor|verify|wait|replay)\b|^outbox-replay\b|^grep\b")
@@ -77,7 +78,8 @@ def site(
     folder = tmp_path_factory.mktemp("runbooks")
     with ExitStack() as stack:
         database = stack.enter_context(fresh_database(postgres_url))
-        migrate(database, by_type=True, by_entity=True)
+        migrate(database, by_type=True, by_entity=True, log=True)
+        turn_log_off(database)  # the log is there to be asked, producers write to the table
         index = f"test-{uuid4().hex[:12]}"
         stack.callback(lambda: es.indices.delete(index=index, ignore_unavailable=True))
         es.indices.create(index=index)

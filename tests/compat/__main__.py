@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="scripts/compat",
         description="Run the existing tests on other servers, another Python and behind a pooler.",
-        epilog=EXAMPLES.format(runs=listed(), minutes=30),
+        epilog=EXAMPLES.format(runs=listed(), minutes=60),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("names", nargs="*", metavar="NAME", help="runs, by default all")

@@ -71,7 +71,7 @@ def now() -> str:
 
 def table(outcomes: Sequence[Outcome]) -> str:
     """What people see in the end."""
-    rows: list[tuple[str, ...]] = [("run", "verdict", "tests", "PostgreSQL", "Elasticsearch", "Python", "pooler")]
+    rows: list[tuple[str, ...]] = [("run", "verdict", "tests", "PostgreSQL", "search server", "Python", "pooler")]
     for o in outcomes:
         v = o.versions
         rows.append(
@@ -92,7 +92,7 @@ def record(names: Iterable[str] = ()) -> None:
     order = [combination.name for combination in COMBINATIONS] + ["upgrade", *names]
     found = [load(path.stem) for path in RESULTS.glob("*.json")]
     found.sort(key=lambda outcome: order.index(outcome.name) if outcome.name in order else len(order))
-    head = ["| run | PostgreSQL | Elasticsearch | Python | pooler | verdict | when (UTC), commit |", f"|{'---|' * 7}"]
+    head = ["| run | PostgreSQL | search server | Python | pooler | verdict | when (UTC), commit |", f"|{'---|' * 7}"]
     text = PAGE.read_text()
     made = f"{BEGIN}\n" + "\n".join([*head, *map(_row, found)]) + f"\n{END}"
     PAGE.write_text(re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: made, text, flags=re.DOTALL))

@@ -486,7 +486,7 @@ def test_adoption_can_be_undone_by_hand_and_done_again(empty_database: str, guid
         " error_reason, replay_count, created_at, updated_at from search_outbox_events order by id"
     )
     before = guide.execute(rows).fetchall()
-    migrate(empty_database, by_type=True, by_entity=True, notify=True)
+    migrate(empty_database, by_type=True, by_entity=True, notify=True, log=True)
     everything = [*files.numbered(), *map(files.part, files.PARTS)]
     for migration in reversed(everything):
         guide.execute(migration.undo(adopted=True).encode())

@@ -17,8 +17,8 @@ from tests.fixtures.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 # peers installs PGSync and redis from outside, profile needs to trace a process, the matrix is nine times the drain,
-# products starts one more server.
-ELSEWHERE = {"peers", "profile", "drain_matrix", "products"}
+# products starts one more server, kafka three.
+ELSEWHERE = {"peers", "profile", "drain_matrix", "products", "kafka"}
 HERE = [name for name in NAMES + MORE if name not in ELSEWHERE]
 AT_ONCE = 4  # processes, each of some benchmarks: they mostly wait, and nothing is measured
 Run = subprocess.CompletedProcess[str]

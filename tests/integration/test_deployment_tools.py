@@ -60,16 +60,17 @@ def units(tmp_path: Path) -> Path:
     folder = tmp_path / "systemd"
     shutil.copytree(DEPLOY / "systemd", folder)
     for unit in folder.rglob("*.service"):
-        unit.write_text(unit.read_text().replace("/opt/outbox/bin/outbox", "/bin/true"))
+        text = unit.read_text().replace("/opt/outbox/bin/outbox", "/bin/true")
+        unit.write_text(text.replace("/opt/kafka/bin/connect-standalone.sh", "/bin/true"))
     return folder
 
 
 def test_systemd_accepts_the_units(units: Path) -> None:
-    told = told_by("systemd-analyze", "verify", "--man=no", *sorted(units.glob("*.service")), *units.glob("*.timer"))
+    told = told_by("systemd-analyze", "verify", "--man=no", *sorted(units.rglob("*.service")), *units.glob("*.timer"))
     assert told.strip() == ""
 
 
-@pytest.mark.parametrize("name", [unit.name for unit in UNITS])
+@pytest.mark.parametrize("name", [*(unit.name for unit in UNITS), "kafka/outbox-connect.service"])
 def test_systemd_finds_little_exposed(units: Path, name: str) -> None:
     told = told_by("systemd-analyze", "security", "--offline=true", "--no-pager", units / name)
     found = re.search(r"Overall exposure level.*: ([\d.]+) ", told)
@@ -96,7 +97,20 @@ def test_compose_resolves_its_file() -> None:
     assert set(resolved["services"]) == {"db", "es", "prometheus", "grafana"} | ours
 
 
-@pytest.mark.parametrize("folder", ["base", "migrate", "overlays/dev", "overlays/production"])
+def test_compose_joins_the_file_with_kafka() -> None:
+    """What the first file says of a service stays, and the second adds to it."""
+    files = [ROOT / "docker-compose.infra.yml", ROOT / "docker-compose.kafka.yml"]
+    if not compose_is_here():
+        merged = [yaml.safe_load(file.read_text())["services"]["projector"] for file in files]
+        assert not set(merged[0]["environment"]) & set(merged[1]["environment"])
+        return
+    given = [word for file in files for word in ("-f", str(file))]
+    resolved = yaml.safe_load(told_by("docker", "compose", *given, "--profile", "app", "config"))
+    assert {"kafka", "connect", "topic", "connector-login"} <= set(resolved["services"])
+    assert {"DATABASE_URL", "OUTBOX_SOURCE"} <= set(resolved["services"]["projector"]["environment"])
+
+
+@pytest.mark.parametrize("folder", ["base", "migrate", "overlays/dev", "overlays/kafka", "overlays/production"])
 def test_kustomize_builds_what_the_other_tests_read(folder: str) -> None:
     """kubectl's kustomize where it is. Its absence leaves our own builder, which must at least agree with itself."""
     path = DEPLOY / "kubernetes" / folder

@@ -1,22 +1,28 @@
-"""What Elasticsearch itself forgets in a crash: an acknowledged document that its mapping of that day refuses."""
+"""What the search server itself forgets in a crash: an acknowledged document that its mapping of that day refuses."""
+
+import os
 
 import pytest
-from elasticsearch import Elasticsearch
 
-from outbox.embedded import EmbeddedElasticsearch
+from labs.client import connect
 from outbox.embedded.folders import default_data_dir, temporary_folder
+from outbox.embedded.stack import search_server
+from tests.fixtures.servers import PRODUCT
 from tests.fixtures.waiting import eventually
 
-pytestmark = pytest.mark.long  # two starts of a server of its own, to show what is not ours
+VERSION = os.environ.get(PRODUCT)
+# Two starts of a server of its own, to show what is not ours. `scripts/compat` names the server and runs it.
+pytestmark = pytest.mark.slow if VERSION else pytest.mark.long
 
 
 @pytest.mark.parametrize("flushed", [False, True], ids=["in the log only", "flushed"])
 def test_a_mapping_that_became_stricter_takes_acknowledged_documents_along_in_a_crash(flushed: bool) -> None:
     """Found by half an hour of the nemesis: two of 86,074. `outbox verify` names them, `repair` brings them back."""
+    version = VERSION or "8"
     with (
         temporary_folder(default_data_dir()) as folder,
-        EmbeddedElasticsearch(folder / "elasticsearch") as server,
-        Elasticsearch(server.url, request_timeout=60) as client,
+        search_server(version)(folder / "server", version=version) as server,
+        connect(server.url, request_timeout=60) as client,
     ):
         revision = {"type": "long", "ignore_malformed": True}
         client.indices.create(index="a", mappings={"properties": {"revision": revision}})

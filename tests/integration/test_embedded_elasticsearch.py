@@ -50,7 +50,7 @@ def certificate(tmp_path: Path) -> TlsFiles:
     return files
 
 
-@pytest.mark.long  # test_secured_servers runs on such a server
+@pytest.mark.long  # test_search_logins runs on such a server
 def test_with_a_password_and_a_certificate_only_those_who_know_both_get_in(
     server_folder: Path, certificate: TlsFiles
 ) -> None:

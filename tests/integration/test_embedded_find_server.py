@@ -72,7 +72,7 @@ def install_maven(programs: Path, members: list[str], name: str = "8") -> Path:
         for member in members:
             file.writestr(member, "x")
     know(archive, name)
-    place = release_of(name).archive.zip_in(Path())
+    place = release_of(name).archive.file_in(Path())
     text = MAVEN.replace("ZIP", str(place)).replace("SOURCE", str(archive)).replace("COUNT", str(count))
     runnable(programs / "mvn", text)
     return count
@@ -131,7 +131,7 @@ def test_two_starts_at_once_fetch_once(programs: Path, tmp_path: Path) -> None:
 
 def test_what_a_person_fetched_into_their_own_repository_is_used_and_left(programs: Path, tmp_path: Path) -> None:
     install_maven(programs, SERVER)
-    theirs = release_of("8").archive.zip_in(tmp_path / "home" / ".m2" / "repository")
+    theirs = release_of("8").archive.file_in(tmp_path / "home" / ".m2" / "repository")
     theirs.parent.mkdir(parents=True)
     shutil.move(tmp_path / "artifact.zip", theirs)
     assert fetched_distribution(tmp_path, "8", lambda _: None).version == "8.14.1"
@@ -196,7 +196,7 @@ fetched_distribution(pathlib.Path(sys.argv[1]), "8", print)
 
 
 def test_maven_dies_with_a_killed_parent_and_the_next_start_begins_anew(programs: Path, tmp_path: Path) -> None:
-    place = release_of("8").archive.zip_in(Path())
+    place = release_of("8").archive.file_in(Path())
     half = tmp_path / "cache" / "fetch" / "maven" / f"{place}.part"
     runnable(programs / "mvn", HALF.replace("PLACE", str(place)))
     parent = subprocess.Popen([sys.executable, "-c", FETCH, str(tmp_path / "cache")], stdout=subprocess.DEVNULL)
@@ -232,7 +232,7 @@ def test_a_cut_archive_in_a_persons_own_repository_is_left_and_another_is_fetche
     programs: Path, tmp_path: Path
 ) -> None:
     count = install_maven(programs, SERVER)
-    theirs = release_of("8").archive.zip_in(tmp_path / "home" / ".m2" / "repository")
+    theirs = release_of("8").archive.file_in(tmp_path / "home" / ".m2" / "repository")
     theirs.parent.mkdir(parents=True)
     shutil.copy(tmp_path / "artifact.zip", theirs)
     damage(theirs)
@@ -244,7 +244,7 @@ def test_a_cut_archive_in_a_persons_own_repository_is_left_and_another_is_fetche
 
 
 def in_their_repository(tmp_path: Path) -> Path:
-    theirs = release_of("8").archive.zip_in(tmp_path / "home" / ".m2" / "repository")
+    theirs = release_of("8").archive.file_in(tmp_path / "home" / ".m2" / "repository")
     theirs.parent.mkdir(parents=True)
     shutil.copy(tmp_path / "artifact.zip", theirs)
     return theirs

@@ -12,7 +12,8 @@ from outbox.embedded import maven
 from outbox.embedded.archive_list import ELASTICSEARCH_8
 from outbox.embedded.elasticsearch import EmbeddedElasticsearch
 from outbox.embedded.errors import FetchFailed, ProxyUnusable
-from outbox.embedded.maven import get_archive, maven_settings
+from outbox.embedded.maven import get_archive
+from outbox.embedded.maven_proxy import maven_settings
 
 PASSWORD = "pa%20ss"  # as it stands in an address
 VARIABLES = [name for pair in ("http", "https", "all", "no") for name in (f"{pair}_proxy", f"{pair.upper()}_PROXY")]

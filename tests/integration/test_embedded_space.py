@@ -93,7 +93,7 @@ def test_a_folder_of_somebody_else_is_refused(ordinary_user: None, mode: int) ->
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
     """An archive in a person's own repository that says it is small, and unpacks to 60 MB."""
     archive = replace(ELASTICSEARCH_8, megabytes=1, unpacked_megabytes=1)
-    target = archive.zip_in(tmp_path / ".m2" / "repository")
+    target = archive.file_in(tmp_path / ".m2" / "repository")
     target.parent.mkdir(parents=True)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("carrier/elasticsearch/lib/large.jar", bytes(60_000_000))

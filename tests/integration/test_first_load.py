@@ -126,7 +126,7 @@ def test_one_that_stopped_goes_on_at_its_cursor_and_two_at_once_are_refused(worl
     class Stopped(BaseException):
         pass
 
-    def stop(done: int, _: int) -> None:
+    def stop(done: int, *_: object) -> None:
         with pytest.raises(AtWork):
             world.reindexing().backfill.start((), ALICE, "second")
         if done == 40:

@@ -93,7 +93,8 @@ def test_the_library_writes_exactly_what_it_was_given_or_nothing(
     before = count(producing)
     door = Outbox("postgresql://nobody@127.0.0.1:1/nothing")
     try:
-        id = door.enqueue(producing, **given)
+        with producing.transaction():
+            id = door.enqueue(producing, **given)
     except (psycopg.Error, UnicodeEncodeError, UnicodeDecodeError):
         assert count(producing) == before
         return

@@ -1,13 +1,18 @@
-"""What a batch may cost, without a clock: statements, copies of its bytes, HOT updates by the daemon's own claim."""
+"""What a batch may cost, without a clock: statements, copies, files; HOT updates by the daemon's own claim."""
 
+import re
+import sys
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import psycopg
 import pytest
 
+import outbox
 from outbox.policy.document import BATCH_BYTES
 from outbox.ports import BulkAction, WriteReport
 from outbox.sink.bulk import Encoded
@@ -19,6 +24,8 @@ from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.busy
 MOST_HOT = 0.9
+MOST_FILES = 12
+PACKAGE = Path(outbox.__file__).parent
 POOLER_LOOK = "select pg_backend_pid()"
 
 
@@ -75,6 +82,47 @@ def test_documents_of_the_view_are_one_query_per_batch(queue: EventTable, monkey
     assert sum("search_documents" in each for each in statements.seen) == 1, statements.seen
     # Claim, draw, the lookup behind its two limits (read only, time), which are one statement, settle.
     assert len(statements.seen) == 5, statements.seen
+
+
+def files_of(run: Callable[[], object]) -> list[str]:
+    """Every file of `outbox/` with a function that ran, in the order of the first one."""
+    seen: dict[str, None] = {}
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        file = Path(frame.f_code.co_filename)
+        if event == "call" and file.is_relative_to(PACKAGE):
+            seen.setdefault(file.relative_to(PACKAGE).with_suffix("").as_posix())
+
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return list(seen)
+
+
+def test_a_batch_passes_through_the_files_that_the_architecture_lists(
+    queue: EventTable, elastic_url: str, index: str
+) -> None:
+    """From the claim's statement on: what the gate says is no part of the batch."""
+    page = (PACKAGE.parent / "ARCHITECTURE.md").read_text()
+    row = next(line for line in page.splitlines() if line.startswith("| one batch, from claim to settle"))
+    listed = set(re.findall(r"`([\w/]+)`", row.partition("What is not plainly accepted")[0]))
+    queue.produce_many(21)
+    with elastic_sink(elastic_url) as sink:
+        worker = a_worker(queue, sink=sink, index_of=lambda _: index)
+        worker.run(1)  # the server is known, connections and caches are there
+
+        def batch() -> None:
+            claimed = worker.claimer.take(0).claimed
+            assert claimed is not None
+            worker.projector.project(claimed, 0)
+
+        found = files_of(batch)
+    assert worker.last.done == 20
+    passed = {"daemon/claiming", *found[found.index("store/events") :]}
+    assert passed == listed
+    assert len(passed) <= MOST_FILES
 
 
 class Keeping(MemorySink):

@@ -23,6 +23,13 @@ from tests.fixtures.queue import EventTable
 
 
 @pytest.fixture
+def producing(database: str) -> Iterator[psycopg.Connection[Any]]:
+    """A producer's connection, not in autocommit."""
+    with psycopg.connect(database) as connection:
+        yield connection
+
+
+@pytest.fixture
 def library(database: str) -> Iterator[Outbox]:
     with Outbox(database) as opened:
         yield opened
@@ -64,7 +71,8 @@ def test_sqlalchemy_connections_and_sessions_are_taken_too(library: Outbox, queu
 
 def test_a_refresh_is_written_in_the_callers_transaction(library: Outbox, queue: EventTable, database: str) -> None:
     trace = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
-    first = library.refresh(queue.connection, "article", 7, routing="r", traceparent=trace)
+    with psycopg.connect(database) as connection:
+        first = library.refresh(connection, "article", 7, routing="r", traceparent=trace)
     engine = create_engine(database.replace("postgresql://", "postgresql+psycopg://"))
     with Session(engine) as session:
         second = library.refresh(session, "article", "8")
@@ -77,30 +85,36 @@ def test_a_refresh_is_written_in_the_callers_transaction(library: Outbox, queue:
     assert second not in rows
 
 
-def test_json_text_is_kept_digit_by_digit_and_objects_are_written_plainly(library: Outbox, queue: EventTable) -> None:
+def test_json_text_is_kept_digit_by_digit_and_objects_are_written_plainly(
+    library: Outbox, queue: EventTable, producing: psycopg.Connection[Any]
+) -> None:
     raw = '{"big": 12345678901234567890, "p": 1.10}'
-    kept = library.enqueue(queue.connection, "a", 1, "upsert", raw)
+    kept = library.enqueue(producing, "a", 1, "upsert", raw)
     at, id = datetime(2026, 2, 3, tzinfo=UTC), uuid4()
-    made = library.enqueue(queue.connection, "a", 2, "upsert", {"at": at, "id": id, "ü": "日本"})
+    made = library.enqueue(producing, "a", 2, "upsert", {"at": at, "id": id, "ü": "日本"})
+    producing.commit()
     assert queue.value("select payload::text from search_outbox_events where id = %s", kept) == raw
     written = queue.value("select payload::text from search_outbox_events where id = %s", made)
     assert json.loads(written) == {"at": at.isoformat(), "id": str(id), "ü": "日本"}
 
 
-def test_what_has_no_plain_json_form_is_refused_before_anything_is_sent(library: Outbox, queue: EventTable) -> None:
+def test_what_has_no_plain_json_form_is_refused_before_anything_is_sent(
+    library: Outbox, queue: EventTable, producing: psycopg.Connection[Any]
+) -> None:
     with pytest.raises(TypeError, match="Decimal"):
-        library.enqueue(queue.connection, "a", 1, "upsert", {"price": Decimal("1.10")})
+        library.enqueue(producing, "a", 1, "upsert", {"price": Decimal("1.10")})
     with pytest.raises(ValueError, match=r"[Oo]ut of range|nan"):
-        library.enqueue(queue.connection, "a", 1, "upsert", {"price": float("nan")})
+        library.enqueue(producing, "a", 1, "upsert", {"price": float("nan")})
     assert queue.counts() == {}
 
 
-def test_everything_an_event_may_carry_arrives(library: Outbox, queue: EventTable) -> None:
+def test_everything_an_event_may_carry_arrives(
+    library: Outbox, queue: EventTable, producing: psycopg.Connection[Any]
+) -> None:
     trace = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
-    id = library.enqueue(
-        queue.connection, "a", "x", "delete", version=7, routing="r", idempotency_key="k", traceparent=trace
-    )
-    again = library.enqueue(queue.connection, "a", "x", "delete", idempotency_key="k")
+    id = library.enqueue(producing, "a", "x", "delete", version=7, routing="r", idempotency_key="k", traceparent=trace)
+    again = library.enqueue(producing, "a", "x", "delete", idempotency_key="k")
+    producing.commit()
     row = queue.row(id)
     assert again == id
     assert (row.event_version, row.routing, row.traceparent) == (7, "r", trace)
@@ -108,10 +122,10 @@ def test_everything_an_event_may_carry_arrives(library: Outbox, queue: EventTabl
 
 @pytest.mark.parametrize(("entity_id", "op"), [("", "upsert"), ("x" * 513, "upsert"), ("1", "update")])
 def test_postgresql_refuses_what_cannot_be_projected(
-    library: Outbox, queue: EventTable, entity_id: str, op: str
+    library: Outbox, producing: psycopg.Connection[Any], entity_id: str, op: str
 ) -> None:
     with pytest.raises(psycopg.DataError):
-        library.enqueue(queue.connection, "a", entity_id, op)
+        library.enqueue(producing, "a", entity_id, op)
 
 
 def test_failed_events_are_listed_newest_first_by_limit_offset_and_filter(library: Outbox, queue: EventTable) -> None:

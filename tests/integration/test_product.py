@@ -4,7 +4,9 @@ The cases that a real server cannot show by itself come from a scripted one.
 """
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -12,20 +14,20 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.config import ElasticSettings
-from outbox.errors import WrongProduct
+from outbox.errors import ElasticsearchDown, WrongProduct
 from outbox.policy.outcome import WRITTEN, Failure, FailureClass, Reason
-from outbox.policy.product import ELASTICSEARCH
+from outbox.policy.product import ELASTICSEARCH, Dialect
 from outbox.ports import BulkAction, Level
-from outbox.sink.client import NotAccepted, connect
+from outbox.sink.client import NotAccepted, connect, dumps
 from outbox.sink.elastic import ElasticSink
-from outbox.sink.index import ElasticIndices
+from outbox.sink.index import ElasticIndices, IndexExists
 from outbox.sink.index_check import TargetCheck, may_create
-from outbox.sink.new_index import ElasticNewIndex
-from outbox.sink.scan import ElasticScan, NoPointInTime
+from outbox.sink.new_index import ElasticNewIndex, MappingRefused
+from outbox.sink.scan import ElasticScan, IndexNotThere, NoPointInTime, PointInTimeLost
 from outbox.sink.server_check import ElasticServerCheck
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable
-from tests.fixtures.scripted import PRODUCT, Answer, Request, ScriptedServer, answer, scripted
+from tests.fixtures.scripted import PRODUCT, Answer, Request, Script, ScriptedServer, answer, scripted
 from tests.fixtures.sinks import elastic_sink, is_opensearch
 
 ACTION = BulkAction("things", "a", 1, None, b"{}")
@@ -38,7 +40,7 @@ def about(number: str = "2.19.6", **version: str) -> bytes:
     return json.dumps({**told, "tagline": "The OpenSearch Project: https://opensearch.org/"}).encode()
 
 
-def opensearch(main: bytes, metadata: bytes | None = None) -> Any:
+def opensearch(main: bytes, metadata: bytes | None = None) -> Script:
     """The root page as given; all other pages as a server with an index `things` has them."""
 
     def other(request: Request) -> Answer:
@@ -68,6 +70,11 @@ CASES = {
         "es_config",
         "Configure the proxy to pass that header",
     ),
+    "7.10": (
+        answer(200, b'{"version":{"number":"7.10.2"},"tagline":"You Know, for Search"}', headers=""),
+        "es_config",
+        "Elasticsearch 7.10.2 is too old",
+    ),
     "unknown": (answer(200, b"{}", headers=""), "es_config", "neither Elasticsearch nor OpenSearch"),
 }
 
@@ -88,6 +95,7 @@ def test_what_cannot_be_written_to_is_named_gets_nothing_and_spends_no_attempt(c
         assert "[***]" not in failure.error
     assert told.level is Level.BAD
     assert named in told.detail
+    assert ("securityadmin" in told.remedy) is (case == "not initialised")
     assert told.remedy
 
 
@@ -247,22 +255,55 @@ def test_a_product_that_changes_behind_the_address_is_named_and_waits_for_a_pers
         assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
 
 
-def test_the_other_way_round_too_what_was_written_counts_and_the_next_write_waits() -> None:
+ELASTIC = answer(200, b'{"version":{"number":"8.14.1"},"tagline":"You Know, for Search"}')
+
+
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_the_other_way_round_too_and_what_the_other_product_accepted_does_not_count(is_mixed: bool) -> None:
+    """OpenSearch, whose requests Elasticsearch understands. Mixed: a balancer before both, at which `GET /` still meets
+    the right one."""
     moved = [False]
+
+    def other(request: Request) -> Answer:
+        if not moved[0] or (is_mixed and request.path == "/"):
+            return opensearch(REAL)(request)
+        return ELASTIC if request.path == "/" else answer(200, SEEN)
+
     with (
-        scripted(
-            lambda _: answer(200, FINE, headers=PRODUCT if moved[0] else ""),
-            lambda request: answer(200, SEEN) if moved[0] else opensearch(REAL)(request),
-        ) as server,
+        scripted(lambda _: answer(200, FINE, headers=PRODUCT if moved[0] else ""), other) as server,
         elastic_sink(server.url) as sink,
     ):
         assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
         moved[0] = True
-        assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
-        failure = sink.write([ACTION], 5.0).outcomes[0]
-        assert isinstance(failure, Failure)
-        assert "where OpenSearch answered before" in failure.error
-        assert len(server.bulks) == 2
+        for _ in range(2):
+            failure = sink.write([ACTION], 5.0).outcomes[0]
+            assert isinstance(failure, Failure)
+            assert failure.failure_class is FailureClass.SYSTEMIC, "a pause: rows are released without an attempt"
+            assert "Elasticsearch answers at ELASTIC_URL where OpenSearch answered before" in re.sub(
+                r" \d[\d.]*", "", failure.error
+            )
+        assert is_mixed or len(server.bulks) == 2, "nothing more is sent"
+        with pytest.raises(WrongProduct, match="where OpenSearch answered before"):
+            ElasticScan(sink.elastic).is_routed("things")
+        moved[0] = False
+        assert sink.write([ACTION], 5.0).outcomes == [WRITTEN], "equal versions pass"
+
+
+def test_rows_that_the_other_product_accepted_wait_without_an_attempt(queue: EventTable) -> None:
+    headers = [PRODUCT]
+    queue.produce_many(1)
+    with (
+        scripted(lambda _: answer(200, FINE, headers=headers[0]), opensearch(REAL)) as server,
+        elastic_sink(server.url) as sink,
+    ):
+        worker = InProcess(Parts(queue.store(), sink, index_of=lambda _: "things"))
+        worker.run()
+        assert {(row.status, row.attempts) for row in queue.rows()} == {("pending", 0)}
+        assert len(server.bulks) == 1
+        headers[0] = ""
+        queue.make_due()
+        worker.run()
+        assert queue.counts() == {"done": 1}
 
 
 def test_a_proxy_that_removes_the_header_here_and_there_is_asked_once_more_and_not_at_every_request() -> None:
@@ -295,6 +336,65 @@ def _same(reply: bytes, _: Request) -> Answer:
     return reply
 
 
+LOST = "search_context_missing_exception"
+PARTS: dict[str, Callable[[ElasticScan], object]] = {
+    "a page": lambda scan: list(scan.scan("things")),
+    "a sample": lambda scan: scan.sample("things", 5, 1),
+    "by search": lambda scan: scan.held("things", ["a"], routed=True),
+    "is routed": lambda scan: scan.is_routed("things"),
+    "a count": lambda scan: scan.count("things"),
+}
+
+
+@pytest.mark.parametrize("kind", [LOST, "node_not_connected_exception"])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_shard_that_is_lost_in_the_middle_of_a_comparison_ends_it(part: str, kind: str) -> None:
+    """It is a 200 in which its documents are missing."""
+    shards = {"total": 3, "failed": 1, "failures": [{"shard": 1, "reason": {"type": kind, "reason": "gone"}}]}
+    hits = {"total": {"value": 0}, "hits": [{"_id": "a", "_version": 1, "sort": [1]}]}
+    partial_reply = json.dumps({"id": "pit", "count": 1, "hits": hits, "_shards": shards}).encode()
+
+    def other(request: Request) -> Answer:
+        return answer(200, b'{"id":"pit"}' if "_pit" in request.path else partial_reply)
+
+    with scripted(lambda _: b"", other) as server:
+        elastic = connect(ElasticSettings(url=server.url))
+        expected = PointInTimeLost if kind == LOST else ElasticsearchDown
+        with pytest.raises(expected, match="gone"):
+            PARTS[part](ElasticScan(elastic))
+
+
+UNCOUNTED = {
+    "no right to count": answer(403, b'{"error":{"type":"security_exception","reason":"no"}}', headers=""),
+    "a shard is down": answer(200, b'{"count":0,"_shards":{"total":2,"failed":1}}', headers=""),
+    "no right to refresh": answer(200, b'{"count":0,"_shards":{"total":2,"failed":0}}', headers=""),
+}
+
+
+@pytest.mark.parametrize("case", UNCOUNTED)
+def test_an_index_that_nobody_can_count_is_not_called_empty_and_not_deleted(case: str) -> None:
+    counted = UNCOUNTED[case]
+    settings = b'{"things":{"settings":{"index.blocks.write":"true","index.hidden":"true"},"aliases":{}}}'
+
+    def other(request: Request) -> Answer:
+        if request.path == "/":
+            return REAL
+        if "_refresh" in request.path:
+            return answer(403, b"{}", headers="")
+        return counted if "_count" in request.path else answer(200, settings, headers="")
+
+    with scripted(lambda _: answer(200, FINE, headers=""), other) as server, elastic_sink(server.url) as sink:
+        assert sink.write([ACTION], 5.0).outcomes == [WRITTEN]
+        failure = sink.probe("things")
+        assert failure is not None
+        assert failure.reason is Reason.ES_INDEX_MISSING
+        assert "empty as far as is known" in failure.error
+        with pytest.raises(IndexExists, match="nobody says whether it is empty"):
+            ElasticIndices(sink.elastic).create("things")
+        assert ElasticNewIndex(sink.elastic).exists("things")
+        assert "DELETE" not in {request.method for request in server.requests}
+
+
 # On a real server, whichever the tests run on
 
 
@@ -319,6 +419,52 @@ def test_every_document_of_three_shards_is_scanned_once(
     assert len(found) == len(set(found)) == 3000
 
 
+class Losing(ElasticScan):
+    """Loses its point in time after the first page."""
+
+    @contextmanager
+    def _point_in_time(self, dialect: Dialect, *about: Any) -> Iterator[str]:
+        with super()._point_in_time(dialect, *about) as pit:
+            self.lose = partial(self._elastic.call, "DELETE", dialect.close_pit, dumps(dialect.pit_to_close(pit)))
+            yield pit
+
+
+def test_a_point_in_time_that_is_lost_is_named_and_is_no_missing_index(
+    sink: ElasticSink, es: Elasticsearch, index: str
+) -> None:
+    sink.write([BulkAction(index, str(n), 1, None, b"{}") for n in range(3)], 30.0)
+    scan = Losing(sink.elastic)
+    scan.refresh(index)
+    pages = scan.scan(index, 1)
+    assert len(next(pages)) == 1
+    scan.lose()
+    with pytest.raises(PointInTimeLost, match="Run the command again"):
+        list(pages)
+    with pytest.raises(IndexNotThere):
+        list(scan.scan(f"{index}-not-there"))
+
+
+@pytest.mark.parametrize("part", [{"filter": {"term": {"mine": True}}}, {"routing": "a"}], ids=["filter", "routing"])
+def test_an_alias_is_scanned_as_it_is_searched(
+    sink: ElasticSink, es: Elasticsearch, absent_index: str, part: dict[str, Any]
+) -> None:
+    """By its filter, and by its routing, which chooses shards."""
+    alias = f"{absent_index}-some"
+    mappings = {"properties": {"mine": {"type": "boolean"}}}
+    settings = {"number_of_shards": 3, "number_of_replicas": 0}
+    es.indices.create(index=absent_index, mappings=mappings, settings=settings)
+    es.indices.put_alias(index=absent_index, name=alias, **part)
+    bodies = [b'{"mine": true}', b'{"mine": false}']
+    sink.write([BulkAction(absent_index, str(n), 1, None, bodies[n % 2]) for n in range(300)], 30.0)
+    scan = ElasticScan(sink.elastic)
+    scan.refresh(absent_index)
+    found = [held.id for page in scan.scan(alias, 17) for held in page]
+    searched = {hit["_id"] for hit in es.search(index=alias, size=1000, source=False)["hits"]["hits"]}
+    assert 0 < len(searched) < 300
+    assert len(found) == len(searched) == scan.count(alias)
+    assert set(found) == searched
+
+
 def test_a_write_cannot_fill_an_index_that_a_person_did_not_create(
     sink: ElasticSink, es: Elasticsearch, absent_index: str
 ) -> None:
@@ -335,6 +481,10 @@ def test_a_write_cannot_fill_an_index_that_a_person_did_not_create(
     probed = sink.probe(first)
     assert probed is not None
     assert probed.reason is Reason.ES_INDEX_MISSING
+    if is_opensearch(sink.elastic):
+        assert f"`outbox index create {first}`, which replaces it" in probed.error
+    (finding,) = TargetCheck(sink.elastic, sink.targets)._writable(first)
+    assert (finding.level, finding.remedy) == (Level.BAD, f"Run `outbox index create {first}`.")
     assert not ElasticNewIndex(sink.elastic).exists(first)
     assert bool(es.indices.exists(index=first)) is is_opensearch(sink.elastic)
     indices.create(absent_index, settings={"number_of_replicas": 0})
@@ -342,6 +492,50 @@ def test_a_write_cannot_fill_an_index_that_a_person_did_not_create(
     assert list(sink.write([BulkAction(first, "a", 1, None, b"{}")], 30.0).outcomes) == [WRITTEN]
     levels = {finding.name: finding.level for finding in TargetCheck(sink.elastic, sink.targets).check(absent_index)}
     assert levels["auto_create"] is Level.OK
+
+
+def test_where_only_the_alias_is_gone_the_way_back_is_named(
+    sink: ElasticSink, es: Elasticsearch, absent_index: str
+) -> None:
+    indices, first = ElasticIndices(sink.elastic), f"{absent_index}-v1"
+    indices.create(absent_index, settings={"number_of_replicas": 0})
+    es.indices.delete_alias(index=first, name=absent_index)
+    sink.write([BulkAction(absent_index, "a", 1, None, b"{}")], 30.0)
+    with pytest.raises(IndexExists) as refused:
+        indices.create(absent_index)
+    assert (f"remove_index for {absent_index} and add for {first}" in str(refused.value)) is is_opensearch(sink.elastic)
+    assert es.indices.exists(index=first)
+
+
+@pytest.mark.parametrize("is_behind_alias", [True, False])
+def test_an_index_that_a_person_filled_is_never_taken_for_one_that_a_write_created(
+    sink: ElasticSink, es: Elasticsearch, absent_index: str, is_behind_alias: bool
+) -> None:
+    """Made by hand under our template it is born blocked and hidden on OpenSearch. Then it is filled, not refreshed,
+    and blocked for some work."""
+    indices, second = ElasticIndices(sink.elastic), f"{absent_index}-v2"
+    indices.create(absent_index, settings={"number_of_replicas": 0, "refresh_interval": -1})
+    es.indices.create(index=second, settings={"hidden": True})
+    es.indices.put_settings(index=second, settings={"blocks.write": False})
+    assert list(sink.write([BulkAction(second, "a", 1, None, b"{}")], 30.0).outcomes) == [WRITTEN]
+    es.indices.delete(index=f"{absent_index}-v1")
+    target = absent_index if is_behind_alias else second
+    if is_behind_alias:
+        es.indices.put_alias(index=second, name=absent_index)
+    es.indices.put_settings(index=second, settings={"blocks.write": True})
+    outcome = sink.write([BulkAction(target, "b", 1, None, b"{}")], 30.0).outcomes[0]
+    for failure in (outcome, sink.probe(target)):
+        assert isinstance(failure, Failure)
+        assert failure.reason is Reason.ES_BLOCKED
+    new_index = ElasticNewIndex(sink.elastic)
+    assert new_index.exists(second)
+    with pytest.raises(MappingRefused, match="resource_already_exists"):
+        new_index.create(second, {}, {})
+    if is_behind_alias:
+        with pytest.raises(IndexExists):
+            indices.create(absent_index)
+    es.indices.refresh(index=second)
+    assert es.count(index=second)["count"] == 1
 
 
 def test_the_server_says_its_name_and_its_number(sink: ElasticSink) -> None:
@@ -352,6 +546,41 @@ def test_the_server_says_its_name_and_its_number(sink: ElasticSink) -> None:
     assert server.supported
     assert server.number
     assert str(server) in told.detail
+
+
+BLOCK, HIDDEN = '"blocks":{"write":"true"}', '"hidden":"true"'
+
+
+@pytest.mark.parametrize(
+    ("template", "setting", "level", "said"),
+    [
+        (f"{BLOCK},{HIDDEN}", "true", Level.OK, "it is blocked then"),
+        (BLOCK, "true", Level.WARN, "action.auto_create_index: -things*,+*."),
+        ("", "+logs*,+things", Level.WARN, "action.auto_create_index: -things*,+logs*,+things."),
+        ("", "false", Level.OK, "never created automatically"),
+        ("", None, Level.UNKNOWN, "action.auto_create_index: -things* before what is there."),
+    ],
+)
+def test_the_doctor_says_whether_a_write_may_create_the_target_or_that_it_cannot_know(
+    template: str, setting: str | None, level: Level, said: str
+) -> None:
+    """A template counts if what it makes is taken for created by a write."""
+    found = f'{{"index_patterns":["things"],"template":{{"settings":{{"index":{{{template}}}}}}}}}'
+    templates = f'{{"index_templates":[{{"index_template":{found}}}]}}'.encode()
+    settings = json.dumps({"defaults": {"action.auto_create_index": setting}}).encode()
+
+    def other(request: Request) -> Answer:
+        if request.path == "/":
+            return REAL
+        if "_index_template" in request.path:
+            return answer(200, templates, headers="")
+        return answer(200 if setting else 403, settings, headers="")
+
+    with scripted(lambda _: b"", other) as server, elastic_sink(server.url) as sink:
+        sink.elastic.required()
+        finding = TargetCheck(sink.elastic, sink.targets).template("things")
+        assert finding.level is level
+        assert said in f"{finding.detail} {finding.remedy}"
 
 
 @pytest.mark.parametrize(
@@ -367,3 +596,32 @@ def test_the_server_says_its_name_and_its_number(sink: ElasticSink) -> None:
 )
 def test_the_cluster_setting_for_automatic_creation_is_read_as_the_server_reads_it(setting: str, allowed: bool) -> None:
     assert may_create(setting, "docs") is allowed
+
+
+def test_the_doctor_names_three_ways_against_automatic_creation_on_opensearch_and_one_on_elasticsearch(
+    sink: ElasticSink, es: Elasticsearch, absent_index: str
+) -> None:
+    es.indices.create(index=absent_index, settings={"number_of_replicas": 0})
+    found = {finding.name: finding for finding in TargetCheck(sink.elastic, sink.targets).check(absent_index)}
+    finding = found["auto_create"]
+    assert finding.level is Level.WARN
+    assert "`outbox index create`" in finding.remedy
+    for way in ("indices:admin/create", f"action.auto_create_index: -{absent_index}*"):
+        assert (way in finding.remedy) is is_opensearch(sink.elastic)
+
+
+def test_a_rebuild_does_not_copy_what_the_plugins_of_opensearch_write() -> None:
+    """The embedded server has no plugins and refuses these settings."""
+    written = {
+        "index.number_of_shards": "2",
+        "index.hidden": "true",
+        "index.blocks.write": "true",
+        "index.uuid": "u",
+        "index.plugins.index_state_management.policy_id": "rollover",
+        "index.remote_store.enabled": "true",
+        "index.replication.type": "SEGMENT",
+    }
+    told = answer(200, json.dumps({"things": {"settings": written}}).encode(), headers="")
+    with scripted(lambda _: b"", opensearch(REAL, told)) as server:
+        kept = ElasticNewIndex(connect(ElasticSettings(url=server.url))).settings("things")
+    assert kept == {"index.number_of_shards": "2", "index.replication.type": "SEGMENT"}

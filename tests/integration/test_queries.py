@@ -14,6 +14,7 @@ from outbox.policy.audit import Source
 from outbox.policy.event import TRANSITIONS, Status, allowed
 from outbox.policy.outcome import Code, DeadReason, Reason
 from outbox.store.queries import queries, topics
+from outbox.store.schema.migrate import migrate
 from tests.fixtures.postgres import fresh_database
 
 PACKAGE = Path(outbox.__file__).parent
@@ -55,6 +56,7 @@ def prepared_text(text: str) -> str:
 def schema(postgres_url: str, migrated_template: str) -> Iterator[psycopg.Connection[Any]]:
     """One database for all: nothing here is written."""
     with fresh_database(postgres_url, migrated_template) as url, psycopg.connect(url, autocommit=True) as connection:
+        migrate(url, log=True)
         connection.execute(
             "create view a_view as select ''::text as entity_type, ''::text as entity_id, '{}'::json as document,"
             " 0::bigint as version"

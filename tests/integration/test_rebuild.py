@@ -20,11 +20,15 @@ from outbox.ops.reindex.rebuild_steps import (
     TooManyRefused,
 )
 from outbox.ops.reindex.verify import VerifyOptions
+from outbox.policy.outcome import Failure, Reason
 from outbox.policy.reindex import next_index
+from outbox.ports import BulkAction
+from outbox.sink.elastic import ElasticSink
 from outbox.sink.new_index import ElasticNewIndex, MappingRefused, NotAnAlias
 from outbox.store.truth import NeedsEntityIndex
 from tests.fixtures.queue import EventTable
 from tests.fixtures.rebuilding import ALICE, Fuse, JoinedRebuildWorld, Killed, RebuildWorld
+from tests.fixtures.sinks import is_opensearch
 from tests.fixtures.world import World
 
 # The fuse burns before and after every call: an odd step kills at both by turns, an even one always at the same.
@@ -247,6 +251,41 @@ def test_a_new_index_that_is_deleted_by_hand_never_comes_back_by_itself(world: R
     desk, taken = world.taken()
     assert desk.carry_on(taken).step == "ready"
     assert drift(world, ready.new_index) == 0
+
+
+def test_a_resume_replaces_an_index_that_a_write_created(world: RebuildWorld) -> None:
+    """OpenSearch creates it, blocked and hidden. Elasticsearch does not, and the resume creates it there."""
+    world.fill(3)
+    world.project()
+    new = world.start().new_index
+    world.es.indices.delete(index=new)
+    sent = ElasticSink(world.elastic).write([BulkAction(new, "article:1", 1, None, b'{"guessed": 1}')], 30.0)
+    assert isinstance(sent.outcomes[0], Failure)
+    assert sent.outcomes[0].reason is Reason.ES_INDEX_MISSING
+    assert bool(world.es.indices.exists(index=new)) is is_opensearch(world.elastic)
+    world.put("2", "later")
+    world.project()
+    assert world.row().status == "broken"
+    desk, taken = world.taken()
+    assert desk.carry_on(taken).step == "ready"
+    made = world.es.indices.get(index=new, flat_settings=True)[new]
+    assert {str(made["settings"].get(f"index.{name}", "false")) for name in ("blocks.write", "hidden")} == {"false"}
+    assert "guessed" not in made["mappings"]["properties"]
+    assert drift(world, new) == 0
+
+
+def test_a_new_index_is_never_hidden_on_opensearch_where_that_marks_one_that_a_write_created(
+    world: RebuildWorld,
+) -> None:
+    """A write block for maintenance on top of it must not look like one."""
+    world.fill(3)
+    world.project()
+    world.es.indices.put_settings(index=f"{world.index}-v1", settings={"index.hidden": True})
+    new = world.start().new_index
+    made = world.es.indices.get_settings(index=new, flat_settings=True)[new]["settings"]
+    assert (str(made.get("index.hidden", "false")) == "true") is not is_opensearch(world.elastic)
+    world.es.indices.put_settings(index=new, settings={"index.blocks.write": True})
+    assert ElasticNewIndex(world.elastic).exists(new)
 
 
 def test_an_old_index_that_misses_writes_after_the_swap_forbids_the_way_back(world: RebuildWorld) -> None:

@@ -1,4 +1,4 @@
-"""Several addresses of one Elasticsearch, each through a proxy of its own: one that is cut, hangs or refuses costs no
+"""Several addresses of one search server, each through a proxy of its own: one that is cut, hangs or refuses costs no
 event an attempt, and is used again when it is back."""
 
 import json
@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from outbox.policy.outcome import WRITTEN, Failure, Reason
 from outbox.ports import BulkAction, Level, WriteReport
 from outbox.sink.client import Elastic, NoReply, Reply, connect
 from outbox.sink.elastic import MOST_EXCUSED, ElasticSink
+from outbox.sink.nodes import Nodes
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.proxy import proxy_to
 from tests.fixtures.queue import EventTable
@@ -159,6 +161,10 @@ def taken(_: Request) -> bytes:
 
 def away(_: Request) -> bytes:
     return answer(503, b"no upstream", headers="", kind="text/plain")
+
+
+def refusing(status: int, _: Request) -> bytes:
+    return answer(status, b"{}", headers="")
 
 
 def leaving(kind: str) -> bytes:
@@ -305,12 +311,17 @@ def test_an_event_keeps_its_attempt_where_a_shard_moves_to_another_node(queue: E
     assert rows == [("done", 1)]
 
 
+NOT_INITIALISED = b"OpenSearch Security not initialized."
+
+
 @pytest.mark.parametrize(
     ("second", "said"),
     [
         (lambda _: answer(200, about("_na_")), "not joined a cluster"),
         (lambda _: answer(200, b"<html>", kind="text/html"), "not that of a search cluster"),
         (away, "503"),
+        (lambda _: answer(503, NOT_INITIALISED, kind="text/plain"), "503: OpenSearch Security not initialized."),
+        *((partial(refusing, status), f"its reply is {status}") for status in (301, 400, 404, 405)),
     ],
 )
 def test_what_is_no_node_of_a_cluster_gets_nothing(second: Callable[[Request], bytes], said: str) -> None:
@@ -323,6 +334,23 @@ def test_what_is_no_node_of_a_cluster_gets_nothing(second: Callable[[Request], b
         assert not bad.bulks
         (fact,) = [fact for fact in facts if isinstance(fact, NodeLeftOut)]
         assert said in fact.error
+        found = {finding.detail.partition(" ")[0]: finding.level for finding in elastic.check_nodes()}
+        assert found == {good.url: Level.OK, bad.url: Level.WARN}
+
+
+@pytest.mark.parametrize("status", [401, 403, 429])
+def test_a_node_whose_cluster_nobody_may_ask_for_or_that_is_busy_stays_in_use(status: int) -> None:
+    def closed(request: Request) -> bytes:
+        return refusing(status, request) if request.path == "/" else node()(request)
+
+    with (
+        scripted(taken, node()) as one,
+        scripted(taken, closed) as two,
+        elastic_at(one.url, two.url) as (elastic, facts),
+    ):
+        assert write_one(elastic, 4) == [WRITTEN] * 4
+        assert two.bulks
+        assert not facts
 
 
 def test_nodes_of_different_clusters_get_nothing_at_all_and_are_named() -> None:
@@ -347,6 +375,73 @@ def test_nodes_of_different_clusters_get_nothing_at_all_and_are_named() -> None:
         assert write_one(elastic) == [WRITTEN]
 
 
+def taken_unnamed(_: Request) -> bytes:
+    return answer(200, b'{"errors":false,"items":[{"index":{"status":201}}]}', headers="")
+
+
+def closed(settings: bytes) -> Callable[[Request], bytes]:
+    """A node whose key may not ask for the cluster, as the documented ones."""
+
+    def reply(request: Request) -> bytes:
+        if request.path == "/":
+            return refusing(403, request)
+        return answer(200, settings if "index.uuid" in request.path else SEEN, headers="")
+
+    return reply
+
+
+SEEN = b'{"things":{"aliases":{},"settings":{}}}'
+FIRST, SECOND = (b'{"things":{"settings":{"index.uuid":"%b"}}}' % name for name in (b"first", b"second"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "level", "said"),
+    [
+        ((FIRST, FIRST), None, ""),
+        ((FIRST, SECOND), Level.BAD, "index things (second)"),
+        ((FIRST, b"{}"), Level.UNKNOWN, "is not known"),
+        ((b"{}", b"{}"), Level.UNKNOWN, "is not known"),
+        ((b"<html>", b"{}"), Level.UNKNOWN, "is not known"),
+    ],
+)
+def test_where_nobody_may_ask_for_the_cluster_the_targets_are_compared(
+    settings: tuple[bytes, bytes], level: Level | None, said: str
+) -> None:
+    with (
+        scripted(taken_unnamed, closed(settings[0])) as one,
+        scripted(taken_unnamed, closed(settings[1])) as two,
+        elastic_at(one.url, two.url, product="opensearch", index="things") as (elastic, _),
+    ):
+        outcomes = write_one(elastic, 4)
+        if level is Level.BAD:
+            assert all(isinstance(outcome, Failure) and outcome.reason is Reason.ES_CONFIG for outcome in outcomes)
+            assert not one.bulks
+            assert not two.bulks
+        else:
+            assert outcomes == [WRITTEN] * 4
+        found = [finding for finding in elastic.check_nodes() if finding.name == "nodes"]
+        assert [finding.level for finding in found] == ([] if level is None else [level])
+        assert all(said in finding.detail and finding.remedy for finding in found)
+
+
+def test_a_target_that_was_made_anew_or_swapped_is_no_other_cluster() -> None:
+    settings = FIRST
+
+    def reply(request: Request) -> bytes:
+        return closed(settings)(request)
+
+    with (
+        scripted(taken_unnamed, reply) as one,
+        scripted(taken_unnamed, reply) as two,
+        elastic_at(one.url, two.url, product="opensearch", index="things") as (elastic, _),
+    ):
+        assert write_one(elastic, 2) == [WRITTEN] * 2
+        settings = SECOND
+        assert isinstance(elastic.node, Nodes)
+        elastic.node._watch.ask(1)  # as when it is back
+        assert write_one(elastic, 2) == [WRITTEN] * 2
+
+
 def test_what_may_have_been_applied_is_sent_again_only_if_that_changes_nothing() -> None:
     def break_off(request: Request) -> bytes:
         return node()(request) if request.path == "/" else b""
@@ -362,6 +457,20 @@ def test_what_may_have_been_applied_is_sent_again_only_if_that_changes_nothing()
         swaps = [elastic.call("POST", "/_aliases", b"{}") for _ in range(2)]
         assert sum(isinstance(reply, NoReply) for reply in swaps) == 1
         assert [request.path for request in two.requests[before:]].count("/_aliases") == 1
+
+
+@pytest.mark.parametrize("path", ["/things/_pit?keep_alive=2m", "/things/_search/point_in_time?keep_alive=2m"])
+def test_a_point_in_time_is_opened_at_another_node_where_one_does_not_answer(path: str) -> None:
+    def break_off(request: Request) -> bytes:
+        return node()(request) if request.path == "/" else b""
+
+    with (
+        scripted(taken, break_off) as one,
+        scripted(taken, node()) as two,
+        elastic_at(one.url, two.url) as (elastic, _),
+    ):
+        replies = [elastic.call("POST", path) for _ in range(2)]
+        assert [reply.status for reply in replies if isinstance(reply, Reply)] == [200, 200]
 
 
 def test_a_node_that_hangs_from_the_start_costs_nothing_but_time() -> None:
@@ -384,7 +493,7 @@ def test_a_read_that_one_node_is_too_slow_for_is_answered_by_another_and_both_st
         elastic_at(one.url, two.url) as (elastic, facts),
     ):
         try:
-            replies = [elastic.call("GET", "/things/_alias", seconds=0.5) for _ in range(2)]
+            replies = [elastic.call("GET", "/things/_alias", seconds=3.0) for _ in range(2)]
         finally:
             released.set()
         assert [reply.status for reply in replies if isinstance(reply, Reply)] == [200, 200]

@@ -15,6 +15,7 @@ from tests.nemesis.evidence import Evidence
 AS_LEFT = (
     *("about.json", "verdict.json", "acts.ndjson", "audit.ndjson", "replays.ndjson", "leases.ndjson"),
     *("ledger.ndjson", "seen.ndjson", "timeline.ndjson", "view.ndjson", "neighbours.json", "innocents.ndjson"),
+    *("stored.ndjson", "strays.ndjson"),
 )
 EVENTS = ("id", "status")
 STEPS = (

@@ -11,15 +11,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from labs.client import PRODUCTS, release, server_in
+from labs.client import PRODUCTS, release
 from labs.worker import ROOT
 from outbox.errors import OutboxError
-from tests.nemesis import report
+from tests.nemesis import kafka_judge, report, verdict
 from tests.nemesis.archive import pack
 from tests.nemesis.evidence import Evidence
+from tests.nemesis.kafka_run import KafkaRun
 from tests.nemesis.poison import KINDS
 from tests.nemesis.run import Run
-from tests.nemesis.verdict import judge
+from tests.nemesis.verdict import NemesisVerdict
 
 PAGE = ROOT / "docs" / "reliability.md"
 ARCHIVES = ROOT / "docs" / "reliability"
@@ -38,6 +39,7 @@ examples:
   scripts/nemesis --minutes 2 --seed 1            what CI runs
   scripts/nemesis --minutes 30 --seed 1 --record --archive     what docs/reliability.md records
   scripts/nemesis --product opensearch --minutes 10 --record --archive   the same on OpenSearch, recorded apart
+  scripts/nemesis --source kafka --minutes 10 --record --archive   three brokers, Connect and a consumer group
   scripts/nemesis --lane neighbours --minutes 2   innocents beside poison, without a storm
   scripts/nemesis --judge build/nemesis/FOLDER    judge a stored history, or an unpacked archive, without servers
 
@@ -53,35 +55,43 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="the plan of faults (default 1)")
     parser.add_argument("--rate", type=float, default=50.0, help="events per second (default 50)")
     parser.add_argument("--product", default="elasticsearch", help=f"the search server: {PRODUCTS}")
+    parser.add_argument("--source", choices=("table", "kafka"), default="table", help="where workers read from")
     parser.add_argument("--lane", choices=("all", "storm", "neighbours"), default="all", help="run only this one")
     told = "only these kinds, separated by commas: to find out which one holds up its neighbours"
     parser.add_argument("--poison", default="", metavar="KINDS", help=told)
     parser.add_argument("--out", type=Path, help="folder for the raw history (default: a new one in build/nemesis)")
     parser.add_argument("--judge", type=Path, metavar="FOLDER", help="only judge a stored history")
-    told = "also pack the history (without a name: nemesis.tar.xz or nemesis-opensearch.tar.xz in docs/reliability)"
+    told = "also pack the history (without a name: nemesis.tar.xz, or nemesis-PRODUCT.tar.xz in docs/reliability)"
     parser.add_argument("--archive", type=Path, metavar="FILE", nargs="?", const=True, help=told)
     told = "also write the tables into a page (without a name: docs/reliability.md)"
     parser.add_argument("--record", type=Path, metavar="PAGE", nargs="?", const=PAGE, help=told)
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
     parser.add_argument("--markdown", action="store_true", help="print the tables of docs/reliability.md")
     asked = parser.parse_args(argv)
-    if not 0 < asked.minutes <= 24 * 60:
-        parser.error("--minutes must be above 0 and at most 1440")
-    if not 0 < asked.rate <= 1000:
-        parser.error("--rate must be above 0 and at most 1000")
+    _check(parser, asked)
     try:
         asked.release = release(asked.product)
     except OutboxError as problem:
         parser.error(f"--product: {problem.message}")
     if unknown := set(_kinds(asked.poison)) - KINDS.keys():
         parser.error(f"--poison: unknown {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
+    return asked
+
+
+def _check(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> None:
+    """Leaves with an error for what does not go together."""
+    if not 0 < asked.minutes <= 24 * 60:
+        parser.error("--minutes must be above 0 and at most 1440")
+    if not 0 < asked.rate <= 1000:
+        parser.error("--rate must be above 0 and at most 1000")
+    if asked.source == "kafka" and (asked.lane == "neighbours" or asked.poison):
+        parser.error("--source kafka has no lane of the neighbours: leave --lane and --poison out")
     if asked.lane != "all" and (asked.record or asked.archive):
         parser.error("--record and --archive are of a whole run: leave --lane out")
     if asked.out and asked.out.exists() and any(asked.out.iterdir()):
         parser.error(f"{asked.out} is not empty: a history is never written over")
     if asked.judge and not (asked.judge / "about.json").exists():
         parser.error(f"{asked.judge} holds no about.json: it is no history, or of a run that did not come to its end")
-    return asked
 
 
 def main(argv: Sequence[str]) -> int:
@@ -90,32 +100,45 @@ def main(argv: Sequence[str]) -> int:
     if not asked.judge:
         signal.signal(signal.SIGTERM, _leave)
         try:
-            kinds = _kinds(asked.poison)
-            Run(folder, asked.minutes * 60, asked.seed, asked.rate, _say, asked.lane, kinds, asked.release).run()
+            _new_run(asked, folder).run()
         except OutboxError as problem:
             _say(str(problem))
             return problem.exit_code
         except KeyboardInterrupt:
             _say("interrupted; servers and workers are stopped, nothing is judged")
             return 130
-    found = Evidence(folder)
-    verdict = judge(found)
-    (folder / "verdict.json").write_text(json.dumps(verdict.as_json(), indent=1), encoding="utf-8")
+    found, judged = _judged(folder)
+    (folder / "verdict.json").write_text(json.dumps(judged.as_json(), indent=1), encoding="utf-8")
     _say(f"the raw history is in {_shown(folder)}")
     archive = _archive(found) if asked.archive is True else asked.archive
     if archive:
         _say(f"packed into {_shown(archive)}: {pack(found, archive) // 1000} KB")
     if asked.record:
-        report.record(asked.record, verdict, found.about, _shown(archive) if archive else None)
+        report.record(asked.record, judged, found.about, _shown(archive) if archive else None)
     if asked.json:
-        print(json.dumps({"about": found.about, **verdict.as_json()}, indent=1))
+        print(json.dumps({"about": found.about, **judged.as_json()}, indent=1))
     else:
-        print((report.markdown if asked.markdown else report.text)(verdict, found.about))
-    return verdict.code
+        print((report.markdown if asked.markdown else report.text)(judged, found.about))
+    return judged.code
+
+
+def _new_run(asked: argparse.Namespace, folder: Path) -> Run:
+    seconds, kinds = asked.minutes * 60, _kinds(asked.poison)
+    if asked.source == "kafka":
+        return KafkaRun(folder, seconds, asked.seed, asked.rate, _say, "storm", kinds, asked.release)
+    return Run(folder, seconds, asked.seed, asked.rate, _say, asked.lane, kinds, asked.release)
+
+
+def _judged(folder: Path) -> tuple[Evidence, NemesisVerdict]:
+    """By the rules of its source."""
+    if (found := Evidence(folder)).about.get("source") != "kafka":
+        return found, verdict.judge(found)
+    of_kafka = kafka_judge.KafkaEvidence(folder)
+    return of_kafka, kafka_judge.judge(of_kafka)
 
 
 def _archive(found: Evidence) -> Path:
-    return ARCHIVES / f"{report.NAMES[server_in(found.about).product]}.tar.xz"
+    return ARCHIVES / f"{report.record_name(found.about)}.tar.xz"
 
 
 def _kinds(told: str) -> list[str]:

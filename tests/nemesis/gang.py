@@ -160,7 +160,10 @@ class Gang:
 
     def mark(self) -> dict[Path, int]:
         """Where every log ends now."""
-        return {log: log.stat().st_size for slot in self.slots.values() for log in slot.logs if log.exists()}
+        return {log: log.stat().st_size for log in self.logs()}
+
+    def logs(self) -> list[Path]:
+        return [log for slot in self.slots.values() for log in list(slot.logs) if log.exists()]
 
     def since(self, mark: Mapping[Path, int]) -> Iterator[dict[str, Any]]:
         """What the workers have said since then, in no particular order."""

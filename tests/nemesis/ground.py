@@ -8,9 +8,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, LiteralString
+from typing import Any, ClassVar, LiteralString
 
 import psutil
 import psycopg
@@ -45,6 +45,9 @@ class Ground:
 
     What is called Elasticsearch here is OpenSearch if the release is one of it."""
 
+    POSTGRES: ClassVar[Mapping[str, str]] = {}
+    WITH_LOG: ClassVar[bool] = False
+
     def __init__(self, seed: int, release: str) -> None:
         self._seed = seed
         self._release = release
@@ -63,7 +66,7 @@ class Ground:
             self.elasticsearch.ready_seconds = PATIENCE_SECONDS
             undo.callback(self.elasticsearch.stop)
             self.elasticsearch.launch()
-            self.postgres = EmbeddedPostgres(folder / "postgresql")
+            self.postgres = EmbeddedPostgres(folder / "postgresql", settings=self.POSTGRES)
             undo.callback(self.postgres.stop)
             self.postgres.start()
             self._make_database()
@@ -72,6 +75,7 @@ class Ground:
             undo.callback(self.elastic.close)
             self._make_indexes()
             self._build_roads(undo)
+            self._add_servers(undo, folder)
             self._open = undo.pop_all()
         return self
 
@@ -82,12 +86,15 @@ class Ground:
         with psycopg.connect(self.postgres.url, autocommit=True) as connection:
             connection.execute("create database nemesis")
         self.database_url = self.postgres.database_url("nemesis")
-        migrate(self.database_url)
+        migrate(self.database_url, log=self.WITH_LOG)
         with psycopg.connect(self.database_url, autocommit=True) as connection:
             connection.execute(STEPS.read_bytes())
             connection.execute(SCHEMA.read_bytes())
             # A neighbour's table and index on the same servers: nobody may touch them (I17).
             connection.execute("create table neighbour as select g as n from generate_series(1, 100) g")
+
+    def _add_servers(self, undo: contextlib.ExitStack, folder: Path) -> None:
+        """None beside these two."""
 
     def _make_indexes(self) -> None:
         fields = {"kind": "keyword", "notes": "text", "revision": "long", "tags": "keyword"}

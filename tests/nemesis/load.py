@@ -7,7 +7,7 @@ import random
 import threading
 import time
 import uuid
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 
@@ -31,10 +31,16 @@ on conflict (id) do update set document = excluded.document, version = excluded.
 returning version
 """
 REMOVE = "delete from nemesis_rows where id = %(id)s returning nextval('search_outbox_version')"
-EVENT = """
+EVENT: LiteralString = """
 insert into search_outbox_events (id, entity_type, entity_id, op, event_version, payload)
 values (%(event)s, %(kind)s, %(id)s, %(op)s, %(version)s, %(payload)s)
 """
+
+
+INTO: dict[str, LiteralString] = {
+    "search_outbox_events": EVENT,
+    "search_outbox_log": EVENT.replace("search_outbox_events", "search_outbox_log"),
+}
 
 
 def is_bad(event_id: str) -> bool:
@@ -45,7 +51,10 @@ def is_bad(event_id: str) -> bool:
 class Producer:
     """Threads at a common pace. Lost connections are made again; a commit without an answer is noted as unknown."""
 
-    def __init__(self, database_url: str, ledger: Ledger, seed: int, rate: float) -> None:
+    def __init__(
+        self, database_url: str, ledger: Ledger, seed: int, rate: float, table: str = "search_outbox_events"
+    ) -> None:
+        self._event = INTO[table]
         self._url = database_url
         self._ledger = ledger
         self._seed = seed
@@ -139,7 +148,7 @@ class Producer:
         op, version = ("delete" if wish["gone"] else "upsert"), int(row[0])
         bad = is_bad(str(wish["event"]))
         payload = None if document is None or (wish["looked_up"] and not bad) else text
-        connection.execute(EVENT, {**wish, "op": op, "version": version, "payload": payload})
+        connection.execute(self._event, {**wish, "op": op, "version": version, "payload": payload})
         body = digest(document) if document else ""
         return LedgerEntry(str(wish["event"]), wish["kind"], wish["id"], op, version, body, time.time())
 

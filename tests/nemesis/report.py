@@ -18,6 +18,7 @@ MEANING = {
     "stale": "documents that are not their newest commit, and joined ones that are not what the view says",
     "resurrected": "deleted documents that are there, joined ones included",
     "double_leases": "claims of a row that was held",
+    "takeovers": "workers that were killed or asleep while they had partitions, which others took",
     "duplicated": "versions that were sent to one index more than once (and changed nothing)",
     "recovered": "commits without an answer that had happened, and arrived",
     "refreshes": "of the committed events: refreshes of joined documents",
@@ -26,9 +27,10 @@ MEANING = {
 
 
 def headline(about: dict[str, Any]) -> str:
+    kafka = f" Kafka {about['kafka']}," if "kafka" in about else ""
     return (
         f"seed {about['seed']}, {about['minutes']:g} minutes, commit {about['commit']},"
-        f" PostgreSQL {about['postgresql']}, {server_in(about)}, Python {about['python']},"
+        f" PostgreSQL {about['postgresql']}, {server_in(about)},{kafka} Python {about['python']},"
         f" {about['clock']}"
     )
 
@@ -122,13 +124,17 @@ def _storm_markdown(verdict: NemesisVerdict, about: dict[str, Any]) -> list[str]
     ]
 
 
-# Each product has a record of its own.
+# Each product has a record of its own, and so has Kafka.
 NAMES = {Product.ELASTICSEARCH: "nemesis", Product.OPENSEARCH: "nemesis-opensearch"}
+
+
+def record_name(about: dict[str, Any]) -> str:
+    return "nemesis-kafka" if about.get("source") == "kafka" else NAMES[server_in(about).product]
 
 
 def record(page: Path, verdict: NemesisVerdict, about: dict[str, Any], history: Path | None) -> None:
     """Writes the tables between the marks of a page; what stands there is replaced."""
-    name = NAMES[server_in(about).product]
+    name = record_name(about)
     begin, end = f"<!-- {name}: written by scripts/nemesis --record -->", f"<!-- /{name} -->"
     text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(begin)

@@ -7,11 +7,11 @@ import platform
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from labs.about import commit
@@ -44,6 +44,8 @@ DONE_STEPS = "select count(*) from recorded_steps where old_status = 'processing
 
 @dataclass
 class Run:
+    DECKS: ClassVar[Mapping[str, Sequence[str]]] = DECKS
+
     folder: Path
     seconds: float
     seed: int
@@ -63,7 +65,7 @@ class Run:
         self._end = threading.Event()  # of the storm
         self._quiet = Quiet()
         self.say(f"starting PostgreSQL and {release_of(self.release).product.title}: half a minute")
-        with Ground(self.seed, self.release) as self.ground, Ledger(self.folder / "ledger.ndjson") as self.ledger:
+        with self._ground() as self.ground, Ledger(self.folder / "ledger.ndjson") as self.ledger:
             if self.lane != "storm":
                 self._neighbours()
             if self.lane == "neighbours":
@@ -83,6 +85,9 @@ class Run:
                 self.gang.close()
         self.notes["seconds"] = round(time.monotonic() - began, 1)
         self._write()
+
+    def _ground(self) -> Ground:
+        return Ground(self.seed, self.release)
 
     def _build(self) -> None:
         self.gang = Gang(self.ground, self.folder)
@@ -110,7 +115,7 @@ class Run:
         self.watch.start()
         self._began = time.monotonic()
         self.notes["storm_began"] = time.time()
-        lanes = [threading.Thread(target=self._lane, args=(name,), name=name, daemon=True) for name in DECKS]
+        lanes = [threading.Thread(target=self._lane, args=(name,), name=name, daemon=True) for name in self.DECKS]
         for lane in lanes:
             lane.start()
         said = self._began
@@ -126,7 +131,7 @@ class Run:
 
     def _lane(self, name: str) -> None:
         """Until the time is over and the first deck played; what has not bitten often enough by then is tried again."""
-        plan = acts(name, self.seed)
+        plan = acts(name, self.seed, self.DECKS)
         for act in plan:
             if self._end.wait(act.gap_seconds):
                 return
@@ -135,7 +140,7 @@ class Run:
             self._do(act)
         self.notes.setdefault("storm_ended", time.time())  # by the first lane: what bites from now on is distinguished
         least = least_bites(self.seconds / 60)
-        for _ in range(TRIES_AT_THE_END * len(DECKS[name])):
+        for _ in range(TRIES_AT_THE_END * len(self.DECKS[name])):
             act = next(plan)
             wanted = 1 if act.kind == "rebuild" else least
             if self.history.bites(act.kind) < wanted and not self._end.wait(1.0):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 WORKERS = ("w1", "w2", "w3", "w4")
@@ -19,10 +19,22 @@ DECKS: dict[str, tuple[str, ...]] = {
 }
 PEOPLE = ("replay", "prune", "verify", "rebuild")
 FAULTS = tuple(dict.fromkeys(kind for lane, deck in DECKS.items() if lane != "people" for kind in deck))
+# With Kafka as the source. A prune would remove the rows of deletes, which are to be kept for as long as the topic
+# keeps records (docs/kafka.md).
+KAFKA_DECKS: dict[str, tuple[str, ...]] = {
+    "workers": ("kill_9", "sigterm", "kill_9"),
+    "freezer": ("sigstop",),
+    "kafka": ("broker_kill", "connect_kill"),
+    "postgresql": DECKS["postgresql"],
+    "elasticsearch": DECKS["elasticsearch"],
+    "people": ("replay", "verify", "rebuild"),
+}
+KAFKA_KINDS = tuple(dict.fromkeys(kind for deck in KAFKA_DECKS.values() for kind in deck))
 # Seconds between two acts of a lane, at least and at most.
 GAPS = {
     "workers": (2.5, 6.0),
     "freezer": (3.0, 8.0),
+    "kafka": (4.0, 9.0),
     "postgresql": (6.0, 13.0),
     "elasticsearch": (2.0, 5.0),
     "people": (4.0, 10.0),
@@ -51,12 +63,12 @@ class PlannedAct:
         return self.kind in LONG and self.round % QUIET_EVERY == QUIET_AT
 
 
-def acts(lane: str, seed: int) -> Iterator[PlannedAct]:
+def acts(lane: str, seed: int, decks: Mapping[str, Sequence[str]] = DECKS) -> Iterator[PlannedAct]:
     """Without end; the same for the same seed, whatever the machine does."""
     dice = random.Random(f"{seed}:{lane}")
     number = 0
     for round_ in range(1_000_000):
-        deck = list(DECKS[lane])
+        deck = list(decks[lane])
         dice.shuffle(deck)
         for kind in deck:
             number += 1

@@ -91,8 +91,8 @@ def _of_neighbours(found: Evidence, lane: NeighbourLane | None) -> NemesisVerdic
 
 
 def _of_storm(found: Evidence) -> NemesisVerdict:
-    findings = [_numbered(number, checked(check, found)) for number, check in CHECKS]
-    bitten = [_bitten(found, kind) for kind in (*FAULTS, *PEOPLE)]
+    findings = [numbered(number, checked(check, found)) for number, check in CHECKS]
+    bitten = [bitten_by(found, kind) for kind in (*FAULTS, *PEOPLE)]
     broken = [finding.name for finding in findings if not finding.ok]
     if nothing := _empty(found):
         # Whatever holds on nothing shows nothing, and what is broken there may only be missing.
@@ -124,11 +124,11 @@ def _empty(found: Evidence) -> list[str]:
     return [name for name, some in there.items() if not some]
 
 
-def _numbered(number: str, finding: CheckResult) -> CheckResult:
+def numbered(number: str, finding: CheckResult) -> CheckResult:
     return replace(finding, name=f"{number} {finding.name}".lstrip())
 
 
-def _bitten(found: Evidence, kind: str) -> Bitten:
+def bitten_by(found: Evidence, kind: str) -> Bitten:
     acts = [act for act in found.acts if act["kind"] == kind]
     bit = [act for act in acts if act["bit"]]
     late = sum(act["began"] >= found.about.get("storm_ended", math.inf) for act in bit)

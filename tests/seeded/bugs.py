@@ -1,7 +1,8 @@
 """The table of seeded bugs: what each is, and the checks that must find it. `NAME.patch` beside this plants it.
 
 M1 to M16 are the gaps of the nearest prior art (docs/reliability.md), M17 and M18 the two that versions invite, M19 to
-M23 those that documents from a view invite.
+M23 those that documents from a view invite, M24 to M27 those that offsets invite,
+M28 one that parts of a large job invite.
 """
 
 from pathlib import Path
@@ -27,6 +28,8 @@ class Bug(NamedTuple):
 
 _MANNERS: Final = "integration/test_worker_manners.py::"
 _REFRESH: Final = "integration/test_refresh.py::"
+_RECORDS: Final = "unit/stream/test_events.py::"
+_PARTS: Final = "integration/test_rebuild_parts.py::"
 
 BUGS: Final = (
     Bug(
@@ -154,5 +157,42 @@ BUGS: Final = (
         "M23",
         "a drawn version that is refused counts as superseded, without checking whether the index is ahead",
         (_REFRESH + "an_index_that_is_ahead_of_the_database_is_caught_up_with_and_reported",),
+    ),
+    Bug(
+        "M24",
+        "an offset is committed before Elasticsearch has answered for its record",
+        (
+            "unit/stream/test_ledger.py::every_record_below_what_may_be_committed_has_its_answer",
+            _RECORDS + "no_offset_may_be_committed_below_which_a_record_is_neither_answered_nor_stored",
+        ),
+    ),
+    Bug(
+        "M25",
+        "an offset passes before its record's row is stored",
+        (
+            _RECORDS + "a_delete_is_a_row_before_its_offset_passes",
+            "integration/test_stream_rows.py::an_offset_waits_for_its_row_while_the_database_is_down",
+        ),
+    ),
+    Bug(
+        "M26",
+        "rows of records have no key by which a repeated store is known",
+        (
+            "integration/test_stream_rows.py::storing_again_changes_nothing",
+            "integration/test_stream_rows.py::records_read_again_after_a_death_store_each_exception_once",
+        ),
+    ),
+    Bug(
+        "M27",
+        "a record's offset is taken for its version",
+        (
+            "unit/stream/test_record.py::a_record_is_an_event_with_its_own_version_and_its_bytes",
+            _RECORDS + "the_version_of_a_document_is_its_events",
+        ),
+    ),
+    Bug(
+        "M28",
+        "the bounds of parts are compared as text: parts overlap and leave keys out",
+        (_PARTS + "as_many_documents_are_written_as_there_are_whatever_order_their_texts_have",),
     ),
 )

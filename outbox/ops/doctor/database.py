@@ -32,6 +32,8 @@ class DoctorSettings:
     by_type: bool
     notify: bool
     view: str
+    log_slot: str = "outbox_log"
+    log_days: float = 3.0
 
 
 class SlowIndexSeen(Protocol):
@@ -141,7 +143,7 @@ def _parts(parts: Mapping[str, bool], wanted: DoctorSettings) -> Iterator[Findin
         detail = "the settings claim by entity type, and the indexes for that are missing"
         yield Finding("by_type", Level.BAD, detail, "Run `outbox migrate --by-type`.")
     if wanted.notify and not parts.get("notify"):
-        detail = "OUTBOX_LISTEN is set, and no trigger notifies: the poll interval decides"
+        detail = "OUTBOX_LISTEN is set, and a trigger that notifies is missing: the poll interval decides"
         yield Finding("notify", Level.WARN, detail, "Run `outbox migrate --notify`.")
 
 

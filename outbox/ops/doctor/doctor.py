@@ -11,15 +11,16 @@ from functools import partial
 from typing import Any, Protocol
 
 from outbox.errors import OutboxError
-from outbox.ops.doctor import database, documents
+from outbox.ops.doctor import database, documents, event_log
 from outbox.ops.doctor.database import DatabaseExam, DoctorSettings, QueueExam
 from outbox.ops.doctor.documents import AttachmentExam, DocumentExam, IndexExam
+from outbox.ops.doctor.event_log import EventLogExam
 from outbox.ports import CreatedIndex, Finding, IndexAdmin, IndexChecks, Level
 
 Check = Callable[[], Iterable[Finding]]
 
 
-class DoctorStore(DatabaseExam, DocumentExam, AttachmentExam, Protocol):
+class DoctorStore(DatabaseExam, DocumentExam, AttachmentExam, EventLogExam, Protocol):
     pass
 
 
@@ -37,10 +38,14 @@ class Doctor:
     index_of: Callable[[str], str]
     wanted: DoctorSettings
     nodes: Callable[[], Iterable[Finding]] = tuple  # of several, each one
+    stream: Callable[[], Iterable[Finding]] = tuple  # where Kafka is the source
+    connector: Callable[[], Iterable[Finding]] = tuple  # where Kafka Connect is to be asked
 
     def examine(self) -> Iterator[Finding]:
         """All findings, one after the other as they are made; what cannot be checked is reported, not skipped."""
         reached = yield from self._database()
+        yield from guarded("kafka", self.stream)
+        yield from guarded("connector", self.connector)
         yield from self._elasticsearch(reached)
 
     def _database(self) -> Generator[Finding, None, bool]:
@@ -61,6 +66,8 @@ class Doctor:
         yield from guarded("attached", lambda: documents.attached(self.store))
         yield from guarded("versions", lambda: documents.equal_versions(self.store))
         yield from guarded("sequence", lambda: documents.version_raised(self.store))
+        log = (self.store, self.wanted.log_slot, self.wanted.log_days)
+        yield from guarded(event_log.LOG, lambda: event_log.event_log(*log))
         yield from guarded("queue", lambda: database.work(self.queue))
         return True
 

@@ -113,7 +113,7 @@ def versions_ahead(store: DocumentExam, index: IndexExam, index_of: IndexOf) -> 
     if ahead:
         told = ", ".join(ahead[:MOST_NAMED])
         remedy = "Someone wrote by hand, or the database was restored: run `outbox repair` for these entities."
-        yield Finding("ahead", Level.BAD, f"Elasticsearch is ahead of every event of {told}", remedy)
+        yield Finding("ahead", Level.BAD, f"The index is ahead of every event of {told}", remedy)
     else:
         yield Finding("ahead", Level.OK, f"{len(rows)} entities done lately: none ahead of its events")
 
@@ -159,6 +159,9 @@ def _incomplete(each: AttachmentFacts) -> Iterator[Finding]:
     if each.older:
         detail = "attached in an older form (upsert and delete without a payload), which goes on working"
         yield _finding(each, Level.WARN, detail, f"To write refreshes instead, run `{each.command}`.")
+    if each.elsewhere:
+        detail = f"it still writes to {each.elsewhere}; other producers do not any more"
+        yield _finding(each, Level.WARN, detail, renew)
     if each.replica_blind_triggers:
         detail = "its triggers are not ENABLE ALWAYS: they do not fire under session_replication_role = replica"
         yield _finding(each, Level.WARN, detail, renew)

@@ -10,9 +10,10 @@ from typing import Any, Final, Protocol
 from outbox.errors import Conflict, DependencyDown, OutboxError
 from outbox.ops.reindex.comparison import TruthSource
 from outbox.ops.reindex.copier import Copier
-from outbox.ops.reindex.rebuild_steps import dead_owner
+from outbox.ops.reindex.rebuild_steps import PartwiseWish, PartwiseWork, dead_owner
 from outbox.policy import inputs as read
 from outbox.policy.audit import Action, Actor, Entry
+from outbox.policy.rebuild_parts import PartsProgress, Work, WorkKind
 from outbox.policy.reindex import BackfillRun
 from outbox.ports import Refusal
 
@@ -46,6 +47,7 @@ class Backfills(Protocol):
     def wrote_page(
         self, id: int, cursor: Mapping[str, Any] | None, written: int, newer: int, refusals: Sequence[Refusal]
     ) -> bool: ...
+    def gather(self, id: int, now: PartsProgress) -> bool: ...
     def end(self, id: int, status: str, error: str | None = None, entries: Sequence[Entry] = ()) -> None: ...
 
 
@@ -55,6 +57,7 @@ class BackfillDesk:
     view: Callable[[], TruthSource]
     estimate: Callable[[Sequence[str]], int]
     make: Callable[[Sequence[str], float, Actor], Copier]
+    parallel: PartwiseWork
 
     def start(self, types: Sequence[str], actor: Actor, reason: str) -> BackfillRun:
         """Whatever is wrong with the wish is said here, before anything starts. No types: all of the view."""
@@ -82,7 +85,7 @@ class BackfillDesk:
         return taken
 
     def run(
-        self, run: BackfillRun, actor: Actor, rate: float, on_page: Callable[[int, int], None] = lambda *_: None
+        self, run: BackfillRun, actor: Actor, rate: float, on_page: Callable[[int, int, str], None] = lambda *_: None
     ) -> BackfillRun:
         """To its end, or until it is stopped; then the row says where `--resume` goes on."""
         try:
@@ -95,15 +98,31 @@ class BackfillDesk:
         self.backfills.end(run.id, "finished", entries=[_entry(ended_as, actor)])
         return self._newest(run)
 
-    def _copy(self, run: BackfillRun, actor: Actor, rate: float, on_page: Callable[[int, int], None]) -> None:
+    def _copy(self, run: BackfillRun, actor: Actor, rate: float, on_page: Callable[[int, int, str], None]) -> None:
         backfill = self.make(run.entity_types, rate, actor)
+        work = Work(WorkKind.BACKFILL, run.id)
+        if self.parallel.wanted(work, run.total or 0, rate, begun=run.cursor is not None):
+            self._copy_in_parts(run, work, actor, rate, on_page)
+            return
         backfill.alive = lambda: self._keep(run, None, 0, 0, ())
         done = run.done
         with closing(backfill.pages(run.entity_types, run.cursor)) as pages:
             for cursor, written in pages:
                 self._keep(run, cursor, written.count, written.newer, written.refusals)
                 done += written.count + written.newer + len(written.refusals)
-                on_page(done, max(run.total or 0, done))
+                on_page(done, max(run.total or 0, done), "")
+
+    def _copy_in_parts(
+        self, run: BackfillRun, work: Work, actor: Actor, rate: float, on_page: Callable[[int, int, str], None]
+    ) -> None:
+        """By processes, each with its parts; this one keeps the lease and adds up."""
+
+        def follow(now: PartsProgress) -> None:
+            if not self.backfills.gather(run.id, now):
+                raise AtWork("it was taken over")
+            on_page(now.done, max(run.total or 0, now.done), now.remark)
+
+        self.parallel.carry_out(PartwiseWish(work, run.entity_types, run.total or 0, rate, actor.name), follow)
 
     def _keep(
         self, run: BackfillRun, cursor: Mapping[str, Any] | None, count: int, newer: int, refusals: Sequence[Refusal]

@@ -6,10 +6,11 @@ Memory is bounded: a page of documents, some thousand mismatches without their b
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
 
 from outbox.ops.reindex.pacing import JobPace
+from outbox.ops.reindex.stream_mark import StreamMark
 from outbox.policy.drift import (
     NO_SOURCE,
     DriftFinding,
@@ -28,6 +29,8 @@ from outbox.ports import Clock
 WAITS_SECONDS: Final = (1.0, 1.0, 2.0, 3.0, 5.0, 5.0, 5.0)  # before each further check; after the last it is in flux
 MOST: Final = 20_000  # kept at once: beyond it the walk waits for verdicts
 A_LOOK: Final = 500
+# The first wait where events come by Kafka: the connector needs a moment to write what the database has committed.
+STREAM_FIRST_SECONDS: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -60,6 +63,8 @@ class Mismatches:
     in_flux: Callable[[Mismatch], None]
     clock: Clock = time.monotonic
     rest: Callable[[float], None] = time.sleep
+    waits: Sequence[float] = field(default_factory=lambda: WAITS_SECONDS)
+    arrived: Callable[[], bool] = lambda: True  # what was on its way before this call is in the index, or a row
     _kept: list[Mismatch] = field(default_factory=list)
 
     def add(self, doubt: Mismatch) -> None:
@@ -83,7 +88,7 @@ class Mismatches:
         self.rest(max(0.02, due - self.clock()))
 
     def _due_at(self, doubt: Mismatch) -> float:
-        return doubt.at + WAITS_SECONDS[doubt.checks - 1]
+        return doubt.at + self.waits[doubt.checks - 1]
 
     def _pass(self) -> None:
         now = self.clock()
@@ -91,10 +96,11 @@ class Mismatches:
         if not due:
             return
         self._kept = [doubt for doubt in self._kept if self._due_at(doubt) > now]
+        arrived = self.arrived()
         for start in range(0, len(due), A_LOOK):
             portion = due[start : start + A_LOOK]
             for doubt, check in zip(portion, self.recheck(portion), strict=True):
-                self._judge(doubt, check)
+                self._judge(doubt, check if arrived else replace(check, open=check.finding is not None))
 
     def _judge(self, doubt: Mismatch, check: Recheck) -> None:
         if check.finding is None and not check.open:
@@ -103,7 +109,7 @@ class Mismatches:
             self.certain(check.finding)
             return
         doubt.seen, doubt.at, doubt.checks = check.seen, self.clock(), doubt.checks + 1
-        if doubt.checks <= len(WAITS_SECONDS):
+        if doubt.checks <= len(self.waits):
             self._kept.append(doubt)
         elif check.finding is not None:
             self.in_flux(doubt)
@@ -126,7 +132,7 @@ class TruthSource(Protocol):
     def refreshed(self, entity_type: str) -> bool: ...
     def routed_by_view(self) -> bool: ...
     def routed_by_events(self) -> bool: ...
-    def keys(self, entity_type: str, after: str | None, limit: int) -> Sequence[str]: ...
+    def keys(self, entity_type: str, after: str | None, limit: int, until: str | None = None) -> Sequence[str]: ...
     def present(self, keys: Sequence[Key]) -> frozenset[Key]: ...
     def load(self, keys: Sequence[Key], *, whole: bool = False, by_scan: bool = False) -> Sequence[Truth]: ...
     def newest_versions(self, keys: Sequence[Key]) -> Mapping[Key, tuple[int, str | None]]: ...
@@ -143,6 +149,9 @@ class IndexScan(Protocol):
     def is_routed(self, index: str) -> bool: ...
     def held(self, index: str, ids: Sequence[str], *, routed: bool = False) -> Mapping[str, Sequence[HeldDocument]]: ...
     def scan(self, index: str) -> Iterator[Sequence[HeldDocument]]: ...
+    def open_slices(self, index: str, wanted: int) -> Sequence[Mapping[str, Any]]: ...
+    def close_slices(self, slices: Sequence[Mapping[str, Any]]) -> None: ...
+    def scan_slice(self, place: Mapping[str, Any]) -> Iterator[Sequence[HeldDocument]]: ...
     def sample(self, index: str, number: int, seed: int) -> Sequence[HeldDocument]: ...
 
 
@@ -152,6 +161,8 @@ class DocumentPairs:
     documents: IndexScan
     naming: Naming
     routed: dict[str, bool] = field(default_factory=dict)
+    primary: TruthSource | None = None  # where `source` is a replica: differences are judged by this one
+    stream: StreamMark | None = None  # where events come by Kafka: what it holds is on its way
 
     def prepare(self, index: str) -> int:
         """How many documents there are. Raises where there is no such index; asks once whether routings are used."""
@@ -160,21 +171,29 @@ class DocumentPairs:
         self.routed[index] = self.documents.is_routed(index)
         return count
 
-    def both(self, index: str, keys: Sequence[Key]) -> Iterator[tuple[Truth, Sequence[HeldDocument]]]:
+    @property
+    def decisive(self) -> TruthSource:
+        """A replica may lag behind both the primary and the index, so that what differs there need not be wrong."""
+        return self.primary or self.source
+
+    def both(
+        self, index: str, keys: Sequence[Key], source: TruthSource | None = None
+    ) -> Iterator[tuple[Truth, Sequence[HeldDocument]]]:
         """PostgreSQL first: a change in between shows as a document that is newer, never as one that is lost."""
-        for portion in self._portions(self.source.load(keys)):
+        asked = source or self.source
+        for portion in self._portions(asked.load(keys), asked):
             ids = [self.naming.id_of(truth.key) for truth in portion]
             found = self.documents.held(index, ids, routed=self.routed.get(index, False))
             for id, truth in zip(ids, portion, strict=True):
                 yield truth, sorted(found.get(id, ()), key=lambda held: -held.version)
 
-    def _portions(self, truths: Iterable[Truth]) -> Iterator[list[Truth]]:
+    def _portions(self, truths: Iterable[Truth], source: TruthSource) -> Iterator[list[Truth]]:
         """What can be held in memory together with its other half; a large document is loaded alone."""
         portion: list[Truth] = []
         weight = 0
         for truth in truths:
             if truth.size_bytes:
-                yield list(self.source.load([truth.key], whole=True))
+                yield list(source.load([truth.key], whole=True))
                 continue
             size = len(truth.text or "")
             if portion and weight + size > PORTION_BYTES:
@@ -189,15 +208,15 @@ class DocumentPairs:
 
     def recheck(self, doubts: Sequence[Mismatch]) -> list[Recheck]:
         """Open events first: whatever was committed before that and is not open any more has been projected."""
-        keys = list(dict.fromkeys(doubt.key for doubt in doubts))
-        open_now = self.source.open_of(keys)
+        keys, source = list(dict.fromkeys(doubt.key for doubt in doubts)), self.decisive
+        open_now = source.open_of(keys)
         seen: dict[tuple[str, Key], tuple[Truth, Sequence[HeldDocument]]] = {}
         for index in {doubt.index for doubt in doubts}:
             if self.routed.get(index):
                 self.documents.refresh(index)
             asked = [doubt.key for doubt in doubts if doubt.index == index]
-            seen.update({(index, truth.key): (truth, held) for truth, held in self.both(index, asked)})
-        failed = self.source.failed_of(keys)
+            seen.update({(index, truth.key): (truth, held) for truth, held in self.both(index, asked, source)})
+        failed = source.failed_of(keys)
         return [_recheck(doubt, *seen[doubt.index, doubt.key], doubt.key in open_now, failed) for doubt in doubts]
 
 
@@ -247,6 +266,7 @@ class Progress:
     done: int
     estimate: int
     drift: int
+    remark: str = ""
 
 
 @dataclass(slots=True)
@@ -261,6 +281,9 @@ class Comparison:
 
     def __post_init__(self) -> None:
         self.doubts = Mismatches(self.sides.recheck, self._certain, self._in_flux)
+        if self.sides.stream is not None:
+            self.doubts.waits = (STREAM_FIRST_SECONDS, *WAITS_SECONDS[1:])
+            self.doubts.arrived = self._arrived
 
     def target(self, name: str, index: str, entity_type: str | None = None) -> ComparedTarget:
         """Raises what is wrong before anything is walked: no such index, no way to walk PostgreSQL."""
@@ -273,18 +296,46 @@ class Comparison:
     def all_of(self, target: ComparedTarget, entity_type: str | None = None) -> None:
         """Every entity, then every document. Documents of other types are left out when one is asked for."""
         for kind in target.types:
-            for keys in self._pages(kind):
-                self._compare(target, keys, orphans=False)
-                self._step("entities", len(keys), target)
+            self._walk_entities(target, kind)
         self._walked = 0
         self.sides.documents.refresh(target.index)
-        for page in self.sides.documents.scan(target.index):
-            self._find_orphans(target, page, entity_type)
-            self._step("documents", len(page), target)
+        self._walk_documents(target, self.sides.documents.scan(target.index), entity_type)
         self.doubts.drain()
 
-    def sample_of(self, target: ComparedTarget, number: int, seed: int | None = None) -> None:
-        """A random sample of documents, and the entities that follow some of them in key order."""
+    def entities_of(self, target: ComparedTarget, kind: str, low: str | None, high: str | None) -> None:
+        """Those of one part. Its doubts are its own, and settled at its end."""
+        self._walk_entities(target, kind, low, high)
+        self.doubts.drain()
+
+    def documents_of(self, target: ComparedTarget, place: Mapping[str, Any], entity_type: str | None) -> None:
+        """The orphans of one slice of the index."""
+        self._walk_documents(target, self.sides.documents.scan_slice(place), entity_type)
+        self.doubts.drain()
+
+    def _walk_entities(
+        self, target: ComparedTarget, kind: str, low: str | None = None, high: str | None = None
+    ) -> None:
+        for keys in self._pages(kind, low, high):
+            self._compare(target, keys, orphans=False)
+            self._step("entities", len(keys), target)
+
+    def _walk_documents(
+        self, target: ComparedTarget, pages: Iterator[Sequence[HeldDocument]], entity_type: str | None
+    ) -> None:
+        for page in pages:
+            self._find_orphans(target, page, entity_type)
+            self._step("documents", len(page), target)
+
+    def sample_of(
+        self,
+        target: ComparedTarget,
+        number: int,
+        seed: int | None = None,
+        pivots: Callable[[str, int], Sequence[str]] = lambda *_: (),
+    ) -> None:
+        """A random sample of documents, and entities that follow `pivots`, keys from all over the table: so those that
+        the index lacks are met too. Statistics may be older than the rows, so at least half of the places are ids of
+        the index with one letter exchanged."""
         drawn = self.sides.documents.sample(target.index, number, seed or random.randrange(2**31))  # noqa: S311
         keys = list(dict.fromkeys(key for held in drawn if (key := self._key_of(target, held)) is not None))
         met = set(keys)
@@ -293,16 +344,17 @@ class Comparison:
             self._step("sample", len(keys[start : start + PAGE]), target)
         for kind in target.types:
             ids = [key.entity_id for key in keys if key.entity_type == kind]
-            for pivot in _pivots(ids, max(1, number // SUCCESSORS // len(target.types))):
+            places = max(1, number // SUCCESSORS // len(target.types))
+            known = pivots(kind, (places + 1) // 2)
+            for pivot in (*known, *_pivots(ids, max(1, places - len(known)))):
                 following = {Key(kind, id) for id in self.sides.source.keys(kind, pivot, SUCCESSORS)} - met
                 met |= following
                 self._compare(target, list(following))
                 self._step("sample", len(following), target)
         self.doubts.drain()
 
-    def _pages(self, kind: str) -> Iterator[list[Key]]:
-        after: str | None = None
-        while ids := self.sides.source.keys(kind, after, PAGE):
+    def _pages(self, kind: str, after: str | None = None, until: str | None = None) -> Iterator[list[Key]]:
+        while ids := self.sides.source.keys(kind, after, PAGE, until):
             yield [Key(kind, id) for id in ids]
             after = ids[-1]
 
@@ -358,12 +410,29 @@ class Comparison:
         too_many = held.routing if extra and held is not None else None
         self.doubts.add(Mismatch(index, id, truth.key, seen, self.doubts.clock(), extra, too_many))
 
+    @property
+    def walked(self) -> int:
+        return self._walked
+
     def _certain(self, finding: DriftFinding) -> None:
         self.report.found(finding)
         self.on_finding(finding)
 
     def _in_flux(self, doubt: Mismatch) -> None:
         self.report.in_flux += 1
+        self.report.unjudged += self.sides.stream is not None and bool(self.sides.stream.late)
+
+    def _arrived(self) -> bool:
+        """Before doubts are judged: the records that may have made them are settled."""
+        mark = self.sides.stream
+        if mark is None or mark.passed(self._waiting):
+            return True
+        self.report.note(f"{mark.late}; what may still change was not judged")
+        return False
+
+    def _waiting(self, records: int) -> None:
+        remark = f"waiting for {records:,} records of Kafka to be settled"
+        self.on_progress(Progress("Kafka", self._walked, self._walked, self.report.drift, remark))
 
     def _step(self, phase: str, n: int, target: ComparedTarget) -> None:
         self._walked += n

@@ -37,7 +37,9 @@ class SecondIndexLost(OutboxError):
 
 
 class PageSource(Protocol):
-    def page(self, entity_type: str, after: str | None, limit: int) -> Sequence[tuple[str, Document]]: ...
+    def page(
+        self, entity_type: str, after: str | None, limit: int, until: str | None = None
+    ) -> Sequence[tuple[str, Document]]: ...
     def documents(self, entity_type: str, ids: Sequence[str], *, whole: bool = False) -> Sequence[Document]: ...
     def routings(self, entity_type: str, ids: Sequence[str]) -> Mapping[str, str | None]: ...
     def draw(self) -> int: ...
@@ -97,6 +99,12 @@ class Copier:
         written. Some are with Elasticsearch at a time, in any order; the next one is read meanwhile."""
         return read_ahead(self._read_all(types, cursor), self._copy, IN_FLIGHT, self.ending)
 
+    def part(
+        self, entity_type: str, after: str | None, until: str | None
+    ) -> Generator[tuple[dict[str, Any], Copied], None, None]:
+        """The same for the keys of one type after a key and up to another."""
+        return read_ahead(self._read_type(entity_type, after, until), self._copy, IN_FLIGHT, self.ending)
+
     def _copy(self, page: DocumentPage) -> tuple[dict[str, Any], Copied]:
         return page.cursor, self.write(page)
 
@@ -116,16 +124,18 @@ class Copier:
     def _read_all(self, types: Sequence[str], cursor: Mapping[str, Any] | None) -> Iterator[DocumentPage]:
         begin_type, begin_after = (cursor["type"], cursor["after"]) if cursor else ("", None)
         for entity_type in (each for each in types if each >= begin_type):
-            after = begin_after if entity_type == begin_type else None
-            while not self.ending.is_set() and (page := self._read_next(entity_type, after)).found:
-                after = page.cursor["after"]
-                yield page
-                self.pace.took(len(page.found))  # before the next read, so that what was read does not grow old
+            yield from self._read_type(entity_type, begin_after if entity_type == begin_type else None)
 
-    def _read_next(self, entity_type: str, after: str | None) -> DocumentPage:
+    def _read_type(self, entity_type: str, after: str | None, until: str | None = None) -> Iterator[DocumentPage]:
+        while not self.ending.is_set() and (page := self._read_next(entity_type, after, until)).found:
+            after = page.cursor["after"]
+            yield page
+            self.pace.took(len(page.found))  # before the next read, so that what was read does not grow old
+
+    def _read_next(self, entity_type: str, after: str | None, until: str | None) -> DocumentPage:
         """The version first, then the read: what is written under it holds all that was committed before the draw."""
         drawn_at, drawn = self.clock(), self.source.draw()
-        return DocumentPage(entity_type, self.source.page(entity_type, after, PAGE), drawn, drawn_at)
+        return DocumentPage(entity_type, self.source.page(entity_type, after, PAGE, until), drawn, drawn_at)
 
     def _read(self, entity_type: str, ids: Sequence[str]) -> DocumentPage:
         drawn_at, drawn = self.clock(), self.source.draw()

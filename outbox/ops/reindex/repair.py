@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 from uuid import UUID, uuid4
 
@@ -101,7 +101,7 @@ class Repair:
                     raise Enough
                 findings.append(finding)
 
-        verification = self._verify.run(wish, on_progress, keep)
+        verification = self._verify.run(replace(wish, keep=limit + 1), on_progress, keep)
         return RepairPlan(verification, findings, failed, cut=verification.cut)
 
     def write(

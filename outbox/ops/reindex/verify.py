@@ -39,6 +39,7 @@ class VerifyOptions:
     index: str | None = None
     by: str = ""
     rebuild: int | None = None
+    keep: int = 0  # of the findings of each part, where whoever asks wants more than the first hundred of each kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +67,26 @@ class Verification:
         }
 
 
+class PartwiseComparing(Protocol):
+    """Does a comparison by several processes, each with its parts."""
+
+    def wanted(self, documents: int, rate: float) -> bool: ...
+    def run(self, id: int, wish: VerifyOptions, comparing: Comparison, targets: Sequence[ComparedTarget]) -> None: ...
+    def pivots(self, entity_type: str, number: int) -> Sequence[str]: ...
+
+
 class Verify:
-    def __init__(self, sides: Callable[[], DocumentPairs], log: VerificationLog, targets: Sequence[str]) -> None:
+    def __init__(
+        self,
+        sides: Callable[[], DocumentPairs],
+        log: VerificationLog,
+        targets: Sequence[str],
+        in_parts: PartwiseComparing | None = None,
+    ) -> None:
         self._sides = sides
         self._log = log
         self._targets = targets
+        self._in_parts = in_parts
 
     def last_results(self, limit: int = 20) -> Sequence[Row]:
         """The newest comparisons, each with its report: what the console's page shows."""
@@ -87,7 +103,7 @@ class Verify:
         started = time.monotonic()
         report = DriftReport()
         sides = self._sides()
-        comparing = Comparison(sides, JobPace(wish.rate, sides.source.backlog_waits), report, on_finding=on_finding)
+        comparing = Comparison(sides, JobPace(wish.rate, sides.decisive.backlog_waits), report, on_finding=on_finding)
         names = [wish.target] if wish.target else list(self._targets)
         targets = [comparing.target(name, wish.index or name, wish.entity_type) for name in names]
         for kind in comparing.sides.source.types_out_of_sight():
@@ -109,11 +125,7 @@ class Verify:
     def _walk(self, comparing: Comparison, targets: Sequence[ComparedTarget], wish: VerifyOptions, id: int) -> bool:
         """True: whoever takes the findings wanted no more."""
         try:
-            for target in targets:
-                if wish.sample is None:
-                    comparing.all_of(target, wish.entity_type)
-                else:
-                    comparing.sample_of(target, wish.sample)
+            self._compare(comparing, targets, wish, id)
         except Enough:
             self._log.counts(id, comparing.report, "cancelled", "enough was found")
             return True
@@ -125,6 +137,17 @@ class Verify:
             raise
         self._log.counts(id, comparing.report, "finished")
         return False
+
+    def _compare(self, comparing: Comparison, targets: Sequence[ComparedTarget], wish: VerifyOptions, id: int) -> None:
+        parts = self._in_parts
+        if wish.sample is not None:
+            for target in targets:
+                comparing.sample_of(target, wish.sample, pivots=parts.pivots if parts else lambda *_: ())
+        elif parts is not None and parts.wanted(sum(target.estimate for target in targets), wish.rate):
+            parts.run(id, wish, comparing, targets)
+        else:
+            for target in targets:
+                comparing.all_of(target, wish.entity_type)
 
 
 @dataclass(slots=True)

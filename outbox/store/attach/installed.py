@@ -40,6 +40,8 @@ class Installed:
     function: sql.Identifier
     path: str | None
     needs_row_triggers: bool
+    elsewhere: str
+    """The table that it writes to, where that is not the one that producers write to now."""
 
     @property
     def command(self) -> str:
@@ -93,7 +95,14 @@ def _installed(rows: list[Mapping[str, Any]]) -> Installed:
         function=sql.Identifier(first["function_schema"], first["function"]),
         path=first["path"],
         needs_row_triggers=first["needs_row_triggers"],
+        elsewhere=_elsewhere(first),
     )
+
+
+def _elsewhere(row: Mapping[str, Any]) -> str:
+    if row["to_log"] == row["log_is_on"]:
+        return ""
+    return "search_outbox_log" if row["to_log"] else "search_outbox_events"
 
 
 def _attachment_of(row: Mapping[str, Any]) -> Attachment:
@@ -136,6 +145,7 @@ def _facts_of(conn: psycopg.Connection[Any], each: Installed, view: str | None) 
         shown=how.shown,
         command=each.command,
         older=how.older,
+        elsewhere=each.elsewhere,
         missing_triggers=each.missing_triggers,
         disabled_triggers=tuple(t.name for t in each.triggers if t.enabled in "DR"),
         replica_blind_triggers=tuple(t.name for t in each.triggers if t.enabled == "O"),

@@ -114,6 +114,8 @@ class SourceTable:
     is_child: bool
     is_subscribed: bool
     outbox_schema: str
+    to_log: bool
+    """Whether producers write to the event log instead of search_outbox_events."""
     events_columns: dict[str, Column]
     partitions: tuple[sql.Identifier, ...]
     columns: dict[str, Column]
@@ -141,7 +143,8 @@ class SourceTable:
 
     @property
     def events(self) -> sql.Identifier:
-        return sql.Identifier(self.outbox_schema, "search_outbox_events")
+        """Where its events are written."""
+        return sql.Identifier(self.outbox_schema, "search_outbox_log" if self.to_log else "search_outbox_events")
 
 
 def find(conn: psycopg.Connection[Any], table: str) -> SourceTable:
@@ -159,6 +162,7 @@ def find(conn: psycopg.Connection[Any], table: str) -> SourceTable:
     return SourceTable(
         **row,
         outbox_schema=outbox[0],
+        to_log=outbox[2],
         events_columns=read_columns(conn, outbox[1]),
         partitions=tuple(sql.Identifier(*part) for part in partitions),
         columns=read_columns(conn, row["oid"]),

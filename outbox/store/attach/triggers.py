@@ -80,6 +80,7 @@ def _payload(conn: Session, source: SourceTable, wanted: Attachment) -> sql.Comp
     doubled = sql.SQL(id.as_string(conn).replace("%", "%%"))
     return _template("payload").format(
         events=source.events,
+        ids=sql.Identifier(source.outbox_schema, "search_outbox_events"),
         version=sql.Literal(sql.Identifier(source.outbox_schema, "search_outbox_version").as_string(conn)),
         id=id,
         type=sql.Literal(wanted.entity_type),

@@ -46,6 +46,13 @@ update search_outbox_backfills b
        refused = b.refused + %(refused)s, lease_until = clock_timestamp() + %(lease)s,
        updated_at = clock_timestamp(),
        refusals = case when %(refused)s = 0 then b.refusals else (
+-- include: _kept_refusals
+           ) end
+ where b.id = %(id)s and b.owner = %(owner)s and b.status = 'running'
+returning b.id
+
+-- name: _kept_refusals
+-- The first hundred refusals, with new ones at the end.
            select json_agg(kept.one)
              from (select one from (
                         select e.one, 1 as part, e.place
@@ -53,9 +60,22 @@ update search_outbox_backfills b
                         union all
                         select n.one, 2, n.place
                           from json_array_elements(%(refusals)s::json) with ordinality as n (one, place)) both_parts
-                    order by part, place limit 100) kept) end
- where b.id = %(id)s and b.owner = %(owner)s and b.status = 'running'
-returning b.id
+                    order by part, place limit 100) kept
+
+-- name: gather
+-- What its parts have done so far, all together. No row: it is not ours.
+update search_outbox_backfills
+   set written = %(written)s, newer = %(newer)s, refused = %(refused)s, lease_until = clock_timestamp() + %(lease)s,
+       updated_at = clock_timestamp()
+ where id = %(id)s and owner = %(owner)s and status = 'running'
+returning id
+
+-- name: note_refusals
+-- Of one part: the first hundred of all are kept.
+update search_outbox_backfills b set refusals = (
+-- include: _kept_refusals
+           )
+ where b.id = %(id)s
 
 -- name: end
 -- It is over, or the holder stops here and anyone may go on (running).

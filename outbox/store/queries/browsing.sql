@@ -22,6 +22,10 @@ select '{"***": "this database role may not read payloads"}'::json as payload, 0
 -- include: _about
   from search_outbox_events where id = %(id)s
 
+-- name: statuses
+-- Reads: the states of some events, by their key.
+select id, status from search_outbox_events where id = any (%(ids)s)
+
 -- name: attempts
 -- Reads: the failed attempts of one event whose cause was the event itself, the newest first.
 select attempt, replay, at, worker, reason, code, error, detail

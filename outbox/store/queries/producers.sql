@@ -70,7 +70,9 @@ select a.attname
 -- CASCADE and the like with the owner's rights, and so our trigger too.
 select c.relowner::regrole::text
   from pg_class as c, pg_class as events
- where c.oid = %(oid)s::oid and events.oid = to_regclass('search_outbox_events')
+ where c.oid = %(oid)s::oid
+   and events.oid = case when to_regproc('search_outbox_enqueue_table') is null
+                         then to_regclass('search_outbox_events') else to_regclass('search_outbox_log') end
    and exists (select from pg_constraint as k where k.contype = 'f' and k.conrelid = c.oid
                   and (k.confdeltype in ('c', 'n', 'd') or k.confupdtype in ('c', 'n', 'd')))
    and not (has_column_privilege(c.relowner, events.oid, 'entity_id', 'INSERT')
@@ -82,8 +84,8 @@ select c.relowner::regrole::text
 select s from unnest(current_schemas(true)) with ordinality as p (s, place) where s not like 'pg\_temp%%' order by place
 
 -- name: outbox_schema
--- Reads: the schema of the outbox.
-select n.nspname, c.oid::bigint from pg_class as c join pg_namespace as n on n.oid = c.relnamespace
+-- Reads: the schema of the outbox, and whether producers write to the event log.
+select n.nspname, c.oid::bigint, to_regproc('search_outbox_enqueue_table') is not null from pg_class as c join pg_namespace as n on n.oid = c.relnamespace
  where c.oid = to_regclass('search_outbox_events')
 
 -- name: estimate
@@ -128,6 +130,8 @@ select t.tgrelid::bigint as oid, n.nspname as schema, c.relname as relation, for
        t.tgname as name, t.tgenabled::text as enabled, t.tgnargs::int as arguments, t.tgargs as about,
        p.oid::bigint as function_oid, f.nspname as function_schema, p.proname as function,
        (select substring(s from '=(.*)') from unnest(p.proconfig) as s where s like 'search\_path=%%') as path,
+       position('"search_outbox_log" (' in p.prosrc) > 0 as to_log,
+       to_regproc('search_outbox_enqueue_table') is not null as log_is_on,
        c.relkind = 'p' or exists (select from pg_inherits as i where t.tgrelid in (i.inhrelid, i.inhparent))
            or exists (select from pg_subscription_rel as s where s.srrelid = t.tgrelid) as needs_row_triggers
   from pg_trigger as t

@@ -109,6 +109,13 @@ update search_outbox_rebuilds
  where id = %(id)s and owner = %(owner)s and status = 'running'
 returning refused
 
+-- name: gather
+-- What the parts of the backfill have written so far, all together. No row: it is no longer ours to write.
+update search_outbox_rebuilds
+   set written = %(written)s, lease_until = clock_timestamp() + %(lease)s, updated_at = clock_timestamp()
+ where id = %(id)s and owner = %(owner)s and status = 'running'
+returning refused
+
 -- name: unconfirmed
 -- Live workers that have not confirmed this revision. Silent for three of their intervals (five seconds at least) is gone:
 -- such a process asks again before it writes.

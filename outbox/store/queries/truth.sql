@@ -36,7 +36,8 @@ with recursive hop as (
 select entity_type from hop where entity_type is not null limit %(most)s
 
 -- name: event_first_keys
--- The first page of one type's keys, by hops over the entity index: an entity with a million events is one hop.
+-- The first page of one type's keys, by hops over the entity index: an entity with a million events is one hop. The
+-- page ends with `until`, where that is given.
 with recursive hop as (
     (select entity_id from search_outbox_events where entity_type = %(entity_type)s order by entity_id limit 1)
     union all
@@ -44,8 +45,11 @@ with recursive hop as (
              where e.entity_type = %(entity_type)s and e.entity_id > hop.entity_id
              order by e.entity_id limit 1)
       from hop where hop.entity_id is not null
+       and (%(until)s::text is null or hop.entity_id < %(until)s::text::{entity_id_type})
 )
-select entity_id::text from hop where entity_id is not null limit %(limit)s
+select entity_id::text from hop
+ where entity_id is not null and (%(until)s::text is null or entity_id <= %(until)s::text::{entity_id_type})
+ limit %(limit)s
 
 -- name: event_next_keys
 -- The page after a key.
@@ -57,8 +61,11 @@ with recursive hop as (
              where e.entity_type = %(entity_type)s and e.entity_id > hop.entity_id
              order by e.entity_id limit 1)
       from hop where hop.entity_id is not null
+       and (%(until)s::text is null or hop.entity_id < %(until)s::text::{entity_id_type})
 )
-select entity_id::text from hop where entity_id is not null limit %(limit)s
+select entity_id::text from hop
+ where entity_id is not null and (%(until)s::text is null or entity_id <= %(until)s::text::{entity_id_type})
+ limit %(limit)s
 
 -- name: newest
 -- The newest event of each entity that counts: not one that a person discarded or that no worker understands.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-PARTS = ("by_type", "by_entity", "notify")
+PARTS = ("by_type", "by_entity", "notify", "log")
 """The optional parts, in the order in which they are added."""
 
 _NUMBERED = re.compile(r"^(\d{4})_\w+$")
@@ -55,6 +55,11 @@ class Migration:
     def indexes(self) -> list[str]:
         """The indexes that a concurrent file builds."""
         return re.findall(r"concurrently if not exists (\w+)", self.code)
+
+    @property
+    def triggers(self) -> list[str]:
+        """The triggers that a file puts on our own tables."""
+        return re.findall(r"create or replace trigger (\w+)", self.code)
 
     def undo(self, *, adopted: bool = False) -> str:
         """The statements that take it back by hand; an adopted table has its own where they differ."""

@@ -16,7 +16,7 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 from outbox.errors import DatabaseDown, OutboxError, SchemaMismatch
 from outbox.store.attach import installed
 from outbox.store.pooler import require_own_session
-from outbox.store.schema import adoption, files, state
+from outbox.store.schema import adoption, event_log, files, state
 from outbox.store.schema.files import Migration
 from outbox.store.schema.patience import in_transaction
 from outbox.store.schema.state import (
@@ -42,11 +42,12 @@ def migrate(
     by_type: bool = False,
     by_entity: bool = False,
     notify: bool = False,
+    log: bool = False,
     drop_slow_indexes: bool = False,
     say: Say = lambda _: None,
 ) -> list[str]:
     """Apply what is missing and return the names applied. Safe to run twice at once and to kill anywhere."""
-    parts = _chosen(by_type=by_type, by_entity=by_entity, notify=notify)
+    parts = _chosen(by_type=by_type, by_entity=by_entity, notify=notify, log=log)
     with migration_connection(database_url) as conn, only_one(conn, say):
         _refuse_strange(check_schema(conn))
         pending = state.pending(conn, parts)
@@ -60,6 +61,18 @@ def migrate(
     return [*(migration.name for migration in pending), *(f"dropped index {name}" for name in dropped)]
 
 
+def turn_log_off(database_url: str, say: Say = lambda _: None) -> list[str]:
+    """Producers write to search_outbox_events again; the log and its publication stay for the connector."""
+    with migration_connection(database_url) as conn, only_one(conn, say):
+        return event_log.turn_off(conn, say)
+
+
+def drop_log(database_url: str, slot: str, say: Say = lambda _: None) -> list[str]:
+    """Remove what `turn_log_off` left. Raises `LogInUse` while someone may still need it."""
+    with migration_connection(database_url) as conn, only_one(conn, say):
+        return event_log.drop(conn, slot)
+
+
 def status(database_url: str) -> SchemaStatus:
     """What is applied, what is not, the optional parts, and indexes that slow claims down."""
     with migration_connection(database_url) as conn:
@@ -67,10 +80,10 @@ def status(database_url: str) -> SchemaStatus:
 
 
 def plan(
-    database_url: str, *, by_type: bool = False, by_entity: bool = False, notify: bool = False
+    database_url: str, *, by_type: bool = False, by_entity: bool = False, notify: bool = False, log: bool = False
 ) -> list[PlannedStep]:
     """What `migrate` would do, each step with its reason. Raises `CannotAdopt` where migrate would."""
-    parts = _chosen(by_type=by_type, by_entity=by_entity, notify=notify)
+    parts = _chosen(by_type=by_type, by_entity=by_entity, notify=notify, log=log)
     with migration_connection(database_url) as conn:
         _refuse_strange(check_schema(conn))
         pending = state.pending(conn, parts)
@@ -80,9 +93,9 @@ def plan(
         return [PlannedStep(m.name, m.why, adopts and m.name == EVENTS) for m in pending]
 
 
-def script(*, by_type: bool = False, by_entity: bool = False, notify: bool = False) -> str:
+def script(*, by_type: bool = False, by_entity: bool = False, notify: bool = False, log: bool = False) -> str:
     """The whole schema as a script for psql, for a database that has no events table yet."""
-    parts = _chosen(by_type=by_type, by_entity=by_entity, notify=notify)
+    parts = _chosen(by_type=by_type, by_entity=by_entity, notify=notify, log=log)
     wanted = [*files.numbered(), *map(files.part, parts)]
     head = "-- For a database without search_outbox_events. Run it with: psql -v ON_ERROR_STOP=1 -f FILE\n"
     return "\n".join([head, *map(_as_script, wanted)])
@@ -190,7 +203,8 @@ def apply_one(conn: psycopg.Connection, migration: Migration, say: Say) -> None:
         adoption.fill_rows(conn, say)
         in_transaction(conn, partial(adoption.forget_list, conn), partial(record, mode="adopted"))
     else:
-        in_transaction(conn, partial(conn.execute, migration.text.encode()), record)
+        with event_log.permitted(migration):
+            in_transaction(conn, partial(conn.execute, migration.text.encode()), record)
 
 
 def pass_on(say: Say, notice: psycopg.errors.Diagnostic) -> None:

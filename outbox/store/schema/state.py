@@ -213,7 +213,8 @@ def has_notify(conn: psycopg.Connection) -> bool:
 
 
 def has_part(conn: psycopg.Connection, part: str) -> bool:
-    """Recorded, and its indexes are still there and whole: people drop indexes by hand."""
+    """Recorded, and its indexes and triggers are there and whole: people drop them by hand, and an older release
+    installed fewer."""
     if all(row.name != part for row in applied(conn)):
         return False
     indexes = files.part(part).indexes
@@ -222,7 +223,12 @@ def has_part(conn: psycopg.Connection, part: str) -> bool:
         " and indisvalid",
         (indexes,),
     ).fetchone()
-    return valid == (len(indexes),)
+    return valid == (len(indexes),) and _has_triggers(conn, files.part(part).triggers)
+
+
+def _has_triggers(conn: psycopg.Connection, names: list[str]) -> bool:
+    found = conn.execute("select count(distinct tgname) from pg_trigger where tgname = any (%s)", (names,)).fetchone()
+    return found == (len(names),)
 
 
 def _rows_to_fill(conn: psycopg.Connection) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, Final
 from uuid import UUID
 
 from fastapi import Query
 from pydantic import Field
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -29,6 +31,7 @@ from outbox.web.routing import (
     At,
     Endpoint,
     EventIdsQuery,
+    Strict,
     Who,
     actor_of,
     client_id,
@@ -37,6 +40,8 @@ from outbox.web.routing import (
 )
 from outbox.web.services import Services
 from outbox.web.templating import render
+
+LONGEST_WAIT: Final = 10.0  # less than proxies wait for an answer, which is a minute at most of them
 
 
 class EventListQuery(EventIdsQuery):
@@ -67,8 +72,25 @@ def listing(found: EventPage) -> dict[str, Any]:
     }
 
 
-def get_event(id: UUID, at: At, who: Who) -> Response:
+class EventWaitQuery(Strict):
+    """How long the answer may wait for the event."""
+
+    wait: float = Field(
+        0,
+        ge=0,
+        le=LONGEST_WAIT,
+        description="Answer when the event is settled (done, failed, discarded), at the latest after so many seconds.",
+    )
+
+
+async def get_event(id: UUID, asked: Annotated[EventWaitQuery, Query()], at: At, who: Who) -> Response:
     """One event with all that is recorded about it. The payload is for operators, and masked."""
+    if asked.wait:
+        await asyncio.wrap_future(at.settling.submit(id, asked.wait))
+    return await run_in_threadpool(_detail, id, at, who)
+
+
+def _detail(id: UUID, at: Services, who: Person) -> Response:
     found = at.browse.show(id)
     shown = who.role.allows(Role.OPERATOR) and found.payload is not None
     return answer(

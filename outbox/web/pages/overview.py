@@ -56,6 +56,7 @@ def ops(asked: Annotated[OpsQuery, Query()], at: At) -> Response:
             "recent_audit": acts,
             "workers": status.workers,
             "pauses": status.pauses,
+            "stream": None if status.stream is None else status.stream.as_json(),
             "sampled_at": status.sampled_at,
             "stale": reading.problem or None,
         }

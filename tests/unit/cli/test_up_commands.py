@@ -1,6 +1,7 @@
 """What `outbox up` prints for another terminal: `outbox` is found there, wherever it was installed."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ WHERE = Addresses(
     logs={},
     sample=True,
     search_server="Elasticsearch",
+    kafka="",
+    connect_url="",
+    connect_login_file="",
 )
 
 
@@ -84,3 +88,9 @@ def test_the_search_goes_past_a_proxy_of_the_environment(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable, "http://127.0.0.1:9")
     assert search(WHERE).startswith(f"curl -s{option} 'http://127.0.0.1:2/search-index/")
+
+
+def test_with_kafka_the_commands_know_where_the_events_come_from() -> None:
+    there = replace(WHERE, kafka="127.0.0.1:3")
+    assert "export OUTBOX_SOURCE=kafka KAFKA_BOOTSTRAP_SERVERS=127.0.0.1:3" in commands_to_try(there)
+    assert not [line for line in commands_to_try(WHERE) if "KAFKA" in line]

@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from outbox.config import VARIABLES, Settings, load_settings
 from outbox.config.declaration import PLAIN_DSN
-from outbox.config.load import known_names
+from outbox.config.load import as_environment, known_names
 
 DSN = "postgresql://app:pw@db:5432/shop"
 
@@ -29,6 +29,15 @@ CONTRACT: list[tuple[str, str, Any, str, Any]] = [
     ("ELASTIC_INDEX_MAP", "elastic.index_map", {}, '{"article": "articles"}', {"article": "articles"}),
     ("ELASTIC_AWS_REGION", "elastic.aws_region", None, "eu-central-1", "eu-central-1"),
     ("ELASTIC_TIMEOUT_SECONDS", "elastic.timeout_seconds", 30, "2.5", 2.5),
+    ("OUTBOX_SOURCE", "source", "postgres", "postgres", "postgres"),
+    ("KAFKA_BOOTSTRAP_SERVERS", "kafka.bootstrap_servers", None, "a:9092, b:9092", "a:9092, b:9092"),
+    ("KAFKA_TOPIC", "kafka.topic", "outbox.search_outbox_log", "shop.events", "shop.events"),
+    ("KAFKA_GROUP", "kafka.group", "outbox-projector", "shop-search", "shop-search"),
+    ("KAFKA_GROUP_PROTOCOL", "kafka.group_protocol", "consumer", "classic", "classic"),
+    ("KAFKA_SESSION_TIMEOUT_SECONDS", "kafka.session_timeout_seconds", 45, "10", 10),
+    ("KAFKA_PREFETCH_BYTES", "kafka.prefetch_bytes", 16_777_216, "65536", 65_536),
+    ("KAFKA_SECURITY_PROTOCOL", "kafka.security_protocol", "PLAINTEXT", "ssl", "SSL"),
+    ("KAFKA_SASL_MECHANISM", "kafka.sasl_mechanism", "SCRAM-SHA-512", "plain", "PLAIN"),
     ("OUTBOX_DOCUMENT_ID", "document_id", "{entity_type}:{entity_id}", "{entity_id}", "{entity_id}"),
     ("OUTBOX_DOCUMENTS", "documents", "search_documents", "shop.my_documents", "shop.my_documents"),
     ("OUTBOX_PROJECTION", "projection", "search_index_to_elastic", "shop", "shop"),
@@ -63,6 +72,8 @@ CONTRACT: list[tuple[str, str, Any, str, Any]] = [
     ("OUTBOX_AUDIT_TTL_DAYS", "retention.audit_ttl_days", 30, "0", 0),
     ("OUTBOX_PRUNE_INTERVAL_SECONDS", "retention.prune_interval_seconds", 60, "5", 5),
     ("OUTBOX_PRUNE_BATCH_SIZE", "retention.prune_batch_size", 500, "50", 50),
+    ("OUTBOX_EVENT_LOG_DAYS", "event_log.days", 3, "7", 7),
+    ("OUTBOX_EVENT_LOG_SLOT", "event_log.slot", "outbox_log", "shop_log", "shop_log"),
     ("OUTBOX_REPLAY_MAX_CLAIM", "replay.max_claim", 5, "6", 6),
     ("OUTBOX_REPLAY_MAX_START_PER_BATCH", "replay.max_start_per_batch", 500, "10", 10),
     ("OUTBOX_REPLAY_MAX_POLL", "replay.max_poll", 25, "26", 26),
@@ -85,11 +96,17 @@ CONTRACT: list[tuple[str, str, Any, str, Any]] = [
 APART = {
     "DATABASE_URL",
     "OUTBOX_DIRECT_DATABASE_URL",
+    "OUTBOX_READ_DATABASE_URL",
     "ELASTIC_API_KEY",
     "ELASTIC_USERNAME",
     "ELASTIC_PASSWORD",
     "ELASTIC_AWS_SERVICE",
     "ELASTIC_CA_CERTS",
+    "KAFKA_SASL_USERNAME",
+    "KAFKA_SASL_PASSWORD",
+    "KAFKA_CA_CERTS",
+    "KAFKA_CLIENT_CERT",
+    "KAFKA_CLIENT_KEY",
     "OUTBOX_WORKER_ID",
     "OUTBOX_WEBHOOK_SECRET",
     "OUTBOX_LOG_FORMAT",
@@ -98,8 +115,10 @@ APART = {
 SECRETS = {
     "DATABASE_URL",
     "OUTBOX_DIRECT_DATABASE_URL",
+    "OUTBOX_READ_DATABASE_URL",
     "ELASTIC_API_KEY",
     "ELASTIC_PASSWORD",
+    "KAFKA_SASL_PASSWORD",
     "OUTBOX_WEBHOOK_SECRET",
 }
 
@@ -231,6 +250,8 @@ def test_the_direct_database_is_the_database_unless_given() -> None:
     assert load().database.direct_dsn == DSN
     other = "postgresql://direct/shop"
     assert load(OUTBOX_DIRECT_DATABASE_URL=other).database.direct_dsn == other
+    assert load().database.read_dsn == DSN
+    assert load(OUTBOX_READ_DATABASE_URL=other).database.read_dsn == other
 
 
 def test_a_secret_file_is_read_without_its_newline_and_its_path_is_kept(tmp_path: Path) -> None:
@@ -252,6 +273,8 @@ def test_the_path_of_every_secret_file_is_kept_beside_the_secret(variable: str, 
         del environ["ELASTIC_USERNAME"]
     if variable == "DATABASE_URL":
         del environ["DATABASE_URL"]
+    if variable == "KAFKA_SASL_PASSWORD":
+        environ |= {"KAFKA_SECURITY_PROTOCOL": "SASL_SSL", "KAFKA_SASL_USERNAME": "projector"}
     settings = load_settings(environ)
     assert at(settings, f"{VARIABLES[variable].path}_file") == file
 
@@ -262,3 +285,24 @@ def test_settings_cannot_be_changed() -> None:
         settings.batch.size = 1  # type: ignore[misc]
     with pytest.raises(TypeError):
         settings.kinds.rate["a"] = 2  # type: ignore[index]
+
+
+def test_settings_as_variables_give_the_same_settings_elsewhere(tmp_path: Path) -> None:
+    """What a process of ours gets: secrets from files too, and nothing that was left out."""
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret\n")
+    given = {
+        "ELASTIC_INDEX_MAP": '{"article": "articles"}',
+        "ELASTIC_USERNAME": "elastic",
+        "ELASTIC_PASSWORD_FILE": str(secret),
+        "OUTBOX_LISTEN": "true",
+        "OUTBOX_ENTITY_TYPES": "article,note",
+        "OUTBOX_LEASE_SECONDS": "90.5",
+        "OUTBOX_CONSOLE_TOKENS_FILE": str(secret),
+    }
+    settings = load(**given)
+    made = as_environment(settings)
+    assert made.keys() == {name.replace("PASSWORD_FILE", "PASSWORD") for name in given} | {"DATABASE_URL"}
+    again = load_settings(made)
+    compared = [each for name, each in VARIABLES.items() if name != "OUTBOX_WORKER_ID"]  # made at every start
+    assert [again.value_of(each) for each in compared] == [settings.value_of(each) for each in compared]

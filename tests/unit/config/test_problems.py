@@ -31,6 +31,7 @@ WRONG_ALONE = [
     ("DATABASE_URL", "just words", "libpq"),
     ("DATABASE_URL", "postgresql://app:50%off@db/shop", "percent-encoded"),
     ("OUTBOX_DIRECT_DATABASE_URL", "http://db", "postgresql://"),
+    ("OUTBOX_READ_DATABASE_URL", "http://db", "postgresql://"),
     ("OUTBOX_PREPARE", "perhaps", "boolean"),
     ("ELASTIC_URL", "localhost:9200", "http://"),
     ("ELASTIC_URL", "es", "http://"),
@@ -44,7 +45,11 @@ WRONG_ALONE = [
     ("ELASTIC_URL", "http://a:9200,https://b:9200", "mixes http and https"),
     ("ELASTIC_URL", "http://a:80,http://b,http://A/", "names one address twice: entries 1 and 3"),
     ("ELASTIC_URL", "http://a:9200,http://elastic:pw@b:9200", "entry 2 of 2 holds a user name or password"),
+    ("ELASTIC_URL", "https://abc.eu-central-1.aoss.amazonaws.com", "OpenSearch Serverless"),
+    ("ELASTIC_URL", "https://abc.cn-north-1.AOSS.amazonaws.com.cn:443/", "OpenSearch Serverless"),
     ("ELASTIC_CLOUD_ID", "shop", "is not a Cloud ID"),
+    # found.example$abc:9243$def
+    ("ELASTIC_CLOUD_ID", "shop:Zm91bmQuZXhhbXBsZSRhYmM6OTI0MyRkZWY=", "set ELASTIC_URL to the deployment's address"),
     ("ELASTIC_CLOUD_ID", "Zm91bmQuZXhhbXBsZSRhYmM=", "is not a Cloud ID"),  # found.example$abc, without a name
     ("ELASTIC_CLOUD_ID", "shop:!!!", "is not a Cloud ID"),
     ("ELASTIC_CLOUD_ID", "shop:Zm91bmQuZXhhbXBsZSQ=", "is not a Cloud ID"),  # found.example$
@@ -102,6 +107,7 @@ WRONG_ALONE = [
     ("OUTBOX_KIND_RATE", '{"video": NaN}', "finite"),
     ("OUTBOX_KIND_RATE_DEFAULT", "inf", "finite"),
     ("OUTBOX_RETENTION_DAYS", "-1", "greater than or equal to 0"),
+    ("OUTBOX_EVENT_LOG_SLOT", "Outbox-Log", "lower case"),
     ("OUTBOX_REPLAY_MAX_POLLS", "0", "greater than or equal to 1"),
     ("OUTBOX_WEBHOOK_URL", "ftp://hooks", "http://"),
     ("OUTBOX_WEBHOOK_RETRIES", "-1", "greater than or equal to 0"),

@@ -16,6 +16,7 @@ CANARY = "c4n4ry"
 GOOD = {
     "DATABASE_URL": f"postgresql://app:{CANARY}@db/shop?password={CANARY}&sslmode=require",
     "OUTBOX_DIRECT_DATABASE_URL": f"host=db password={CANARY} dbname=shop",
+    "OUTBOX_READ_DATABASE_URL": f"postgresql://app:{CANARY}@replica/shop",
     "ELASTIC_USERNAME": "elastic",
     "ELASTIC_PASSWORD": CANARY,
     "OUTBOX_WEBHOOK_URL": f"https://hooks.example/services/{CANARY}?token={CANARY}",
@@ -24,6 +25,7 @@ GOOD = {
 BAD = {
     "DATABASE_URL": f"mysql://app:{CANARY}@db/shop",
     "OUTBOX_DIRECT_DATABASE_URL": f"postgresql://app:{CANARY}%zz@db",
+    "OUTBOX_READ_DATABASE_URL": f"mysql://app:{CANARY}@replica",
     "ELASTIC_URL": f"http://es:9200,http://elastic:{CANARY},{CANARY}@es",
     "ELASTIC_CLOUD_ID": f"shop:{CANARY}",
     "ELASTIC_API_KEY": f"{CANARY}\n{CANARY}",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from outbox.daemon.second_target import MOST_REFUSALS, PATIENCE_SECONDS, STALE_SECONDS, SecondTarget
+from outbox.daemon.second_target import MOST_REFUSALS, PATIENCE_SECONDS, STALE_SECONDS, SecondTarget, StreamTarget
 from outbox.errors import DatabaseDown, NothingSent
 from outbox.facts import Fact, Warned
 from outbox.policy.backoff import Backoff
@@ -294,3 +294,80 @@ def test_a_revision_that_is_overtaken_in_the_database_gives_nothing_up(bench: Be
 def test_probes_go_to_the_sink(bench: Bench) -> None:
     bench.sink.away = AWAY
     assert bench.second.probe(OLD) == AWAY
+
+
+# Records of a stream, which can be read again
+
+
+@pytest.fixture
+def stream(bench: Bench) -> StreamTarget:
+    return StreamTarget(bench.second)
+
+
+def put(stream: StreamTarget) -> None:
+    stream.write([BulkAction(OLD, "article:1", 1, None, b"{}")], 10.0)
+
+
+def test_a_stream_writes_on_while_the_database_is_down_and_is_not_heard(bench: Bench, stream: StreamTarget) -> None:
+    bench.second.tend()
+    assert bench.second.is_heard()
+    bench.rebuilds.away = True
+    bench.clock.passes(STALE_SECONDS + 0.1)
+    put(stream)
+    assert bench.sink.documents
+    assert not bench.second.is_heard(), "so nothing of it is committed"
+    with pytest.raises(NothingSent):
+        bench.report()
+
+
+def test_what_a_stream_wrote_in_silence_counts_when_nothing_has_changed(bench: Bench, stream: StreamTarget) -> None:
+    bench.mirror()
+    again: list[str] = []
+    bench.second.on_change_after_silence = lambda: again.append("read again")
+    bench.clock.passes(STALE_SECONDS + 0.1)
+    put(stream)
+    bench.second.tend()
+    assert (bench.second.is_heard(), again) == (True, [])
+
+
+def test_what_a_stream_wrote_in_silence_is_read_again_when_a_rebuild_began_meanwhile(
+    bench: Bench, stream: StreamTarget
+) -> None:
+    bench.second.tend()
+    heard: list[bool] = []
+    bench.second.on_change_after_silence = lambda: heard.append(bench.second.is_heard())
+    bench.clock.passes(STALE_SECONDS + 0.1)
+    put(stream)
+    bench.mirror()
+    assert heard == [False], "asked for before anything may be committed again"
+    put(stream)
+    assert {index for index, _ in bench.sink.documents} == {OLD, NEW}
+
+
+def test_a_change_that_is_heard_in_time_makes_nobody_read_again(bench: Bench) -> None:
+    bench.second.tend()
+    again: list[str] = []
+    bench.second.on_change_after_silence = lambda: again.append("read again")
+    bench.clock.passes(1.0)
+    bench.mirror()
+    assert again == []
+
+
+def test_a_change_is_confirmed_only_when_a_streams_older_requests_are_over(
+    bench: Bench, stream: StreamTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rebuild sees no lease of theirs: what they write goes to one index, and must be over before it copies."""
+    bench.second.tend()
+    write = bench.sink.write
+
+    def meanwhile(actions: Sequence[BulkAction], deadline: float) -> WriteReport:
+        monkeypatch.undo()
+        bench.mirror(revision=9)
+        assert bench.rebuilds.confirmed == []
+        return write(actions, deadline)
+
+    monkeypatch.setattr(bench.sink, "write", meanwhile)
+    put(stream)
+    assert bench.rebuilds.confirmed == []
+    bench.second.tend()
+    assert bench.rebuilds.confirmed == [9]

@@ -67,7 +67,7 @@ _EACH = "|".join(rf"(?P<r{i}>{word})" for i, word in enumerate(RETIRED))
 FOUND = re.compile(rf"\b(?<!\w)(?:{_EACH})", re.IGNORECASE)
 BETTER = [*RETIRED.values()]
 
-FOLDERS = ("bench", "deploy", "docs", "grafana", "labs", "scripts", "sql")
+FOLDERS = ("bench", "deploy", "docs", "examples", "grafana", "labs", "scripts", "sql")
 PAGES = [
     *ROOT.glob("*.md"),
     *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md") if page.parent.name != "reports"),
@@ -131,6 +131,7 @@ KINDS = ("", ".py", ".sql", ".sh", ".html", ".json", ".yml", ".yaml", ".toml", "
 LEFT_OUT = re.compile(r"/vendor/|^docs/performance/|^sql/\d{4}_")
 PROGRAMS = [
     *(ROOT / name for name in ("pyproject.toml", "mkdocs.yml", "docker-compose.infra.yml", "Dockerfile", ".ci/run")),
+    ROOT / "docker-compose.kafka.yml",
     *(ROOT / name for name in (".pre-commit-config.yaml", "requirements/compile")),
     *(
         file

@@ -12,6 +12,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.delenv("OUTBOX_ES_VERSION", raising=False)
     monkeypatch.setattr(command, "serve", lambda release, heap: asked.extend((release, heap)))
     monkeypatch.setattr(command, "fetch", asked.append)
+    monkeypatch.setattr(command, "fetch_kafka", lambda wanted: asked.extend(("Kafka", wanted)))
     return asked
 
 
@@ -44,6 +45,8 @@ def test_what_is_not_understood_starts_nothing(
         ("serve opensearch-2.19.6 2g", ["opensearch-2.19.6", "2g"]),
         ("fetch", ["8"]),
         ("fetch opensearch", ["opensearch"]),
+        ("fetch kafka", ["Kafka", "kafka"]),
+        ("fetch connect", ["Kafka", "connect"]),
     ],
 )
 def test_a_release_and_a_heap_may_be_given(started: list[str], arguments: str, asked: list[str]) -> None:

@@ -40,9 +40,12 @@ class Table:
         self.last += 1
         return self.last
 
-    def page(self, entity_type: str, after: str | None, limit: int) -> list[tuple[str, Document]]:
+    def page(
+        self, entity_type: str, after: str | None, limit: int, until: str | None = None
+    ) -> list[tuple[str, Document]]:
         self.calls.append("read")
-        return [(id, document(text)) for id, text in sorted(self.rows.items()) if after is None or id > after][:limit]
+        rows = [(id, document(text)) for id, text in sorted(self.rows.items()) if after is None or id > after]
+        return [(id, found) for id, found in rows if until is None or id <= until][:limit]
 
     def documents(self, entity_type: str, ids: Sequence[str], *, whole: bool = False) -> list[Document]:
         self.calls.append("read")

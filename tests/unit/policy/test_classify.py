@@ -91,6 +91,14 @@ ROWS = [
      Reason.ES_5XX, "a node that is being stopped is no overload"),
     (429, error("es_rejected_execution_exception", "rejected execution of [id[R on E[x] (shutdown)]] on E[x]"),
      Reason.ES_429, "a document's id must not choose the class"),
+    (429, error("rejected_execution_exception", "rejected execution of coordinating operation [all_bytes=9]"),
+     Reason.ES_429, "overload of OpenSearch"),
+    (429, error("rejected_execution_exception", "rejected execution of R on ThreadPoolExecutor[x] (shutdown)"),
+     Reason.ES_5XX, "a node of OpenSearch that is being stopped"),
+    (503, error("cluster_manager_not_discovered_exception"), Reason.ES_5XX, "no cluster manager"),
+    (503, error("not_cluster_manager_exception", "no longer cluster-manager"), Reason.ES_5XX, "another manager now"),
+    (403, error("index_create_block_exception", "blocked by: [FORBIDDEN/10/cluster create-index blocked (api)];"),
+     Reason.ES_BLOCKED, "OpenSearch creates no index while its disks are full"),
     (404, error("shard_not_found_exception", "no such shard"), Reason.ES_5XX, "another node has the primary now"),
     (429, error("circuit_breaking_exception"), Reason.ES_429, "breaker"),
     (500, error("remote_transport_exception", "x", caused_by=error("circuit_breaking_exception")),
@@ -156,10 +164,14 @@ def test_size_and_validation_are_searched_for_in_the_rows(status: int, body: obj
 
 def test_only_an_absent_index_or_cluster_makes_an_items_failure_one_of_the_whole() -> None:
     shards = classify_item("index", {"status": 503, "error": error("unavailable_shards_exception")})
-    pressed = classify_item("index", {"status": 429, "error": error("es_rejected_execution_exception")})
+    unled = classify_item("index", {"status": 503, "error": error("cluster_manager_not_discovered_exception")})
     assert isinstance(shards, Failure)
-    assert isinstance(pressed, Failure)
-    assert (shards.whole, pressed.whole) == (True, False)
+    assert isinstance(unled, Failure)
+    assert (shards.whole, unled.whole) == (True, True)
+    for kind in ("es_rejected_execution_exception", "rejected_execution_exception"):
+        pressed = classify_item("index", {"status": 429, "error": error(kind)})
+        assert isinstance(pressed, Failure)
+        assert not pressed.whole
 
 
 @pytest.mark.parametrize("item", [{}, {"status": None}, {"status": "201"}, {"status": True}])

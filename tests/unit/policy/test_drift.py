@@ -1,5 +1,6 @@
 """What counts as drift, and how much of it a report keeps."""
 
+import orjson
 import pytest
 
 from outbox.policy.drift import (
@@ -10,8 +11,10 @@ from outbox.policy.drift import (
     Key,
     Kind,
     Truth,
+    add_record,
     fields_of,
     judge,
+    report_record,
     seen_of,
 )
 from outbox.policy.naming import Naming
@@ -87,3 +90,24 @@ def test_an_id_tells_which_entities_it_may_mean(composed: bool, id: str, expecte
     naming = Naming(composed, lambda _: "i")
     assert naming.keys_of(id, ("article", "comment")) == expected
     assert all(naming.id_of(key) == id for key in expected)
+
+
+def test_reports_of_parts_add_up_to_what_one_report_would_hold() -> None:
+    """By way of JSON, as they come from other processes; the first hundred of each kind stay."""
+    whole, added = DriftReport(), DriftReport()
+    for number in range(3):
+        part = DriftReport(compared=10, in_flux=1, ahead=2, without_source=3)
+        for place in range(60):
+            kind = Kind.DIFFERENT if place % 2 else Kind.UNKNOWN
+            key = KEY if place % 2 else None
+            found = DriftFinding(kind, "i", f"{number}-{place}", key, 1, 2, "r", ("title",), "why", failed=place == 1)
+            part.found(found)
+            whole.found(found)
+        part.cannot_read(KEY, "broken")
+        whole.cannot_read(KEY, "broken")
+        part.note("said once")
+        whole.note("said once")
+        add_record(added, orjson.loads(orjson.dumps(report_record(part))))
+    whole.compared, whole.in_flux, whole.ahead, whole.without_source = 30, 3, 6, 9
+    assert added == whole
+    assert len(added.first[Kind.UNKNOWN]) == 90

@@ -51,7 +51,9 @@ def test_a_server_is_known_by_its_header_its_distribution_or_its_tagline(
     ("status", "headers", "body", "reason", "named"),
     [
         (200, {}, {}, Reason.ES_CONFIG, "neither Elasticsearch nor OpenSearch"),
-        (200, {}, main("7.10.2", "You Know, for Search"), Reason.ES_CONFIG, "ELASTIC_PRODUCT=elasticsearch"),
+        (200, {}, main("7.10.2", "You Know, for Search"), Reason.ES_CONFIG, "Elasticsearch 7.10.2 is too old"),
+        (200, {}, main("6.8.0", "You Know, for Search"), Reason.ES_CONFIG, "Use Elasticsearch 8 or 9, or OpenSearch"),
+        (200, ES_HEADER, main("7.17.9", "You Know, for Search"), Reason.ES_CONFIG, "Elasticsearch 7.17.9 is too old"),
         (200, {}, main("8.14.1", "You Know, for Search"), Reason.ES_CONFIG, "Configure the proxy to pass that header"),
         (200, {}, opensearch("1.3.20"), Reason.ES_CONFIG, "OpenSearch 1.3.20 is too old"),
         (200, {}, opensearch("2.3.0"), Reason.ES_CONFIG, "Use OpenSearch 2.4 or later"),
@@ -82,6 +84,9 @@ def test_the_setting_decides_where_nobody_may_ask_and_is_not_believed_against_th
     assert identify(403, {}, forbidden, Product.OPENSEARCH) == Server(Product.OPENSEARCH)
     stripped = main("8.14.1", "You Know, for Search")
     assert identify(200, {}, stripped, Product.ELASTICSEARCH) == Server(Product.ELASTICSEARCH)
+    old = identify(200, {}, main("7.10.2", "You Know, for Search"), Product.ELASTICSEARCH)
+    assert isinstance(old, Failure)
+    assert "too old" in old.error
     for told, headers, body in (
         (Product.OPENSEARCH, ES_HEADER, {}),
         (Product.ELASTICSEARCH, {}, opensearch("2.19.6")),
@@ -199,3 +204,8 @@ def test_an_index_that_a_write_created_is_not_one_that_a_person_blocked() -> Non
     assert ELASTICSEARCH.template({})["allow_auto_create"] is False
     assert ELASTICSEARCH.for_create({}) == {}
     assert not ELASTICSEARCH.is_auto_created(auto)
+
+
+def test_a_login_that_may_not_write_learns_the_rights_by_the_names_of_its_product() -> None:
+    assert "privileges index and delete" in ELASTICSEARCH.no_write
+    assert "indices:data/write/" in OPENSEARCH.no_write

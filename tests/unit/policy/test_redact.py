@@ -60,6 +60,7 @@ KEPT = [
     "[articles-v1][0] primary shard is not active",
     "action [indices:data/write/bulk[s]] is unauthorized for user [projector] on indices [articles]",
     "object mapping for [author] tried to parse field [author] as object, but found a concrete value",
+    "can't merge a non object mapping [author.name] with an object mapping",
     "no such index [articles] and [action.auto_create_index] is [false]",
 ]
 

@@ -15,9 +15,11 @@ ROOT = Path(__file__).parents[3]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT, GROUPS = PYPROJECT["project"], PYPROJECT["dependency-groups"]
 EXTRAS = PROJECT["optional-dependencies"]
-PUBLISHED = [*PROJECT["dependencies"], *EXTRAS["embedded"], *EXTRAS["console"]]  # what scripts/run installs
+# What scripts/run installs.
+PUBLISHED = [*PROJECT["dependencies"], *EXTRAS["embedded"], *EXTRAS["console"], *EXTRAS["kafka"]]
 WANTED = {
     "run": [*PUBLISHED, *GROUPS["labs"]],
+    "spark": [*PROJECT["dependencies"], *EXTRAS["embedded"], *EXTRAS["spark"], *GROUPS["labs"]],
     "dev": [*PUBLISHED, *EXTRAS["aws"], *GROUPS["labs"], *(line for line in GROUPS["dev"] if isinstance(line, str))],
 }
 
@@ -27,14 +29,14 @@ def pins(name: str) -> dict[str, str]:
     return dict(re.findall(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^ ;\\]+)", text, re.MULTILINE))
 
 
-@pytest.mark.parametrize("name", ["run", "dev"])
+@pytest.mark.parametrize("name", ["run", "dev", "spark"])
 def test_every_requirement_is_pinned_to_a_version_that_fits(name: str) -> None:
     pinned = pins(name)
     for wanted in map(Requirement, WANTED[name]):
         assert wanted.specifier.contains(pinned[canonicalize_name(wanted.name)]), wanted.name
 
 
-@pytest.mark.parametrize("name", ["run", "dev", "supply", "fuzz", "site"])
+@pytest.mark.parametrize("name", ["run", "dev", "spark", "supply", "fuzz", "site"])
 def test_every_pin_carries_hashes(name: str) -> None:
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
     entries = re.split(r"^(?=[A-Za-z0-9])", text, flags=re.MULTILINE)[1:]

@@ -1,5 +1,6 @@
 """Health is derived from facts: alive, ready, degraded, without flapping."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
@@ -143,6 +144,40 @@ def test_since_is_when_the_judgement_turned() -> None:
     daemon = Daemon().started().told(LOST, LOST, LOST)
     turned = daemon.wall()
     assert daemon.told(LOST, LOST).health.readiness().checks["database"].since == turned
+
+
+# Kafka
+
+FAULT = facts.StreamFault("_ALL_BROKERS_DOWN: no broker at http://u:canary@h")
+ASSIGNED = facts.PartitionsAssigned("events", [0, 1])
+
+
+def test_kafka_is_a_check_only_where_it_is_the_source() -> None:
+    daemon = Daemon().started()
+    assert "kafka" not in daemon.health.readiness().checks
+    assert daemon.told(ASSIGNED).check("kafka") == (True, "")
+
+
+def test_brokers_that_do_not_answer_degrade_it_until_they_do() -> None:
+    daemon = Daemon().started().told(ASSIGNED, FAULT, FAULT)
+    assert daemon.status == "ready"
+    assert daemon.told(FAULT).status == "degraded"
+    assert "canary" not in daemon.check("kafka")[1]
+    assert daemon.told(facts.StreamSeen(), facts.StreamSeen()).status == "ready"
+
+
+def test_records_that_wait_without_a_success_turn_it_not_ready() -> None:
+    waiting = facts.StreamSampled("events", {0: 7, 1: 0}, {0: 70.0, 1: 0.0})
+    daemon = Daemon(ReadyRules(freshness_seconds=60)).started().told(ASSIGNED, waiting)
+    assert daemon.told(waiting, every=61).status == "not_ready"
+    assert daemon.told(facts.PartitionsRevoked("events", [0], 0, False), every=0.1).status == "ready"
+
+
+def test_records_that_are_settled_say_nothing_of_the_database() -> None:
+    daemon = Daemon().started().told(ASSIGNED, LOST, LOST, LOST)
+    of_records = replace(settled(done=5), lane=1)
+    assert daemon.told(of_records, of_records, of_records).status == "not_ready"
+    assert daemon.told(settled(done=1), settled(done=1)).status == "ready"
 
 
 # Freshness

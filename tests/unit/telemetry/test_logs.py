@@ -141,6 +141,24 @@ LINES: list[tuple[facts.Fact, str, dict[str, Any]]] = [
         {"node": "http://a:9200", "error": "its reply is 503", "level": "warning"},
     ),
     (facts.NodeBack("http://a:9200", 7.5), "node.back", {"node": "http://a:9200", "duration_ms": 7500.0}),
+    (facts.PartitionsAssigned("events", [0, 2]), "stream.assigned", {"topic": "events", "partitions": [0, 2]}),
+    (facts.PartitionsRevoked("events", [2], 0, False), "stream.revoked", {"partitions": [2], "level": "info"}),
+    (
+        facts.PartitionsRevoked("events", [2], 7, True),
+        "stream.lost",
+        {"counts": {"in_flight": 7}, "level": "warning"},
+    ),
+    (
+        facts.CommitRefused("events", {2: 40}, "FENCED_MEMBER_EPOCH: no"),
+        "stream.commit_refused",
+        {"offsets": {"2": 40}, "level": "warning"},
+    ),
+    (
+        facts.StreamGap("events", 1, 10, 25),
+        "stream.gap",
+        {"expected": 10, "found": 25, "runbook": "docs/runbooks/OutboxStreamGap.md", "level": "error"},
+    ),
+    (facts.StreamFault("_ALL_BROKERS_DOWN: no"), "stream.fault", {"error": "_ALL_BROKERS_DOWN: no"}),
     (facts.BrakeOn("abc", "es_rejected_document", "bad"), "brake.on", {"remedy": "outbox resume --let-fail abc"}),
     (facts.BrakeOff("abc", 10), "brake.off", {"held": 10}),
     (facts.EventsReplayed(TOKEN, "cli", 5, 1, "alice"), "replay.dispatched", {"by": "alice"}),
@@ -149,7 +167,15 @@ LINES: list[tuple[facts.Fact, str, dict[str, Any]]] = [
     (facts.WebhookTried("sink.paused", "failed", 2, "timeout"), "webhook.failed", {"error": "timeout"}),
 ]
 # Facts that show only as a metric or on /readyz.
-SILENT = {facts.Beat, facts.BacklogSampled, facts.PrunePassed, facts.SchemaChecked, facts.SinkProbed}
+SILENT = {
+    facts.Beat,
+    facts.BacklogSampled,
+    facts.PrunePassed,
+    facts.SchemaChecked,
+    facts.SinkProbed,
+    facts.StreamSampled,
+    facts.StreamSeen,
+}
 
 
 @pytest.mark.parametrize(("fact", "event", "fields"), LINES, ids=lambda part: part if isinstance(part, str) else "")

@@ -56,6 +56,13 @@ CONTRACT = {
     "outbox_build_info": ("version", "python"),
     "outbox_lane_lag_events": ("entity_type",),
     "outbox_lane_oldest_age_seconds": ("entity_type",),
+    "outbox_stream_lag_records": ("partition",),
+    "outbox_stream_oldest_age_seconds": ("partition",),
+    "outbox_stream_partitions": (),
+    "outbox_stream_gaps_total": (),
+    "outbox_stream_gap_records_total": (),
+    "outbox_stream_revoked_records_total": (),
+    "outbox_stream_commits_refused_total": (),
 }
 NOW = 1_700_000_000.0
 
@@ -112,6 +119,7 @@ def backlog(**fields: object) -> facts.BacklogSampled:
 
 
 def test_the_metrics_are_those_of_the_contract(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.handle(facts.StreamSampled("events", {0: 0}, {0: 0.0}))  # its series come with the partitions
     found: dict[str, set[str]] = {}
     for name, labels in samples(registry):
         whole = name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count")
@@ -132,6 +140,24 @@ def test_every_series_is_there_and_zero_before_anything_happened(registry: Colle
     for reason in Reason:
         assert ("outbox_terminal_failed_total", frozenset({("reason", str(reason))})) in started
         assert ("outbox_failed_events", frozenset({("reason", str(reason))})) in started
+
+
+def test_the_series_of_a_partition_go_when_it_goes(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.handle(facts.StreamSampled("events", {0: 12, 1: 7}, {0: 3.5, 1: 0.0}))
+    assert value(registry, "outbox_stream_lag_records", partition="0") == 12
+    assert value(registry, "outbox_stream_oldest_age_seconds", partition="0") == 3.5
+    assert value(registry, "outbox_stream_partitions") == 2
+    metrics.handle(facts.PartitionsRevoked("events", [0, 5], 40, lost=True))
+    lags = {labels for name, labels in samples(registry) if name == "outbox_stream_lag_records"}
+    assert lags == {frozenset({("partition", "1")})}
+    assert value(registry, "outbox_stream_revoked_records_total") == 40
+
+
+def test_a_gap_counts_its_records_where_they_can_be_counted(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.handle(facts.StreamGap("events", 0, 10, 25))
+    metrics.handle(facts.StreamGap("events", 0, 900, 0))
+    assert value(registry, "outbox_stream_gaps_total") == 2
+    assert value(registry, "outbox_stream_gap_records_total") == 15
 
 
 def test_a_node_that_is_left_out_is_not_up_until_it_is_back(registry: CollectorRegistry, metrics: Metrics) -> None:

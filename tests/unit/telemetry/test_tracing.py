@@ -7,7 +7,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from outbox.facts import BatchClaimed, BatchSettled, BulkSent
+from outbox.facts import BatchClaimed, BatchSettled, BulkSent, SinkIdentified
 from outbox.telemetry import tracing
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -59,6 +59,17 @@ def test_a_failed_event_and_a_refused_request_show_as_errors(exporter: InMemoryS
     spans.handle(settled(failed=1))
 
     assert [span.status.status_code.name for span in exporter.get_finished_spans()] == ["ERROR", "ERROR"]
+
+
+def test_a_request_names_the_product_that_it_went_to(exporter: InMemorySpanExporter) -> None:
+    spans = tracing.Tracing("p")
+
+    spans.handle(bulk())
+    spans.handle(SinkIdentified("opensearch", "3.6.0"))
+    spans.handle(bulk())
+
+    told = [(span.attributes or {})["db.system.name"] for span in exporter.get_finished_spans()]
+    assert told == ["elasticsearch", "opensearch"]
 
 
 def test_a_batch_that_broke_off_ends_when_the_next_begins(exporter: InMemorySpanExporter) -> None:

@@ -1,0 +1,1 @@
+"""Articles and comments, found by a search in Elasticsearch."""

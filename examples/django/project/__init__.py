@@ -1,0 +1,1 @@
+"""The project: settings and routes."""

@@ -1,0 +1,1 @@
+"""A service with articles and comments, found by a search in Elasticsearch."""

@@ -1,0 +1,40 @@
+"""Joins the settings with the connector's plan, and its check with Kafka Connect."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from psycopg.conninfo import conninfo_to_dict
+
+from outbox.config import Settings
+from outbox.errors import UsageError
+from outbox.ops.connector import ConnectorCheck
+from outbox.policy.connector import ConnectorPlan, unfit
+from outbox.sink.kafka_connect import KafkaConnect
+from outbox.store.pool import plain_dsn
+
+_TLS: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey")
+_PORT: Final = 5432
+
+
+def connector_plan(settings: Settings, **given: Any) -> ConnectorPlan:
+    """From the database's own address; what was given counts more. A password is never read."""
+    about = conninfo_to_dict(plain_dsn(settings.database.direct_dsn))
+    host = str(about.get("host") or "localhost").split(",")[0]
+    plan = ConnectorPlan(
+        host="localhost" if host.startswith("/") else host,
+        port=int(str(about.get("port") or _PORT).split(",")[0]),
+        database=str(about.get("dbname") or about.get("user") or "postgres"),
+        user=str(about.get("user") or "postgres"),
+        slot=settings.event_log.slot,
+        tls={name: str(about[name]) for name in _TLS if about.get(name)},
+    )
+    plan = replace(plan, **{name: value for name, value in given.items() if value is not None})
+    if wrong := list(unfit(plan)):
+        raise UsageError(f"invalid: {', '.join(f'--{name}' for name in wrong)}")
+    return plan
+
+
+def connector_check(plan: ConnectorPlan, url: str) -> ConnectorCheck:
+    return ConnectorCheck(KafkaConnect(url), plan)

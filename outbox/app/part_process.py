@@ -1,0 +1,121 @@
+"""Joins what a process needs that works on parts: a local one (`python -m outbox.app.part_process`), or an executor of
+another engine. What it does is in `ops`."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import Any
+
+import orjson
+
+from outbox.app.reindex import comparing, copies, copies_of_rebuilds, pools, stream_mark
+from outbox.config import Settings, load_settings
+from outbox.ops.reindex.backfill import BUSY_RATE, NothingToResume
+from outbox.ops.reindex.copier import Copier
+from outbox.ops.reindex.pacing import JobPace
+from outbox.ops.reindex.parallel import PartJob
+from outbox.ops.reindex.part_processes import told_error
+from outbox.ops.reindex.part_work import PartCopy, PartWorker
+from outbox.ops.reindex.partwise_verify import PartCompare
+from outbox.ops.reindex.rebuild_steps import NotNow
+from outbox.policy.audit import Actor, Source
+from outbox.policy.rebuild_parts import Work, WorkKind
+from outbox.policy.redact import redact_dsn
+from outbox.ports import Refusal
+from outbox.sink.client import Elastic
+from outbox.sink.client import connect as connect_elastic
+from outbox.store.pool import Database
+from outbox.store.rebuild_parts import PostgresParts
+from outbox.store.reindex import PostgresBackfills, PostgresRebuilds
+from outbox.store.truth import PostgresTruth
+
+
+@contextmanager
+def part_worker(settings: Settings, job: PartJob, owner: str) -> Iterator[PartWorker]:
+    """With connections of its own, closed at the end."""
+    with pools(settings, f"outbox {job.kind} part") as (database, replica):
+        elastic = connect_elastic(settings.elastic)
+        try:
+            if job.kind == WorkKind.VERIFICATION:
+                yield _comparing(settings, (database, replica), elastic, job, owner)
+            else:
+                yield _copying(settings, database, elastic, job, owner)
+        finally:
+            elastic.close()
+
+
+def _copying(settings: Settings, database: Database, elastic: Elastic, job: PartJob, owner: str) -> PartWorker:
+    parts = PostgresParts(database, Work(WorkKind(job.kind), job.id), owner=owner)
+    make = _rebuilding if job.kind == WorkKind.REBUILD else _backfilling
+    copier, note = make(settings, database, elastic, job, owner)
+    stop = Event()
+    # Whoever waits for a rate or for a server wakes up.
+    return PartWorker(parts, PartCopy(parts, copier, note, stop), stop, wake=copier.ending.set)
+
+
+def _comparing(
+    settings: Settings, databases: tuple[Database, Database], elastic: Elastic, job: PartJob, owner: str
+) -> PartWorker:
+    database, replica = databases if job.options["replica"] else databases[:1] * 2
+    parts, stop = PostgresParts(database, Work(WorkKind(job.kind), job.id), owner=owner), Event()
+    busy, mark = PostgresTruth(database, settings.documents).backlog_waits, stream_mark(settings)
+    compare = PartCompare(
+        parts,
+        lambda: comparing(settings, database, replica, elastic, mark),
+        JobPace(job.rate / job.share, busy, rest=stop.wait),
+        job.options["entity_type"],
+        job.options["keep"],
+        stop.is_set,
+    )
+    return PartWorker(parts, compare, stop)
+
+
+def _rebuilding(settings: Settings, database: Database, elastic: Elastic, job: PartJob, owner: str) -> Any:
+    rebuilds = PostgresRebuilds(database, owner=owner)
+    rebuild = rebuilds.newest()
+    if rebuild is None or rebuild.id != job.id:
+        raise NotNow("it is not the newest rebuild any more")
+    copier, _ = copies_of_rebuilds(settings, database, elastic)(rebuild, job.rate / job.share)
+
+    def note(refusals: Sequence[Refusal]) -> None:
+        rebuilds.refused(job.id, refusals, len(refusals))
+
+    return copier, note
+
+
+def _backfilling(settings: Settings, database: Database, elastic: Elastic, job: PartJob, owner: str) -> Any:
+    backfills = PostgresBackfills(database, owner=owner)
+    run = backfills.newest()
+    if run is None or run.id != job.id:
+        raise NothingToResume
+    actor = Actor(job.by, Source.CLI)
+    copier: Copier = copies(settings, database, elastic)(run.entity_types, job.rate / job.share, actor)
+    copier.pace.busy_rate = BUSY_RATE / job.share
+    return copier, lambda refusals: backfills.note_refusals(job.id, refusals)
+
+
+def main() -> int:
+    """Its job comes by standard input, whose end says that it is no longer wanted."""
+    told: Mapping[str, Any] = orjson.loads(sys.stdin.buffer.readline() or b"{}")
+    if not told:
+        return 0
+    try:
+        with part_worker(load_settings(told["environment"]), PartJob(**told["job"]), told["owner"]) as worker:
+            Thread(target=_watch, args=[worker], name="wanted", daemon=True).start()
+            said: dict[str, Any] = {"parts": worker.run()}
+    except Exception as error:  # reported to who started this, in words without values
+        said = told_error(error)
+        said["message"] = redact_dsn(said["message"])
+    sys.stdout.buffer.write(orjson.dumps(said))
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def _watch(worker: PartWorker) -> None:
+    sys.stdin.buffer.read()
+    worker.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

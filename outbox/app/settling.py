@@ -1,0 +1,42 @@
+"""Joins what waits for events to be settled: a connection of its own, and LISTEN where the settings say so."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from outbox.config import Settings
+from outbox.errors import SchemaMismatch
+from outbox.ops.settling import SettleEar, SettleWatch
+from outbox.store.browsing import PostgresBrowsing
+from outbox.store.pool import Database, connect
+from outbox.store.pooler import SETTLED, ear
+from outbox.store.schema.state import has_notify
+
+
+@contextmanager
+def open_settle_watch(settings: Settings, *, application: str) -> Iterator[SettleWatch]:
+    """With a connection of its own."""
+    database = Database(settings.database.dsn, size=1, application=application)
+    database.open()
+    watch = settle_watch(settings, database)
+    try:
+        yield watch
+    finally:
+        watch.close()
+        database.close()
+
+
+def settle_watch(settings: Settings, database: Database) -> SettleWatch:
+    """The same over a pool that someone else owns."""
+    listen = partial(_settle_ear, settings.database.direct_dsn) if settings.worker.listen else None
+    return SettleWatch(PostgresBrowsing(database).statuses, listen)
+
+
+@contextmanager
+def _settle_ear(url: str) -> Iterator[SettleEar]:
+    with connect(url, application="outbox-listen") as connection:
+        there = has_notify(connection)
+    if not there:
+        raise SchemaMismatch("settles do not notify: run `outbox migrate --notify`")
+    with ear(url, SETTLED) as opened:
+        yield opened

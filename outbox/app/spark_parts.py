@@ -1,0 +1,122 @@
+"""Parts on Apache Spark: the same work with our own sink in the executors. Needs the extra `spark`.
+
+Spark places the tasks and repeats them; the table of parts says what is left. A task takes one part after the other, as
+a local process does: a task of its own for each part cost 1 s more (two busy cores), a third of the part itself.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from threading import Thread
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from outbox.app.part_process import part_worker
+from outbox.config import load_settings
+from outbox.ops.reindex.parallel import PartJob, PartTable
+from outbox.ops.reindex.part_processes import reported_error, told_error
+from outbox.ops.reindex.rebuild_steps import named_owner
+from outbox.policy.rebuild_parts import PartsProgress
+
+# A task fails when its process is killed: each may be killed four times before the job ends. Local mode repeats no task
+# by default.
+TASK_FAILURES: Final = 5
+MOST_JOBS: Final = 3  # in a row without progress
+# Progress is ours to show.
+QUIET: Final[Mapping[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+
+
+class SparkParts:
+    """The engine. The driver is the command itself; its session stays for a second round of parts."""
+
+    def __init__(self, environment: Mapping[str, str], at_once: int, master: str | None) -> None:
+        self._environment = dict(environment)
+        self._at_once, self._master = at_once, master
+        self._session: SparkSession | None = None
+        self._thread: Thread | None = None
+        self._ended: list[Sequence[Mapping[str, Any]] | Exception] = []
+        self._jobs, self._done = 0, -1
+
+    def start(self, job: PartJob, table: PartTable) -> None:
+        self._job, self._table = job, table
+        self._session = _session(self._master, self._at_once)
+        self._submit()
+
+    def tend(self, progress: PartsProgress) -> None:
+        if progress.done != self._done:
+            self._done, self._jobs = progress.done, 0
+        if self._thread is not None and self._thread.is_alive():
+            return
+        for said in self._ended:
+            _raise_reported(said, give_up=self._jobs >= MOST_JOBS)
+        if (
+            progress.open > progress.held
+        ):  # executors were lost, and a lease had not run out when their tasks began again
+            self._submit()
+
+    def stop(self) -> None:
+        if self._session is not None and self._thread is not None:
+            self._session.sparkContext.cancelJobGroup(self._group)
+            self._thread.join(60)
+
+    @property
+    def _group(self) -> str:
+        return f"outbox-{self._job.kind}-{self._job.id}"
+
+    def _submit(self) -> None:
+        assert self._session is not None
+        context, tasks = self._session.sparkContext, min(self._at_once, max(1, len(self._table.numbers())))
+        told = {"environment": self._environment, "job": self._job._asdict()}
+        self._ended, self._jobs = [], self._jobs + 1
+
+        def run() -> None:
+            context.setJobGroup(self._group, "parts of one outbox command", interruptOnCancel=True)
+            try:
+                slots = context.parallelize(range(tasks), tasks)
+                self._ended.append(slots.mapPartitions(partial(work_on, told)).collect())
+            except Exception as error:  # Java's errors come as several kinds; the table says what is left
+                self._ended.append(error)
+
+        self._thread = Thread(target=run, name="spark-job", daemon=True)
+        self._thread.start()
+
+
+def _session(master: str | None, at_once: int) -> SparkSession:
+    """Under spark-submit the master is Spark's own business; otherwise this machine, unless one is named."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("outbox")
+    if master is not None:
+        builder = builder.master(master)
+    elif "PYSPARK_GATEWAY_PORT" not in os.environ:
+        builder = builder.master(f"local[{at_once},{TASK_FAILURES}]")
+    for name, value in QUIET.items():
+        builder = builder.config(name, value)
+    return builder.config("spark.task.maxFailures", str(TASK_FAILURES)).getOrCreate()
+
+
+def _raise_reported(said: Sequence[Mapping[str, Any]] | Exception, *, give_up: bool) -> None:
+    if isinstance(said, Exception):
+        if give_up:
+            raise said
+        return
+    for each in said:
+        if each.get("error"):
+            raise reported_error(each)
+
+
+def work_on(told: Mapping[str, Any], slots: Iterator[int]) -> Iterator[dict[str, Any]]:
+    """One task, in an executor. What is wrong for all parts is reported and not repeated; a process that dies is
+    Spark's to replace."""
+    for _ in slots:
+        try:
+            settings, job = load_settings(told["environment"]), PartJob(**told["job"])
+            with part_worker(settings, job, named_owner(os.getpid())) as worker:
+                yield {"parts": worker.run()}
+        except Exception as error:
+            yield told_error(error)

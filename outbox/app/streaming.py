@@ -1,0 +1,102 @@
+"""Joins the parts of a daemon that reads Kafka: its lanes beside one table lane, the reader, a heartbeat of its own."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from outbox.config import Settings
+from outbox.daemon.claiming import Claimer, Kinds, Orders
+from outbox.daemon.lane import Lane
+from outbox.daemon.lease import Leases, boottime
+from outbox.daemon.lifecycle import Loop
+from outbox.daemon.projector import Projector
+from outbox.daemon.second_target import SecondTarget, StreamTarget
+from outbox.facts import Announce
+from outbox.ports import Clock
+from outbox.store.events import PostgresEvents
+from outbox.store.pool import Database
+from outbox.store.records import PostgresRecords
+from outbox.stream.consumer import StreamReader
+from outbox.stream.documents import StreamDocuments
+from outbox.stream.events import SourceTime, StreamEvents
+from outbox.stream.partitions import Partitions
+
+MakeLane = Callable[[int, Claimer, Projector], Lane]
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """`lanes` come after the table lane. `tend`: once per second, beside what upkeep does."""
+
+    lanes: Sequence[Lane]
+    loops: dict[str, Loop]
+    tend: Callable[[], None]
+
+
+def streaming(
+    settings: Settings,
+    table: Claimer,
+    projector: Projector,
+    second: SecondTarget,
+    make_lane: MakeLane,
+    database: Database,
+    events: PostgresEvents,
+    announce: Announce,
+    clock: Clock,
+) -> Streaming:
+    """Beside the table's claimer and projector, the same over records. They share the gate, the limits, the brakes and
+    the judge: a pause is a pause for both."""
+    records = PostgresRecords(database, events, owner=settings.worker.id)
+    records.check()
+    time = SourceTime(records.now, boottime)
+    time.tend()
+    partitions = Partitions(clock, most_bytes=settings.kafka.prefetch_bytes, batch_size=settings.batch.size)
+    store = StreamEvents(
+        partitions,
+        records,
+        time.now,
+        batch_bytes=settings.batch.bytes,
+        stopped_types=table.gate.types_stopped_by_operator,
+    )
+    leases = _leases(settings, store, announce)
+    view = None if projector.documents is None else StreamDocuments(projector.documents, store.types_with_payload)
+    over_records = replace(
+        projector,
+        store=store,
+        documents=view,
+        sink=StreamTarget(second),
+        leases=leases,
+        lookups=replace(projector.lookups, store=store, documents=view),
+    )
+    orders = Orders(clock, settings.batch.size)
+    claimer = Claimer(store, table.gate, orders, Kinds(), announce, table.limit, boottime)
+    lanes = [make_lane(number, claimer, over_records) for number in range(1, settings.worker.concurrency + 1)]
+    reader = StreamReader(
+        settings.kafka,
+        partitions,
+        announce,
+        clock,
+        client=settings.worker.id,
+        wall_clock=time.now,
+        wake=lambda: _wake(lanes),
+        may_commit=second.is_heard,
+    )
+    second.on_change_after_silence = reader.rewind
+    return Streaming(lanes, {"stream": reader.run, "stream-heartbeat": leases.run}, time.tend)
+
+
+def _wake(lanes: Sequence[Lane]) -> None:
+    for lane in lanes:
+        lane.notice()
+
+
+def _leases(settings: Settings, store: StreamEvents, announce: Announce) -> Leases:
+    """A batch is ours while its partition is; how long it may take is the same as for rows."""
+    return Leases(
+        store,
+        announce,
+        boottime,
+        lease_seconds=settings.lease.seconds,
+        heartbeat_seconds=settings.lease.heartbeat_seconds,
+        max_processing_seconds=settings.reclaim.max_processing_seconds,
+        name="stream-heartbeat",
+    )

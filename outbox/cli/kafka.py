@@ -1,0 +1,77 @@
+"""The command `kafka connector`: prints the configuration of the Debezium connector, or checks a running one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from outbox import cli
+from outbox.cli import Json
+from outbox.cli.doctor import leave_by, print_findings
+from outbox.errors import UsageError
+from outbox.policy.connector import configuration
+from outbox.policy.connector import properties as as_properties
+
+commands = typer.Typer()
+kafka = typer.Typer(no_args_is_help=True, help="Configure and check the connector that brings the event log to Kafka.")
+commands.add_typer(kafka, name="kafka", rich_help_panel="Install")
+
+
+@kafka.callback()
+def group() -> None:
+    """Configure and check the connector that brings the event log to Kafka."""
+
+
+def _option(flag: str, text: str, metavar: str | None = None) -> typer.models.OptionInfo:
+    made: typer.models.OptionInfo = typer.Option(flag, help=text, metavar=metavar)
+    return made
+
+
+@kafka.command()
+def connector(
+    name: Annotated[str | None, _option("--name", "Name of the connector (outbox-log).")] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", help="Topic of the events (outbox.search_outbox_log).", envvar="KAFKA_TOPIC"),
+    ] = None,
+    host: Annotated[str | None, _option("--host", "PostgreSQL as Connect reaches it; else from DATABASE_URL.")] = None,
+    port: Annotated[int | None, _option("--port", "Its port; else from DATABASE_URL.")] = None,
+    user: Annotated[str | None, _option("--user", "The connector's role; else from DATABASE_URL.")] = None,
+    schema: Annotated[str | None, _option("--schema", "Schema of search_outbox_log (public).")] = None,
+    secrets: Annotated[
+        str | None,
+        _option("--secrets", "File on the Connect worker with a line password=... .", "FILE"),
+    ] = None,
+    partitions: Annotated[int | None, _option("--partitions", "Of the topic, if Connect makes it (6).")] = None,
+    replication: Annotated[
+        int | None, _option("--replication", "Of the topic, if Connect makes it (the broker's default).")
+    ] = None,
+    properties: Annotated[bool, typer.Option("--properties", help="A properties file for connect-standalone.")] = False,
+    check: Annotated[
+        str | None, _option("--check", "Compare the connector that runs there with this, and say its state.", "URL")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Print the configuration of the Debezium connector that reads search_outbox_log, without the password.
+
+    The output is what `PUT /connectors/outbox-log/config` takes. With --check, ask a running Kafka Connect instead
+    and exit 1 if it has a problem. Connects to nothing else.
+
+    Examples:
+      outbox kafka connector --user outbox_connector > config.json
+      outbox kafka connector --properties > outbox-log.properties
+      outbox kafka connector --check http://localhost:8083
+    """
+    if check is not None and properties:
+        raise UsageError("--check and --properties exclude each other")
+    given = {"name": name, "topic": topic, "host": host, "port": port, "user": user, "schema": schema}
+    given |= {"secrets": secrets, "partitions": partitions, "replication": replication}
+    joining = cli.connectors()
+    plan = joining.connector_plan(cli.settings(), **given)
+    if check is not None:
+        leave_by(print_findings(joining.connector_check(plan, check).examine(), json=json))
+    elif properties:
+        cli.line(as_properties(plan).rstrip("\n"))
+    else:
+        cli.as_json(configuration(plan))

@@ -1,0 +1,90 @@
+"""Writes settings that make Maven use the proxy of the environment, which it does not read by itself. It runs no Maven.
+
+The proxy's address may contain a password: it is written to a file that only the caller can read, never to arguments or
+logs.
+"""
+
+from __future__ import annotations
+
+import os
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from outbox.embedded.errors import ProxyUnusable
+from outbox.embedded.private import new_file
+
+NAMESPACE = "http://maven.apache.org/SETTINGS/1.0.0"
+
+
+def proxy_of_environment() -> SplitResult | None:
+    """HTTPS_PROXY, else ALL_PROXY; None for a type that Maven cannot use."""
+    for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        if given := os.environ.get(name):
+            found = urlsplit(given if "://" in given else f"http://{given}")
+            if not _has_port(found):
+                raise ProxyUnusable(f"the port in {name} is not a number")  # never the value: it may contain a password
+            return found if found.hostname and found.scheme in ("http", "https") else None
+    return None
+
+
+def _has_port(address: SplitResult) -> bool:
+    """The port is a number or missing; `port` raises for anything else."""
+    try:
+        return address.port is None or address.port > 0
+    except ValueError:
+        return False
+
+
+def not_proxied() -> str:
+    """NO_PROXY in Maven's form: names separated by bars, a star for any prefix."""
+    given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    hosts = [host.strip() for host in given.split(",") if host.strip()]
+    return "|".join(["localhost", "127.*", *(f"*{host}" if host.startswith(".") else host for host in hosts)])
+
+
+def maven_settings(user_settings: Path, target: Path) -> list[str]:
+    """Options that make Maven use the proxy. None without a proxy, or if the user's own settings name one."""
+    proxy = proxy_of_environment()
+    if proxy is None:
+        return []
+    tree = _read(user_settings)
+    root = tree.getroot()
+    if any(_is(element, "proxy") for element in root.iter()):
+        return []
+    # Maven's own template has an empty list, and two of them are an error.
+    proxies = next((element for element in root if _is(element, "proxies")), None)
+    _fill(ET.SubElement(root, _name("proxies", root)) if proxies is None else proxies, proxy)
+    ET.register_namespace("", NAMESPACE)
+    with os.fdopen(new_file(target), "wb") as writing:
+        tree.write(writing, encoding="utf-8", xml_declaration=True)
+    return ["-s", str(target)]
+
+
+def _read(settings: Path) -> ET.ElementTree[ET.Element]:
+    if not settings.exists():
+        return ET.ElementTree(ET.Element(f"{{{NAMESPACE}}}settings"))
+    try:
+        return ET.parse(settings)  # noqa: S314
+    except ET.ParseError as problem:
+        raise ProxyUnusable(f"{settings} cannot be read: {problem}") from None
+
+
+def _is(element: ET.Element, name: str) -> bool:
+    return element.tag.rpartition("}")[2] == name
+
+
+def _name(name: str, parent: ET.Element) -> str:
+    """In the namespace of its parent, if that has one."""
+    return f"{{{NAMESPACE}}}{name}" if parent.tag.startswith("{") else name
+
+
+def _fill(proxies: ET.Element, proxy: SplitResult) -> None:
+    one = ET.SubElement(proxies, _name("proxy", proxies))
+    port = proxy.port or (443 if proxy.scheme == "https" else 80)
+    values = {"id": "environment", "active": "true", "protocol": "https", "host": proxy.hostname, "port": str(port)}
+    values |= {"username": proxy.username, "password": proxy.password}
+    for key, value in values.items():
+        if value:
+            ET.SubElement(one, _name(key, one)).text = unquote(value)
+    ET.SubElement(one, _name("nonProxyHosts", one)).text = not_proxied()

@@ -1,0 +1,76 @@
+"""Compares a running connector with the configuration that we would give it. Corrects nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from outbox.policy import connector
+from outbox.policy.connector import ConnectorPlan
+from outbox.ports import Finding, Level
+
+CONNECTOR: Final = "connector"
+SETTING: Final = "setting"
+AGAIN: Final = "Give it the configuration of `outbox kafka connector`."
+
+
+class ConnectorExam(Protocol):
+    def configuration(self, name: str) -> Mapping[str, str] | None: ...
+    def status(self, name: str) -> Mapping[str, Any] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorCheck:
+    connect: ConnectorExam
+    plan: ConnectorPlan
+
+    def state(self) -> Iterator[Finding]:
+        """Whether it is there and runs; its settings are not checked."""
+        status = self.connect.status(self.plan.name)
+        if status is None:
+            yield _missing(self.plan.name)
+        else:
+            yield from _state(self.plan.name, status)
+
+    def examine(self) -> Iterator[Finding]:
+        name = self.plan.name
+        found, status = self.connect.configuration(name), self.connect.status(name)
+        if found is None or status is None:
+            yield _missing(name)
+            return
+        yield from _state(name, status)
+        yield from _settings(connector.configuration(self.plan), found)
+
+
+def _missing(name: str) -> Finding:
+    remedy = "Register it: `outbox kafka connector` prints what to send (docs/kafka-log.md)."
+    return Finding(CONNECTOR, Level.BAD, f"there is no connector {name}", remedy)
+
+
+def _state(name: str, status: Mapping[str, Any]) -> Iterator[Finding]:
+    stopped = list(connector.failed_tasks(status))
+    if not status.get("tasks"):
+        stopped.append(("UNASSIGNED", ""))
+    if not stopped:
+        yield Finding(CONNECTOR, Level.OK, f"{name} runs")
+    for state, trace in stopped:
+        if not trace:
+            remedy = f"Resume or restart it: PUT /connectors/{name}/resume, POST /connectors/{name}/restart."
+            yield Finding(CONNECTOR, Level.BAD, f"{name} is {state}", remedy)
+        else:
+            detail = f"{name} is {state}: {connector.reason(trace)}"
+            yield Finding(CONNECTOR, Level.BAD, detail, connector.remedy(trace))
+
+
+def _settings(wanted: Mapping[str, str], found: Mapping[str, str]) -> Iterator[Finding]:
+    differing = connector.differences(wanted, found)
+    for each in differing:
+        level = Level.BAD if each.breaks else Level.WARN
+        remedy = AGAIN if each.breaks else "Right if it was meant; else give it our configuration."
+        yield Finding(SETTING, level, f"{each.setting} is {each.found}, ours is {each.wanted}", remedy)
+    if connector.plain_password(found):
+        detail = "database.password stands in the configuration, which everyone who reaches Connect can read"
+        yield Finding(SETTING, Level.WARN, detail, "Use ${file:...}; the worker needs config.providers=file.")
+    if not differing:
+        yield Finding(SETTING, Level.OK, "the configuration is ours")

@@ -1,0 +1,157 @@
+"""Spreads a rebuild, a backfill or a comparison over processes: plans its parts, starts an engine, follows. Copies and
+compares nothing itself; the table of parts says what is left, whoever is killed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol
+
+from outbox.errors import OutboxError, UsageError
+from outbox.ops.reindex.rebuild_steps import PartwiseWish, dead_owner
+from outbox.policy.rebuild_parts import (
+    MOST_PROCESSES,
+    PartsProgress,
+    PlannedPart,
+    Work,
+    cut,
+    number_of_parts,
+    planned,
+    processes,
+)
+
+CHECK_SECONDS: Final = 0.25
+LOCAL: Final = "local"
+ENGINES: Final = (LOCAL, "spark")
+
+
+class PartsStuck(OutboxError):
+    """Some parts end every process that takes them, after six tries each. Their keys are in
+    `search_outbox_rebuild_parts` (state open). Find what ends the processes (memory, a signal), then `--resume`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What a person says about it. No number of processes: by the cores, and only where it is worth it."""
+
+    processes: int | None = None
+    engine: str = LOCAL
+    master: str | None = None
+
+    def check(self) -> None:
+        if self.processes is not None and not 1 <= self.processes <= MOST_PROCESSES:
+            raise UsageError(f"--parallel must be from 1 to {MOST_PROCESSES}")
+        if self.engine not in ENGINES:
+            raise UsageError(f"--engine must be one of {', '.join(ENGINES)}")
+        if self.master is not None and self.engine == LOCAL:
+            raise UsageError("--master goes with --engine spark only")
+
+
+class PartJob(NamedTuple):
+    """What every process of one work must know. `share`: the rate is that of all together."""
+
+    kind: str
+    id: int
+    rate: float
+    share: int
+    by: str
+    options: Mapping[str, Any] = {}
+
+
+class PartTable(Protocol):
+    def exist(self) -> bool: ...
+    def plan(self, parts: Sequence[PlannedPart]) -> None: ...
+    def clear(self) -> None: ...
+    def free(self, owners: Sequence[str]) -> None: ...
+    def try_again(self) -> None: ...
+    def owners(self) -> Sequence[str]: ...
+    def numbers(self) -> Sequence[int]: ...
+    def progress(self) -> PartsProgress: ...
+    def reports(self, read: Sequence[int]) -> Sequence[tuple[int, Mapping[str, Any]]]: ...
+
+
+class KeySpace(Protocol):
+    def estimate(self, entity_type: str, *, in_view: bool) -> int: ...
+    def known(self, entity_type: str, *, in_view: bool) -> Sequence[str]: ...
+    def keys(self, entity_type: str, parts: int, *, in_view: bool) -> Sequence[str]: ...
+
+
+class PartEngine(Protocol):
+    """Processes that take parts, wherever they run."""
+
+    def start(self, job: PartJob, table: PartTable) -> None: ...
+    def tend(self, progress: PartsProgress) -> None:
+        """Replaces who died. Raises what a process reported."""
+        ...
+
+    def stop(self) -> None:
+        """No process of ours is left after it."""
+        ...
+
+
+@dataclass(slots=True)
+class Parallel:
+    table_of: Callable[[Work], PartTable]
+    space: Callable[[], KeySpace]
+    engine_of: Callable[[Spread, int], PartEngine]
+    in_view: Callable[[str], bool]
+    cores: Callable[[], int]
+    spread: Spread = field(default_factory=Spread)
+    rest: Callable[[float], object] = time.sleep
+
+    def at_once(self, documents: int, rate: float) -> int:
+        return processes(self.spread.processes, self.cores(), documents, rate)
+
+    def estimate(self, types: Sequence[str]) -> int:
+        """How many documents the planner expects, where counting them takes too long."""
+        space = self.space()
+        return sum(space.estimate(each, in_view=self.in_view(each)) for each in types)
+
+    def wanted(self, work: Work, documents: int, rate: float, *, begun: bool) -> bool:
+        """Whether this work is done in parts: it was before, or it begins now and is worth it."""
+        return self.table_of(work).exist() or (not begun and self.worth_it(documents, rate))
+
+    def worth_it(self, documents: int, rate: float) -> bool:
+        return self.spread.engine != LOCAL or self.at_once(documents, rate) > 1
+
+    def carry_out(self, wish: PartwiseWish, on_progress: Callable[[PartsProgress], None]) -> PartsProgress:
+        """A copy. Planned once; every type has a part at least: one that has no key is done at once."""
+        at_once = self.at_once(wish.documents, wish.rate)
+        table = self.table_of(wish.work)
+        if not table.exist():
+            table.plan(list(planned(self.ranges(wish.types, at_once))))
+        job = PartJob(wish.work.kind.value, wish.work.id, wish.rate, at_once, wish.by)
+        return self.run(wish.work, job, on_progress)
+
+    def ranges(self, types: Sequence[str], at_once: int) -> dict[str, list[tuple[str | None, str | None]]]:
+        space = self.space()
+        found: dict[str, list[tuple[str | None, str | None]]] = {}
+        for entity_type in types:
+            viewed = self.in_view(entity_type)
+            parts = number_of_parts(space.estimate(entity_type, in_view=viewed), at_once)
+            keys = space.keys(entity_type, parts, in_view=viewed) if parts > 1 or not viewed else ()
+            found[entity_type] = cut(keys, parts if viewed else max(1, len(keys)))
+        return found
+
+    def run(self, work: Work, job: PartJob, on_progress: Callable[[PartsProgress], None]) -> PartsProgress:
+        """Until every part is done. Whatever ends it, no process is left, and the table says what is."""
+        table = self.table_of(work)
+        table.free([owner for owner in table.owners() if dead_owner(owner)])
+        table.try_again()
+        if not table.progress().open:
+            return table.progress()
+        engine = self.engine_of(self.spread, job.share)
+        try:
+            engine.start(job, table)
+            while True:
+                progress = table.progress()
+                on_progress(progress)
+                if not progress.open:
+                    return progress
+                if progress.stuck:
+                    raise PartsStuck(f"{progress.stuck} of {progress.parts}")
+                engine.tend(progress)
+                self.rest(CHECK_SECONDS)
+        finally:
+            engine.stop()

@@ -1,0 +1,274 @@
+"""The configuration of the Debezium connector that reads the event log, how a running one differs, and what its errors
+mean. Pure: it asks nobody."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from outbox.policy.redact import cut, redact
+
+TABLE: Final = "search_outbox_log"
+PUBLICATION: Final = "outbox_log"
+TOPIC: Final = "outbox.search_outbox_log"
+_TEXT: Final = "org.apache.kafka.connect.storage.StringConverter"
+_ROUTER: Final = "transforms.outbox"
+
+# Columns that become headers; `id` becomes one by itself.
+_HEADERS: Final = (
+    "entity_type:header",
+    "entity_id:header",
+    "op:header",
+    "event_version:header",
+    "routing:header",
+    "created_at:header:occurred_at",
+    "has_payload:header",
+    "traceparent:header",
+)
+
+LARGEST_RECORD_BYTES: Final = 32 << 20
+"""A producer of Kafka takes 1 MB unless it is configured otherwise, and one event above it would stop the connector."""
+
+HEARTBEAT_MS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorPlan:
+    """What a connector must know. `secrets` is a file of the Connect worker with a line `password=...`."""
+
+    host: str
+    port: int
+    database: str
+    user: str
+    slot: str
+    name: str = "outbox-log"
+    topic: str = TOPIC
+    prefix: str = "outbox"
+    schema: str = "public"
+    secrets: str = "/etc/outbox/connector.properties"
+    partitions: int = 6
+    replication: int = -1
+    """-1 is the broker's default."""
+    tls: Mapping[str, str] | None = None
+    """`sslmode` and the like, as libpq names them."""
+
+
+_FORMS: Final = {
+    "name": r"[A-Za-z0-9._-]{1,200}",
+    "topic": r"[A-Za-z0-9._-]{1,249}",
+    "prefix": r"[A-Za-z0-9._-]{1,100}",
+    "schema": r"[^\s,]{1,63}",
+    "secrets": r"[^\s:{}]+",
+    "host": r"[^\s,]+",
+}
+
+
+def unfit(plan: ConnectorPlan) -> Iterator[str]:
+    """The values that Kafka, Connect or Debezium would read as something else."""
+    for name, form in _FORMS.items():
+        if not re.fullmatch(form, getattr(plan, name)):
+            yield name
+    if plan.partitions < 1:
+        yield "partitions"
+    if plan.replication < 1 and plan.replication != -1:
+        yield "replication"
+
+
+def configuration(plan: ConnectorPlan) -> dict[str, str]:
+    """Everything but the name, as Connect takes it: text in text out."""
+    return {**_source(plan), **_reading(plan), **_record(plan), **_kafka(plan)}
+
+
+def _source(plan: ConnectorPlan) -> dict[str, str]:
+    return {
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "tasks.max": "1",
+        "database.hostname": plan.host,
+        "database.port": str(plan.port),
+        "database.dbname": plan.database,
+        "database.user": plan.user,
+        "database.password": f"${{file:{plan.secrets}:password}}",
+        **{f"database.{name}": value for name, value in (plan.tls or {}).items()},
+    }
+
+
+def _reading(plan: ConnectorPlan) -> dict[str, str]:
+    return {
+        "topic.prefix": plan.prefix,
+        "plugin.name": "pgoutput",
+        "slot.name": plan.slot,
+        "publication.name": PUBLICATION,
+        "publication.autocreate.mode": "disabled",
+        "table.include.list": f"{re.escape(plan.schema)}[.]{TABLE}",
+        # What was written before the first start, or while the slot was lost, is read from the table.
+        "snapshot.mode": "when_needed",
+        "tombstones.on.delete": "false",
+        # Without it the slot of a quiet outbox would keep all that other tables write: it moves with what it reads.
+        "heartbeat.interval.ms": str(HEARTBEAT_MS),
+        "heartbeat.action.query": "select pg_logical_emit_message(true, 'outbox.heartbeat', '')",
+        "message.prefix.exclude.list": ".*",
+        # Four headers of Debezium's own in every record, about 190 bytes, that nobody reads.
+        "extended.headers.enabled": "false",
+    }
+
+
+def _record(plan: ConnectorPlan) -> dict[str, str]:
+    """The key is the entity, the value is the payload's own bytes, all else is a header."""
+    return {
+        "key.converter": _TEXT,
+        "value.converter": _TEXT,
+        "header.converter": _TEXT,
+        "predicates": "isLog",
+        "predicates.isLog.type": "org.apache.kafka.connect.transforms.predicates.TopicNameMatches",
+        "predicates.isLog.pattern": f"{re.escape(plan.prefix)}[.]{re.escape(plan.schema)}[.]{TABLE}",
+        "transforms": "outbox",
+        f"{_ROUTER}.type": "io.debezium.transforms.outbox.EventRouter",
+        f"{_ROUTER}.predicate": "isLog",
+        f"{_ROUTER}.table.field.event.id": "id",
+        f"{_ROUTER}.table.field.event.key": "entity_key",
+        f"{_ROUTER}.table.field.event.payload": "payload",
+        f"{_ROUTER}.table.fields.additional.placement": ",".join(_HEADERS),
+        f"{_ROUTER}.table.expand.json.payload": "false",
+        f"{_ROUTER}.route.by.field": "entity_type",
+        # One topic, whatever the entity type is, a line break in it included.
+        f"{_ROUTER}.route.topic.regex": "(?s).*",
+        f"{_ROUTER}.route.topic.replacement": plan.topic,
+        f"{_ROUTER}.route.tombstone.on.empty.payload": "false",
+    }
+
+
+def _kafka(plan: ConnectorPlan) -> dict[str, str]:
+    return {
+        "producer.override.max.request.size": str(LARGEST_RECORD_BYTES),
+        "producer.override.buffer.memory": str(2 * LARGEST_RECORD_BYTES),
+        "topic.creation.default.partitions": str(plan.partitions),
+        "topic.creation.default.replication.factor": str(plan.replication),
+        "topic.creation.default.cleanup.policy": "delete",
+        "topic.creation.default.max.message.bytes": str(LARGEST_RECORD_BYTES),
+    }
+
+
+def properties(plan: ConnectorPlan) -> str:
+    """The same for `connect-standalone`: a Java properties file."""
+    lines = {"name": plan.name, **configuration(plan)}
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in lines.items())
+
+
+def _escaped(value: str) -> str:
+    plain = value.replace("\\", "\\\\").replace("\n", "\\n")
+    return f"\\{plain}" if plain.startswith(" ") else plain
+
+
+# What an operator may set as the installation needs it: where the servers are, sizes, times.
+_FREE: Final = re.compile(
+    r"database[.]|tasks[.]max$|heartbeat[.]interval|heartbeat[.]action|producer[.]override|topic[.]creation|snapshot[.]"
+)
+_SECRET: Final = re.compile(r"password|secret|key[.]|jaas|token", re.IGNORECASE)
+
+
+class ConfigDifference(NamedTuple):
+    """`breaks`: records would not be what a projector reads, or would go missing."""
+
+    setting: str
+    wanted: str
+    found: str | None
+    breaks: bool
+
+
+def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[ConfigDifference]:
+    """What differs from our configuration; what someone has added is theirs."""
+    return [
+        ConfigDifference(name, _shown(name, value), _shown(name, found.get(name)), not _FREE.match(name))
+        for name, value in wanted.items()
+        if found.get(name) != value and not name.endswith("password")
+    ]
+
+
+def plain_password(found: Mapping[str, str]) -> bool:
+    """Whether the password stands in the configuration, which everyone who reaches Connect can read."""
+    given = found.get("database.password", "")
+    return bool(given) and not re.match(r"\$\{\w+:", given)
+
+
+def _shown(name: str, value: str | None) -> str:
+    if value is None:
+        return "not set"
+    hidden = _SECRET.search(name) and not name.endswith(("converter", ".key"))
+    return "***" if hidden else cut(value, 200)
+
+
+class KnownError(NamedTuple):
+    pattern: str
+    remedy: str
+
+
+_ERRORS: Final = (
+    KnownError(
+        r"Publication autocreation is disabled|publication \"[^\"]*\" does not exist",
+        "Run `outbox migrate --log`.",
+    ),
+    KnownError(
+        r"can no longer (get changes|access)|replication slot .* (has been invalidated|was invalidated)",
+        "The slot was lost. Drop it (`select pg_drop_replication_slot(...)`) and restart the connector, which then"
+        " reads the days that the log keeps; run `outbox verify` for what was older.",
+    ),
+    KnownError(
+        r"is active for PID",
+        "Another connector or session uses the slot. Stop that one, or give this one its own OUTBOX_EVENT_LOG_SLOT.",
+    ),
+    KnownError(r"password authentication failed|no password was provided", "Correct the password in the secrets file."),
+    KnownError(
+        r"must be superuser or replication role|permission denied to (use|start|create) (replication|WAL)"
+        r"|REPLICATION attribute",
+        "Give the connector's role the right: `alter role NAME replication`.",
+    ),
+    KnownError(
+        r"permission denied for (table|schema|relation)",
+        "Grant the connector's role USAGE on the schema and SELECT on search_outbox_log.",
+    ),
+    KnownError(
+        r"wal_level|logical decoding requires",
+        "Set wal_level = 'logical' and restart PostgreSQL.",
+    ),
+    KnownError(
+        r"all replication slots are in use|max_replication_slots|max_wal_senders",
+        "Raise max_replication_slots and max_wal_senders, and restart PostgreSQL.",
+    ),
+    KnownError(
+        r"RecordTooLarge|MESSAGE_TOO_LARGE|larger than .*max\.(request|message)",
+        "An event is larger than the topic takes: raise its max.message.bytes (and the brokers' "
+        "replica.fetch.max.bytes), then restart the connector.",
+    ),
+    KnownError(
+        r"Connection .*refused|UnknownHost|connection attempt failed|timed out",
+        "Correct the address that Connect reaches PostgreSQL by (`--host`, `--port`), or start PostgreSQL.",
+    ),
+    KnownError(r"AuthorizationException|Not authorized", "Give the Connect worker the right to write to the topic."),
+    KnownError(r"Could not (resolve|read) .*file|NoSuchFile|FileConfigProvider", "Make the secrets file readable."),
+)
+
+
+def remedy(trace: str) -> str:
+    """What to do about the error of a task."""
+    for known in _ERRORS:
+        if re.search(known.pattern, trace, re.IGNORECASE):
+            return known.remedy
+    return "Read the log of the Connect worker; restart the task when the cause is fixed."
+
+
+def reason(trace: str) -> str:
+    """The innermost cause in one line, without the values of a row."""
+    lines = [line.strip() for line in trace.splitlines() if line.strip() and not re.match(r"\s*(at |\.\.\.)", line)]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    told = causes[-1] if causes else (lines[0] if lines else "no reason given")
+    return cut(redact(told), 300)
+
+
+def failed_tasks(status: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """The state and the trace of the connector and of its tasks, where they do not run."""
+    connector, tasks = status.get("connector"), status.get("tasks")
+    for each in (connector, *(tasks if isinstance(tasks, list) else ())):
+        if isinstance(each, Mapping) and each.get("state") != "RUNNING":
+            yield str(each.get("state", "UNKNOWN")), str(each.get("trace") or "")

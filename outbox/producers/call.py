@@ -1,0 +1,108 @@
+"""Owns the SQL calls of producers, `outbox_enqueue` and `outbox_refresh`, in each style of parameters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import cached_property
+from typing import Any, Final, Literal
+from uuid import UUID
+
+Payload = Mapping[str, Any] | str | bytes | None
+Function = Literal["outbox_enqueue", "outbox_refresh"]
+
+# A payload travels as text: a driver whose json type has an encoder of the program's own would encode it twice.
+_CAST: Final = {"payload": "cast(cast({} as text) as json)", "version": "cast({} as bigint)"}
+_PLAIN: Final = "cast({} as text)"
+
+
+@dataclass(frozen=True)
+class ProducerCall:
+    """One event, as a call that returns its id."""
+
+    function: Function
+    arguments: Mapping[str, Any]
+
+    def sql(self, mark: Callable[[int, str], str]) -> str:
+        """`mark` writes a parameter, by its number from 1 and its name."""
+        given = (
+            f"{name} => {_CAST.get(name, _PLAIN).format(mark(number, name))}"
+            for number, name in enumerate(self.arguments, 1)
+        )
+        return f"select {self.function}({', '.join(given)})"
+
+    @cached_property
+    def by_percent(self) -> str:
+        """For psycopg and Django."""
+        return self.sql(lambda _, name: f"%({name})s")
+
+    @cached_property
+    def by_colon(self) -> str:
+        """For SQLAlchemy's `text`."""
+        return self.sql(lambda _, name: f":{name}")
+
+    @cached_property
+    def by_number(self) -> str:
+        """For asyncpg."""
+        return self.sql(lambda number, _: f"${number}")
+
+    @property
+    def in_order(self) -> Sequence[Any]:
+        return list(self.arguments.values())
+
+
+def enqueue(
+    entity_type: str,
+    entity_id: object,
+    op: str,
+    payload: Payload = None,
+    *,
+    version: int | None = None,
+    routing: str | None = None,
+    idempotency_key: str | None = None,
+    traceparent: str | None = None,
+) -> ProducerCall:
+    return ProducerCall(
+        "outbox_enqueue",
+        {
+            "entity_type": entity_type,
+            "entity_id": str(entity_id),
+            "op": op,
+            "payload": payload_text(payload),
+            "version": version,
+            "routing": routing,
+            "idempotency_key": idempotency_key,
+            "traceparent": traceparent,
+        },
+    )
+
+
+def refresh(
+    entity_type: str, entity_id: object, *, routing: str | None = None, traceparent: str | None = None
+) -> ProducerCall:
+    named = {"entity_type": entity_type, "entity_id": str(entity_id), "routing": routing, "traceparent": traceparent}
+    return ProducerCall("outbox_refresh", named)
+
+
+def event_id(value: object) -> UUID:
+    """The id as the driver gave it: asyncpg and psycopg as a uuid, others as text."""
+    return value if isinstance(value, UUID) else UUID(str(value))
+
+
+def payload_text(payload: Payload) -> str | None:
+    if payload is None or isinstance(payload, str):
+        return payload
+    if isinstance(payload, bytes):
+        return payload.decode()
+    return json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+
+
+def _plain(value: object) -> str:
+    """Times and ids have one obvious text. The caller must convert all else: a Decimal may be number or text."""
+    if isinstance(value, (datetime, date)):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form: convert it, or give the payload as JSON text")

@@ -1,0 +1,112 @@
+"""Keeps the parts of a rebuild, a backfill or a comparison: who works on which, how far each is. Decides nothing."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+
+from outbox.policy.rebuild_parts import PartsProgress, PlannedPart, RebuildPart, Work
+from outbox.store.pool import Database, fetch_row
+from outbox.store.queries import queries
+from outbox.store.reindex import LEASE
+
+MOST_TRIES: Final = 6  # without a page in between: as for an event that kills its workers
+REPORTS_AT_ONCE: Final = 20
+
+
+class PostgresParts:
+    """The parts of one work, for whoever plans, does or follows them. `owner` names this process."""
+
+    def __init__(self, database: Database, work: Work, *, owner: str) -> None:
+        self._database = database
+        self._sql = queries("rebuild_parts")
+        self._of = {"work": work.kind.value, "work_id": work.id}
+        self._mine = {**self._of, "owner": owner, "lease": LEASE}
+
+    # Planning
+
+    def exist(self) -> bool:
+        with self._database.connection() as connection:
+            row = connection.execute(self._sql["exist"], self._of).fetchone()
+        return bool(row and row[0])
+
+    def plan(self, parts: Sequence[PlannedPart]) -> None:
+        """Once: what is there already stays. What earlier works left is removed."""
+        about = orjson.dumps([part._asdict() for part in parts]).decode()
+        with self._database.transaction() as connection:
+            connection.execute(self._sql["forget"], self._of)
+            connection.execute(self._sql["plan"], {**self._of, "parts": about})
+
+    def clear(self) -> None:
+        self._do("clear")
+
+    # Working
+
+    def claim(self) -> RebuildPart | None:
+        """A part that nobody works on. None: there is none."""
+        with self._database.transaction() as connection:
+            row = fetch_row(connection, self._sql["claim"], {**self._mine, "most_tries": MOST_TRIES})
+        return None if row is None else RebuildPart(**{**row, "place": _read(row["place"])})
+
+    def renew(self) -> None:
+        self._do("renew", **self._mine)
+
+    def wrote_page(self, part: RebuildPart, cursor: str, written: int, newer: int, refused: int) -> bool:
+        """False: the part is no longer ours."""
+        named = {"id": part.id, "cursor": cursor, "written": written, "newer": newer, "refused": refused}
+        return self._do("wrote_page", **self._mine, **named)
+
+    def counts(self, part: RebuildPart, compared: int, drift: int, report: Mapping[str, Any] | None = None) -> bool:
+        """How far a comparison is: `drift` stands where a copy has what was refused."""
+        named = {"id": part.id, "written": compared - drift, "newer": 0, "refused": drift, "report": _text(report)}
+        return self._do("counts", **self._mine, **named)
+
+    def finish(self, part: RebuildPart, report: Mapping[str, Any] | None = None) -> bool:
+        return self._do("finish", **self._mine, id=part.id, report=_text(report))
+
+    def let_go(self) -> None:
+        """This process stops; anyone may go on."""
+        self._do("free", owners=[self._mine["owner"]], clean=True)
+
+    # Following
+
+    def free(self, owners: Sequence[str]) -> None:
+        """Of processes that are known to be dead."""
+        if owners:
+            self._do("free", owners=list(owners), clean=False)
+
+    def try_again(self) -> None:
+        self._do("try_again")
+
+    def owners(self) -> Sequence[str]:
+        return [row[0] for row in self._rows("owners")]
+
+    def numbers(self) -> Sequence[int]:
+        return [row[0] for row in self._rows("numbers")]
+
+    def progress(self) -> PartsProgress:
+        with self._database.transaction() as connection:
+            row = fetch_row(connection, self._sql["progress"], {**self._of, "most_tries": MOST_TRIES})
+        return PartsProgress() if row is None else PartsProgress(**row)
+
+    def reports(self, read: Sequence[int]) -> Sequence[tuple[int, Mapping[str, Any]]]:
+        """Of finished parts whose numbers are not among those that were read; some at a time."""
+        rows = self._rows("reports", read=list(read), limit=REPORTS_AT_ONCE)
+        return [(number, orjson.loads(report)) for number, report in rows]
+
+    def _do(self, query: str, **named: Any) -> bool:
+        with self._database.connection() as connection:
+            cursor = connection.execute(self._sql[query], {**self._of, **named})
+            return cursor.rowcount > 0
+
+    def _rows(self, query: str, **named: Any) -> list[tuple[Any, ...]]:
+        with self._database.connection() as connection:
+            return connection.execute(self._sql[query], {**self._of, **named}).fetchall()
+
+
+def _text(report: Mapping[str, Any] | None) -> str | None:
+    return None if report is None else orjson.dumps(report).decode()
+
+
+def _read(value: bytes | None) -> Any:
+    return None if value is None else orjson.loads(value)

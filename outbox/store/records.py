@@ -1,0 +1,200 @@
+"""Keeps the exceptions of a stream as rows of `search_outbox_events`, and answers what records are checked against.
+Decides nothing."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+import psycopg
+from psycopg import Connection
+
+from outbox.errors import DatabaseDown, NotPermitted, SchemaMismatch
+from outbox.policy.audit import Actor, Source
+from outbox.policy.document import UNREADABLE
+from outbox.policy.event import DELETE, Event
+from outbox.policy.outcome import Code, DeadReason, Failure, Reason, detail_without_reply
+from outbox.policy.redact import LONGEST_ERROR_BYTES, cut, fingerprint
+from outbox.policy.settle import Done, Failed, Released, RetryLater
+from outbox.ports import NewerDelete, RecordRow
+from outbox.store.events import PostgresEvents, raise_version, storable
+from outbox.store.filters import entity_id_type, typed
+from outbox.store.pool import Database
+from outbox.store.queries import queries
+
+NOT_TEXT: Final = UNREADABLE + "the value is not JSON"
+NOT_A_ROW: Final = UNREADABLE + "its names do not fit the table"
+LOST_PAYLOAD: Final = "; its value could not be stored: read it at its place in the topic"
+
+
+class MayNotStore(NotPermitted):
+    """With OUTBOX_SOURCE=kafka the projector stores exceptions as events. Run
+    `grant insert on search_outbox_events to ROLE` with the projector's role. Nothing was changed."""
+
+
+class PostgresRecords:
+    """Thread-safe: each call takes a connection of its own from the pool."""
+
+    def __init__(self, database: Database, events: PostgresEvents, *, owner: str) -> None:
+        self._database = database
+        self._events = events
+        self._owner = owner
+        self._sql = queries("records")
+
+    def check(self) -> None:
+        """Asked at the start: a right that is missing would show at the first exception only."""
+        with self._database.connection() as connection:
+            row = connection.execute(self._sql["may_store"]).fetchone()
+        if row is None or not row[0]:
+            raise MayNotStore
+
+    def store(self, rows: Sequence[RecordRow]) -> None:
+        """One statement, as nearly always. Where the database refuses that (a payload that is no JSON, an id that its
+        column cannot hold), halves, down to the row at fault, which is stored without what it cannot have."""
+        try:
+            self._store(rows)
+        except DatabaseDown:
+            raise
+        except (psycopg.Error, UnicodeDecodeError) as error:
+            self._store_halves(rows, error)
+
+    def _store_halves(self, rows: Sequence[RecordRow], error: Exception) -> None:
+        if len(rows) > 1:
+            half = len(rows) // 2
+            self.store(rows[:half])
+            self.store(rows[half:])
+            return
+        for spoiled in (_without_payload, _without_names):
+            try:
+                self._store([spoiled(rows[0])])
+            except DatabaseDown:
+                raise
+            except psycopg.Error:
+                continue
+            return
+        raise SchemaMismatch(f"{rows[0].key} cannot be stored: {type(error).__name__}") from error
+
+    def _store(self, rows: Sequence[RecordRow]) -> None:
+        given = [_given(place, row) for place, row in enumerate(rows, 1)]
+        payloads = [None if row.event.payload is None else row.event.payload.decode() for row in rows]
+        with self._database.connection() as connection:
+            query = typed(self._sql["store"], entity_id_type(connection))
+            named = {"rows": storable(orjson.dumps(given).decode(), connection), "payloads": payloads}
+            connection.execute(query, named | {"owner": self._owner})
+
+    def newer_deletes(self, events: Sequence[Event]) -> Mapping[UUID, NewerDelete]:
+        named = {
+            "types": [event.entity_type for event in events],
+            "entities": [event.entity_id for event in events],
+            "routings": [event.routing for event in events],
+            "versions": [event.event_version for event in events],
+        }
+        with self._database.connection() as connection:
+            rows = self._newer_deletes(connection, named)
+        return {events[place - 1].id: NewerDelete(version, routing) for place, version, routing in rows}
+
+    def _newer_deletes(self, connection: Connection[Any], named: Mapping[str, Any]) -> list[Any]:
+        """An id that the column cannot hold has no delete there; then the others are compared as text."""
+        sql, type_name = self._sql["newer_deletes"], entity_id_type(connection)
+        try:
+            return connection.execute(typed(sql, type_name), named).fetchall()
+        except psycopg.DataError:
+            return connection.execute(typed(sql, "text"), named).fetchall()
+
+    def deleted(self, events: Sequence[Event]) -> set[UUID]:
+        return self._events.deleted(events)
+
+    def last_version(self) -> int:
+        return self._events.last_version()
+
+    def raise_version(self, seen: int) -> int | None:
+        return raise_version(self._database, seen, Actor(self._owner, Source.DAEMON))
+
+    def now(self) -> float:
+        with self._database.connection() as connection:
+            row = connection.execute(self._sql["now"]).fetchone()
+            assert row is not None
+            return float(row[0])
+
+
+def _given(place: int, row: RecordRow) -> dict[str, Any]:
+    """One row of what `store` reads; what is missing is null there."""
+    event = row.event
+    return {
+        "place": place,
+        "id": event.id,
+        "key": row.key,
+        "entity_type": event.entity_type,
+        "entity_id": event.entity_id,
+        "op": event.op,
+        "event_version": event.event_version,
+        "routing": event.routing,
+        "traceparent": event.traceparent,
+        "occurred_at": row.occurred_at,
+        "attempts": 1,
+        "abandoned": 0,
+        **_verdict(row),
+    }
+
+
+def _verdict(row: RecordRow) -> dict[str, Any]:
+    match row.settlement:
+        case None:
+            return _abandoned(row.error)
+        case Done():
+            return {"status": "done", "op": DELETE}
+        case RetryLater(delay_seconds=delay, failure=failure):
+            return {"status": "pending", "delay": delay, "own": not failure.whole, **_columns(failure)}
+        case Failed(failure=failure, dead_reason=dead_reason):
+            return {"status": "failed", "dead_reason": dead_reason, "own": not failure.whole, **_columns(failure)}
+        case Released(delay_seconds=delay, failure=released):
+            columns = _columns(released) if released else {}
+            return {"status": "pending", "attempts": 0, "delay": delay, **columns, "detail": None}
+
+
+def _abandoned(error: str) -> dict[str, Any]:
+    told = cut(f"crash_suspect: {error}", LONGEST_ERROR_BYTES)
+    return {
+        "status": "pending",
+        "abandoned": 1,
+        "reason": Reason.CRASH_SUSPECT,
+        "code": Code.PRECONDITION_FAILED,
+        "error": told,
+        "fingerprint": fingerprint(Reason.CRASH_SUSPECT, told),
+    }
+
+
+def _columns(failure: Failure) -> dict[str, Any]:
+    return {
+        "reason": failure.reason,
+        "code": failure.code,
+        "error": failure.error,
+        "fingerprint": failure.fingerprint,
+        "detail": failure.error_detail,
+    }
+
+
+def _without_payload(row: RecordRow) -> RecordRow:
+    """With an op that no replay can take for an event: without its payload it would be looked up, or deleted."""
+    failure = Failure(Reason.DETERMINISTIC, NOT_TEXT + LOST_PAYLOAD, Code.PAYLOAD_INVALID)
+    return _spoiled(row, NOT_TEXT, failure)
+
+
+def _without_names(row: RecordRow) -> RecordRow:
+    failure = Failure(Reason.DETERMINISTIC, NOT_A_ROW + LOST_PAYLOAD, Code.PRECONDITION_FAILED)
+    plain = row.event._replace(entity_type="unreadable", entity_id=str(row.event.id), routing=None, traceparent=None)
+    return _spoiled(row._replace(event=plain), NOT_A_ROW, failure)
+
+
+def _spoiled(row: RecordRow, op: str, failure: Failure) -> RecordRow:
+    """What the sink said of it counts more than what the table cannot hold. A done delete stays one."""
+    said = row.settlement
+    if isinstance(said, Done):
+        return row._replace(event=row.event._replace(payload=None, payload_bytes=None))
+    if isinstance(said, Failed):
+        failure = said.failure
+    detail = {**(failure.detail or detail_without_reply(failure.reason, failure.error)), "record": row.key}
+    mark = failure.fingerprint or fingerprint(failure.reason, failure.error)
+    told = Failure(failure.reason, failure.error, failure.code, mark, detail)
+    event = row.event._replace(op=op, payload=None, payload_bytes=None)
+    return row._replace(event=event, settlement=Failed(told, DeadReason.NON_RETRYABLE))

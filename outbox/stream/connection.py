@@ -1,0 +1,89 @@
+"""Turns settings into librdkafka's own, and its errors into ours. Opens nothing by itself."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from outbox.config import KafkaSettings
+from outbox.errors import StreamDown
+from outbox.ports import CLIENT_PREFIX
+
+# A request that finds more than this in one partition gets one record at least, whatever its size.
+PARTITION_BYTES: Final = 1_048_576
+LARGEST_RESPONSE_BYTES: Final = 2_000_000_000  # of the protocol: a response above what we ask for still arrives
+QUEUED_RECORDS: Final = 20_000  # read ahead at most, where records are small
+SILENT_MS: Final = 600_000  # without a poll: a member that hangs for so long is put out of its group
+ASK_SECONDS: Final = 10.0  # for offsets, of a broker that should answer in milliseconds
+
+Options = dict[str, Any]
+
+
+def options(settings: KafkaSettings, *, client: str) -> Options:
+    """What every client of ours has. Secrets are in it: never log it."""
+    found: Options = {
+        "bootstrap.servers": settings.bootstrap_servers or "",
+        "client.id": f"{CLIENT_PREFIX}{client}",
+        "security.protocol": settings.security_protocol,
+        "socket.keepalive.enable": True,
+        "allow.auto.create.topics": False,
+        "log_level": 3,
+    }
+    if settings.is_encrypted:
+        files = {
+            "ssl.ca.location": settings.ca_certs,
+            "ssl.certificate.location": settings.client_cert,
+            "ssl.key.location": settings.client_key,
+        }
+        found |= {name: str(file) for name, file in files.items() if file is not None}
+    if settings.has_login:
+        found["sasl.mechanism"] = settings.sasl_mechanism
+        found["sasl.username"] = settings.sasl_username
+        found["sasl.password"] = settings.sasl_password.get_secret_value() if settings.sasl_password else ""
+    return found
+
+
+def consumer_options(settings: KafkaSettings, *, client: str) -> Options:
+    """Nothing is committed but by us, and no offset is ever chosen for us: one that is gone is an error."""
+    found = options(settings, client=client) | {
+        "group.id": settings.group,
+        "group.protocol": settings.group_protocol,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,  # behind the last record of a transaction is a marker that nobody reads
+        "max.poll.interval.ms": SILENT_MS,
+        "queued.max.messages.kbytes": max(1, settings.prefetch_bytes // 1024),
+        "queued.min.messages": QUEUED_RECORDS,
+        "fetch.max.bytes": max(PARTITION_BYTES, settings.prefetch_bytes),  # librdkafka takes no less
+        "max.partition.fetch.bytes": min(PARTITION_BYTES, settings.prefetch_bytes),
+        "receive.message.max.bytes": LARGEST_RESPONSE_BYTES,
+        "fetch.wait.max.ms": 100,
+    }
+    if settings.group_protocol == "classic":
+        found["partition.assignment.strategy"] = "range"
+        found["session.timeout.ms"] = int(settings.session_timeout_seconds * 1000)
+        found["heartbeat.interval.ms"] = int(min(3.0, settings.session_timeout_seconds / 3) * 1000)
+    return found
+
+
+def open_consumer(
+    settings: KafkaSettings,
+    *,
+    client: str,
+    on_error: Callable[[KafkaError], None],
+    on_commit: Callable[[KafkaError | None, list[Any]], None],
+) -> Consumer:
+    """Does not wait for a broker: the first poll does."""
+    given = consumer_options(settings, client=client) | {"error_cb": on_error, "on_commit": on_commit}
+    try:
+        return Consumer(given)
+    except KafkaException as error:
+        raise StreamDown(words(error)) from error
+
+
+def words(error: KafkaException | KafkaError) -> str:
+    """librdkafka's own words: they name brokers and topics, never a password."""
+    said = error.args[0] if isinstance(error, KafkaException) else error
+    return f"{said.name()}: {said.str()}" if isinstance(said, KafkaError) else str(said)

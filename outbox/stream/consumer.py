@@ -1,0 +1,309 @@
+"""Reads the topic as a member of the group, in one thread: fills the partitions, commits what may be committed, says
+what was assigned, revoked or is gone. Decides nothing about a record.
+
+It polls on whatever happens: while a target is paused and while PostgreSQL is down. When enough waits it stops reading,
+for longer than a moment by a pause of its partitions.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
+
+from outbox.config import KafkaSettings
+from outbox.facts import (
+    Announce,
+    Beat,
+    CommitRefused,
+    PartitionsAssigned,
+    PartitionsRevoked,
+    StreamFault,
+    StreamGap,
+    StreamSampled,
+    StreamSeen,
+)
+from outbox.ports import Clock
+from outbox.stream.connection import ASK_SECONDS, open_consumer, words
+from outbox.stream.partitions import Partition, Partitions, Start, start_of
+
+READ_AT_ONCE: Final = 1_000  # records per poll
+POLL_SECONDS: Final = 0.1
+FULL_SECONDS: Final = 1.0  # before a pause: resuming makes librdkafka fetch anew what it had
+COMMIT_SECONDS: Final = 0.2  # between commits: a worker that dies has so much sent again, and its batches in flight
+SAMPLE_SECONDS: Final = 2.0
+REVOKE_SECONDS: Final = 5.0  # for batches in flight, when partitions are asked for: less is sent again
+FAULT_SECONDS: Final = 5.0  # between facts of one kind
+DOUBTS: Final = 2  # answers after an error before a broker counts as back: so many flip /readyz
+PROBE_SECONDS: Final = 1.0
+GONE: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+
+
+class StreamReader:
+    """One consumer of one worker. `may_commit`: False while it is not known whether what was written counts."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        partitions: Partitions,
+        announce: Announce,
+        clock: Clock,
+        *,
+        client: str,
+        wall_clock: Callable[[], float],
+        wake: Callable[[], None],
+        may_commit: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._settings = settings
+        self._partitions = partitions
+        self._announce = announce
+        self._clock = clock
+        self._client = client
+        self._now = wall_clock
+        self._wake = wake
+        self._may_commit = may_commit
+        self._incremental = settings.group_protocol == "consumer"
+        self._next_commit = self._next_sample = 0.0
+        self._full_since: float | None = None
+        self._paused: list[int] = []
+        self._rewind = threading.Event()
+        self._next_fault: dict[int, float] = {}
+        self._doubts = 0
+        self._gone: set[int] = set()
+        self._known_gaps: dict[int, Start] = {}
+
+    def run(self, stop: threading.Event) -> None:
+        """Until stopped. An error ends it, and the lifecycle starts it again: then it joins the group anew."""
+        while not stop.is_set():
+            self._join(stop)
+
+    def _join(self, stop: threading.Event) -> None:
+        consumer = open_consumer(self._settings, client=self._client, on_error=self._fault, on_commit=self._on_commit)
+        try:
+            consumer.subscribe(
+                [self._settings.topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+            )
+            while not stop.is_set() and not self._must_join_anew():
+                self._round(consumer)
+        finally:
+            self._leave(consumer)
+
+    def rewind(self) -> None:
+        """Read everything again that is not committed: what was written meanwhile may be in one index only."""
+        self._rewind.set()
+
+    def _round(self, consumer: Consumer) -> None:
+        self._announce(Beat("stream"))
+        if self._rewind.is_set():
+            self._rewind.clear()
+            self._begin_again(consumer)
+        if self._may_read(consumer):
+            self._take_in(_read(consumer))
+        now = self._clock()
+        if now >= self._next_commit:
+            self._next_commit = now + COMMIT_SECONDS
+            self._commit(consumer)
+        if now >= self._next_sample:
+            self._next_sample = now + SAMPLE_SECONDS
+            self._sample(consumer)
+
+    # Reading
+
+    def _may_read(self, consumer: Consumer) -> bool:
+        """A short wait for space needs no pause; a long one does, because polling must go on."""
+        if not self._partitions.is_full():
+            self._resume(consumer)
+            return True
+        if self._paused:
+            return True
+        if self._partitions.wait_for_space(POLL_SECONDS):
+            self._full_since = None
+            return True
+        now = self._clock()
+        self._full_since = self._full_since or now
+        if now - self._full_since >= FULL_SECONDS:
+            self._pause(consumer)
+        return bool(self._paused)
+
+    def _pause(self, consumer: Consumer) -> None:
+        self._paused = [partition.number for partition in self._partitions.all()]
+        consumer.pause(self._named(self._paused))
+
+    def _resume(self, consumer: Consumer) -> None:
+        self._full_since = None
+        paused, self._paused = self._paused, []
+        ours = {partition.number for partition in self._partitions.all()}
+        if still := [number for number in paused if number in ours]:
+            consumer.resume(self._named(still))
+
+    def _take_in(self, messages: Sequence[Any]) -> None:
+        good = [message for message in messages if message.error() is None]
+        if good:
+            self._announce(StreamSeen())
+            if self._partitions.arrive(good):
+                self._wake()
+        if len(good) != len(messages):
+            for message in messages:
+                if message.error() is not None:
+                    self._not_read(message)
+
+    def _not_read(self, message: Any) -> None:
+        """An offset that is gone ends the reading of its partition; librdkafka takes no other offset for it then."""
+        error = message.error()
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._announce(StreamSeen())
+            self._partitions.at_end(message.partition(), message.offset())
+        elif error.code() in GONE:
+            self._gone.add(message.partition())
+        elif error.code() != KafkaError._TIMED_OUT:
+            self._fault(error)
+
+    def _must_join_anew(self) -> bool:
+        """Where an offset is gone, as soon as what was read before it is settled: it can be read nowhere else any more.
+        The next assignment finds the gap and says so."""
+        waiting = [p.number for p in self._partitions.all() if p.waiting or p.in_flight]
+        return bool(self._gone) and not self._gone.intersection(waiting)
+
+    # Assignment
+
+    def _assigned(self, consumer: Consumer, given: list[TopicPartition]) -> None:
+        starts = [self._start(consumer, each) for each in given]
+        if self._incremental:
+            consumer.incremental_assign(starts)
+        else:
+            consumer.assign(starts)
+        self._paused = []
+        self._announce(PartitionsAssigned(self._settings.topic, sorted(each.partition for each in given)))
+
+    def _start(self, consumer: Consumer, given: TopicPartition) -> TopicPartition:
+        (found,) = consumer.committed([TopicPartition(given.topic, given.partition)], timeout=ASK_SECONDS)
+        low, high = consumer.get_watermark_offsets(found, timeout=ASK_SECONDS)
+        committed = None if found.offset == OFFSET_INVALID else found.offset
+        start = start_of(committed, low, high)
+        # Once: until the first commit behind it, every assignment finds it again.
+        if start.expected is not None and self._known_gaps.get(given.partition) != start:
+            self._known_gaps[given.partition] = start
+            self._announce(StreamGap(given.topic, given.partition, start.expected, start.offset))
+        self._partitions.assign(given.topic, given.partition, start, high)
+        return TopicPartition(given.topic, given.partition, start.offset)
+
+    def _revoked(self, consumer: Consumer, given: list[TopicPartition]) -> None:
+        """Asked for by the group, so there is a moment for what is in flight. What ends later is fenced."""
+        numbers = [each.partition for each in given]
+        self._partitions.wait_until_settled(numbers, REVOKE_SECONDS)
+        self._commit(consumer, asynchronous=False)
+        self._forget(numbers, lost=False)
+        if self._incremental:
+            consumer.incremental_unassign(given)
+        else:
+            consumer.unassign()
+
+    def _lost(self, consumer: Consumer, given: list[TopicPartition]) -> None:
+        """The group thought this worker dead: others have these already, so nothing is committed."""
+        self._forget([each.partition for each in given], lost=True)
+        if self._incremental:
+            consumer.incremental_unassign(given)
+        else:
+            consumer.unassign()
+
+    def _forget(self, numbers: Sequence[int], *, lost: bool) -> None:
+        in_flight = self._partitions.revoke(numbers)
+        self._paused = [number for number in self._paused if number not in numbers]
+        if numbers:
+            self._announce(PartitionsRevoked(self._settings.topic, sorted(numbers), in_flight, lost))
+
+    def _begin_again(self, consumer: Consumer) -> None:
+        """Each partition anew, from what is committed: what is in flight is fenced as if it had been revoked."""
+        for old in self._partitions.all():
+            self._partitions.revoke([old.number])
+            self._partitions.assign(old.topic, old.number, Start(old.committed), old.high)
+            consumer.seek(TopicPartition(old.topic, old.number, old.committed))
+
+    # Commits
+
+    def _commit(self, consumer: Consumer, *, asynchronous: bool = True) -> None:
+        # In this order: who is heard again after a change has asked for the rewind before.
+        if not self._may_commit() or self._rewind.is_set():
+            return
+        offsets = self._partitions.commits()
+        if not offsets:
+            return
+        named = [TopicPartition(self._settings.topic, number, offset) for number, offset in offsets.items()]
+        try:
+            if asynchronous:
+                consumer.commit(offsets=named, asynchronous=True)
+            else:
+                self._on_commit(None, consumer.commit(offsets=named, asynchronous=False) or [])
+        except KafkaException as error:
+            self._on_commit(error.args[0], named)
+
+    def _on_commit(self, error: KafkaError | None, given: list[TopicPartition]) -> None:
+        """A refusal is a lost lease: the group has another owner. Nothing is lost by it, it is read again."""
+        bad = [each for each in given if each.error is not None or error is not None]
+        good = {each.partition: each.offset for each in given if each.error is None and error is None}
+        self._partitions.committed(good)
+        if bad:
+            self._partitions.not_committed(each.partition for each in bad)
+            why = error or bad[0].error
+            offsets = {each.partition: each.offset for each in bad}
+            self._announce(CommitRefused(self._settings.topic, offsets, words(why) if why else "unknown"))
+
+    def _leave(self, consumer: Consumer) -> None:
+        """Commits what lanes have finished, and leaves the group, so that others need not wait for the session."""
+        self._gone.clear()
+        try:
+            self._commit(consumer, asynchronous=False)
+        finally:
+            self._partitions.revoke([partition.number for partition in self._partitions.all()])
+            consumer.close()
+
+    # What is announced
+
+    def _sample(self, consumer: Consumer) -> None:
+        lag: dict[int, int] = {}
+        oldest: dict[int, float] = {}
+        partitions = self._partitions.all()
+        for partition in partitions:
+            _, high = consumer.get_watermark_offsets(self._named([partition.number])[0], cached=True)
+            partition.high = max(partition.high, high)
+            lag[partition.number] = max(partition.high - partition.settled(), 0)
+            oldest[partition.number] = self._age(partition) if lag[partition.number] else 0.0
+        self._announce(StreamSampled(self._settings.topic, lag, oldest))
+        if self._doubts and partitions:
+            self._probe(consumer, partitions[0])
+
+    def _probe(self, consumer: Consumer, partition: Partition) -> None:
+        """After an error. An idle topic gives no record by which a broker that is back could be known."""
+        try:
+            consumer.get_watermark_offsets(self._named([partition.number])[0], timeout=PROBE_SECONDS)
+        except KafkaException as error:
+            self._doubts = DOUBTS
+            self._announce(StreamFault(words(error)))
+        else:
+            self._doubts -= 1
+            self._announce(StreamSeen())
+
+    def _age(self, partition: Partition) -> float:
+        """Of the oldest record that is not settled, by the time that its producer or its broker gave it."""
+        first: Any = partition.oldest()
+        kind, milliseconds = first.timestamp() if first is not None else (0, 0)
+        return max(self._now() - milliseconds / 1000, 0.0) if kind else 0.0
+
+    def _fault(self, error: KafkaError) -> None:
+        """librdkafka tries again by itself; a fatal error ends this consumer, and another one begins."""
+        now = self._clock()
+        if now >= self._next_fault.get(error.code(), 0.0):
+            self._next_fault[error.code()] = now + FAULT_SECONDS
+            self._doubts = DOUBTS
+            self._announce(StreamFault(words(error)))
+        if error.fatal():
+            raise KafkaException(error)
+
+    def _named(self, numbers: Iterable[int]) -> list[TopicPartition]:
+        return [TopicPartition(self._settings.topic, number) for number in numbers]
+
+
+def _read(consumer: Consumer) -> list[Any]:
+    """What is there, as soon as one record is: a call for many would wait for all of them until its time is over."""
+    first = consumer.consume(1, POLL_SECONDS)
+    return first + consumer.consume(READ_AT_ONCE - 1, 0.0) if first else first

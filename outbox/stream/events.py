@@ -1,0 +1,343 @@
+"""The records of a consumer group as a store of events: a claim takes records that were read, a settle stores what is
+no plain success in PostgreSQL by one statement, then closes the offsets. Commits nothing itself (see consumer).
+
+The order is the promise: Elasticsearch answers, PostgreSQL stores, the offset is closed, and only then may it be
+committed. What a revoked partition had in flight is closed by nobody here: its next owner reads it again.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from outbox.errors import DatabaseDown, NotStored
+from outbox.policy.event import DELETE, UPSERT, Event
+from outbox.policy.settle import DONE, NOT_SENT, Released, Settlement
+from outbox.ports import (
+    Claimed,
+    ClaimOrder,
+    Clock,
+    GivenBack,
+    NewerDelete,
+    Reclaim,
+    RecordRow,
+    RecordStore,
+    Settled,
+)
+from outbox.stream.fate import Fate, fate, stay_seconds
+from outbox.stream.partitions import Handed, Partitions
+from outbox.stream.record import Message, Read, is_tombstone, key_of, read
+
+PARKED: Final = Released("paused_type")  # stored unsent: a person has paused its entity type
+CLOCK_SECONDS: Final = 10.0  # between two readings of the database's clock: clocks drift by far less meanwhile
+
+
+class SourceTime:
+    """The database's clock, from which an event's age is counted, also while the database is down. Runs on by the boot
+    clock: a worker's own wall clock decides nothing."""
+
+    def __init__(self, read_clock: Callable[[], float], clock: Clock) -> None:
+        self._read_clock = read_clock
+        self._clock = clock
+        self._base = 0.0
+        self._at = float("-inf")
+
+    def now(self) -> float:
+        return self._base + self._clock() - self._at
+
+    def tend(self) -> None:
+        """Raises DatabaseDown; then the last reading counts on."""
+        if self._clock() - self._at > CLOCK_SECONDS:
+            asked_at = self._clock()
+            self._base = self._read_clock()
+            self._at = asked_at
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPart:
+    """Records of one partition that are in a batch, each with its event; and those that need no work."""
+
+    handed: Handed
+    reads: Sequence[Read]
+    messages: Sequence[Message]  # of `reads`
+    passed: Sequence[Message]  # tombstones of compaction
+
+    def row(self, place: int, settlement: Settlement | None, error: str = "") -> RecordRow:
+        partition, message = self.handed.partition, self.messages[place]
+        key = key_of(partition.topic, partition.number, message.offset() or 0)
+        return RecordRow(key, self.reads[place].event, settlement, self.reads[place].occurred_at, error)
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    parts: Sequence[RecordPart]
+    events: Sequence[Event]
+    has_delete: bool
+
+    def is_plain(self, settlements: Sequence[tuple[UUID, Settlement]]) -> bool:
+        """Whether every record simply passes, as nearly always."""
+        return (
+            not self.has_delete
+            and len(settlements) == len(self.events)
+            and all(settlement is DONE for _, settlement in settlements)
+        )
+
+
+class StreamEvents:
+    """One worker's records. Thread-safe."""
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        records: RecordStore,
+        now: Callable[[], float],
+        *,
+        batch_bytes: int,
+        stopped_types: Callable[[], frozenset[str]] = frozenset,
+    ) -> None:
+        self._partitions = partitions
+        self._records = records
+        self._now = now
+        self._batch_bytes = batch_bytes
+        self._stopped_types = stopped_types
+        self._batches: dict[UUID, InFlight] = {}
+        self._lock = threading.Lock()
+        self.types_with_payload: set[str] = set()
+
+    # Claim
+
+    def claim(self, order: ClaimOrder) -> Claimed:
+        if order.suspects:  # those are rows: a table lane takes them
+            return Claimed(order.token, (), order)
+        handed = self._partitions.take(order.limit, self._batch_bytes)
+        parts = [self._read(each, self._now()) for each in handed]
+        if stopped := self._stopped_types():
+            parts = self._park(parts, stopped)
+        parts = self._once_each(parts)
+        events = [found.event for part in parts for found in part.reads]
+        batch = InFlight(parts, events, any(event.op == DELETE for event in events))
+        if not events:
+            self._close(batch, self._all_pass(batch))
+            return Claimed(order.token, (), order)
+        self.types_with_payload.update({event.entity_type for event in events if event.payload is not None})
+        with self._lock:
+            self._batches[order.token] = batch
+        return Claimed(order.token, events, order)
+
+    def claim_within_quota(self, order: ClaimOrder) -> Claimed:
+        return self.claim(order)
+
+    def _read(self, handed: Handed, now: float) -> RecordPart:
+        again_below, back = handed.partition.again_below, handed.back
+        passed = [message for message in handed.messages if is_tombstone(message)]
+        messages = [m for m in handed.messages if not is_tombstone(m)] if passed else handed.messages
+        if back == 0 and (not messages or (messages[0].offset() or 0) >= again_below):
+            reads = [read(message, now) for message in messages]
+        else:
+            sent = {message.offset() for message in handed.messages[:back]}
+            reads = [read(m, now, again=(m.offset() or 0) < again_below or m.offset() in sent) for m in messages]
+        return RecordPart(handed, reads, messages, passed)
+
+    def _once_each(self, parts: list[RecordPart]) -> list[RecordPart]:
+        """A verdict goes by the event's id, and a connector may send an event twice: the second copy, and what follows
+        it in its partition, waits for the next batch."""
+        ids = [found.event.id.int for part in parts for found in part.reads]  # a UUID itself is hashed in Python
+        if len(set(ids)) == len(ids):
+            return parts
+        seen: set[int] = set()
+        return [self._cut(part, _first_seen(part, seen)) for part in parts]
+
+    def _cut(self, part: RecordPart, end: int) -> RecordPart:
+        if end == len(part.reads):
+            return part
+        offset = part.messages[end].offset() or 0
+        self._partitions.give_back_tail(part.handed, offset)
+        messages = [m for m in part.handed.messages if (m.offset() or 0) < offset]
+        handed = part.handed._replace(messages=messages)
+        passed = [m for m in part.passed if (m.offset() or 0) < offset]
+        return RecordPart(handed, part.reads[:end], part.messages[:end], passed)
+
+    def _park(self, parts: list[RecordPart], stopped: frozenset[str]) -> list[RecordPart]:
+        """Records of entity types that a person has paused become rows, which wait like all others of the type: others
+        of their partition need not wait with them."""
+        rows = [
+            part.row(place, PARKED)
+            for part in parts
+            for place, found in enumerate(part.reads)
+            if found.event.entity_type in stopped
+        ]
+        if not rows:
+            return parts
+        try:
+            self._records.store(rows)
+        except DatabaseDown as error:
+            for part in parts:
+                self._stay(part, part.handed.messages)
+            raise NotStored(error.detail) from error
+        return [_without(part, stopped) for part in parts]
+
+    # Settle
+
+    def settle(
+        self,
+        token: UUID,
+        settlements: Sequence[tuple[UUID, Settlement]],
+        drawn: int | None = None,
+        *,
+        part: bool = False,
+    ) -> Settled:
+        batch = self._end(token)
+        if batch is None:
+            return Settled(0, [id for id, _ in settlements])
+        if batch.is_plain(settlements):
+            return self._close(batch, self._all_pass(batch))
+        verdicts = dict(settlements)
+        fates = [
+            [(fate(found.event, verdicts.get(found.event.id, NOT_SENT)), place) for place, found in enumerate(p.reads)]
+            for p in batch.parts
+        ]
+        self._store_exceptions(batch, fates, verdicts)
+        return self._close(batch, fates, verdicts)
+
+    def _store_exceptions(self, batch: InFlight, fates: "Fates", verdicts: Mapping[UUID, Settlement]) -> None:
+        """Before any offset is closed. Where that cannot be, what was answered is closed and the rest stays."""
+        rows = [
+            part.row(place, verdicts[part.reads[place].event.id])
+            for part, judged in zip(batch.parts, fates, strict=True)
+            if not part.handed.partition.revoked
+            for what, place in judged
+            if what is Fate.STORE
+        ]
+        if not rows:
+            return
+        try:
+            self._records.store(rows)
+        except Exception as error:
+            stays = [[(Fate.PASS if f is Fate.PASS else Fate.STAY, place) for f, place in j] for j in fates]
+            self._close(batch, stays, stuck=True)
+            if isinstance(error, DatabaseDown):
+                raise NotStored(error.detail) from error
+            raise
+
+    def _all_pass(self, batch: InFlight) -> "Fates":
+        return [[(Fate.PASS, place) for place in range(len(part.reads))] for part in batch.parts]
+
+    def _close(
+        self,
+        batch: InFlight,
+        fates: "Fates",
+        verdicts: Mapping[UUID, Settlement] | None = None,
+        *,
+        stuck: bool = False,
+    ) -> Settled:
+        kept, lost = 0, list[UUID]()
+        for part, judged in zip(batch.parts, fates, strict=True):
+            stays = [place for what, place in judged if what is Fate.STAY]
+            rest = self._rest(part, stays, verdicts or {}, stuck)
+            if self._close_part(part, stays, rest):
+                kept += len(part.reads)
+            else:
+                lost += [found.event.id for found in part.reads]
+        return Settled(kept, lost)
+
+    def _rest(self, part: RecordPart, stays: Sequence[int], verdicts: Mapping[UUID, Settlement], stuck: bool) -> float:
+        if stuck and stays:
+            self._partitions.rest(part.handed.partition)
+            return 0.0
+        part.handed.partition.rests = 0
+        waits = (stay_seconds(verdicts.get(part.reads[place].event.id, NOT_SENT)) for place in stays)
+        return max(waits, default=0.0)
+
+    def _close_part(self, part: RecordPart, stays: Sequence[int], rest: float) -> bool:
+        if not stays:
+            return self._partitions.close(part.handed, part.handed.messages, (), rest)
+        staying = {part.messages[place].offset() for place in stays}
+        closed = [m for m in part.handed.messages if m.offset() not in staying]
+        return self._partitions.close(part.handed, closed, [part.messages[place] for place in stays], rest)
+
+    # Other ways out
+
+    def abandon(self, token: UUID, ids: Sequence[UUID], error: str) -> Reclaim:
+        """As rows whose worker died with them once: a table lane claims them apart, down to the one at fault."""
+        batch = self._end(token)
+        if batch is None:
+            return Reclaim(0, 0, 0)
+        rows = [part.row(place, None, error) for part in batch.parts for place in range(len(part.reads))]
+        try:
+            self._records.store(rows)
+        except Exception:
+            self._close(batch, [[(Fate.STAY, p) for p in range(len(part.reads))] for part in batch.parts], stuck=True)
+            raise
+        settled = self._close(batch, self._all_pass(batch))
+        return Reclaim(settled.kept, settled.kept, 0)
+
+    def release(self, token: UUID) -> GivenBack:
+        batch = self._end(token)
+        if batch is None:
+            return GivenBack(0, 0)
+        for part in batch.parts:
+            self._stay(part, part.messages)
+        return GivenBack(len(batch.events), 0)
+
+    def renew(self, token: UUID) -> bool:
+        """While one partition of the batch is still ours. What the others had is lost at the settle."""
+        with self._lock:
+            batch = self._batches.get(token)
+        return batch is not None and any(not part.handed.partition.revoked for part in batch.parts)
+
+    def payloads(self, ids: Sequence[UUID]) -> Mapping[UUID, bytes]:
+        """They came with their records."""
+        return {}
+
+    # What is asked of PostgreSQL
+
+    def deleted(self, events: Sequence[Event]) -> set[UUID]:
+        return self._records.deleted(events)
+
+    def last_version(self) -> int:
+        return self._records.last_version()
+
+    def raise_version(self, seen: int) -> int | None:
+        return self._records.raise_version(seen)
+
+    def newer_deletes(self, token: UUID, ids: Sequence[UUID]) -> Mapping[UUID, NewerDelete]:
+        with self._lock:
+            batch = self._batches.get(token)
+        upserts = [event for event in batch.events if event.op == UPSERT] if batch else []
+        try:
+            return self._records.newer_deletes(upserts) if upserts else {}
+        except DatabaseDown as error:
+            for part in batch.parts if batch else ():
+                self._partitions.rest(part.handed.partition)
+            raise NotStored(error.detail) from error
+
+    # Batches
+
+    def _end(self, token: UUID) -> InFlight | None:
+        with self._lock:
+            return self._batches.pop(token, None)
+
+    def _stay(self, part: RecordPart, messages: Sequence[Message]) -> None:
+        closed = part.passed if messages is part.messages else ()
+        self._partitions.close(part.handed, closed, messages, 0.0)
+
+
+Fates = Sequence[Sequence[tuple[Fate, int]]]
+
+
+def _without(part: RecordPart, stopped: frozenset[str]) -> RecordPart:
+    """What was stored is closed with the batch, as what needs no work."""
+    pairs = list(zip(part.reads, part.messages, strict=True))
+    kept = [(found, message) for found, message in pairs if found.event.entity_type not in stopped]
+    stored = [message for found, message in pairs if found.event.entity_type in stopped]
+    return RecordPart(part.handed, [f for f, _ in kept], [m for _, m in kept], [*part.passed, *stored])
+
+
+def _first_seen(part: RecordPart, seen: set[int]) -> int:
+    """The place of the first event that the batch has already, or the end."""
+    for place, found in enumerate(part.reads):
+        if found.event.id.int in seen:
+            return place
+        seen.add(found.event.id.int)
+    return len(part.reads)

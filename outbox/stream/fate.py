@@ -1,0 +1,49 @@
+"""What becomes of a record by the verdict on its event. Pure.
+
+verdict                                    the record
+done                                       passes
+done, and it was a delete                  is stored as a done row first: the guard against late upserts reads rows
+to be retried, failed, held by the brake   is stored as a row, which a table lane, a replay or a person takes up
+released, or the sink as a whole is down   stays: it is handed out again, and no attempt is spent
+"""
+
+from enum import Enum, auto
+from typing import Final
+
+from outbox.policy.event import DELETE, Event
+from outbox.policy.outcome import Failure, FailureClass
+from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, Settlement
+
+BRAKED: Final = "braked"
+LONGEST_STAY_SECONDS: Final = 10.0  # before a record that stays is handed out again
+
+
+class Fate(Enum):
+    PASS = auto()
+    STORE = auto()
+    STAY = auto()
+
+
+def fate(event: Event, settlement: Settlement) -> Fate:
+    match settlement:
+        case Done(as_delete=as_delete):
+            return Fate.STORE if as_delete or event.op == DELETE else Fate.PASS
+        case RetryLater(failure=failure) | Failed(failure=failure):
+            return Fate.STAY if _is_outage(failure) else Fate.STORE
+        case Released(reason=reason):
+            return Fate.STORE if reason == BRAKED else Fate.STAY
+
+
+def stay_seconds(settlement: Settlement) -> float:
+    """How long a record that stays should rest. Where it says nothing, the lane's own pace and the gate decide."""
+    delay = settlement.delay_seconds if isinstance(settlement, Released) else None
+    return min(delay or 0.0, LONGEST_STAY_SECONDS)
+
+
+def is_plain(settlement: Settlement) -> bool:
+    return settlement is DONE
+
+
+def _is_outage(failure: Failure) -> bool:
+    """The whole request met it, so every other record would be stored too: the log already keeps them."""
+    return failure.whole and failure.failure_class is not FailureClass.DETERMINISTIC

@@ -1,0 +1,189 @@
+"""Reads how far a group has come, for people and for `doctor`: what the topic holds, what is committed, single records
+of it. Joins no group and commits nothing."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from outbox.config import KafkaSettings
+from outbox.errors import StreamDown
+from outbox.policy.document import UNREADABLE
+from outbox.ports import GroupReader, PartitionOffsets, RecordSeen, TopicAbout
+from outbox.stream.connection import LARGEST_RESPONSE_BYTES, options, words
+from outbox.stream.record import is_tombstone, read
+
+ANSWER_SECONDS: Final = 10.0
+NEWEST_SECONDS: Final = 10.0
+ORIGIN: Final = "__debezium.context.connectorLogicalName"  # `topic.prefix`, where Debezium adds its headers
+AGES_SECONDS: Final = 2.0  # for the ages of all partitions: a page that shows the rest is worth more than one of them
+POLL_SECONDS: Final = 0.2
+FETCH_BYTES: Final = 65_536  # of one partition at once; one record at least, whatever its size
+COORDINATOR_MOVES: Final = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+SILENT: Final = {"log_level": 0}  # what is met is raised
+T = TypeVar("T")
+
+
+class KafkaOffsets:
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._client: Consumer | None = None
+
+    @property
+    def topic(self) -> str:
+        return self._settings.topic
+
+    @property
+    def group(self) -> str:
+        return self._settings.group
+
+    def read(self) -> Sequence[PartitionOffsets]:
+        """Every partition of the topic. Raises StreamDown."""
+        places = [TopicPartition(self.topic, number) for number in _asked(self._numbers)]
+        client = self._consumer()
+        committed = _asked(lambda: _coordinated(lambda: client.committed(places, timeout=ANSWER_SECONDS)))
+        return [_asked(partial(self._partition, place)) for place in committed]
+
+    def ages(self, places: Sequence[PartitionOffsets]) -> Mapping[int, float]:
+        """By the clock of this machine: for people to read, and nothing is decided by it."""
+        starts = {each.partition: each.next for each in places if each.lag and not each.is_gone}
+        found = _asked(lambda: self._records(starts, 1, AGES_SECONDS))
+        return {each.partition(): age for each in found if (age := _age(each)) is not None}
+
+    def about(self) -> TopicAbout:
+        admin = AdminClient(options(self._settings, client="offsets") | SILENT)
+        asked = ConfigResource(ResourceType.TOPIC, self.topic)
+        answer = admin.describe_configs([asked], request_timeout=ANSWER_SECONDS)[asked]
+        found = _asked(lambda: answer.result(ANSWER_SECONDS + 1))
+        milliseconds = float(found["retention.ms"].value)
+        return TopicAbout(
+            retention_seconds=None if milliseconds < 0 else milliseconds / 1000,
+            is_compacted="compact" in str(found["cleanup.policy"].value),
+        )
+
+    def newest(self, most: int) -> Sequence[RecordSeen]:
+        starts = {each.partition: max(each.oldest, each.end - most) for each in self.read() if each.end > each.oldest}
+        found = _asked(lambda: self._records(starts, most, NEWEST_SECONDS))
+        return [_seen(each) for each in found if not is_tombstone(each)]
+
+    def readers(self) -> Sequence[GroupReader]:
+        """Ask after `read`, which waits for a coordinator that is still loading."""
+        admin = AdminClient(options(self._settings, client="offsets") | SILENT)
+        answer = admin.describe_consumer_groups([self.group], request_timeout=ANSWER_SECONDS)[self.group]
+        try:
+            found = _asked(lambda: answer.result(ANSWER_SECONDS + 1))
+        except StreamDown as error:
+            if _code(error.__cause__) == KafkaError.GROUP_ID_NOT_FOUND:
+                return []
+            raise
+        return [_reader(each, self.topic) for each in found.members]
+
+    def _partition(self, place: TopicPartition) -> PartitionOffsets:
+        if place.error is not None:
+            raise StreamDown(f"partition {place.partition}: {words(place.error)}")
+        low, high = self._consumer().get_watermark_offsets(place, timeout=ANSWER_SECONDS)
+        return PartitionOffsets(place.partition, low, high, None if place.offset == OFFSET_INVALID else place.offset)
+
+    def _records(self, starts: Mapping[int, int], most: int, seconds: float) -> list[Any]:
+        """So many records of each partition from an offset on, at most. What does not come in time is left out."""
+        client, until = self._consumer(), time.monotonic() + seconds
+        wanted = dict.fromkeys(starts, most)
+        found: list[Any] = []
+        if starts:
+            client.assign([TopicPartition(self.topic, number, offset) for number, offset in starts.items()])
+        try:
+            while wanted and time.monotonic() < until:
+                for message in client.consume(100, POLL_SECONDS):
+                    number = message.partition() or 0
+                    if message.error() is not None:  # its end, or an offset that has gone meanwhile
+                        wanted.pop(number, None)
+                    elif number in wanted:
+                        found.append(message)
+                        wanted[number] -= 1
+                        if not wanted[number]:
+                            del wanted[number]
+        finally:
+            client.unassign()
+        return found
+
+    def _numbers(self) -> list[int]:
+        found = self._consumer().list_topics(self.topic, ANSWER_SECONDS).topics[self.topic]
+        if found.error is not None:
+            raise StreamDown(f"topic {self.topic}: {words(found.error)}")
+        return sorted(found.partitions)
+
+    def _consumer(self) -> Consumer:
+        """Made when it is first asked. It subscribes to nothing, so it is no member. `list_consumer_group_offsets` of
+        the administrators' client says the same, but ended the process while a coordinator was loading (2.16)."""
+        if self._client is None:
+            plain = options(self._settings, client="offsets") | SILENT
+            reading = {
+                "group.id": self.group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "enable.partition.eof": True,
+                "max.partition.fetch.bytes": FETCH_BYTES,
+                "queued.max.messages.kbytes": FETCH_BYTES // 1024,
+                "receive.message.max.bytes": LARGEST_RESPONSE_BYTES,
+            }
+            self._client = Consumer(plain | reading)
+        return self._client
+
+
+def _code(error: BaseException | None) -> object:
+    said = error.args[0] if isinstance(error, KafkaException) else None
+    return said.code() if isinstance(said, KafkaError) else None
+
+
+def _reader(member: Any, topic: str) -> GroupReader:
+    places = member.assignment.topic_partitions if member.assignment else ()
+    numbers = sorted(each.partition for each in places if each.topic == topic)
+    return GroupReader(member.client_id, member.host.lstrip("/"), tuple(numbers))
+
+
+def _seen(message: Any) -> RecordSeen:
+    event = read(message, 0.0).event
+    key, origin = message.key() or b"", dict(message.headers() or ()).get(ORIGIN) or b""
+    return RecordSeen(
+        message.partition(),
+        message.offset(),
+        key.decode(errors="replace"),
+        event.entity_type,
+        event.event_version,
+        event.op.removeprefix(UNREADABLE) if event.op.startswith(UNREADABLE) else "",
+        origin.decode(errors="replace")[:200] if isinstance(origin, bytes) else str(origin)[:200],
+    )
+
+
+def _age(message: Any) -> float | None:
+    """By the time that its producer or its broker gave it."""
+    kind, milliseconds = message.timestamp()
+    return max(time.time() - milliseconds / 1000, 0.0) if kind else None
+
+
+def _coordinated(ask: Callable[[], T]) -> T:
+    """Asked again while the group's coordinator starts or moves, as after a broker's start; not for ever."""
+    until = time.monotonic() + ANSWER_SECONDS
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if _code(error) not in COORDINATOR_MOVES or time.monotonic() >= until:
+                raise
+        time.sleep(POLL_SECONDS)
+
+
+def _asked(ask: Callable[[], T]) -> T:
+    try:
+        return ask()
+    except KafkaException as error:
+        raise StreamDown(words(error)) from error
+    except TimeoutError:
+        raise StreamDown("no answer in time") from None

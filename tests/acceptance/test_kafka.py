@@ -1,0 +1,213 @@
+"""`outbox run` with Kafka as its source, on real processes and servers: killed, frozen, without PostgreSQL, rewound."""
+
+import signal
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from elasticsearch import Elasticsearch
+
+from labs.proxy import Proxy
+from tests.fixtures.commands import Outbox
+from tests.fixtures.kafka import KafkaDesk, Sent
+from tests.fixtures.metrics import metric, ready
+from tests.fixtures.processes import RunningProcess, StartProcess
+from tests.fixtures.rows import counts
+from tests.fixtures.streaming import an_event_record, committed_of
+from tests.fixtures.waiting import eventually
+
+PARTITIONS = 4
+STRICT: dict[str, Any] = {"dynamic": "strict", "properties": {"v": {"type": "long"}}}
+
+
+class Ground:
+    """One topic and group, one index, one database."""
+
+    def __init__(self, desk: KafkaDesk, topic: str, es: Elasticsearch, index: str, start: StartProcess) -> None:
+        self.desk, self.topic, self.es, self.index = desk, topic, es, index
+        self.group = f"group-{uuid.uuid4().hex[:12]}"
+        self._start = start
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return {
+            "OUTBOX_SOURCE": "kafka",
+            "KAFKA_BOOTSTRAP_SERVERS": self.desk.url,
+            "KAFKA_TOPIC": self.topic,
+            "KAFKA_GROUP": self.group,
+            "KAFKA_SESSION_TIMEOUT_SECONDS": "6",
+            **more,
+        }
+
+    def start(self, **more: str) -> RunningProcess:
+        return self._start(**self.environment(**more))
+
+    def put(self, *records: Sent) -> None:
+        self.desk.produce(self.topic, records)
+
+    def committed_all(self) -> bool:
+        ends = {number: end for number, end in self.desk.ends(self.topic).items() if end}
+        found = committed_of(self.desk, self.group, self.topic) or {}
+        return all(found.get(number) == end for number, end in ends.items())
+
+    def finish(self, daemon: RunningProcess) -> None:
+        daemon.wait_until(self.committed_all, "every offset is committed")
+
+    def documents(self) -> dict[str, tuple[int, dict[str, Any]]]:
+        self.es.indices.refresh(index=self.index)
+        hits = self.es.search(index=self.index, size=10_000, version=True)["hits"]["hits"]
+        return {hit["_id"].removeprefix("article:"): (hit["_version"], hit["_source"]) for hit in hits}
+
+    def forget_deletes(self) -> None:
+        """As a restart of Elasticsearch does."""
+        self.es.indices.put_settings(index=self.index, settings={"gc_deletes": "0s"})
+        self.es.index(index=self.index, id="other", document={})
+        self.es.delete(index=self.index, id="other")
+        self.es.indices.refresh(index=self.index)
+        self.es.indices.flush(index=self.index)
+        self.es.indices.forcemerge(index=self.index)
+
+
+@pytest.fixture
+def ground(kafka: KafkaDesk, topic: str, es: Elasticsearch, index: str, start_daemon: StartProcess) -> Ground:
+    return Ground(kafka, topic, es, index, start_daemon)
+
+
+def test_a_worker_that_is_killed_loses_nothing_and_every_poison_record_is_stored_once(
+    ground: Ground, connection: psycopg.Connection, outbox: Outbox
+) -> None:
+    """Thirty have a field that the mapping refuses; they are replayed when it is there."""
+    ground.es.indices.put_mapping(index=ground.index, **STRICT)
+    first, second = ground.start(), ground.start()
+    first.wait_for_fact("stream.assigned")
+    second.wait_for_fact("stream.assigned")
+    bad = set(range(0, 1_800, 60))
+    extra = b'{"v": 1, "extra": true}'
+    odd: dict[str, Any] = {"value": extra}
+    records = [an_event_record(str(n), n + 1, **(odd if n in bad else {})) for n in range(2_000)]
+    ground.put(*records[:1_000])
+    first.wait_for_fact("batch.settled")
+    first.kill()
+    ground.put(*records[1_000:])
+    ground.finish(second)
+    assert set(ground.documents()) == {str(n) for n in range(2_000) if n not in bad}
+    assert counts(connection) == {"failed": 30}
+    ground.es.indices.put_mapping(index=ground.index, properties={"extra": {"type": "boolean"}})
+    said = outbox("replay", "--by", "alice", "--reason", "mapping fixed", "--limit", "100", "--wait", "--yes")
+    assert said.code == 0, said.out + said.err
+    assert counts(connection) == {"done": 30}
+    assert len(ground.documents()) == 2_000
+    assert second.terminate() == 0
+    assert outbox("audit", "verify").code == 0
+
+
+def test_a_worker_that_was_frozen_past_its_session_commits_nothing_stale(ground: Ground) -> None:
+    first = ground.start()
+    first.wait_for_fact("stream.assigned")
+    ground.put(*(an_event_record(str(n), 1) for n in range(400)))
+    ground.finish(first)
+    first.signal(signal.SIGSTOP)
+    try:
+        ground.put(*(an_event_record(str(n), 2) for n in range(400)))
+        second = ground.start()
+        ground.finish(second)
+        ground.put(*(an_event_record(str(n), 3) for n in range(400)))
+        ground.finish(second)
+        before = committed_of(ground.desk, ground.group, ground.topic)
+    finally:
+        first.signal(signal.SIGCONT)
+    first.wait_until(
+        lambda: first.facts("stream.lost") or first.facts("stream.commit_refused"), "it learns that it was put out"
+    )
+    first.wait_until(lambda: len(first.facts("stream.assigned")) > 1, "it joins again")
+    after = committed_of(ground.desk, ground.group, ground.topic)
+    assert before is not None
+    assert after is not None
+    assert all(after[number] >= offset for number, offset in before.items()), "no offset went back"
+    assert {version for version, _ in ground.documents().values()} == {3}
+
+
+def test_a_deleted_document_stays_away_after_a_replay_and_after_the_offsets_are_at_the_beginning(
+    ground: Ground, connection: psycopg.Connection, outbox: Outbox
+) -> None:
+    ground.es.indices.put_mapping(index=ground.index, **STRICT)
+    daemon = ground.start()
+    daemon.wait_for_fact("stream.assigned")
+    ground.put(an_event_record("a", 1, value=b'{"v": 1, "extra": true}'))
+    daemon.wait_for_fact("event.failed")
+    ground.put(an_event_record("a", 2), an_event_record("a", 3, "delete"), an_event_record("b", 4))
+    ground.finish(daemon)
+    assert set(ground.documents()) == {"b"}
+    assert sorted(counts(connection).items()) == [("done", 1), ("failed", 1)]
+    ground.es.indices.put_mapping(index=ground.index, properties={"extra": {"type": "boolean"}})
+    ground.forget_deletes()
+    said = outbox("replay", "--by", "alice", "--reason", "mapping fixed", "--limit", "10", "--wait", "--yes")
+    assert said.code == 0, said.out + said.err
+    assert set(ground.documents()) == {"b"}
+    assert daemon.terminate() == 0
+    ground.forget_deletes()
+    old = str(int((time.time() - 120) * 1e6))
+    ground.put(an_event_record("a", 1, occurred_at=old))  # and a copy that a connector sends again, late
+    ground.desk.commit(ground.group, ground.topic, dict.fromkeys(range(PARTITIONS), 0))
+    again = ground.start()
+    ground.finish(again)
+    assert set(ground.documents()) == {"b"}
+    assert counts(connection) == {"done": 2}
+
+
+def test_without_postgresql_clean_records_go_on_and_the_first_exception_stops_its_partition(
+    ground: Ground, database: str, connection: psycopg.Connection
+) -> None:
+    ground.es.indices.put_mapping(index=ground.index, **STRICT)
+    with Proxy.to(database) as proxy:
+        daemon = ground.start(DATABASE_URL=proxy.url(database), OUTBOX_CONCURRENCY="2")
+        daemon.wait_for_fact("stream.assigned")
+        # Above what an earlier owner may have sent, which would be checked against deletes.
+        for partition in (0, 1):
+            ground.put(*(an_event_record(f"{partition}-{n}", 1, partition=partition) for n in range(2_100)))
+        ground.finish(daemon)
+        proxy.cut()
+        daemon.wait_for_fact("database.lost")
+        ground.put(*(an_event_record(f"clean{n}", 1, partition=0) for n in range(50)))
+        poison = an_event_record("poison", 1, partition=1, value=b'{"extra": 1}')
+        ground.put(an_event_record("below", 1, partition=1), poison, an_event_record("above", 1, partition=1))
+        eventually(lambda: {f"clean{n}" for n in range(50)} <= set(ground.documents()), what="clean ones are written")
+        daemon.wait_for_fact("batch.no_progress", reason="database")
+        committed = committed_of(ground.desk, ground.group, ground.topic) or {}
+        assert committed[1] <= 2_101, "nothing from the exception on"
+        proxy.heal()
+        ground.finish(daemon)
+        assert {"below", "above"} <= set(ground.documents())
+        assert counts(connection) == {"failed": 1}
+        assert daemon.terminate() == 0
+
+
+def test_what_waits_shows_everywhere_and_a_stopped_worker_leaves_the_group(ground: Ground, outbox: Outbox) -> None:
+    environment = ground.environment()
+    ground.put(*(an_event_record(str(n), n + 1) for n in range(50)))
+    seen = outbox("status", "--json", cold=True, **environment)
+    assert seen.code == 0, seen.err
+    found = seen.json
+    assert found["stream"]["lag"] == 50
+    assert found["sentence"].startswith("No row waits; 50 records to be read from Kafka")
+    assert outbox("wait", "--caught-up", "--timeout", "1", **environment).code == 3
+    daemon = ground.start()
+    waited = outbox("wait", "--caught-up", "--timeout", "100", **environment)
+    assert waited.code == 0, waited.err
+    assert len(ground.documents()) == 50
+    ground.finish(daemon)
+    shown = outbox("status", **environment).out
+    assert f"reading topic {ground.topic} as group {ground.group}" in shown
+    findings = {f["name"]: f for f in outbox("doctor", "--json", **environment).json["findings"]}
+    assert findings["kafka"]["verdict"] == "ok", findings
+    away = outbox("doctor", "--json", **environment | {"KAFKA_TOPIC": "no-such-topic"}).json["findings"]
+    assert [f["verdict"] for f in away if f["name"] == "kafka"] == ["problem"]
+    daemon.wait_until(lambda: ready(daemon)[1]["checks"]["kafka"]["ok"], "kafka is fine on /readyz")
+    lag: Callable[[], float] = lambda: metric(daemon, "outbox_stream_lag_records")  # noqa: E731
+    daemon.wait_until(lambda: metric(daemon, "outbox_stream_partitions") == PARTITIONS and lag() == 0, "no lag")
+    assert daemon.terminate() == 0
+    other = ground.start()
+    other.wait_for_fact("stream.assigned", within=30)
+    assert other.terminate() == 0

@@ -1,0 +1,179 @@
+"""`--parallel` as people use it: real processes, kill -9 of any of them, Ctrl-C, `--resume`; writes are counted."""
+
+import os
+import random
+import re
+import signal
+import sys
+import time
+from contextlib import suppress
+
+import psycopg
+import pytest
+from elasticsearch import Elasticsearch
+
+from tests.fixtures.commands import Outbox
+from tests.fixtures.joined import fill_skewed
+from tests.fixtures.processes import RunningProcess, StartProcess
+from tests.fixtures.waiting import eventually
+
+SIZE = 12_000
+# All of the drill, ten kills of each: OUTBOX_TEST_SLOW=1 scripts/test tests/acceptance/test_parallel_commands.py
+KILLS = 10 if os.environ.get("OUTBOX_TEST_SLOW") else 3
+HELD = "select owner from search_outbox_rebuild_parts where state = 'open' and owner is not null"
+WRITTEN = "select coalesce(sum(written), 0) from search_outbox_rebuild_parts"
+
+
+@pytest.fixture
+def table(connection: psycopg.Connection) -> psycopg.Connection:
+    fill_skewed(connection, SIZE)
+    return connection
+
+
+@pytest.fixture
+def counted(es: Elasticsearch, servers: dict[str, str | None]) -> "Counted":
+    return Counted(es, str(servers["ELASTIC_INDEX"]))
+
+
+class Counted:
+    """What the index holds, and what it was given."""
+
+    def __init__(self, es: Elasticsearch, index: str) -> None:
+        self.es, self.index = es, index
+
+    def writes(self) -> int:
+        stats = self.es.indices.stats(index=self.index, metric="indexing")
+        return int(stats["_all"]["primaries"]["indexing"]["index_total"])
+
+    def documents(self) -> int:
+        self.es.indices.refresh(index=self.index)
+        return int(self.es.count(index=self.index)["count"])
+
+
+def value(table: psycopg.Connection, query: str) -> int:
+    row = table.execute(query.encode()).fetchone()
+    return int(row[0] or 0) if row else 0
+
+
+def working(table: psycopg.Connection) -> list[int]:
+    """The processes that hold parts."""
+    return [int(owner.split(":")[1]) for (owner,) in table.execute(HELD).fetchall()]
+
+
+def largest_part(table: psycopg.Connection) -> int:
+    return value(table, "select max(written + newer + refused) from search_outbox_rebuild_parts")
+
+
+def is_alive(pid: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+def start(start_process: StartProcess, servers: dict[str, str | None], *more: str) -> RunningProcess:
+    return start_process([sys.executable, "-m", "outbox", "backfill", "--parallel", "2", *more], **servers)
+
+
+def test_a_backfill_by_two_processes_writes_every_document_once(
+    table: psycopg.Connection, outbox: Outbox, counted: Counted
+) -> None:
+    done = outbox("backfill", "--parallel", "2", "--json")
+    assert done.code == 0, done
+    assert (done.json["status"], done.json["written"], done.json["refused"]) == ("finished", SIZE, 0)
+    assert (counted.writes(), counted.documents()) == (SIZE, SIZE)
+    assert value(table, "select count(*) from search_outbox_rebuild_parts where state = 'done'") >= 8
+    assert largest_part(table) < SIZE / 3
+    again = outbox("backfill", "--parallel", "1")
+    assert (again.code, again.out.startswith(f"{SIZE:,} documents of article written in")) == (0, True), again
+
+
+def test_kill_9_of_processes_that_hold_parts_loses_nothing_and_repeats_a_part_at_most(
+    table: psycopg.Connection,
+    outbox: Outbox,
+    servers: dict[str, str | None],
+    start_process: StartProcess,
+    counted: Counted,
+) -> None:
+    backfill = start(start_process, servers, "--rate", "2500", "--json")
+    killed, left = 0, random.Random(24)
+    while killed < KILLS and backfill.returncode is None:
+        before = value(table, WRITTEN)
+        backfill.wait_until(lambda past=before: value(table, WRITTEN) > past, "a page")  # type: ignore[misc]
+        time.sleep(left.uniform(0, 0.4))
+        for pid in working(table)[:1]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+    assert backfill.wait() == 0, backfill.output
+    assert killed == KILLS, backfill.output
+    assert value(table, "select written from search_outbox_backfills") == SIZE
+    assert counted.documents() == SIZE
+    assert counted.writes() <= SIZE + killed * largest_part(table)
+    assert outbox("verify", "--rate", "0").code == 0
+
+
+def test_when_the_command_is_killed_its_processes_end_and_resume_goes_on(
+    table: psycopg.Connection,
+    outbox: Outbox,
+    servers: dict[str, str | None],
+    start_process: StartProcess,
+    counted: Counted,
+) -> None:
+    backfill = start(start_process, servers, "--rate", "4000")
+    backfill.wait_until(lambda: value(table, WRITTEN) >= 2_000 and len(working(table)) == 2, "some pages")
+    pids = working(table)
+    backfill.kill()
+    eventually(lambda: not any(map(is_alive, pids)), what="an end of its processes")
+    before = value(table, WRITTEN)
+    assert 0 < before < SIZE
+    resumed = outbox("backfill", "--resume", "--parallel", "3", "--json")
+    assert resumed.code == 0, resumed
+    assert (resumed.json["status"], resumed.json["written"]) == ("finished", SIZE)
+    assert counted.documents() == SIZE
+    assert counted.writes() <= SIZE + 2 * largest_part(table)
+
+
+def test_ctrl_c_ends_all_processes_and_says_how_to_go_on(
+    table: psycopg.Connection, outbox: Outbox, servers: dict[str, str | None], start_process: StartProcess
+) -> None:
+    backfill = start(start_process, servers, "--rate", "2000")
+    backfill.wait_until(lambda: value(table, WRITTEN) >= 2_000 and len(working(table)) == 2, "some pages")
+    pids = working(table)
+    backfill.signal(signal.SIGINT)
+    assert backfill.wait() == 130, backfill.output
+    assert not any(map(is_alive, pids))
+    assert "outbox backfill --resume" in backfill.output
+    assert value(table, "select count(*) from search_outbox_rebuild_parts where owner is not null") == 0
+    assert outbox("backfill", "--resume").code == 0
+    assert outbox("verify", "--rate", "0").code == 0
+
+
+def test_the_rate_is_that_of_all_processes_together_and_progress_names_the_slowest_part(
+    table: psycopg.Connection, servers: dict[str, str | None], start_process: StartProcess
+) -> None:
+    began = time.monotonic()
+    backfill = start(start_process, servers, "--rate", "1000", "--json")
+    assert backfill.wait() == 0, backfill.output
+    took = time.monotonic() - began
+    # The first page of each is written at once, and a debt of a second is forgiven.
+    assert SIZE / took <= 1_000 * SIZE / (SIZE - 2 * 2_000), took
+    assert re.search(r"copying: [\d,]+ of about 12,000.* \d of \d+ parts, slowest \d+ with", backfill.output)
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "why"),
+    [
+        (("--parallel", "0"), 2, "--parallel must be from 1 to 64"),
+        (("--parallel", "65"), 2, "--parallel must be from 1 to 64"),
+        (("--engine", "flink"), 2, "--engine must be one of local, spark"),
+        (("--master", "spark://x"), 2, "--master goes with --engine spark only"),
+        (("--engine", "spark"), 78, "pip install 'outbox-projector[spark]'"),
+    ],
+)
+def test_what_is_invalid_or_not_installed_is_refused_with_a_remedy(
+    table: psycopg.Connection, outbox_here: Outbox, args: tuple[str, ...], code: int, why: str
+) -> None:
+    refused = outbox_here("backfill", *args)
+    assert (refused.code, why in refused.err) == (code, True), refused
+    assert value(table, "select count(*) from search_outbox_backfills") == 0

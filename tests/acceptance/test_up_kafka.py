@@ -1,0 +1,71 @@
+"""`outbox up --kafka`: events go from PostgreSQL through Debezium and Kafka to the index, and all of it ends."""
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.error
+from pathlib import Path
+
+import psutil
+import psycopg
+import pytest
+from elasticsearch import Elasticsearch
+
+from outbox.embedded.archive_list import DEBEZIUM
+from outbox.embedded.connect_api import ConnectApi
+from outbox.embedded.folders import default_data_dir
+from outbox.embedded.jar_list import kafka_jars
+from tests.fixtures.kafka import KafkaDesk
+from tests.fixtures.processes import StartProcess
+from tests.fixtures.waiting import eventually
+
+TOPIC, GROUP = "outbox.search_outbox_log", "outbox-projector"
+
+
+@pytest.fixture
+def data_dir(server_folder: Path) -> Path:
+    """Its own, with the programs that were fetched already."""
+    for name in (kafka_jars().folder, f"debezium-{DEBEZIUM.version}"):
+        (server_folder / name).symlink_to(default_data_dir() / name)
+    return server_folder
+
+
+@pytest.mark.slow
+def test_the_sample_reaches_the_index_through_kafka_and_nothing_is_left_running(
+    start_process: StartProcess,
+    logical_database: str,
+    elastic_url: str,
+    es: Elasticsearch,
+    absent_index: str,
+    data_dir: Path,
+) -> None:
+    given = {"DATABASE_URL": logical_database, "ELASTIC_URL": elastic_url, "ELASTIC_INDEX": absent_index}
+    settings = {"OUTBOX_DATA_DIR": str(data_dir), "OUTBOX_EVENT_LOG_SLOT": "up_kafka"}
+    up = start_process([sys.executable, "-m", "outbox", "up", "--kafka", "--json", "--rate", "20"], **given, **settings)
+    where = json.loads(up.wait_for_line('"metrics_url"', 300))
+    found = subprocess.run(["sh", "-c", where["search"]], capture_output=True, text=True, check=True)
+    assert json.loads(found.stdout)["hits"]["total"]["value"] > 0
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        ConnectApi(where["connect_url"]).states("outbox-log")
+    file = Path(where["connect_login_file"])
+    password = file.read_text().strip().partition("=")[2]
+    assert ConnectApi(where["connect_url"], password).states("outbox-log") == ["RUNNING", "RUNNING"]
+    assert file.stat().st_mode & 0o007 == 0  # nobody else may read it
+    with psycopg.connect(logical_database, autocommit=True) as connection:
+        # All of them: the sample deletes and changes articles meanwhile.
+        connection.execute("update outbox_sample.articles set title = 'Zebra crossings'")
+        eventually(
+            lambda: (es.indices.refresh(index=absent_index), es.count(index=absent_index, q="title:zebra")["count"])[1]
+        )
+        written = connection.execute("select count(*) from search_outbox_log").fetchone()
+        in_the_table = connection.execute("select count(*) from search_outbox_events where op = 'upsert'").fetchone()
+    assert written is not None
+    assert written[0] >= 300  # the first articles of the sample
+    assert in_the_table == (0,)
+    desk = KafkaDesk(where["kafka"])
+    eventually(lambda: sum(desk.committed(GROUP, TOPIC).values()) >= 300, what="committed offsets")
+    running = psutil.Process(up.pid).children(recursive=True)
+    up.signal(signal.SIGINT)
+    assert up.wait() == 0, up.output
+    assert [process for process in running if process.is_running()] == []

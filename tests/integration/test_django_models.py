@@ -1,0 +1,271 @@
+"""`outbox.django`: which changes of tracked models are refreshed, the checks, the command and the settings."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from outbox.errors import NoTransaction
+from tests.fixtures.django_site import configure, drop_connection, use_database
+from tests.fixtures.pgbouncer import Pgbouncer
+from tests.fixtures.queue import EventTable
+from tests.fixtures.waiting import PATIENCE_SECONDS
+
+configure()
+
+from django.core import checks  # noqa: E402
+from django.core.management import call_command  # noqa: E402
+from django.db import connection, models, transaction  # noqa: E402
+from django.db.models import F  # noqa: E402
+from django.test import override_settings  # noqa: E402
+
+from outbox.django import Tracked, by, get_outbox, written  # noqa: E402
+from outbox.django.checks import check_models, check_schema, check_settings  # noqa: E402
+from tests.fixtures.django_blog.models import Article, Comment, Featured, Note, Tag  # noqa: E402
+
+TABLES = (Tag, Article, Featured, Comment, Note)
+
+
+@pytest.fixture
+def site(queue: EventTable, database: str) -> Iterator[EventTable]:
+    with use_database(database):
+        with connection.schema_editor() as editor:
+            for model in TABLES:
+                editor.create_model(model)
+        yield queue
+
+
+def told(queue: EventTable) -> list[str]:
+    """What was refreshed since the last call, each as `type:id`."""
+    rows = queue.rows()
+    queue.connection.execute("delete from search_outbox_events")
+    assert {(row.op, row.status) for row in rows} <= {("refresh", "pending")}
+    return sorted(f"{row.entity_type}:{row.entity_id}" for row in rows)
+
+
+def two_articles(queue: EventTable) -> Comment:
+    Article.objects.create(id=1)
+    Article.objects.create(id=2)
+    comment = Comment.objects.create(id=1, article_id=1)
+    assert told(queue) == ["article:1", "article:1", "article:2", "comment:1"]
+    return comment
+
+
+def test_saved_and_deleted_objects_are_refreshed(site: EventTable) -> None:
+    two_articles(site)
+    Article.objects.filter(id=2).get().save()
+    assert told(site) == ["article:2"]
+    Comment.objects.update_or_create(id=1, defaults={"text": "x"})
+    assert told(site) == ["article:1", "comment:1"]
+    Article.objects.all().delete()  # and the comment by the cascade
+    assert told(site) == ["article:1", "article:1", "article:2", "comment:1"]
+
+
+def test_a_child_that_moves_refreshes_both_owners(site: EventTable) -> None:
+    comment = two_articles(site)
+    comment.article_id = 2
+    comment.save()
+    assert told(site) == ["article:1", "article:2", "comment:1"]
+    deferred = Comment.objects.defer("article").get(id=1)
+    deferred.article_id = 1
+    deferred.save()
+    assert told(site) == ["article:1", "article:2", "comment:1"]
+    Comment(id=1, article_id=2).save()  # over the row that is there
+    assert told(site) == ["article:1", "article:2", "comment:1"]
+    comment.article_id = None
+    comment.save()
+    assert told(site) == ["article:2", "comment:1"]
+
+
+def test_what_is_stored_counts_and_not_what_the_object_says(site: EventTable) -> None:
+    comment = two_articles(site)
+    comment.article_id = 2
+    comment.save(update_fields=["text"])
+    assert told(site) == ["article:1", "comment:1"]
+    comment.article_id = F("article_id") + 1  # type: ignore[assignment]
+    comment.save()
+    assert told(site) == ["article:1", "article:2", "comment:1"]
+    fresh = Comment.objects.get(id=1)
+    fresh.article_id = 1
+    fresh.delete()
+    assert told(site) == ["article:2", "comment:1"]
+
+
+def test_a_child_table_and_a_changed_set_of_tags_count(site: EventTable) -> None:
+    featured = Featured.objects.create(id=7, place=1)
+    assert told(site) == ["article:7"]
+    one, two = Tag.objects.create(name="a"), Tag.objects.create(name="b")
+    featured.tags.add(one)
+    assert told(site) == ["article:7"]
+    article = Article.objects.get(id=7)
+    article.tags.add(two)
+    assert told(site) == ["article:7"]
+    two.article_set.remove(article)  # type: ignore[attr-defined]
+    assert told(site) == ["article:7"]
+    one.article_set.clear()  # type: ignore[attr-defined]
+    assert told(site) == ["article:7"]
+    article.tags.set([two])
+    assert told(site) == ["article:7"]
+    article.tags.clear()
+    assert set(told(site)) == {"article:7"}
+
+
+def test_routing_is_that_of_before_and_that_of_now(site: EventTable) -> None:
+    note = Note.objects.create(tenant="a")
+    note.tenant = "b"
+    note.save()
+    note.delete()
+    assert [row.routing for row in site.rows()] == ["a", "a", "b", "b"]
+
+
+def test_the_row_and_its_event_are_one_transaction(site: EventTable) -> None:
+    with transaction.atomic():
+        Article.objects.create(id=1)
+        assert site.counts() == {}
+        transaction.set_rollback(True)
+    assert (Article.objects.count(), site.counts()) == (0, {})
+    with written() as ids, transaction.atomic():
+        Article.objects.create(id=2)
+        with transaction.atomic():
+            Article.objects.create(id=3)
+            transaction.set_rollback(True)  # to the savepoint
+        Article.objects.create(id=4)
+        assert ids == []
+    rows = site.rows()
+    assert [row.entity_id for row in rows] == ["2", "4"]
+    assert ids == [row.id for row in rows]
+
+
+def test_a_failed_event_takes_the_row_with_it(site: EventTable) -> None:
+    site.connection.execute("drop function outbox_refresh(text, text, text, text)")
+    with pytest.raises(Exception, match="outbox_refresh"):
+        Article.objects.create(id=1)
+    assert Article.objects.count() == 0
+
+
+def test_a_way_around_save_is_refused_in_autocommit(site: EventTable) -> None:
+    with pytest.raises(NoTransaction, match=r"transaction\.atomic\(\)"):
+        Article(id=1).save_base()
+    assert Article.objects.count() == 0
+
+
+def test_bulk_statements_are_not_seen(site: EventTable) -> None:
+    """As the documents say; triggers see them."""
+    Article.objects.bulk_create([Article(id=1)])
+    Article.objects.update(title="x")
+    Article.objects.bulk_update([Article(id=1, title="y")], ["title"])
+    assert told(site) == []
+
+
+def test_two_threads_write_each_its_own(site: EventTable) -> None:
+    together = threading.Barrier(2, timeout=PATIENCE_SECONDS)
+    failed: list[BaseException] = []
+
+    def produce(first: int) -> None:
+        try:
+            for id in range(first, first + 6):
+                with transaction.atomic():
+                    Article.objects.create(id=id)
+                    together.wait()
+                    transaction.set_rollback(id % 2 == 1)
+        except BaseException as error:
+            failed.append(error)
+            together.abort()
+        finally:
+            drop_connection()
+
+    threads = [threading.Thread(target=produce, args=(first,)) for first in (10, 20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+    assert failed == []
+    assert told(site) == [f"article:{id}" for id in (10, 12, 14, 20, 22, 24)]
+
+
+def test_a_pool_of_transactions_before_postgresql_changes_nothing(
+    site: EventTable, database: str, postgres_url: str
+) -> None:
+    drop_connection()
+    with Pgbouncer.temporary(server_url=postgres_url) as pooler, use_database(pooler.before(database)):
+        for id in range(8):
+            with transaction.atomic():
+                Article.objects.create(id=id)
+                transaction.set_rollback(id % 2 == 1)
+    assert told(site) == ["article:0", "article:2", "article:4", "article:6"]
+
+
+# Settings, checks, the command
+
+
+def test_the_settings_are_djangos(site: EventTable, database: str) -> None:
+    with get_outbox() as outbox:
+        assert outbox.failed() == []
+    assert check_settings() == []
+    with override_settings(
+        OUTBOX={"ELASTIC_INDEX": "articles", "ELASTIC_INDEX_MAP": {"a": "b"}, "OUTBOX_LISTEN": True}
+    ):
+        assert check_settings() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "id", "what"),
+    [
+        ({"ELASTIC_INDX": "x"}, "outbox.E002", "ELASTIC_INDX"),
+        ({"OUTBOX_BATCH_SIZE": -1}, "outbox.E002", "OUTBOX_BATCH_SIZE"),
+    ],
+)
+def test_wrong_settings_are_named_by_the_check(given: dict[str, Any], id: str, what: str) -> None:
+    with override_settings(OUTBOX=given):
+        (problem,) = check_settings()
+    assert (problem.id, what in problem.msg, bool(problem.hint)) == (id, True, True)
+
+
+def test_models_that_cannot_work_are_named_by_the_check() -> None:
+    class Backwards(models.Model, Tracked):  # type: ignore[misc, metaclass]
+        outbox = "article"
+
+        class Meta:
+            app_label = "unconnected"
+
+    class Silent(Tracked, models.Model):
+        class Meta:
+            app_label = "unconnected"
+
+    class Elsewhere(Tracked, models.Model):
+        outbox = by("article", "artcle_id")
+
+        class Meta:
+            app_label = "unconnected"
+
+    class Chosen:
+        @staticmethod
+        def get_models() -> list[Any]:
+            return [Backwards, Silent, Elsewhere, Article]
+
+    found = {(getattr(problem.obj, "__name__", ""), problem.id) for problem in check_models([Chosen])}
+    assert found == {("Backwards", "outbox.E003"), ("Silent", "outbox.E004"), ("Elsewhere", "outbox.E006")}
+
+
+def test_a_database_without_our_tables_is_named_by_the_check(empty_database: str, site: EventTable) -> None:
+    assert check_schema(databases=["default"]) == []
+    with use_database(empty_database):
+        (problem,) = check_schema(databases=["default"])
+        assert (problem.id, problem.hint) == ("outbox.W007", "Run `manage.py outbox migrate`.")
+        assert check_schema() == []
+    registered = checks.registry.registry.get_checks(include_deployment_checks=True)
+    assert {check_settings, check_models, check_schema} <= set(registered)
+
+
+def test_manage_py_runs_our_commands(
+    site: EventTable, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    Article.objects.create(id=1)
+    with pytest.raises(SystemExit) as left:
+        call_command("outbox", "status", "--json")
+    assert left.value.code in (0, None)
+    assert '"pending": 1' in capsys.readouterr().out

@@ -1,0 +1,381 @@
+"""The event log through a real Kafka Connect: what arrives, what is never missing, and what the check says."""
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import psycopg
+import pytest
+from confluent_kafka import KafkaException, Message
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from psycopg import sql
+
+from outbox.app.connector import connector_check, connector_plan
+from outbox.embedded.connect_api import ConnectApi
+from outbox.ops.doctor.event_log import event_log
+from outbox.policy.connector import ConnectorPlan, configuration
+from outbox.ports import Finding, Level
+from outbox.store.doctor import PostgresDoctor
+from outbox.store.pool import Database
+from outbox.store.schema.event_log import LogInUse
+from outbox.store.schema.migrate import drop_log, migrate, turn_log_off
+from tests.fixtures.connect import Capture
+from tests.fixtures.desks import settings_for
+from tests.fixtures.kafka import KafkaDesk
+from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
+
+Connection = psycopg.Connection[Any]
+Headers = dict[str, str | None]
+pytestmark = pytest.mark.slow
+
+AWKWARD = {
+    "empty": "{}",
+    "unicode": '{"a":"héllo 😀 \u2028 \u00a0"}',
+    "escapes": '{"a":"\\u00e9 \\ud83d\\ude00 \\/ \\n","\\u0061":1}',
+    "numbers": '{"a":1.10,"b":1e400,"c":12345678901234567890123456789,"d":-0.0,"e":1E+2}',
+    "twice": '{"a":1,"a":2,"a":{"a":3}}',
+    "white space": ' {\r\n\t"a" :  [ 1 , 2 ] \n} ',
+    "null inside": '{"a":null}',
+    "large": '{"a":"' + "0123456789abcde\u00e9" * 330_000 + '"}',
+}
+
+
+@pytest.fixture
+def secrets(logical_database: str) -> Iterator[str]:
+    """The password's file, which the account of Kafka Connect can read."""
+    folder = Path(tempfile.mkdtemp(prefix="outbox-connector-"))
+    folder.chmod(0o755)
+    file = folder / "connector.properties"
+    file.write_text(f"password={unquote(urlsplit(logical_database).password or '')}\n")
+    file.chmod(0o644)
+    yield str(file)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def plan(logical_database: str, secrets: str, kafka: KafkaDesk) -> Iterator[ConnectorPlan]:
+    unique = urlsplit(logical_database).path.rpartition("_")[2]
+    settings = settings_for(logical_database, OUTBOX_EVENT_LOG_SLOT=f"log_{unique}")
+    given = {"topic": f"log-{unique}", "secrets": secrets, "partitions": 3, "replication": 1, "prefix": f"p{unique}"}
+    made = connector_plan(settings, **given)
+    yield made
+    for topic in (made.topic, f"__debezium-heartbeat.{made.prefix}"):
+        if topic in kafka.admin.list_topics().topics:
+            kafka.delete_topic(topic)
+
+
+@pytest.fixture
+def log(logical_database: str) -> Iterator[Connection]:
+    migrate(logical_database, log=True)
+    with psycopg.connect(logical_database, autocommit=True) as connection:
+        yield connection
+
+
+def arrived(kafka: KafkaDesk, plan: ConnectorPlan, count: int) -> list[Message]:
+    """All records of the topic, once there are so many."""
+
+    def enough() -> bool:
+        if plan.topic not in kafka.admin.list_topics().topics:
+            return False
+        try:
+            return sum(kafka.ends(plan.topic).values()) >= count
+        except KafkaException:  # it was made just now and has no leader yet
+            return False
+
+    eventually(enough, every=0.2, what=f"{count} records")
+    found = kafka.read(plan.topic)
+    assert len(found) == count
+    return found
+
+
+def headers_of(message: Message) -> Headers:
+    pairs: Any = message.headers() or []
+    assert len(dict(pairs)) == len(pairs), "a header came twice"
+    return {name: None if value is None else value.decode() for name, value in pairs}
+
+
+def enqueue(conn: Connection, id: str, op: str = "upsert", payload: str | None = None, **more: Any) -> str:
+    named = {"routing": None, "version": None, "traceparent": None, **more}
+    row = conn.execute(
+        "select outbox_enqueue('article', %(id)s, %(op)s, %(payload)s::json, version => %(version)s::bigint,"
+        " routing => %(routing)s, traceparent => %(traceparent)s)",
+        {"id": id, "op": op, "payload": payload, **named},
+    ).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def test_events_arrive_byte_for_byte_with_key_and_headers(
+    log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk
+) -> None:
+    capture(configuration(plan))
+    wanted: dict[str, tuple[bytes | None, Headers]] = {}
+    began = datetime.now(UTC) - timedelta(minutes=5)
+
+    def send(id: str, op: str, payload: str | None, **more: Any) -> None:
+        event = enqueue(log, id, op, payload, **more)
+        row = log.execute("select event_version, routing, traceparent from search_outbox_log where id = %s", [event])
+        version, routing, traceparent = row.fetchall()[0]
+        told: Headers = {
+            "id": event,
+            "entity_type": "article",
+            "entity_id": id,
+            "op": op,
+            "event_version": str(version),
+        }
+        told |= {"routing": routing, "traceparent": traceparent, "has_payload": json.dumps(payload is not None)}
+        wanted[f"article:{id}"] = (None if payload is None else payload.encode(), told)
+
+    for id, payload in AWKWARD.items():
+        send(id, "upsert", payload)
+    send("from the view", "upsert", None)
+    send("gone: é", "delete", None, routing="tenänt", version=2**62)
+    send("changed", "refresh", None, traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+
+    found = {(message.key() or b"").decode(): message for message in arrived(kafka, plan, len(wanted))}
+    assert found.keys() == wanted.keys()
+    for key, (value, told) in wanted.items():
+        headers = headers_of(found[key])
+        occurred_at = headers.pop("occurred_at")
+        assert found[key].value() == value, key
+        assert headers == told, key
+        assert occurred_at is not None
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", occurred_at)
+        assert began < datetime.fromisoformat(occurred_at) < datetime.now(UTC) + timedelta(minutes=5)
+
+
+def test_events_of_one_entity_are_in_one_partition_in_the_order_of_their_commits(
+    log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk
+) -> None:
+    capture(configuration(plan))
+    for n in range(60):
+        enqueue(log, str(n % 6), "upsert", json.dumps({"n": n}))
+    log.execute("insert into search_outbox_log (entity_type, entity_id, op) values (E'two\\nlines', 'x', 'refresh')")
+    found = arrived(kafka, plan, 61)
+    assert len({message.partition() for message in found}) > 1
+    for n in range(6):
+        mine = [message for message in found if message.key() == f"article:{n}".encode()]
+        assert len({message.partition() for message in mine}) == 1
+        assert [json.loads(m.value() or b"")["n"] for m in mine] == list(range(n, 60, 6))
+    assert [headers_of(m)["op"] for m in found if m.key() == b"two\nlines:x"] == ["refresh"]
+
+
+def test_what_was_written_before_the_first_start_arrives_and_a_rollback_never(
+    log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk, logical_database: str
+) -> None:
+    log.execute(
+        "insert into search_outbox_log (entity_type, entity_id, op, created_at)"
+        " values ('article', 'of no day', 'refresh', now() - interval '300 days')"
+    )
+    enqueue(log, "before", payload='{"a": 1.10}')
+    with psycopg.connect(logical_database) as undecided:
+        enqueue(undecided, "never")
+        undecided.rollback()
+    capture(configuration(plan))
+    arrived(kafka, plan, 2)
+    enqueue(log, "after", payload='{"a": 1.10}')
+    log.execute("update search_outbox_log set routing = 'x'")
+    log.execute("delete from search_outbox_log")
+    enqueue(log, "last")
+    found = {message.key(): message.value() for message in arrived(kafka, plan, 4)}
+    assert found[b"article:before"] == found[b"article:after"] == b'{"a": 1.10}'
+    assert found.keys() == {b"article:of no day", b"article:before", b"article:after", b"article:last"}
+
+
+def test_no_row_that_a_producer_may_write_stops_the_connector(
+    log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk
+) -> None:
+    """By statements of its own, past the refusals of outbox_enqueue."""
+    insert = (
+        "insert into search_outbox_log (entity_type, entity_id, op, payload, event_version, created_at)"
+        " values (%s, %s, %s, %s, %s, %s)"
+    )
+    strange = [
+        ("", "", "", None, 0, "now"),
+        ("a", "infinity", "upsert", "null", -1, "infinity"),
+        ("a", "-infinity", "explode", "[1]", 2**63 - 1, "-infinity"),
+        ("a", "last day", "upsert", '"x"', -(2**63), "294276-12-31 23:59:59.999999+00"),
+        ("a", "first day", "upsert", " 1 ", 1, "4713-01-01 00:00:00+00 BC"),
+        ("a:b", "c" * 100_000, "\u0001\ufffe", "{}", 1, "1970-01-01 00:00:00.000001+00"),
+    ]
+    log.execute(insert, strange[0])
+    capture(configuration(plan))
+    for row in strange[1:]:
+        log.execute(insert, row)
+    enqueue(log, "after")
+    found = {headers_of(message)["entity_id"]: message for message in arrived(kafka, plan, 7)}
+    assert found["after"].key() == b"article:after"
+    for _, id, op, payload, version, _ in strange:
+        headers = headers_of(found[id])
+        assert found[id].value() == (None if payload is None else payload.encode())
+        assert (headers["op"], headers["event_version"]) == (op, str(version))
+    assert headers_of(found["infinity"])["occurred_at"] == "infinity"
+    assert headers_of(found["first day"])["occurred_at"] == "-4712-01-01T00:00:00.000000Z"
+
+
+def stopped(api: ConnectApi, name: str, log: Connection, slot: str) -> None:
+    api.call("PUT", f"/connectors/{name}/stop")
+    active = "select active from pg_replication_slots where slot_name = %s"
+    eventually(lambda: log.execute(active, [slot]).fetchone() == (False,), what="the end of the connector")
+
+
+def test_a_day_that_was_dropped_before_the_connector_read_it_arrives_all_the_same(
+    log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk, connect_url: str
+) -> None:
+    api, name = ConnectApi(connect_url), capture(configuration(plan))
+    enqueue(log, "first")
+    arrived(kafka, plan, 1)
+    stopped(api, name, log, plan.slot)
+    enqueue(log, "second", payload='{"kept": "by the slot"}')
+    log.execute("drop table " + log.execute("select tableoid::regclass::text from search_outbox_log").fetchall()[0][0])
+    assert log.execute("select count(*) from search_outbox_log").fetchone() == (0,)
+    api.call("PUT", f"/connectors/{name}/resume")
+    found = {message.key(): message.value() for message in arrived(kafka, plan, 2)}
+    assert found[b"article:second"] == b'{"kept": "by the slot"}'
+
+
+def test_after_a_lost_slot_the_days_that_are_kept_are_read_again(
+    log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk, connect_url: str
+) -> None:
+    api, name = ConnectApi(connect_url), capture(configuration(plan))
+    first = enqueue(log, "first")
+    arrived(kafka, plan, 1)
+    stopped(api, name, log, plan.slot)
+    log.execute("select pg_drop_replication_slot(%s)", [plan.slot])
+    second = enqueue(log, "second", payload='{"written": "without a slot"}')
+    api.call("PUT", f"/connectors/{name}/resume")
+    ids = [headers_of(message)["id"] for message in arrived(kafka, plan, 3)]
+    assert sorted(filter(None, ids)) == sorted([first, first, second])
+
+
+def test_the_slot_of_a_quiet_outbox_moves_with_what_others_write(
+    log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk
+) -> None:
+    capture({**configuration(plan), "heartbeat.interval.ms": "500"})
+    log.execute("create table others (filler text)")
+    log.execute("insert into others select repeat('x', 1000) from generate_series(1, 20000)")
+    end = log.execute("select pg_current_wal_lsn()").fetchone()
+    assert end is not None
+    passed = "select confirmed_flush_lsn > %s::pg_lsn from pg_replication_slots where slot_name = %s"
+    eventually(lambda: log.execute(passed, [end[0], plan.slot]).fetchone() == (True,), what="the slot to move")
+    assert plan.topic not in kafka.admin.list_topics().topics
+    assert f"{plan.prefix}.message" not in kafka.admin.list_topics().topics
+
+
+def check(plan: ConnectorPlan, name: str, url: str) -> list[Finding]:
+    return list(connector_check(replace(plan, name=name), url).examine())
+
+
+def test_the_check_finds_our_own_configuration_well_and_a_changed_one_not(
+    log: Connection, plan: ConnectorPlan, capture: Capture, connect_url: str
+) -> None:
+    api, name = ConnectApi(connect_url), capture(configuration(plan))
+    assert {finding.level for finding in check(plan, name, connect_url)} == {Level.OK}
+    changed = {"value.converter": "org.apache.kafka.connect.json.JsonConverter", "heartbeat.interval.ms": "7000"}
+    api.put_connector(name, {**configuration(plan), **changed})
+    found = {finding.detail: finding.level for finding in check(plan, name, connect_url)}
+    assert found["heartbeat.interval.ms is 7000, ours is 10000"] is Level.WARN
+    assert any(level is Level.BAD and "value.converter" in detail for detail, level in found.items())
+    assert [finding.detail for finding in check(plan, "other", connect_url)] == ["there is no connector other"]
+
+
+def test_the_check_tells_why_a_task_failed_and_what_to_do(
+    log: Connection, plan: ConnectorPlan, capture: Capture, connect_url: str
+) -> None:
+    api, name = ConnectApi(connect_url), capture(configuration(plan))
+    stopped(api, name, log, plan.slot)
+    log.execute("drop publication outbox_log")
+    api.call("PUT", f"/connectors/{name}/resume")
+    failed: Callable[[], bool] = lambda: "FAILED" in api.states(name)  # noqa: E731
+    eventually(failed, what="the failure of the task")
+    problem = next(finding for finding in check(plan, name, connect_url) if finding.level is Level.BAD)
+    assert problem.remedy == "Run `outbox migrate --log`."
+    assert "ublication" in problem.detail
+
+
+def test_an_event_that_the_topic_does_not_take_stops_the_connector_until_the_topic_takes_it(
+    log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk, connect_url: str
+) -> None:
+    kafka.create_topic(plan.topic, 1, max_message_bytes="10000")
+    api, name = ConnectApi(connect_url), capture(configuration(plan))
+    enqueue(log, "large", payload=json.dumps({"a": "x" * 50_000}))
+    eventually(lambda: "FAILED" in api.states(name), what="the failure of the task")
+    enqueue(log, "small")
+    problem = next(finding for finding in check(plan, name, connect_url) if finding.level is Level.BAD)
+    assert "max.message.bytes" in problem.remedy
+    larger = ConfigEntry("max.message.bytes", "1000000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, plan.topic, incremental_configs=[larger])
+    kafka.admin.incremental_alter_configs([resource])[resource].result(PATIENCE_SECONDS)
+    api.call("POST", f"/connectors/{name}/restart?includeTasks=true")
+    assert [message.key() for message in arrived(kafka, plan, 2)] == [b"article:large", b"article:small"]
+
+
+@pytest.fixture
+def least(log: Connection, plan: ConnectorPlan, secrets: str) -> Iterator[ConnectorPlan]:
+    """The same as a role that has the rights of docs/kafka-log.md and no others."""
+    role, password = f"connector_{plan.slot}", "p:w d=\u00e9"
+    name = sql.Identifier(role)
+    page = (Path(__file__).parents[2] / "docs" / "kafka-log.md").read_text("utf-8")
+    (given,) = re.findall(r"create role outbox_connector.*?;\n(grant.*?;\ngrant.*?;)", page, re.DOTALL)
+    log.execute(sql.SQL("create role {} login replication password {}").format(name, sql.Literal(password)))
+    log.execute(given.replace("outbox_connector", role))
+    Path(secrets).write_text("password=" + "".join(c if c.isascii() else f"\\u{ord(c):04x}" for c in password) + "\n")
+    yield replace(plan, user=role)
+    log.execute(sql.SQL("drop owned by {}; drop role {}").format(name, name))
+
+
+def test_the_rights_of_the_page_are_enough(
+    log: Connection, least: ConnectorPlan, capture: Capture, kafka: KafkaDesk
+) -> None:
+    enqueue(log, "before")
+    capture({**configuration(least), "heartbeat.interval.ms": "500"})
+    arrived(kafka, least, 1)
+    enqueue(log, "after")
+    arrived(kafka, least, 2)
+    end = log.execute("select pg_current_wal_lsn()").fetchone()
+    assert end is not None
+    passed = "select confirmed_flush_lsn > %s::pg_lsn from pg_replication_slots where slot_name = %s"
+    eventually(lambda: log.execute(passed, [end[0], least.slot]).fetchone() == (True,), what="a heartbeat")
+
+
+def examined(database: str, plan: ConnectorPlan) -> dict[str, Finding]:
+    """What the doctor says of the log and its slot."""
+    pool = Database(database, size=1, application="test")
+    pool.open()
+    try:
+        found = event_log(PostgresDoctor(pool, "search_documents", database), plan.slot, 3)
+        return {finding.detail: finding for finding in found}
+    finally:
+        pool.close()
+
+
+def test_the_doctor_tells_a_slot_in_use_from_one_that_is_left(
+    log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk, connect_url: str, logical_database: str
+) -> None:
+    assert any("no slot" in detail for detail in examined(logical_database, plan))
+    api, name = ConnectApi(connect_url), capture(configuration(plan))
+    enqueue(log, "first")
+    arrived(kafka, plan, 1)
+    found = examined(logical_database, plan)
+    assert {finding.level for finding in found.values()} <= {Level.OK, Level.WARN}
+    assert any(f"slot {plan.slot} is in use" in detail for detail in found)
+    assert any("has no limit" in detail for detail in found)
+    stopped(api, name, log, plan.slot)
+    assert any("is not in use" in d and f.level is Level.BAD for d, f in examined(logical_database, plan).items())
+
+
+def test_the_log_is_not_dropped_while_its_slot_is_there(
+    log: Connection, plan: ConnectorPlan, capture: Capture, logical_database: str
+) -> None:
+    capture(configuration(plan))
+    turn_log_off(logical_database)
+    with pytest.raises(LogInUse, match=plan.slot):
+        drop_log(logical_database, plan.slot)
+    assert drop_log(logical_database, "another") == ["dropped log"]

@@ -1,0 +1,677 @@
+"""search_outbox_log on a real PostgreSQL: what producers write there, its days, its rights, the way there and back."""
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from outbox import Outbox
+from outbox.ops.doctor.event_log import event_log
+from outbox.ports import Finding, Level
+from outbox.store.attach import installed
+from outbox.store.attach.attach import attach
+from outbox.store.doctor import PostgresDoctor
+from outbox.store.event_log import PostgresEventLog
+from outbox.store.pool import Database
+from outbox.store.schema.event_log import LogInUse, LogNotPermitted
+from outbox.store.schema.migrate import drop_log, migrate, status, turn_log_off
+from tests.fixtures.commands import Called, call_here
+from tests.fixtures.guide_table import create_guide_table
+from tests.fixtures.postgres import fresh_database
+from tests.fixtures.roles import Roles
+from tests.fixtures.scripted import Request, answer, scripted
+from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
+
+Connection = psycopg.Connection[Any]
+SLOT = "outbox_log"
+KEY = "select outbox_enqueue('article', '7', 'upsert', idempotency_key => 'k')"
+
+
+@pytest.fixture
+def logged(database: str, connection: Connection) -> Connection:
+    """A database whose producers write to the log."""
+    assert migrate(database, log=True) == ["log"]
+    return connection
+
+
+@pytest.fixture
+def pool(database: str) -> Iterator[Database]:
+    opened = Database(database, size=2, application="test")
+    opened.open()
+    yield opened
+    opened.close()
+
+
+def count(conn: Connection, table: str = "search_outbox_log") -> int:
+    row = conn.execute(sql.SQL("select count(*) from {}").format(sql.Identifier(table))).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def rows(conn: Connection) -> list[tuple[Any, ...]]:
+    """What was written, in order of the versions."""
+    found = conn.execute("select op, entity_key, payload::text, routing from search_outbox_log order by event_version")
+    return found.fetchall()
+
+
+def days(conn: Connection) -> list[str]:
+    found = conn.execute(
+        "select c.relname from pg_inherits as i join pg_class as c on c.oid = i.inhrelid"
+        " where i.inhparent = 'search_outbox_log'::regclass and c.relname ~ '\\d{8}$' order by 1"
+    )
+    return [name for (name,) in found]
+
+
+def make_day(conn: Connection, ago: int) -> str:
+    """A partition of a day in the past, as it would have been made then."""
+    made = conn.execute(
+        "select 'search_outbox_log_' || to_char(d, 'YYYYMMDD'), d::text || '+00', (d + 1)::text || '+00'"
+        " from (select (now() at time zone 'utc')::date - %s::int as d) as day",
+        [ago],
+    ).fetchone()
+    assert made is not None
+    name, starts, ends = made
+    part = sql.SQL("create table {} partition of search_outbox_log for values from ({}) to ({})")
+    conn.execute(part.format(sql.Identifier(name), sql.Literal(starts), sql.Literal(ends)))
+    return str(name)
+
+
+def write_ago(conn: Connection, ago: int) -> None:
+    conn.execute(
+        "insert into search_outbox_log (entity_type, entity_id, op, created_at)"
+        " values ('article', '1', 'refresh', date_trunc('day', now() at time zone 'utc') at time zone 'utc'"
+        " - make_interval(days => %s, hours => -1))",
+        [ago],
+    )
+
+
+class TestProducers:
+    def test_a_commit_writes_one_event_and_a_rollback_none(self, logged: Connection, database: str) -> None:
+        with psycopg.connect(database) as producer:
+            producer.execute("select outbox_enqueue('article', '1', 'upsert', '{}')")
+            producer.rollback()
+            producer.execute("select outbox_enqueue('article', '2', 'upsert', '{}')")
+            assert count(logged) == 0
+            producer.commit()
+        assert rows(logged) == [("upsert", "article:2", "{}", None)]
+        assert count(logged, "search_outbox_events") == 0
+
+    def test_every_column_of_an_event_is_kept_as_it_was_given(self, logged: Connection) -> None:
+        row = logged.execute(
+            "select outbox_enqueue('article', '7', 'upsert', '{\"a\":  1.10, \"a\": 1e400}', version => 9,"
+            " routing => 'r', idempotency_key => 'k', traceparent => 't')"
+        ).fetchone()
+        found = logged.execute(
+            "select id, entity_type, entity_id, op, event_version, payload::text, routing, idempotency_key,"
+            " traceparent, entity_key, has_payload, created_at <= now() from search_outbox_log"
+        ).fetchone()
+        assert row is not None
+        given = ("article", "7", "upsert", 9, '{"a":  1.10, "a": 1e400}', "r", "k", "t", "article:7", True, True)
+        assert found == (row[0], *given)
+
+    def test_versions_come_from_the_same_sequence(self, logged: Connection) -> None:
+        before = logged.execute("select nextval('search_outbox_version')").fetchone()
+        logged.execute("select outbox_refresh('article', '1')")
+        after = logged.execute("select event_version from search_outbox_log").fetchone()
+        assert before is not None
+        assert after == (before[0] + 1,)
+
+    def test_a_refresh_has_no_payload_and_says_so(self, logged: Connection) -> None:
+        logged.execute("select outbox_refresh('article', '1', routing => 'r')")
+        found = logged.execute("select op, routing, payload, has_payload from search_outbox_log").fetchone()
+        assert found == ("refresh", "r", None, False)
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            "outbox_enqueue('', '1', 'upsert')",
+            "outbox_enqueue('article', '', 'upsert')",
+            "outbox_enqueue('article', repeat('x', 513), 'upsert')",
+            "outbox_enqueue('article', '1', 'explode')",
+            "outbox_enqueue('article', '1', null)",
+            "outbox_enqueue('article', '1', 'refresh', '{}')",
+            "outbox_enqueue('article', '1', 'upsert', '[]')",
+            "outbox_enqueue('article', '1', 'upsert', version => -1)",
+            "outbox_enqueue('article', '1', 'upsert', '{\"half')",
+        ],
+    )
+    def test_bad_input_is_refused_in_the_same_words(self, database: str, connection: Connection, call: str) -> None:
+        said = []
+        for _ in ("table", "log"):
+            with pytest.raises(psycopg.Error) as refused:
+                connection.execute(f"select {call}".encode())
+            said.append((refused.value.sqlstate, refused.value.diag.message_primary, refused.value.diag.message_hint))
+            migrate(database, log=True)
+        assert said[0] == said[1]
+        assert count(connection) == 0
+
+    def test_a_known_key_returns_the_event_that_has_it(self, database: str, connection: Connection) -> None:
+        earlier = connection.execute(KEY.replace("'k'", "'earlier'")).fetchone()
+        migrate(database, log=True)
+        assert connection.execute(KEY.replace("'k'", "'earlier'")).fetchone() == earlier
+        first, second = connection.execute(KEY).fetchone(), connection.execute(KEY).fetchone()
+        assert first == second
+        assert count(connection) == 1
+
+    def test_a_key_of_an_earlier_day_is_known_while_that_day_is_kept(self, logged: Connection) -> None:
+        make_day(logged, 2)
+        write_ago(logged, 2)
+        logged.execute("update search_outbox_log set idempotency_key = 'k'")
+        known = logged.execute("select id from search_outbox_log").fetchone()
+        assert logged.execute(KEY).fetchone() == known
+
+    def test_two_producers_with_one_key_at_once_get_one_event(self, logged: Connection, database: str) -> None:
+        found: list[Any] = []
+
+        def second() -> None:
+            with psycopg.connect(database) as conn:
+                found.append(conn.execute(KEY).fetchone())
+
+        with psycopg.connect(database) as first:
+            mine = first.execute(KEY).fetchone()
+            thread = threading.Thread(target=second)
+            thread.start()
+            eventually(lambda: _waits(logged))
+            first.commit()
+            thread.join(PATIENCE_SECONDS)
+        assert found == [mine]
+        assert count(logged) == 1
+
+    def test_one_key_twice_in_one_day_is_refused_whatever_the_isolation(self, logged: Connection) -> None:
+        logged.execute(KEY)
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            logged.execute(
+                "insert into search_outbox_log (entity_type, entity_id, op, idempotency_key)"
+                " values ('article', '8', 'refresh', 'k')"
+            )
+
+    def test_the_library_writes_to_the_log_in_the_callers_transaction(self, logged: Connection, database: str) -> None:
+        with Outbox(database) as library, psycopg.connect(database) as producer:
+            library.enqueue(producer, "article", 1, "upsert", {"title": "no"})
+            producer.rollback()
+            library.enqueue(producer, "article", 2, "upsert", '{"title": 1.10}')
+            library.refresh(producer, "article", 3, routing="r")
+            producer.commit()
+        assert rows(logged) == [
+            ("upsert", "article:2", '{"title": 1.10}', None),
+            ("refresh", "article:3", None, "r"),
+        ]
+
+    def test_an_adopted_table_with_uuids_refuses_what_is_none(self, empty_database: str) -> None:
+        with psycopg.connect(empty_database, autocommit=True) as conn:
+            create_guide_table(conn)
+            migrate(empty_database, log=True)
+            conn.execute("select outbox_enqueue('article', '0B5A0A1C-0000-0000-0000-000000000001', 'delete')")
+            assert rows(conn) == [("delete", "article:0b5a0a1c-0000-0000-0000-000000000001", None, None)]
+            with pytest.raises(psycopg.errors.InvalidTextRepresentation):
+                conn.execute("select outbox_enqueue('article', 'x', 'delete')")
+            conn.execute("create table orders (id uuid primary key)")
+            attach(conn, "orders", entity_type="order", id_column="id", payload=True)
+            conn.execute("create table notes (id uuid primary key)")
+            attach(conn, "notes", entity_type="note", id_column="id")
+            conn.execute("insert into orders values ('0b5a0a1c-0000-0000-0000-000000000002')")
+            conn.execute("insert into notes values ('0b5a0a1c-0000-0000-0000-000000000003')")
+            assert [key[-1] for _, key, *_ in rows(conn)] == ["1", "2", "3"]
+
+
+def _waits(conn: Connection) -> bool:
+    waiting = "select exists (select from pg_locks where not granted and locktype = 'advisory')"
+    return conn.execute(waiting).fetchone() == (True,)
+
+
+TABLES = """
+create table articles (id int primary key, title text, price numeric);
+create table orders (id int primary key, total numeric, tenant text default 't');
+create table comments (id int primary key, article_id int);
+"""
+
+
+def attach_all(conn: Connection) -> None:
+    attach(conn, "articles", entity_type="article", id_column="id", columns=("title",))
+    attach(conn, "comments", entity_type="article", via="select changed.article_id")
+    attach(conn, "orders", entity_type="order", id_column="id", payload=True, routing_column="tenant")
+
+
+CHANGES = """
+insert into articles values (1, 'x', 1.10); update articles set title = 'y'; delete from articles;
+insert into comments values (1, 9); delete from comments;
+insert into orders values (5, 1.10); delete from orders;
+"""
+WRITTEN = [
+    ("refresh", "article:1", None, None),
+    ("refresh", "article:1", None, None),
+    ("delete", "article:1", None, None),
+    ("refresh", "article:9", None, None),
+    ("refresh", "article:9", None, None),
+    ("upsert", "order:5", '{"id":5,"total":1.10,"tenant":"t"}', "t"),
+    ("delete", "order:5", None, "t"),
+]
+
+
+class TestAttached:
+    def test_a_table_that_is_attached_later_writes_to_the_log(self, logged: Connection) -> None:
+        logged.execute(TABLES)
+        attach_all(logged)
+        logged.execute(CHANGES)
+        assert rows(logged) == WRITTEN
+        assert count(logged, "search_outbox_events") == 0
+
+    def test_a_table_that_was_attached_before_is_switched_with_the_rest(
+        self, database: str, connection: Connection
+    ) -> None:
+        connection.execute(TABLES)
+        attach_all(connection)
+        migrate(database, log=True)
+        connection.execute(CHANGES)
+        assert rows(connection) == WRITTEN
+        assert count(connection, "search_outbox_events") == 0
+        assert [each.elsewhere for each in installed.installed(connection)] == ["", "", ""]
+
+    def test_and_back_again(self, logged: Connection, database: str) -> None:
+        logged.execute(TABLES)
+        attach_all(logged)
+        assert turn_log_off(database) == ["log off"]
+        logged.execute(CHANGES)
+        assert count(logged) == 0
+        found = logged.execute(
+            "select op, entity_type || ':' || entity_id, payload::text, routing from search_outbox_events order by seq"
+        ).fetchall()
+        assert found == WRITTEN
+
+    def test_changes_in_a_session_of_a_replica_have_their_key_too(self, logged: Connection) -> None:
+        logged.execute(TABLES)
+        attach_all(logged)
+        logged.execute("set session_replication_role = replica")
+        logged.execute("insert into orders values (5, 1.10)")
+        assert rows(logged) == [WRITTEN[-2]]
+
+    def test_a_function_of_another_role_is_named_and_goes_on(
+        self, database: str, connection: Connection, roles: Roles, empty_role: str
+    ) -> None:
+        connection.execute(TABLES)
+        attach_all(connection)
+        connection.execute(sql.SQL("grant all on schema public to {}").format(sql.Identifier(empty_role)))
+        connection.execute(
+            sql.SQL("grant create on database {} to {}").format(
+                sql.Identifier(connection.info.dbname), sql.Identifier(empty_role)
+            )
+        )
+        said: list[str] = []
+        owned_by(connection, empty_role)
+        with as_role(database, empty_role) as url:
+            migrate(url, log=True, say=said.append)
+        assert any("belong to other roles" in line for line in said)
+        connection.execute("insert into orders values (5, 1.10)")
+        assert (count(connection), count(connection, "search_outbox_events")) == (0, 1)
+        assert {each.elsewhere for each in installed.installed(connection)} == {"search_outbox_events"}
+
+
+class TestDays:
+    def test_today_and_a_week_ahead_are_there_from_the_start(self, logged: Connection) -> None:
+        assert len(days(logged)) == 8
+        logged.execute("select outbox_refresh('article', '1')")
+        where = logged.execute(
+            "select tableoid::regclass::text, 'search_outbox_log_' || to_char(now() at time zone 'utc', 'YYYYMMDD')"
+            " from search_outbox_log"
+        ).fetchone()
+        assert where is not None
+        assert where[0] == where[1]
+
+    def test_a_row_for_which_there_is_no_day_goes_to_the_default_partition(self, logged: Connection) -> None:
+        write_ago(logged, 400)
+        assert count(logged, "search_outbox_log_default") == 1
+
+    def test_a_daemon_makes_the_days_that_are_missing(self, logged: Connection, pool: Database) -> None:
+        missing = days(logged)[3:]
+        for name in missing:
+            logged.execute(sql.SQL("drop table {}").format(sql.Identifier(name)))
+        PostgresEventLog(pool, forget=False).keep(timedelta(days=3), 500)
+        assert days(logged)[3:] == missing
+
+    def test_days_are_made_beside_producers_whose_transactions_are_open(
+        self, logged: Connection, pool: Database, database: str
+    ) -> None:
+        gone = days(logged)[-1]
+        logged.execute(sql.SQL("drop table {}").format(sql.Identifier(gone)))
+        with psycopg.connect(database) as producer:
+            producer.execute("select outbox_refresh('article', '1')")
+            PostgresEventLog(pool, forget=False).keep(timedelta(days=3), 500)
+            assert days(logged)[-1] == gone
+
+    def test_a_day_that_has_rows_in_the_default_partition_stays_there(self, logged: Connection, pool: Database) -> None:
+        today = days(logged)[0]
+        logged.execute(sql.SQL("drop table {}").format(sql.Identifier(today)))
+        logged.execute("select outbox_refresh('article', '1')")
+        PostgresEventLog(pool, forget=False).keep(timedelta(days=3), 500)
+        assert today not in days(logged)
+        logged.execute("select outbox_refresh('article', '2')")
+        assert count(logged, "search_outbox_log_default") == 2
+
+    def test_days_that_are_over_are_dropped_and_younger_ones_kept(self, logged: Connection, pool: Database) -> None:
+        old, young = make_day(logged, 5), make_day(logged, 3)
+        for ago in (5, 3, 0, 400):
+            write_ago(logged, ago)
+        assert PostgresEventLog(pool, forget=True).keep(timedelta(days=3), 500) == 2
+        assert old not in days(logged)
+        assert young in days(logged)
+        assert (count(logged), count(logged, "search_outbox_log_default")) == (2, 0)
+
+    def test_days_are_kept_for_ever_if_that_is_set(self, logged: Connection, pool: Database) -> None:
+        old = make_day(logged, 50)
+        assert PostgresEventLog(pool, forget=False).keep(timedelta(0), 500) == 0
+        assert old in days(logged)
+
+    def test_a_day_that_a_producer_holds_is_emptied_now_and_dropped_later(
+        self, logged: Connection, pool: Database, database: str
+    ) -> None:
+        old = make_day(logged, 5)
+        write_ago(logged, 5)
+        store = PostgresEventLog(pool, forget=True)
+        with psycopg.connect(database) as producer:
+            producer.execute("select outbox_refresh('article', '1')")
+            assert store.keep(timedelta(days=3), 500) == 0
+            assert (old in days(logged), count(logged, old)) == (True, 0)
+            with psycopg.connect(database) as other:  # nobody has to wait for what waits
+                other.execute("select outbox_refresh('article', '2')")
+        assert store.keep(timedelta(days=3), 500) == 1
+        assert old not in days(logged)
+        assert count(logged) == 2
+
+    def test_without_the_log_a_daemon_does_nothing(self, pool: Database, connection: Connection) -> None:
+        assert PostgresEventLog(pool, forget=True).keep(timedelta(days=3), 500) == 0
+
+
+class TestPublication:
+    def test_it_publishes_inserts_by_way_of_the_partitioned_table(self, logged: Connection) -> None:
+        found = logged.execute(
+            "select pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot from pg_publication"
+            " where pubname = 'outbox_log'"
+        ).fetchone()
+        assert found == (True, False, False, False, True)
+        tables = logged.execute("select tablename from pg_publication_tables where pubname = 'outbox_log'").fetchall()
+        assert tables == [("search_outbox_log",)]
+
+    def test_old_rows_go_beside_a_publication_of_all_tables(self, logged: Connection, pool: Database) -> None:
+        logged.execute("create publication everything for all tables")
+        make_day(logged, 5)
+        write_ago(logged, 5)
+        write_ago(logged, 400)
+        assert PostgresEventLog(pool, forget=True).keep(timedelta(days=3), 500) == 2
+
+
+@pytest.fixture
+def empty_role(connection: Connection) -> Iterator[str]:
+    """A role without any right, gone afterwards."""
+    row = connection.execute("select 't' || replace(gen_random_uuid()::text, '-', '')").fetchone()
+    assert row is not None
+    name = sql.Identifier(row[0])
+    connection.execute(sql.SQL("create role {} login password 'x'").format(name))
+    yield str(row[0])
+    connection.execute(
+        sql.SQL("reassign owned by {} to current_user; drop owned by {}; drop role {}").format(name, name, name)
+    )
+
+
+def as_role(database: str, role: str) -> Any:
+    from contextlib import nullcontext
+
+    parts = urlsplit(database)
+    return nullcontext(parts._replace(netloc=f"{role}:x@{parts.netloc.rpartition('@')[2]}").geturl())
+
+
+def owned_by(conn: Connection, role: str) -> None:
+    """Everything of ours, except the functions of attached tables."""
+    things = conn.execute(
+        "select format('alter %%s %%s owner to %%I', case relkind when 'S' then 'sequence' else 'table' end,"
+        " oid::regclass, %s::text) from pg_class where relnamespace = 'public'::regnamespace"
+        " and relname like 'search\\_outbox%%' and relkind in ('r', 'S')"
+        " and not exists (select from pg_depend as d where d.objid = pg_class.oid and d.deptype in ('a', 'i'))"
+        " union all select format('alter function %%s owner to %%I', oid::regprocedure, %s::text) from pg_proc"
+        " where pronamespace = 'public'::regnamespace and proname ~ '^(search_outbox|outbox)_'"
+        " and proname !~ 'capture'",
+        [role, role],
+    ).fetchall()
+    for (statement,) in things:
+        conn.execute(statement)
+
+
+class TestRights:
+    @pytest.fixture
+    def granted(self, roles: Roles, database: str) -> Roles:
+        migrate(database, log=True)
+        return roles
+
+    def test_a_producer_writes_and_reads_nothing_back(self, granted: Roles, connection: Connection) -> None:
+        with granted.connect("producer") as producer:
+            assert producer.execute(KEY).fetchone() == producer.execute(KEY).fetchone()
+            producer.execute("select outbox_refresh('article', '1')")
+            for act in (
+                "select payload from search_outbox_log",
+                "update search_outbox_log set op = 'delete'",
+                "delete from search_outbox_log",
+                "truncate search_outbox_log",
+                "select search_outbox_log_days(7)",
+                "select search_outbox_log_prune('0', 1)",
+                "select search_outbox_log_off()",
+                "insert into search_outbox_log (entity_type, entity_id, op, entity_key) values ('a', '1', 'x', 'b')",
+            ):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    producer.execute(act.encode())
+        assert count(connection) == 2
+
+    def test_a_projector_keeps_the_days(self, granted: Roles, connection: Connection) -> None:
+        old = make_day(connection, 5)
+        opened = Database(granted.url("projector"), size=1, application="test")
+        opened.open()
+        try:
+            assert PostgresEventLog(opened, forget=True).keep(timedelta(days=3), 500) == 1
+        finally:
+            opened.close()
+        assert old not in days(connection)
+        with granted.connect("projector") as projector, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            projector.execute("delete from search_outbox_log")
+
+    def test_a_reader_sees_no_payload(self, granted: Roles) -> None:
+        with granted.connect("reader") as reader:
+            reader.execute("select id, entity_key from search_outbox_log")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                reader.execute("select payload from search_outbox_log")
+
+    def test_a_role_that_may_not_keep_the_days_leaves_them(self, granted: Roles, connection: Connection) -> None:
+        old = make_day(connection, 5)
+        opened = Database(granted.url("reader"), size=1, application="test")
+        opened.open()
+        try:
+            assert PostgresEventLog(opened, forget=True).keep(timedelta(days=3), 500) == 0
+        finally:
+            opened.close()
+        assert old in days(connection)
+
+    def test_a_role_without_the_right_to_publish_gets_the_remedy_and_nothing_changes(
+        self, database: str, connection: Connection, empty_role: str
+    ) -> None:
+        connection.execute(sql.SQL("grant all on schema public to {}").format(sql.Identifier(empty_role)))
+        owned_by(connection, empty_role)
+        with as_role(database, empty_role) as url, pytest.raises(LogNotPermitted, match="grant create on"):
+            migrate(url, log=True)
+        assert connection.execute("select to_regclass('search_outbox_log') is null").fetchone() == (True,)
+        connection.execute("select outbox_refresh('article', '1')")
+        assert count(connection, "search_outbox_events") == 1
+
+
+class TestThereAndBack:
+    def test_what_waits_in_the_table_is_left_alone(self, database: str, connection: Connection) -> None:
+        connection.execute("select outbox_enqueue('article', '1', 'upsert', '{}')")
+        before = connection.execute("select * from search_outbox_events").fetchall()
+        migrate(database, log=True)
+        assert connection.execute("select * from search_outbox_events").fetchall() == before
+        assert status(database).parts["log"]
+        assert status(database).schema.ok
+
+    def test_a_second_migrate_has_nothing_to_do(self, logged: Connection, database: str) -> None:
+        assert migrate(database, log=True) == []
+
+    def test_off_and_on_again_keeps_what_is_in_the_log(self, logged: Connection, database: str) -> None:
+        logged.execute("select outbox_refresh('article', '1')")
+        original = logged.execute("select prosrc from pg_proc where proname = 'search_outbox_enqueue_table'").fetchone()
+        assert turn_log_off(database) == ["log off"]
+        assert turn_log_off(database) == []
+        restored = logged.execute("select prosrc from pg_proc where proname = 'outbox_enqueue'").fetchone()
+        assert original is not None
+        assert restored == (original[0].replace("search_outbox_enqueue_table", "outbox_enqueue"),)
+        logged.execute("select outbox_refresh('article', '2')")
+        assert (count(logged), count(logged, "search_outbox_events")) == (1, 1)
+        assert not status(database).parts["log"]
+        assert migrate(database, log=True) == ["log"]
+        logged.execute("select outbox_refresh('article', '3')")
+        assert (count(logged), count(logged, "search_outbox_events")) == (2, 1)
+
+    def test_the_functions_are_the_same_after_the_way_there_and_back(
+        self, database: str, connection: Connection
+    ) -> None:
+        connection.execute(TABLES)
+        attach_all(connection)
+        ours = (
+            "select proname, pg_get_functiondef(oid), proacl::text, proowner from pg_proc"
+            " where pronamespace = 'public'::regnamespace order by 1, 2"
+        )
+        before = connection.execute(ours).fetchall()
+        migrate(database, log=True)
+        turn_log_off(database)
+        assert drop_log(database, SLOT) == ["dropped log"]
+        assert connection.execute(ours).fetchall() == before
+        assert drop_log(database, SLOT) == []
+
+    def test_it_is_not_dropped_while_producers_write_to_it(self, logged: Connection, database: str) -> None:
+        with pytest.raises(LogInUse, match="--no-log"):
+            drop_log(database, SLOT)
+        assert count(logged) == 0
+
+    def test_a_prepared_statement_of_an_open_session_follows_the_switch(
+        self, database: str, connection: Connection
+    ) -> None:
+        connection.execute("prepare send as select outbox_enqueue('article', '1', 'upsert')")
+        connection.execute("prepare again as select outbox_refresh('article', '1')")
+        for _ in range(7):  # a generic plan by then
+            connection.execute("execute send")
+            connection.execute("execute again")
+        migrate(database, log=True)
+        connection.execute("execute send")
+        connection.execute("execute again")
+        assert (count(connection), count(connection, "search_outbox_events")) == (2, 14)
+
+
+@pytest.mark.slow
+def test_older_servers_have_the_same_log(older_postgres_url: str) -> None:
+    with fresh_database(older_postgres_url) as url, psycopg.connect(url, autocommit=True) as conn:
+        assert migrate(url, log=True)[-1] == "log"
+        conn.execute(TABLES)
+        attach_all(conn)
+        conn.execute("set session_replication_role = replica")
+        conn.execute(CHANGES)
+        assert rows(conn) == WRITTEN
+        assert conn.execute(KEY).fetchone() == conn.execute(KEY).fetchone()
+        make_day(conn, 5)
+        gone = conn.execute("select search_outbox_log_prune('3 days', 10)").fetchone()
+        assert gone == (1,)
+        assert (turn_log_off(url), drop_log(url, SLOT)) == (["log off"], ["dropped log"])
+
+
+def findings(pool: Database, database: str) -> dict[str, list[Finding]]:
+    found: dict[str, list[Finding]] = {}
+    for finding in event_log(PostgresDoctor(pool, "search_documents", database), SLOT, 3):
+        found.setdefault(finding.name, []).append(finding)
+    return found
+
+
+class TestDoctor:
+    def test_without_the_log_nothing_is_said(self, pool: Database, database: str) -> None:
+        assert findings(pool, database) == {}
+
+    def test_a_new_log_lacks_a_connector_and_the_right_wal_level(
+        self, logged: Connection, pool: Database, database: str
+    ) -> None:
+        level = logged.execute("show wal_level").fetchone()
+        found = findings(pool, database)
+        assert "no slot" in found["slot"][0].detail
+        bad = [finding.detail for finding in found["event_log"] if finding.level is Level.BAD]
+        assert len(bad) == (0 if level == ("logical",) else 1)
+
+    def test_faults_are_found(self, logged: Connection, pool: Database, database: str) -> None:
+        write_ago(logged, 400)
+        make_day(logged, 40)
+        for name in days(logged)[2:]:
+            logged.execute(sql.SQL("drop table {}").format(sql.Identifier(name)))
+        logged.execute("drop publication outbox_log")
+        told = " ".join(finding.detail for finding in findings(pool, database)["event_log"])
+        for words in ("publication outbox_log is missing", "0 days ahead", "rows (1)", "40 days old"):
+            assert words in told
+
+    def test_the_remedy_for_a_publication_works(self, logged: Connection, pool: Database, database: str) -> None:
+        logged.execute("drop publication outbox_log")
+        remedy = next(f.remedy for f in findings(pool, database)["event_log"] if "publication" in f.detail)
+        logged.execute(remedy.encode())
+        logged.execute("alter publication outbox_log set (publish = 'insert, delete')")
+        remedy = next(f.remedy for f in findings(pool, database)["event_log"] if "publication" in f.detail)
+        logged.execute(remedy.encode())
+        assert not [f for f in findings(pool, database)["event_log"] if "publication" in f.detail]
+
+
+def replied(reply: bytes, _: Request) -> bytes:
+    return reply
+
+
+class TestCommands:
+    @pytest.fixture
+    def run(
+        self, database: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> Callable[..., Called]:
+        monkeypatch.setenv("DATABASE_URL", database)
+        return lambda *args: call_here(args, capsys)
+
+    def test_the_log_is_installed_turned_off_and_dropped(
+        self, run: Callable[..., Called], connection: Connection
+    ) -> None:
+        assert "log" in run("migrate", "plan", "--log").out
+        assert run("migrate", "--log").out == "applied 1: log\n"
+        assert run("migrate", "--log").out == "nothing to do\n"
+        assert "log yes" in run("migrate", "status").out
+        early = run("migrate", "--drop-log")
+        assert (early.code, "--no-log" in early.err) == (1, True)
+        off = run("migrate", "--no-log")
+        assert (off.code, off.out) == (0, "applied 1: log off\n")
+        assert "outbox migrate --drop-log" in off.err
+        assert run("migrate", "--drop-log", "--json").json == {"applied": ["dropped log"]}
+        assert connection.execute("select to_regclass('search_outbox_log') is null").fetchone() == (True,)
+
+    def test_a_wish_that_contradicts_itself_is_refused(self, run: Callable[..., Called]) -> None:
+        assert run("migrate", "--log", "--drop-log").code == 2
+        assert run("kafka", "connector", "--check", "http://127.0.0.1:1", "--properties").code == 2
+        assert run("kafka", "connector", "--topic", "with blank").code == 2
+        assert run("kafka", "connector", "--check", "ftp://127.0.0.1").code == 2
+
+    def test_the_configuration_is_printed_without_the_password(self, run: Callable[..., Called], database: str) -> None:
+        printed = run("kafka", "connector", "--user", "outbox_connector", "--topic", "t")
+        password = urlsplit(database).password
+        assert printed.json["database.dbname"] == urlsplit(database).path.removeprefix("/")
+        assert printed.json["transforms.outbox.route.topic.replacement"] == "t"
+        assert password
+        assert password not in printed.out + run("kafka", "connector", "--properties").out
+
+    def test_a_connect_that_is_down_is_said_to_be(self, run: Callable[..., Called]) -> None:
+        found = run("kafka", "connector", "--check", "http://127.0.0.1:1")
+        assert (found.code, found.out) == (75, "")
+        assert "Kafka Connect does not answer" in found.err
+
+    def test_a_server_that_is_no_connect_is_refused(self, run: Callable[..., Called]) -> None:
+        for code, body in ((200, b"<html>"), (200, b"[]"), (500, b"{}")):
+            reply = answer(code, body)
+            with scripted(partial(replied, reply), partial(replied, reply)) as server:
+                found = run("kafka", "connector", "--check", server.url)
+                assert (found.code, found.out) == (75, "")

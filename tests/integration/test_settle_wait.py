@@ -1,0 +1,166 @@
+"""`Outbox.wait`, its twin to await, and `?wait=` of the API: the answer comes when the event is settled."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import psycopg
+import pytest
+
+from outbox import AsyncOutbox, Outbox
+from outbox.app.settling import open_settle_watch
+from outbox.config import load_settings
+from outbox.errors import NotFound, UsageError
+from outbox.policy.event import Status
+from outbox.policy.settle import DONE
+from outbox.store.schema.migrate import migrate, status
+from tests.fixtures.console import Served
+from tests.fixtures.queue import EventTable
+from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
+
+
+def settle_all(queue: EventTable) -> None:
+    """As a projector does: claimed, written, settled."""
+    store = queue.store()
+    claimed = queue.claim(store)
+    store.settle(claimed.token, [(event.id, DONE) for event in claimed.events])
+
+
+def soon(act: Callable[[], Any]) -> threading.Thread:
+    """In a moment, in another thread: whoever waits must have begun."""
+    thread = threading.Timer(0.3, act)
+    thread.start()
+    return thread
+
+
+def test_it_returns_when_the_event_is_settled(queue: EventTable, database: str) -> None:
+    with Outbox(database) as outbox:
+        id = queue.produce()
+        began = time.monotonic()
+        later = soon(lambda: settle_all(queue))
+        assert outbox.wait(id, PATIENCE_SECONDS) is Status.DONE
+        assert time.monotonic() - began < PATIENCE_SECONDS / 2
+        later.join()
+        assert outbox.wait(str(id)) == "done"
+
+
+def test_it_returns_the_state_at_the_end_of_the_time(queue: EventTable, database: str) -> None:
+    with Outbox(database) as outbox:
+        id = queue.produce()
+        assert outbox.wait(id, 0.1) is Status.PENDING
+        queue.claim()
+        assert outbox.wait(id, 0.1) is Status.PROCESSING
+        failed = queue.produce(status="failed")
+        assert outbox.wait(failed, PATIENCE_SECONDS) is Status.FAILED
+        with pytest.raises(NotFound, match="not committed"):
+            outbox.wait(uuid4(), 0.1)
+        for wrong in (-1, 301, float("nan")):
+            with pytest.raises(UsageError, match="0 to 300"):
+                outbox.wait(id, wrong)
+
+
+def test_an_event_that_is_committed_meanwhile_is_found(queue: EventTable, database: str) -> None:
+    with Outbox(database) as outbox, psycopg.connect(database) as producer:
+        id = outbox.refresh(producer, "article", 1)
+
+        def go_on() -> None:
+            producer.commit()
+            settle_all(queue)
+
+        later = soon(go_on)
+        assert outbox.wait(id, PATIENCE_SECONDS) is Status.DONE
+        later.join()
+
+
+def test_many_tasks_wait_over_one_connection(queue: EventTable, database: str) -> None:
+    ids = [queue.produce() for _ in range(100)]
+
+    async def run() -> list[Status]:
+        async with AsyncOutbox(database) as outbox:
+            waiting = [asyncio.create_task(outbox.wait(id, PATIENCE_SECONDS)) for id in ids]
+            await asyncio.sleep(0.2)
+            sessions = queue.value("select count(*) from pg_stat_activity where application_name = 'outbox library'")
+            assert sessions == 1
+            await asyncio.to_thread(settle_all, queue)
+            with pytest.raises(NotFound):
+                await outbox.wait(uuid4(), 0.1)
+            return await asyncio.gather(*waiting)
+
+    assert asyncio.run(run()) == [Status.DONE] * 100
+
+
+def test_a_settle_notifies_where_listen_is_on(queue: EventTable, database: str) -> None:
+    migrate(database, notify=True)
+    settings = load_settings(environ={"DATABASE_URL": database, "OUTBOX_LISTEN": "true"})
+    with open_settle_watch(settings, application="test") as watch:
+        readings: list[float] = []
+        read = watch._statuses
+        watch._statuses = lambda ids: (readings.append(time.monotonic()), read(ids))[1]
+        id = queue.produce()
+        waiting = watch.submit(id, PATIENCE_SECONDS)
+        eventually(lambda: watch._hears, what="LISTEN")
+        eventually(lambda: time.monotonic() - readings[-1] > 0.3, what="a rest longer than any of polling")
+        settle_all(queue)
+        settled = time.monotonic()
+        assert waiting.result(PATIENCE_SECONDS) is Status.DONE
+        assert time.monotonic() - settled < PATIENCE_SECONDS / 2
+
+
+def test_an_older_installation_of_notify_is_completed(queue: EventTable, database: str) -> None:
+    """Of a release that knew only the trigger for projectors: waiting polls, and migrate adds the other one."""
+    migrate(database, notify=True)
+    queue.connection.execute("drop trigger search_outbox_settled on search_outbox_leases")
+    queue.connection.execute("drop function search_outbox_settled()")
+    assert status(database).parts["notify"] is False
+    settings = load_settings(environ={"DATABASE_URL": database, "OUTBOX_LISTEN": "true"})
+    with open_settle_watch(settings, application="test") as watch:
+        id = queue.produce()
+        later = soon(lambda: settle_all(queue))
+        assert watch.wait(id, PATIENCE_SECONDS) is Status.DONE
+        later.join()
+    assert migrate(database, notify=True) == ["notify"]
+    assert status(database).parts["notify"] is True
+    assert migrate(database, notify=True) == []
+
+
+class TestApi:
+    def test_the_answer_waits_for_the_event(self, console: Served, queue: EventTable) -> None:
+        id = queue.produce()
+        later = soon(lambda: settle_all(queue))
+        reply = console.client.get(f"/api/v1/events/{id}", params={"wait": 10})
+        later.join()
+        assert (reply.status_code, reply.json()["status"]) == (200, "done")
+
+    def test_it_comes_at_the_end_of_the_time_in_any_case(self, console: Served, queue: EventTable) -> None:
+        id = queue.produce()
+        began = time.monotonic()
+        assert console.client.get(f"/api/v1/events/{id}", params={"wait": 0.5}).json()["status"] == "pending"
+        assert time.monotonic() - began >= 0.5
+        assert console.client.get(f"/api/v1/events/{uuid4()}", params={"wait": 0.1}).status_code == 404
+
+    @pytest.mark.parametrize("wrong", [{"wait": -1}, {"wait": 11}, {"wait": "soon"}, {"wiat": 1}])
+    def test_a_wrong_time_is_refused(self, console: Served, queue: EventTable, wrong: dict[str, Any]) -> None:
+        assert console.client.get(f"/api/v1/events/{queue.produce()}", params=wrong).status_code in (400, 422)
+
+    def test_waiting_requests_of_one_client_share_a_reader_and_hold_up_no_other(
+        self, console: Served, queue: EventTable
+    ) -> None:
+        id = queue.produce()
+        with ThreadPoolExecutor(25) as pool:  # 30 requests of one client are taken at once
+            asking = [pool.submit(answer, console.url, id) for _ in range(25)]
+            settling = console.app.state.services.settling
+            eventually(lambda: len(settling._waiters) == 25, what="all of them waiting")
+            assert [thread.name for thread in threading.enumerate()].count("settle-reader") == 1
+            assert httpx.get(f"{console.url}/api/v1/events/{id}", timeout=8).json()["status"] == "pending"
+            settle_all(queue)
+            assert {each.result(PATIENCE_SECONDS) for each in asking} == {"done"}
+
+
+def answer(url: str, id: UUID) -> str:
+    reply = httpx.get(f"{url}/api/v1/events/{id}", params={"wait": 10}, timeout=PATIENCE_SECONDS)
+    return str(reply.raise_for_status().json()["status"])

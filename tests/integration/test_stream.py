@@ -1,0 +1,285 @@
+"""A consumer group on a real broker: what is committed, when, by whom; and what is said of what is gone."""
+
+import uuid
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Producer, TopicPartition
+
+from outbox.config import KafkaSettings
+from outbox.errors import NotStored
+from outbox.facts import CommitRefused, LeaseLost, PartitionsAssigned, PartitionsRevoked, StreamGap, StreamSampled
+from outbox.policy.outcome import Failure, Reason
+from tests.fixtures.kafka import KafkaDesk, Sent
+from tests.fixtures.sinks import MemorySink
+from tests.fixtures.streaming import GroupMember, an_event_record, committed_of, joined
+from tests.fixtures.waiting import eventually
+from tests.unit.stream.test_events import MemoryRecords
+
+PARTITIONS = 2
+REFUSED = Failure(Reason.ES_REJECTED_DOCUMENT, "no", fingerprint="f")
+AWAY = Failure(Reason.CONNECT, "gone", whole=True)
+
+
+class Ground:
+    """One topic, one group, one sink and one table for all members of a test."""
+
+    def __init__(self, desk: KafkaDesk, topic: str) -> None:
+        self.desk, self.topic = desk, topic
+        self.group = f"group-{uuid.uuid4().hex[:12]}"
+        self.sink = MemorySink()
+        self.records = MemoryRecords()
+
+    def settings(self, **more: Any) -> KafkaSettings:
+        given = {"bootstrap_servers": self.desk.url, "topic": self.topic, "group": self.group, **more}
+        return KafkaSettings(**given)
+
+    def member(self, **more: Any) -> AbstractContextManager[GroupMember]:
+        most_bytes = more.pop("most_bytes", 16_000_000)
+        return joined(self.settings(**more), self.records, self.sink, most_bytes=most_bytes)
+
+    def put(self, *records: Sent) -> None:
+        self.desk.produce(self.topic, records)
+
+    def fill(self, n: int, first: int = 0, partition: int = 0) -> None:
+        self.put(*(an_event_record(str(k), k + 1, partition=partition) for k in range(first, first + n)))
+
+    def finish(self, member: GroupMember) -> None:
+        ends = {number: end for number, end in self.desk.ends(self.topic).items() if end}
+        member.run_until(committed=ends, desk=self.desk, group=self.group, topic=self.topic)
+
+    def committed(self) -> dict[int, int]:
+        return eventually(lambda: [committed_of(self.desk, self.group, self.topic) or {}])[0]
+
+    def ids(self) -> set[str]:
+        return {id.removeprefix("article:") for _, id in self.sink.documents}
+
+    def refuse(self, *ids: str) -> None:
+        bad = {f"article:{id}" for id in ids}
+        self.sink.refuse = lambda action: REFUSED if action.id in bad else None
+
+
+@pytest.fixture
+def ground(kafka: KafkaDesk, topic: str) -> Ground:
+    return Ground(kafka, topic)
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_what_is_written_is_committed_and_a_new_member_begins_there(ground: Ground, protocol: str) -> None:
+    ground.fill(150)
+    ground.fill(50, 150, partition=1)
+    with ground.member(group_protocol=protocol) as member:
+        ground.finish(member)
+        assert {number for fact in member.of(PartitionsAssigned) for number in fact.partitions} == {0, 1}
+    assert len(ground.ids()) == 200
+    ground.sink.documents.clear()
+    ground.fill(5, 500)
+    with ground.member(group_protocol=protocol) as member:
+        ground.finish(member)
+    assert ground.ids() == {"500", "501", "502", "503", "504"}
+
+
+def test_a_new_group_begins_at_the_oldest_record(ground: Ground) -> None:
+    ground.fill(10)
+    with ground.member() as member:
+        ground.finish(member)
+        assert member.of(StreamGap) == []
+    assert len(ground.ids()) == 10
+
+
+def test_nothing_is_committed_before_it_is_answered_or_stored(ground: Ground) -> None:
+    """The index is down, then PostgreSQL is: each holds what needs it, and nothing above that is committed."""
+    ground.fill(20)
+    ground.sink.away = AWAY
+    with ground.member() as member:
+        eventually(member.step, what="a first batch")
+        assert ground.committed() == {}
+        ground.sink.away = None
+        ground.refuse("7")
+        ground.records.away = True
+        with pytest.raises(NotStored):
+            eventually(member.step, what="a second batch")
+        # The records are ones that an earlier owner may have sent: they wait for the check against deletes.
+        assert ground.committed() == {}
+        ground.records.away = False
+        ground.finish(member)
+    assert list(ground.records.rows) == [f"kafka:{ground.topic}:0:7"]
+    assert ground.committed() == {0: 20}
+
+
+def test_commits_wait_while_it_is_not_known_whether_what_was_written_counts(ground: Ground) -> None:
+    ground.fill(10)
+    with ground.member() as member:
+        member.commits.clear()
+        eventually(member.step, what="a batch")
+        eventually(lambda: len(ground.ids()) == 10)
+        eventually(lambda: len(member.of(StreamSampled)) > 1)
+        assert ground.committed() == {}
+        ground.sink.documents.clear()
+        member.reader.rewind()
+        member.commits.set()
+        ground.finish(member)
+        assert len(ground.ids()) == 10, "read and written again"
+
+
+def test_a_member_that_dies_loses_nothing_and_its_successor_sends_again_what_was_not_committed(
+    ground: Ground,
+) -> None:
+    ground.fill(40)
+    with ground.member() as first:
+        first.commits.clear()
+        eventually(first.step, what="a batch")
+    ground.sink.documents.clear()
+    with ground.member() as second:
+        ground.finish(second)
+    assert len(ground.ids()) == 40
+
+
+def test_what_a_revoked_partition_had_in_flight_is_neither_committed_nor_stored(ground: Ground) -> None:
+    ground.fill(10, partition=0)
+    ground.fill(10, 10, partition=1)
+    ground.refuse(*map(str, range(20)))
+    with ground.member() as first:
+        eventually(lambda: sum(len(p.waiting) for p in first.partitions.all()) == 20, what="all is read")
+        claimed = first.worker.claim(20)
+        assert len(claimed.events) == 20
+        with ground.member() as second:
+            (revoked,) = eventually(lambda: first.of(PartitionsRevoked), what="one partition is handed over")
+            assert revoked.in_flight == 10
+            first.worker.projector.project(claimed, 0)
+            assert [fact.count for fact in first.worker.of(LeaseLost)] == [10]
+            assert len(ground.records.rows) == 10, "only those of the partition that is still ours"
+            ground.refuse()
+            eventually(lambda: second.step() or ground.committed().get(revoked.partitions[0]) == 10)
+            ground.finish(second)
+
+
+def test_a_commit_by_who_is_no_member_any_more_is_refused_and_said(ground: Ground) -> None:
+    """Its session ended without it: it was stopped, or cut off."""
+    ground.fill(10)
+    with ground.member() as member:
+        eventually(member.step, what="a batch")
+        ground.finish(member)
+        stale = [TopicPartition(ground.topic, 0, 3)]
+        member.reader._on_commit(KafkaError(KafkaError.FENCED_MEMBER_EPOCH), stale)
+        (refused,) = member.of(CommitRefused)
+        assert (refused.offsets, "FENCED" in refused.error) == ({0: 3}, True)
+        assert ground.committed() == {0: 10}
+
+
+def test_records_that_were_removed_before_they_were_read_are_a_gap_and_the_rest_is_read(
+    ground: Ground, kafka: KafkaDesk
+) -> None:
+    ground.fill(30)
+    kafka.commit(ground.group, ground.topic, {0: 5})
+    deleted = kafka.admin.delete_records([TopicPartition(ground.topic, 0, 20)])
+    for done in deleted.values():
+        done.result(60)
+    with ground.member() as member:
+        ground.finish(member)
+        (gap,) = member.of(StreamGap)
+        assert (gap.partition, gap.expected, gap.found) == (0, 5, 20)
+    assert ground.ids() == {str(n) for n in range(20, 30)}
+
+
+def test_records_that_are_removed_while_it_reads_are_a_gap_too(ground: Ground, kafka: KafkaDesk) -> None:
+    ground.fill(3)
+    with ground.member(prefetch_bytes=65_536) as member:
+        ground.finish(member)
+        value = b'{"t": "' + b"x" * 100_000 + b'"}'
+        member.partitions._most_bytes = 1  # after what one request brings it reads no more
+        ground.put(*(an_event_record(str(n), n + 1, partition=0, value=value) for n in range(3, 200)))
+        eventually(lambda: member.reader._paused, what="a pause")
+        for done in kafka.admin.delete_records([TopicPartition(ground.topic, 0, 150)]).values():
+            done.result(60)
+        member.partitions._most_bytes = 16_000_000
+        ground.finish(member)
+        gaps = member.of(StreamGap)
+    assert member.errors == []
+    assert [gap.found for gap in gaps] == [150], "never silently, and once"
+    read = gaps[0].expected
+    assert ground.ids() == {str(n) for n in (*range(read), *range(150, 200))}, "what was read before is not lost"
+
+
+def test_a_group_that_is_ahead_of_a_topic_made_anew_reads_all_of_it(ground: Ground, kafka: KafkaDesk) -> None:
+    ground.fill(4)
+    kafka.commit(ground.group, ground.topic, {0: 4_000})
+    with ground.member() as member:
+        ground.finish(member)
+        (gap,) = member.of(StreamGap)
+        assert (gap.expected, gap.found) == (4_000, 0)
+    assert len(ground.ids()) == 4
+
+
+def test_reading_stops_when_enough_waits_and_polling_goes_on(ground: Ground) -> None:
+    value = b'{"t": "' + b"x" * 5_000 + b'"}'
+    ground.put(*(an_event_record(str(n), n + 1, value=value) for n in range(400)))
+    with ground.member(most_bytes=200_000, prefetch_bytes=200_000, session_timeout_seconds=6) as member:
+        eventually(lambda: member.reader._paused, what="a pause")
+        before = len(member.of(StreamSampled))
+        eventually(lambda: len(member.of(StreamSampled)) > before + 2, what="it polls on")
+        assert member.partitions._bytes < 8_000_000
+        assert not member.of(PartitionsRevoked)
+        ground.finish(member)
+    assert len(ground.ids()) == 400
+
+
+def test_thirty_poison_records_of_every_class_are_each_stored_once_and_stop_nobody(ground: Ground) -> None:
+    bad = [
+        Sent(b"article:1", b"{}", {}, 0),
+        Sent(b"article:1", b"\x00\x00\x00\x00\x01{}", {"id": "x"}, 0),
+        an_event_record("1", 1, key=b"1", partition=0),
+        an_event_record("1", 1, id="no uuid", partition=0),
+        an_event_record("1", 1, op="explode", partition=0),
+        an_event_record("1", 1, value=b"[1]", partition=0),
+    ]
+    good = [an_event_record(f"good{n}", 1, partition=0) for n in range(30)]
+    ground.put(*(record for pair in zip(bad * 5, good, strict=True) for record in pair))
+    ground.put(Sent(b"article:1", None, {}, 0))
+    with ground.member() as member:
+        ground.finish(member)
+    assert (len(ground.records.rows), len(ground.ids())) == (30, 30)
+    ground.desk.commit(ground.group, ground.topic, {0: 0})
+    with ground.member() as member:
+        ground.finish(member)
+    assert len(ground.records.rows) == 30
+
+
+def test_a_record_of_20_mb_is_read_and_written(kafka: KafkaDesk) -> None:
+    topic = kafka.create_topic(f"large-{uuid.uuid4().hex[:8]}", 1, max_message_bytes="30000000")
+    try:
+        ground = Ground(kafka, topic)
+        value = b'{"t": "' + b"x" * 20_000_000 + b'"}'
+        ground.put(an_event_record("large", 1, value=value), an_event_record("small", 1))
+        with ground.member(prefetch_bytes=65_536, most_bytes=65_536) as member:
+            ground.finish(member)
+        assert ground.ids() == {"large", "small"}
+        assert len(ground.sink.documents["articles", "article:large"][1]) == len(value)
+    finally:
+        kafka.delete_topic(topic)
+
+
+def test_lag_and_age_are_those_of_what_is_not_settled(ground: Ground) -> None:
+    ground.fill(25)
+    with ground.member() as member:
+        found = eventually(lambda: [f for f in member.of(StreamSampled) if f.lag.get(0) == 25], what="a lag of 25")
+        assert found[-1].oldest_age_seconds[0] >= 0
+        ground.finish(member)
+        eventually(lambda: member.of(StreamSampled)[-1].lag == {0: 0, 1: 0})
+
+
+def test_the_marker_of_a_transaction_is_no_record_that_waits(ground: Ground) -> None:
+    """Connectors may write in transactions: each ends with an offset that nobody reads."""
+    producer = Producer({"bootstrap.servers": ground.desk.url, "transactional.id": ground.group})
+    producer.init_transactions(60)
+    for n in range(3):
+        producer.begin_transaction()
+        record = an_event_record(str(n), n + 1)
+        producer.produce(ground.topic, record.value, record.key, headers=dict(record.headers), partition=0)
+        producer.commit_transaction(60)
+    assert ground.desk.ends(ground.topic)[0] == 6
+    with ground.member() as member:
+        ground.finish(member)
+        eventually(lambda: member.of(StreamSampled)[-1].lag == {0: 0, 1: 0})
+    assert (ground.ids(), ground.committed()) == ({"0", "1", "2"}, {0: 6})

@@ -1,0 +1,143 @@
+"""What `outbox doctor` finds at a real broker: members of the group, the newest records, the retention, Connect."""
+
+import http.server
+import json
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from outbox.app.doctor import open_doctor
+from outbox.config import KafkaSettings, load_settings
+from outbox.ports import Finding, Level
+from outbox.stream.offsets import ORIGIN, KafkaOffsets
+from tests.fixtures.desks import Examine
+from tests.fixtures.kafka import KafkaDesk
+from tests.fixtures.processes import find_free_port
+from tests.fixtures.sinks import MemorySink
+from tests.fixtures.streaming import an_event_record, joined
+from tests.fixtures.waiting import eventually
+from tests.unit.stream.test_events import MemoryRecords
+
+PARTITIONS = 2
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def given(kafka: KafkaDesk, topic: str, group: str) -> dict[str, str]:
+    return {
+        "OUTBOX_SOURCE": "kafka",
+        "KAFKA_BOOTSTRAP_SERVERS": kafka.url,
+        "KAFKA_TOPIC": topic,
+        "KAFKA_GROUP": group,
+        "OUTBOX_CONCURRENCY": "1",
+    }
+
+
+def only(found: dict[str, list[Finding]], name: str) -> Finding:
+    (finding,) = found[name]
+    return finding
+
+
+def test_a_member_that_is_no_worker_of_this_database_takes_events_away(
+    kafka: KafkaDesk,
+    topic: str,
+    group: str,
+    given: dict[str, str],
+    examine: Examine,
+    connection: psycopg.Connection,
+) -> None:
+    settings = KafkaSettings(bootstrap_servers=kafka.url, topic=topic, group=group)
+    kafka.produce(topic, [an_event_record("1", 1)])
+    eventually(lambda: "group" in examine(**given))  # a broker that has just started does not know its coordinator
+    assert only(examine(**given), "group").detail == "nobody reads the topic as this group"
+    with joined(settings, MemoryRecords(), MemorySink()):
+        offsets = KafkaOffsets(settings)
+        offsets.read()
+        eventually(lambda: [each.partitions for each in offsets.readers()] == [(0, 1)])
+        stranger = only(examine(**given), "group")
+        assert stranger.level is Level.BAD
+        assert "outbox-test" in stranger.detail
+        assert "partitions 0, 1" in stranger.detail
+        connection.execute("insert into search_outbox_workers (worker_id, start_id) values ('test', gen_random_uuid())")
+        connection.commit()
+        assert only(examine(**given), "group").level is Level.OK
+
+
+def test_the_newest_records_are_checked(kafka: KafkaDesk, topic: str, given: dict[str, str], examine: Examine) -> None:
+    kafka.produce(topic, [an_event_record(str(n), 0) for n in range(20)])
+    eventually(lambda: "records" in examine(**given))
+    assert only(examine(**given), "records").level is Level.OK
+    kafka.produce(
+        topic,
+        [
+            an_event_record("a", 0, partition=0, **{ORIGIN: "one"}),
+            an_event_record("a", 0, partition=1, **{ORIGIN: "two"}),
+            an_event_record("b", 0, key=b"b"),
+        ],
+    )
+    found = examine(**given)
+    assert "the key is not entity_type:entity_id" in only(found, "records").detail
+    assert "in several partitions" in only(found, "partitions").detail
+    assert [each.detail for each in found["versions"] if "one, two" in each.detail]
+
+
+def test_a_lag_near_the_retention_is_said_before_it_is_a_gap(
+    kafka: KafkaDesk, given: dict[str, str], examine: Examine
+) -> None:
+    topic = kafka.create_topic(f"test-{uuid.uuid4().hex[:16]}", 2, retention_ms="172800000")
+    try:
+        old = int((time.time() - 160_000) * 1000)
+        kafka.produce(topic, [an_event_record("1", 0, timestamp=old)])
+        here = {**given, "KAFKA_TOPIC": topic}
+        eventually(lambda: "retention" in examine(**here))
+        finding = only(examine(**here), "retention")
+        assert finding.level is Level.BAD
+        assert "44 h old" in finding.detail
+    finally:
+        kafka.delete_topic(topic)
+
+
+class Connect(http.server.BaseHTTPRequestHandler):
+    """Answers about one connector, whose task has failed."""
+
+    def do_GET(self) -> None:
+        tasks = [{"id": 0, "state": "FAILED", "trace": "java.lang.RuntimeException: no slot"}]
+        body = json.dumps({"connector": {"state": "RUNNING"}, "tasks": tasks}).encode()
+        self.send_response(200 if self.path == "/connectors/outbox-log/status" else 404)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """pytest's output is not a web server's log."""
+
+
+@pytest.fixture
+def connect_url() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Connect) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_connect_is_asked_where_its_address_is_given(database: str, elastic_url: str, connect_url: str) -> None:
+    settings = load_settings({"DATABASE_URL": database, "ELASTIC_URL": elastic_url, "ELASTIC_INDEX": "none"})
+
+    def said(url: str | None) -> list[tuple[Level, str]]:
+        with open_doctor(settings, url) as doctor:
+            return [(each.level, each.detail) for each in doctor.connector()]
+
+    ((level, detail),) = said(connect_url)
+    assert level is Level.BAD
+    assert "FAILED" in detail
+    assert said(None) == []
+    with open_doctor(settings, f"http://127.0.0.1:{find_free_port()}") as doctor:
+        found = [each for each in doctor.examine() if each.name == "connector"]
+    assert [each.level for each in found] == [Level.UNKNOWN]

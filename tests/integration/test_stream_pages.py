@@ -1,0 +1,74 @@
+"""Kafka on the console's pages and in its API: topic, group, and what waits in each partition, on a real broker."""
+
+import time
+import uuid
+
+import pytest
+
+from outbox.config import KafkaSettings
+from outbox.ops.status import read_stream
+from outbox.stream.offsets import KafkaOffsets
+from tests.fixtures.console import StartConsole
+from tests.fixtures.kafka import KafkaDesk
+from tests.fixtures.processes import find_free_port
+from tests.fixtures.streaming import an_event_record
+from tests.fixtures.waiting import eventually
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def offsets(kafka: KafkaDesk, topic: str) -> KafkaOffsets:
+    """Of a group that has read nothing yet. A broker that has just started does not know its coordinator at once."""
+    settings = KafkaSettings(bootstrap_servers=kafka.url, topic=topic, group=f"group-{uuid.uuid4().hex[:12]}")
+    made = KafkaOffsets(settings)
+    eventually(lambda: not read_stream(made).error)
+    return made
+
+
+def test_ages_are_those_of_the_records_to_be_read_next(kafka: KafkaDesk, topic: str, offsets: KafkaOffsets) -> None:
+    hour_ago = int((time.time() - 3600) * 1000)
+    kafka.produce(topic, [an_event_record(str(n), 1, partition=0, timestamp=hour_ago) for n in range(3)])
+    kafka.produce(topic, [an_event_record("9", 1, partition=1)])
+    ages = offsets.ages(offsets.read())
+    assert set(ages) == {0, 1}
+    assert 3590 < ages[0] < 3700
+    assert ages[1] < 60
+    read_to_the_end = [each._replace(committed=each.end) for each in offsets.read()]
+    assert offsets.ages(read_to_the_end) == {}
+
+
+def test_the_console_shows_topic_group_and_every_partition(
+    kafka: KafkaDesk, topic: str, start_console: StartConsole
+) -> None:
+    kafka.produce(topic, [an_event_record(str(n), 1, partition=1) for n in range(7)])
+    console = start_console(
+        OUTBOX_SOURCE="kafka", KAFKA_BOOTSTRAP_SERVERS=kafka.url, KAFKA_TOPIC=topic, KAFKA_GROUP="of-this-page"
+    )
+    eventually(lambda: not console.client.get("/api/v1/ops").json()["stream"]["error"])
+    stream = console.client.get("/api/v1/ops").json()["stream"]
+    assert (stream["topic"], stream["group"], stream["lag"], stream["error"]) == (topic, "of-this-page", 7, "")
+    first, second = stream["partitions"][:2]
+    assert (first["lag"], first["oldest_age_seconds"], first["gone"]) == (0, None, False)
+    assert (second["lag"], second["end"], second["committed"]) == (7, 7, None)
+    assert 0 <= second["oldest_age_seconds"] < 120
+    page = console.client.get("/ops/queue/system").text
+    assert f"<code>{topic}</code>" in page
+    assert "<code>of-this-page</code>" in page
+    assert page.count('<th scope="row" class="num">') == len(stream["partitions"])
+
+
+def test_a_broker_that_is_down_is_said_and_the_rest_is_shown(start_console: StartConsole) -> None:
+    nobody = f"127.0.0.1:{find_free_port()}"
+    console = start_console(OUTBOX_SOURCE="kafka", KAFKA_BOOTSTRAP_SERVERS=nobody, KAFKA_TOPIC="events")
+    seen = console.client.get("/api/v1/ops").json()
+    assert seen["stream"]["error"]
+    assert seen["stream"]["partitions"] == []
+    assert seen["queue"]["lag"] == 0
+    assert "Kafka" in console.client.get("/ops/queue/system").text
+
+
+def test_without_kafka_there_is_nothing_of_it(start_console: StartConsole) -> None:
+    console = start_console()
+    assert console.client.get("/api/v1/ops").json()["stream"] is None
+    assert "stream-title" not in console.client.get("/ops/queue/system").text

@@ -1,0 +1,315 @@
+"""What a stream leaves in PostgreSQL: one row per exception, and a guard that knows every delete."""
+
+from collections.abc import Callable
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from outbox.errors import DatabaseDown, NotStored
+from outbox.policy.document import UNREADABLE
+from outbox.policy.event import DELETE, Event
+from outbox.policy.outcome import DeadReason, Failure, Reason
+from outbox.policy.settle import DONE, Failed, RetryLater, Settlement, braked
+from outbox.ports import BulkAction, RecordRow
+from outbox.store.records import MayNotStore, PostgresRecords
+from outbox.stream.events import StreamEvents
+from outbox.stream.partitions import Partitions, Start
+from outbox.stream.record import read
+from tests.fixtures.events import Time
+from tests.fixtures.inprocess import InProcess, Parts
+from tests.fixtures.queue import EventTable
+from tests.fixtures.records import TOPIC, MadeRecord, a_record, uuid_of
+from tests.fixtures.sinks import MemorySink
+
+REFUSED = Failure(Reason.ES_REJECTED_DOCUMENT, "no", fingerprint="f", detail={"why": "mapping"})
+BUSY = Failure(Reason.ES_429, "later", fingerprint="b")
+FAILED = Failed(REFUSED, DeadReason.NON_RETRYABLE)
+
+
+@pytest.fixture
+def records(queue: EventTable) -> PostgresRecords:
+    return PostgresRecords(queue.pool(), queue.store(), owner="w1")
+
+
+@pytest.fixture
+def sink() -> MemorySink:
+    return MemorySink()
+
+
+def a_row(record: MadeRecord, settlement: Settlement | None, topic: str = TOPIC) -> RecordRow:
+    found = read(record, 0.0)
+    return RecordRow(f"kafka:{topic}:{record.number}:{record.n}", found.event, settlement, found.occurred_at)
+
+
+class Stream:
+    """A worker over one partition, on real rows; `again` is another one that begins where the test says."""
+
+    def __init__(self, queue: EventTable, sink: MemorySink) -> None:
+        self.queue, self.sink = queue, sink
+        self.now = float(queue.value("select extract(epoch from clock_timestamp())"))
+        self.clock = Time()
+        self.records = PostgresRecords(queue.pool(), queue.store(), owner="w1")
+        self.log: list[MadeRecord] = []
+        self.again(0)
+
+    def again(self, offset: int) -> None:
+        self.partitions = Partitions(self.clock, most_bytes=10_000_000, batch_size=500)
+        self.partitions.assign(TOPIC, 0, Start(offset), len(self.log))
+        store = StreamEvents(self.partitions, self.records, lambda: self.now, batch_bytes=8_000_000)
+        self.worker = InProcess(Parts(store, self.sink, clock=self.clock))
+        self.partitions.arrive(record for record in self.log if record.n >= offset)
+
+    def put(
+        self, entity_id: str, op: str = "upsert", age_seconds: float = 0.0, **more: str | int | bytes
+    ) -> MadeRecord:
+        at = str(int((self.now - age_seconds) * 1e6))
+        record = a_record(len(self.log), entity_id, op, occurred_at=at, **more)  # type: ignore[arg-type]
+        self.log.append(record)
+        self.partitions.arrive([record])
+        return record
+
+    def run(self) -> None:
+        while self.worker.run() is not None:
+            self.clock.passes(1.0)
+
+    def table(self) -> InProcess:
+        """The table lane of the same daemon."""
+        return InProcess(Parts(self.queue.store(), self.sink, clock=self.clock))
+
+    def refuse(self, *entity_ids: str, failure: Failure = REFUSED) -> None:
+        bad = {f"article:{id}" for id in entity_ids}
+        refuse: Callable[[BulkAction], Failure | None] = lambda action: failure if action.id in bad else None  # noqa: E731
+        self.sink.refuse = refuse
+
+    @property
+    def committable(self) -> int:
+        (partition,) = self.partitions.all()
+        return partition.ledger.committable()
+
+
+@pytest.fixture
+def stream(queue: EventTable, sink: MemorySink) -> Stream:
+    return Stream(queue, sink)
+
+
+def test_a_failed_record_is_a_failed_row_with_all_that_a_person_needs(
+    queue: EventTable, records: PostgresRecords
+) -> None:
+    payload = b'{"price": 1.10, "n": 12345678901234567890}'
+    records.store([a_row(a_record(7, "a", version=3, value=payload, routing="r", traceparent="00-t"), FAILED)])
+    (row,) = queue.rows()
+    assert (row.id, row.idempotency_key) == (uuid_of(7), f"kafka:{TOPIC}:0:7")
+    assert (row.status, row.dead_reason, row.error_reason) == ("failed", "non_retryable", "es_rejected_document")
+    assert (row.entity_type, row.entity_id, row.op, row.event_version) == ("article", "a", "upsert", 3)
+    assert (row.routing, row.traceparent, row.attempts) == ("r", "00-t", 1)
+    assert row.error_detail == {"why": "mapping"}
+    assert row.created_at.timestamp() == pytest.approx(1_800_000_000 - 1)
+    assert queue.value("select payload::text from search_outbox_events") == payload.decode()
+    assert queue.value("select count(*) from search_outbox_attempts where event_id = %s", row.id) == 1
+
+
+def test_storing_again_changes_nothing(queue: EventTable, records: PostgresRecords) -> None:
+    rows = [a_row(a_record(n, str(n)), FAILED) for n in range(30)]
+    for _ in range(3):
+        records.store(rows)
+    records.store([a_row(a_record(3, "3"), RetryLater(1.0, BUSY)), a_row(a_record(30, "30"), FAILED)])
+    assert queue.counts() == {"failed": 31}
+    assert queue.value("select count(*) from search_outbox_attempts") == 31
+
+
+def test_the_same_event_at_another_offset_is_the_same_row(queue: EventTable, records: PostgresRecords) -> None:
+    """A connector that was restarted sends it again."""
+    id = str(uuid_of(1))
+    records.store([a_row(a_record(1, "a", id=id), FAILED)])
+    records.store([a_row(a_record(9, "a", id=id), FAILED)])
+    assert len(queue.rows()) == 1
+
+
+def test_another_event_at_the_same_offset_is_not_lost(queue: EventTable, records: PostgresRecords) -> None:
+    """The topic was made anew: its offsets begin at 0 again."""
+    for _ in range(2):
+        records.store([a_row(a_record(1, "a", id=str(uuid_of(1))), FAILED)])
+        records.store([a_row(a_record(1, "b", id=str(uuid_of(2))), FAILED)])
+    assert [row.entity_id for row in queue.rows()] == ["a", "b"]
+
+
+def test_a_row_to_be_retried_is_claimed_when_it_is_due_and_counts_as_sent_before(
+    queue: EventTable, records: PostgresRecords
+) -> None:
+    records.store([a_row(a_record(0, "a"), RetryLater(60.0, BUSY))])
+    assert queue.claim().events == []
+    queue.make_due()
+    (event,) = queue.claim().events
+    assert (event.attempts, event.retried, event.payload) == (2, True, b'{"n": 1}')
+
+
+def test_what_the_brake_held_keeps_its_attempt(queue: EventTable, records: PostgresRecords) -> None:
+    records.store([a_row(a_record(0, "a"), braked(REFUSED))])
+    (row,) = queue.rows()
+    assert (row.status, row.attempts, row.error_reason) == ("pending", 0, "es_rejected_document")
+    assert row.next_retry_at > queue.value("select now() + interval '50 seconds'")
+
+
+def test_a_batch_that_ended_in_an_error_is_claimed_as_suspects(queue: EventTable, records: PostgresRecords) -> None:
+    records.store([a_row(a_record(0, "a"), None)._replace(error="ValueError")])
+    assert queue.claim().events == []
+    (event,) = queue.claim(suspects=1).events
+    assert event.abandoned_count == 1
+
+
+BAD_VALUES = {
+    "no JSON": b"{oops",
+    "not UTF-8": b'{"a": "\xff"}',
+    "nested without end": b"[" * 20_000,
+    "an encoded zero": b'{"a": "\\u0000"}',
+}
+
+
+@pytest.mark.parametrize("name", BAD_VALUES)
+def test_a_value_that_the_table_cannot_hold_is_stored_without_it_and_no_replay_takes_it_for_an_event(
+    queue: EventTable, records: PostgresRecords, name: str
+) -> None:
+    rows = [a_row(a_record(n, str(n), value=BAD_VALUES[name] if n == 1 else b"{}"), FAILED) for n in range(3)]
+    records.store(rows)
+    records.store(rows)
+    found = {row.entity_id: row for row in queue.rows()}
+    assert len(found) == 3
+    assert (found["0"].op, found["2"].op) == ("upsert", "upsert")
+    if name != "an encoded zero":
+        assert found["1"].op.startswith(UNREADABLE)
+        assert (found["1"].payload, found["1"].error_reason) == (None, "es_rejected_document")
+
+
+def test_an_id_that_its_column_cannot_hold_is_stored_all_the_same(queue: EventTable) -> None:
+    queue.connection.execute("drop index search_outbox_events_failed_id_idx, search_outbox_events_delete_hash_idx")
+    queue.connection.execute("alter table search_outbox_events alter column entity_id type uuid using entity_id::uuid")
+    records = PostgresRecords(queue.pool(), queue.store(), owner="w1")
+    good = str(uuid_of(77))
+    records.store([a_row(a_record(0, "no uuid"), FAILED), a_row(a_record(1, good, DELETE, version=9), DONE)])
+    assert queue.counts() == {"failed": 1, "done": 1}
+    late = [read(a_record(n, id, version=2), 0.0).event for n, id in ((5, good.upper()), (6, good))]
+    assert [delete.event_version for delete in records.newer_deletes(late).values()] == [9, 9]
+    mixed = [*late[1:], read(a_record(7, "no uuid", version=2), 0.0).event]
+    assert list(records.newer_deletes(mixed)) == [late[1].id]
+
+
+def events_of(*records: MadeRecord) -> list[Event]:
+    return [read(record, 0.0).event for record in records]
+
+
+def test_newer_deletes_are_those_of_the_same_document(queue: EventTable, records: PostgresRecords) -> None:
+    records.store([a_row(a_record(0, "a", DELETE, version=10), DONE), a_row(a_record(1, "b", DELETE, version=5), DONE)])
+    queue.produce("c", "delete", event_version=99)  # waits: nobody has applied it
+    older, newer, other, elsewhere, waiting = events_of(
+        a_record(10, "a", version=9),
+        a_record(11, "a", version=11),
+        a_record(12, "b", version=5),
+        a_record(13, "a", version=3, routing="r"),
+        a_record(14, "c", version=1),
+    )
+    found = records.newer_deletes([older, newer, other, elsewhere, waiting])
+    assert {id: delete.event_version for id, delete in found.items()} == {older.id: 10}
+
+
+def test_a_delete_is_there_before_its_offset_may_pass_and_guards_what_is_replayed(
+    queue: EventTable, stream: Stream
+) -> None:
+    """Delete, Elasticsearch restarted, then a replay of an older stored upsert, then the offset at the beginning."""
+    stream.refuse("a")
+    stream.put("a", version=1)
+    stream.run()
+    (failed,) = queue.rows()
+    stream.refuse()
+    stream.put("a", version=2)
+    stream.put("a", "delete", version=3)
+    stream.run()
+    assert (stream.committable, stream.sink.documents) == (3, {})
+    stream.sink.forget_deletes()
+    replay(queue, failed.id)
+    stream.table().run()
+    assert stream.sink.documents == {}
+    assert queue.row(failed.id).status == "done"
+    stream.sink.forget_deletes()
+    stream.now += 61
+    stream.again(0)
+    stream.run()
+    assert (stream.sink.documents, stream.committable) == ({}, 3)
+    assert sorted(row.op for row in queue.rows()) == ["delete", "upsert"]
+
+
+def replay(queue: EventTable, id: UUID) -> None:
+    queue.connection.execute(
+        "update search_outbox_events set status = 'pending', failed_at = null, attempts = 0,"
+        " replay_count = replay_count + 1 where id = %s",
+        [id],
+    )
+
+
+def test_records_read_again_after_a_death_store_each_exception_once(queue: EventTable, stream: Stream) -> None:
+    stream.refuse(*map(str, range(0, 60, 2)))
+    for n in range(60):
+        stream.put(str(n))
+    stream.run()
+    stream.again(0)
+    stream.run()
+    assert queue.counts() == {"failed": 30}
+    assert len(stream.sink.documents) == 30
+
+
+def test_a_stored_retry_is_done_by_a_table_lane(queue: EventTable, stream: Stream) -> None:
+    stream.refuse("a", failure=BUSY)
+    stream.put("a")
+    stream.run()
+    stream.refuse()
+    queue.make_due()
+    stream.table().run()
+    assert queue.counts() == {"done": 1}
+    assert list(stream.sink.documents) == [("articles", "article:a")]
+
+
+def test_a_large_record_that_is_refused_is_stored_whole(queue: EventTable, stream: Stream) -> None:
+    stream.refuse("large")
+    value = b'{"text": "' + b"x" * 20_000_000 + b'"}'
+    stream.put("large", value=value)
+    stream.put("small")
+    stream.run()
+    assert queue.value("select octet_length(payload::text) from search_outbox_events") == len(value)
+    assert (stream.committable, list(stream.sink.documents)) == (2, [("articles", "article:small")])
+
+
+def test_an_offset_waits_for_its_row_while_the_database_is_down(
+    queue: EventTable, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_: object) -> None:
+        raise DatabaseDown("away")
+
+    stream.refuse("bad")
+    for id in ("a", "bad", "c"):
+        stream.put(id, age_seconds=0.0)
+    (partition,) = stream.partitions.all()
+    partition.again_below = 0
+    monkeypatch.setattr(stream.records, "store", away)
+    with pytest.raises(NotStored):
+        stream.run()
+    assert (stream.committable, queue.rows()) == (1, [])
+    monkeypatch.undo()
+    stream.clock.passes(60)
+    stream.run()
+    assert (stream.committable, queue.counts()) == (3, {"failed": 1})
+
+
+def test_a_role_that_may_not_store_is_refused_with_the_grant_that_it_lacks(
+    queue: EventTable, records: PostgresRecords
+) -> None:
+    records.check()
+    with psycopg.connect(queue.url, autocommit=True) as connection:
+        connection.execute("create role reads_only login")
+        try:
+            connection.execute("grant select on search_outbox_events to reads_only")
+            row = connection.execute("select has_table_privilege('reads_only', 'search_outbox_events', 'insert')")
+            assert row.fetchone() == (False,)
+        finally:
+            connection.execute("drop owned by reads_only")
+            connection.execute("drop role reads_only")
+    assert "grant insert on search_outbox_events" in str(MayNotStore())

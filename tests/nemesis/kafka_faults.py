@@ -1,0 +1,205 @@
+"""Owns what is done to workers of a consumer group, to brokers and to Connect; each fault measures whether it bit."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from labs.worker import log_facts
+from tests.nemesis.bite import Bite
+from tests.nemesis.gang import Gang, Slot
+from tests.nemesis.kafka_ground import KAFKA_DOWN, SESSION_SECONDS, KafkaGround
+from tests.nemesis.schedule import PlannedAct
+from tests.nemesis.worker_faults import WorkerFaults
+
+TAKEOVER_SECONDS = SESSION_SECONDS + 5.0
+LOOK_SECONDS = 2 * TAKEOVER_SECONDS  # for a takeover that comes too late
+HELD_SECONDS = 30.0  # until a worker that has just joined has partitions
+MEND_SECONDS = 2.0
+SAID = ("stream.assigned", "stream.revoked", "stream.lost")
+
+
+def owners(facts: Iterable[dict[str, Any]]) -> dict[int, str]:
+    """The worker of each partition, by what all of them said. The last one counts: a dead worker, and one that joins
+    anew after an error, does not say what it has lost."""
+    found: dict[int, str] = {}
+    said = [fact for fact in facts if fact.get("event") in SAID]
+    for fact in sorted(said, key=lambda fact: str(fact["ts"])):
+        for number in fact["partitions"]:
+            if fact["event"] == "stream.assigned":
+                found[number] = str(fact["worker"])
+            elif found.get(number) == fact["worker"]:
+                del found[number]
+    return found
+
+
+class GroupFaults(WorkerFaults):
+    """A victim is met while it has partitions; a takeover lasts from its last moment until others have all of them."""
+
+    def __init__(self, ground: KafkaGround, gang: Gang, folder: Path, stop: threading.Event) -> None:
+        super().__init__(ground, gang, folder, stop)
+        self.table: dict[str, Callable[[PlannedAct, Slot], Bite]] = {
+            "kill_9": self._kill,
+            "sigterm": self._terminate,
+            "sigstop": self._freeze,
+        }
+
+    def _kill(self, act: PlannedAct, slot: Slot) -> Bite:
+        partitions, mark = self._holding(slot), self._gang.mark()
+        assert slot.worker is not None
+        at = time.time()
+        slot.worker.kill()
+        took = self._takeover(slot, partitions, mark, at)
+        self._gang.start(slot)
+        return _taken("killed", partitions, took)
+
+    def _freeze(self, act: PlannedAct, slot: Slot) -> Bite:
+        partitions, mark = self._holding(slot), self._gang.mark()
+        assert slot.worker is not None
+        at = time.time()
+        slot.worker.freeze()
+        took = self._takeover(slot, partitions, mark, at)
+        self._stop.wait(2 * act.size)
+        slot.worker.thaw()
+        return _taken("asleep", partitions, took)
+
+    def _terminate(self, act: PlannedAct, slot: Slot) -> Bite:
+        """It leaves its group in good order: others need not wait for its session."""
+        partitions, mark = self._holding(slot), self._gang.mark()
+        worker = slot.worker
+        assert worker is not None
+        at = time.time()
+        worker.ask_to_stop()
+        code = worker.wait(40)
+        if worker.facts("worker.started"):
+            self._gang.exit_codes[worker.label] = code
+        if code is None:
+            worker.kill()
+        took = self._takeover(slot, partitions, mark, at)
+        self._gang.start(slot)
+        told = f"asked to stop with {len(partitions)} partitions, exit {code}, others had them after {_seconds(took)}"
+        return Bite(bool(partitions) and took is not None and code in (0, 3), told, {"partitions": len(partitions)})
+
+    def _holding(self, slot: Slot) -> set[int]:
+        deadline = time.monotonic() + HELD_SECONDS
+        assert slot.worker is not None
+        while not (found := self._held(slot)) and time.monotonic() < deadline and slot.worker.running:
+            if self._stop.wait(0.1):
+                break
+        return found
+
+    def _held(self, slot: Slot) -> set[int]:
+        facts = [fact for log in self._gang.logs() for fact in log_facts(log)]
+        return {number for number, worker in owners(facts).items() if worker == slot.name}
+
+    def _takeover(self, slot: Slot, partitions: set[int], mark: dict[Path, int], at: float) -> float | None:
+        """Seconds until the others had all of them; None: they had not."""
+        deadline = time.monotonic() + LOOK_SECONDS
+        while partitions and time.monotonic() < deadline:
+            first: dict[int, float] = {}
+            for fact in self._gang.since(mark):
+                if fact.get("event") == "stream.assigned" and fact.get("worker") != slot.name:
+                    when = datetime.fromisoformat(str(fact["ts"])).timestamp()
+                    for number in partitions.intersection(fact["partitions"]):
+                        if when >= at:
+                            first[number] = min(when, first.get(number, when))
+            if first.keys() == partitions:
+                return max(first.values()) - at
+            time.sleep(0.2)
+        return None
+
+
+def _taken(how: str, partitions: set[int], took: float | None) -> Bite:
+    told = f"{how} with {len(partitions)} partitions, others had them after {_seconds(took)}"
+    numbers = {"partitions": float(len(partitions)), "takeover": -1.0 if took is None else round(took, 2)}
+    return Bite(took is not None, told, numbers if partitions else {})
+
+
+def _seconds(took: float | None) -> str:
+    return "never" if took is None else f"{took:.1f} s"
+
+
+class StreamFaults:
+    """Brokers and Connect. `restarted`: how often a failed task of the connector was started again."""
+
+    def __init__(self, ground: KafkaGround, gang: Gang, stop: threading.Event) -> None:
+        self._ground = ground
+        self._gang = gang
+        self._stop = stop
+        self.restarted = 0
+        self.table: dict[str, Callable[[PlannedAct], Bite]] = {
+            "broker_kill": self._kill_broker,
+            "connect_kill": self._kill_connect,
+        }
+
+    def watch_connector(self, until: threading.Event) -> None:
+        """A thread's work."""
+        while not until.wait(MEND_SECONDS):
+            self.restarted += self._ground.restart_connector()
+
+    def _kill_broker(self, act: PlannedAct) -> Bite:
+        """The one that leads the most partitions. The others must lead them while it is down."""
+        try:
+            leaders = self._ground.leaders()
+        except KAFKA_DOWN as away:
+            return Bite(False, f"could not be read: {away}")
+        broker = max(self._ground.kafka.brokers, key=lambda each: list(leaders.values()).count(each.node))
+        led = {number for number, leader in leaders.items() if leader == broker.node}
+        began = time.monotonic()
+        broker.kill()
+        try:
+            moved = self._moved(broker.node, led, 8 + 4 * act.size)
+        finally:
+            broker.start()
+        took = time.monotonic() - began
+        told = f"broker {broker.node} killed, {moved} of {len(led)} partitions led by others, away {took:.0f} s"
+        return Bite(moved > 0, told, {"partitions": moved})
+
+    def _moved(self, node: int, led: set[int], within: float) -> int:
+        deadline, moved = time.monotonic() + within, 0
+        while moved < len(led) and time.monotonic() < deadline:
+            time.sleep(0.2)
+            try:
+                moved = sum(self._ground.leaders()[number] not in (node, -1) for number in led)
+            except KAFKA_DOWN:
+                continue
+        return moved
+
+    def _kill_connect(self, act: PlannedAct) -> Bite:
+        """The log grows and the topic does not; then it goes on where it was."""
+        self._ground.connect_server.kill()
+        try:
+            time.sleep(0.5)  # what its producer had sent
+            stood, before = sum(self._ground.ends().values()), self._ground.written()
+            self._stop.wait(3 + 4 * act.size)
+            still, missed = sum(self._ground.ends().values()) == stood, self._ground.written() - before
+        except KAFKA_DOWN as away:
+            return Bite(False, f"could not be read: {away}")
+        finally:
+            self._ground.start_connect()
+        went_on = self._went_on(stood)
+        told = f"killed, {missed} events written meanwhile, the topic {'did not grow' if still else 'GREW'}, then "
+        told += "grew again" if went_on else "did not grow"
+        return Bite(still and missed > 0 and went_on, told, {"events": missed})
+
+    def _went_on(self, stood: int) -> bool:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            try:
+                if sum(self._ground.ends().values()) > stood:
+                    return True
+            except KAFKA_DOWN:
+                pass
+            time.sleep(0.2)
+        return False
+
+    def heal(self) -> None:
+        for broker in self._ground.kafka.brokers:
+            if not broker.running:
+                broker.start()
+        if not self._ground.connect_server.running:
+            self._ground.start_connect()

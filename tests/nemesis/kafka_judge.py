@@ -1,0 +1,216 @@
+"""Owns the verdict over a nemesis with Kafka as the source. A record that was done leaves no row: documents say whether
+it arrived. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+from labs.checks import checked, holds, nobody
+from labs.experiment import CheckResult
+from labs.invariants import (
+    clean_exits,
+    converged,
+    made_up,
+    no_document_in_logs,
+    nothing_deleted_is_back,
+    nothing_left_leased,
+    nothing_made_up,
+    resurrected,
+    versions_never_fall,
+)
+from labs.verdict import FAIL, INCONCLUSIVE, PASS
+from tests.nemesis import joined_documents
+from tests.nemesis.evidence import Evidence
+from tests.nemesis.invariants import (
+    audit_is_complete,
+    no_command_crashes,
+    no_ghost_is_seen,
+    nobody_elses,
+    nothing_secret_in_replies,
+    resources_are_bounded,
+    verified,
+)
+from tests.nemesis.joined import REFRESH
+from tests.nemesis.joined_documents import as_the_view_says
+from tests.nemesis.schedule import KAFKA_KINDS
+from tests.nemesis.verdict import NemesisVerdict, bitten_by, numbered
+
+BROKER_SECONDS = 20.0  # before and after a broker's absence its group has other things to do
+TAKEN = ("kill_9", "sigstop")
+
+
+class KafkaEvidence(Evidence):
+    """Of a log that is only inserted into: an event is known by its commit, or by the log where that had no answer."""
+
+    @cached_property
+    def known(self) -> set[str]:
+        return {entry.id for entry in self.attempted if entry.committed} | {row["id"] for row in self.rows("strays")}
+
+    @cached_property
+    def stored(self) -> list[dict[str, Any]]:
+        """The rows that PostgreSQL has: what was retried, failed or deleted."""
+        return self.rows("stored")
+
+    @cached_property
+    def deletes_done(self) -> dict[str, list[tuple[float, int]]]:
+        found: dict[str, list[tuple[float, int]]] = defaultdict(list)
+        for row in self.stored:
+            if row["op"] == "delete" and row["status"] == "done" and row["done_at"] is not None:
+                found[row["document"]].append((float(row["done_at"]), int(row["event_version"])))
+        return found
+
+    @cached_property
+    def takeovers(self) -> list[tuple[float, bool]]:
+        """Seconds of each (-1: never), and whether a broker was down around it."""
+        away = [(act["began"], act["ended"]) for act in self.acts if act["kind"] == "broker_kill"]
+        return [
+            (
+                float(act["numbers"]["takeover"]),
+                any(
+                    act["began"] < end + BROKER_SECONDS and begin < act["began"] + BROKER_SECONDS for begin, end in away
+                ),
+            )
+            for act in self.acts
+            if act["kind"] in TAKEN and "takeover" in act["numbers"]
+        ]
+
+
+def lost(found: KafkaEvidence) -> list[str]:
+    """The newest commit is an upsert and there is no document; or a stored row has not ended."""
+    missing = [
+        entry.id
+        for entry in found.newest.values()
+        if entry.op == "upsert" and not found.documents.get(entry.document, {}).get("found")
+    ]
+    return missing + [str(row["id"]) for row in found.stored if row["status"] != "done"]
+
+
+def nothing_lost(found: KafkaEvidence) -> CheckResult:
+    gone = lost(found)
+    told = f"{len(found.committed)} committed events of {len(found.newest)} documents; {len(found.stored)} stored rows;"
+    told += f" {len(gone)} missing or not finished"
+    expected = "every document is there, and every stored row is done"
+    return nobody("Nothing is lost", expected, told, gone, "ledger, documents, stored")
+
+
+def stale(found: KafkaEvidence) -> list[str]:
+    """It is there, and not its newest commit."""
+    there = [
+        (entry, found.documents[entry.document])
+        for entry in found.newest.values()
+        if entry.op == "upsert" and found.documents.get(entry.document, {}).get("found")
+    ]
+    return [entry.id for entry, doc in there if (doc["version"], doc["digest"]) != (entry.version, entry.digest)]
+
+
+def taken_over_in_time(found: KafkaEvidence) -> CheckResult:
+    """Where the group's brokers were there. A broker that is down may be the one that would have to notice."""
+    limit = float(found.about["takeover_seconds"])
+    judged = [took for took, beside in found.takeovers if not beside]
+    others = [took for took, beside in found.takeovers if beside]
+    late = [took for took in judged if took < 0 or took > limit]
+    told = f"{len(judged)} takeovers, at most {max(judged, default=0):.1f} s, {len(late)} too late;"
+    told += f" beside a broker's absence {len(others)}, at most {max(others, default=0):.1f} s"
+    expected = f"others have a dead worker's partitions within {limit:g} s"
+    return holds("Taken over in time", expected, told, not late, "acts.ndjson")
+
+
+def only_refused_fail(found: KafkaEvidence) -> CheckResult:
+    rows = found.about.get("failed_rows", [])
+    wrong = [str(id) for id, reason in rows if reason != "crash_suspect" and not found.may_be_refused(str(id))]
+    told = f"{len(rows)} rows had failed before the last replay, {len(wrong)} for another cause than their document"
+    return nobody("Outages fail nothing", "only refused documents fail", told, wrong, "about.json")
+
+
+def it_drains(found: KafkaEvidence) -> CheckResult:
+    late = [problem for problem in found.about["problems"] if problem.startswith("not drained")]
+    told = f"{found.about.get('backlog', '?')} open at the heal, drained in {found.about.get('drain_seconds', '?')} s"
+    expected = "the log is captured, the topic read to its end, no row waits"
+    return holds("It drains", expected, told, not late, "about.json")
+
+
+def all_are_well(found: KafkaEvidence) -> CheckResult:
+    ill = found.about["ill_workers"]
+    told = f"{len(ill)} workers whose /healthz reports an error" + (f": {', '.join(ill)}" if ill else "")
+    return holds("Every worker is well", "after the drain every /healthz is fine", told, not ill, "about.json, logs/")
+
+
+def no_gap(found: KafkaEvidence) -> CheckResult:
+    gaps = found.said("stream.gap")
+    return holds("No gap", "no offset is gone", f"{len(gaps)} gaps", not gaps, "logs/")
+
+
+CHECKS: Sequence[tuple[str, Callable[[KafkaEvidence], CheckResult]]] = (
+    ("I1", nothing_lost),
+    ("I1", no_gap),
+    ("I2", nothing_made_up),
+    ("I3", converged),
+    ("I3", verified),
+    ("I4", nothing_deleted_is_back),
+    ("I4", no_ghost_is_seen),
+    ("I5", versions_never_fall),
+    ("I7", taken_over_in_time),
+    ("I10", only_refused_fail),
+    ("I11", it_drains),
+    ("I11", nothing_left_leased),
+    ("I11", all_are_well),
+    ("I12", audit_is_complete),
+    ("I14", no_document_in_logs),
+    ("I14", nothing_secret_in_replies),
+    ("I15", resources_are_bounded),
+    ("I17", nobody_elses),
+    ("I18", as_the_view_says),
+    ("", clean_exits),
+    ("", no_command_crashes),
+)
+
+
+def judge(found: KafkaEvidence) -> NemesisVerdict:
+    findings = [numbered(number, checked(check, found)) for number, check in CHECKS]
+    bitten = [bitten_by(found, kind) for kind in KAFKA_KINDS]
+    broken = [finding.name for finding in findings if not finding.ok]
+    counts = _counts(found)
+    if nothing := _empty(found):
+        why = "; ".join([*(f"no {name} to check" for name in nothing), *(f"not held: {name}" for name in broken)])
+        return NemesisVerdict(INCONCLUSIVE, why, counts, bitten, findings)
+    if broken:
+        return NemesisVerdict(FAIL, f"broken: {', '.join(broken)}", counts, bitten, findings)
+    doubts = [f"{one.kind} bit {one.bit} times, {one.least} were needed" for one in bitten if one.bit < one.least]
+    if not found.about.get("backlog"):
+        doubts.append("nothing was open when it was healed, so no drain was seen")
+    doubts += [problem.strip().splitlines()[-1] for problem in found.about["problems"]]
+    if doubts:
+        return NemesisVerdict(INCONCLUSIVE, "; ".join(doubts), counts, bitten, findings)
+    return NemesisVerdict(PASS, "every invariant held and every fault bit", counts, bitten, findings)
+
+
+def _empty(found: KafkaEvidence) -> list[str]:
+    there: dict[str, bool] = {
+        "ledger": bool(found.attempted),
+        "stored rows": bool(found.stored),
+        "documents": bool(found.documents),
+        "joined documents": bool(found.view),
+        "seen": any(line["changed"] for line in found.seen),
+        "takeovers": any(not beside for _, beside in found.takeovers),
+        "logs": any(log.stat().st_size for log in found.log_files),
+    }
+    return [name for name, some in there.items() if not some]
+
+
+def _counts(found: KafkaEvidence) -> dict[str, int]:
+    return {
+        "attempted": len(found.attempted) + int(found.about["refused_attempts"]),
+        "acknowledged": len(found.acknowledged),
+        "lost": len(lost(found)) + len(joined_documents.lost(found)),
+        "unexpected": sum(map(len, made_up(found))),
+        "stale": len(stale(found)) + len(joined_documents.stale(found)),
+        "resurrected": len(resurrected(found)) + len(joined_documents.back_again(found)),
+        "takeovers": len(found.takeovers),
+        "duplicated": int(found.about["wire_again"]),
+        "recovered": len(found.recovered),
+        "refreshes": sum(entry.op == REFRESH for entry in found.committed),
+        "joined": len(found.joined | found.view.keys()),
+    }

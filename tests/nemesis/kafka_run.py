@@ -1,0 +1,115 @@
+"""Runs a nemesis with Kafka as the source: the same storm over a consumer group, its brokers and its connector."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, ClassVar, LiteralString
+
+from labs.collect import write
+from tests.nemesis.gang import Gang
+from tests.nemesis.ground import DATABASE_DOWN
+from tests.nemesis.kafka_faults import TAKEOVER_SECONDS, GroupFaults, StreamFaults
+from tests.nemesis.kafka_ground import KAFKA_DOWN, PARTITIONS, SESSION_SECONDS, KafkaGround
+from tests.nemesis.load import Producer
+from tests.nemesis.people import People
+from tests.nemesis.run import DRAIN_SECONDS, OPEN, Run
+from tests.nemesis.schedule import KAFKA_DECKS
+from tests.nemesis.server_faults import ServerFaults
+from tests.nemesis.watch import Watch
+
+STORED: LiteralString = (
+    "select id, entity_type || ':' || entity_id as document, op, event_version, status, dead_reason,"
+    " extract(epoch from processed_at)::float8 as done_at from search_outbox_events order by seq"
+)
+WELL_SECONDS = 60.0
+FAILED: LiteralString = "select id::text, dead_reason from search_outbox_events where failed_at is not null"
+
+
+class KafkaRun(Run):
+    DECKS: ClassVar[dict[str, tuple[str, ...]]] = KAFKA_DECKS
+    ground: KafkaGround
+
+    def _ground(self) -> KafkaGround:
+        self.say("and three Kafka brokers, and Kafka Connect: one more minute")
+        return KafkaGround(self.seed, self.release)
+
+    def _build(self) -> None:
+        self.gang = Gang(self.ground, self.folder)
+        self.watch = Watch(self.ground, self.gang, self.folder)
+        self.people = People(self.ground, self.folder, self._end)
+        self.servers = ServerFaults(self.ground, self.gang, self._end)
+        self.stream = StreamFaults(self.ground, self.gang, self._end)
+        self.servers.table |= self.stream.table
+        self.workers = GroupFaults(self.ground, self.gang, self.folder, self._end)
+        self.producer = Producer(self.ground.database_url, self.ledger, self.seed, self.rate, "search_outbox_log")
+        self.notes |= {
+            "source": "kafka",
+            "partitions": PARTITIONS,
+            "session_seconds": SESSION_SECONDS,
+            "takeover_seconds": TAKEOVER_SECONDS,
+        }
+
+    def _storm(self) -> None:
+        self._over = threading.Event()
+        threading.Thread(
+            target=self.stream.watch_connector, args=(self._over,), name="connector-watch", daemon=True
+        ).start()
+        super()._storm()
+
+    def _heal(self) -> None:
+        self.say("healing")
+        self.producer.stop()
+        self.notes["backlog"] = self._backlog()
+        self.stream.heal()
+        self.servers.heal()
+        self.gang.revive()
+        self._position = self.ground.position()
+        self.notes["healed"] = time.time()
+        self.watch.phase = "drain"
+
+    def _backlog(self) -> int:
+        try:
+            return self.ground.lag() + int(self.ground.value(OPEN))
+        except (*KAFKA_DOWN, *DATABASE_DOWN):
+            return 0
+
+    def _await_empty(self) -> None:
+        """What was committed is in the topic, the topic is read to its end, and no stored row waits."""
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while not self._is_empty():
+            if time.monotonic() > deadline:
+                self.problems.append(f"not drained within {DRAIN_SECONDS:g} s")
+                return
+            time.sleep(0.2)
+        self.notes.setdefault("failed_rows", self._failed())
+
+    def _is_empty(self) -> bool:
+        """In this order: what is captured is in the topic when its end is read."""
+        try:
+            return self.ground.is_captured(self._position) and not self.ground.lag() and not self.ground.value(OPEN)
+        except KAFKA_DOWN:
+            return False
+
+    def _failed(self) -> list[list[Any]]:
+        """Before anyone replays them for the last time."""
+        return [list(row) for row in self.ground.rows(FAILED)]
+
+    def _coda(self) -> None:
+        """What is done leaves no step to count by; but every worker must be well by now."""
+        self.watch.phase = "coda"
+        deadline = time.monotonic() + WELL_SECONDS
+        while (ill := self._ill()) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        self.notes["ill_workers"] = ill
+
+    def _ill(self) -> list[str]:
+        return [worker.label for worker in self.gang.workers() if worker.page("/healthz")[0] != 200]
+
+    def _leave(self) -> None:
+        super()._leave()
+        self._over.set()
+        self.notes["connector_restarted"] = self.stream.restarted
+        write(self.folder / "stored.ndjson", self.ground.dicts(STORED))
+        answered = {entry.id for entry in self.ledger.entries if entry.committed}
+        write(self.folder / "strays.ndjson", self.ground.strays(answered))

@@ -1,0 +1,145 @@
+"""The deployment files with Kafka: valid, pinned, and in step with the connector that the program prints."""
+
+import importlib.resources
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+
+from outbox.config.load import known_names
+from outbox.embedded.archive_list import DEBEZIUM
+from outbox.embedded.jar_list import kafka_jars
+from outbox.policy.connector import LARGEST_RECORD_BYTES, TOPIC, ConnectorPlan, configuration, properties
+from tests.fixtures.deployment import DEPLOY, ROOT, read_all_yaml, read_yaml, settings_in, unit_file
+from tests.fixtures.kustomize import Resource, build, containers, pod_spec
+
+BELOW: Any = read_yaml(ROOT / "docker-compose.infra.yml")["services"]
+COMPOSE: Any = read_yaml(ROOT / "docker-compose.kafka.yml")
+SERVICES: dict[str, Any] = COMPOSE["services"]
+NEW = [name for name in SERVICES if name not in BELOW]
+DOCKERFILE = (DEPLOY / "compose" / "connect.Dockerfile").read_text()
+KUBERNETES = DEPLOY / "kubernetes"
+KAFKA = KUBERNETES / "components" / "kafka"
+BUILT = build(KUBERNETES / "overlays" / "kafka")
+CONFIG = next(resource["data"] for resource in BUILT if resource["kind"] == "ConfigMap")
+UNIT = DEPLOY / "systemd" / "kafka" / "outbox-connect.service"
+
+
+def test_the_compose_file_fits_the_schema() -> None:
+    schemas = importlib.resources.files("check_jsonschema") / "builtin_schemas" / "vendor"
+    [schema] = [file for file in schemas.iterdir() if file.name == "compose-spec.json"]
+    jsonschema.validate(COMPOSE, json.loads(schema.read_text()))
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_a_service_is_pinned_checked_and_open_on_loopback_only(name: str) -> None:
+    service = SERVICES[name]
+    assert re.fullmatch(r"\d+\.\d+(\.\d+)?", service["image"].partition(":")[2])
+    assert "healthcheck" in service
+    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+    for source in (volume.partition(":")[0] for volume in service.get("volumes", [])):
+        assert (ROOT / source).exists() if source.startswith("./") else source in COMPOSE["volumes"]
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_what_a_service_waits_for_starts_with_it(name: str) -> None:
+    """A service without a profile may not wait for one that has another."""
+    for other in SERVICES[name].get("depends_on", {}):
+        profiles = {**BELOW, **SERVICES}[other].get("profiles", BELOW.get(other, {}).get("profiles", []))
+        assert set(profiles) <= set(SERVICES[name].get("profiles", [])), other
+
+
+@pytest.mark.parametrize("name", ["projector", "console"])
+def test_what_reads_from_kafka_sets_names_that_there_are(name: str) -> None:
+    given = SERVICES[name]["environment"]
+    assert set(given) <= set(known_names())
+    assert (given["OUTBOX_SOURCE"], given["KAFKA_TOPIC"]) == ("kafka", TOPIC)
+    port = given["KAFKA_BOOTSTRAP_SERVERS"].removeprefix("kafka")
+    assert f"CONTAINERS://{port}" in SERVICES["kafka"]["environment"]["KAFKA_LISTENERS"]
+
+
+def test_producers_write_to_the_log_that_debezium_may_read() -> None:
+    assert SERVICES["migrate"]["command"] == ["migrate", "--log"]
+    assert "wal_level=logical" in SERVICES["db"]["command"]
+    assert set(BELOW["db"]["command"]) <= set(SERVICES["db"]["command"])
+
+
+def test_the_connectors_file_is_what_the_program_prints() -> None:
+    plan = ConnectorPlan("db", 5432, "wordloom_dev", "outbox_connector", "outbox_log", replication=1)
+    assert (DEPLOY / "compose" / "outbox-log.properties").read_text() == properties(plan)
+    mounted = [volume for volume in SERVICES["connect"]["volumes"] if f":{plan.secrets}:" in volume]
+    assert len(mounted) == 1
+    assert {f"--topic={TOPIC}", f"--config=max.message.bytes={LARGEST_RECORD_BYTES}"} <= set(
+        SERVICES["topic"]["command"]
+    )
+
+
+def test_containers_have_the_versions_that_are_tested() -> None:
+    version = kafka_jars().name.removeprefix("kafka-")
+    assert {SERVICES[name]["image"] for name in ("kafka", "topic")} == {f"apache/kafka:{version}"}
+    assert f"FROM apache/kafka:{version}\n" in DOCKERFILE
+    assert f"ARG VERSION={DEBEZIUM.version}\nARG SHA256={DEBEZIUM.sha256}\n" in DOCKERFILE
+
+
+# Kubernetes
+
+
+@pytest.mark.parametrize("resource", BUILT, ids=lambda resource: f"{resource['kind']}-{resource['metadata']['name']}")
+def test_every_resource_is_valid(resource: Resource) -> None:
+    if not resource["apiVersion"].startswith("monitoring.coreos.com"):
+        kubernetes_validate.validate(resource, "1.33", strict=True)
+
+
+def test_pods_read_from_kafka_with_a_login_in_files_of_their_secret() -> None:
+    assert set(CONFIG) <= set(known_names())
+    assert (CONFIG["OUTBOX_SOURCE"], CONFIG["KAFKA_SECURITY_PROTOCOL"]) == ("kafka", "SASL_SSL")
+    assert "KAFKA_SASL_PASSWORD" not in CONFIG
+    files = {Path(value).name for value in CONFIG.values() if value.startswith("/run/secrets/outbox/")}
+    usual = read_all_yaml(KUBERNETES / "secret.example.yaml")
+    more = {each["metadata"]["name"]: each["stringData"] for each in read_all_yaml(KAFKA / "secret.example.yaml")}
+    for secret, added in more.items():
+        [base] = [each["stringData"] for each in usual if each["metadata"]["name"] == secret]
+        assert files <= {*base, *added}
+    mounted = {v["secret"]["secretName"] for r in BUILT if (s := pod_spec(r)) for v in s["volumes"] if "secret" in v}
+    assert mounted == set(more)
+    assert all("configMapRef" in str(container["envFrom"]) for r in BUILT for container in containers(r))
+
+
+def test_pods_may_reach_the_brokers() -> None:
+    port = int(CONFIG["KAFKA_BOOTSTRAP_SERVERS"].rpartition(":")[2])
+    [policy] = [resource for resource in BUILT if resource["kind"] == "NetworkPolicy"]
+    assert port in [each["port"] for rule in policy["spec"]["egress"] for each in rule["ports"]]
+    [base] = [resource for resource in build(KUBERNETES / "base") if resource["kind"] == "NetworkPolicy"]
+    assert port not in [each["port"] for rule in base["spec"]["egress"] for each in rule["ports"]]
+
+
+def test_the_strimzi_example_is_the_configuration_that_the_program_prints() -> None:
+    spec = read_yaml(KAFKA / "connector.example.yaml")["spec"]
+    secrets = spec["config"]["database.password"].split(":")[1]
+    plan = ConnectorPlan("postgresql", 5432, "app", "outbox_connector", "outbox_log", secrets=secrets, replication=3)
+    given = {"connector.class": spec["class"], "tasks.max": str(spec["tasksMax"]), **spec["config"]}
+    assert given == configuration(plan)
+
+
+def test_only_console_and_projector_share_the_files_and_each_has_its_own_password() -> None:
+    passwords = [each["stringData"]["kafka_password"] for each in read_all_yaml(KAFKA / "secret.example.yaml")]
+    assert len(passwords) == len(set(passwords)) == 2
+
+
+# systemd
+
+
+def test_the_unit_of_connect_reads_its_files_in_one_place_and_keeps_its_position() -> None:
+    service = unit_file(UNIT)["Service"]
+    told = dict(service)
+    assert told["DynamicUser"] == "yes"
+    assert told["StateDirectory"] == "outbox-connect"
+    assert all(word.startswith("/etc/outbox/connect/") for word in told["ExecStart"].split()[1:])
+    assert not [name for name in settings_in(service) if name in known_names()]
+    page = (DEPLOY / "README.md").read_text()
+    named = ("/etc/outbox/connect`", told["SupplementaryGroups"], "kafka.env.example", "kafka/outbox-connect.service")
+    assert [name for name in named if name not in page] == []

@@ -1,0 +1,143 @@
+"""With Kafka nothing is judged before the records that may have made a doubt are settled, and nobody waits for ever."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from outbox.errors import StreamDown
+from outbox.ops import status
+from outbox.ops.reindex.comparison import WAITS_SECONDS, Comparison, DocumentPairs, Mismatch, Mismatches, Recheck
+from outbox.ops.reindex.pacing import JobPace
+from outbox.ops.reindex.rebuild_steps import Choices, RebuildSteps
+from outbox.ops.reindex.stream_mark import StreamMark
+from outbox.policy.drift import DriftFinding, DriftReport, Key, Kind, add_record, report_record
+from outbox.ports import PartitionOffsets, StreamOffsets
+from tests.fixtures.events import Time
+
+KEY = Key("article", "1")
+WRONG = DriftFinding(Kind.STALE, "i", "article:1", KEY)
+
+
+class Moving:
+    """A topic that grows by one record at each reading, and a group that settles `speed` records meanwhile."""
+
+    topic, group = "events", "search"
+
+    def __init__(self, end: int, speed: int, down: bool = False) -> None:
+        self.end, self.committed, self.speed, self.down = end, 0, speed, down
+        self.readings = 0
+
+    def read(self) -> Sequence[PartitionOffsets]:
+        if self.down:
+            raise StreamDown("no broker")
+        self.readings += 1
+        found = PartitionOffsets(0, 0, self.end, self.committed)
+        self.committed, self.end = min(self.committed + self.speed, self.end), self.end + 1
+        return [found]
+
+
+def mark_of(offsets: Moving, patience: float = 0.05) -> StreamMark:
+    return StreamMark(cast(StreamOffsets, offsets), patience)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "CHECK_SECONDS", 0.001)
+
+
+def test_it_waits_for_what_was_there_and_not_for_what_comes_later() -> None:
+    told: list[int] = []
+    mark = mark_of(Moving(10, 4), patience=5.0)
+    assert mark.passed(told.append)
+    assert told == sorted(told, reverse=True)
+    assert told[0] < 10
+    assert mark.late == ""
+
+
+@pytest.mark.parametrize(
+    ("offsets", "words"), [(Moving(10, 0), "not settled within"), (Moving(1, 1, down=True), "no broker")]
+)
+def test_daemons_that_do_not_get_there_are_said_and_not_waited_for_twice(offsets: Moving, words: str) -> None:
+    mark = mark_of(offsets)
+    assert not mark.passed()
+    assert words in mark.late
+    offsets.down, offsets.speed = False, 1000
+    assert mark.passed()
+    assert mark.late == ""
+
+
+class Doubting:
+    """One doubt whose checks always find the same."""
+
+    def __init__(self, arrived: bool) -> None:
+        self.time, self.order = Time(), list[str]()
+        self.certain: list[DriftFinding] = []
+        self.flux: list[Mismatch] = []
+        self.doubts = Mismatches(
+            self._again, self.certain.append, self.flux.append, self.time, self.time.passes, arrived=self._arrived
+        )
+        self._answer = arrived
+        self.doubts.add(Mismatch("i", "article:1", KEY, ("a",), self.time()))
+        self.doubts.drain()
+
+    def _arrived(self) -> bool:
+        self.order.append("wait")
+        return self._answer
+
+    def _again(self, doubts: Sequence[Mismatch]) -> list[Recheck]:
+        self.order.append("look")
+        return [Recheck(("a",), WRONG) for _ in doubts]
+
+
+def test_what_is_the_same_after_everything_arrived_is_drift() -> None:
+    bench = Doubting(arrived=True)
+    assert (bench.certain, bench.flux) == ([WRONG], [])
+    assert bench.order == ["wait", "look"]
+
+
+def test_what_may_be_on_its_way_is_never_drift() -> None:
+    bench = Doubting(arrived=False)
+    assert bench.certain == []
+    assert len(bench.flux) == 1
+    assert bench.order == ["wait", "look"] * len(WAITS_SECONDS)
+
+
+def compared(mark: StreamMark) -> tuple[DriftReport, list[str]]:
+    """A comparison with one doubt that stays, in no time."""
+    sides = cast(Any, SimpleNamespace(stream=mark, recheck=lambda doubts: [Recheck(("a",), WRONG) for _ in doubts]))
+    report, remarks, clock = DriftReport(), list[str](), Time()
+    comparing = Comparison(cast(DocumentPairs, sides), JobPace(0), report, lambda now: remarks.append(now.remark))
+    comparing.doubts.clock, comparing.doubts.rest = clock, clock.passes
+    comparing.doubts.add(Mismatch("i", "article:1", KEY, ("a",), clock()))
+    comparing.doubts.drain()
+    return report, remarks
+
+
+def test_a_comparison_says_what_it_waits_for_and_why_it_did_not_judge() -> None:
+    report, remarks = compared(mark_of(Moving(10, 0), patience=0.01))
+    assert (report.drift, report.in_flux, report.unjudged, report.conclusive) == (0, 1, 1, False)
+    assert remarks[0] == "waiting for 10 records of Kafka to be settled"
+    assert len(report.notes) == 1
+    assert "outbox status" in report.notes[0]
+
+
+def test_a_comparison_with_daemons_that_work_judges() -> None:
+    report, _ = compared(mark_of(Moving(10, 5), patience=5.0))
+    assert (report.drift, report.in_flux, report.unjudged, report.notes) == (1, 0, 0, [])
+
+
+def test_a_rebuild_is_not_swapped_on_what_could_not_be_judged() -> None:
+    steps = cast(RebuildSteps, SimpleNamespace(choices=Choices()))
+    found = cast(Any, SimpleNamespace(report=DriftReport(in_flux=3)))
+    assert RebuildSteps._acceptable(steps, found), "what waits in the table is written to both indexes"
+    found.report.unjudged = 1
+    assert not RebuildSteps._acceptable(steps, found)
+
+
+def test_parts_add_up_what_they_could_not_judge() -> None:
+    whole = DriftReport()
+    for _ in range(2):
+        add_record(whole, report_record(DriftReport(in_flux=2, unjudged=2)))
+    assert whole.unjudged == 4

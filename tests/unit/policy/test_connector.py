@@ -1,0 +1,172 @@
+"""The connector's configuration: what records depend on, what a running one may differ in, what its errors mean."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from outbox.ops.connector import ConnectorCheck
+from outbox.policy import connector
+from outbox.policy.connector import ConnectorPlan
+from outbox.ports import Level
+
+PLAN = ConnectorPlan("db.example", 5433, "app", "outbox_connector", "outbox_log")
+RUNNING: dict[str, object] = {"connector": {"state": "RUNNING"}, "tasks": [{"id": 0, "state": "RUNNING"}]}
+
+
+class Connect:
+    """What a Connect worker would answer."""
+
+    def __init__(self, found: dict[str, str] | None, status: dict[str, object] | None) -> None:
+        self.found, self.state = found, status
+
+    def configuration(self, name: str) -> dict[str, str] | None:
+        return self.found
+
+    def status(self, name: str) -> dict[str, object] | None:
+        return self.state
+
+
+def examined(found: dict[str, str] | None, status: dict[str, object] | None = None) -> list[tuple[Level, str, str]]:
+    check = ConnectorCheck(Connect(found, status or RUNNING), PLAN)
+    return [(finding.level, finding.detail, finding.remedy) for finding in check.examine()]
+
+
+@pytest.mark.parametrize(
+    ("status", "level"),
+    [(RUNNING, Level.OK), ({"tasks": [{"id": 0, "state": "PAUSED"}]}, Level.BAD), (None, Level.BAD)],
+)
+def test_its_state_alone_can_be_asked_for(status: dict[str, object] | None, level: Level) -> None:
+    (finding,) = ConnectorCheck(Connect(None, status), PLAN).state()
+    assert finding.level is level
+
+
+def test_the_key_is_the_entity_and_the_value_the_payload() -> None:
+    made = connector.configuration(PLAN)
+    assert made["transforms.outbox.table.field.event.key"] == "entity_key"
+    assert made["transforms.outbox.table.field.event.payload"] == "payload"
+    assert {made[f"{part}.converter"] for part in ("key", "value", "header")} == {
+        "org.apache.kafka.connect.storage.StringConverter"
+    }
+
+
+def test_the_password_is_only_a_reference_to_a_file() -> None:
+    made = connector.configuration(replace(PLAN, secrets="/run/secrets/outbox"))
+    assert made["database.password"] == "${file:/run/secrets/outbox:password}"
+
+
+def test_every_value_is_text_and_no_placeholder_of_ours_is_left() -> None:
+    for name, value in connector.configuration(PLAN).items():
+        assert isinstance(value, str)
+        assert value
+        assert "{" not in value or name == "database.password"
+
+
+def test_the_predicate_and_the_list_of_tables_mean_the_log_and_no_other_table() -> None:
+    made = connector.configuration(replace(PLAN, schema="out.box", prefix="o-1"))
+    assert re.fullmatch(made["table.include.list"], "out.box.search_outbox_log")
+    assert not re.fullmatch(made["table.include.list"], "outxbox.search_outbox_log")
+    assert re.fullmatch(made["predicates.isLog.pattern"], "o-1.out.box.search_outbox_log")
+    assert not re.fullmatch(made["predicates.isLog.pattern"], "__debezium-heartbeat.o-1")
+
+
+def test_a_properties_file_has_the_same_values() -> None:
+    lines = dict(line.split("=", 1) for line in connector.properties(PLAN).splitlines())
+    assert lines.pop("name") == "outbox-log"
+    assert {name: value.replace("\\\\", "\\") for name, value in lines.items()} == connector.configuration(PLAN)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("topic", "with blank"),
+        ("topic", ""),
+        ("name", "a/b"),
+        ("secrets", "/a:b"),
+        ("schema", "a,b"),
+        ("host", ""),
+        ("partitions", 0),
+        ("replication", 0),
+    ],
+)
+def test_values_that_would_mean_something_else_are_named(field: str, value: object) -> None:
+    assert list(connector.unfit(replace(PLAN, **{field: value}))) == [field]  # type: ignore[arg-type]
+
+
+def test_our_own_plan_is_fit() -> None:
+    assert list(connector.unfit(PLAN)) == []
+
+
+def test_our_own_configuration_is_well() -> None:
+    found = examined(connector.configuration(PLAN) | {"name": "outbox-log", "signal.data.collection": "theirs"})
+    assert [level for level, *_ in found] == [Level.OK, Level.OK]
+
+
+def test_a_setting_that_records_depend_on_is_a_problem_and_a_size_is_not() -> None:
+    changed = {"value.converter": "org.apache.kafka.connect.json.JsonConverter", "heartbeat.interval.ms": "60000"}
+    found = examined(connector.configuration(PLAN) | changed)
+    assert [level for level, *_ in found] == [Level.OK, Level.WARN, Level.BAD]
+    assert "heartbeat.interval.ms is 60000, ours is 10000" in found[1][1]
+
+
+def test_a_setting_that_is_missing_is_named() -> None:
+    given = connector.configuration(PLAN)
+    del given["transforms.outbox.table.field.event.key"]
+    found = examined(given)
+    assert found[1][:2] == (Level.BAD, "transforms.outbox.table.field.event.key is not set, ours is entity_key")
+
+
+def test_a_password_in_the_configuration_is_named_and_not_shown() -> None:
+    found = examined(connector.configuration(PLAN) | {"database.password": "hunter2"})
+    assert [level for level, *_ in found] == [Level.OK, Level.WARN, Level.OK]
+    assert "hunter2" not in str(found)
+
+
+def test_no_connector_of_that_name_is_a_problem_with_a_remedy() -> None:
+    ((level, detail, remedy),) = examined(None)
+    assert (level, detail) == (Level.BAD, "there is no connector outbox-log")
+    assert "outbox kafka connector" in remedy
+
+
+TRACE = """org.apache.kafka.connect.errors.ConnectException: An exception occurred in the change event producer.
+\tat io.debezium.pipeline.ErrorHandler.setProducerThrowable(ErrorHandler.java:67)
+Caused by: org.postgresql.util.PSQLException: ERROR: {}
+\tat org.postgresql.core.v3.QueryExecutorImpl.receiveErrorResponse(QueryExecutorImpl.java:2733)
+\t... 5 more
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ('publication "outbox_log" does not exist', "outbox migrate --log"),
+        ('can no longer access replication slot "outbox_log"', "outbox verify"),
+        ('replication slot "outbox_log" is active for PID 71', "Another connector"),
+        ('password authentication failed for user "x"', "secrets file"),
+        ("permission denied for table search_outbox_log", "SELECT on search_outbox_log"),
+        ("logical decoding requires wal_level >= logical", "restart PostgreSQL"),
+        ("all replication slots are in use", "max_replication_slots"),
+        ("something new", "log of the Connect worker"),
+    ],
+)
+def test_a_failed_task_is_reported_with_its_innermost_cause_and_a_remedy(said: str, remedy: str) -> None:
+    task = {"id": 0, "state": "FAILED", "trace": TRACE.format(said)}
+    found = examined(connector.configuration(PLAN), {"connector": {"state": "RUNNING"}, "tasks": [task]})
+    level, detail, told = found[0]
+    assert level is Level.BAD
+    assert "PSQLException" in detail
+    assert "ErrorHandler" not in detail
+    assert remedy in told
+
+
+def test_a_record_that_is_too_large_has_a_remedy() -> None:
+    trace = "org.apache.kafka.common.errors.RecordTooLargeException: The message is 40000000 bytes"
+    assert "max.message.bytes" in connector.remedy(trace)
+
+
+@pytest.mark.parametrize("tasks", [[], [{"id": 0, "state": "PAUSED"}]])
+def test_a_connector_that_does_not_run_is_a_problem(tasks: list[dict[str, object]]) -> None:
+    state: dict[str, object] = {"connector": {"state": "RUNNING"}, "tasks": tasks}
+    level, _, remedy = examined(connector.configuration(PLAN), state)[0]
+    assert level is Level.BAD
+    assert "restart" in remedy

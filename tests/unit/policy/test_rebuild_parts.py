@@ -1,0 +1,83 @@
+"""Cutting keys into parts: bounds touch and never overlap, and a part is not made where it is not worth a process."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outbox.policy import rebuild_parts
+from outbox.policy.rebuild_parts import (
+    MOST_PARTS,
+    MOST_PROCESSES,
+    PartsProgress,
+    cut,
+    number_of_parts,
+    planned,
+    processes,
+)
+
+
+@given(st.lists(st.integers(0, 10**6), unique=True), st.integers(1, 50), st.integers(0, 10**6))
+def test_every_key_is_in_exactly_one_range_whatever_the_sample_was(sample: list[int], parts: int, key: int) -> None:
+    ranges = cut([str(each) for each in sorted(sample)], parts)
+    assert (ranges[0][0], ranges[-1][1]) == (None, None)
+    assert [high for _, high in ranges[:-1]] == [low for low, _ in ranges[1:]]
+    holding = [(a, b) for a, b in ranges if (a is None or key > int(a)) and (b is None or key <= int(b))]
+    assert len(holding) == 1
+
+
+@given(st.integers(1, 40))
+def test_ranges_of_evenly_sampled_keys_have_about_the_same_weight(parts: int) -> None:
+    ranges = cut([str(each) for each in range(1000)], parts)
+    sizes = [(int(high) if high else 999) - (int(low) if low else 0) for low, high in ranges]
+    assert len(sizes) == parts
+    assert max(sizes) <= 1000 / parts + 1
+
+
+def test_no_keys_are_one_part_without_bounds_and_one_key_cuts_once() -> None:
+    assert cut([], 8) == [(None, None)]
+    assert cut(["7"], 8) == [(None, "7"), ("7", None)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "cores", "documents", "rate", "wanted"),
+    [
+        (None, 4, 1_000_000, 0.0, 4),
+        (None, 4, 1_000, 0.0, 1),
+        (None, 4, 1_000_000, 2_000.0, 1),
+        (None, 4, 1_000_000, 50_000.0, 4),
+        (None, 96, 10**9, 0.0, rebuild_parts.BY_CORES),
+        (3, 1, 1, 2_000.0, 3),
+        (10_000, 1, 1, 0.0, MOST_PROCESSES),
+    ],
+)
+def test_processes_are_as_many_as_cores_where_they_are_worth_it_or_as_asked_for(
+    asked: int | None, cores: int, documents: int, rate: float, wanted: int
+) -> None:
+    assert processes(asked, cores, documents, rate) == wanted
+
+
+@given(st.integers(0, 10**10), st.integers(1, MOST_PROCESSES))
+def test_there_is_a_part_at_least_and_never_more_than_documents(documents: int, at_once: int) -> None:
+    parts = number_of_parts(documents, at_once)
+    assert 1 <= parts <= MOST_PARTS
+    assert parts <= max(1, documents)
+    assert parts >= min(at_once, max(1, documents))
+
+
+def test_types_take_turns_and_are_numbered_through() -> None:
+    parts = list(planned({"a": [(None, "1"), ("1", None)], "b": [(None, None)]}))
+    assert [(part.number, part.entity_type, part.low, part.high) for part in parts] == [
+        (1, "a", None, "1"),
+        (2, "b", None, None),
+        (3, "a", "1", None),
+    ]
+    assert list(planned({})) == []
+
+
+def test_progress_names_the_slowest_part() -> None:
+    assert PartsProgress(parts=8, open=8).remark == "0 of 8 parts"
+    busy = PartsProgress(
+        parts=8, open=3, written=5, newer=1, refused=1, slowest=2, slowest_done=1200, slowest_seconds=4.4
+    )
+    assert busy.remark == "5 of 8 parts, slowest 2 with 1,200 in 4 s"
+    assert busy.done == 7

@@ -1,0 +1,85 @@
+"""Settings as librdkafka takes them: what is never left to it, and secrets that go nowhere else."""
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+from pydantic import SecretStr
+
+from outbox.config import KafkaSettings, load_settings
+from outbox.errors import ConfigurationError
+from outbox.stream.connection import consumer_options
+
+DSN = "postgresql://app:pw@db:5432/shop"
+KAFKA = {"DATABASE_URL": DSN, "OUTBOX_SOURCE": "kafka", "KAFKA_BOOTSTRAP_SERVERS": "a:9092"}
+
+
+def settings(**values: object) -> KafkaSettings:
+    return KafkaSettings.model_validate({"bootstrap_servers": "a:9092", **values})
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_nothing_is_committed_and_no_offset_is_chosen_by_the_client(protocol: str) -> None:
+    found = consumer_options(settings(group_protocol=protocol), client="w1")
+    assert (found["enable.auto.commit"], found["enable.auto.offset.store"]) == (False, False)
+    assert found["auto.offset.reset"] == "error"
+    assert found["isolation.level"] == "read_committed"
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+@pytest.mark.parametrize("prefetch_bytes", [65_536, 16_777_216, 1_073_741_824])
+def test_librdkafka_takes_what_may_be_set(protocol: str, prefetch_bytes: int) -> None:
+    """It checks its options when a consumer is made; no broker is asked for that."""
+    found = consumer_options(settings(group_protocol=protocol, prefetch_bytes=prefetch_bytes), client="w1")
+    Consumer(found | {"log_level": 0}).close()
+
+
+def test_the_session_is_the_clients_with_classic_and_the_brokers_otherwise() -> None:
+    classic = consumer_options(settings(group_protocol="classic", session_timeout_seconds=9), client="w1")
+    assert (classic["session.timeout.ms"], classic["heartbeat.interval.ms"]) == (9_000, 3_000)
+    assert classic["partition.assignment.strategy"] == "range"
+    assert "session.timeout.ms" not in consumer_options(settings(), client="w1")
+
+
+def test_a_login_over_tls_names_its_files_and_its_password(tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    given = settings(
+        security_protocol="SASL_SSL",
+        sasl_username="projector",
+        sasl_password=SecretStr("canary"),
+        ca_certs=file,
+        client_cert=file,
+        client_key=file,
+    )
+    found = consumer_options(given, client="w1")
+    assert (found["security.protocol"], found["sasl.mechanism"]) == ("SASL_SSL", "SCRAM-SHA-512")
+    assert (found["sasl.username"], found["sasl.password"]) == ("projector", "canary")
+    assert {found[f"ssl.{name}.location"] for name in ("ca", "certificate", "key")} == {str(file)}
+    assert "canary" not in repr(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"KAFKA_BOOTSTRAP_SERVERS": ""}, "KAFKA_BOOTSTRAP_SERVERS"),
+        ({"KAFKA_BOOTSTRAP_SERVERS": "http://a:9092"}, "KAFKA_BOOTSTRAP_SERVERS"),
+        ({"OUTBOX_ENTITY_TYPES": "article"}, "OUTBOX_ENTITY_TYPES"),
+        ({"OUTBOX_EXCLUDE_ENTITY_TYPES": "article"}, "OUTBOX_EXCLUDE_ENTITY_TYPES"),
+        ({"OUTBOX_KIND_RATE": '{"article": 5}'}, "OUTBOX_KIND_"),
+        ({"KAFKA_SECURITY_PROTOCOL": "SASL_SSL"}, "KAFKA_SASL_USERNAME"),
+        ({"KAFKA_SASL_PASSWORD": "canary"}, "KAFKA_SASL_PASSWORD"),
+        ({"KAFKA_CA_CERTS": "/no/such/file"}, "KAFKA_CA_CERTS"),
+        ({"KAFKA_CLIENT_KEY": __file__, "KAFKA_SECURITY_PROTOCOL": "SSL"}, "KAFKA_CLIENT_KEY"),
+        ({"KAFKA_TOPICS": "a"}, "KAFKA_TOPICS"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_its_name(given: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load_settings(KAFKA | given)
+    assert any(problem.variable.startswith(named) for problem in refused.value.problems)
+    assert "canary" not in str(refused.value)
+
+
+def test_names_of_other_programs_are_left_alone() -> None:
+    load_settings(KAFKA | {"KAFKA_HEAP_OPTS": "-Xmx1g", "KAFKA_HOME": "/opt/kafka"})
+    load_settings({"DATABASE_URL": DSN, "KAFKA_TOPICS": "a"})

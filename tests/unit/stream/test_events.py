@@ -1,0 +1,428 @@
+"""Records through the real projector: what is closed, stored or handed out again, and in which order."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outbox.errors import DatabaseDown, NotStored
+from outbox.facts import LeaseLost
+from outbox.policy.event import DELETE, UPSERT, Event
+from outbox.policy.outcome import Failure, Reason
+from outbox.policy.settle import Done, Failed, Released, RetryLater
+from outbox.ports import BulkAction, NewerDelete, RecordRow
+from outbox.stream.events import SourceTime, StreamEvents
+from outbox.stream.partitions import LONGEST_REST_SECONDS, Partitions, Start
+from tests.fixtures.events import Time
+from tests.fixtures.inprocess import InProcess, Parts
+from tests.fixtures.records import NOW, TOPIC, MadeRecord, a_record
+from tests.fixtures.sinks import MemorySink
+
+REFUSED = Failure(Reason.ES_REJECTED_DOCUMENT, "no", fingerprint="f")
+BUSY = Failure(Reason.ES_429, "later", fingerprint="b")
+AWAY = Failure(Reason.CONNECT, "gone", whole=True)
+CLOSED = Failure(Reason.ES_INDEX_MISSING, "no index", whole=True)
+
+
+@dataclass
+class MemoryRecords:
+    """PostgreSQL's side. It remembers when each row came, against what had been committed by then."""
+
+    rows: dict[str, RecordRow] = field(default_factory=dict)
+    away: bool = False
+    deletes: dict[str, int] = field(default_factory=dict)
+    asked: list[int] = field(default_factory=list)
+    before: Callable[[], None] = lambda: None
+
+    def store(self, rows: Sequence[RecordRow]) -> None:
+        self.before()
+        if self.away:
+            raise DatabaseDown("away")
+        for row in rows:
+            self.rows.setdefault(row.key, row)
+            if isinstance(row.settlement, Done):
+                self.deletes[row.event.entity_id] = row.event.event_version
+
+    def newer_deletes(self, events: Sequence[Event]) -> Mapping[UUID, NewerDelete]:
+        self.asked.append(len(events))
+        if self.away:
+            raise DatabaseDown("away")
+        newer = {event.id: self.deletes.get(event.entity_id, -1) for event in events}
+        return {e.id: NewerDelete(newer[e.id], None) for e in events if newer[e.id] > e.event_version}
+
+    def deleted(self, events: Sequence[Event]) -> set[UUID]:
+        return set()
+
+    def last_version(self) -> int:
+        return 1_000_000
+
+    def raise_version(self, seen: int) -> int | None:
+        return None
+
+    def now(self) -> float:
+        if self.away:
+            raise DatabaseDown("away")
+        return NOW
+
+
+class Bench:
+    """One worker over partitions that the test fills."""
+
+    def __init__(self, *partitions: int, batch_size: int = 500) -> None:
+        self.sink = MemorySink()
+        self.records = MemoryRecords()
+        self.clock = Time()
+        self.stopped: frozenset[str] = frozenset()
+        self.partitions = Partitions(self.clock, most_bytes=10_000_000, batch_size=batch_size)
+        self.store = StreamEvents(
+            self.partitions,
+            self.records,
+            lambda: NOW,
+            batch_bytes=1_000_000,
+            stopped_types=lambda: self.stopped,
+        )
+        self.worker = InProcess(Parts(self.store, self.sink, clock=self.clock, batch_size=batch_size))
+        for number in partitions or (0,):
+            self.partitions.assign(TOPIC, number, Start(0), 0)  # of a former owner, below, there is none
+        for partition in self.partitions.all():
+            partition.again_below = 0
+
+    def arrive(self, *records: MadeRecord) -> None:
+        self.partitions.arrive(records)
+
+    def committable(self, number: int = 0) -> int:
+        (found,) = [p.ledger.committable() for p in self.partitions.all() if p.number == number]
+        return found
+
+    def refuse(self, *entity_ids: str, failure: Failure = REFUSED) -> None:
+        bad = {f"article:{id}" for id in entity_ids}
+        refuse: Callable[[BulkAction], Failure | None] = lambda action: failure if action.id in bad else None  # noqa: E731
+        self.sink.refuse = refuse
+
+    def ids(self) -> set[str]:
+        return {id.removeprefix("article:") for _, id in self.sink.documents}
+
+    def stored(self) -> list[str]:
+        return [key.removeprefix(f"kafka:{TOPIC}:") for key in self.records.rows]
+
+
+def test_what_is_written_passes_and_needs_no_database() -> None:
+    bench = Bench()
+    bench.records.away = True
+    bench.arrive(*(a_record(n, str(n)) for n in range(5)))
+    bench.worker.run()
+    assert bench.committable() == 5
+    assert bench.ids() == {"0", "1", "2", "3", "4"}
+    assert bench.records.asked == [], "young records are not checked against deletes"
+
+
+def test_the_version_of_a_document_is_its_events() -> None:
+    bench = Bench()
+    bench.arrive(a_record(7, "a", version=3))
+    bench.worker.run()
+    assert bench.sink.documents["articles", "article:a"][0] == 3
+
+
+def test_a_delete_is_a_row_before_its_offset_passes() -> None:
+    bench = Bench()
+    bench.records.before = lambda: seen.append(bench.committable())
+    seen: list[int] = []
+    bench.arrive(a_record(0, "a"), a_record(1, "b", DELETE, version=9))
+    bench.worker.run()
+    assert seen == [0]
+    assert bench.committable() == 2
+    (row,) = bench.records.rows.values()
+    assert (row.key, row.event.op, row.event.event_version) == (f"kafka:{TOPIC}:0:1", DELETE, 9)
+    assert isinstance(row.settlement, Done)
+
+
+def test_a_record_that_is_refused_is_a_row_before_its_offset_passes_and_its_neighbours_are_done() -> None:
+    bench = Bench()
+    seen: list[int] = []
+    bench.records.before = lambda: seen.append(bench.committable())
+    bench.refuse("1")
+    bench.arrive(*(a_record(n, str(n)) for n in range(3)))
+    bench.worker.run()
+    assert seen == [0]
+    assert (bench.stored(), bench.committable(), bench.ids()) == (["0:1"], 3, {"0", "2"})
+    assert isinstance(bench.records.rows[f"kafka:{TOPIC}:0:1"].settlement, Failed)
+
+
+def test_a_record_to_be_retried_is_a_row() -> None:
+    bench = Bench()
+    bench.refuse("1", failure=BUSY)
+    bench.arrive(a_record(0, "1"))
+    bench.worker.run()
+    (row,) = bench.records.rows.values()
+    assert isinstance(row.settlement, RetryLater)
+    assert bench.committable() == 1
+
+
+@pytest.mark.parametrize("failure", [AWAY, CLOSED])
+def test_in_an_outage_nothing_passes_nothing_is_stored_and_it_is_sent_when_it_is_over(failure: Failure) -> None:
+    bench = Bench()
+    bench.sink.away = failure
+    bench.arrive(a_record(0, "a"), a_record(1, "b"))
+    bench.worker.run()
+    assert (bench.stored(), bench.committable(), bench.sink.documents) == ([], 0, {})
+    bench.sink.away = None
+    bench.clock.passes(20)
+    bench.worker.run()
+    assert (bench.ids(), bench.committable()) == ({"a", "b"}, 2)
+    assert all(event.attempts == 1 for event in bench.worker.claim().events)
+
+
+def test_thirty_poison_records_are_each_stored_once_and_stop_nobody() -> None:
+    bench = Bench()
+    bad = [a_record(n, key=b"1") for n in range(0, 60, 2)]
+    good = [a_record(n, str(n)) for n in range(1, 60, 2)]
+    bench.arrive(*sorted([*bad, *good], key=lambda record: record.n))
+    bench.worker.run()
+    assert len(bench.records.rows) == 30
+    assert (bench.committable(), len(bench.ids())) == (60, 30)
+
+
+def test_what_the_brake_holds_is_stored_to_be_tried_later_so_it_holds_up_nobody() -> None:
+    bench = Bench()
+    bench.arrive(*(a_record(n, key=b"1") for n in range(80)), a_record(80, "good"))
+    bench.worker.run()
+    verdicts = [type(row.settlement) for row in bench.records.rows.values()]
+    assert (verdicts.count(Failed), verdicts.count(Released)) == (50, 30)
+    assert (bench.committable(), bench.ids()) == (81, {"good"})
+
+
+def test_without_postgresql_the_first_exception_stops_its_partition_and_no_other() -> None:
+    bench = Bench(0, 1)
+    bench.records.away = True
+    bench.refuse("bad")
+    bench.arrive(a_record(0, "a"), a_record(1, "bad"), a_record(2, "c"))
+    with pytest.raises(NotStored):
+        bench.worker.run()
+    assert bench.committable() == 1, "what was answered below the exception passes, nothing above it"
+    bench.arrive(*(a_record(n, f"x{n}", number=1) for n in range(10, 13)))
+    bench.worker.run()
+    assert (bench.committable(0), bench.committable(1)) == (1, 13)
+    bench.records.away = False
+    bench.clock.passes(LONGEST_REST_SECONDS)
+    bench.worker.run()
+    assert (bench.stored(), bench.committable(0), bench.ids()) == (["0:1"], 3, {"a", "c", "x10", "x11", "x12"})
+
+
+def test_a_partition_whose_exception_cannot_be_stored_rests_longer_each_time() -> None:
+    bench = Bench()
+    bench.records.away = True
+    bench.refuse("bad")
+    bench.arrive(a_record(0, "bad"))
+    waits = []
+    for _ in range(6):
+        with pytest.raises(NotStored):
+            bench.worker.lane._advance()
+        (partition,) = bench.partitions.all()
+        waits.append(partition.rest_until - bench.clock())
+        assert bench.worker.claim().events == ()
+        bench.clock.passes(waits[-1])
+    assert waits == [2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+
+
+def test_an_old_upsert_is_checked_against_newer_deletes_and_does_not_bring_back_what_is_gone() -> None:
+    bench = Bench()
+    bench.records.deletes["a"] = 100
+    bench.arrive(a_record(0, "a", version=50, occurred_at=str(int((NOW - 40) * 1e6))), a_record(1, "b"))
+    bench.worker.run()
+    assert (bench.ids(), bench.committable()) == ({"b"}, 2)
+    assert bench.worker.last.superseded == 1
+    assert set(bench.records.asked) == {2}, "a query for the whole batch, not for each of it"
+
+
+def test_an_old_upsert_waits_while_the_deletes_cannot_be_read() -> None:
+    bench = Bench()
+    bench.records.away = True
+    bench.arrive(a_record(0, "a", occurred_at=str(int((NOW - 40) * 1e6))))
+    with pytest.raises(NotStored):
+        bench.worker.lane._advance()
+    assert (bench.sink.documents, bench.committable()) == ({}, 0)
+    bench.records.away = False
+    bench.clock.passes(LONGEST_REST_SECONDS)
+    bench.worker.run()
+    assert bench.ids() == {"a"}
+
+
+def test_what_a_former_owner_may_have_sent_is_checked_however_young_it_is() -> None:
+    bench = Bench()
+    bench.partitions.revoke([0])
+    bench.partitions.assign(TOPIC, 0, Start(10), 100)
+    bench.arrive(a_record(10, "a"))
+    bench.worker.run()
+    assert bench.records.asked, "the first records of an assignment count as sent before"
+
+
+def test_what_is_handed_out_again_is_checked_too() -> None:
+    bench = Bench()
+    bench.sink.away = AWAY
+    bench.arrive(a_record(0, "a"))
+    bench.worker.run()
+    bench.sink.away = None
+    bench.clock.passes(20)
+    assert [event.retried for event in bench.worker.claim().events] == [True]
+
+
+def test_a_revoked_partition_is_neither_stored_nor_closed_and_its_records_are_said_to_be_lost() -> None:
+    bench = Bench()
+    bench.refuse("bad")
+    bench.arrive(a_record(0, "a"), a_record(1, "bad"))
+    claimed = bench.worker.claim()
+    assert bench.partitions.revoke([0]) == 2
+    bench.partitions.assign(TOPIC, 0, Start(0), 2)
+    assert not bench.store.renew(claimed.token)
+    bench.worker.projector.project(claimed, 0)
+    assert bench.committable() == 0, "the new assignment knows nothing of it"
+    assert bench.stored() == []
+    (lost,) = bench.worker.of(LeaseLost)
+    assert lost.count == 2
+
+
+def test_a_batch_that_ends_in_an_error_becomes_rows_that_are_claimed_apart() -> None:
+    bench = Bench()
+    bench.arrive(a_record(0, "a"), a_record(1, "b"))
+    claimed = bench.worker.claim()
+    taken = bench.store.abandon(claimed.token, [e.id for e in claimed.events], "ValueError while it was worked on")
+    assert (taken.rows, bench.stored(), bench.committable()) == (2, ["0:0", "0:1"], 2)
+    assert [row.settlement for row in bench.records.rows.values()] == [None, None]
+
+
+def test_a_released_batch_is_handed_out_again_in_its_order() -> None:
+    bench = Bench()
+    bench.arrive(a_record(0, "a"), a_record(1, "b"), a_record(2, "c"))
+    claimed = bench.worker.claim(2)
+    assert bench.store.release(claimed.token).rows == 2
+    assert [event.seq for event in bench.worker.claim().events] == [0, 1, 2]
+
+
+def test_a_partition_is_in_one_lane_at_a_time() -> None:
+    bench = Bench(0, 1)
+    bench.arrive(a_record(0, "a"), a_record(1, "b"), a_record(5, "c", number=1))
+    first = bench.worker.claim(1)
+    second = bench.worker.claim()
+    third = bench.worker.claim()
+    partitions = [{bench_number(event) for event in claimed.events} for claimed in (first, second)]
+    assert len(partitions[0] & partitions[1]) == 0
+    assert third.events == ()
+
+
+def bench_number(event: Event) -> int:
+    return 1 if event.entity_id == "c" else 0
+
+
+def test_the_same_event_twice_in_a_row_comes_in_two_batches() -> None:
+    """A connector that was restarted sends it again; a verdict goes by the event's id."""
+    bench = Bench()
+    twice = a_record(0, "a", id="00000000-0000-0000-0000-000000000001")
+    bench.arrive(twice, a_record(1, "b"), a_record(2, "a", id="00000000-0000-0000-0000-000000000001", version=1))
+    assert [event.seq for event in bench.worker.claim().events] == [0, 1]
+    assert bench.committable() == 0
+
+
+def test_tombstones_of_compaction_pass_without_work() -> None:
+    bench = Bench()
+    bench.arrive(MadeRecord(0, b"article:1", None), MadeRecord(4, b"article:2", None))
+    assert bench.worker.run() is None
+    assert (bench.committable(), bench.stored()) == (5, [])
+
+
+def test_tombstones_between_events_pass_with_them() -> None:
+    bench = Bench()
+    bench.arrive(a_record(0, "a"), MadeRecord(1, b"article:1", None), a_record(2, "b"))
+    bench.worker.run()
+    assert (bench.committable(), bench.ids()) == (3, {"a", "b"})
+
+
+def test_records_of_a_paused_entity_type_become_rows_and_the_others_go_on() -> None:
+    bench = Bench()
+    bench.stopped = frozenset({"block"})
+    block = a_record(1, "b", entity_type="block", key=b"block:b")
+    bench.arrive(a_record(0, "a"), block, a_record(2, "c"))
+    bench.worker.run()
+    assert (bench.ids(), bench.stored(), bench.committable()) == ({"a", "c"}, ["0:1"], 3)
+
+
+def test_the_end_of_a_partition_counts_only_when_all_that_was_read_is_settled() -> None:
+    bench = Bench()
+    bench.arrive(a_record(0, "a"), a_record(1, "b"))
+    bench.partitions.at_end(0, 3)  # a marker behind the records
+    (partition,) = bench.partitions.all()
+    assert partition.settled() == 0
+    claimed = bench.worker.claim(1)
+    bench.worker.projector.project(claimed, 0)
+    assert partition.settled() == 1
+    bench.worker.run()
+    assert bench.partitions.commits() == {0: 3}
+
+
+def test_more_than_the_span_is_not_handed_out_above_a_record_that_stays() -> None:
+    """So that the next owner knows what may have been sent before."""
+    bench = Bench(batch_size=10)
+    bench.refuse("0", failure=Failure(Reason.ES_5XX, "moving", moving=True))
+    bench.arrive(*(a_record(n, str(n)) for n in range(100)))
+    for _ in range(30):
+        bench.worker.run(10)
+        bench.clock.passes(20)
+    assert bench.committable() == 0
+    assert len(bench.ids()) <= 41
+
+
+OUTCOMES = st.sampled_from(["written", "refused", "busy", "away", "database away", "error", "revoked"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(OUTCOMES, st.integers(1, 4)), min_size=1, max_size=25),
+    st.lists(st.sampled_from([UPSERT, DELETE]), min_size=1, max_size=20),
+)
+def test_no_offset_may_be_committed_below_which_a_record_is_neither_answered_nor_stored(
+    turns: list[tuple[str, int]], ops: list[str]
+) -> None:
+    """Over every order of outages, refusals, deaths and revocations."""
+    bench = Bench(batch_size=4)
+    answered: dict[str, int] = {}
+    bench.arrive(*(a_record(n, str(n), op, version=n + 1) for n, op in enumerate(ops)))
+    committed = 0
+    for outcome, limit in turns:
+        bench.sink.away = AWAY if outcome == "away" else None
+        bench.records.away = outcome == "database away"
+        bench.refuse(*(map(str, range(0, 20, 3)) if outcome in ("refused", "database away") else ()))
+        if outcome == "busy":
+            bench.refuse(*map(str, range(20)), failure=BUSY)
+        claimed = bench.worker.claim(limit)
+        if outcome == "revoked":
+            bench.partitions.revoke([0])
+            bench.partitions.assign(TOPIC, 0, Start(committed), len(ops))
+            bench.arrive(*(a_record(n, str(n), op, version=n + 1) for n, op in enumerate(ops) if n >= committed))
+        if claimed.events:
+            try:
+                if outcome == "error":
+                    bench.store.abandon(claimed.token, [e.id for e in claimed.events], "error")
+                else:
+                    bench.worker.projector.project(claimed, 0)
+            except NotStored:
+                bench.store.release(claimed.token)
+        answered |= {id.removeprefix("article:"): v for (_, id), (v, _) in bench.sink.documents.items()}
+        bench.clock.passes(LONGEST_REST_SECONDS)
+        committed = bench.committable()
+        stored = {row.event.entity_id for row in bench.records.rows.values()}
+        for n, op in list(enumerate(ops))[:committed]:
+            assert str(n) in stored or (op == UPSERT and str(n) in answered), (n, op, committed)
+
+
+def test_the_databases_clock_goes_on_while_it_is_down_and_is_not_the_machines() -> None:
+    records, clock = MemoryRecords(), Time()
+    time = SourceTime(records.now, clock)
+    time.tend()
+    assert time.now() == NOW
+    clock.passes(3600)
+    records.away = True
+    with pytest.raises(DatabaseDown):
+        time.tend()
+    assert time.now() == NOW + 3600

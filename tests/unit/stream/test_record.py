@@ -1,0 +1,118 @@
+"""What a Kafka record is read as: an event byte for byte, or a refusal by its class."""
+
+from uuid import UUID
+
+import pytest
+
+from outbox.policy.document import UNREADABLE, Addressing
+from outbox.policy.event import DELETE, REFRESH
+from outbox.policy.naming import Naming
+from outbox.policy.outcome import FailureClass
+from outbox.stream import record
+from tests.fixtures.records import NOW, TOPIC, MadeRecord, a_record, uuid_of, without
+
+ADDRESSING = Addressing(Naming(True, lambda _: "articles"))
+
+
+def test_a_record_is_an_event_with_its_own_version_and_its_bytes() -> None:
+    payload = b'{"price": 1.10, "n": 12345678901234567890}'
+    found = record.read(a_record(41, "a:b", version=7, value=payload, routing="r", traceparent="00-x"), NOW)
+    event = found.event
+    assert event.payload == payload
+    assert (event.event_version, event.seq) == (7, 41), "the version is the event's, never the offset"
+    assert (event.id, event.entity_type, event.entity_id, event.op) == (uuid_of(41), "article", "a:b", "upsert")
+    assert (event.routing, event.traceparent, event.attempts, event.retried) == ("r", "00-x", 1, False)
+    assert event.age_seconds == pytest.approx(1.0)
+    assert found.occurred_at == pytest.approx(NOW - 1)
+
+
+def test_headers_of_null_columns_are_as_if_they_were_not_there() -> None:
+    event = record.read(a_record(0, routing=None, traceparent=None, has_payload=None), NOW).event
+    assert (event.routing, event.traceparent, event.payload) == (None, None, b'{"n": 1}')
+
+
+@pytest.mark.parametrize(
+    ("text", "age"),
+    [
+        (str(int((NOW - 60) * 1e6)), 60.0),
+        ("2027-01-15T07:59:00Z", 60.0),
+        ("2027-01-15T07:59:00.250000Z", 59.75),
+        ("2027-01-15 07:59:00+00:00", 60.0),
+        ("yesterday", None),
+        ("9" * 30, None),
+        ("-1", None),
+    ],
+)
+def test_the_time_of_an_event_is_read_in_both_forms(text: str, age: float | None) -> None:
+    """A time that says nothing is below 0: then the event is checked as if it were old."""
+    event = record.read(a_record(0, occurred_at=text), NOW).event
+    assert event.age_seconds < 0 if age is None else event.age_seconds == pytest.approx(age)
+
+
+def test_a_refresh_needs_neither_version_nor_payload() -> None:
+    event = record.read(without(a_record(0, op=REFRESH, value=None), "event_version"), NOW).event
+    assert (event.op, event.payload, event.payload_bytes) == (REFRESH, None, None)
+
+
+@pytest.mark.parametrize("said", ["false", None])
+def test_an_upsert_without_a_value_is_looked_up(said: str | None) -> None:
+    event = record.read(a_record(0, value=None, has_payload=said), NOW).event
+    assert event.needs_lookup
+
+
+def test_a_delete_has_no_payload_whatever_its_value() -> None:
+    event = record.read(a_record(0, op=DELETE), NOW).event
+    assert (event.payload, event.payload_bytes) == (None, None)
+
+
+HUGE = b"{" + b" " * record.LARGEST_BYTES
+UNREADABLES = {
+    "no headers at all": (MadeRecord(3), "header id is missing"),
+    "one header missing": (without(a_record(3), "op"), "header op is missing"),
+    "no version": (without(a_record(3), "event_version"), "header event_version is missing"),
+    "a null header": (a_record(3, op=None), "a header is not UTF-8 text"),  # type: ignore[arg-type]
+    "an envelope": (a_record(3, value=b"\x00\x00\x00\x00\x07{}"), "the value is in a schema registry's envelope"),
+    "another key": (a_record(3, key=b"1"), "the key is not entity_type:entity_id"),
+    "no key": (MadeRecord(3, None, b"{}", a_record(3).of_headers), "the key is not entity_type:entity_id"),
+    "a key of another entity": (a_record(3, key=b"article:2"), "the key is not entity_type:entity_id"),
+    "no uuid": (a_record(3, id="17"), "id is not a uuid"),
+    "a version in words": (a_record(3, event_version="seven"), "event_version is not a whole number"),
+    "a version beyond bigint": (a_record(3, event_version=str(2**63)), "event_version is not a whole number"),
+    "a payload that is not there": (a_record(3, value=None, has_payload="true"), "the payload is missing"),
+    "a zero byte": (a_record(3, "a\x00"), "a header is too long, or holds a zero byte"),
+    "a zero byte in the routing": (a_record(3, routing="a\x00"), "a header is too long, or holds a zero byte"),
+    "a name without end": (a_record(3, "a" * 3000), "a header is too long, or holds a zero byte"),
+    "too large": (a_record(3, value=HUGE), "the value is too large"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLES)
+def test_what_is_no_event_says_why_by_its_class(name: str) -> None:
+    made, why = UNREADABLES[name]
+    event = record.read(made, NOW).event
+    assert event.op == UNREADABLE + why
+    assert (event.payload, event.payload_bytes) == (None, None)
+    refusal = ADDRESSING.refusal(event)
+    assert refusal is not None
+    assert refusal.failure_class is FailureClass.DETERMINISTIC
+    assert why in refusal.error
+
+
+def test_the_class_is_the_fingerprint_so_one_cause_is_one_group() -> None:
+    refusals = [ADDRESSING.refusal(record.read(a_record(n, key=b"1"), NOW).event) for n in (1, 2)]
+    assert refusals[0] is not None
+    assert refusals[0] == refusals[1]
+
+
+def test_two_unreadable_records_are_two_rows_and_the_same_one_is_one() -> None:
+    first, second = (record.read(MadeRecord(n), NOW).event for n in (1, 2))
+    assert first.id != second.id
+    assert first.id == record.read(MadeRecord(1), NOW).event.id
+    assert isinstance(first.id, UUID)
+    assert first.entity_id == f"kafka:{TOPIC}:0:1"
+
+
+def test_only_a_record_without_value_and_headers_is_a_tombstone_of_compaction() -> None:
+    assert record.is_tombstone(MadeRecord(1, b"article:1", None))
+    assert not record.is_tombstone(a_record(1, value=None))
+    assert not record.is_tombstone(MadeRecord(1, b"article:1", b"{}"))
