@@ -56,8 +56,9 @@ class FakeSpark:
 
 
 @pytest.fixture
-def spark(monkeypatch: pytest.MonkeyPatch) -> FakeSpark:
-    """In place of pyspark, which only the environment of scripts/spark has."""
+def spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSpark]:
+    """In place of pyspark, which only the environment of scripts/spark has. The engine that was imported over it goes
+    with it: a later test of this process must find Spark as missing as it is."""
     made = FakeSpark()
     module = ModuleType("pyspark.sql")
     module.SparkSession = made  # type: ignore[attr-defined]
@@ -66,7 +67,8 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> FakeSpark:
     monkeypatch.delitem(sys.modules, "outbox.app.spark_parts", raising=False)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.setenv("PYSPARK_PYTHON", "python")
-    return made
+    yield made
+    sys.modules.pop("outbox.app.spark_parts", None)
 
 
 def engine(monkeypatch: pytest.MonkeyPatch, run: Callable[[], int], master: str | None = None) -> Any:
