@@ -243,6 +243,25 @@ class StreamOffsets(Protocol):
     def readers(self) -> Sequence[GroupReader]: ...
 
 
+class Captured(NamedTuple):
+    """How far a connector has read the write-ahead log, both in bytes from its beginning."""
+
+    end: int
+    confirmed: int
+    active: bool  # a connector uses the slot
+    is_lost: bool
+
+
+class LogCapture(Protocol):
+    """The connector's replication slot. Raises DatabaseDown, NotPermitted."""
+
+    @property
+    def slot(self) -> str: ...
+    def read(self) -> Captured | None:
+        """None: this database has no such slot, or is a standby."""
+        ...
+
+
 class Named(Protocol):
     """What a document is looked up for: an event, or a comparison."""
 

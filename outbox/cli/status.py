@@ -12,6 +12,7 @@ import typer
 from outbox import cli
 from outbox.cli import Json
 from outbox.errors import DependencyDown, PartlyDone, UsageError
+from outbox.ops.capture import CaptureWait, await_capture
 from outbox.ops.status import QueueStatus, StreamStatus, Waited, age, wait_until_caught_up
 
 if TYPE_CHECKING:
@@ -176,25 +177,31 @@ def wait(
     if timeout is not None and timeout < 0:
         raise UsageError("--timeout must be 0 or more")
     with cli.open_desk() as desk:
-        waited = _wait(desk, timeout)
+        captured = CaptureWait() if desk.capture is None else await_capture(desk.capture, timeout)
+        waited = _wait(desk, timeout, captured)
+    if captured.unknown:
+        cli.note(captured.unknown)
     if json:
         cli.as_json(waited)
+    if captured.late:
+        raise PartlyDone(f"{captured.late}; nothing behind it was waited for")
     if not waited.caught_up:
         raise PartlyDone(f"{waited.left} events were still open after {waited.waited_seconds:.1f} s")
     if not json:
         cli.line(f"caught up after {waited.waited_seconds:.1f} s")
 
 
-def _wait(desk: QueueDesk, timeout: float | None) -> Waited:
-    """Kafka first: what it leaves is in the table then."""
-    if desk.stream is None:
-        return wait_until_caught_up(desk.events, timeout)
-    read = wait_until_caught_up(desk.stream, timeout)
-    if not read.caught_up:
-        return read
-    left = None if timeout is None else max(timeout - read.waited_seconds, 0.0)
-    waited = wait_until_caught_up(desk.events, left)
-    return Waited(waited.caught_up, waited.left, read.waited_seconds + waited.waited_seconds)
+def _wait(desk: QueueDesk, timeout: float | None, captured: CaptureWait) -> Waited:
+    """The connector first, then Kafka: what each leaves is with the next one then."""
+    seconds = captured.waited_seconds
+    if captured.late:
+        return Waited(False, None, seconds)
+    left = 0
+    for each in (desk.stream, desk.events):
+        if each is not None and not left:
+            waited = wait_until_caught_up(each, None if timeout is None else max(timeout - seconds, 0.0))
+            seconds, left = seconds + waited.waited_seconds, waited.left or 0
+    return Waited(not left, left, seconds)
 
 
 @commands.command(rich_help_panel="Inspect")

@@ -314,10 +314,11 @@ class OpenEvents(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """`left`: of the events that were there when the waiting began, how many are still open."""
+    """`left`: of the events that were there when the waiting began, how many are still open. None: not known, because
+    the connector has not captured them."""
 
     caught_up: bool
-    left: int
+    left: int | None
     waited_seconds: float
 
 

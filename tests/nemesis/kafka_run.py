@@ -41,7 +41,7 @@ class KafkaRun(Run):
         self.servers = ServerFaults(self.ground, self.gang, self._end)
         self.stream = StreamFaults(self.ground, self.gang, self._end)
         self.servers.table |= self.stream.table
-        self.workers = GroupFaults(self.ground, self.gang, self.folder, self._end)
+        self.workers = GroupFaults(self.ground, self.gang, self.folder, self._end, self.stream)
         self.producer = Producer(self.ground.database_url, self.ledger, self.seed, self.rate, "search_outbox_log")
         self.notes |= {
             "source": "kafka",
