@@ -98,6 +98,8 @@ class GroupFaults(WorkerFaults):
     def _holding(self, slot: Slot) -> set[int]:
         deadline = time.monotonic() + HELD_SECONDS
         assert slot.worker is not None
+        if not slot.worker.running:  # it began while PostgreSQL was down, and left
+            self._gang.start(slot)
         while not (found := self._held(slot)) and time.monotonic() < deadline and slot.worker.running:
             if self._stop.wait(0.1):
                 break
@@ -201,7 +203,8 @@ class StreamFaults:
         while moved < len(led) and time.monotonic() < deadline:
             time.sleep(0.2)
             try:
-                moved = sum(self._ground.leaders()[number] not in (node, -1) for number in led)
+                leaders = self._ground.leaders(without=node)
+                moved = sum(leaders[number] not in (node, -1) for number in led)
             except KAFKA_DOWN:
                 continue
         return moved

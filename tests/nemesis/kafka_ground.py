@@ -120,9 +120,12 @@ class KafkaGround(Ground):
 
     # Reading. Each raises one of KAFKA_DOWN while no broker answers for it.
 
-    def leaders(self) -> dict[int, int]:
-        """The broker that leads each partition; -1: none."""
-        partitions = self._admin.list_topics(TOPIC, REPLY_SECONDS).topics[TOPIC].partitions
+    def leaders(self, without: int | None = None) -> dict[int, int]:
+        """The broker that leads each partition; -1: none. `without`: not asked of this one, which may be asleep; a
+        client that knows it would wait for its answer."""
+        others = [broker.url for broker in self.kafka.brokers if broker.node != without]
+        admin = AdminClient({"bootstrap.servers": ",".join(others), "log_level": 0})
+        partitions = admin.list_topics(TOPIC, REPLY_SECONDS).topics[TOPIC].partitions
         return {number: found.leader for number, found in partitions.items()}
 
     def ends(self) -> dict[int, int]:

@@ -23,6 +23,8 @@ STORED: LiteralString = (
     " extract(epoch from processed_at)::float8 as done_at from search_outbox_events order by seq"
 )
 WELL_SECONDS = 60.0
+# A comparison waits for the connector and for the topic before each of its checks.
+COMMAND_SECONDS = 120.0
 FAILED: LiteralString = "select id::text, dead_reason from search_outbox_events where failed_at is not null"
 
 
@@ -37,7 +39,7 @@ class KafkaRun(Run):
     def _build(self) -> None:
         self.gang = Gang(self.ground, self.folder)
         self.watch = Watch(self.ground, self.gang, self.folder)
-        self.people = People(self.ground, self.folder, self._end)
+        self.people = People(self.ground, self.folder, self._end, COMMAND_SECONDS)
         self.servers = ServerFaults(self.ground, self.gang, self._end)
         self.stream = StreamFaults(self.ground, self.gang, self._end)
         self.servers.table |= self.stream.table
