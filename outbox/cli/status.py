@@ -12,7 +12,7 @@ import typer
 from outbox import cli
 from outbox.cli import Json
 from outbox.errors import DependencyDown, PartlyDone, UsageError
-from outbox.ops.capture import CaptureWait, await_capture
+from outbox.ops.capture import await_capture
 from outbox.ops.status import QueueStatus, StreamStatus, Waited, age, wait_until_caught_up
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from outbox.app.desk import QueueDesk
     from outbox.ops.failures import FailureGroup, Stats
-    from outbox.ports import PartitionOffsets
+    from outbox.ports import LogCapture, PartitionOffsets
 
 commands = typer.Typer()
 INTERVAL_SECONDS = 2.0
@@ -177,31 +177,34 @@ def wait(
     if timeout is not None and timeout < 0:
         raise UsageError("--timeout must be 0 or more")
     with cli.open_desk() as desk:
-        captured = CaptureWait() if desk.capture is None else await_capture(desk.capture, timeout)
-        waited = _wait(desk, timeout, captured)
-    if captured.unknown:
-        cli.note(captured.unknown)
+        waited = _wait(desk, timeout)
     if json:
         cli.as_json(waited)
-    if captured.late:
-        raise PartlyDone(f"{captured.late}; nothing behind it was waited for")
     if not waited.caught_up:
         raise PartlyDone(f"{waited.left} events were still open after {waited.waited_seconds:.1f} s")
     if not json:
         cli.line(f"caught up after {waited.waited_seconds:.1f} s")
 
 
-def _wait(desk: QueueDesk, timeout: float | None, captured: CaptureWait) -> Waited:
+def _wait(desk: QueueDesk, timeout: float | None) -> Waited:
     """The connector first, then Kafka: what each leaves is with the next one then."""
-    seconds = captured.waited_seconds
-    if captured.late:
-        return Waited(False, None, seconds)
+    seconds = 0.0 if desk.capture is None else _capture(desk.capture, timeout)
     left = 0
     for each in (desk.stream, desk.events):
         if each is not None and not left:
             waited = wait_until_caught_up(each, None if timeout is None else max(timeout - seconds, 0.0))
-            seconds, left = seconds + waited.waited_seconds, waited.left or 0
+            seconds, left = seconds + waited.waited_seconds, waited.left
     return Waited(not left, left, seconds)
+
+
+def _capture(capture: LogCapture, timeout: float | None) -> float:
+    """The seconds that it took. How many events a connector has not captured, nobody knows."""
+    waited = await_capture(capture, timeout)
+    if waited.unknown:
+        cli.note(waited.unknown)
+    if waited.late:
+        raise PartlyDone(f"{waited.late}; nothing behind it was waited for")
+    return waited.waited_seconds
 
 
 @commands.command(rich_help_panel="Inspect")

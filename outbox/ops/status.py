@@ -314,11 +314,10 @@ class OpenEvents(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """`left`: of the events that were there when the waiting began, how many are still open. None: not known, because
-    the connector has not captured them."""
+    """`left`: of the events that were there when the waiting began, how many are still open."""
 
     caught_up: bool
-    left: int | None
+    left: int
     waited_seconds: float
 
 

@@ -172,7 +172,7 @@ def test_where_the_slot_is_elsewhere_verify_says_what_it_did_not_wait_for(shop: 
     assert "this database has no slot elsewhere: what its connector has not captured yet" in found.sentence
 
 
-def test_a_role_that_may_not_read_slots_is_told_from_a_slot_that_is_not_there(shop: LoggedShop) -> None:
+def test_a_role_that_may_not_read_slots_is_refused_and_does_not_see_an_absent_one(shop: LoggedShop) -> None:
     role = f"blind_{uuid4().hex[:12]}"
     name, parts = sql.Identifier(role), urlsplit(shop.url)
     shop.connection.execute(sql.SQL("create role {} login password 'blind'").format(name))

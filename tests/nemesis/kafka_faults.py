@@ -154,7 +154,7 @@ class StreamFaults:
 
     @contextmanager
     def all_brokers(self) -> Iterator[None]:
-        """None is taken away meanwhile, and none was a moment ago."""
+        """None is down meanwhile, and none was a moment ago."""
         with self._brokers:
             self._stop.wait(max(0.0, self._back_at + CALM_SECONDS - time.time()))
             yield
@@ -165,20 +165,20 @@ class StreamFaults:
             self.restarted += self._ground.restart_connector()
 
     def _kill_broker(self, act: PlannedAct) -> Bite:
-        return self._take_away(act, "killed", EmbeddedKafka.kill, EmbeddedKafka.start)
+        return self._take_down(act, "killed", EmbeddedKafka.kill, EmbeddedKafka.start)
 
     def _freeze_broker(self, act: PlannedAct) -> Bite:
         """Its connections stay open: whoever waits for its answer has to give up by itself."""
-        return self._take_away(act, "asleep", EmbeddedKafka.freeze, EmbeddedKafka.thaw)
+        return self._take_down(act, "asleep", EmbeddedKafka.freeze, EmbeddedKafka.thaw)
 
-    def _take_away(
+    def _take_down(
         self,
         act: PlannedAct,
         how: str,
         harm: Callable[[EmbeddedKafka], object],
         mend: Callable[[EmbeddedKafka], object],
     ) -> Bite:
-        """The one that leads the most partitions. The others must lead them while it is away."""
+        """The one that leads the most partitions. The others must lead them while it is down."""
         with self._brokers:
             try:
                 leaders = self._ground.leaders()
@@ -195,7 +195,7 @@ class StreamFaults:
                 mend(broker)
                 self._back_at = time.time()
         took = self._back_at - began
-        told = f"broker {broker.node} {how}, {moved} of {len(led)} partitions led by others, away {took:.0f} s"
+        told = f"broker {broker.node} {how}, {moved} of {len(led)} partitions led by others, down {took:.0f} s"
         return Bite(moved > 0, told, {"partitions": moved, "from": began, "until": began + took})
 
     def _moved(self, node: int, led: set[int], within: float) -> int:

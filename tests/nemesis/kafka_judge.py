@@ -65,8 +65,8 @@ class KafkaEvidence(Evidence):
 
     @cached_property
     def takeovers(self) -> list[tuple[float, bool]]:
-        """Seconds of each (-1: never), and whether a broker was away around it."""
-        away = [
+        """Seconds of each (-1: never), and whether a broker was down around it."""
+        down = [
             (act["numbers"].get("from", act["began"]), act["numbers"].get("until", act["ended"]) + BROKER_SECONDS)
             for act in self.acts
             if act["kind"] in BROKERS
@@ -74,7 +74,7 @@ class KafkaEvidence(Evidence):
         taken = [act for act in self.acts if act["kind"] in TAKEN and "takeover" in act["numbers"]]
         limit = float(self.about["takeover_seconds"])
         return [
-            (float(act["numbers"]["takeover"]), any(at < end and begin < at + limit for begin, end in away))
+            (float(act["numbers"]["takeover"]), any(at < end and begin < at + limit for begin, end in down))
             for act in taken
             for at in [act["numbers"].get("at", act["began"])]
         ]
