@@ -164,14 +164,14 @@ class Lane:
     def _give_back(self, claimed: Claimed, error: Exception) -> None:
         """A batch that ended in an error goes back at once, not when its lease ends. The cases:
 
-        the database is down    nothing can be written; the lease expires, and nothing counts
+        the database is down    nothing can be written; the lease expires, or the store gives back; nothing counts
         an error that we know   a person must act: no row is at fault
         any other               it counts as a death of the worker, so that the row at fault is claimed apart, and found
         """
-        if isinstance(error, DatabaseDown):
-            return
         try:
-            if isinstance(error, OutboxError):
+            if isinstance(error, DatabaseDown):
+                self.projector.store.unanswered(claimed.token)
+            elif isinstance(error, OutboxError):
                 self.projector.store.release(claimed.token)
             else:
                 detail = f"{type(error).__name__} while it was worked on"

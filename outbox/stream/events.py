@@ -280,6 +280,14 @@ class StreamEvents:
             self._stay(part, part.messages)
         return GivenBack(len(batch.events), 0)
 
+    def unanswered(self, token: UUID) -> None:
+        """Their partitions rest: the view cannot be read now."""
+        with self._lock:
+            batch = self._batches.get(token)
+        for part in batch.parts if batch else ():
+            self._partitions.rest(part.handed.partition)
+        self.release(token)
+
     def renew(self, token: UUID) -> bool:
         """While one partition of the batch is still ours. What the others had is lost at the settle."""
         with self._lock:

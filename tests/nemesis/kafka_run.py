@@ -29,7 +29,7 @@ FAILED: LiteralString = "select id::text, dead_reason from search_outbox_events 
 
 
 class KafkaRun(Run):
-    LONGER_SECONDS: ClassVar[float] = 300.0  # eleven processes more: on two busy cores a restart takes a minute
+    LONGER_SECONDS: ClassVar[float] = 300.0  # with four servers more a restart takes a minute on two busy cores
     DECKS: ClassVar[dict[str, tuple[str, ...]]] = KAFKA_DECKS
     ground: KafkaGround
 
