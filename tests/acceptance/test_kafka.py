@@ -186,8 +186,8 @@ def test_without_postgresql_clean_records_go_on_and_the_first_exception_stops_it
 
 VIEW = """
 create table articles (id text primary key, v bigint not null);
-create view search_documents as select 'article'::text as entity_type, id as entity_id, json_build_object('v', v) as document
-  from articles;
+create view search_documents as
+    select 'article'::text as entity_type, id as entity_id, json_build_object('v', v) as document from articles;
 """
 
 
