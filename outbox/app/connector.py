@@ -28,6 +28,7 @@ def connector_plan(settings: Settings, **given: Any) -> ConnectorPlan:
         database=str(about.get("dbname") or about.get("user") or "postgres"),
         user=str(about.get("user") or "postgres"),
         slot=settings.event_log.slot,
+        topic=settings.kafka.topic,
         tls={name: str(about[name]) for name in _TLS if about.get(name)},
     )
     plan = replace(plan, **{name: value for name, value in given.items() if value is not None})

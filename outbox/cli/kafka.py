@@ -31,10 +31,7 @@ def _option(flag: str, text: str, metavar: str | None = None) -> typer.models.Op
 @kafka.command()
 def connector(
     name: Annotated[str | None, _option("--name", "Name of the connector (outbox-log).")] = None,
-    topic: Annotated[
-        str | None,
-        typer.Option("--topic", help="Topic of the events (outbox.search_outbox_log).", envvar="KAFKA_TOPIC"),
-    ] = None,
+    topic: Annotated[str | None, _option("--topic", "Topic of the events; else from KAFKA_TOPIC.")] = None,
     host: Annotated[str | None, _option("--host", "PostgreSQL as Connect reaches it; else from DATABASE_URL.")] = None,
     port: Annotated[int | None, _option("--port", "Its port; else from DATABASE_URL.")] = None,
     user: Annotated[str | None, _option("--user", "The connector's role; else from DATABASE_URL.")] = None,

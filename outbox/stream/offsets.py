@@ -13,7 +13,7 @@ from outbox.config import KafkaSettings
 from outbox.errors import StreamDown
 from outbox.policy.document import UNREADABLE
 from outbox.ports import GroupReader, PartitionOffsets, RecordSeen, TopicAbout
-from outbox.stream.connection import LARGEST_RESPONSE_BYTES, options, words
+from outbox.stream.connection import LARGEST_RESPONSE_BYTES, code_of, coordinated, options, words
 from outbox.stream.record import is_tombstone, read
 
 ANSWER_SECONDS: Final = 10.0
@@ -22,11 +22,6 @@ ORIGIN: Final = "__debezium.context.connectorLogicalName"  # `topic.prefix`, whe
 AGES_SECONDS: Final = 2.0  # for the ages of all partitions: a page that shows the rest is worth more than one of them
 POLL_SECONDS: Final = 0.2
 FETCH_BYTES: Final = 65_536  # of one partition at once; one record at least, whatever its size
-COORDINATOR_MOVES: Final = (
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-)
 SILENT: Final = {"log_level": 0}  # what is met is raised
 T = TypeVar("T")
 
@@ -48,7 +43,7 @@ class KafkaOffsets:
         """Every partition of the topic. Raises StreamDown."""
         places = [TopicPartition(self.topic, number) for number in _asked(self._numbers)]
         client = self._consumer()
-        committed = _asked(lambda: _coordinated(lambda: client.committed(places, timeout=ANSWER_SECONDS)))
+        committed = _asked(lambda: coordinated(lambda left: client.committed(places, timeout=left), ANSWER_SECONDS))
         return [_asked(partial(self._partition, place)) for place in committed]
 
     def ages(self, places: Sequence[PartitionOffsets]) -> Mapping[int, float]:
@@ -80,7 +75,7 @@ class KafkaOffsets:
         try:
             found = _asked(lambda: answer.result(ANSWER_SECONDS + 1))
         except StreamDown as error:
-            if _code(error.__cause__) == KafkaError.GROUP_ID_NOT_FOUND:
+            if code_of(error.__cause__) == KafkaError.GROUP_ID_NOT_FOUND:
                 return []
             raise
         return [_reader(each, self.topic) for each in found.members]
@@ -137,11 +132,6 @@ class KafkaOffsets:
         return self._client
 
 
-def _code(error: BaseException | None) -> object:
-    said = error.args[0] if isinstance(error, KafkaException) else None
-    return said.code() if isinstance(said, KafkaError) else None
-
-
 def _reader(member: Any, topic: str) -> GroupReader:
     places = member.assignment.topic_partitions if member.assignment else ()
     numbers = sorted(each.partition for each in places if each.topic == topic)
@@ -166,18 +156,6 @@ def _age(message: Any) -> float | None:
     """By the time that its producer or its broker gave it."""
     kind, milliseconds = message.timestamp()
     return max(time.time() - milliseconds / 1000, 0.0) if kind else None
-
-
-def _coordinated(ask: Callable[[], T]) -> T:
-    """Asked again while the group's coordinator starts or moves, as after a broker's start; not for ever."""
-    until = time.monotonic() + ANSWER_SECONDS
-    while True:
-        try:
-            return ask()
-        except KafkaException as error:
-            if _code(error) not in COORDINATOR_MOVES or time.monotonic() >= until:
-                raise
-        time.sleep(POLL_SECONDS)
 
 
 def _asked(ask: Callable[[], T]) -> T:

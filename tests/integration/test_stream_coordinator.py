@@ -1,0 +1,169 @@
+"""A group whose coordinator freezes or dies while partitions are assigned: the reader never hangs, and work goes on
+soon after a coordinator is back."""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from outbox.embedded import EmbeddedKafka, EmbeddedKafkaCluster
+from outbox.facts import Beat, StreamFault
+from outbox.stream import consumer as reading
+from outbox.telemetry.beats import DEFAULT_LIMIT_SECONDS
+from tests.fixtures.kafka import KafkaDesk
+from tests.fixtures.servers import KAFKA_SETTINGS, in_memory
+from tests.fixtures.streaming import GroupMember
+from tests.fixtures.waiting import eventually
+from tests.integration.test_stream import Ground
+
+SESSION_SECONDS = 6.0  # of KAFKA_SETTINGS
+TAKEOVER_SECONDS = SESSION_SECONDS + 5
+OFFSETS = "__consumer_offsets"
+Assigned = Callable[[Consumer, list[TopicPartition]], None]
+
+
+def a_ground(url: str) -> Ground:
+    desk = KafkaDesk(url)
+    return Ground(desk, desk.create_topic(f"t-{uuid.uuid4().hex[:8]}", 2))
+
+
+def coordinator_of(desk: KafkaDesk, group: str) -> int:
+    """The node that leads the group's partition of the offsets, found as brokers do: by Java's hash of its name."""
+    hashed = 0
+    for character in group:
+        hashed = (31 * hashed + ord(character)) & 0xFFFFFFFF
+    found = AdminClient({"bootstrap.servers": desk.url}).list_topics(OFFSETS, 10).topics[OFFSETS].partitions
+    return int(found[(hashed & 0x7FFFFFFF) % len(found)].leader)
+
+
+class Strike:
+    """Takes the coordinator away in the middle of a member's next assignment, with a commit on its way."""
+
+    def __init__(self, member: GroupMember, hit: Callable[[], None], patch: pytest.MonkeyPatch) -> None:
+        self.at = 0.0
+        self._hit, self._member = hit, member
+        self._real: Assigned = member.reader._assigned
+        patch.setattr(member.reader, "_assigned", self._assigned)
+
+    def _assigned(self, consumer: Consumer, given: list[TopicPartition]) -> None:
+        if not self.at and given:
+            self.at = time.monotonic()
+            self._hit()
+            self._member.commits.set()
+            self._member.reader._commit(consumer)
+        self._real(consumer, given)
+
+    def seconds_to_the_next_beat(self) -> float:
+        """Of another consumer: the beats before belong to the one that was struck."""
+        eventually(lambda: self.at, what="an assignment that is struck")
+        before = len(self._member.of(Beat))
+        eventually(lambda: len(self._member.of(Beat)) > before, what="a beat")
+        return time.monotonic() - self.at
+
+
+def progress(ground: Ground, member: GroupMember, fact: str) -> None:
+    """Everything there is becomes committed in the promised time."""
+    ends = {number: end for number, end in ground.desk.ends(ground.topic).items() if end}
+
+    def done() -> bool:
+        while member.step():
+            pass
+        return ground.committed() == ends
+
+    eventually(done, within=TAKEOVER_SECONDS, what=fact)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka.temporary(in_memory(), settings=KAFKA_SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "ASK_SECONDS", 2.0)
+    monkeypatch.setattr(reading, "CLOSE_SECONDS", 1.0)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_coordinator_that_freezes_in_an_assignment_does_not_stop_the_reader(
+    broker: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client's own close waits 60 s for the answer to a commit: as long as `/healthz` waits for a beat."""
+    ground = a_ground(broker.url)
+    ground.fill(20, partition=0)
+    ground.fill(20, 20, partition=1)
+    with ground.member() as member:
+        with ground.member():
+            eventually(lambda: len(member.partitions.all()) == 1, what="each has one partition")
+            member.commits.clear()
+            eventually(member.step, what="a batch that is not committed yet")
+            strike = Strike(member, broker.freeze, monkeypatch)
+        try:
+            assert strike.seconds_to_the_next_beat() < DEFAULT_LIMIT_SECONDS / 2
+            assert member.of(StreamFault)
+        finally:
+            broker.thaw()
+        progress(ground, member, "all is committed after the coordinator is back")
+    assert len(ground.ids()) == 40
+    assert member.errors == []
+
+
+class Cluster:
+    def __init__(self, brokers: EmbeddedKafkaCluster) -> None:
+        self._cluster = brokers
+        self._down: list[EmbeddedKafka] = []
+        self.ground = a_ground(brokers.url)
+
+    def kill(self) -> None:
+        self._take().kill()
+
+    def freeze(self) -> None:
+        self._take().freeze()
+
+    def _take(self) -> EmbeddedKafka:
+        taken = self._cluster.brokers[coordinator_of(self.ground.desk, self.ground.group) - 1]
+        self._down.append(taken)
+        return taken
+
+    def moved(self) -> bool:
+        gone = {broker.node for broker in self._down}
+        return coordinator_of(self.ground.desk, self.ground.group) not in {*gone, -1}
+
+    def bring_back(self) -> None:
+        for broker in self._down:
+            broker.thaw()
+            broker.start()
+        self._down.clear()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_a_coordinator_that_dies_or_freezes_in_assignments_again_and_again(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"group_protocol": protocol, "session_timeout_seconds": SESSION_SECONDS}
+    with EmbeddedKafkaCluster.temporary(in_memory(), settings=KAFKA_SETTINGS) as brokers:
+        cluster = Cluster(brokers)
+        ground = cluster.ground
+        count = 0
+        for hit in (cluster.kill, cluster.freeze, cluster.kill, cluster.freeze):
+            ground.fill(20, count, partition=0)
+            count += 20
+            with ground.member(**options) as member:
+                if count == 20:
+                    ground.finish(member)
+                strike = Strike(member, hit, monkeypatch)
+                member.commits.clear()
+                member.reader._gone.add(-1)
+                assert strike.seconds_to_the_next_beat() < DEFAULT_LIMIT_SECONDS / 2
+                eventually(cluster.moved, what="another coordinator")
+                eventually(member.partitions.all, within=TAKEOVER_SECONDS, what="an assignment by it")
+                cluster.bring_back()
+                progress(ground, member, "all is committed")
+                assert member.errors == []
+        assert len(ground.ids()) == count
