@@ -134,10 +134,12 @@ class People:
         bit when one came to its end, be it one that an earlier act had begun."""
         self._wait_for(self.ground.elastic_answers, 40)
         before = self._rebuilt()
-        said = self.outbox("rebuild", "--mapping", str(self._mapping), "--yes", "--rate", "0", "--by", "nemesis")
+        begin = ("--mapping", str(self._mapping))
+        said = self.outbox("rebuild", *begin, "--yes", "--rate", "0", "--by", "nemesis")
         for _again in range(2):
             if said.code != 0 and not self.stop.is_set():
-                said = self.outbox("rebuild", "--resume", "--yes", "--rate", "0", "--by", "nemesis")
+                wish = ("--resume",) if self._rebuild_open() else begin
+                said = self.outbox("rebuild", *wish, "--yes", "--rate", "0", "--by", "nemesis")
         for _again in range(2):
             if said.code == 0 and self._rebuild_open():
                 self.outbox("rebuild", "--finish", "--yes", "--by", "nemesis")
