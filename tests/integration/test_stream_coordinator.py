@@ -71,10 +71,12 @@ class Strike:
         reader._commit(consumer)
         self._at.append((time.monotonic(), len(member.of(Beat))))
 
-    def seconds_to_the_next_beat(self, member: GroupMember) -> float:
+    def beats_on(self, member: GroupMember) -> bool:
+        """Before `/healthz` fails. That limit is not stretched on a busy machine, so neither is this."""
         ((at, beats),) = eventually(lambda: self._at, what="an assignment that is struck")
-        eventually(lambda: len(member.of(Beat)) > beats, what="a beat")
-        return time.monotonic() - at
+        while len(member.of(Beat)) == beats and time.monotonic() < at + DEFAULT_LIMIT_SECONDS:
+            time.sleep(0.05)
+        return len(member.of(Beat)) > beats
 
 
 def progress(ground: Ground, member: GroupMember, fact: str) -> None:
@@ -121,7 +123,7 @@ def test_a_coordinator_that_freezes_in_an_assignment_does_not_stop_the_reader(
             eventually(member.step, what="a batch that is not committed yet")
             strike.arm(member, broker.freeze)
         try:
-            assert strike.seconds_to_the_next_beat(member) < DEFAULT_LIMIT_SECONDS / 2
+            assert strike.beats_on(member)
             assert member.of(StreamFault)
         finally:
             broker.thaw()
@@ -175,7 +177,7 @@ def test_a_coordinator_that_dies_or_freezes_in_assignments_again_and_again(proto
                 member.commits.clear()
                 strike.arm(member, hit)
                 member.reader._gone.add(-1)  # as if an offset were gone: it leaves, and joins anew
-                assert strike.seconds_to_the_next_beat(member) < DEFAULT_LIMIT_SECONDS / 2
+                assert strike.beats_on(member)
                 eventually(cluster.moved, what="another coordinator")
                 eventually(member.partitions.all, within=TAKEOVER_SECONDS, what="an assignment by it")
                 cluster.bring_back()
