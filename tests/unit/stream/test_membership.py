@@ -236,7 +236,7 @@ def test_a_coordinator_that_moves_is_asked_again_until_the_time_is_over() -> Non
 
 
 @pytest.mark.parametrize(("session", "seconds"), [(6.0, 10.0), (45.0, 30.0), (1800.0, 60.0)])
-def test_a_connection_without_answers_is_given_up_before_the_session_ends(session: float, seconds: float) -> None:
+def test_how_long_a_connection_may_be_without_answers(session: float, seconds: float) -> None:
     settings = KafkaSettings(bootstrap_servers="127.0.0.1:1", session_timeout_seconds=session)
     assert answer_seconds(settings) == seconds
     assert consumer_options(settings, client="test")["socket.timeout.ms"] == seconds * 1000
