@@ -60,9 +60,8 @@ class KafkaGround(Ground):
             broker.ready_seconds = PATIENCE_SECONDS
         undo.callback(self.kafka.stop)
         self.kafka.start()
-        self._admin = AdminClient({"bootstrap.servers": self.kafka.url, "log_level": 0})
         new = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=3)
-        self._admin.create_topics([new])[TOPIC].result(60)
+        self._admin().create_topics([new])[TOPIC].result(60)
         where = {"KAFKA_BOOTSTRAP_SERVERS": self.kafka.url, "KAFKA_TOPIC": TOPIC, "KAFKA_GROUP": GROUP}
         self._offsets = KafkaOffsets(load_settings({"DATABASE_URL": self.database_url, **where}).kafka)
         self.connect_server = EmbeddedConnect(folder / "connect", bootstrap=self.kafka.url)
@@ -120,17 +119,20 @@ class KafkaGround(Ground):
 
     # Reading. Each raises one of KAFKA_DOWN while no broker answers for it.
 
+    def _admin(self, without: int | None = None) -> AdminClient:
+        """A new one: one that knows an earlier leader is refused with FENCED_LEADER_EPOCH, again and again."""
+        known = [broker.url for broker in self.kafka.brokers if broker.node != without]
+        return AdminClient({"bootstrap.servers": ",".join(known), "log_level": 0})
+
     def leaders(self, without: int | None = None) -> dict[int, int]:
         """The broker that leads each partition; -1: none. `without`: not asked of this one, which may be asleep; a
         client that knows it would wait for its answer."""
-        others = [broker.url for broker in self.kafka.brokers if broker.node != without]
-        admin = AdminClient({"bootstrap.servers": ",".join(others), "log_level": 0})
-        partitions = admin.list_topics(TOPIC, REPLY_SECONDS).topics[TOPIC].partitions
+        partitions = self._admin(without).list_topics(TOPIC, REPLY_SECONDS).topics[TOPIC].partitions
         return {number: found.leader for number, found in partitions.items()}
 
     def ends(self) -> dict[int, int]:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        answers = self._admin.list_offsets({TopicPartition(TOPIC, n): latest for n in range(PARTITIONS)})
+        answers = self._admin().list_offsets({TopicPartition(TOPIC, n): latest for n in range(PARTITIONS)})
         return {place.partition: answer.result(REPLY_SECONDS).offset for place, answer in answers.items()}
 
     def lag(self) -> int:
