@@ -61,7 +61,8 @@ class KafkaGround(Ground):
         undo.callback(self.kafka.stop)
         self.kafka.start()
         new = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=3)
-        self._admin().create_topics([new])[TOPIC].result(60)
+        admin = self._admin()
+        admin.create_topics([new])[TOPIC].result(60)
         where = {"KAFKA_BOOTSTRAP_SERVERS": self.kafka.url, "KAFKA_TOPIC": TOPIC, "KAFKA_GROUP": GROUP}
         self._offsets = KafkaOffsets(load_settings({"DATABASE_URL": self.database_url, **where}).kafka)
         self.connect_server = EmbeddedConnect(folder / "connect", bootstrap=self.kafka.url)
@@ -132,7 +133,8 @@ class KafkaGround(Ground):
 
     def ends(self) -> dict[int, int]:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        answers = self._admin().list_offsets({TopicPartition(TOPIC, n): latest for n in range(PARTITIONS)})
+        admin = self._admin()  # kept: what it was asked ends with it
+        answers = admin.list_offsets({TopicPartition(TOPIC, n): latest for n in range(PARTITIONS)})
         return {place.partition: answer.result(REPLY_SECONDS).offset for place, answer in answers.items()}
 
     def lag(self) -> int:
