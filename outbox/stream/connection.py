@@ -15,6 +15,13 @@ LARGEST_RESPONSE_BYTES: Final = 2_000_000_000  # of the protocol: a response abo
 QUEUED_RECORDS: Final = 20_000  # read ahead at most, where records are small
 SILENT_MS: Final = 600_000  # without a poll: a member that hangs for so long is put out of its group
 ASK_SECONDS: Final = 10.0  # for offsets, of a broker that should answer in milliseconds
+# What a client waits out as if the broker were down, although only a person can correct it.
+REFUSALS: Final = {
+    KafkaError._AUTHENTICATION: "correct KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD or KAFKA_SASL_MECHANISM",
+    KafkaError._SSL: "correct KAFKA_CA_CERTS, KAFKA_CLIENT_CERT or KAFKA_SECURITY_PROTOCOL",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this user Read and Describe on the topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant this user Read on the group",
+}
 
 Options = dict[str, Any]
 
@@ -84,6 +91,9 @@ def open_consumer(
 
 
 def words(error: KafkaException | KafkaError) -> str:
-    """librdkafka's own words: they name brokers and topics, never a password."""
+    """librdkafka's own words: they name brokers and topics, never a password. With the remedy, where we know one."""
     said = error.args[0] if isinstance(error, KafkaException) else error
-    return f"{said.name()}: {said.str()}" if isinstance(said, KafkaError) else str(said)
+    if not isinstance(said, KafkaError):
+        return str(said)
+    remedy = REFUSALS.get(said.code())
+    return f"{said.name()}: {said.str()}" + (f"; {remedy}" if remedy else "")
