@@ -70,7 +70,7 @@ EXPERIMENT = Experiment(
         nothing_failed,
         doctor_says_so,
         exactly("the slot is in use again", lambda record: record.notes.get("active_again"), 1, "record.json (notes)"),
-        recovered_within(30),
+        recovered_within(60),
     ),
     expected_alerts=("OutboxSlotInactive",),
     finding=lambda record: f"The slot kept {kept(record):.0f} MB while Connect was down;",

@@ -73,8 +73,8 @@ def secured(authority: Authority) -> Iterator[Secured]:
         "listener.name.secure.ssl.keystore.certificate.chain": one_line(files.certificate),
     }
     with ExitStack() as undo:
-        options = {"port": plain, "voters": {1: controller}, "settings": settings}
-        broker = undo.enter_context(EmbeddedKafka.temporary(**options))
+        voters = {1: controller}
+        broker = undo.enter_context(EmbeddedKafka.temporary(port=plain, voters=voters, settings=settings))
         add_user(broker)
         yield Secured(KafkaDesk(broker.url), f"127.0.0.1:{secure}", authority.certificate)
 
