@@ -403,7 +403,11 @@ def _loops(settings: Settings, pools: Pools, watching: Watching, upkeep: Upkeep,
 
 def _telemetry_loops(settings: Settings, pools: Pools, watching: Watching) -> dict[str, Loop]:
     """The sampler has a connection of its own: a slow query must not hold a chore's."""
-    backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
+    backlog = PostgresBacklog(
+        settings.database.dsn,
+        max_processing_seconds=settings.reclaim.max_processing_seconds,
+        slot=settings.event_log.slot if settings.source == "kafka" else None,
+    )
     # Types left to other daemons are sampled too: /readyz must not take their due rows for this one's debt.
     types = (*settings.known_entity_types, *settings.worker.exclude_entity_types)
     sampler = BacklogSampler(backlog, watching.announce, types)
