@@ -31,14 +31,10 @@ PARTITIONS = 6  # what `outbox kafka connector` gives a topic
 POISON_EVERY = 2_000  # 0.05 %
 PROFILED_SECONDS = 10
 CLEAN, POISONED, ROWS = "Kafka", "Kafka, 0.05 % poison", "table"
-NOTES = (
-    "A drain of the topic lasts from its first claim until its last offset is committed, one of the table from its"
-    " first claim until its last event is settled.",
-    "CPU of PostgreSQL: the walsender per event, and the whole server per event during the drain with poison (guards"
-    " against deletes, stored exceptions, upkeep), over the whole server per event during the drain of the table.",
-    "WAL beyond the insert: bytes per event that the server writes after the producer's insert, until the connector has"
-    " read all, and during the drain with poison, over those of claim and settle during the drain of the table.",
-)
+NOTES = """\
+A drain lasts from its first claim until its last event is settled (table) or its last offset committed (Kafka).
+CPU of PostgreSQL: walsender, and the whole server during the drain with poison; over the whole server for the table.
+WAL beyond the insert: after the producer's insert, and during the drain with poison; over that of claim and settle."""
 
 
 def run(
@@ -50,7 +46,7 @@ def run(
     chosen = Shape.of(shape, smoke=smoke)
     result = BenchmarkResult("kafka", smoke)
     result.settings = {**asdict(chosen), "partitions": PARTITIONS, "poison_every": POISON_EVERY}
-    result.notes = list(NOTES)
+    result.notes = NOTES.splitlines()
     result.servers = {"kafka": kafka_jars().name.removeprefix("kafka-"), "debezium": DEBEZIUM.version}
     rounds = 1 if smoke else rounds
     with _servers(stack) as (pair, kafka):
