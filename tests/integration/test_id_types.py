@@ -12,7 +12,7 @@ from elasticsearch import Elasticsearch
 
 from outbox.embedded import EmbeddedPostgres
 from outbox.errors import DocumentsUnavailable
-from outbox.ops.reindex import comparison
+from outbox.ops.reindex import mismatches
 from outbox.ops.reindex.verify import VerifyOptions
 from outbox.policy.document import BATCH_BYTES
 from outbox.policy.drift import Key
@@ -249,7 +249,7 @@ def test_a_label_that_was_added_meanwhile_is_an_id_at_once(queue: EventTable) ->
 def world(
     queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> RebuildWorld:
-    monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(mismatches, "WAITS_SECONDS", (0.1,) * 4)
     return RebuildWorld(queue, es, elastic_url, absent_index)
 
 

@@ -13,7 +13,7 @@ from elasticsearch import Elasticsearch
 from outbox.app.part_process import part_worker
 from outbox.app.reindex import join
 from outbox.errors import DocumentsUnavailable
-from outbox.ops.reindex import comparison, copier
+from outbox.ops.reindex import copier, mismatches
 from outbox.ops.reindex.backfill import BackfillDesk
 from outbox.ops.reindex.copier import SecondIndexLost
 from outbox.ops.reindex.parallel import PartJob, PartsStuck, PartTable, Spread
@@ -38,7 +38,7 @@ MANY = 3_000
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(mismatches, "WAITS_SECONDS", (0.1,) * 4)
     monkeypatch.setattr(copier, "PAGE", 50)
 
 
