@@ -26,7 +26,9 @@ from tests.fixtures.queue import EventTable
 from tests.fixtures.servers import POSTGRES_SETTINGS
 from tests.fixtures.waiting import eventually
 
-SETTINGS = {**POSTGRES_SETTINGS, "max_connections": "60", "shared_buffers": "64MB"}
+# A query on the replica waits for no vacuum of the primary, and no vacuum's replay cancels it.
+FEEDBACK = {"hot_standby_feedback": "on", "max_standby_streaming_delay": "-1"}
+SETTINGS = {**POSTGRES_SETTINGS, "max_connections": "60", "shared_buffers": "64MB", **FEEDBACK}
 
 
 class StreamingReplica(EmbeddedPostgres):
