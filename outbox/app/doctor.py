@@ -7,7 +7,7 @@ from outbox.app import desk, naming
 from outbox.app.connector import connector_check, connector_plan
 from outbox.config import Settings
 from outbox.errors import DatabaseDown
-from outbox.ops.doctor.database import DoctorSettings
+from outbox.ops.doctor.database import DoctorSettings, replica
 from outbox.ops.doctor.doctor import Doctor, IndexDesk
 from outbox.ops.doctor.stream import StreamExam
 from outbox.ports import Finding
@@ -20,6 +20,7 @@ from outbox.sink.target_check import Targets
 from outbox.store.backlog import PostgresBacklog, PostgresOverview
 from outbox.store.doctor import PostgresDoctor
 from outbox.store.pool import Database, connect
+from outbox.store.replica import read_replica
 
 
 @contextmanager
@@ -81,7 +82,14 @@ def _doctor(
         nodes=elastic.check_nodes,
         stream=_stream(settings, database, store),
         connector=_connector(settings, connect_url),
+        replica=_replica(settings, database),
     )
+
+
+def _replica(settings: Settings, database: Database) -> Callable[[], Iterable[Finding]]:
+    if not settings.database.has_replica:
+        return tuple
+    return lambda: replica(lambda: read_replica(database, settings.database.read_dsn, "outbox doctor"))
 
 
 def _stream(settings: Settings, database: Database, store: PostgresDoctor) -> Callable[[], Iterable[Finding]]:
