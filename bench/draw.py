@@ -61,14 +61,21 @@ def redraw(page: str, found: dict[str, Found]) -> str:
 def summary(found: dict[str, Found]) -> str:
     """Every bar of every benchmark in one table."""
     rows = [
-        f"| [`{name}`]({SECTIONS.name}#{name}) | {bar['name']} | {number(bar['value'])} | {_limit(bar, 'first')}"
-        f" | {_limit(bar, 'goal')} | {bar['verdict']} |"
+        f"| [`{name}`]({SECTIONS.name}#{name}) | {bar['name']} | {result.get('documents', '')} | {_found(bar)}"
+        f" | {_limit(bar, 'first')} | {_limit(bar, 'goal')} | {bar['verdict']} |"
         for name, result in found.items()
         for bar in result["bars"]
     ]
     if not rows:
         return NOT_YET
-    return "\n".join(["| benchmark | what | found | first bar | goal | |", "|---|---|---|---|---|---|", *rows])
+    head = ("benchmark", "what", "documents", "found", "first bar", "goal", "")
+    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows])
+
+
+def _found(bar: Found) -> str:
+    """With its spread, where it is the median of rounds."""
+    noise = f" ± {bar['spread']:.0%} of {bar['rounds']}" if bar.get("rounds", 0) > 1 else ""
+    return f"{number(bar['value'])}{noise}"
 
 
 def _limit(bar: Found, which: str) -> str:

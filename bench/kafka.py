@@ -21,7 +21,7 @@ from outbox.embedded import EmbeddedKafka, EmbeddedPostgres
 from outbox.embedded.archive_list import DEBEZIUM
 from outbox.embedded.jar_list import kafka_jars
 
-RAW = Threshold("drain of Kafka / raw _bulk", 0.70, 0.80)
+RAW = Threshold("drain of Kafka / raw _bulk", 0.70, 0.78)
 TABLE = Threshold("drain of Kafka / drain of the table", 1.0, 1.2)
 CPU = Threshold("CPU of PostgreSQL: walsender and exceptions / claim and settle", 0.25, 0.15, most=True)
 WAL = Threshold("WAL beyond the insert: Kafka / table", 0.05, 0.02, most=True)
