@@ -93,7 +93,7 @@ class BenchmarkResult:
         return name
 
     def judge(self, bar: Threshold, value: float | str) -> None:
-        """By a figure, or by the name of a series: its median, told with its spread."""
+        """By a figure, or by the name of a series: its median, reported with its spread."""
         if isinstance(value, str):
             self._judged_by[bar.name] = self.of(value)
             value = self.median(value)
