@@ -70,6 +70,7 @@ class BenchmarkResult:
     notes: list[str] = field(default_factory=list)
     servers: dict[str, str] = field(default_factory=dict)  # with versions; its own instead of the shared ones
     turned: dict[str, Any] = field(default_factory=dict)  # by --set, --rounds, --product; empty = the defaults
+    seconds: float = 0.0  # the whole run
     _judged_by: dict[str, Measured] = field(default_factory=dict)  # name of a bar -> the rounds behind its value
 
     def add(self, name: str, unit: str, value: float) -> Measured:
@@ -138,6 +139,7 @@ class BenchmarkResult:
             "commit": commit(),
             "version": __version__,
             "turned": self.turned,
+            "seconds": round(self.seconds),
             "documents": self.documents,
             "settings": self.settings,
             "notes": self.notes,

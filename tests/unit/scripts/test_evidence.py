@@ -72,7 +72,7 @@ TWO_RELEASES = "## Unreleased\n\n## 0.2.0 - 2026-12-20\n\n## 0.1.0 - 2026-11-17\
 
 
 def judged(checkout: Path, changelog: str, **about: str) -> list[str]:
-    """What is told of one benchmark."""
+    """What is reported of one benchmark."""
     (checkout / "CHANGELOG.md").write_text(changelog)
     (checkout / "labs" / "RECORD.md").write_text("")
     (checkout / "docs" / "performance" / "drain.json").write_text(json.dumps({"commit": "abc1234", **about}))
