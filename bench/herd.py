@@ -85,7 +85,8 @@ def _seconds(proxy: Proxy, running: Daemons, seconds: int) -> list[int]:
 
 @contextmanager
 def _producing(url: str, rate: int, seconds: int) -> Iterator[None]:
-    process = subprocess.Popen([sys.executable, "-c", PRODUCER, url, str(rate * seconds), str(rate)])
+    command = [sys.executable, "-c", PRODUCER, url, str(rate * seconds), str(rate)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     with stopped(process):
         yield
 
