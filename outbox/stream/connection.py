@@ -16,8 +16,8 @@ LARGEST_RESPONSE_BYTES: Final = 2_000_000_000  # of the protocol: a response abo
 QUEUED_RECORDS: Final = 20_000  # read ahead at most, where records are small
 SILENT_MS: Final = 600_000  # without a poll: a member that hangs for so long is put out of its group
 ASK_SECONDS: Final = 10.0  # for offsets, of a broker that should answer in milliseconds
-# Then a connection is given up, and the group's coordinator is looked for anew: before the session ends, so that a
-# worker keeps its partitions when a broker freezes. librdkafka's own 60 s are longer than the usual session.
+# Without an answer for so long a connection is dropped, and the client asks who coordinates the group now. Before the
+# session ends: a worker keeps its partitions when a broker freezes. librdkafka's own 60 s are more than a session has.
 LEAST_ANSWER_SECONDS: Final = 10.0
 LONGEST_ANSWER_SECONDS: Final = 60.0
 COORDINATOR_MOVES: Final = (

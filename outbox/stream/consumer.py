@@ -112,7 +112,7 @@ class StreamReader:
         membership = Membership(self._settings, handlers, client=self._client)
         try:
             while not stop.is_set() and not self._must_join_anew():
-                self._round(membership.consumer)
+                self._round(membership)
         finally:
             self._leave(membership)
 
@@ -120,13 +120,16 @@ class StreamReader:
         """Read everything again that is not committed: what was written meanwhile may be in one index only."""
         self._rewind.set()
 
-    def _round(self, consumer: Consumer) -> None:
+    def _round(self, membership: Membership) -> None:
         self._announce(Beat("stream"))
+        consumer = membership.consumer
         if self._rewind.is_set():
             self._rewind.clear()
             self._begin_again(consumer)
         if self._may_read(consumer):
-            self._take_in(_read(consumer))
+            messages = _read(consumer)
+            membership.check()
+            self._take_in(messages)
         now = self._clock()
         if now >= self._next_commit:
             self._next_commit = now + COMMIT_SECONDS

@@ -1,5 +1,5 @@
 """One consumer, from its joining the group to its end. What it calls back counts only until it is left, and its close
-runs beside: a client waits there for answers to its commits, for 60 s and more from a coordinator that is frozen."""
+runs beside: a client waits there for answers to its commits, for as long as a coordinator is frozen."""
 
 import threading
 from collections.abc import Callable
@@ -27,6 +27,7 @@ class Handlers(NamedTuple):
 class Membership:
     def __init__(self, settings: KafkaSettings, handlers: Handlers, *, client: str) -> None:
         self._left = False
+        self._error: Exception | None = None
         self.consumer = open_consumer(
             settings,
             client=client,
@@ -41,13 +42,24 @@ class Membership:
         )
 
     def _while_current(self, handle: Callable[..., None]) -> Callable[..., None]:
-        """A callback that does nothing is enough at the end: the client assigns and unassigns by itself then."""
+        """Nothing may be raised through the client: an error of its own would come out as a KafkaError, which is no
+        exception (2.16). No `except Exception` catches that, so the reader's thread ended. A callback that does nothing
+        is enough once it is left: the client assigns and unassigns by itself then."""
 
         def called(*given: Any) -> None:
-            if not self._left:
+            if self._left:
+                return
+            try:
                 handle(*given)
+            except Exception as error:
+                self._error = self._error or error
 
         return called
+
+    def check(self) -> None:
+        """After each poll. Raises what a callback met."""
+        if self._error is not None:
+            raise self._error
 
     def leave(self) -> Future[None]:
         """Nothing of it is heard from now on. Done when the group knows, or when nobody answered in time."""

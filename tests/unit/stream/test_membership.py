@@ -219,6 +219,31 @@ def test_a_lookup_that_fails_in_an_assignment_leaves_the_consumer_with_nothing_a
     assert bench.of(PartitionsAssigned) == []
 
 
+def test_what_the_client_raises_in_a_callback_is_raised_after_the_poll_as_an_exception() -> None:
+    """On the real client, without a broker. Raised through its poll it would be no exception, and end the thread."""
+    consumer: list[Any] = []
+
+    def fails(error: KafkaError) -> None:
+        consumer[0].get_watermark_offsets(ONE[0], timeout=0.0)
+
+    def ignored(*_: Any) -> None: ...
+
+    handlers = membership.Handlers(ignored, ignored, ignored, ignored, fails)
+    one = membership.Membership(KafkaSettings(bootstrap_servers="127.0.0.1:1", topic=TOPIC), handlers, client="test")
+    consumer.append(one.consumer)
+
+    def raised() -> Exception | None:
+        one.consumer.consume(1, 0.05)
+        try:
+            one.check()
+        except KafkaException as error:
+            return error
+        return None
+
+    eventually(raised, what="the error of the callback")
+    one.leave().result(60)
+
+
 def test_a_coordinator_that_moves_is_asked_again_until_the_time_is_over() -> None:
     moving = KafkaException(KafkaError(KafkaError.NOT_COORDINATOR))
     given: list[float] = []
@@ -236,7 +261,7 @@ def test_a_coordinator_that_moves_is_asked_again_until_the_time_is_over() -> Non
 
 
 @pytest.mark.parametrize(("session", "seconds"), [(6.0, 10.0), (45.0, 30.0), (1800.0, 60.0)])
-def test_a_connection_without_answers_is_given_up_before_the_session_ends(session: float, seconds: float) -> None:
+def test_how_long_a_connection_may_be_without_answers(session: float, seconds: float) -> None:
     settings = KafkaSettings(bootstrap_servers="127.0.0.1:1", session_timeout_seconds=session)
     assert answer_seconds(settings) == seconds
     assert consumer_options(settings, client="test")["socket.timeout.ms"] == seconds * 1000
