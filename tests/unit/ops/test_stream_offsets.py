@@ -111,6 +111,12 @@ def a_record(partition: int = 0, version: int = 7, not_event: str = "", origin: 
     return RecordSeen(partition, 3, "article:1", "article", version, not_event, origin)
 
 
+def timed(*each: tuple[int, float | None]) -> list[RecordSeen]:
+    """Of one entity, in the order of their offsets: version and time."""
+    made = enumerate(each)
+    return [a_record(version=version)._replace(offset=number, occurred_at=at) for number, (version, at) in made]
+
+
 def test_the_doctor_finds_nothing_wrong_with_workers_and_records_that_are_ours() -> None:
     other = a_record(partition=1, origin="b")._replace(key="author:1", entity_type="author")
     records = [a_record(origin="a"), a_record(version=1000, origin="a"), other]
@@ -153,9 +159,24 @@ def test_the_doctor_finds_nothing_wrong_with_a_group_that_keeps_up() -> None:
         (FakeOffsets(TWO, records=[a_record(), a_record(partition=1)]), "partitions", Level.WARN),
         (FakeOffsets(TWO, records=[a_record(origin="a"), a_record(origin="b")]), "versions", Level.WARN),
         (FakeOffsets(TWO, records=[a_record(version=1001)]), "versions", Level.UNKNOWN),
+        (FakeOffsets(TWO, records=timed((900, 0.0), (17, 61.0))), "versions", Level.WARN),
     ],
 )
 def test_the_doctor_names_what_is_wrong_with_a_remedy(offsets: FakeOffsets, name: str, level: Level) -> None:
     (finding,) = [each for each in examined(offsets) if each.name == name]
     assert finding.level is level
     assert finding.remedy
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        timed((17, 0.0), (900, 61.0)),
+        timed((900, 61.0), (17, 0.0)),  # an old record that a connector wrote again
+        timed((900, 0.0), (17, 59.0)),  # two transactions that overlapped
+        timed((900, 0.0), (17, None)),  # a refresh
+        [*timed((900, 0.0)), timed((17, 61.0))[0]._replace(key="article:2")],
+    ],
+)
+def test_versions_that_rise_with_the_time_of_each_entity_are_those_of_one_database(found: list[RecordSeen]) -> None:
+    assert not [each for each in examined(FakeOffsets(TWO, records=found)) if each.name == "versions"]
