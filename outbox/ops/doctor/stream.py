@@ -178,8 +178,8 @@ def _origins(found: Sequence[RecordSeen]) -> Iterator[Finding]:
 
 
 def _turned_back(found: Sequence[RecordSeen]) -> Iterator[Finding]:
-    """A later change under a lower version is ignored: so two databases look whose versions meet in one document. By
-    the time of the change, not by the offset: a connector may write old records again."""
+    """A later change under a lower version is ignored: the sign of two databases whose versions meet in one document.
+    By the time of the change, not by the offset: a connector may write old records again."""
     known: dict[str, list[tuple[float, RecordSeen]]] = {}
     for each in found:
         if each.occurred_at is not None and not each.not_event:
@@ -190,8 +190,8 @@ def _turned_back(found: Sequence[RecordSeen]) -> Iterator[Finding]:
             f"{len(back)} entities have a later change under a lower version, which is ignored ({_places(back[0])})"
         )
         remedy = (
-            "If two databases write this type, let types or ids differ: their versions do not compare. One transaction "
-            "that was open for over a minute looks the same."
+            "If two databases write this type, let types or ids differ: their versions do not compare. A transaction "
+            "that was open for over a minute has the same effect."
         )
         yield Finding("versions", Level.WARN, detail, remedy)
 

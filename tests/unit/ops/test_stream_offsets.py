@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from outbox.errors import DatabaseDown, StreamDown
+from outbox.facts import SlotSample
 from outbox.ops.doctor.stream import StreamExam
 from outbox.ops.status import StreamRecords, in_kafka, read_stream, wait_until_caught_up
 from outbox.ports import Finding, GroupReader, Level, PartitionOffsets, RecordSeen, TopicAbout
@@ -72,6 +73,19 @@ def test_a_broker_that_does_not_answer_hides_nothing_of_the_rest() -> None:
     found = read_stream(FakeOffsets(down="no broker"))
     assert (found.error, in_kafka(found)) == ("no broker", "; Kafka does not answer: no broker")
     assert in_kafka(None) == ""
+
+
+def test_a_connector_that_is_stopped_is_said_although_nothing_waits_in_the_topic() -> None:
+    stopped = SlotSample(active=False, kept_bytes=5_000_000, unread_bytes=4_000_000, safe_bytes=None)
+    found = read_stream(FakeOffsets(places((0, 10, 10))), stopped)
+    assert in_kafka(found) == "; no connector reads the event log (`outbox doctor`); nothing waits in Kafka"
+    assert found.as_json()["slot"] == {
+        "active": False,
+        "kept_bytes": 5_000_000,
+        "unread_bytes": 4_000_000,
+        "safe_bytes": None,
+    }
+    assert in_kafka(read_stream(FakeOffsets(places((0, 10, 10))))) == "; nothing waits in Kafka"
 
 
 def test_waiting_counts_the_records_that_were_there_at_first() -> None:
