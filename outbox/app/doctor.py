@@ -43,7 +43,7 @@ def open_doctor(settings: Settings, connect_url: str | None = None) -> Iterator[
     place of the settings'; where there is one it is asked about the connector."""
     elastic = connect_elastic(settings.elastic)
     database = Database(settings.database.dsn, size=2, application="outbox doctor")
-    backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
+    backlog = desk.backlog_of(settings)
     try:
         yield _doctor(settings, database, backlog, elastic, connect_url)
     finally:

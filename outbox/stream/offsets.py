@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from outbox.config import KafkaSettings
 from outbox.errors import StreamDown
 from outbox.policy.document import UNREADABLE
+from outbox.policy.event import REFRESH
 from outbox.ports import GroupReader, PartitionOffsets, RecordSeen, TopicAbout
 from outbox.stream.connection import LARGEST_RESPONSE_BYTES, REFUSALS, code_of, coordinated, options, words
 from outbox.stream.record import is_tombstone, read
@@ -169,7 +170,7 @@ def _reader(member: Any, topic: str) -> GroupReader:
 
 
 def _seen(message: Any) -> RecordSeen:
-    event = read(message, 0.0).event
+    event, occurred_at = read(message, 0.0)
     key, origin = message.key() or b"", dict(message.headers() or ()).get(ORIGIN) or b""
     return RecordSeen(
         message.partition(),
@@ -179,6 +180,7 @@ def _seen(message: Any) -> RecordSeen:
         event.event_version,
         event.op.removeprefix(UNREADABLE) if event.op.startswith(UNREADABLE) else "",
         origin.decode(errors="replace")[:200] if isinstance(origin, bytes) else str(origin)[:200],
+        None if event.op == REFRESH else occurred_at,
     )
 
 

@@ -84,12 +84,15 @@ def test_the_newest_records_are_checked(kafka: KafkaDesk, topic: str, given: dic
             an_event_record("a", 0, partition=0, **{ORIGIN: "one"}),
             an_event_record("a", 0, partition=1, **{ORIGIN: "two"}),
             an_event_record("b", 0, key=b"b"),
+            an_event_record("c", -1, occurred_at="2026-01-01T10:05:00Z"),
+            an_event_record("c", -2, occurred_at="2026-01-01T10:07:00Z"),
         ],
     )
     found = examine(**given)
     assert "the key is not entity_type:entity_id" in only(found, "records").detail
     assert "in several partitions" in only(found, "partitions").detail
     assert [each.detail for each in found["versions"] if "one, two" in each.detail]
+    assert [each.detail for each in found["versions"] if "1 entities have a later change" in each.detail]
 
 
 def test_a_lag_near_the_retention_is_said_before_it_is_a_gap(
