@@ -15,7 +15,7 @@ import tarfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = ("outbox", "sql")
@@ -35,9 +35,7 @@ class KeptRecord(NamedTuple):
 
 def records(root: Path) -> Iterator[KeptRecord]:
     for path in sorted((root / "docs" / "reliability").glob("nemesis*.tar.xz")):
-        with tarfile.open(path) as archive:
-            file = archive.extractfile("about.json")
-            about = json.load(file) if file else {}
+        about = _about(path)
         day = datetime.fromtimestamp(about.get("storm_began", 0), UTC).date().isoformat()
         yield KeptRecord(path.name.removesuffix(".tar.xz"), about.get("commit", "unknown"), day)
     for name, commit, day in LAB.findall(_text(root / "labs" / "RECORD.md")):
@@ -49,6 +47,16 @@ def records(root: Path) -> Iterator[KeptRecord]:
     for path in sorted((root / "docs" / "performance").glob("*.json")):
         about = json.loads(_text(path))
         yield KeptRecord(f"benchmark {path.stem}", about["commit"], about.get("at", "")[:10], about.get("version", ""))
+
+
+def _about(path: Path) -> dict[str, Any]:
+    """Read up to that file: to unpack all of them takes seconds."""
+    with tarfile.open(path) as archive:
+        for member in archive:
+            if member.name == "about.json" and (file := archive.extractfile(member)):
+                about: dict[str, Any] = json.load(file)
+                return about
+    return {}
 
 
 def _text(path: Path) -> str:

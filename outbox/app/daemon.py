@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -18,7 +17,7 @@ from outbox.daemon.brakes import Brakes
 from outbox.daemon.claiming import Claimer, Kinds, Orders, SharedLimit
 from outbox.daemon.gate import EVERYTHING, PauseGate
 from outbox.daemon.judge import Judge
-from outbox.daemon.lane import Lane, Listener, Underway, notice_one
+from outbox.daemon.lane import Lane, Listener, Underway
 from outbox.daemon.lease import Leases, boottime
 from outbox.daemon.lifecycle import Lifecycle, Loop
 from outbox.daemon.lookup_outcome import Lookups
@@ -218,8 +217,6 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
 
     is_stream = settings.source == "kafka"  # then one lane is enough for the table, which has the exceptions only
     lanes = [make_lane(number, claimer, projector) for number in range(1 if is_stream else settings.worker.concurrency)]
-    for lane in lanes:
-        lane.others = lanes
     stream = _stream(settings, claimer, projector, second, make_lane, pools, events, announce) if is_stream else None
     desk = Workers(pools.chores, worker_id=worker_id, start_id=start_id)
 
@@ -395,7 +392,11 @@ def _loops(settings: Settings, pools: Pools, watching: Watching, upkeep: Upkeep,
     loops |= _telemetry_loops(settings, pools, watching)
     loops |= chores(settings, pools.chores, watching.announce, clock)
     if settings.worker.listen:
-        wake = partial(notice_one, lanes)
+
+        def wake() -> None:
+            for lane in lanes:
+                lane.notice()
+
         loops["listen"] = Listener(lambda: ear(settings.database.direct_dsn), wake, watching.announce).run
     return loops
 

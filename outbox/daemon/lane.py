@@ -3,7 +3,7 @@ Knows neither SQL nor HTTP."""
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -66,14 +66,12 @@ class Lane:
     poll_seconds: float
     pause_on_outage: bool
     underway: Underway
-    wake: threading.Event = field(default_factory=threading.Event)  # set by LISTEN, by other lanes and by the stop
-    others: Sequence["Lane"] = ()  # lanes of this process that take the same rows
+    wake: threading.Event = field(default_factory=threading.Event)  # set by LISTEN and by the stop
     _idle_seconds: float = FIRST_IDLE_SECONDS
     _away_since: float | None = None
     _in_a_row: int = 0  # batches without progress
     _idling: bool = True  # nothing to do, or about to find that out: a NOTIFY ends the rest that follows
     _has_batch: bool = False
-    _resting: bool = False
 
     def run(self, stopping: Callable[[], bool]) -> None:
         while not stopping():
@@ -86,21 +84,18 @@ class Lane:
         busy producer must not cancel the pauses after failures."""
         if not self._idling:
             self.wake.clear()  # of a NOTIFY during the step; a stop is asked for below
-        self._resting = self._idling
         while seconds > 0 and not stopping():
             if self.wake.wait(min(seconds, RELIEF_SECONDS) if self._idling else seconds):
                 break
             seconds -= RELIEF_SECONDS if self._idling else seconds
             if self._idling and self.underway.held_up():
                 break
-        self._resting = False
         self.wake.clear()
 
-    def notice(self) -> bool:
-        """There are new rows. True: it was at rest and goes for them now."""
+    def notice(self) -> None:
+        """LISTEN says that there are new rows."""
         if self._idling:
             self.wake.set()
-        return self._idling and self._resting
 
     def step(self) -> float:
         """One batch, and how long to rest after it. An error never ends the lane: it is announced, and tried again."""
@@ -128,9 +123,6 @@ class Lane:
             return self._idle() if taken.wait_seconds is None else taken.wait_seconds
         self._idle_seconds = FIRST_IDLE_SECONDS
         self._idling, self._has_batch = False, True
-        if self.wake.is_set() or len(taken.claimed.events) >= taken.claimed.order.limit:
-            self.wake.clear()
-            notice_one(self.others)  # of what is left, or has come meanwhile
         self.underway.begin(self.number)
         try:
             result = self._project(taken)
@@ -224,14 +216,6 @@ class Lane:
         if self._away_since is not None:
             self.announce(DatabaseBack(f"lane-{self.number}", self.clock() - self._away_since))
             self._away_since = None
-
-
-def notice_one(lanes: Sequence[Lane]) -> None:
-    """There are new rows: one lane at rest is enough, which calls another if it cannot take all of them. All at once
-    would each send a claim, of which all but one find nothing."""
-    for lane in lanes:
-        if lane.notice():
-            return
 
 
 CHECK_SECONDS: Final = 5.0  # how long a silent connection is trusted before it is asked whether it still listens

@@ -10,18 +10,17 @@ import pytest
 from outbox import fast_path
 from outbox.daemon.claiming import Kinds
 from outbox.daemon.gate import EVERYTHING
-from outbox.daemon.lane import LATELY_SECONDS, RELIEF_SECONDS, Lane, notice_one
+from outbox.daemon.lane import LATELY_SECONDS, RELIEF_SECONDS
 from outbox.errors import DatabaseDown, NotPermitted
 from outbox.facts import DatabaseBack, DatabaseLost, NoProgress, SinkPaused, SinkResumed, Warned
 from outbox.fast_path import Sendable
 from outbox.policy.backoff import Backoff
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.settle import RetryPolicy
-from outbox.ports import BulkAction, Claimed, ClaimOrder, NewerDelete, Settled, WriteReport
+from outbox.ports import BulkAction, ClaimOrder, NewerDelete, Settled, WriteReport
 from tests.fakes import MemoryEvents
 from tests.fixtures.inprocess import INDEX, InProcess, Parts
 from tests.fixtures.sinks import MemorySink
-from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 AWAY = Failure(Reason.CONNECT, "nobody there", whole=True)
 BLOCKED = Failure(Reason.ES_BLOCKED, "a write block", whole=True)
@@ -450,72 +449,6 @@ def test_a_busy_producer_ends_the_rest_of_an_idle_lane_and_no_pause(memory: Memo
     memory.lane.step()
     memory.lane.notice()
     assert not memory.lane.wake.is_set()
-
-
-def at_rest(memory: Memory, count: int) -> list[Lane]:
-    """Lanes of one process, none of which has anything to do."""
-    lanes = [memory.worker.another_lane(number) for number in range(count)]
-    for lane in lanes:
-        lane.others, lane._resting = lanes, True
-    return lanes
-
-
-def called(lanes: Sequence[Lane]) -> list[int]:
-    return [lane.number for lane in lanes if lane.wake.is_set()]
-
-
-def test_a_notice_calls_one_lane_at_rest_and_no_other(memory: Memory) -> None:
-    """All of them would each send a claim, of which all but one find nothing."""
-    lanes = at_rest(memory, 3)
-    notice_one(lanes)
-    notice_one(lanes)
-    assert called(lanes) == [0]
-
-
-def test_a_notice_reaches_a_lane_at_rest_past_busy_and_claiming_ones(memory: Memory) -> None:
-    """One that is claiming may have looked before the row was there: it looks once more."""
-    busy, claiming, resting = lanes = at_rest(memory, 3)
-    busy._idling = busy._resting = claiming._resting = False
-    notice_one(lanes)
-    assert called(lanes) == [claiming.number, resting.number]
-
-
-def test_a_lane_whose_batch_is_full_calls_another_for_the_rest(memory: Memory) -> None:
-    """Also without LISTEN: whoever polls first finds a backlog for all."""
-    first, second = lanes = at_rest(memory, 2)
-    memory.produce(3)
-    first.step()
-    assert called(lanes) == []
-    memory.produce(600)
-    first.step()
-    assert called(lanes) == [second.number]
-
-
-def test_a_notice_during_a_claim_goes_on_to_another_lane(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This one is busy with what it found."""
-    first, second = lanes = at_rest(memory, 2)
-    first._resting = False
-    memory.produce()
-    claim = memory.events.claim
-
-    def meanwhile(order: ClaimOrder) -> Claimed:
-        first.notice()
-        return claim(order)
-
-    monkeypatch.setattr(memory.events, "claim", meanwhile)
-    first.step()
-    assert called(lanes) == [second.number]
-
-
-def test_a_lane_can_be_called_only_while_it_rests(memory: Memory) -> None:
-    lane = memory.lane
-    thread = threading.Thread(target=lane._rest, args=[3600.0, lambda: False])
-    thread.start()
-    eventually(lane.notice)
-    thread.join(PATIENCE_SECONDS)
-    assert not thread.is_alive()
-    assert not lane.notice()
-    assert lane.wake.is_set(), "not lost: its next rest ends at once"
 
 
 def test_a_lane_that_makes_no_progress_claims_seldom_under_a_flood_of_notices(memory: Memory) -> None:
