@@ -41,7 +41,7 @@ def measure(
         stack.fresh_index(index)
         _capture(url, topic, result, events, size)
         with daemons(url, stack.elastic_url, index, settings=topic.settings) as running:
-            _await(lambda: topic.committed() == topic.ends(), running, "the daemon to catch up")
+            _await(lambda: topic.left() == 0, running, "the daemon to catch up")
             progress(f"{paced:,} events at {RATE} per second")
             took = _latencies(stack.client(), url, index, paced)
     for share, name in ((0.5, "p50"), (0.99, "p99")):
