@@ -137,7 +137,7 @@ def test_when_the_command_is_killed_its_processes_end_and_resume_goes_on(
     assert resumed.code == 0, resumed
     assert (resumed.json["status"], resumed.json["written"]) == ("finished", SIZE)
     assert counted.documents() == SIZE
-    assert counted.writes() <= SIZE + 2 * largest_part(table)
+    assert counted.writes() <= SIZE + largest_part(table)
 
 
 def test_ctrl_c_ends_all_processes_and_says_how_to_go_on(
