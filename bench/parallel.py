@@ -93,8 +93,9 @@ class Rebuilds:
         try:
             yield
         finally:
-            client.indices.delete(index=f"{self.target}-v*", expand_wildcards="all")
-            client.indices.delete_index_template(name=f"*{self.target}*")
+            for name in client.indices.get(index=f"{self.target}-v*"):
+                client.indices.delete(index=name)
+                client.options(ignore_status=404).indices.delete_index_template(name=f"outbox-rebuild-{name}")
 
     def measure(self, side: str, documents: int) -> None:
         took, times, cpu = self.rebuild(side, documents)
