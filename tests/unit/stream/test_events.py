@@ -288,7 +288,7 @@ class View:
 
 
 def test_a_record_whose_lookup_postgresql_did_not_answer_is_handed_out_again() -> None:
-    """It has no lease that would end: without that its partition would stand still until the next rebalance."""
+    """It has no lease that would end: without that its partition would wait until the next rebalance."""
     view = View()
     bench = Bench(documents=view)
     bench.arrive(a_record(0, "a", "refresh", value=None), a_record(1, "b"))
