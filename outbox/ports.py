@@ -203,7 +203,8 @@ class TopicAbout(NamedTuple):
 
 class RecordSeen(NamedTuple):
     """One record of the topic, without its payload. `not_event`: why it is none; empty where it is. `origin`: the
-    connector that wrote it, where its headers say so."""
+    connector that wrote it, where its headers say so. `occurred_at`: seconds since 1970; None where it is not known,
+    and for a refresh, whose version decides nothing."""
 
     partition: int
     offset: int
@@ -212,6 +213,7 @@ class RecordSeen(NamedTuple):
     version: int
     not_event: str = ""
     origin: str = ""
+    occurred_at: float | None = None
 
 
 class GroupReader(NamedTuple):

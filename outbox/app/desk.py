@@ -38,13 +38,22 @@ def open_desk(settings: Settings, *, application: str = "outbox cli") -> Iterato
     """The desk, closed at the end. Raises DatabaseDown at once where nobody answers, with the server's own words."""
     connect(settings.database.dsn, application=application).close()
     database = Database(settings.database.dsn, size=2, application=application)
-    backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
+    backlog = backlog_of(settings)
     database.open()
     try:
         yield join(settings, database, backlog)
     finally:
         backlog.close()
         database.close()
+
+
+def backlog_of(settings: Settings) -> PostgresBacklog:
+    """With the slot of the connector where events come from Kafka: without that, nothing is captured."""
+    return PostgresBacklog(
+        settings.database.dsn,
+        max_processing_seconds=settings.reclaim.max_processing_seconds,
+        slot=settings.event_log.slot if settings.source == "kafka" else None,
+    )
 
 
 def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> QueueDesk:

@@ -148,7 +148,11 @@ def _stream(stream: StreamStatus) -> str:
     if stream.error:
         return f"{where}: {cli.shown(stream.error)}"
     behind = ", ".join(f"{each.partition}: {each.lag:,}{_old(each)}" for each in stream.partitions if each.lag)
-    return f"{where}, {len(stream.partitions)} partitions; records to be read by partition: {behind or 'none'}"
+    told = f"{where}, {len(stream.partitions)} partitions; records to be read by partition: {behind or 'none'}"
+    if stream.slot is None:
+        return told
+    in_use = "in use" if stream.slot.active else "not in use"
+    return f"{told}; the connector's slot is {in_use}, {stream.slot.kept_bytes / 1e6:,.1f} MB are kept for it"
 
 
 def _old(place: PartitionOffsets) -> str:

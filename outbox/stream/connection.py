@@ -26,6 +26,13 @@ COORDINATOR_MOVES: Final = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 )
 RETRY_SECONDS: Final = 0.2
+# What a client waits out as if the broker were down, although only a person can correct it.
+REFUSALS: Final = {
+    KafkaError._AUTHENTICATION: "correct KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD or KAFKA_SASL_MECHANISM",
+    KafkaError._SSL: "correct KAFKA_CA_CERTS, KAFKA_CLIENT_CERT or KAFKA_SECURITY_PROTOCOL",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this user Read and Describe on the topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant this user Read on the group",
+}
 
 Options = dict[str, Any]
 T = TypeVar("T")
@@ -101,9 +108,12 @@ def open_consumer(
 
 
 def words(error: KafkaException | KafkaError) -> str:
-    """librdkafka's own words: they name brokers and topics, never a password."""
+    """librdkafka's own words: they name brokers and topics, never a password. With the remedy, where we know one."""
     said = error.args[0] if isinstance(error, KafkaException) else error
-    return f"{said.name()}: {said.str()}" if isinstance(said, KafkaError) else str(said)
+    if not isinstance(said, KafkaError):
+        return str(said)
+    remedy = REFUSALS.get(said.code())
+    return f"{said.name()}: {said.str()}" + (f"; {remedy}" if remedy else "")
 
 
 def code_of(error: BaseException | None) -> object:

@@ -9,7 +9,9 @@ import pytest
 
 from outbox.errors import StreamDown
 from outbox.ops import capture, status
-from outbox.ops.reindex.comparison import WAITS_SECONDS, Comparison, DocumentPairs, Mismatch, Mismatches, Recheck
+from outbox.ops.reindex.comparison import Comparison
+from outbox.ops.reindex.document_pairs import DocumentPairs
+from outbox.ops.reindex.mismatches import WAITS_SECONDS, Mismatch, Mismatches, Recheck
 from outbox.ops.reindex.pacing import JobPace
 from outbox.ops.reindex.rebuild_steps import Choices, RebuildSteps
 from outbox.ops.reindex.stream_mark import StreamMark

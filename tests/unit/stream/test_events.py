@@ -237,6 +237,17 @@ def test_an_old_upsert_is_checked_against_newer_deletes_and_does_not_bring_back_
     assert set(bench.records.asked) == {2}, "a query for the whole batch, not for each of it"
 
 
+@pytest.mark.parametrize("ahead_seconds", [1, 3600, 10 * 365 * 86_400])
+def test_a_producer_whose_clock_is_ahead_does_not_pass_the_check_against_deletes(ahead_seconds: int) -> None:
+    """It would seem young for as long as its clock is ahead."""
+    bench = Bench()
+    bench.records.deletes["a"] = 100
+    bench.arrive(a_record(0, "a", version=50, occurred_at=str(int((NOW + ahead_seconds) * 1e6))), a_record(1, "b"))
+    bench.worker.run()
+    assert (bench.ids(), bench.committable()) == ({"b"}, 2)
+    assert min(bench.worker.last.first_ages_seconds) >= 0
+
+
 def test_an_old_upsert_waits_while_the_deletes_cannot_be_read() -> None:
     bench = Bench()
     bench.records.away = True
@@ -277,7 +288,7 @@ class View:
 
 
 def test_a_record_whose_lookup_postgresql_did_not_answer_is_handed_out_again() -> None:
-    """It has no lease that would end: without that nothing of its partition would be read until the next rebalance."""
+    """It has no lease that would end: without that its partition would wait until the next rebalance."""
     view = View()
     bench = Bench(documents=view)
     bench.arrive(a_record(0, "a", "refresh", value=None), a_record(1, "b"))
