@@ -1,4 +1,4 @@
-"""drain_matrix: the drain with other sizes, payload or view, lanes and processes, with fewer rounds each."""
+"""drain_matrix: the drain with other sizes, payload or view, lanes and processes, with fewer events each."""
 
 from dataclasses import replace
 
@@ -7,6 +7,8 @@ from bench.result import BenchmarkResult, Threshold
 from bench.stack import BenchmarkServers
 
 VIEW_BAR = Threshold("drain rate from the view / raw _bulk", 0.50, 0.60)
+# The bar of `drain` is for its own documents and settings; what is turned here only has to keep within reach of it.
+CASE_BAR = Threshold(BAR.name, 0.50, 0.70)
 SMALL, USUAL, LARGE = 200, 500, 5_000
 # One parameter changed at a time; all combinations would take hours and show no more.
 CASES: dict[str, dict[str, int]] = {
@@ -24,9 +26,10 @@ CASES: dict[str, dict[str, int]] = {
 BYTES_A_ROUND = 100_000_000  # fewer large documents: the raw bodies of a round are held in memory
 
 
-def run(stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 2, events: int = 100_000) -> BenchmarkResult:
+def run(stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 3, events: int = 100_000) -> BenchmarkResult:
     result = BenchmarkResult("drain_matrix", smoke)
     result.settings = {"events": events, "cases": list(CASES)}
+    result.documents = "text, by case"
     for number, (name, turned) in enumerate(CASES.items()):
         size = int(turned.get("size", USUAL))
         most = 200 if smoke else min(events, BYTES_A_ROUND // size)
@@ -41,5 +44,5 @@ def run(stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 2, events
 def judge(result: BenchmarkResult) -> None:
     """Every case has its own bar, so that a good one hides no bad one."""
     for name, turned in CASES.items():
-        bar = VIEW_BAR if turned.get("lookup") else BAR
-        result.judge(replace(bar, name=f"{name}: {bar.name}"), result.median(f"{name}: ratio"))
+        bar = VIEW_BAR if turned.get("lookup") else CASE_BAR if turned else BAR
+        result.judge(replace(bar, name=f"{name}: {bar.name}"), f"{name}: ratio")

@@ -1,74 +1,79 @@
 """`python -m bench.draw`: the newest full result of each benchmark into docs/performance/, its table and its picture.
 
-People write the words of docs/performance.md (the summary) and docs/performance-history.md (each benchmark); only what
-stands between their marks is replaced.
+People write the words of docs/performance.md (the summary), docs/performance-history.md (each benchmark) and
+docs/scaling.md (the bars of one); only what stands between their marks is replaced.
 """
 
 import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from bench.__main__ import MORE, NAMES
+from bench.plan import KEPT, Found
+from bench.plan import results as full_results
+from bench.result import RESULTS
 from bench.svg import bars, icicle
 
-RESULTS, KEPT = Path("build/bench"), Path("docs/performance")
 SUMMARY, SECTIONS = Path("docs/performance.md"), Path("docs/performance-history.md")
-Found = dict[str, Any]
+SCALING = Path("docs/scaling.md")
 MARK = re.compile(r"<!-- figures: (\w+) -->.*?<!-- end of figures -->", re.DOTALL)
 NOT_YET = "*No full run yet.*"
-LEAST_ROUNDS = 3
 
 
 def collect(results: Path = RESULTS, kept: Path = KEPT) -> dict[str, Found]:
-    """Name -> its newest full result, without smoke runs and runs with changed parameters."""
+    """Name -> its newest full result."""
     kept.mkdir(parents=True, exist_ok=True)
     found = {}
     for name in (*NAMES, *MORE):
         target = kept / f"{name}.json"
-        full = [path for path in results.glob(f"{name}-*.json") if _is_full(path, name)]
-        newest = max(full, key=_at, default=None)
-        if newest and (not target.exists() or _at(newest) > _at(target)):
-            shutil.copyfile(newest, target)
+        newest = max(full_results(name, (results,)), key=_at, default=None)
+        if newest and (not target.exists() or _at(newest) > _at(json.loads(target.read_text()))):
+            target.write_text(json.dumps(newest, indent=2) + "\n")
         if target.exists():
             found[name] = json.loads(target.read_text())
     return found
 
 
-def _is_full(path: Path, name: str) -> bool:
-    """Whether the parameters are the defaults. A result without this information does not count; more rounds do."""
-    found = json.loads(path.read_text())
-    turned = found.get("turned")
-    same = turned == {} or (turned is not None and set(turned) == {"rounds"} and turned["rounds"] >= LEAST_ROUNDS)
-    return found["benchmark"] == name and not found["smoke"] and same
-
-
-def _at(path: Path) -> str:
-    return str(json.loads(path.read_text())["at"])
+def _at(result: Found) -> str:
+    return str(result["at"])
 
 
 def redraw(page: str, found: dict[str, Found]) -> str:
     def made(mark: re.Match[str]) -> str:
-        name = mark[1]
-        body = summary(found) if name == "summary" else section(name, found[name]) if name in found else NOT_YET
-        return f"<!-- figures: {name} -->\n{body}\n<!-- end of figures -->"
+        return f"<!-- figures: {mark[1]} -->\n{_figures(mark[1], found)}\n<!-- end of figures -->"
 
     return MARK.sub(made, page)
+
+
+def _figures(mark: str, found: dict[str, Found]) -> str:
+    """`summary`, `summary_of_NAME` (the bars of one benchmark) or `NAME` (all that was measured)."""
+    if mark == "summary":
+        return summary(found)
+    name = mark.removeprefix("summary_of_")
+    if name not in found:
+        return NOT_YET
+    return section(name, found[name]) if name == mark else summary({name: found[name]})
 
 
 def summary(found: dict[str, Found]) -> str:
     """Every bar of every benchmark in one table."""
     rows = [
-        f"| [`{name}`]({SECTIONS.name}#{name}) | {bar['name']} | {number(bar['value'])} | {_limit(bar, 'first')}"
-        f" | {_limit(bar, 'goal')} | {bar['verdict']} |"
+        f"| [`{name}`]({SECTIONS.name}#{name}) | {bar['name']} | {result.get('documents', '')} | {_found(bar)}"
+        f" | {_limit(bar, 'first')} | {_limit(bar, 'goal')} | {bar['verdict']} |"
         for name, result in found.items()
         for bar in result["bars"]
     ]
     if not rows:
         return NOT_YET
-    return "\n".join(["| benchmark | what | found | first bar | goal | |", "|---|---|---|---|---|---|", *rows])
+    head = ("benchmark", "what", "documents", "found", "first bar", "goal", "")
+    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows])
+
+
+def _found(bar: Found) -> str:
+    """With its spread, where it is the median of rounds."""
+    noise = f" ± {bar['spread']:.0%} of {bar['rounds']}" if bar.get("rounds", 0) > 1 else ""
+    return f"{number(bar['value'])}{noise}"
 
 
 def _limit(bar: Found, which: str) -> str:
@@ -113,7 +118,8 @@ def _of_unit(result: Found, *units: str) -> list[tuple[str, float, str]]:
 
 
 def _rates(result: Found) -> str:
-    return bars(result["benchmark"], _of_unit(result, "docs/s", "events/s", "inserts/s"), ours="outbox")
+    ours = "Kafka" if result["benchmark"] == "kafka" else "outbox"
+    return bars(result["benchmark"], _of_unit(result, "docs/s", "events/s", "inserts/s"), ours=ours)
 
 
 def _times(result: Found) -> str:
@@ -148,7 +154,7 @@ def _profile(result: Found) -> str:
 
 
 PICTURES: dict[str, Callable[[Found], str]] = {
-    **dict.fromkeys(("drain", "flat", "pinned", "producer", "verify"), _rates),
+    **dict.fromkeys(("drain", "flat", "pinned", "producer", "verify", "kafka"), _rates),
     "latency": _times,
     "console": _pages,
     "drain_matrix": _ratios,
@@ -163,7 +169,7 @@ def main() -> None:
     for name, result in found.items():
         if name in PICTURES:
             (KEPT / f"{name}.svg").write_text(PICTURES[name](result))
-    for page in (SUMMARY, SECTIONS):
+    for page in (SUMMARY, SECTIONS, SCALING):
         page.write_text(redraw(page.read_text(), found))
     print(f"drawn: {', '.join(found) or 'nothing: there is no full run in build/bench'}")
 

@@ -7,7 +7,7 @@ import psycopg
 
 from bench.account import CpuAccount
 from bench.drain import warm_up
-from bench.load import document_sql, fill, rest
+from bench.load import document_sql, fill, rest, text_of
 from bench.result import BenchmarkResult, Threshold, percentile, progress
 from bench.stack import BenchmarkServers
 from bench.worker import LOG, Daemons, claim_seconds, daemons, log_size, settled
@@ -32,6 +32,7 @@ def run(
     part = pending // rounds
     result = BenchmarkResult("flat", smoke)
     result.settings = {"done": done, "pending": pending, "document_bytes": size, "a round": part}
+    result.documents = text_of(size)
     claims: dict[str, list[float]] = {side: [] for side in SIDES}
     settings = {"OUTBOX_LOG_LEVEL": "info"}
     with ExitStack() as open_ones:
@@ -72,7 +73,7 @@ def _judge(result: BenchmarkResult, claims: dict[str, list[float]]) -> None:
             result.add(
                 f"claim {name}, {side} table ({len(claims[side])} claims)", "ms", percentile(claims[side], share) * 1000
             )
-    result.judge(RATE, result.median("drain, large table") / result.median("drain, small table"))
+    result.judge(RATE, result.divide("rate, large / small", "drain, large table", "drain, small table"))
     result.judge(CLAIM, percentile(claims["large"], 0.99) / percentile(claims["small"], 0.99))
 
 

@@ -19,6 +19,11 @@ def document_sql(size: int, *, prose: bool = True) -> str:
         'body', {cut_sql(filler) if prose else repeated})"""
 
 
+def text_of(size: int, *, prose: bool = True) -> str:
+    """What `document_sql` makes, in words."""
+    return f"{'text' if prose else 'one sentence repeated'}, {size:,} B"
+
+
 VIEW = """
 drop view if exists search_documents;
 drop table if exists bench_articles;
@@ -43,16 +48,27 @@ def make_view(url: str, events: int, size: int, *, prose: bool = True) -> None:
         connection.execute("vacuum analyze bench_articles")
 
 
-def fill(url: str, events: int, size: int, *, deletes_every: int = 0, lookup: bool = False, prose: bool = True) -> None:
-    """`events` pending rows, each of its own entity, and new statistics. `lookup`: without a payload."""
+def fill(
+    url: str,
+    events: int,
+    size: int,
+    *,
+    deletes_every: int = 0,
+    lookup: bool = False,
+    prose: bool = True,
+    age_seconds: int = 0,
+) -> None:
+    """`events` pending rows, each of its own entity, and new statistics. `lookup`: without a payload. `age_seconds`:
+    what is older than half a minute when it is claimed is checked against newer deletes."""
     payload = "null" if lookup else document_sql(size, prose=prose)
     op = f"case when g %% {deletes_every} = 0 then 'delete' else 'upsert' end" if deletes_every else "'upsert'"
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("truncate search_outbox_events, search_outbox_leases, search_outbox_attempts")
         connection.execute(
-            f"insert into search_outbox_events (entity_type, entity_id, op, payload) "
-            f"select 'article', g::text, {op}, {payload} from generate_series(1, %s) g",
-            [events],
+            f"insert into search_outbox_events (entity_type, entity_id, op, payload, created_at) "
+            f"select 'article', g::text, {op}, {payload}, now() - make_interval(secs => %s)"
+            " from generate_series(1, %s) g",
+            [age_seconds, events],
         )
     rest(url)
 

@@ -46,7 +46,7 @@ COMPARES = "select from search_outbox_rebuilds where status = 'running' and step
 
 
 def run(
-    stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 1, documents: int = 1_000_000, warm: bool = True
+    stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 3, documents: int = 1_000_000, warm: bool = True
 ) -> BenchmarkResult:
     """`--set`: documents, warm."""
     documents, rounds = (20_000, 1) if smoke else (documents, rounds)

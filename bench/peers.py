@@ -1,11 +1,12 @@
-"""peers: the same documents through outbox, PGSync in its three modes and a plain poller; rate, latency, CPU per
-event."""
+"""peers: the same documents through outbox, PGSync in its three modes and a plain poller, each as a share of raw
+`_bulk` in the same round; latency, CPU per event."""
 
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from threading import Thread
 
 import psutil
@@ -13,20 +14,28 @@ import psycopg
 
 from bench.arrivals import Arrivals
 from bench.drain import warm_up
-from bench.load import document_sql
+from bench.load import bulk_bodies, document_sql, text_of
+from bench.peers_joined import CHILD, TABLES, JoinedDocuments
+from bench.peers_joined import STREAM as JOINED_STREAM
+from bench.peers_joined import TRIGGERS as JOINED_TRIGGERS
+from bench.peers_joined import judge as judge_joined
 from bench.pgsync import HOME, VERSION, PgSync, install, postgres_programs, redis, redis_program
-from bench.poller import TABLE
+from bench.poller import BATCH, TABLE
+from bench.raw import send
 from bench.result import BenchmarkResult, CannotRun, Threshold, percentile, progress
 from bench.stack import POSTGRES, BenchmarkServers
 from bench.worker import daemons, stop, stopped
 from outbox.embedded import EmbeddedPostgres
 
-POLLER = Threshold("rate / poller with helpers.bulk", 2.0, 2.5)
-LIVE = Threshold("rate / PGSync live, its faster mode", 5.0, 8.0)
-WAL = Threshold("rate / PGSync live from the WAL", 5.0, 8.0)
+SHARE = Threshold("share of raw _bulk / the best peer's", 1.0, 1.0)
+POLLER_CPU = Threshold("CPU of our processes / the poller's", 0.4, 0.4, most=True)
+LIVE_CPU = Threshold("CPU of our processes / PGSync live's", 0.08, 0.08, most=True)
 P50 = Threshold("p50 / PGSync's best", 1.0, 0.5, most=True)
 P99 = Threshold("p99 / PGSync's best", 1.0, 0.5, most=True)
+RAW, OURS, POLLER = "raw _bulk", "outbox", "poller"
 SNAPSHOT, TRIGGERS, STREAM = "PGSync snapshot", "PGSync live, triggers", "PGSync live, WAL"
+PEERS, LIVE = (POLLER, SNAPSHOT, TRIGGERS, STREAM), (TRIGGERS, STREAM)
+RAW_CONNECTIONS = 2  # as our lanes
 PACE = 20
 ARTICLES = """
 create table bench_articles (id text primary key, title text not null, n int not null, body text not null)
@@ -57,6 +66,7 @@ def run(
     programs = postgres_programs()
     result = BenchmarkResult("peers", smoke)
     result.settings = {"documents": documents, "bytes": size, "paced events": paced, "pace": PACE, "pgsync": VERSION}
+    result.documents = text_of(size)
     result.notes.append("all on Debian's PostgreSQL, which has the test_decoding that PGSync needs")
     result.notes.append("CPU: of the tool's own processes, including redis; without PostgreSQL and Elasticsearch")
     result.notes.append("PGSync has its own server with wal_level=logical, so that the others do not pay for it")
@@ -72,20 +82,24 @@ def run(
             bench.warm_up()
         for number in range(rounds):
             progress(f"round {number + 1} of {rounds}")
-            for side in (bench.outbox, bench.poller, bench.snapshot, bench.triggers, bench.stream):
-                side()
-    _judge(result)
+            bench.one_round(number)
+    judge(result)
+    judge_joined(result)
     return result
 
 
-def _judge(result: BenchmarkResult) -> None:
-    ours = result.median("outbox: rate")
-    result.judge(POLLER, ours / result.median("poller: rate"))
-    result.judge(LIVE, ours / max(result.median(f"{TRIGGERS}: rate"), result.median(f"{STREAM}: rate")))
-    result.judge(WAL, ours / result.median(f"{STREAM}: rate"))
+def judge(result: BenchmarkResult) -> None:
+    for side in (OURS, *PEERS):
+        result.divide(f"{side}: share of raw", f"{side}: rate", RAW)
+    best = max(PEERS, key=lambda peer: result.median(f"{peer}: share of raw"))
+    result.judge(SHARE, result.divide(f"our share / {best}'s", f"{OURS}: share of raw", f"{best}: share of raw"))
+    result.judge(POLLER_CPU, result.divide("our CPU / poller's", f"{OURS}: CPU", f"{POLLER}: CPU"))
+    least = min(LIVE, key=lambda mode: result.median(f"{mode}: CPU"))
+    result.judge(LIVE_CPU, result.divide(f"our CPU / {least}'s", f"{OURS}: CPU", f"{least}: CPU"))
     for bar, name in ((P50, "p50"), (P99, "p99")):
-        best = min(result.median(f"{mode}: {name}") for mode in (TRIGGERS, STREAM))
-        result.judge(bar, result.median(f"outbox: {name}") / best)
+        quickest = min(LIVE, key=lambda mode: result.median(f"{mode}: {name}"))
+        ours = result.divide(f"our {name} / {quickest}'s", f"{OURS}: {name}", f"{quickest}: {name}")
+        result.judge(bar, ours)
 
 
 class _Bench:
@@ -105,6 +119,29 @@ class _Bench:
         self.documents, self.size, self.paced = documents, size, paced
         self.quiet = quiet  # Elasticsearch's merges of one side must not slow down the next
 
+    def one_round(self, number: int) -> None:
+        """Raw first and last, because the speed of a shared machine changes within a round; the sides between them in
+        another order each time."""
+        sides = (self.outbox, self.poller, self.snapshot, self.triggers, self.stream)
+        first = number % len(sides)
+        bodies = self._bodies()
+        seconds = self._raw(bodies)
+        for side in sides[first:] + sides[:first]:
+            side()
+        self.joined()
+        self.result.add(RAW, "docs/s", 2 * self.documents / (seconds + self._raw(bodies)))
+
+    def _bodies(self) -> list[bytes]:
+        with self.stack.database() as url:
+            self._fill(url, "outbox")
+            return list(bulk_bodies(url, BATCH))
+
+    def _raw(self, bodies: list[bytes]) -> float:
+        progress(f"{RAW}: {self.documents:,} documents")
+        with self._index() as index:
+            self.quiet()
+            return send(self.stack.elastic_url, index, bodies, RAW_CONNECTIONS)
+
     def warm_up(self) -> None:
         """By raw requests, as for the drain: else the first side would pay for Java's compilation."""
         with self.stack.database() as url, self._index() as index:
@@ -119,8 +156,8 @@ class _Bench:
             self._ready(url, "outbox", index)
             running.pause()
             self._fill(url, "outbox")
-            self._rate("outbox", index, running.processes, running.resume)
-            self._latency("outbox", url, "outbox", index)
+            self._rate(OURS, index, running.processes, running.resume)
+            self._latency(OURS, url, "outbox", index)
 
     def poller(self) -> None:
         with self.stack.database() as url, self._index() as index:
@@ -129,8 +166,8 @@ class _Bench:
             self._fill(url, "poller")
             started: list[subprocess.Popen[bytes]] = []
             try:
-                self._rate("poller", index, started, lambda: started.append(subprocess.Popen(command)))
-                self._latency("poller", url, "poller", index)
+                self._rate(POLLER, index, started, lambda: started.append(subprocess.Popen(command)))
+                self._latency(POLLER, url, "poller", index)
             finally:
                 stop(*started)
 
@@ -159,13 +196,31 @@ class _Bench:
                 self._rate(name, index, movers, Thread(target=self._insert, args=(url, "pgsync")).start)
                 self._latency(name, url, "pgsync", index)
 
+    def joined(self) -> None:
+        """Fewer: PGSync looks up the parent of each change."""
+        both = JoinedDocuments(self.stack, self.result, max(self.documents // 5, 100), self.size, self.quiet)
+        with self.stack.database(notify=True) as url, self._index() as index:
+            self._execute(url, ARTICLES + ";" + TABLES)
+            both.outbox(url, index, cpu_seconds)
+            with self._index() as raw_index:
+                both.raw(url, raw_index)
+        for name, mode in ((JOINED_TRIGGERS, "--daemon"), (JOINED_STREAM, "--wal")):
+            with self._pgsync(CHILD) as (url, index, tool, movers):
+                tool.bootstrap()
+                movers.append(tool.start(mode))
+                with stopped(movers[-1]):
+                    self._ready(url, "pgsync", index)
+                    both.follow(name, url, index, partial(cpu_seconds, movers))
+
     @contextmanager
-    def _pgsync(self) -> Iterator[tuple[str, str, PgSync, list[subprocess.Popen[bytes]]]]:
+    def _pgsync(
+        self, *children: Mapping[str, object]
+    ) -> Iterator[tuple[str, str, PgSync, list[subprocess.Popen[bytes]]]]:
         HOME.mkdir(parents=True, exist_ok=True)
         with self.pgsync_stack.database() as url, self._index() as index, redis() as (port, server):
-            self._execute(url, ARTICLES)
+            self._execute(url, ARTICLES + (f";{TABLES}" if children else ""))
             try:
-                yield url, index, PgSync(url, self.stack.elastic_url, index, port), [server]
+                yield url, index, PgSync(url, self.stack.elastic_url, index, port, children), [server]
             finally:
                 self._drop_slots(url)
 

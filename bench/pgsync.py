@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -85,16 +85,19 @@ def redis() -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
 
 
 class PgSync:
-    """One database, one table, one index."""
+    """One database, one index; one table, or with `children` those nested into it."""
 
-    def __init__(self, url: str, elastic_url: str, index: str, redis_port: int) -> None:
+    def __init__(
+        self, url: str, elastic_url: str, index: str, redis_port: int, children: Sequence[Mapping[str, object]] = ()
+    ) -> None:
         parts = urlsplit(url)
         self._programs = install()
         self._folder = HOME / "run" / index
         self._folder.mkdir(parents=True, exist_ok=True)
         database = parts.path.lstrip("/")
         columns = ["id", "title", "n", "body"]
-        schema = [{"database": database, "index": index, "nodes": {"table": "bench_articles", "columns": columns}}]
+        nodes = {"table": "bench_articles", "columns": columns, **({"children": list(children)} if children else {})}
+        schema = [{"database": database, "index": index, "nodes": nodes}]
         (self._folder / "schema.json").write_text(json.dumps(schema))
         self._environ = {
             **os.environ,

@@ -8,14 +8,14 @@ from contextlib import contextmanager, nullcontext
 import psycopg
 
 from bench.drain import warm_up
-from bench.load import fill
+from bench.load import fill, text_of
 from bench.result import BenchmarkResult, Threshold, percentile, progress
 from bench.stack import BenchmarkServers
 from bench.worker import claim_seconds, daemons, log_size
 
 RATE = Threshold("drain rate, pinned / unpinned", 0.80, 0.95)
 CLAIM = Threshold("claim speed at 100 events/s, pinned / unpinned", 0.80, 0.95)
-PACE = 100
+PACE, BYTES = 100, 200
 
 
 def run(
@@ -24,6 +24,7 @@ def run(
     events, paced, rounds = (2_000, 50, 1) if smoke else (events, paced, rounds)
     result = BenchmarkResult("pinned", smoke)
     result.settings = {"events": events, "paced events": paced, "pace": PACE}
+    result.documents = f"{text_of(BYTES)}; one small one for the claims"
     chatty = {"OUTBOX_LOG_LEVEL": "info"}
     with (
         stack.database() as url,
@@ -31,11 +32,11 @@ def run(
         daemons(url, stack.elastic_url, index, settings=chatty, paused=True) as running,
     ):
         if not smoke:
-            warm_up(stack, url, index, 200)
+            warm_up(stack, url, index, BYTES)
         for side in ("unpinned", "pinned") * rounds:
             running.pause()
             stack.fresh_index(index)
-            fill(url, events, 200)
+            fill(url, events, BYTES)
             stack.quiet()
             progress(f"{side}: {events:,} events")
             with snapshot(url) if side == "pinned" else nullcontext():
@@ -45,9 +46,8 @@ def run(
                 before = log_size()
                 _trickle(url, paced)
                 result.add(f"claim p50, {side}", "ms", percentile(claim_seconds(before), 0.5) * 1000)
-    median = {series.name: series.median for series in result.series}
-    result.judge(RATE, median["drain, pinned"] / median["drain, unpinned"])
-    result.judge(CLAIM, median["claim p50, unpinned"] / median["claim p50, pinned"])
+    result.judge(RATE, result.divide("rate, pinned / unpinned", "drain, pinned", "drain, unpinned"))
+    result.judge(CLAIM, result.divide("claim speed, pinned / unpinned", "claim p50, unpinned", "claim p50, pinned"))
     return result
 
 

@@ -17,7 +17,7 @@ def run(
     """`--set`: release, and those of the drain. Both servers run all the time; only one of them has work."""
     chosen = Shape.of(shape, smoke=smoke)
     result = BenchmarkResult("products", smoke)
-    result.settings = asdict(chosen)
+    result.settings, result.documents = asdict(chosen), chosen.documents
     rounds = 1 if smoke else rounds
     with stack.beside(release) as other, ExitStack() as undo:
         found = {server_of(one.client()): one for one in (stack, other)}
@@ -34,5 +34,5 @@ def run(
                 stack.quiet()
                 other.quiet()
                 one_round(result)
-    result.judge(BAR, result.median("opensearch: ratio") / result.median("elasticsearch: ratio"))
+    result.judge(BAR, result.divide("OpenSearch / Elasticsearch", "opensearch: ratio", "elasticsearch: ratio"))
     return result

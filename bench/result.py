@@ -12,6 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from outbox import __version__
+
 RESULTS = Path("build/bench")
 TOOLS = ("psycopg", "orjson", "elastic-transport")
 
@@ -64,9 +66,12 @@ class BenchmarkResult:
     series: list[Measured] = field(default_factory=list)
     bars: list[tuple[Threshold, float]] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
+    documents: str = ""  # which ones: their cost for the search server decides a ratio more than anything else
     notes: list[str] = field(default_factory=list)
     servers: dict[str, str] = field(default_factory=dict)  # with versions; its own instead of the shared ones
     turned: dict[str, Any] = field(default_factory=dict)  # by --set, --rounds, --product; empty = the defaults
+    seconds: float = 0.0  # the whole run
+    _judged_by: dict[str, Measured] = field(default_factory=dict)  # name of a bar -> the rounds behind its value
 
     def add(self, name: str, unit: str, value: float) -> Measured:
         series = next((s for s in self.series if s.name == name), None)
@@ -76,11 +81,28 @@ class BenchmarkResult:
         series.values.append(value)
         return series
 
-    def median(self, name: str) -> float:
-        return next(s for s in self.series if s.name == name).median
+    def of(self, name: str) -> Measured:
+        return next(s for s in self.series if s.name == name)
 
-    def judge(self, bar: Threshold, value: float) -> None:
+    def median(self, name: str) -> float:
+        return self.of(name).median
+
+    def divide(self, name: str, upper: str, lower: str) -> str:
+        """A series of ratios, round by round, and its name: both sides of a round saw the same machine."""
+        for above, below in zip(self.of(upper).values, self.of(lower).values, strict=True):
+            self.add(name, "", above / below if below else 0.0)  # nothing measured: a smoke run, too short for it
+        return name
+
+    def judge(self, bar: Threshold, value: float | str) -> None:
+        """By a figure, or by the name of a series: its median, reported with its spread."""
+        if isinstance(value, str):
+            self._judged_by[bar.name] = self.of(value)
+            value = self.median(value)
         self.bars.append((bar, value))
+
+    def _noise(self, bar: Threshold) -> dict[str, Any]:
+        series = self._judged_by.get(bar.name)
+        return {"spread": series.spread, "rounds": len(series.values)} if series else {}
 
     @property
     def passed(self) -> bool:
@@ -96,7 +118,8 @@ class BenchmarkResult:
         for bar, value in self.bars:
             limit = "at most" if bar.most else "at least"
             judged = f"{limit} {bar.first:g}, goal {bar.goal:g}: {bar.verdict(value)}"
-            print(f"  {bar.name:<44} {value:>12.3f}   {judged}")
+            noise = "± {spread:.0%} of {rounds}".format(**found) if (found := self._noise(bar)) else ""
+            print(f"  {bar.name:<44} {value:>12.3f} {noise:<12} {judged}")
         for note in self.notes:
             print(f"  {note}")
 
@@ -114,14 +137,20 @@ class BenchmarkResult:
             "smoke": self.smoke,
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "commit": commit(),
+            "version": __version__,
             "turned": self.turned,
+            "seconds": round(self.seconds),
+            "documents": self.documents,
             "settings": self.settings,
             "notes": self.notes,
         }
 
     def _figures(self) -> dict[str, Any]:
         series = [{**asdict(s), "median": s.median, "spread": s.spread} for s in self.series]
-        bars = [{**asdict(bar), "value": value, "verdict": bar.verdict(value)} for bar, value in self.bars]
+        bars = [
+            {**asdict(bar), "value": value, **self._noise(bar), "verdict": bar.verdict(value)}
+            for bar, value in self.bars
+        ]
         return {"series": series, "bars": bars}
 
 

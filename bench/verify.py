@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import psycopg
 
-from bench.load import bulk_bodies, document_sql, fill
+from bench.load import bulk_bodies, document_sql, fill, text_of
 from bench.raw import send
 from bench.result import BenchmarkResult, Threshold, progress
 from bench.stack import BenchmarkServers
@@ -19,6 +19,7 @@ from bench.worker import Daemons, daemons, stopped
 
 RATE = Threshold("drain rate beside verify / without", 0.80, 0.95)
 MEMORY = Threshold("verify: largest size / after a fifth", 1.10, 1.05, most=True)
+SIZE_EARLY = "verify: size after a fifth"
 LOG = Path("build/bench/verify.log")
 
 
@@ -29,6 +30,7 @@ def run(
     documents, events, rounds = (2_000, 500, 1) if smoke else (documents, events, rounds)
     result = BenchmarkResult("verify", smoke)
     result.settings = {"documents": documents, "events": events, "document_bytes": 500, "verify rate": "its default"}
+    result.documents = text_of(500)
     with stack.database(by_entity=True) as url, stack.index() as index:
         stack.fresh_index(index)
         _prepare(stack, url, index, documents)
@@ -39,8 +41,10 @@ def run(
                 progress(f"{side}: {events:,} events")
                 with _verifying(stack, url, index, smoke) if side == "beside" else nullcontext():
                     result.add(f"drain, {side} verify", "events/s", _drain(running, url, events))
-        _whole(stack, url, index, documents, result)
-    result.judge(RATE, result.median("drain, beside verify") / result.median("drain, without verify"))
+        for _ in range(rounds):
+            _whole(stack, url, index, documents, result)
+    result.judge(RATE, result.divide("rate, beside / without", "drain, beside verify", "drain, without verify"))
+    result.judge(MEMORY, result.divide("size, largest / after a fifth", "verify: largest size", SIZE_EARLY))
     return result
 
 
@@ -131,6 +135,5 @@ def _whole(stack: BenchmarkServers, url: str, index: str, documents: int, result
         raise RuntimeError(f"verify found drift or failed ({process.returncode}); see {LOG}")
     early = max(sizes[: max(1, len(sizes) // 5)])
     result.add("verify as fast as it goes", "documents/s", documents / took)
-    result.add("verify: size after a fifth", "MB", early / 1e6)
+    result.add(SIZE_EARLY, "MB", early / 1e6)
     result.add("verify: largest size", "MB", max(sizes) / 1e6)
-    result.judge(MEMORY, max(sizes) / early)

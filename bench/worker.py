@@ -86,6 +86,18 @@ class Daemons:
             raise RuntimeError(f"{row[1] if row else 0} of {events} are done; see {LOG}")
         return float(row[0])
 
+    def done_within(self, seconds: int) -> tuple[int, float]:
+        """How many were done in the first `seconds` after the first claim, and in how many of these."""
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            row = connection.execute(
+                "select count(*), extract(epoch from max(processed_at) - min(began))::float8"
+                " from search_outbox_events, (select min(last_attempt_at) from search_outbox_events) first (began)"
+                " where processed_at <= began + make_interval(secs => %s)",
+                [seconds],
+            ).fetchone()
+        assert row is not None
+        return int(row[0]), float(row[1])
+
     def check_alive(self) -> None:
         for process in self.processes:
             if process.poll() is not None:

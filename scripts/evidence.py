@@ -1,7 +1,8 @@
-"""Reports which evidence is older than the program: commits of outbox/ and sql/ since each record. It never fails.
+"""Reports which evidence is older than the program: commits of outbox/ and sql/ since each record. It fails only where
+a whole release lies between (RELEASE.md): this must not need a clone with history or tags.
 
-The nemesis (docs/reliability), the labs (labs/RECORD.md, labs/CONCLUSIONS.md) and the benchmarks (docs/performance)
-each name the commit that they ran on.
+The nemesis (docs/reliability), the labs (labs/RECORD.md, labs/CONCLUSIONS.md), the benchmarks (docs/performance) and
+the table of docs/compatibility.md each name the commit that they ran on, and the day.
 """
 
 from __future__ import annotations
@@ -12,32 +13,72 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = ("outbox", "sql")
 SHOWN = 3
+RELEASE = re.compile(r"^## (\d+\.\d+\.\d+) - (\d{4}-\d\d-\d\d)$", re.MULTILINE)
+LAB = re.compile(r"^\| \[?`(\w+)`\S* \| \w+ \|.* \| ([0-9a-f]{7,40}\S*) \| (\d{4}-\d\d-\d\d) \S+ \|$", re.MULTILINE)
+CONCLUSION = re.compile(r"^`scripts/lab run (\w+)`.* began (\S+) .*commit (\S+?)[,:]", re.MULTILINE)
+COMPAT = re.compile(r"^\| `([\w.-]+)` \|.*\| (\d{4}-\d\d-\d\d) \S+, `(\S+)` \|$", re.MULTILINE)
 
 
-def records(root: Path) -> Iterator[tuple[str, str]]:
-    """The name and the commit of each record."""
+class KeptRecord(NamedTuple):
+    name: str
+    commit: str
+    day: str  # YYYY-MM-DD
+    version: str = ""  # of the program, where the record has it
+
+
+def records(root: Path) -> Iterator[KeptRecord]:
     for path in sorted((root / "docs" / "reliability").glob("nemesis*.tar.xz")):
-        with tarfile.open(path) as archive:
-            file = archive.extractfile("about.json")
-            yield path.name.removesuffix(".tar.xz"), json.load(file)["commit"] if file else "unknown"
-    record = (root / "labs" / "RECORD.md").read_text(encoding="utf-8")
-    for name, commit in re.findall(
-        r"^\| \[?`(\w+)`\S* \| \w+ \|.* \| ([0-9a-f]{7,40}\S*) \| \S+ \S+ \|$", record, re.MULTILINE
-    ):
-        yield f"lab {name}", commit
-    conclusions = root / "labs" / "CONCLUSIONS.md"
-    if conclusions.exists():
-        found = re.findall(
-            r"^`scripts/lab run (\w+)`.* commit (\S+?)[,:]", conclusions.read_text("utf-8"), re.MULTILINE
-        )
-        yield from ((f"conclusion of {name}", commit) for name, commit in found)
+        about = _about(path)
+        day = datetime.fromtimestamp(about.get("storm_began", 0), UTC).date().isoformat()
+        yield KeptRecord(path.name.removesuffix(".tar.xz"), about.get("commit", "unknown"), day)
+    for name, commit, day in LAB.findall(_text(root / "labs" / "RECORD.md")):
+        yield KeptRecord(f"lab {name}", commit, day)
+    for name, day, commit in CONCLUSION.findall(_text(root / "labs" / "CONCLUSIONS.md")):
+        yield KeptRecord(f"conclusion of {name}", commit, day)
+    for name, day, commit in COMPAT.findall(_text(root / "docs" / "compatibility.md")):
+        yield KeptRecord(f"compatibility {name}", commit, day)
     for path in sorted((root / "docs" / "performance").glob("*.json")):
-        yield f"benchmark {path.stem}", json.loads(path.read_text(encoding="utf-8"))["commit"]
+        about = json.loads(_text(path))
+        yield KeptRecord(f"benchmark {path.stem}", about["commit"], about.get("at", "")[:10], about.get("version", ""))
+
+
+def _about(path: Path) -> dict[str, Any]:
+    """Read up to that file: to unpack all of them takes seconds."""
+    with tarfile.open(path) as archive:
+        for member in archive:
+            if member.name == "about.json" and (file := archive.extractfile(member)):
+                about: dict[str, Any] = json.load(file)
+                return about
+    return {}
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def overtaken(root: Path) -> list[str]:
+    """Records that are not younger than the release before the newest one: all that a release brought has changed the
+    program since. By the version that they name, else by the day."""
+    released = RELEASE.findall(_text(root / "CHANGELOG.md"))
+    if len(released) < 2:
+        return []
+    before, day = released[1]
+    return [
+        f"{record.name}: {record.version or record.day or 'no day'}, before {released[0][0]} by a release"
+        for record in records(root)
+        if (_parts(record.version) < _parts(before) if record.version not in ("", before) else record.day <= day)
+    ]
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)))
 
 
 def since(root: Path, commit: str) -> list[str] | None:
@@ -51,8 +92,8 @@ def since(root: Path, commit: str) -> list[str] | None:
 def outdated(root: Path) -> list[str]:
     """One line per commit of evidence, if the program has changed since or the commit is not clean."""
     ran: dict[str, list[str]] = {}
-    for name, commit in records(root):
-        ran.setdefault(commit, []).append(name)
+    for record in records(root):
+        ran.setdefault(record.commit, []).append(record.name)
     return [line for commit, names in ran.items() if (line := _line(root, commit, names))]
 
 
@@ -73,7 +114,10 @@ def main() -> int:
         print(f"  older than the program: {line}", file=sys.stderr)
     if not lines:
         print("  all evidence is up to date", file=sys.stderr)
-    return 0
+    late = overtaken(ROOT)
+    for line in late:
+        print(f"  older by a release: {line}", file=sys.stderr)
+    return 1 if late else 0
 
 
 if __name__ == "__main__":

@@ -39,11 +39,11 @@ def open_index_desk(settings: Settings) -> Iterator[IndexDesk]:
 
 @contextmanager
 def open_doctor(settings: Settings, connect_url: str | None = None) -> Iterator[Doctor]:
-    """Opens nothing by itself: a server that is down is a finding, not an error. `connect_url`: of Kafka Connect, where
-    it is to be asked about the connector."""
+    """Opens nothing by itself: a server that is down is a finding, not an error. `connect_url`: of Kafka Connect, in
+    place of the settings'; where there is one it is asked about the connector."""
     elastic = connect_elastic(settings.elastic)
     database = Database(settings.database.dsn, size=2, application="outbox doctor")
-    backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
+    backlog = desk.backlog_of(settings)
     try:
         yield _doctor(settings, database, backlog, elastic, connect_url)
     finally:
@@ -106,10 +106,10 @@ def _stream(settings: Settings, database: Database, store: PostgresDoctor) -> Ca
 
 def _connector(settings: Settings, url: str | None) -> Callable[[], Iterable[Finding]]:
     """A connector of another name or host is for `outbox kafka connector --check`, which has options for it."""
+    url = url or settings.connect.url
     if url is None:
         return tuple
-    check = connector_check(connector_plan(settings, topic=settings.kafka.topic), url)
-    return check.state
+    return connector_check(connector_plan(settings, topic=settings.kafka.topic), url, settings.connect).state
 
 
 def _checks(settings: Settings, elastic: Elastic) -> TargetCheck:

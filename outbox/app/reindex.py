@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from threading import Event
 
 from outbox.app import naming
-from outbox.app.desk import stream_offsets
+from outbox.app.desk import log_capture, stream_offsets
 from outbox.config import Settings
 from outbox.config.load import as_environment
 from outbox.daemon.lease import boottime
@@ -131,7 +131,7 @@ def join(
     replica_remark: Callable[[], str] = lambda: "",
 ) -> Reindexing:
     """The same over a pool and a client that someone else owns."""
-    mark = stream_mark(settings)
+    mark = stream_mark(settings, database)
 
     def read() -> DocumentPairs:
         remark = replica_remark()
@@ -191,10 +191,10 @@ def _parallel(settings: Settings, database: Database, owner: str) -> Parallel:
     )
 
 
-def stream_mark(settings: Settings) -> StreamMark | None:
+def stream_mark(settings: Settings, database: Database) -> StreamMark | None:
     """One for all comparisons of a process: who has waited in vain once waits less the next time."""
     offsets = stream_offsets(settings)
-    return None if offsets is None else StreamMark(offsets)
+    return None if offsets is None else StreamMark(offsets, capture=log_capture(settings, database))
 
 
 def _truth(settings: Settings, database: Database) -> PostgresTruth:

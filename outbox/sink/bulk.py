@@ -16,7 +16,7 @@ from outbox.ports import BulkAction
 _FILTER: Final = "errors,items.*.status,items.*.error"
 # A raw line break in JSON text can only be white space; on the wire it would end the document's line.
 _LINE_BREAKS: Final = bytes.maketrans(b"\n\r", b"  ")
-
+_FINE: Final = ({"index": {"status": 201}}, {"index": {"status": 200}})
 
 # For a missing primary, and for the master's reply about a new field. One red shard delays every request with a
 # document for it by this long.
@@ -67,6 +67,10 @@ class Encoded:
 
     def portions(self, most_bytes: int, most_items: int) -> Iterator[tuple[int, int]]:
         """Ranges within both limits; an action that is too large by itself stands alone."""
+        whole = self._there(0, len(self))
+        if 0 < len(self) <= most_items and sum(map(len, whole)) + len(whole) <= most_bytes:  # as nearly always
+            yield 0, len(self)
+            return
         start = size = 0
         for position in range(len(self)):
             own = self.size(position)
@@ -112,7 +116,16 @@ def read(raw: bytes, actions: Sequence[BulkAction], report: OnUnknown | None = N
         return unreadable("no items")
     if len(items) != len(actions):
         return unreadable(f"{len(items)} items for {len(actions)} actions")
-    return _each(items, actions, report)
+    return _all_alike(items, actions) or _each(items, actions, report)
+
+
+def _all_alike(items: list[Any], actions: Sequence[BulkAction]) -> list[Outcome]:
+    """What nearly every reply is: all documents new, or all written before. Compared as a whole, which saves 0.3 us per
+    item. Empty: each has to be read."""
+    first = items[0] if items else None
+    if first in _FINE and items.count(first) == len(items) and None not in [action.body for action in actions]:
+        return [WRITTEN] * len(items)
+    return []
 
 
 def _each(items: list[Any], actions: Sequence[BulkAction], report: OnUnknown | None) -> list[Outcome] | Failure:

@@ -216,7 +216,8 @@ class OutboxMachine(RuleBasedStateMachine):
         worker = self.workers[which]
         for _ in range(steps):
             if worker.free:
-                self._claim(worker)
+                if not self._claim(worker):
+                    return  # nothing has changed for the next claim to find: two thirds of all claims were such
                 continue
             if worker.at("write"):
                 self._advance(worker, send=send)

@@ -195,13 +195,17 @@ class Comparison:
     def _arrived(self) -> bool:
         """Before doubts are judged: the records that may have made them are settled."""
         mark = self.sides.stream
-        if mark is None or mark.passed(self._waiting):
+        if mark is None:
+            return True
+        passed = mark.passed(self._waiting)
+        if mark.unknown:
+            self.report.note(mark.unknown)
+        if passed:
             return True
         self.report.note(f"{mark.late}; what may still change was not judged")
         return False
 
-    def _waiting(self, records: int) -> None:
-        remark = f"waiting for {records:,} records of Kafka to be settled"
+    def _waiting(self, remark: str) -> None:
         self.on_progress(Progress("Kafka", self._walked, self._walked, self.report.drift, remark))
 
     def _step(self, phase: str, n: int, target: ComparedTarget) -> None:

@@ -1,5 +1,7 @@
 """Verdicts of benchmarks: no case hides another, and a result names its own servers."""
 
+import importlib
+import inspect
 import json
 import re
 import sys
@@ -8,8 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench import drain_matrix, kafka
-from bench.__main__ import _one
+from bench import drain, drain_matrix, kafka, peers
+from bench.__main__ import MORE, NAMES, _one
+from bench.plan import LEAST_ROUNDS
 from bench.result import BenchmarkResult
 
 ROOT = Path(__file__).parents[3]
@@ -24,7 +27,11 @@ def test_every_case_of_the_drain_matrix_is_judged_by_the_bar_of_its_kind() -> No
     views = {bar.name for bar, _ in result.bars if bar.goal == drain_matrix.VIEW_BAR.goal}
     assert len(views) == 2
     assert all("from the view" in name for name in views)
-    assert result.passed
+    assert [bar.name for bar, _ in result.bars if bar.first == drain.BAR.first] == ["500 B: drain rate / raw _bulk"]
+    assert not result.passed
+    assert [bar.name for bar, value in result.bars if bar.verdict(value) == "MISSED"] == [
+        "500 B: drain rate / raw _bulk"
+    ]
 
 
 def test_one_bad_case_of_the_drain_matrix_is_a_missed_bar() -> None:
@@ -34,6 +41,44 @@ def test_one_bad_case_of_the_drain_matrix_is_a_missed_bar() -> None:
             result.add(f"{name}: ratio", "", 0.1 if name == bad else 0.9)
         drain_matrix.judge(result)
         assert not result.passed, bad
+
+
+def test_every_benchmark_has_three_rounds_or_more() -> None:
+    """`profile` samples one drain and has no rate."""
+    for name in set(NAMES + MORE) - {"profile"}:
+        rounds = inspect.signature(importlib.import_module(f"bench.{name}").run).parameters["rounds"]
+        assert rounds.default >= LEAST_ROUNDS, name
+
+
+def test_a_bar_is_reported_with_the_spread_of_its_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.result.RESULTS", tmp_path)
+    result = BenchmarkResult("drain", smoke=False)
+    for ours, raw in ((6.0, 10.0), (7.0, 10.0), (8.0, 10.0)):
+        result.add("ours", "events/s", ours)
+        result.add("raw", "docs/s", raw)
+    result.judge(drain.BAR, result.divide("ratio", "ours", "raw"))
+    [bar] = json.loads(result.write({}).read_text())["bars"]
+    assert (bar["value"], bar["rounds"], round(bar["spread"], 3)) == (0.7, 3, 0.143)
+
+
+def test_peers_are_compared_as_shares_of_raw_in_the_same_round() -> None:
+    """In the second round the machine was half as fast for all: the shares do not change."""
+    result = BenchmarkResult("peers", smoke=False)
+    rates = {peers.OURS: 6_000, peers.POLLER: 4_000, peers.SNAPSHOT: 3_000, peers.TRIGGERS: 900, peers.STREAM: 600}
+    for speed in (1.0, 0.5, 1.0):
+        result.add(peers.RAW, "docs/s", 10_000 * speed)
+        for side, rate in rates.items():
+            result.add(f"{side}: rate", "docs/s", rate * speed)
+            result.add(f"{side}: CPU", "us/event", 60_000 / rate)
+            result.add(f"{side}: p50", "ms", 10.0)
+            result.add(f"{side}: p99", "ms", 20.0)
+    peers.judge(result)
+    assert result.of("outbox: share of raw").values == [0.6, 0.6, 0.6]
+    found = {bar.name: (round(value, 3), bar.verdict(value)) for bar, value in result.bars}
+    assert found["share of raw _bulk / the best peer's"] == (1.5, "goal reached")
+    assert found["CPU of our processes / the poller's"] == (0.667, "MISSED")
+    assert found["CPU of our processes / PGSync live's"] == (0.15, "MISSED")
+    assert found["p50 / PGSync's best"] == (1.0, "passed")
 
 
 class SharedServers:

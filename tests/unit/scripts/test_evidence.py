@@ -1,4 +1,4 @@
-"""scripts/evidence.py: every record is found, and later commits of the program are reported."""
+"""scripts/evidence.py: every record is found, later commits of the program are reported, a release in between fails."""
 
 import json
 import runpy
@@ -67,10 +67,62 @@ def test_a_commit_that_proves_nothing_is_reported(checkout: Path, commit: str, t
     assert told in line
 
 
-def test_every_record_of_this_repository_is_found() -> None:
-    names = [name for name, _ in EVIDENCE["records"](ROOT)]
+ONE_RELEASE = "## Unreleased\n\n## 0.1.0 - 2026-11-17\n"
+TWO_RELEASES = "## Unreleased\n\n## 0.2.0 - 2026-12-20\n\n## 0.1.0 - 2026-11-17\n"
+
+
+def judged(checkout: Path, changelog: str, **about: str) -> list[str]:
+    """What is reported of one benchmark."""
+    (checkout / "CHANGELOG.md").write_text(changelog)
+    (checkout / "labs" / "RECORD.md").write_text("")
+    (checkout / "docs" / "performance" / "drain.json").write_text(json.dumps({"commit": "abc1234", **about}))
+    found: list[str] = EVIDENCE["overtaken"](checkout)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("about", "is_late"),
+    [
+        ({"at": "2026-11-16T10:00:00+00:00"}, True),  # led to 0.1.0
+        ({"at": "2026-11-17T23:00:00+00:00"}, True),  # of its very day: of which side of it nobody knows
+        ({"at": "2026-11-17T23:00:00+00:00", "version": "0.1.0"}, True),
+        ({"at": "2026-12-01T10:00:00+00:00", "version": "0.1.0"}, False),  # led to 0.2.0
+        ({"at": "2026-12-01T10:00:00+00:00"}, False),
+        ({"at": "2026-12-21T10:00:00+00:00", "version": "0.2.0"}, False),
+        ({"at": "2026-12-21T10:00:00+00:00", "version": "0.0.9"}, True),  # an old checkout, run late
+        ({"at": "2026-01-01T10:00:00+00:00", "version": "0.2.0"}, False),  # a wrong clock
+        ({}, True),
+    ],
+)
+def test_evidence_from_before_the_release_before_the_newest_is_late(
+    checkout: Path, about: dict[str, str], is_late: bool
+) -> None:
+    assert bool(judged(checkout, TWO_RELEASES, **about)) is is_late
+    assert judged(checkout, ONE_RELEASE, **about) == []
+
+
+def test_a_lab_and_a_compatibility_run_are_judged_by_their_day(checkout: Path) -> None:
+    recorded(checkout, "abc1234")
+    judged(checkout, TWO_RELEASES, at="2026-12-01")
+    row = "| `bad_op` | PASS | One bad row failed. | Elasticsearch 8.14.1 | 17 | abc1234 | 2026-11-15 08:31 |\n"
+    (checkout / "labs" / "RECORD.md").write_text(row)
+    page = "| `python-3.13` | 18.4 | 8.14.1 | 3.13.0 | none | 9 passed | 2026-11-15 19:56, `abc1234` |\n"
+    (checkout / "docs" / "compatibility.md").write_text(page)
+    late = EVIDENCE["overtaken"](checkout)
+    assert [line.split(":")[0] for line in late] == ["lab bad_op", "compatibility python-3.13"]
+
+
+def test_no_evidence_of_this_repository_is_older_than_the_program_by_a_release() -> None:
+    assert EVIDENCE["overtaken"](ROOT) == [], "RELEASE.md says how to take it again"
+
+
+def test_every_record_of_this_repository_is_found_with_its_day() -> None:
+    found = list(EVIDENCE["records"](ROOT))
+    names = [record.name for record in found]
+    assert all(record.day > "2026-01-01" for record in found)
     labs = {path.stem for path in (ROOT / "labs" / "experiments").glob("*.py") if not path.stem.startswith("_")}
     benchmarks = {path.stem for path in (ROOT / "docs" / "performance").glob("*.json")}
     assert "nemesis" in names
+    assert len([name for name in names if name.startswith("compatibility ")]) >= 7
     assert {f"lab {name}" for name in labs} <= set(names)
     assert {f"benchmark {name}" for name in benchmarks} <= set(names)

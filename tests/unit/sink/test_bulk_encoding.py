@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from outbox.policy.outcome import MISSING, WRITTEN, Failure, Stale
 from outbox.ports import BulkAction
+from outbox.sink import bulk
 from outbox.sink.bulk import Encoded, address, read
 
 actions = st.builds(
@@ -92,6 +93,28 @@ def test_a_reply_is_read_item_by_item() -> None:
     conflict = {"type": "version_conflict_engine_exception", "reason": "current version [4]"}
     reply = {"errors": True, "items": [{"index": {"status": 409, "error": conflict}}, {"delete": {"status": 404}}]}
     assert read(orjson.dumps(reply), BATCH) == [Stale(None), MISSING]
+
+
+ITEMS: st.SearchStrategy[object] = st.sampled_from(
+    [
+        {"index": {"status": 201}},
+        {"index": {"status": 200}},
+        {"index": {"status": 409, "error": {"type": "version_conflict_engine_exception"}}},
+        {"index": {"status": 201, "error": {"type": "odd"}}},
+        {"delete": {"status": 200}},
+        {"index": {}},
+        None,
+    ]
+)
+
+
+@given(st.lists(st.tuples(ITEMS, st.sampled_from([b"{}", b"{}", None])), max_size=3), st.integers(1, 3))
+def test_a_reply_that_is_read_as_a_whole_says_the_same_as_item_by_item(
+    pairs: list[tuple[object, bytes | None]], times: int
+) -> None:
+    items = [item for item, _ in pairs] * times
+    actions = [BulkAction("i", str(n), n, None, body) for n, (_, body) in enumerate(pairs * times)]
+    assert read(orjson.dumps({"items": items}), actions) == bulk._each(items, actions, None)
 
 
 def test_errors_false_is_not_believed_without_the_items_own_status() -> None:
