@@ -105,6 +105,8 @@ class Rebuilds:
         add(f"{side}: comparing", "docs/s", documents / times["comparing"])
         add(f"{side}: at work", "s", work)
         add(f"{side}: start and end", "s", took - work)
+        if side == "Spark":
+            cpu = {}  # its own processes are no children of the command's
         for name, seconds in cpu.items():
             add(f"{side}: CPU of {name}, copying", "us/document", seconds / documents * 1e6)
         if times["parts"]:
