@@ -36,18 +36,12 @@ class Arrivals:
         self._client.indices.refresh(index=self._index)
         return int(self._client.count(index=self._index, q=self._query)["count"])
 
-    def watch(
-        self,
-        documents: int,
-        cpu: Callable[[], float],
-        begin: Callable[[], object],
-        limit_seconds: float = LIMIT_SECONDS,
-    ) -> ArrivalRate:
+    def watch(self, documents: int, cpu: Callable[[], float], begin: Callable[[], object]) -> ArrivalRate:
         """From the first arrival, so that the start of a tool is not measured, to the last of all `documents`."""
         base, held = self.total(), self.count()
         first: tuple[float, int, float] | None = None
         begin()
-        ends = time.monotonic() + limit_seconds
+        ends = time.monotonic() + LIMIT_SECONDS
         while time.monotonic() < ends:
             now, there = time.monotonic(), self.total() - base
             if first is None and there:
@@ -58,7 +52,7 @@ class Arrivals:
                     return ArrivalRate(float(documents), spent / documents)
                 return ArrivalRate(rest / (now - first[0]), (spent - first[2]) / rest)
             time.sleep(SELDOM_SECONDS if first and there < NEARLY_ALL * documents else OFTEN_SECONDS)
-        raise TimeoutError(f"{self.total() - base} of {documents} arrived within {limit_seconds:.0f} s")
+        raise TimeoutError(f"{self.total() - base} of {documents} arrived within {LIMIT_SECONDS:.0f} s")
 
     @contextmanager
     def timed(self) -> Iterator["Waiting"]:

@@ -197,21 +197,20 @@ class _Bench:
                 self._latency(name, url, "pgsync", index)
 
     def joined(self) -> None:
-        """Fewer documents: PGSync looks up the parent of each change."""
-        both = JoinedDocuments(self.stack, self.result, max(self.documents // 50, 100), self.size, self.quiet)
+        """Fewer: PGSync looks up the parent of each change."""
+        both = JoinedDocuments(self.stack, self.result, max(self.documents // 5, 100), self.size, self.quiet)
         with self.stack.database(notify=True) as url, self._index() as index:
-            self._execute(url, f"{ARTICLES};{TABLES}")
+            self._execute(url, ARTICLES + ";" + TABLES)
             both.outbox(url, index, cpu_seconds)
             with self._index() as raw_index:
                 both.raw(url, raw_index)
         for name, mode in ((JOINED_TRIGGERS, "--daemon"), (JOINED_STREAM, "--wal")):
             with self._pgsync(CHILD) as (url, index, tool, movers):
-                both.insert(url)
                 tool.bootstrap()
-                try:
-                    both.follow(name, url, index, partial(cpu_seconds, movers), partial(_start, tool, mode, movers))
-                finally:
-                    stop(*movers[1:])
+                movers.append(tool.start(mode))
+                with stopped(movers[-1]):
+                    self._ready(url, "pgsync", index)
+                    both.follow(name, url, index, partial(cpu_seconds, movers))
 
     @contextmanager
     def _pgsync(
@@ -315,10 +314,6 @@ class _Bench:
             self.result.notes.append(f"{name}: {missing} of {self.paced} changes had not arrived 10 s after the last")
         for share, label in ((0.5, "p50"), (0.99, "p99")):
             self.result.add(f"{name}: {label}", "ms", percentile(took, share) * 1000)
-
-
-def _start(tool: PgSync, mode: str, movers: list[subprocess.Popen[bytes]]) -> None:
-    movers.append(tool.start(mode))
 
 
 def cpu_seconds(processes: list[subprocess.Popen[bytes]]) -> float:
