@@ -90,7 +90,7 @@ class BenchmarkResult:
     def divide(self, name: str, upper: str, lower: str) -> str:
         """A series of ratios, round by round, and its name: both sides of a round saw the same machine."""
         for above, below in zip(self.of(upper).values, self.of(lower).values, strict=True):
-            self.add(name, "", above / below)
+            self.add(name, "", above / below if below else 0.0)  # nothing measured: a smoke run, too short for it
         return name
 
     def judge(self, bar: Threshold, value: float | str) -> None:
