@@ -21,7 +21,7 @@ from outbox.config.load import load_settings
 from outbox.embedded import EmbeddedConnect, EmbeddedKafka, EmbeddedStream
 
 EVENTS, CHUNK = 50_000, 100  # events of a transaction: a producer writes few at once, a load many
-RATE, PACED = 100, 3_000
+RATE, PACED = 100, 2_000
 LOOK_SECONDS = 0.005  # between two queries for what was written last
 LIMIT_SECONDS = 600.0
 LSN = "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8"
@@ -41,7 +41,7 @@ def measure(
         stack.fresh_index(index)
         _capture(url, topic, result, events, size)
         with daemons(url, stack.elastic_url, index, settings=topic.settings) as running:
-            _await(lambda: topic.committed() == topic.ends(), running, "the daemon to catch up")
+            _await(lambda: topic.left() == 0, running, "the daemon to catch up")
             progress(f"{paced:,} events at {RATE} per second")
             took = _latencies(stack.client(), url, index, paced)
     for share, name in ((0.5, "p50"), (0.99, "p99")):

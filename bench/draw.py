@@ -1,7 +1,7 @@
 """`python -m bench.draw`: the newest full result of each benchmark into docs/performance/, its table and its picture.
 
-People write the words of docs/performance.md (the summary) and docs/performance-history.md (each benchmark); only what
-stands between their marks is replaced.
+People write the words of docs/performance.md (the summary), docs/performance-history.md (each benchmark) and
+docs/scaling.md (the bars of one); only what stands between their marks is replaced.
 """
 
 import json
@@ -16,6 +16,7 @@ from bench.result import RESULTS
 from bench.svg import bars, icicle
 
 SUMMARY, SECTIONS = Path("docs/performance.md"), Path("docs/performance-history.md")
+SCALING = Path("docs/scaling.md")
 MARK = re.compile(r"<!-- figures: (\w+) -->.*?<!-- end of figures -->", re.DOTALL)
 NOT_YET = "*No full run yet.*"
 
@@ -40,11 +41,19 @@ def _at(result: Found) -> str:
 
 def redraw(page: str, found: dict[str, Found]) -> str:
     def made(mark: re.Match[str]) -> str:
-        name = mark[1]
-        body = summary(found) if name == "summary" else section(name, found[name]) if name in found else NOT_YET
-        return f"<!-- figures: {name} -->\n{body}\n<!-- end of figures -->"
+        return f"<!-- figures: {mark[1]} -->\n{_figures(mark[1], found)}\n<!-- end of figures -->"
 
     return MARK.sub(made, page)
+
+
+def _figures(mark: str, found: dict[str, Found]) -> str:
+    """`summary`, `summary_of_NAME` (the bars of one benchmark) or `NAME` (all that was measured)."""
+    if mark == "summary":
+        return summary(found)
+    name = mark.removeprefix("summary_of_")
+    if name not in found:
+        return NOT_YET
+    return section(name, found[name]) if name == mark else summary({name: found[name]})
 
 
 def summary(found: dict[str, Found]) -> str:
@@ -109,7 +118,8 @@ def _of_unit(result: Found, *units: str) -> list[tuple[str, float, str]]:
 
 
 def _rates(result: Found) -> str:
-    return bars(result["benchmark"], _of_unit(result, "docs/s", "events/s", "inserts/s"), ours="outbox")
+    ours = "Kafka" if result["benchmark"] == "kafka" else "outbox"
+    return bars(result["benchmark"], _of_unit(result, "docs/s", "events/s", "inserts/s"), ours=ours)
 
 
 def _times(result: Found) -> str:
@@ -144,7 +154,7 @@ def _profile(result: Found) -> str:
 
 
 PICTURES: dict[str, Callable[[Found], str]] = {
-    **dict.fromkeys(("drain", "flat", "pinned", "producer", "verify"), _rates),
+    **dict.fromkeys(("drain", "flat", "pinned", "producer", "verify", "kafka"), _rates),
     "latency": _times,
     "console": _pages,
     "drain_matrix": _ratios,
@@ -159,7 +169,7 @@ def main() -> None:
     for name, result in found.items():
         if name in PICTURES:
             (KEPT / f"{name}.svg").write_text(PICTURES[name](result))
-    for page in (SUMMARY, SECTIONS):
+    for page in (SUMMARY, SECTIONS, SCALING):
         page.write_text(redraw(page.read_text(), found))
     print(f"drawn: {', '.join(found) or 'nothing: there is no full run in build/bench'}")
 

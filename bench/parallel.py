@@ -1,31 +1,48 @@
-"""parallel: a `backfill` by one process, by two, and by two tasks of Spark, by turns; its start is measured apart.
+"""parallel: a `rebuild` by one process, by two, and by two tasks of Spark, by turns: copied, compared, swapped.
 
-Spark takes part where its environment is there (`scripts/spark --install` makes .venv-spark)."""
+Spark takes part where its environment is there (`scripts/spark --install` makes .venv-spark); its start is measured
+apart. The CPU of copying by one process gives the constants of bench/scaling_parts.py."""
 
 import os
-import resource
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
+import psutil
 import psycopg
+from psycopg.rows import dict_row
 
 from bench.drain import warm_up
 from bench.load import make_view
 from bench.result import BenchmarkResult, Threshold, progress
-from bench.stack import BenchmarkServers
+from bench.stack import BenchmarkServers, tree_cpu
 
 TWO = Threshold("two processes / one", 1.15, 1.5)
 SPARK = Threshold("Spark's time / that of two processes", 1.25, 1.1, most=True)
 SIZE = 500
+WARM_DOCUMENTS = 50_000  # by one process, so that the first side does not find a colder server than the others
+CHECK_SECONDS = 0.2
+LOG = Path("build/bench/parallel.log")
 ROOT = Path(__file__).parents[1]
 SPARK_PYTHON = ROOT / ".venv-spark" / "bin" / "python"
-# From the first part that is taken to the last that is done: what is left is start and end.
-COPYING = (
-    "select extract(epoch from max(finished_at) - min(started_at))::float8, count(*), min(written), max(written)"
-    " from search_outbox_rebuild_parts"
-)
+SIDES = {"one process": ("1",), "two processes": ("2",), "Spark": ("2", "--engine", "spark")}
+# From the first part that is taken, where there are any: what was before is the start.
+TIMES = """
+select extract(epoch from v.started_at - coalesce(p.began, r.started_at))::float8 as copying,
+       extract(epoch from v.finished_at - v.started_at)::float8 as comparing, r.new_index, r.written,
+       p.parts, p.largest::float8 / greatest(p.smallest, 1) as uneven
+  from search_outbox_rebuilds r join search_outbox_verifications v on v.rebuild_id = r.id
+ cross join lateral (
+    select min(started_at) as began, count(*) as parts, max(written) as largest, min(written) as smallest
+      from search_outbox_rebuild_parts where work = 'rebuild' and work_id = r.id) p
+ order by r.id desc, v.id desc limit 1
+"""
+COMPARES = "select from search_outbox_rebuilds where status = 'running' and step = 'verifying'"
 
 
 def run(
@@ -33,81 +50,100 @@ def run(
 ) -> BenchmarkResult:
     """`--set`: documents, warm."""
     documents, rounds = (20_000, 1) if smoke else (documents, rounds)
-    with_spark = SPARK_PYTHON.exists() and not smoke
+    sides = [name for name in SIDES if name != "Spark" or (SPARK_PYTHON.exists() and not smoke)]
     result = BenchmarkResult("parallel", smoke)
     result.settings = {"documents": documents, "bytes per document": SIZE, "cores": os.cpu_count()}
+    LOG.parent.mkdir(parents=True, exist_ok=True)
     with stack.database() as url, stack.index() as index:
+        bench = Rebuilds(stack, url, f"{index}-alias", result)
         if warm and not smoke:
             warm_up(stack, url, index, SIZE)
-        make_view(url, documents, SIZE)
-        for number in range(rounds):
-            progress(f"round {number + 1} of {rounds}")
-            one = _measured(stack, url, index, documents, result)
-            two = _command(stack, url, index, documents, "2")
-            copying = _copying(url, result)
-            result.add("one process", "docs/s", documents / one)
-            result.add("two processes", "docs/s", documents / two)
-            result.add("two / one", "", one / two)
-            if with_spark:
-                _spark(stack, url, index, documents, result, copying)
+        with bench.alias():
+            if warm and not smoke:
+                make_view(url, WARM_DOCUMENTS, SIZE)
+                bench.rebuild("one process", WARM_DOCUMENTS)
+            make_view(url, documents, SIZE)
+            for number in range(rounds):
+                progress(f"round {number + 1} of {rounds}")
+                for name in sides if number % 2 == 0 else reversed(sides):
+                    bench.measure(name, documents)
+    result.add("two / one", "", result.median("two processes") / result.median("one process"))
     result.judge(TWO, result.median("two / one"))
-    if with_spark:
+    if "Spark" in sides:
+        result.add("Spark / two", "", result.median("Spark: at work") / result.median("two processes: at work"))
         result.judge(SPARK, result.median("Spark / two"))
     else:
         result.notes.append("without Spark: scripts/spark --install makes its environment")
     return result
 
 
-def _measured(stack: BenchmarkServers, url: str, index: str, documents: int, result: BenchmarkResult) -> float:
-    """By one process, with what each part of the way costs: the constants of bench/scaling_parts.py."""
-    before, spent = stack.cpu_seconds(), _children()
-    took = _command(stack, url, index, documents, "1")
-    result.add("CPU of the command", "us/document", (_children() - spent) / documents * 1e6)
-    for name, seconds in stack.cpu_seconds().items():
-        result.add(f"CPU of {name}", "us/document", (seconds - before[name]) / documents * 1e6)
-    return took
+@dataclass(slots=True)
+class Rebuilds:
+    stack: BenchmarkServers
+    url: str
+    target: str
+    result: BenchmarkResult
 
+    @contextmanager
+    def alias(self) -> Iterator[None]:
+        """An alias of an empty index, as `outbox index create` makes it: a rebuild swaps it."""
+        client = self.stack.client()
+        self.stack.fresh_index(f"{self.target}-v1")
+        client.indices.put_alias(index=f"{self.target}-v1", name=self.target)
+        try:
+            yield
+        finally:
+            for name in client.indices.get(index=f"{self.target}-v*"):
+                client.indices.delete(index=name)
+                client.options(ignore_status=404).indices.delete_index_template(name=f"outbox-rebuild-{name}")
 
-def _children() -> float:
-    """CPU of commands that have ended, and of the processes that they have waited for."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    def measure(self, side: str, documents: int) -> None:
+        took, times, cpu = self.rebuild(side, documents)
+        add, work = self.result.add, times["copying"] + times["comparing"]
+        add(side, "docs/s", documents / took)
+        add(f"{side}: copying", "docs/s", documents / times["copying"])
+        add(f"{side}: comparing", "docs/s", documents / times["comparing"])
+        add(f"{side}: at work", "s", work)
+        add(f"{side}: start and end", "s", took - work)
+        for name, seconds in cpu.items():
+            add(f"{side}: CPU of {name}, copying", "us/document", seconds / documents * 1e6)
+        if times["parts"]:
+            add(f"{side}: largest part / smallest", "", times["uneven"])
 
+    def rebuild(self, side: str, documents: int) -> tuple[float, dict[str, Any], dict[str, float]]:
+        """The whole command with its start, its times, and the CPU of copying. The old index is removed at the end."""
+        self.stack.quiet()
+        before, began = self.stack.cpu_seconds(), time.monotonic()
+        with LOG.open("wb") as log, self._command(side, log, "--rate", "0", "--parallel", *SIDES[side]) as command:
+            cpu = self._cpu_of_copying(command, before)
+        took = time.monotonic() - began
+        with psycopg.connect(self.url, row_factory=dict_row) as connection:
+            times = connection.execute(TIMES).fetchone()
+        if command.returncode or times is None:
+            raise RuntimeError(LOG.read_text()[-2_000:])
+        stats = self.stack.client().indices.stats(index=times["new_index"], metric="indexing")
+        writes = stats["_all"]["primaries"]["indexing"]["index_total"]
+        if writes != documents:
+            raise RuntimeError(f"{writes:,} writes for {documents:,} documents")
+        with LOG.open("wb") as log, self._command(side, log, "--finish"):
+            pass
+        return took, times, cpu
 
-def _spark(
-    stack: BenchmarkServers, url: str, index: str, documents: int, result: BenchmarkResult, local: float
-) -> None:
-    whole = _command(stack, url, index, documents, "2", "--engine", "spark")
-    copying = _copying(url, None)
-    result.add("Spark, copying", "docs/s", documents / copying)
-    result.add("Spark, start and end", "s", whole - copying)
-    result.add("Spark / two", "", copying / local)
+    def _cpu_of_copying(self, command: subprocess.Popen[bytes], before: Mapping[str, float]) -> dict[str, float]:
+        """Until it begins to compare."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            while command.poll() is None:
+                if connection.execute(COMPARES).fetchone() is not None:
+                    spent = {name: now - before[name] for name, now in self.stack.cpu_seconds().items()}
+                    return {**spent, "the command": tree_cpu([psutil.Process(command.pid)])}
+                time.sleep(CHECK_SECONDS)
+        return {}
 
-
-def _copying(url: str, result: BenchmarkResult | None) -> float:
-    with psycopg.connect(url) as connection:
-        row = connection.execute(COPYING).fetchone()
-    assert row is not None
-    if result is not None:
-        result.add("parts", "", float(row[1]))
-        result.add("largest part / smallest", "", row[3] / max(1, row[2]))
-    return float(row[0])
-
-
-def _command(stack: BenchmarkServers, url: str, index: str, documents: int, processes: str, *more: str) -> float:
-    """The whole command, including its start, into an empty index; every document must be written once."""
-    stack.fresh_index(index)
-    stack.quiet()
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OUTBOX_", "ELASTIC_", "DATABASE_URL"))}
-    environ = {**kept, "DATABASE_URL": url, "ELASTIC_URL": stack.elastic_url, "ELASTIC_INDEX": index}
-    environ |= {"PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
-    python = str(SPARK_PYTHON) if more else sys.executable
-    command = [python, "-m", "outbox", "backfill", "--parallel", processes, *more]
-    began = time.monotonic()
-    subprocess.run(command, env=environ, check=True, capture_output=True)
-    took = time.monotonic() - began
-    stats = stack.client().indices.stats(index=index, metric="indexing")
-    written = stats["_all"]["primaries"]["indexing"]["index_total"]
-    if written != documents:
-        raise RuntimeError(f"{written:,} writes for {documents:,} documents")
-    return took
+    def _command(self, side: str, log: IO[bytes], *options: str) -> subprocess.Popen[bytes]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("OUTBOX_", "ELASTIC_", "DATABASE_URL"))}
+        environ = {**kept, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1", "DATABASE_URL": self.url}
+        environ |= {"ELASTIC_URL": self.stack.elastic_url, "ELASTIC_INDEX": self.target}
+        python = str(SPARK_PYTHON) if "spark" in options else sys.executable
+        return subprocess.Popen(
+            [python, "-m", "outbox", "rebuild", "--yes", *options], env=environ, stdout=log, stderr=log
+        )

@@ -94,7 +94,7 @@ class BenchmarkServers:
 
     def cpu_seconds(self) -> dict[str, float]:
         """CPU time of each server with its children so far; nothing for given servers."""
-        return {name: _tree_cpu(_owner_of(server)) for name, server in self.embedded.items()}
+        return {name: tree_cpu(_owner_of(server)) for name, server in self.embedded.items()}
 
     def quiet(self, limit_seconds: float = 30.0) -> None:
         """Wait until both servers are idle: merges, flushes and vacuums of one side must not slow down the other."""
@@ -114,7 +114,7 @@ def _owner_of(server: object) -> list[psutil.Process]:
     return list(process.processes()) if process is not None else []
 
 
-def _tree_cpu(processes: list[psutil.Process]) -> float:
+def tree_cpu(processes: list[psutil.Process]) -> float:
     """Ended backends are in their parent's CPU time of children."""
     total = 0.0
     for process in processes:

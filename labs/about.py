@@ -10,13 +10,22 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from labs.worker import ROOT
+from outbox.embedded.jar_list import kafka_jars
 
 if TYPE_CHECKING:
     from labs.runner import Run
 
 # What a run depends on: an uncommitted page or test does not matter for its record.
 RUN = ("outbox", "sql", "labs", "deploy/prometheus", "requirements", ":!*.md")
-LEFT_OUT = ("DATABASE_URL", "ELASTIC_URL", "ELASTIC_API_KEY", "ELASTIC_PASSWORD", "OUTBOX_WEBHOOK_SECRET")
+LEFT_OUT = (
+    "DATABASE_URL",
+    "KAFKA_BOOTSTRAP_SERVERS",
+    "KAFKA_CONNECT_URL",
+    "ELASTIC_URL",
+    "ELASTIC_API_KEY",
+    "ELASTIC_PASSWORD",
+    "OUTBOX_WEBHOOK_SECRET",
+)
 
 
 def write_made(run: Run) -> None:
@@ -47,6 +56,7 @@ def write(run: Run) -> None:
         "alerts": run.alerts.as_json(),
         "settings": {name: value for name, value in settings.items() if name not in LEFT_OUT},
         "environment": _environment(run),
+        "kafka": run.experiment.kafka,
         "made": {"database": stage.database, "index": stage.index, "kept": run.keep},
     }
     (run.folder / "record.json").write_text(json.dumps(about, indent=1, default=str), encoding="utf-8")
@@ -57,8 +67,10 @@ def _environment(run: Run) -> dict[str, str]:
         versions = run.servers.versions()
     except psycopg.Error:
         versions = {run.servers.server.product.value: run.servers.server.number}
+    kafka = {"kafka": kafka_jars().name.removeprefix("kafka-")} if run.experiment.kafka else {}
     return {
         **versions,
+        **kafka,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "commit": commit(),

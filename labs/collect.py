@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, LiteralString
 
@@ -31,14 +31,25 @@ TABLES: dict[str, LiteralString] = {
     "leases": "select token, owner, lease_until from search_outbox_leases",
     "workers": "select worker_id, host, pid, version, state, started_at, heartbeat_at from search_outbox_workers",
 }
+# Without payloads; a record that succeeded leaves nothing else in the database.
+OF_THE_LOG: dict[str, LiteralString] = {
+    "log": "select id, op, event_version, created_at from search_outbox_log order by event_version"
+}
 PAGE = 500
 
 
-def collect(folder: Path, database_url: str, elastic: Elasticsearch, index: str, documents: Iterable[str]) -> None:
+def collect(
+    folder: Path,
+    database_url: str,
+    elastic: Elasticsearch,
+    index: str,
+    documents: Iterable[str],
+    tables: Mapping[str, LiteralString] = TABLES,
+) -> None:
     """`documents` are the ids to check, whether they exist or not; unknown documents are found as well."""
     with psycopg.connect(database_url, row_factory=dict_row, connect_timeout=10) as connection:
         write(folder / "events.ndjson", map(_event, connection.execute(EVENTS)))
-        for name, query in TABLES.items():
+        for name, query in tables.items():
             write(folder / f"{name}.ndjson", connection.execute(query))
     write(folder / "documents.ndjson", documents_of(elastic, index, list(dict.fromkeys(documents))))
 

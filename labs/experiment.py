@@ -84,6 +84,7 @@ class Experiment:
     database_link: bool = False  # the daemons reach PostgreSQL through a proxy too
     secured: bool = False  # on its own Elasticsearch with security
     nodes: int = 1  # more: on its own Elasticsearch with so many, reached without a proxy
+    kafka: bool = False  # events go through the event log and Kafka, on servers of its own
     only_elasticsearch: str = ""  # why it cannot run on OpenSearch
     index_settings: Mapping[str, Any] = field(default_factory=dict)
     mapping: Mapping[str, Any] = field(default_factory=dict)

@@ -23,6 +23,7 @@ TABLE = """
 create table if not exists load_blocks (
     id uuid primary key, content text not null, revision bigint not null default 1)
 """
+EVENTS, LOG = "search_outbox_events", "search_outbox_log"
 # The version is drawn while the row is locked, so the versions of one entity increase in the order of the commits.
 UPSERT = """
 with written as (
@@ -119,8 +120,9 @@ class Choice:
 class Producer:
     """Threads that commit at a common rate. A lost connection is replaced; a commit without a reply is noted."""
 
-    def __init__(self, database_url: str, load: Load, ledger: Ledger, seed: int = 1) -> None:
+    def __init__(self, database_url: str, load: Load, ledger: Ledger, seed: int = 1, table: str = EVENTS) -> None:
         self._url = database_url
+        self._upsert, self._delete = (text.replace(EVENTS, table).encode() for text in (UPSERT, DELETE))
         self._load = load
         self._ledger = ledger
         self._choice = Choice(load.scenario, seed)
@@ -200,7 +202,7 @@ class Producer:
         content = self._choice.content(self._load.content_bytes)
         values = {"event": event, "entity": entity, "type": ENTITY_TYPE, "content": content, "title": f"block {entity}"}
         try:
-            row = connection.execute(UPSERT if op == "upsert" else DELETE, values).fetchone()
+            row = connection.execute(self._upsert if op == "upsert" else self._delete, values).fetchone()
         except psycopg.Error:
             self._ledger.add(LedgerEntry(str(event), ENTITY_TYPE, str(entity), op, 0, "", time.time(), committed=False))
             raise

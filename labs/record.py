@@ -41,6 +41,26 @@ class Record(History):
         row = self.events.get(entry.id)
         return replace(entry, op=row["op"], version=row["event_version"], digest=row["digest"]) if row else entry
 
+    # With Kafka as the source an event that succeeded has no row: its document says what became of it.
+
+    @property
+    def is_stream(self) -> bool:
+        return bool(self.about.get("kafka"))
+
+    @cached_property
+    def known(self) -> set[str]:
+        return super().known | {row["id"] for row in self.rows("log")}
+
+    def state(self, event_id: str) -> str:
+        found = super().state(event_id)
+        if found != "missing" or not self.is_stream or event_id not in self.by_id:
+            return found
+        entry = self.by_id[event_id]
+        document, last = self.documents.get(entry.document, {}), self.newest[entry.document]
+        if document.get("found"):
+            return "done" if document["version"] >= entry.version else "missing"
+        return "done" if last.op == "delete" else "missing"
+
     @cached_property
     def audit(self) -> list[dict[str, Any]]:
         return self.rows("audit")
@@ -126,6 +146,8 @@ class Record(History):
 
     @property
     def statuses(self) -> Counter[str]:
+        if self.is_stream:
+            return Counter(self.state(entry.id) for entry in self.committed)
         return Counter(str(row["status"]) for row in self.events.values())
 
     def peak(self, *states: str) -> int:

@@ -53,7 +53,10 @@ class Recorder:
         workers: Callable[[], list[Worker]],
         ledger: Ledger,
         clock: Callable[[], float],
+        *,
+        is_stream: bool = False,
     ) -> None:
+        """`is_stream`: with Kafka what is done leaves no row; the daemons' metrics tell how much it is."""
         self._file = (folder / "timeline.ndjson").open("w", encoding="utf-8")
         self._folder = folder
         self._url = database_url
@@ -63,6 +66,8 @@ class Recorder:
         self._workers = workers
         self._ledger = ledger
         self._clock = clock
+        self._is_stream = is_stream
+        self._processed: dict[str, float] = {}  # of each daemon, also after its end
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._connection: psycopg.Connection[Any] | None = None
@@ -90,6 +95,8 @@ class Recorder:
     def sample(self) -> dict[str, Any]:
         with self._lock:
             line = {"t": round(self._clock(), 3), "phase": self.phase, **self._table(), "workers": self._pages()}
+            if self._is_stream and "status" in line:
+                line["status"] |= self._of_stream(line["workers"])
             line["canaries"] = self._canaries()
             self._file.write(json.dumps(line) + "\n")
             self._file.flush()
@@ -120,6 +127,15 @@ class Recorder:
                     self._connection.close()
             self._connection = None
             return {}
+
+    def _of_stream(self, workers: dict[str, Any]) -> dict[str, int]:
+        """A record that was sent twice is counted twice: at most what was committed is done."""
+        for label, worker in workers.items():
+            counted = (worker.get("m") or {}).get("outbox_processed_total")
+            self._processed[label] = self._processed.get(label, 0.0) if counted is None else counted
+        committed = self._ledger.committed
+        done = min(int(sum(self._processed.values())), committed)
+        return {"done": done, "pending": committed - done}
 
     def _pages(self) -> dict[str, Any]:
         seen: dict[str, Any] = {}

@@ -14,7 +14,7 @@ import psycopg
 
 from labs import about
 from labs.alerts import AlertWatch
-from labs.collect import collect
+from labs.collect import OF_THE_LOG, TABLES, collect
 from labs.errors import Interrupted, NotSeen, WorkerDied
 from labs.experiment import Experiment
 from labs.problems import BROKEN_LAB, Problem, problem
@@ -152,9 +152,10 @@ class Run:
         stage = self.stage
         began = stage.story.now()
         healed = stage.story.notes["healed_at"]
+        before = list(stage.ledger.entries)
 
         def caught_up() -> bool:
-            return bool(stage.table.value(OPEN_BEFORE, at=healed) == 0)
+            return bool(stage.table.value(OPEN_BEFORE, at=healed) == 0) and not stage.not_projected(before)
 
         stage.wait_until(caught_up, "everything committed before the end of the fault is finished")
         stage.note("recovery_seconds", round(stage.story.now() - began, 2))
@@ -163,7 +164,7 @@ class Run:
     def _quiesce(self) -> None:
         stage = self.stage
         stage.producer.stop()
-        stage.wait_until(self._is_quiet, "no open event is left")
+        stage.wait_until(stage.is_quiet, "no open event is left")
         stage.watch(1.0)  # one more sample of every page
         stage.recorder.sample()
         stage.recorder.keep_pages("end")
@@ -172,14 +173,12 @@ class Run:
             if worker.running:
                 self.exit_codes[worker.label] = worker.end()
 
-    def _is_quiet(self) -> bool:
-        return self.stage.table.count("processed_at is null and failed_at is null") == 0
-
     def _verify(self) -> None:
         stage = self.stage
         stage.snapshot("after")
         documents = [entry.document for entry in stage.ledger.entries]
-        collect(self.folder, stage.table.database_url, stage.elastic, stage.index, documents)
+        tables = TABLES if stage.stream is None else {**TABLES, **OF_THE_LOG}
+        collect(self.folder, stage.table.database_url, stage.elastic, stage.index, documents, tables)
 
     # What goes wrong
 

@@ -17,12 +17,13 @@ from labs.collect import STEPS
 from labs.crew import Crew
 from labs.errors import NotHere
 from labs.experiment import SETTINGS, Experiment
-from labs.ledger import Ledger
-from labs.producing import TABLE, Producer
+from labs.ledger import Ledger, LedgerEntry, newest
+from labs.producing import EVENTS, LOG, TABLE, Producer
 from labs.proxy import Proxy
 from labs.recorder import Recorder
 from labs.secured import secured_elasticsearch
 from labs.servers import Servers
+from labs.streamed import StreamServers, stream_servers
 from labs.table import Table
 from outbox.embedded import EmbeddedSearch
 from outbox.policy.product import Product
@@ -57,6 +58,7 @@ class Stage(Crew):
         self.elastic: Elasticsearch = servers.elastic  # without the proxies
         self.links: dict[str, Proxy] = {}
         self.nodes: Sequence[EmbeddedSearch] = ()  # of a cluster of its own
+        self.stream: StreamServers | None = None  # Kafka and what belongs to it
         self._secrets: Path | None = None
         self._resources: dict[str, Any] = {}
         self._undo = ExitStack()
@@ -74,11 +76,16 @@ class Stage(Crew):
         if self.experiment.nodes > 1:
             self.nodes, self.elastic = self._undo.enter_context(cluster_of(self.experiment.nodes, release))
             self.elastic_url = self.nodes[0].url
+        if self.experiment.kafka:
+            self.stream = self._undo.enter_context(stream_servers())
 
     def open(self) -> None:
         experiment = self.experiment
-        self._undo.callback(self.servers.drop_database, self.database)
-        database_url = self.servers.create_database(self.database)
+        if self.stream is not None:
+            database_url = self.stream.open()
+        else:
+            self._undo.callback(self.servers.drop_database, self.database)
+            database_url = self.servers.create_database(self.database)
         index.create(self.elastic, self.index, experiment.index_settings, experiment.mapping)
         self._undo.callback(self._drop_index)
         self._open_running(database_url)
@@ -92,7 +99,8 @@ class Stage(Crew):
         with self.table.connect() as connection:
             connection.execute(STEPS.read_bytes())
             connection.execute(TABLE)
-        self.producer = Producer(database_url, self.experiment.load, self.ledger, self.seed)
+        into = EVENTS if self.stream is None else LOG
+        self.producer = Producer(database_url, self.experiment.load, self.ledger, self.seed, into)
         self.recorder = self._new_recorder(database_url)
         self._undo.callback(self.recorder.stop)
         self.recorder.start()
@@ -122,6 +130,7 @@ class Stage(Crew):
             lambda: list(self.workers.values()),
             self.ledger,
             self.story.now,
+            is_stream=self.stream is not None,
         )
 
     def close(self, *, keep: bool = False) -> None:
@@ -145,7 +154,31 @@ class Stage(Crew):
         finally:
             self._faults.close()
 
+    def check(self) -> None:
+        super().check()
+        if self.stream is not None:
+            self.stream.check()
+
     # Queries
+
+    def not_projected(self, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
+        """Documents whose newest commit among these is not in the index yet, nor a later one. Only with Kafka, where no
+        row says it."""
+        if self.stream is None:
+            return []
+        wanted = newest(entry for entry in entries if entry.committed)
+        if not wanted:
+            return []
+        deleted = newest(entry for entry in self.ledger.entries if entry.committed and entry.op == "delete")
+        docs = self.elastic.mget(index=self.index, ids=list(wanted), source=False)["docs"]
+        there = {doc["_id"]: doc["_version"] for doc in docs if doc.get("found")}
+
+        def is_projected(entry: LedgerEntry) -> bool:
+            if entry.document not in there:
+                return entry.document in deleted and deleted[entry.document].version >= entry.version
+            return bool(there[entry.document] >= entry.version + (entry.op == "delete"))
+
+        return [entry for entry in wanted.values() if not is_projected(entry)]
 
     def snapshot(self, moment: str) -> None:
         with self.table.connect() as connection:
@@ -154,7 +187,11 @@ class Stage(Crew):
     def idle(self) -> None:
         """No load and no open event, so that the next event is claimed at once. `producer.resume` ends it."""
         self.producer.pause()
-        self.wait_until(lambda: self.table.count("processed_at is null and failed_at is null") == 0, "an idle moment")
+        self.wait_until(self.is_quiet, "an idle moment")
+
+    def is_quiet(self) -> bool:
+        open_ = self.table.count("processed_at is null and failed_at is null")
+        return open_ == 0 and not self.not_projected(self.ledger.entries)
 
     # Elasticsearch
 
@@ -198,6 +235,7 @@ class Stage(Crew):
             "DATABASE_URL": self.database_link.url(direct) if self.experiment.database_link else direct,
             "ELASTIC_URL": self.address("elasticsearch"),
             "ELASTIC_INDEX": self.index,
+            **(self.stream.settings() if self.stream else {}),
             **self.experiment.settings,
             **self.experiment.own_settings(self),
             **more,

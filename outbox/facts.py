@@ -202,8 +202,20 @@ class TypeBacklog:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotSample:
+    """The slot of the event log's connector. `safe_bytes`: what may still be written before it is lost, 0 or less if it
+    is; None without a limit."""
+
+    active: bool
+    kept_bytes: int
+    unread_bytes: int
+    safe_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class BacklogSampled:
-    """One sample of the table. `capped`: there are more rows than it counts; these are minimum values."""
+    """One sample of the table. `capped`: there are more rows than it counts; these are minimum values. `slot`: None
+    where producers do not write to the event log."""
 
     lag: int  # pending + processing
     oldest_age_seconds: float
@@ -214,6 +226,7 @@ class BacklogSampled:
     lanes: Mapping[str, TypeBacklog]  # configured entity type or `other`
     capped: bool
     duration_seconds: float
+    slot: SlotSample | None = None
 
 
 @dataclass(frozen=True, slots=True)

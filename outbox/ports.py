@@ -115,6 +115,11 @@ class EventStore(Protocol):
     def claim_within_quota(self, order: ClaimOrder) -> Claimed: ...
     def renew(self, token: UUID) -> bool: ...
     def release(self, token: UUID) -> GivenBack: ...
+    def unanswered(self, token: UUID) -> None:
+        """PostgreSQL is down, so nothing could be written about the batch. It comes back when its lease ends; where
+        there is no lease, it must be given back here."""
+        ...
+
     def payloads(self, ids: Sequence[UUID]) -> Mapping[UUID, bytes]: ...
     def deleted(self, events: Sequence[Event]) -> set[UUID]:
         """Those whose entity has a delete event of whatever state."""
@@ -198,7 +203,8 @@ class TopicAbout(NamedTuple):
 
 class RecordSeen(NamedTuple):
     """One record of the topic, without its payload. `not_event`: why it is none; empty where it is. `origin`: the
-    connector that wrote it, where its headers say so."""
+    connector that wrote it, where its headers say so. `occurred_at`: seconds since 1970; None where it is not known,
+    and for a refresh, whose version decides nothing."""
 
     partition: int
     offset: int
@@ -207,6 +213,7 @@ class RecordSeen(NamedTuple):
     version: int
     not_event: str = ""
     origin: str = ""
+    occurred_at: float | None = None
 
 
 class GroupReader(NamedTuple):
@@ -241,6 +248,25 @@ class StreamOffsets(Protocol):
         ...
 
     def readers(self) -> Sequence[GroupReader]: ...
+
+
+class Captured(NamedTuple):
+    """How far a connector has read the write-ahead log, both in bytes from its beginning."""
+
+    end: int
+    confirmed: int
+    active: bool  # a connector uses the slot
+    is_lost: bool
+
+
+class LogCapture(Protocol):
+    """The connector's replication slot. Raises DatabaseDown, NotPermitted."""
+
+    @property
+    def slot(self) -> str: ...
+    def read(self) -> Captured | None:
+        """None: this database has no such slot, or is a standby."""
+        ...
 
 
 class Named(Protocol):

@@ -167,6 +167,9 @@ class MemoryEvents:
             row.status, row.event = "pending", row.event._replace(attempts=max(row.event.attempts - 1, 0))
         return GivenBack(len(held), 0)
 
+    def unanswered(self, token: UUID) -> None:
+        """Its lease ends by itself."""
+
     def payloads(self, ids: Sequence[UUID]) -> Mapping[UUID, bytes]:
         found = {id: self.queue.rows[id].payload for id in ids if id in self.queue.rows}
         return {id: payload for id, payload in found.items() if payload is not None}

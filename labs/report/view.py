@@ -76,13 +76,18 @@ def _product(server: Server) -> str:
 def _figures(record: Record) -> list[Figure]:
     statuses = record.statuses
     oldest = max((line.get("oldest", 0.0) for line in record.timeline), default=0.0)
-    lost = len(record.committed) - sum(entry.id in record.events for entry in record.committed)
+    lost = sum(record.state(entry.id) == "missing" for entry in record.committed)
+    where = "by their documents in the end" if record.is_stream else "rows in the table at the end"
     recovery = record.recovery_seconds
     return [
         Figure("Committed", f"{len(record.committed):,}", "events in the producer's ledger"),
-        Figure("Done", f"{statuses['done']:,}", "rows in the table at the end"),
+        Figure("Done", f"{statuses['done']:,}", where),
         Figure("Failed", f"{statuses['failed']:,}", "rows in the table at the end"),
-        Figure("Lost", f"{lost:,}", "in the ledger, not in the table"),
+        Figure(
+            "Lost",
+            f"{lost:,}",
+            "in the ledger, not in the index" if record.is_stream else "in the ledger, not in the table",
+        ),
         Figure("Backlog", f"{record.peak('pending', 'processing'):,}", "most open events in one sample"),
         Figure("Oldest", f"{oldest:.1f} s", "oldest open event in one sample"),
         Figure(

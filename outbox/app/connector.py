@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from psycopg.conninfo import conninfo_to_dict
 
-from outbox.config import Settings
+from outbox.config import ConnectSettings, Settings
 from outbox.errors import UsageError
 from outbox.ops.connector import ConnectorCheck
 from outbox.policy.connector import ConnectorPlan, unfit
@@ -28,6 +28,7 @@ def connector_plan(settings: Settings, **given: Any) -> ConnectorPlan:
         database=str(about.get("dbname") or about.get("user") or "postgres"),
         user=str(about.get("user") or "postgres"),
         slot=settings.event_log.slot,
+        topic=settings.kafka.topic,
         tls={name: str(about[name]) for name in _TLS if about.get(name)},
     )
     plan = replace(plan, **{name: value for name, value in given.items() if value is not None})
@@ -36,5 +37,7 @@ def connector_plan(settings: Settings, **given: Any) -> ConnectorPlan:
     return plan
 
 
-def connector_check(plan: ConnectorPlan, url: str) -> ConnectorCheck:
-    return ConnectorCheck(KafkaConnect(url), plan)
+def connector_check(plan: ConnectorPlan, url: str, settings: ConnectSettings) -> ConnectorCheck:
+    name, password = settings.username, settings.password
+    login = (name, password.get_secret_value()) if name and password else None
+    return ConnectorCheck(KafkaConnect(url, login=login, ca_certs=settings.ca_certs), plan)

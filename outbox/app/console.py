@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from psycopg import Connection
 
 from outbox.app import naming
-from outbox.app.desk import join
+from outbox.app.desk import backlog_of, join
 from outbox.app.doctor import open_doctor
 from outbox.app.operations import operations
 from outbox.app.reindex import join as reindexing
@@ -56,7 +56,7 @@ def open_console(settings: Settings) -> Iterator[FastAPI]:
     reading = Bounded(settings.database.dsn, size=READERS, statement_timeout_ms=READ_MS, **OPTIONS)
     acting = Acting(settings.database.dsn, size=ACTORS, statement_timeout_ms=ACT_MS, **OPTIONS)
     exporting = Database(settings.database.dsn, size=EXPORTERS, statement_timeout_ms=ACT_MS, **OPTIONS)
-    backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
+    backlog = backlog_of(settings)
     elastic = connect_elastic(settings.elastic)
     for pool in (reading, acting, exporting):
         pool.open()

@@ -11,6 +11,7 @@ from uuid import uuid4
 from outbox import __version__
 from outbox.app import naming
 from outbox.app.chores import chores
+from outbox.app.desk import backlog_of
 from outbox.config import Settings
 from outbox.daemon.brakes import Brakes
 from outbox.daemon.claiming import Claimer, Kinds, Orders, SharedLimit
@@ -35,7 +36,6 @@ from outbox.policy.settle import RetryPolicy
 from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.index_check import TargetCheck
-from outbox.store.backlog import PostgresBacklog
 from outbox.store.documents import ViewDocuments
 from outbox.store.events import PostgresEvents
 from outbox.store.failures import PostgresRollup
@@ -403,7 +403,7 @@ def _loops(settings: Settings, pools: Pools, watching: Watching, upkeep: Upkeep,
 
 def _telemetry_loops(settings: Settings, pools: Pools, watching: Watching) -> dict[str, Loop]:
     """The sampler has a connection of its own: a slow query must not hold a chore's."""
-    backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
+    backlog = backlog_of(settings)
     # Types left to other daemons are sampled too: /readyz must not take their due rows for this one's debt.
     types = (*settings.known_entity_types, *settings.worker.exclude_entity_types)
     sampler = BacklogSampler(backlog, watching.announce, types)

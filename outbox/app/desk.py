@@ -10,12 +10,13 @@ from outbox.ops.attach import ProducerDesk
 from outbox.ops.events import Browse
 from outbox.ops.pauses import Pauses
 from outbox.ops.status import OpenEvents, StatusDesk, StreamRecords
-from outbox.ports import StreamOffsets
+from outbox.ports import LogCapture, StreamOffsets
 from outbox.store.acts import PostgresControls
 from outbox.store.attach.attach import PostgresAttachments
 from outbox.store.backlog import PostgresBacklog, PostgresOverview
 from outbox.store.browsing import PostgresBrowsing
 from outbox.store.documents import ViewDocuments
+from outbox.store.event_log import PostgresCapture
 from outbox.store.pool import Database, connect
 
 
@@ -29,6 +30,7 @@ class QueueDesk:
     pauses: Pauses
     producers: ProducerDesk
     stream: OpenEvents | None = None  # to be waited for before `events`: its exceptions become rows
+    capture: LogCapture | None = None  # to be waited for before `stream`
 
 
 @contextmanager
@@ -36,13 +38,22 @@ def open_desk(settings: Settings, *, application: str = "outbox cli") -> Iterato
     """The desk, closed at the end. Raises DatabaseDown at once where nobody answers, with the server's own words."""
     connect(settings.database.dsn, application=application).close()
     database = Database(settings.database.dsn, size=2, application=application)
-    backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
+    backlog = backlog_of(settings)
     database.open()
     try:
         yield join(settings, database, backlog)
     finally:
         backlog.close()
         database.close()
+
+
+def backlog_of(settings: Settings) -> PostgresBacklog:
+    """With the slot of the connector where events come from Kafka: without that, nothing is captured."""
+    return PostgresBacklog(
+        settings.database.dsn,
+        max_processing_seconds=settings.reclaim.max_processing_seconds,
+        slot=settings.event_log.slot if settings.source == "kafka" else None,
+    )
 
 
 def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> QueueDesk:
@@ -60,7 +71,12 @@ def join(settings: Settings, database: Database, backlog: PostgresBacklog) -> Qu
             ViewDocuments(database, settings.documents, batch_bytes=settings.batch.bytes).usable,
         ),
         stream=None if stream is None else StreamRecords(stream),
+        capture=None if stream is None else log_capture(settings, database),
     )
+
+
+def log_capture(settings: Settings, database: Database) -> LogCapture:
+    return PostgresCapture(database, settings.event_log.slot)
 
 
 def stream_offsets(settings: Settings) -> StreamOffsets | None:

@@ -7,7 +7,7 @@ from outbox.app import desk, naming
 from outbox.app.connector import connector_check, connector_plan
 from outbox.config import Settings
 from outbox.errors import DatabaseDown
-from outbox.ops.doctor.database import DoctorSettings
+from outbox.ops.doctor.database import DoctorSettings, replica
 from outbox.ops.doctor.doctor import Doctor, IndexDesk
 from outbox.ops.doctor.stream import StreamExam
 from outbox.ports import Finding
@@ -20,6 +20,7 @@ from outbox.sink.target_check import Targets
 from outbox.store.backlog import PostgresBacklog, PostgresOverview
 from outbox.store.doctor import PostgresDoctor
 from outbox.store.pool import Database, connect
+from outbox.store.replica import read_replica
 
 
 @contextmanager
@@ -38,11 +39,11 @@ def open_index_desk(settings: Settings) -> Iterator[IndexDesk]:
 
 @contextmanager
 def open_doctor(settings: Settings, connect_url: str | None = None) -> Iterator[Doctor]:
-    """Opens nothing by itself: a server that is down is a finding, not an error. `connect_url`: of Kafka Connect, where
-    it is to be asked about the connector."""
+    """Opens nothing by itself: a server that is down is a finding, not an error. `connect_url`: of Kafka Connect, in
+    place of the settings'; where there is one it is asked about the connector."""
     elastic = connect_elastic(settings.elastic)
     database = Database(settings.database.dsn, size=2, application="outbox doctor")
-    backlog = PostgresBacklog(settings.database.dsn, max_processing_seconds=settings.reclaim.max_processing_seconds)
+    backlog = desk.backlog_of(settings)
     try:
         yield _doctor(settings, database, backlog, elastic, connect_url)
     finally:
@@ -81,7 +82,14 @@ def _doctor(
         nodes=elastic.check_nodes,
         stream=_stream(settings, database, store),
         connector=_connector(settings, connect_url),
+        replica=_replica(settings, database),
     )
+
+
+def _replica(settings: Settings, database: Database) -> Callable[[], Iterable[Finding]]:
+    if not settings.database.has_replica:
+        return tuple
+    return lambda: replica(lambda: read_replica(database, settings.database.read_dsn, "outbox doctor"))
 
 
 def _stream(settings: Settings, database: Database, store: PostgresDoctor) -> Callable[[], Iterable[Finding]]:
@@ -98,10 +106,10 @@ def _stream(settings: Settings, database: Database, store: PostgresDoctor) -> Ca
 
 def _connector(settings: Settings, url: str | None) -> Callable[[], Iterable[Finding]]:
     """A connector of another name or host is for `outbox kafka connector --check`, which has options for it."""
+    url = url or settings.connect.url
     if url is None:
         return tuple
-    check = connector_check(connector_plan(settings, topic=settings.kafka.topic), url)
-    return check.state
+    return connector_check(connector_plan(settings, topic=settings.kafka.topic), url, settings.connect).state
 
 
 def _checks(settings: Settings, elastic: Elastic) -> TargetCheck:

@@ -59,7 +59,7 @@ def _comparing(
 ) -> PartWorker:
     database, replica = databases if job.options["replica"] else databases[:1] * 2
     parts, stop = PostgresParts(database, Work(WorkKind(job.kind), job.id), owner=owner), Event()
-    busy, mark = PostgresTruth(database, settings.documents).backlog_waits, stream_mark(settings)
+    busy, mark = PostgresTruth(database, settings.documents).backlog_waits, stream_mark(settings, database)
     compare = PartCompare(
         parts,
         lambda: comparing(settings, database, replica, elastic, mark),

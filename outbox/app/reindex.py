@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from threading import Event
 
 from outbox.app import naming
-from outbox.app.desk import stream_offsets
+from outbox.app.desk import log_capture, stream_offsets
 from outbox.config import Settings
 from outbox.config.load import as_environment
 from outbox.daemon.lease import boottime
-from outbox.errors import NotPermitted, OutboxError
+from outbox.errors import DatabaseDown, NotPermitted, OutboxError
 from outbox.ops.reindex.backfill import BUSY_RATE, BackfillDesk, IndexLost
-from outbox.ops.reindex.comparison import DocumentPairs
 from outbox.ops.reindex.copier import IN_FLIGHT, OLD_SECONDS, PAGE, Copier
+from outbox.ops.reindex.document_pairs import DocumentPairs
 from outbox.ops.reindex.pacing import JobPace
 from outbox.ops.reindex.parallel import LOCAL, Parallel, PartEngine, Spread
 from outbox.ops.reindex.part_processes import LocalProcesses, cores
@@ -37,6 +37,7 @@ from outbox.store.key_bounds import KeyBounds
 from outbox.store.pool import Database, connect
 from outbox.store.rebuild_parts import PostgresParts
 from outbox.store.reindex import PostgresBackfills, PostgresRebuilds, PostgresVerifications
+from outbox.store.replica import read_replica
 from outbox.store.truth import PostgresPages, PostgresTruth
 from outbox.store.view_shape import ViewKeys
 from outbox.store.workers import Reclaims
@@ -47,6 +48,17 @@ class SparkMissing(OutboxError):
     later; or leave out --engine for processes on this machine."""
 
     exit_code = 78
+
+
+class ReplicaUnusable(OutboxError):
+    """OUTBOX_READ_DATABASE_URL names no replica of the database, so a comparison would find what is not so. Set it to a
+    streaming replica of DATABASE_URL, or leave it unset. `outbox doctor` checks it."""
+
+    exit_code = 78
+
+
+class ReplicaDown(DatabaseDown):
+    """The replica in OUTBOX_READ_DATABASE_URL does not answer. Start it, or leave that unset to read the primary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +78,7 @@ def open_reindexing(settings: Settings, *, application: str = "outbox verify") -
     with pools(settings, application) as (database, replica):
         elastic = connect_elastic(settings.elastic)
         try:
-            yield join(settings, database, elastic, replica)
+            yield join(settings, database, elastic, replica, lambda: _replica_remark(settings, database, application))
         finally:
             elastic.close()
 
@@ -76,7 +88,7 @@ def pools(settings: Settings, application: str) -> Iterator[tuple[Database, Data
     """The database, and the one that comparisons read: a replica, or the same."""
     primary = Database(settings.database.dsn, size=3 + IN_FLIGHT, application=application)
     replica = primary
-    if settings.database.read_dsn != settings.database.dsn:
+    if settings.database.has_replica:
         replica = Database(settings.database.read_dsn, size=2, application=application)
         replica.open()
     primary.open()
@@ -85,6 +97,21 @@ def pools(settings: Settings, application: str) -> Iterator[tuple[Database, Data
     finally:
         replica.close()
         primary.close()
+
+
+def _replica_remark(settings: Settings, database: Database, application: str) -> str:
+    """What limits a comparison that reads the replica. Asked before each: a wrong one would hide drift."""
+    if not settings.database.has_replica:
+        return ""
+    try:
+        facts = read_replica(database, settings.database.read_dsn, application)
+    except NotPermitted:
+        return "whether the replica is one of this database was not checked: this role may not ask"
+    except DatabaseDown as error:
+        raise ReplicaDown(error.detail) from error
+    if facts.refusal is not None:
+        raise ReplicaUnusable(facts.refusal)
+    return f"{facts.delay}: what changed since was compared as it was then" if facts.is_late else ""
 
 
 def comparing(
@@ -96,9 +123,21 @@ def comparing(
     return DocumentPairs(truth, ElasticScan(elastic), naming(settings), primary=primary, stream=mark)
 
 
-def join(settings: Settings, database: Database, elastic: Elastic, replica: Database | None = None) -> Reindexing:
+def join(
+    settings: Settings,
+    database: Database,
+    elastic: Elastic,
+    replica: Database | None = None,
+    replica_remark: Callable[[], str] = lambda: "",
+) -> Reindexing:
     """The same over a pool and a client that someone else owns."""
-    mark = stream_mark(settings)
+    mark = stream_mark(settings, database)
+
+    def read() -> DocumentPairs:
+        remark = replica_remark()
+        pairs = comparing(settings, database, replica or database, elastic, mark)
+        pairs.remark = remark
+        return pairs
 
     def sides() -> tuple[DocumentPairs, PostgresTruth]:
         """For what is written: never from a replica."""
@@ -109,7 +148,7 @@ def join(settings: Settings, database: Database, elastic: Elastic, replica: Data
     parallel = _parallel(settings, database, owner)
     log, targets = PostgresVerifications(database), settings.elastic.targets
     verify = Verify(
-        lambda: comparing(settings, database, replica or database, elastic, mark),
+        read,
         log,
         targets,
         PartwiseVerify(parallel, replica=True),
@@ -152,10 +191,10 @@ def _parallel(settings: Settings, database: Database, owner: str) -> Parallel:
     )
 
 
-def stream_mark(settings: Settings) -> StreamMark | None:
+def stream_mark(settings: Settings, database: Database) -> StreamMark | None:
     """One for all comparisons of a process: who has waited in vain once waits less the next time."""
     offsets = stream_offsets(settings)
-    return None if offsets is None else StreamMark(offsets)
+    return None if offsets is None else StreamMark(offsets, capture=log_capture(settings, database))
 
 
 def _truth(settings: Settings, database: Database) -> PostgresTruth:

@@ -5,18 +5,21 @@ a local process does: a task of its own for each part cost 1 s more (two busy co
 """
 
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from outbox.app.part_process import part_worker
-from outbox.config import load_settings
+from outbox.config import Settings, load_settings
 from outbox.ops.reindex.parallel import PartJob, PartTable
 from outbox.ops.reindex.part_processes import reported_error, told_error
+from outbox.ops.reindex.part_work import PartWorker
 from outbox.ops.reindex.rebuild_steps import named_owner
 from outbox.policy.rebuild_parts import PartsProgress
 
@@ -24,6 +27,7 @@ from outbox.policy.rebuild_parts import PartsProgress
 # by default.
 TASK_FAILURES: Final = 5
 MOST_JOBS: Final = 3  # in a row without progress
+LEASH_SECONDS: Final = 0.5
 # Progress is ours to show.
 QUIET: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
@@ -115,8 +119,30 @@ def work_on(told: Mapping[str, Any], slots: Iterator[int]) -> Iterator[dict[str,
     Spark's to replace."""
     for _ in slots:
         try:
-            settings, job = load_settings(told["environment"]), PartJob(**told["job"])
-            with part_worker(settings, job, named_owner(os.getpid())) as worker:
+            with _leashed(load_settings(told["environment"]), PartJob(**told["job"])) as worker:
                 yield {"parts": worker.run()}
         except Exception as error:
             yield told_error(error)
+
+
+@contextmanager
+def _leashed(settings: Settings, job: PartJob) -> Iterator[PartWorker]:
+    """Our parent is Spark's daemon of Python processes, which ends with its executor, and that one with the driver. It
+    says SIGHUP, which would kill us in the middle of a page. Held back, the part ends after its page first: nothing is
+    written twice, and nobody waits for a lease to run out."""
+    parent, over = os.getppid(), Event()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # for all threads that start from here on
+    try:
+        with part_worker(settings, job, named_owner(os.getpid())) as worker:
+
+            def watch() -> None:
+                while not over.wait(LEASH_SECONDS):
+                    if os.getppid() != parent:
+                        worker.end()
+                        return
+
+            Thread(target=watch, name="leash", daemon=True).start()
+            yield worker
+    finally:
+        over.set()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

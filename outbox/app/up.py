@@ -19,6 +19,7 @@ from outbox.app.up_kafka import capture_log, check_kafka, stream_settings
 from outbox.config import Settings, load_settings, redact_dsn
 from outbox.embedded import EmbeddedStack, EmbeddedStream
 from outbox.embedded.account import Account
+from outbox.embedded.connect_api import USER as CONNECT_USER
 from outbox.embedded.folders import make_folder
 from outbox.embedded.postgres import for_people
 from outbox.embedded.private import new_file
@@ -84,7 +85,8 @@ class Addresses:
     search_server: str  # its product, if it was started here
     kafka: str  # for `bootstrap.servers`; empty unless the events come from Kafka
     connect_url: str
-    connect_login_file: str
+    connect_username: str
+    connect_password_file: str
 
 
 @dataclass(slots=True)
@@ -218,13 +220,10 @@ class Up:
         settings = self.settings
         given = settings.database.dsn
         address = for_people(given) if "DATABASE_URL" in self._started else given
-        file = self._folder / f"database-url-{_name_of(ports)}"
-        with os.fdopen(new_file(file), "w", encoding="utf-8") as writing:
-            writing.write(address + "\n")
-        self._open.callback(file.unlink, missing_ok=True)
+        connect = self._stream.connect if self._stream else None
         return Addresses(
             database_url=redact_dsn(address),
-            database_url_file=str(file),
+            database_url_file=self._keep(f"database-url-{_name_of(ports)}", address),
             elastic_url=settings.elastic.urls[0],
             index=settings.elastic.index,
             metrics_url=_url(settings.http.metrics_host, ports[METRICS]),
@@ -233,9 +232,20 @@ class Up:
             sample=sample,
             search_server=self._search_server,
             kafka=self._stream.kafka.url if self._stream else "",
-            connect_url=self._stream.connect.url if self._stream else "",
-            connect_login_file=str(self._stream.connect.users_file) if self._stream else "",
+            connect_url=connect.url if connect else "",
+            connect_username=CONNECT_USER if connect else "",
+            connect_password_file=self._keep(f"connect-password-{_name_of(ports)}", connect.password or "")
+            if connect
+            else "",
         )
+
+    def _keep(self, name: str, secret: str) -> str:
+        """The path of a file that only this account can read, for as long as this runs."""
+        file = self._folder / name
+        with os.fdopen(new_file(file), "w", encoding="utf-8") as writing:
+            writing.write(secret + "\n")
+        self._open.callback(file.unlink, missing_ok=True)
+        return str(file)
 
 
 def usual_ports(settings: Settings, held: ExitStack) -> dict[str, int]:

@@ -40,7 +40,7 @@ def capture_log(settings: Settings, stream: EmbeddedStream) -> None:
     kafka, connect = stream
     password = str(conninfo_to_dict(plain_dsn(settings.database.direct_dsn)).get("password") or "")
     secrets = connect.keep_secret("password", password)
-    plan = connector_plan(settings, topic=settings.kafka.topic, secrets=str(secrets), replication=1)
+    plan = connector_plan(settings, secrets=str(secrets), replication=1)
     kafka.create_topic(plan.topic, PARTITIONS, max_message_bytes=LARGEST_RECORD_BYTES)
     connect.api.put_connector(plan.name, configuration(plan))
     deadline = time.monotonic() + RUNNING_SECONDS

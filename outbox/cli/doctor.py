@@ -56,7 +56,11 @@ commands = typer.Typer()
 def doctor(
     connect: Annotated[
         str | None,
-        typer.Option("--connect", help="Also ask Kafka Connect there whether the connector runs.", metavar="URL"),
+        typer.Option(
+            "--connect",
+            help="Ask Kafka Connect there whether the connector runs; else KAFKA_CONNECT_URL.",
+            metavar="URL",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -31,10 +31,7 @@ def _option(flag: str, text: str, metavar: str | None = None) -> typer.models.Op
 @kafka.command()
 def connector(
     name: Annotated[str | None, _option("--name", "Name of the connector (outbox-log).")] = None,
-    topic: Annotated[
-        str | None,
-        typer.Option("--topic", help="Topic of the events (outbox.search_outbox_log).", envvar="KAFKA_TOPIC"),
-    ] = None,
+    topic: Annotated[str | None, _option("--topic", "Topic of the events; else from KAFKA_TOPIC.")] = None,
     host: Annotated[str | None, _option("--host", "PostgreSQL as Connect reaches it; else from DATABASE_URL.")] = None,
     port: Annotated[int | None, _option("--port", "Its port; else from DATABASE_URL.")] = None,
     user: Annotated[str | None, _option("--user", "The connector's role; else from DATABASE_URL.")] = None,
@@ -56,7 +53,8 @@ def connector(
     """Print the configuration of the Debezium connector that reads search_outbox_log, without the password.
 
     The output is what `PUT /connectors/outbox-log/config` takes. With --check, ask a running Kafka Connect instead
-    and exit 1 if it has a problem. Connects to nothing else.
+    and exit 1 if it has a problem; its login is in KAFKA_CONNECT_USERNAME and KAFKA_CONNECT_PASSWORD_FILE. Connects to
+    nothing else.
 
     Examples:
       outbox kafka connector --user outbox_connector > config.json
@@ -68,9 +66,10 @@ def connector(
     given = {"name": name, "topic": topic, "host": host, "port": port, "user": user, "schema": schema}
     given |= {"secrets": secrets, "partitions": partitions, "replication": replication}
     joining = cli.connectors()
-    plan = joining.connector_plan(cli.settings(), **given)
+    settings = cli.settings()
+    plan = joining.connector_plan(settings, **given)
     if check is not None:
-        leave_by(print_findings(joining.connector_check(plan, check).examine(), json=json))
+        leave_by(print_findings(joining.connector_check(plan, check, settings.connect).examine(), json=json))
     elif properties:
         cli.line(as_properties(plan).rstrip("\n"))
     else:

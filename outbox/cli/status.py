@@ -12,6 +12,7 @@ import typer
 from outbox import cli
 from outbox.cli import Json
 from outbox.errors import DependencyDown, PartlyDone, UsageError
+from outbox.ops.capture import await_capture
 from outbox.ops.status import QueueStatus, StreamStatus, Waited, age, wait_until_caught_up
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from outbox.app.desk import QueueDesk
     from outbox.ops.failures import FailureGroup, Stats
-    from outbox.ports import PartitionOffsets
+    from outbox.ports import LogCapture, PartitionOffsets
 
 commands = typer.Typer()
 INTERVAL_SECONDS = 2.0
@@ -147,7 +148,11 @@ def _stream(stream: StreamStatus) -> str:
     if stream.error:
         return f"{where}: {cli.shown(stream.error)}"
     behind = ", ".join(f"{each.partition}: {each.lag:,}{_old(each)}" for each in stream.partitions if each.lag)
-    return f"{where}, {len(stream.partitions)} partitions; records to be read by partition: {behind or 'none'}"
+    told = f"{where}, {len(stream.partitions)} partitions; records to be read by partition: {behind or 'none'}"
+    if stream.slot is None:
+        return told
+    in_use = "in use" if stream.slot.active else "not in use"
+    return f"{told}; the connector's slot is {in_use}, {stream.slot.kept_bytes / 1e6:,.1f} MB are kept for it"
 
 
 def _old(place: PartitionOffsets) -> str:
@@ -186,15 +191,24 @@ def wait(
 
 
 def _wait(desk: QueueDesk, timeout: float | None) -> Waited:
-    """Kafka first: what it leaves is in the table then."""
-    if desk.stream is None:
-        return wait_until_caught_up(desk.events, timeout)
-    read = wait_until_caught_up(desk.stream, timeout)
-    if not read.caught_up:
-        return read
-    left = None if timeout is None else max(timeout - read.waited_seconds, 0.0)
-    waited = wait_until_caught_up(desk.events, left)
-    return Waited(waited.caught_up, waited.left, read.waited_seconds + waited.waited_seconds)
+    """The connector first, then Kafka: what each leaves is with the next one then."""
+    seconds = 0.0 if desk.capture is None else _capture(desk.capture, timeout)
+    left = 0
+    for each in (desk.stream, desk.events):
+        if each is not None and not left:
+            waited = wait_until_caught_up(each, None if timeout is None else max(timeout - seconds, 0.0))
+            seconds, left = seconds + waited.waited_seconds, waited.left
+    return Waited(not left, left, seconds)
+
+
+def _capture(capture: LogCapture, timeout: float | None) -> float:
+    """The seconds that it took. How many events a connector has not captured, nobody knows."""
+    waited = await_capture(capture, timeout)
+    if waited.unknown:
+        cli.note(waited.unknown)
+    if waited.late:
+        raise PartlyDone(f"{waited.late}; nothing behind it was waited for")
+    return waited.waited_seconds
 
 
 @commands.command(rich_help_panel="Inspect")

@@ -135,7 +135,7 @@ def _tell(where: Addresses) -> None:
 
 
 def _stream_rows(where: Addresses) -> dict[str, str]:
-    return {"Kafka": where.kafka, "Kafka Connect": f"{where.connect_url}, login in {where.connect_login_file}"}
+    return {"Kafka": where.kafka, "Kafka Connect": f"{where.connect_url}, user {where.connect_username}"}
 
 
 def commands_to_try(where: Addresses) -> list[str]:
@@ -144,8 +144,17 @@ def commands_to_try(where: Addresses) -> list[str]:
         *on_the_path(),
         f"export DATABASE_URL_FILE={quote(where.database_url_file)}",
         f"export ELASTIC_URL={quote(where.elastic_url)} ELASTIC_INDEX={quote(where.index)}",
-        *([f"export OUTBOX_SOURCE=kafka KAFKA_BOOTSTRAP_SERVERS={quote(where.kafka)}"] if where.kafka else []),
+        *(_stream_commands(where) if where.kafka else []),
         "outbox status; outbox list --status done; outbox doctor",
+    ]
+
+
+def _stream_commands(where: Addresses) -> list[str]:
+    password = f"KAFKA_CONNECT_PASSWORD_FILE={quote(where.connect_password_file)}"
+    login = f"KAFKA_CONNECT_USERNAME={where.connect_username} {password}"
+    return [
+        f"export OUTBOX_SOURCE=kafka KAFKA_BOOTSTRAP_SERVERS={quote(where.kafka)}",
+        f"export KAFKA_CONNECT_URL={quote(where.connect_url)} {login}",
     ]
 
 

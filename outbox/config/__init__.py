@@ -18,7 +18,7 @@ from outbox.config.service import (
     WebhookSettings,
 )
 from outbox.config.settings import VARIABLES, Settings
-from outbox.config.streaming import KafkaSettings
+from outbox.config.streaming import ConnectSettings, KafkaSettings
 from outbox.config.work import (
     BatchSettings,
     KindSettings,
@@ -32,6 +32,7 @@ from outbox.policy.redact import redact_address, redact_dsn
 __all__ = [
     "VARIABLES",
     "BatchSettings",
+    "ConnectSettings",
     "ConsoleSettings",
     "DatabaseSettings",
     "ElasticSettings",

@@ -85,6 +85,10 @@ class DatabaseSettings(Section):
         return _plain(self.direct_url)
 
     @property
+    def has_replica(self) -> bool:
+        return self.read_dsn != self.dsn
+
+    @property
     def read_dsn(self) -> str:
         """The connection string of a replica, or of the database itself, for the driver only."""
         return _plain(self.read_url)

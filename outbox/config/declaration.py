@@ -242,6 +242,7 @@ KindRates = Annotated[
 ]
 RelationName = Annotated[str, AfterValidator(relation_name)]
 HttpAddress = Annotated[str, AfterValidator(http_address)]
+ServerAddress = Annotated[str, AfterValidator(server_address)]
 ServerAddresses = Annotated[str, AfterValidator(server_addresses)]
 CloudId = Annotated[str, AfterValidator(cloud_id)]
 Dsn = Annotated[SecretStr, BeforeValidator(_dsn)]

@@ -36,7 +36,7 @@ from outbox.config.service import (
     RetentionSettings,
     WebhookSettings,
 )
-from outbox.config.streaming import KafkaSettings
+from outbox.config.streaming import ConnectSettings, KafkaSettings
 from outbox.config.work import (
     BatchSettings,
     KindSettings,
@@ -67,6 +67,7 @@ class Settings(Section):
         " `pip install 'outbox-projector[kafka]'`.",
     )
     kafka: KafkaSettings = Field(default_factory=KafkaSettings)
+    connect: ConnectSettings = Field(default_factory=ConnectSettings)
     document_id: Literal["{entity_type}:{entity_id}", "{entity_id}"] = setting(
         "OUTBOX_DOCUMENT_ID",
         COMPOSED_ID,
@@ -410,6 +411,17 @@ def _stream_certificates(settings: Settings) -> Iterator[ConfigProblem]:
     if (kafka.client_cert is None) != (kafka.client_key is None):
         alone = "KAFKA_CLIENT_CERT" if kafka.client_key is None else "KAFKA_CLIENT_KEY"
         yield ConfigProblem(alone, "is set without the other of the two", "Set both or neither.")
+
+
+@_rule("KAFKA_CONNECT_USERNAME", "KAFKA_CONNECT_PASSWORD", "KAFKA_CONNECT_CA_CERTS")
+def _connect_login_is_whole(settings: Settings) -> Iterator[ConfigProblem]:
+    connect = settings.connect
+    if bool(connect.username) != bool(connect.password):
+        alone = "KAFKA_CONNECT_USERNAME" if connect.username else "KAFKA_CONNECT_PASSWORD"
+        yield ConfigProblem(alone, "is set without the other of the two", "Set both or neither.")
+    if connect.ca_certs is not None and not is_readable_file(connect.ca_certs):
+        what = f"names no readable file: {short(connect.ca_certs)}"
+        yield ConfigProblem("KAFKA_CONNECT_CA_CERTS", what, "Give the path of a PEM file.")
 
 
 @_rule("OUTBOX_METRICS_PORT", "OUTBOX_HTTP_PORT")

@@ -1,4 +1,4 @@
-"""Owns the settings of Kafka as the source of events; it does not connect to it."""
+"""Owns the settings of Kafka as the source of events, and of Kafka Connect; it connects to neither."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from outbox.config.declaration import OneLineSecret, Section, setting
+from outbox.config.declaration import OneLineSecret, Section, ServerAddress, setting
 
 _ONE_HOST = r"[A-Za-z0-9._-]+(:[0-9]{1,5})?"
 _PEM = "the path of a readable PEM file"
@@ -129,3 +129,33 @@ class KafkaSettings(Section):
     @property
     def has_login(self) -> bool:
         return self.security_protocol.startswith("SASL_")
+
+
+class ConnectSettings(Section):
+    """Kafka Connect: where `outbox doctor` and `outbox kafka connector --check` ask about the connector."""
+
+    url: ServerAddress | None = setting(
+        "KAFKA_CONNECT_URL",
+        meaning="Address of its REST interface; `outbox doctor` then checks the connector too.",
+        tradeoff="`outbox doctor --connect URL` counts more. The projector itself never asks it.",
+        accepts="`http://host:8083` or `https://host:8083`, without credentials",
+    )
+    username: str | None = setting(
+        "KAFKA_CONNECT_USERNAME",
+        meaning="User name, where it asks for a login (HTTP basic).",
+        tradeoff="Together with `KAFKA_CONNECT_PASSWORD`.",
+    )
+    password: OneLineSecret | None = setting(
+        "KAFKA_CONNECT_PASSWORD",
+        meaning="Password of the login.",
+        tradeoff="It is sent to the address above, and to one given with `--connect` or `--check`: use https.",
+        accepts="the password on one line",
+        secret=True,
+    )
+    ca_certs: Path | None = setting(
+        "KAFKA_CONNECT_CA_CERTS",
+        default_text="the system's",
+        meaning="File of certificate authorities that sign its certificate.",
+        accepts=_PEM,
+    )
+    password_file: Path | None = None

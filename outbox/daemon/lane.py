@@ -33,11 +33,11 @@ class Underway:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._since: dict[int, float] = {}
+        self._since: dict[int, tuple[Claimer, float]] = {}
         self._judged_at = float("-inf")
 
-    def begin(self, lane: int) -> None:
-        self._since[lane] = self._clock()
+    def begin(self, lane: int, source: Claimer) -> None:
+        self._since[lane] = source, self._clock()
 
     def end(self, lane: int) -> None:
         self._since.pop(lane, None)
@@ -49,9 +49,11 @@ class Underway:
         """Whether a lane of this process has had an answer for a document a moment ago."""
         return self._clock() - self._judged_at <= LATELY_SECONDS
 
-    def held_up(self) -> bool:
+    def held_up(self, source: Claimer) -> bool:
+        """Of lanes with another source, such as a stream beside the table, an idle lane can relieve none: it would only
+        ask its own database twenty times per second."""
         latest = self._clock() - RELIEF_SECONDS
-        return any(since <= latest for since in list(self._since.values()))
+        return any(since <= latest for theirs, since in list(self._since.values()) if theirs is source)
 
 
 @dataclass(slots=True)
@@ -88,7 +90,7 @@ class Lane:
             if self.wake.wait(min(seconds, RELIEF_SECONDS) if self._idling else seconds):
                 break
             seconds -= RELIEF_SECONDS if self._idling else seconds
-            if self._idling and self.underway.held_up():
+            if self._idling and self.underway.held_up(self.claimer):
                 break
         self.wake.clear()
 
@@ -123,7 +125,7 @@ class Lane:
             return self._idle() if taken.wait_seconds is None else taken.wait_seconds
         self._idle_seconds = FIRST_IDLE_SECONDS
         self._idling, self._has_batch = False, True
-        self.underway.begin(self.number)
+        self.underway.begin(self.number, self.claimer)
         try:
             result = self._project(taken)
         finally:
@@ -164,14 +166,14 @@ class Lane:
     def _give_back(self, claimed: Claimed, error: Exception) -> None:
         """A batch that ended in an error goes back at once, not when its lease ends. The cases:
 
-        the database is down    nothing can be written; the lease expires, and nothing counts
+        the database is down    nothing can be written; the lease expires, or the store gives back; nothing counts
         an error that we know   a person must act: no row is at fault
         any other               it counts as a death of the worker, so that the row at fault is claimed apart, and found
         """
-        if isinstance(error, DatabaseDown):
-            return
         try:
-            if isinstance(error, OutboxError):
+            if isinstance(error, DatabaseDown):
+                self.projector.store.unanswered(claimed.token)
+            elif isinstance(error, OutboxError):
                 self.projector.store.release(claimed.token)
             else:
                 detail = f"{type(error).__name__} while it was worked on"

@@ -9,7 +9,7 @@ from typing import Protocol
 from uuid import UUID
 
 from outbox.errors import Conflict, DependencyDown, DocumentsUnavailable, NotFound
-from outbox.ops.reindex.comparison import TruthSource
+from outbox.ops.reindex.document_pairs import TruthSource
 from outbox.policy import inputs as read
 from outbox.policy.audit import Action, Actor, Entry
 from outbox.policy.drift import Key

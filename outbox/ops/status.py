@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
 from outbox.errors import SchemaMismatch, StreamDown
+from outbox.facts import SlotSample
 from outbox.ports import OpenCounts, PartitionOffsets, SchemaVerdict, StreamOffsets
 
 Row = Mapping[str, Any]
@@ -30,6 +31,7 @@ class Overview(Protocol):
 class BacklogCounts(Protocol):
     def open_counts(self) -> OpenCounts: ...
     def failed_by_reason(self) -> Mapping[str, int]: ...
+    def slot(self) -> SlotSample | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +79,20 @@ class WorkerSeen:
 
 @dataclass(frozen=True, slots=True)
 class StreamStatus:
-    """Kafka, where it is the source. `error`: it does not answer, so the rest is empty."""
+    """Kafka, where it is the source. `error`: it does not answer, so its partitions are not known. `slot`: of the
+    connector; None where this database has no event log that is written to."""
 
     topic: str
     group: str
     lag: int = 0
     partitions: Sequence[PartitionOffsets] = ()
     error: str = ""
+    slot: SlotSample | None = None
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether somebody brings new events to the topic, as far as is known."""
+        return self.slot is None or self.slot.active
 
     @property
     def oldest_age_seconds(self) -> float | None:
@@ -95,7 +104,9 @@ class StreamStatus:
 
     def as_json(self) -> dict[str, Any]:
         each = [place._asdict() | {"lag": place.lag, "gone": place.is_gone} for place in self.partitions]
-        return {"topic": self.topic, "group": self.group, "lag": self.lag, "partitions": each, "error": self.error}
+        slot = None if self.slot is None else asdict(self.slot)
+        about = {"topic": self.topic, "group": self.group, "lag": self.lag, "error": self.error}
+        return about | {"partitions": each, "slot": slot}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +152,7 @@ class StatusDesk:
         workers = [_worker(row) for row in self._overview.workers()]
         pauses = [dict(row) for row in self._overview.pauses()]
         types = by_type(self._overview.open_by_type(), self._overview.failed_by_type())
-        stream = None if self._stream is None else read_stream(self._stream)
+        stream = None if self._stream is None else read_stream(self._stream, self._backlog.slot())
         return QueueStatus(
             sentence=sentence(queue, workers, pauses, all_read=_is_read(stream)) + in_kafka(stream),
             schema=str(schema),
@@ -156,25 +167,30 @@ class StatusDesk:
         )
 
 
-def read_stream(stream: StreamOffsets) -> StreamStatus:
+def read_stream(stream: StreamOffsets, slot: SlotSample | None = None) -> StreamStatus:
     """A broker that does not answer hides nothing of the rest."""
     try:
         found = stream.read()
         ages = stream.ages(found)
     except StreamDown as error:
-        return StreamStatus(stream.topic, stream.group, error=error.detail or error.message)
+        return StreamStatus(stream.topic, stream.group, error=error.detail or error.message, slot=slot)
     aged = [each._replace(oldest_age_seconds=ages.get(each.partition)) for each in found]
-    return StreamStatus(stream.topic, stream.group, sum(each.lag for each in found), aged)
+    return StreamStatus(stream.topic, stream.group, sum(each.lag for each in found), aged, slot=slot)
 
 
 def _is_read(stream: StreamStatus | None) -> bool:
-    return stream is None or not (stream.error or stream.gone or stream.lag)
+    return stream is None or (stream.is_captured and not (stream.error or stream.gone or stream.lag))
 
 
 def in_kafka(stream: StreamStatus | None) -> str:
     """What is to be added to the sentence about the table."""
     if stream is None:
         return ""
+    stopped = "" if stream.is_captured else "; no connector reads the event log (`outbox doctor`)"
+    return stopped + _in_topic(stream)
+
+
+def _in_topic(stream: StreamStatus) -> str:
     if stream.error:
         return f"; Kafka does not answer: {stream.error}"
     if stream.gone:

@@ -32,6 +32,8 @@ LARGEST_RECORD_BYTES: Final = 32 << 20
 """A producer of Kafka takes 1 MB unless it is configured otherwise, and one event above it would stop the connector."""
 
 HEARTBEAT_MS: Final = 10_000
+POLL_MS: Final = 50
+"""Debezium waits for so long to fill a batch, and for what comes next: half a second unless it is configured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ def _reading(plan: ConnectorPlan) -> dict[str, str]:
         # What was written before the first start, or while the slot was lost, is read from the table.
         "snapshot.mode": "when_needed",
         "tombstones.on.delete": "false",
+        "poll.interval.ms": str(POLL_MS),
         # Without it the slot of a quiet outbox would keep all that other tables write: it moves with what it reads.
         "heartbeat.interval.ms": str(HEARTBEAT_MS),
         "heartbeat.action.query": "select pg_logical_emit_message(true, 'outbox.heartbeat', '')",
@@ -163,7 +166,8 @@ def _escaped(value: str) -> str:
 
 # What an operator may set as the installation needs it: where the servers are, sizes, times.
 _FREE: Final = re.compile(
-    r"database[.]|tasks[.]max$|heartbeat[.]interval|heartbeat[.]action|producer[.]override|topic[.]creation|snapshot[.]"
+    r"database[.]|tasks[.]max$|poll[.]interval|heartbeat[.](?:interval|action)|producer[.]override|topic[.]creation"
+    r"|snapshot[.]"
 )
 _SECRET: Final = re.compile(r"password|secret|key[.]|jaas|token", re.IGNORECASE)
 

@@ -35,7 +35,7 @@ class CannotRead(OutboxError):
 
 
 class PointInTimeLost(OutboxError):
-    """The server has lost the point in time that was read: a node was restarted, or nothing was asked for two minutes.
+    """The server has lost the point in time that was read: a node was restarted, or nothing was asked for five minutes.
     Run the command again: it begins anew."""
 
     exit_code = 75

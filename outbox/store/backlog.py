@@ -9,7 +9,7 @@ import psycopg
 from psycopg import Connection
 
 from outbox.errors import DatabaseDown
-from outbox.facts import TypeBacklog
+from outbox.facts import SlotSample, TypeBacklog
 from outbox.ports import OpenCounts
 from outbox.store.pool import Database, bounded_read, connect, fetch_rows, translated
 from outbox.store.queries import queries
@@ -40,8 +40,17 @@ class TookTooLong(DatabaseDown):
 class PostgresBacklog:
     """One connection of its own, opened when it is first needed and again after it broke. Not for two threads."""
 
-    def __init__(self, url: str, *, time_limit_seconds: float = 2.0, max_processing_seconds: float = 600.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        time_limit_seconds: float = 2.0,
+        max_processing_seconds: float = 600.0,
+        slot: str | None = None,
+    ) -> None:
+        """`slot`: of the event log's connector, where it is to be sampled."""
         self._url = url
+        self._slot = slot
         self._time_limit_seconds = time_limit_seconds
         self._max_processing = timedelta(seconds=max_processing_seconds)
         self._sql = queries("inspection")
@@ -70,6 +79,14 @@ class PostgresBacklog:
             rest = _rest(total, lanes)
             age = connection.execute(self._sql["oldest_of_other_types"], named).fetchone() if rest.lag else None
         return lanes | {OTHER: TypeBacklog(rest.lag, age[0] if age else 0.0, rest.due)}
+
+    def slot(self) -> SlotSample | None:
+        """None where it is not asked for, or producers do not write to the log."""
+        if self._slot is None:
+            return None
+        with self._bounded_read() as connection:
+            rows = fetch_rows(connection, queries("event_log")["sample_slot"], {"slot": self._slot})
+        return SlotSample(**rows[0]) if rows else None
 
     def close(self) -> None:
         connection, self._connection = self._connection, None

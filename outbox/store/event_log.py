@@ -1,9 +1,11 @@
-"""Keeps the days of the event log (`search_outbox_log`): makes those to come, drops those that are over."""
+"""Keeps the days of the event log (`search_outbox_log`): makes those to come, drops those that are over. Reads how far
+the connector has captured it."""
 
 from datetime import timedelta
 from typing import Final
 
-from outbox.store.pool import Database
+from outbox.ports import Captured
+from outbox.store.pool import Database, fetch_row
 from outbox.store.queries import queries
 
 DAYS_AHEAD: Final = 7
@@ -28,3 +30,14 @@ class PostgresEventLog:
                 return 0
             row = connection.execute(self._sql["prune"], {"keep": age, "most": most}).fetchone()
             return int(row[0]) if row else 0
+
+
+class PostgresCapture:
+    def __init__(self, database: Database, slot: str) -> None:
+        self._database = database
+        self.slot = slot
+
+    def read(self) -> Captured | None:
+        with self._database.connection() as connection:
+            row = fetch_row(connection, queries("event_log")["captured"], {"slot": self.slot})
+        return Captured(**row) if row else None

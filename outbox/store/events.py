@@ -251,6 +251,9 @@ class PostgresEvents:
             row = connection.execute(self._sql["release_token"], {"token": token, "only": None}).fetchone()
             return GivenBack(*row) if row else GivenBack(0, 0)
 
+    def unanswered(self, token: UUID) -> None:
+        """Its lease ends by itself."""
+
     def payloads(self, ids: Sequence[UUID]) -> Mapping[UUID, bytes]:
         with self._database.connection() as connection, connection.cursor(binary=True) as cursor:
             rows = cursor.execute(self._sql["payloads"], {"ids": list(ids)}).fetchall()

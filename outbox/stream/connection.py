@@ -1,7 +1,8 @@
 """Turns settings into librdkafka's own, and its errors into ours. Opens nothing by itself."""
 
+import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
@@ -15,8 +16,26 @@ LARGEST_RESPONSE_BYTES: Final = 2_000_000_000  # of the protocol: a response abo
 QUEUED_RECORDS: Final = 20_000  # read ahead at most, where records are small
 SILENT_MS: Final = 600_000  # without a poll: a member that hangs for so long is put out of its group
 ASK_SECONDS: Final = 10.0  # for offsets, of a broker that should answer in milliseconds
+# Without an answer for so long a connection is dropped, and the client asks who coordinates the group now. Before the
+# session ends: a worker keeps its partitions when a broker freezes. librdkafka's own 60 s are more than a session has.
+LEAST_ANSWER_SECONDS: Final = 10.0
+LONGEST_ANSWER_SECONDS: Final = 60.0
+COORDINATOR_MOVES: Final = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+RETRY_SECONDS: Final = 0.2
+# What a client waits out as if the broker were down, although only a person can correct it.
+REFUSALS: Final = {
+    KafkaError._AUTHENTICATION: "correct KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD or KAFKA_SASL_MECHANISM",
+    KafkaError._SSL: "correct KAFKA_CA_CERTS, KAFKA_CLIENT_CERT or KAFKA_SECURITY_PROTOCOL",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this user Read and Describe on the topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant this user Read on the group",
+}
 
 Options = dict[str, Any]
+T = TypeVar("T")
 
 
 def options(settings: KafkaSettings, *, client: str) -> Options:
@@ -54,6 +73,7 @@ def consumer_options(settings: KafkaSettings, *, client: str) -> Options:
         "isolation.level": "read_committed",
         "enable.partition.eof": True,  # behind the last record of a transaction is a marker that nobody reads
         "max.poll.interval.ms": SILENT_MS,
+        "socket.timeout.ms": int(answer_seconds(settings) * 1000),
         "queued.max.messages.kbytes": max(1, settings.prefetch_bytes // 1024),
         "queued.min.messages": QUEUED_RECORDS,
         "fetch.max.bytes": max(PARTITION_BYTES, settings.prefetch_bytes),  # librdkafka takes no less
@@ -66,6 +86,10 @@ def consumer_options(settings: KafkaSettings, *, client: str) -> Options:
         found["session.timeout.ms"] = int(settings.session_timeout_seconds * 1000)
         found["heartbeat.interval.ms"] = int(min(3.0, settings.session_timeout_seconds / 3) * 1000)
     return found
+
+
+def answer_seconds(settings: KafkaSettings) -> float:
+    return min(max(settings.session_timeout_seconds * 2 / 3, LEAST_ANSWER_SECONDS), LONGEST_ANSWER_SECONDS)
 
 
 def open_consumer(
@@ -84,6 +108,27 @@ def open_consumer(
 
 
 def words(error: KafkaException | KafkaError) -> str:
-    """librdkafka's own words: they name brokers and topics, never a password."""
+    """librdkafka's own words: they name brokers and topics, never a password. With the remedy, where we know one."""
     said = error.args[0] if isinstance(error, KafkaException) else error
-    return f"{said.name()}: {said.str()}" if isinstance(said, KafkaError) else str(said)
+    if not isinstance(said, KafkaError):
+        return str(said)
+    remedy = REFUSALS.get(said.code())
+    return f"{said.name()}: {said.str()}" + (f"; {remedy}" if remedy else "")
+
+
+def code_of(error: BaseException | None) -> object:
+    said = error.args[0] if isinstance(error, KafkaException) else None
+    return said.code() if isinstance(said, KafkaError) else None
+
+
+def coordinated(ask: Callable[[float], T], seconds: float) -> T:
+    """Asked again while the group's coordinator starts or moves, as after a broker's start; each time with what is left
+    of the seconds."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return ask(max(until - time.monotonic(), RETRY_SECONDS))
+        except KafkaException as error:
+            if code_of(error) not in COORDINATOR_MOVES or time.monotonic() >= until:
+                raise
+        time.sleep(RETRY_SECONDS)

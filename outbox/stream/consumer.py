@@ -3,15 +3,22 @@ what was assigned, revoked or is gone. Decides nothing about a record.
 
 It polls on whatever happens: while a target is paused and while PostgreSQL is down. When enough waits it stops reading,
 for longer than a moment by a pause of its partitions.
+
+No call of the client may hold this thread without a limit: meanwhile nothing is read, and `/healthz` fails. So offsets
+are asked for with one deadline, commits are never waited for, and a consumer that met an error is left: what it calls
+back later is ignored, and another one joins.
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
 from outbox.config import KafkaSettings
+from outbox.errors import StreamDown
 from outbox.facts import (
     Announce,
     Beat,
@@ -23,8 +30,10 @@ from outbox.facts import (
     StreamSampled,
     StreamSeen,
 )
+from outbox.policy.backoff import Backoff
 from outbox.ports import Clock
-from outbox.stream.connection import ASK_SECONDS, open_consumer, words
+from outbox.stream.connection import ASK_SECONDS, coordinated, words
+from outbox.stream.membership import Handlers, Membership, beside
 from outbox.stream.partitions import Partition, Partitions, Start, start_of
 
 READ_AT_ONCE: Final = 1_000  # records per poll
@@ -36,6 +45,10 @@ REVOKE_SECONDS: Final = 5.0  # for batches in flight, when partitions are asked 
 FAULT_SECONDS: Final = 5.0  # between facts of one kind
 DOUBTS: Final = 2  # answers after an error before a broker counts as back: so many flip /readyz
 PROBE_SECONDS: Final = 1.0
+CLOSE_SECONDS: Final = 5.0  # for leaving the group, which takes 0.1 s while its coordinator answers
+MOST_CLOSING: Final = 4  # consumers that were left and are still there, each with its threads and what it had read
+# Before another consumer joins after an error. Short: a takeover is promised within the session timeout and 5 s.
+RETRY: Final = Backoff(base_seconds=0.5, cap_seconds=3.0)
 GONE: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
 
@@ -71,34 +84,52 @@ class StreamReader:
         self._doubts = 0
         self._gone: set[int] = set()
         self._known_gaps: dict[int, Start] = {}
+        self._closing: list[Future[None]] = []
+        self._errors = 0  # one after another, without an assignment between them
 
     def run(self, stop: threading.Event) -> None:
-        """Until stopped. An error ends it, and the lifecycle starts it again: then it joins the group anew."""
+        """Until stopped. An error of Kafka ends a consumer, and another one joins the group."""
+        while self._await_room(stop):
+            try:
+                self._join(stop)
+            except (KafkaException, StreamDown, TimeoutError) as error:
+                self._announce(StreamFault(words(error) if isinstance(error, KafkaException) else str(error)))
+                self._errors += 1
+                stop.wait(RETRY.ceiling(self._errors))
+
+    def _await_room(self, stop: threading.Event) -> bool:
+        """Before another consumer is made. It gives no beat: where so many cannot be closed, only a restart helps."""
         while not stop.is_set():
-            self._join(stop)
+            self._closing = [each for each in self._closing if not each.done()]
+            if len(self._closing) < MOST_CLOSING:
+                return True
+            stop.wait(POLL_SECONDS)
+        return False
 
     def _join(self, stop: threading.Event) -> None:
-        consumer = open_consumer(self._settings, client=self._client, on_error=self._fault, on_commit=self._on_commit)
+        self._announce(Beat("stream"))
+        handlers = Handlers(self._assigned, self._revoked, self._lost, self._on_commit, self._fault)
+        membership = Membership(self._settings, handlers, client=self._client)
         try:
-            consumer.subscribe(
-                [self._settings.topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
-            )
             while not stop.is_set() and not self._must_join_anew():
-                self._round(consumer)
+                self._round(membership)
         finally:
-            self._leave(consumer)
+            self._leave(membership)
 
     def rewind(self) -> None:
         """Read everything again that is not committed: what was written meanwhile may be in one index only."""
         self._rewind.set()
 
-    def _round(self, consumer: Consumer) -> None:
+    def _round(self, membership: Membership) -> None:
         self._announce(Beat("stream"))
+        consumer = membership.consumer
         if self._rewind.is_set():
             self._rewind.clear()
             self._begin_again(consumer)
         if self._may_read(consumer):
-            self._take_in(_read(consumer))
+            messages = _read(consumer)
+            membership.check()
+            self._take_in(messages)
         now = self._clock()
         if now >= self._next_commit:
             self._next_commit = now + COMMIT_SECONDS
@@ -167,31 +198,36 @@ class StreamReader:
     # Assignment
 
     def _assigned(self, consumer: Consumer, given: list[TopicPartition]) -> None:
-        starts = [self._start(consumer, each) for each in given]
+        until = self._clock() + ASK_SECONDS  # for all of them: a callback that takes minutes is a hang
+        named = self._named(each.partition for each in given)
+        found = coordinated(lambda left: consumer.committed(named, timeout=left), ASK_SECONDS) if named else []
+        starts = [self._start(consumer, each, until) for each in found]
         if self._incremental:
             consumer.incremental_assign(starts)
         else:
             consumer.assign(starts)
         self._paused = []
+        self._errors = 0
         self._announce(PartitionsAssigned(self._settings.topic, sorted(each.partition for each in given)))
 
-    def _start(self, consumer: Consumer, given: TopicPartition) -> TopicPartition:
-        (found,) = consumer.committed([TopicPartition(given.topic, given.partition)], timeout=ASK_SECONDS)
-        low, high = consumer.get_watermark_offsets(found, timeout=ASK_SECONDS)
+    def _start(self, consumer: Consumer, found: TopicPartition, until: float) -> TopicPartition:
+        if found.error is not None:
+            raise KafkaException(found.error)
+        low, high = consumer.get_watermark_offsets(found, timeout=max(until - self._clock(), POLL_SECONDS))
         committed = None if found.offset == OFFSET_INVALID else found.offset
         start = start_of(committed, low, high)
         # Once: until the first commit behind it, every assignment finds it again.
-        if start.expected is not None and self._known_gaps.get(given.partition) != start:
-            self._known_gaps[given.partition] = start
-            self._announce(StreamGap(given.topic, given.partition, start.expected, start.offset))
-        self._partitions.assign(given.topic, given.partition, start, high)
-        return TopicPartition(given.topic, given.partition, start.offset)
+        if start.expected is not None and self._known_gaps.get(found.partition) != start:
+            self._known_gaps[found.partition] = start
+            self._announce(StreamGap(found.topic, found.partition, start.expected, start.offset))
+        self._partitions.assign(found.topic, found.partition, start, high)
+        return TopicPartition(found.topic, found.partition, start.offset)
 
     def _revoked(self, consumer: Consumer, given: list[TopicPartition]) -> None:
         """Asked for by the group, so there is a moment for what is in flight. What ends later is fenced."""
         numbers = [each.partition for each in given]
         self._partitions.wait_until_settled(numbers, REVOKE_SECONDS)
-        self._commit(consumer, asynchronous=False)
+        self._commit(consumer)  # on its way before the partitions are: the client gives them up after its answer
         self._forget(numbers, lost=False)
         if self._incremental:
             consumer.incremental_unassign(given)
@@ -214,14 +250,17 @@ class StreamReader:
 
     def _begin_again(self, consumer: Consumer) -> None:
         """Each partition anew, from what is committed: what is in flight is fenced as if it had been revoked."""
+        places = [TopicPartition(old.topic, old.number, old.committed) for old in self._partitions.all()]
         for old in self._partitions.all():
             self._partitions.revoke([old.number])
             self._partitions.assign(old.topic, old.number, Start(old.committed), old.high)
-            consumer.seek(TopicPartition(old.topic, old.number, old.committed))
+        # All are fenced first: an error here leaves the consumer, which commits what may be.
+        beside(lambda: deque(map(consumer.seek, places), 0)).result(ASK_SECONDS)
 
     # Commits
 
-    def _commit(self, consumer: Consumer, *, asynchronous: bool = True) -> None:
+    def _commit(self, consumer: Consumer) -> None:
+        """Never waited for: without a coordinator an answer took 14 s, and from a frozen one 60."""
         # In this order: who is heard again after a change has asked for the rewind before.
         if not self._may_commit() or self._rewind.is_set():
             return
@@ -230,10 +269,7 @@ class StreamReader:
             return
         named = [TopicPartition(self._settings.topic, number, offset) for number, offset in offsets.items()]
         try:
-            if asynchronous:
-                consumer.commit(offsets=named, asynchronous=True)
-            else:
-                self._on_commit(None, consumer.commit(offsets=named, asynchronous=False) or [])
+            consumer.commit(offsets=named, asynchronous=True)
         except KafkaException as error:
             self._on_commit(error.args[0], named)
 
@@ -248,14 +284,18 @@ class StreamReader:
             offsets = {each.partition: each.offset for each in bad}
             self._announce(CommitRefused(self._settings.topic, offsets, words(why) if why else "unknown"))
 
-    def _leave(self, consumer: Consumer) -> None:
-        """Commits what lanes have finished, and leaves the group, so that others need not wait for the session."""
+    def _leave(self, membership: Membership) -> None:
+        """Commits what lanes have finished, and leaves the group, so that others need not wait for the session. What
+        is asked for here is all answered or stored, so it may arrive late: the group refuses it, or it is true."""
         self._gone.clear()
         try:
-            self._commit(consumer, asynchronous=False)
+            self._commit(membership.consumer)
         finally:
-            self._partitions.revoke([partition.number for partition in self._partitions.all()])
-            consumer.close()
+            self._forget([partition.number for partition in self._partitions.all()], lost=False)
+            left = membership.leave()
+            if not wait([left], CLOSE_SECONDS).done:
+                self._closing.append(left)
+                self._announce(StreamFault(f"the group did not confirm within {CLOSE_SECONDS:g} s that we left it"))
 
     # What is announced
 

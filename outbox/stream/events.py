@@ -27,7 +27,7 @@ from outbox.ports import (
 )
 from outbox.stream.fate import Fate, fate, stay_seconds
 from outbox.stream.partitions import Handed, Partitions
-from outbox.stream.record import Message, Read, is_tombstone, key_of, read
+from outbox.stream.record import Message, Read, is_tombstone, key_of, read, read_all
 
 PARKED: Final = Released("paused_type")  # stored unsent: a person has paused its entity type
 CLOCK_SECONDS: Final = 10.0  # between two readings of the database's clock: clocks drift by far less meanwhile
@@ -133,7 +133,7 @@ class StreamEvents:
         passed = [message for message in handed.messages if is_tombstone(message)]
         messages = [m for m in handed.messages if not is_tombstone(m)] if passed else handed.messages
         if back == 0 and (not messages or (messages[0].offset() or 0) >= again_below):
-            reads = [read(message, now) for message in messages]
+            reads = read_all(messages, now)
         else:
             sent = {message.offset() for message in handed.messages[:back]}
             reads = [read(m, now, again=(m.offset() or 0) < again_below or m.offset() in sent) for m in messages]
@@ -221,7 +221,8 @@ class StreamEvents:
             raise
 
     def _all_pass(self, batch: InFlight) -> "Fates":
-        return [[(Fate.PASS, place) for place in range(len(part.reads))] for part in batch.parts]
+        """Only what does not pass has to be named."""
+        return [()] * len(batch.parts)
 
     def _close(
         self,
@@ -279,6 +280,14 @@ class StreamEvents:
         for part in batch.parts:
             self._stay(part, part.messages)
         return GivenBack(len(batch.events), 0)
+
+    def unanswered(self, token: UUID) -> None:
+        """Their partitions rest: the view cannot be read now."""
+        with self._lock:
+            batch = self._batches.get(token)
+        for part in batch.parts if batch else ():
+            self._partitions.rest(part.handed.partition)
+        self.release(token)
 
     def renew(self, token: UUID) -> bool:
         """While one partition of the batch is still ours. What the others had is lost at the settle."""

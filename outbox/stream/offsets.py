@@ -12,21 +12,18 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from outbox.config import KafkaSettings
 from outbox.errors import StreamDown
 from outbox.policy.document import UNREADABLE
+from outbox.policy.event import REFRESH
 from outbox.ports import GroupReader, PartitionOffsets, RecordSeen, TopicAbout
-from outbox.stream.connection import LARGEST_RESPONSE_BYTES, options, words
+from outbox.stream.connection import LARGEST_RESPONSE_BYTES, REFUSALS, code_of, coordinated, options, words
 from outbox.stream.record import is_tombstone, read
 
 ANSWER_SECONDS: Final = 10.0
+METADATA_SECONDS: Final = 2.0
 NEWEST_SECONDS: Final = 10.0
 ORIGIN: Final = "__debezium.context.connectorLogicalName"  # `topic.prefix`, where Debezium adds its headers
 AGES_SECONDS: Final = 2.0  # for the ages of all partitions: a page that shows the rest is worth more than one of them
 POLL_SECONDS: Final = 0.2
 FETCH_BYTES: Final = 65_536  # of one partition at once; one record at least, whatever its size
-COORDINATOR_MOVES: Final = (
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-)
 SILENT: Final = {"log_level": 0}  # what is met is raised
 T = TypeVar("T")
 
@@ -35,6 +32,7 @@ class KafkaOffsets:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._client: Consumer | None = None
+        self._refused: KafkaError | None = None
 
     @property
     def topic(self) -> str:
@@ -46,22 +44,24 @@ class KafkaOffsets:
 
     def read(self) -> Sequence[PartitionOffsets]:
         """Every partition of the topic. Raises StreamDown."""
-        places = [TopicPartition(self.topic, number) for number in _asked(self._numbers)]
+        places = [TopicPartition(self.topic, number) for number in self._asked(self._numbers)]
         client = self._consumer()
-        committed = _asked(lambda: _coordinated(lambda: client.committed(places, timeout=ANSWER_SECONDS)))
-        return [_asked(partial(self._partition, place)) for place in committed]
+        committed = self._asked(
+            lambda: coordinated(lambda left: client.committed(places, timeout=left), ANSWER_SECONDS)
+        )
+        return [self._asked(partial(self._partition, place)) for place in committed]
 
     def ages(self, places: Sequence[PartitionOffsets]) -> Mapping[int, float]:
         """By the clock of this machine: for people to read, and nothing is decided by it."""
         starts = {each.partition: each.next for each in places if each.lag and not each.is_gone}
-        found = _asked(lambda: self._records(starts, 1, AGES_SECONDS))
+        found = self._asked(lambda: self._records(starts, 1, AGES_SECONDS))
         return {each.partition(): age for each in found if (age := _age(each)) is not None}
 
     def about(self) -> TopicAbout:
         admin = AdminClient(options(self._settings, client="offsets") | SILENT)
         asked = ConfigResource(ResourceType.TOPIC, self.topic)
         answer = admin.describe_configs([asked], request_timeout=ANSWER_SECONDS)[asked]
-        found = _asked(lambda: answer.result(ANSWER_SECONDS + 1))
+        found = self._asked(lambda: answer.result(ANSWER_SECONDS + 1))
         milliseconds = float(found["retention.ms"].value)
         return TopicAbout(
             retention_seconds=None if milliseconds < 0 else milliseconds / 1000,
@@ -70,7 +70,7 @@ class KafkaOffsets:
 
     def newest(self, most: int) -> Sequence[RecordSeen]:
         starts = {each.partition: max(each.oldest, each.end - most) for each in self.read() if each.end > each.oldest}
-        found = _asked(lambda: self._records(starts, most, NEWEST_SECONDS))
+        found = self._asked(lambda: self._records(starts, most, NEWEST_SECONDS))
         return [_seen(each) for each in found if not is_tombstone(each)]
 
     def readers(self) -> Sequence[GroupReader]:
@@ -78,9 +78,9 @@ class KafkaOffsets:
         admin = AdminClient(options(self._settings, client="offsets") | SILENT)
         answer = admin.describe_consumer_groups([self.group], request_timeout=ANSWER_SECONDS)[self.group]
         try:
-            found = _asked(lambda: answer.result(ANSWER_SECONDS + 1))
+            found = self._asked(lambda: answer.result(ANSWER_SECONDS + 1))
         except StreamDown as error:
-            if _code(error.__cause__) == KafkaError.GROUP_ID_NOT_FOUND:
+            if code_of(error.__cause__) == KafkaError.GROUP_ID_NOT_FOUND:
                 return []
             raise
         return [_reader(each, self.topic) for each in found.members]
@@ -114,10 +114,21 @@ class KafkaOffsets:
         return found
 
     def _numbers(self) -> list[int]:
-        found = self._consumer().list_topics(self.topic, ANSWER_SECONDS).topics[self.topic]
+        found = self._metadata().topics[self.topic]
         if found.error is not None:
             raise StreamDown(f"topic {self.topic}: {words(found.error)}")
         return sorted(found.partitions)
+
+    def _metadata(self) -> Any:
+        """In short steps: a client that is refused would be silent for as long as one that waits for a broker."""
+        client, until = self._consumer(), time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                return client.list_topics(self.topic, METADATA_SECONDS)
+            except KafkaException:
+                client.poll(0)
+                if self._refused is not None or time.monotonic() >= until:
+                    raise
 
     def _consumer(self) -> Consumer:
         """Made when it is first asked. It subscribes to nothing, so it is no member. `list_consumer_group_offsets` of
@@ -133,13 +144,23 @@ class KafkaOffsets:
                 "queued.max.messages.kbytes": FETCH_BYTES // 1024,
                 "receive.message.max.bytes": LARGEST_RESPONSE_BYTES,
             }
-            self._client = Consumer(plain | reading)
+            self._client = Consumer(plain | reading | {"error_cb": self._hear})
         return self._client
 
+    def _hear(self, error: KafkaError) -> None:
+        if error.code() in REFUSALS:
+            self._refused = error
 
-def _code(error: BaseException | None) -> object:
-    said = error.args[0] if isinstance(error, KafkaException) else None
-    return said.code() if isinstance(said, KafkaError) else None
+    def _asked(self, ask: Callable[[], T]) -> T:
+        self._refused = None
+        try:
+            return ask()
+        except KafkaException as error:
+            if self._client is not None:
+                self._client.poll(0)  # what it met meanwhile: a refused login looks like a broker that is down
+            raise StreamDown(words(self._refused or error)) from error
+        except TimeoutError:
+            raise StreamDown("no answer in time") from None
 
 
 def _reader(member: Any, topic: str) -> GroupReader:
@@ -149,7 +170,7 @@ def _reader(member: Any, topic: str) -> GroupReader:
 
 
 def _seen(message: Any) -> RecordSeen:
-    event = read(message, 0.0).event
+    event, occurred_at = read(message, 0.0)
     key, origin = message.key() or b"", dict(message.headers() or ()).get(ORIGIN) or b""
     return RecordSeen(
         message.partition(),
@@ -159,6 +180,7 @@ def _seen(message: Any) -> RecordSeen:
         event.event_version,
         event.op.removeprefix(UNREADABLE) if event.op.startswith(UNREADABLE) else "",
         origin.decode(errors="replace")[:200] if isinstance(origin, bytes) else str(origin)[:200],
+        None if event.op == REFRESH else occurred_at,
     )
 
 
@@ -166,24 +188,3 @@ def _age(message: Any) -> float | None:
     """By the time that its producer or its broker gave it."""
     kind, milliseconds = message.timestamp()
     return max(time.time() - milliseconds / 1000, 0.0) if kind else None
-
-
-def _coordinated(ask: Callable[[], T]) -> T:
-    """Asked again while the group's coordinator starts or moves, as after a broker's start; not for ever."""
-    until = time.monotonic() + ANSWER_SECONDS
-    while True:
-        try:
-            return ask()
-        except KafkaException as error:
-            if _code(error) not in COORDINATOR_MOVES or time.monotonic() >= until:
-                raise
-        time.sleep(POLL_SECONDS)
-
-
-def _asked(ask: Callable[[], T]) -> T:
-    try:
-        return ask()
-    except KafkaException as error:
-        raise StreamDown(words(error)) from error
-    except TimeoutError:
-        raise StreamDown("no answer in time") from None

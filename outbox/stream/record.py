@@ -8,8 +8,10 @@ is the event's own. An offset is no version: it starts anew with the topic, and 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from itertools import repeat
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, Protocol, cast
-from uuid import UUID, uuid5
+from uuid import UUID, SafeUUID, uuid5
 
 from outbox.policy.document import UNREADABLE
 from outbox.policy.event import DELETE, OPS, REFRESH, Event
@@ -22,8 +24,11 @@ LAST_SECOND: Final = 253_402_300_799.0  # of the year 9999
 _TRUE: Final = (b"true", b"1", b"t")
 _NO_TIME: Final = -1.0
 _OPS: Final = {op.encode(): op for op in OPS}
+_NEEDED: Final = itemgetter("id", "entity_type", "entity_id", "op", "event_version")
+_SURELY_DIGITS: Final = len(str(LARGEST_VERSION)) - 1  # a number of so many is no more than the largest version
 # `Event(...)` without its frame in Python: 0.1 us per record instead of 0.35.
 _EVENT: Final = cast("Callable[[tuple[Any, ...]], Event]", partial(tuple.__new__, Event))
+_new, _set, _SAFE = object.__new__, object.__setattr__, SafeUUID.unknown  # a member of an Enum is found slowly
 
 Headers = Sequence[tuple[str, bytes | str | None]]
 
@@ -70,6 +75,58 @@ def read(message: Message, now: float, *, again: bool = False) -> Read:
         return _event(message, now, again)
     except NotAnEvent as error:
         return Read(_unreadable(message, str(error)), None)
+
+
+def read_all(messages: Sequence[Message], now: float) -> list[Read]:
+    """The same for a batch of records that nobody has sent before."""
+    try:
+        found = _columns(messages, now)
+    except (NotAnEvent, KeyError, TypeError, ValueError, AttributeError):
+        found = None
+    return [read(message, now) for message in messages] if found is None else found
+
+
+def _columns(messages: Sequence[Message], now: float) -> list[Read] | None:
+    """The usual batch, over whole columns: 4.0 us per record instead of 5.1 (nine headers, CPU time, best of 120
+    batches on a busy machine). It gives what `read` gives for each, or none at all where one is no event or written in
+    an unusual way; a property test holds the two together."""
+    found = cast("list[dict[str, bytes]]", [dict(message.headers() or ()) for message in messages])
+    values = cast("list[bytes | None]", [message.value() for message in messages])
+    ids, kinds, entities, op_names, versions = zip(*map(_NEEDED, found), strict=True)
+    keys = [kind + b":" + entity for kind, entity in zip(kinds, entities, strict=True)]
+    ops = list(map(_OPS.__getitem__, op_names))
+    usual = (
+        keys == [message.key() for message in messages]
+        and max(map(len, keys)) + max(map(len, op_names)) <= MOST_NAME_BYTES
+        and True not in [0 in key for key in keys]
+        and False not in map(bytes.isdigit, versions)
+        and max(map(len, versions)) <= _SURELY_DIGITS
+        and True not in [value[0] == 0 or len(value) > LARGEST_BYTES for value in values if value]
+    )
+    if not usual:
+        return None
+    payloads = list(map(_payload, found, values, ops))
+    times = [_time(each.get("occurred_at")) for each in found]
+    events = zip(
+        map(_uuid, map(bytes.decode, ids)),
+        [message.offset() for message in messages],
+        map(bytes.decode, kinds),
+        map(bytes.decode, entities),
+        ops,
+        map(int, versions),
+        payloads,
+        [None if payload is None else len(payload) for payload in payloads],
+        [None if (text := each.get("routing")) is None else _text(text) for each in found],
+        repeat(1),
+        repeat(None),
+        repeat(0),
+        repeat(0),
+        repeat(False),
+        [_NO_TIME if at is None else now - at for at in times],
+        [None if (text := each.get("traceparent")) is None else _text(text) for each in found],
+        strict=False,  # what is repeated has no end
+    )
+    return list(map(_READ, zip(map(_EVENT, events), times, strict=True)))
 
 
 def _event(message: Message, now: float, again: bool) -> Read:
@@ -149,8 +206,15 @@ def _version(text: bytes | None, op: str) -> int:
 
 
 def _uuid(text: str) -> UUID:
+    """Without UUID's own constructor where the text is in its usual form: 0.6 us instead of 1.1."""
     try:
-        return UUID(text)
+        digits = text.replace("-", "")
+        if len(digits) != 32:
+            return UUID(text)
+        made = _new(UUID)
+        _set(made, "int", int(digits, 16))
+        _set(made, "is_safe", _SAFE)
+        return made
     except ValueError:
         raise NotAnEvent("id is not a uuid") from None
 

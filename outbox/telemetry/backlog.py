@@ -15,6 +15,7 @@ from outbox.facts import (
     DatabaseLost,
     SampleMissed,
     SchemaChecked,
+    SlotSample,
     TypeBacklog,
     Warned,
 )
@@ -34,6 +35,7 @@ class BacklogQueries(Protocol):
     def open_counts(self) -> OpenCounts: ...
     def failed_by_reason(self) -> Mapping[str, int]: ...
     def lanes(self, entity_types: Sequence[str], total: OpenCounts) -> Mapping[str, TypeBacklog]: ...
+    def slot(self) -> SlotSample | None: ...
     def close(self) -> None: ...
 
 
@@ -75,6 +77,7 @@ class BacklogSampler:
         self._clock = clock
         self._failed: _PacedQuery[Mapping[str, int]] = _PacedQuery(clock)
         self._lanes: _PacedQuery[Mapping[str, TypeBacklog]] = _PacedQuery(clock)
+        self._slot: _PacedQuery[SlotSample | None] = _PacedQuery(clock)
         self._away_since: float | None = None
         self._schema_is_wrong = False
         self._capped = False
@@ -112,6 +115,7 @@ class BacklogSampler:
         took = self._clock() - started
         self._optional(lambda: self._failed.run(self._backlog.failed_by_reason))
         self._optional(lambda: self._lanes.run(lambda: self._backlog.lanes(self._entity_types, counts)))
+        self._optional(lambda: self._slot.run(self._backlog.slot))
         return BacklogSampled(
             lag=counts.lag,
             oldest_age_seconds=counts.oldest_age_seconds,
@@ -122,6 +126,7 @@ class BacklogSampler:
             lanes=self._lanes.last or {},
             capped=counts.capped,
             duration_seconds=took,
+            slot=self._slot.last,
         )
 
     def _optional(self, query: Callable[[], None]) -> None:

@@ -39,6 +39,12 @@ PRUNED_TABLES: Final = (
     OTHER,
 )
 DRIFT_KINDS: Final = ("missing", "stale", "orphaned", "different", "unknown")
+SLOT: Final = {
+    "active": "Whether the connector reads from its replication slot; 0 = it does not, or there is no slot",
+    "kept_bytes": "Write-ahead log that PostgreSQL keeps for the slot",
+    "unread_bytes": "Write-ahead log that the connector has not confirmed yet",
+    "safe_bytes": "Write-ahead log that may still be written before the slot is lost; 0 or less = it is, or will be",
+}
 
 STATEMENT_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 REQUEST_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -214,6 +220,7 @@ class Instruments:
             "stream_revoked_records", "Records in flight whose partition went to another worker"
         )
         self.stream_commits_refused = self._counter("stream_commits_refused", "Commits that Kafka did not take")
+        self._slot = {name: self._whole(f"slot_{name}", text) for name, text in SLOT.items()}
 
     def stream_sample(self, lag: Mapping[int, int], oldest_age_seconds: Mapping[int, float]) -> None:
         for partition, records in lag.items():
@@ -227,6 +234,16 @@ class Instruments:
             for gauge in (self.stream_lag_records, self.stream_oldest_age_seconds):
                 with suppress(KeyError):
                     gauge.remove(self._projection, str(partition))
+
+    def slot_sample(self, values: Mapping[str, float | None]) -> None:
+        """Without a value there is no series: 0 would say that the slot is lost, or the connector down."""
+        for name, gauge in self._slot.items():
+            number = values.get(name)
+            if number is None:
+                with suppress(KeyError):
+                    gauge.remove(self._projection)
+            else:
+                gauge.labels(self._projection).set(number)
 
     def _declare_operations(self) -> None:
         counters, gauge = self._counters, self._gauge
@@ -264,6 +281,10 @@ class Instruments:
 
     def _gauges(self, name: str, text: str, label: str, values: Iterable[str]) -> Closed[Gauge]:
         return self._many(Gauge, name, text, label, values)
+
+    def _whole(self, name: str, text: str) -> Gauge:
+        """Without its series, which come and go."""
+        return Gauge(f"outbox_{name}", text, ("projection",), registry=self._registry)
 
     def _one(self, kind: Callable[..., M], name: str, text: str) -> M:
         return kind(f"outbox_{name}", text, ("projection",), registry=self._registry).labels(self._projection)

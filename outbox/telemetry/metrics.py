@@ -3,6 +3,7 @@
 import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from threading import Lock
 from typing import Any
 
@@ -150,6 +151,7 @@ class Metrics:
         i.due_events.set(backlog.due)
         self._failed_rows(backlog.failed)
         self._lanes(backlog.lanes)
+        i.slot_sample({} if backlog.slot is None else asdict(backlog.slot))
         i.sample_timestamp_seconds.set(self._now())
 
     def _lanes(self, lanes: Mapping[str, facts.TypeBacklog]) -> None:

@@ -18,7 +18,7 @@ import orjson
 from pydantic import BaseModel, Field, create_model
 from starlette.responses import Response
 
-from outbox import ports
+from outbox import facts, ports
 from outbox.ops import audit, discard, failures, reprojection, status, stored_event, webhook
 from outbox.ops.stored_event import StoredEvent, failure_type
 from outbox.policy import replay
@@ -294,6 +294,17 @@ StreamPartition = shape(
     lag=int,
     gone=bool,
 )
+StreamSlot = shape(
+    "StreamSlot",
+    facts.SlotSample,
+    "The replication slot by which a connector reads the event log.",
+    texts={
+        "active": "Whether a connector reads from it.",
+        "kept_bytes": "Write-ahead log that PostgreSQL keeps for it.",
+        "unread_bytes": "Write-ahead log that the connector has not confirmed yet.",
+        "safe_bytes": "What may still be written before it is lost, 0 or less: it is, or will be. Null: no limit.",
+    },
+)
 Stream = model(
     "Stream",
     "Kafka, where it is the source.",
@@ -302,6 +313,7 @@ Stream = model(
     lag=(int, "Records that are to be read, over all partitions."),
     partitions=list[StreamPartition],
     error=(str, "Why Kafka does not answer: then there are no partitions. Empty: it does."),
+    slot=(StreamSlot | None, "Null where producers do not write to the event log of this database."),
 )
 Ops = model(
     "Ops",

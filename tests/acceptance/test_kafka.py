@@ -184,6 +184,33 @@ def test_without_postgresql_clean_records_go_on_and_the_first_exception_stops_it
         assert daemon.terminate() == 0
 
 
+VIEW = """
+create table articles (id text primary key, v bigint not null);
+create view search_documents as
+    select 'article'::text as entity_type, id as entity_id, json_build_object('v', v) as document from articles;
+"""
+
+
+def test_refreshes_that_meet_postgresql_while_it_is_down_are_done_when_it_is_back(
+    ground: Ground, database: str, connection: psycopg.Connection
+) -> None:
+    connection.execute(VIEW.encode())
+    with Proxy.to(database) as proxy:
+        daemon = ground.start(DATABASE_URL=proxy.url(database), OUTBOX_CONCURRENCY="2")
+        daemon.wait_for_fact("stream.assigned")
+        ground.put(an_event_record("before", 1, "refresh"))
+        ground.finish(daemon)
+        proxy.cut()
+        daemon.wait_for_fact("database.lost")
+        connection.execute("insert into articles select n::text, n from generate_series(1, 40) n")
+        ground.put(*(an_event_record(str(n), n, "refresh") for n in range(1, 41)))
+        daemon.wait_for_fact("batch.no_progress", reason="database")
+        proxy.heal()
+        ground.finish(daemon)
+        assert set(ground.documents()) == {str(n) for n in range(1, 41)}
+        assert daemon.terminate() == 0
+
+
 def test_what_waits_shows_everywhere_and_a_stopped_worker_leaves_the_group(ground: Ground, outbox: Outbox) -> None:
     environment = ground.environment()
     ground.put(*(an_event_record(str(n), n + 1) for n in range(50)))

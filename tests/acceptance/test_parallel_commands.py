@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from elasticsearch import Elasticsearch
 
+from outbox.ops.reindex.copier import PAGE
 from tests.fixtures.commands import Outbox
 from tests.fixtures.joined import fill_skewed
 from tests.fixtures.processes import RunningProcess, StartProcess
@@ -20,6 +21,7 @@ from tests.fixtures.waiting import eventually
 SIZE = 12_000
 # All of the drill, ten kills of each: OUTBOX_TEST_SLOW=1 scripts/test tests/acceptance/test_parallel_commands.py
 KILLS = 10 if os.environ.get("OUTBOX_TEST_SLOW") else 3
+PAGES_BETWEEN_KILLS = 4  # at most: what is left after the last kill ends by itself
 HELD = "select owner from search_outbox_rebuild_parts where state = 'open' and owner is not null"
 WRITTEN = "select coalesce(sum(written), 0) from search_outbox_rebuild_parts"
 
@@ -89,27 +91,31 @@ def test_a_backfill_by_two_processes_writes_every_document_once(
 
 
 def test_kill_9_of_processes_that_hold_parts_loses_nothing_and_repeats_a_part_at_most(
-    table: psycopg.Connection,
+    connection: psycopg.Connection,
     outbox: Outbox,
     servers: dict[str, str | None],
     start_process: StartProcess,
     counted: Counted,
 ) -> None:
+    table, size = connection, KILLS * PAGES_BETWEEN_KILLS * PAGE
+    fill_skewed(table, size)
     backfill = start(start_process, servers, "--rate", "2500", "--json")
-    killed, left = 0, random.Random(24)
+    killed, chance = 0, random.Random(24)
     while killed < KILLS and backfill.returncode is None:
         before = value(table, WRITTEN)
         backfill.wait_until(lambda past=before: value(table, WRITTEN) > past, "a page")  # type: ignore[misc]
-        time.sleep(left.uniform(0, 0.4))
-        for pid in working(table)[:1]:
+        time.sleep(chance.uniform(0, 0.4))
+        if pids := working(table):
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(chance.choice(pids), signal.SIGKILL)
                 killed += 1
     assert backfill.wait() == 0, backfill.output
     assert killed == KILLS, backfill.output
-    assert value(table, "select written from search_outbox_backfills") == SIZE
-    assert counted.documents() == SIZE
-    assert counted.writes() <= SIZE + killed * largest_part(table)
+    assert value(table, "select written from search_outbox_backfills") == size
+    assert counted.documents() == size
+    twice = counted.writes() - size
+    print(f"{killed} kills, {twice:,} documents written twice, largest part {largest_part(table):,}")
+    assert 0 <= twice <= killed * largest_part(table)
     assert outbox("verify", "--rate", "0").code == 0
 
 
@@ -131,7 +137,7 @@ def test_when_the_command_is_killed_its_processes_end_and_resume_goes_on(
     assert resumed.code == 0, resumed
     assert (resumed.json["status"], resumed.json["written"]) == ("finished", SIZE)
     assert counted.documents() == SIZE
-    assert counted.writes() <= SIZE + 2 * largest_part(table)
+    assert counted.writes() <= SIZE + largest_part(table)
 
 
 def test_ctrl_c_ends_all_processes_and_says_how_to_go_on(

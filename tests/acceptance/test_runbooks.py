@@ -34,6 +34,7 @@ ELSEWHERE = {
     "kubectl": {"kubectl"},
     "supervisor": {"supervisorctl"},
     "labs": {"scripts/lab"},
+    "connect": {"curl", "outbox"},
     "kafka": {"kafka-configs.sh", "kafka-consumer-groups.sh", "kafka-topics.sh"},
 }
 # What these say with their exit code is part of the answer: a finding, a drift, not yet caught up, nothing to replay.

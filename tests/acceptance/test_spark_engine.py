@@ -116,7 +116,9 @@ def is_right(table: psycopg.Connection, es: Elasticsearch, outbox: Outbox, index
     assert value(table, "select written from search_outbox_backfills order by id desc limit 1") == SIZE
     es.indices.refresh(index=index)
     assert es.count(index=index)["count"] == SIZE
-    assert writes(es, index) <= SIZE + kills * largest_part(table)
+    twice = writes(es, index) - SIZE
+    print(f"{kills} kills, {twice:,} documents written twice, largest part {largest_part(table):,}")
+    assert 0 <= twice <= kills * largest_part(table)
     assert outbox("verify", "--rate", "0").code == 0
 
 
@@ -140,6 +142,24 @@ def test_on_this_machine_every_document_is_written_once(
     is_right(table, es, outbox, index, 0)
 
 
+def test_under_spark_submit_the_master_is_its_own_business(
+    table: psycopg.Connection,
+    spark_settings: dict[str, str | None],
+    start_process: StartProcess,
+    es: Elasticsearch,
+    outbox: Outbox,
+    index: str,
+    tmp_path: Path,
+) -> None:
+    """As docs/reindexing.md says."""
+    job = tmp_path / "outbox_job.py"
+    job.write_text("from outbox.cli import main; main()\n")
+    submit = [str(PYTHON.with_name("spark-submit")), "--master", "local[2]", str(job)]
+    running = start_process([*submit, "backfill", "--engine", "spark", "--parallel", "2"], **spark_settings)
+    assert running.wait(600) == 0, running.output
+    is_right(table, es, outbox, index, 0)
+
+
 def more_pages(table: psycopg.Connection, running: RunningProcess) -> None:
     """Some pages more than now, or its end."""
     before = value(table, WRITTEN)
@@ -159,9 +179,9 @@ def test_killed_executors_lose_nothing_and_repeat_a_part_at_most(
     while running.returncode is None and kills < KILLS:
         more_pages(table, running)
         time.sleep(chance.uniform(0, 1.0))
-        for executor in cluster.executors()[:1]:
+        if executors := cluster.executors():
             with suppress(psutil.NoSuchProcess):
-                executor.kill()
+                chance.choice(executors).kill()
                 kills += 1
     assert running.wait(900) == 0, running.output
     assert kills > 0
@@ -188,4 +208,4 @@ def test_a_killed_driver_loses_nothing_and_resume_goes_on(
             running = backfill("--resume", "--master", cluster.master, "--rate", "1000")
     assert running.wait(900) == 0, running.output
     assert kills > 0
-    is_right(table, es, outbox, index, 2 * kills)  # each of its two tasks has a part
+    is_right(table, es, outbox, index, kills)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import urllib.error
 from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg
@@ -17,7 +18,7 @@ from outbox.embedded.connect_api import ConnectApi
 from outbox.embedded.folders import default_data_dir
 from outbox.embedded.jar_list import kafka_jars
 from tests.fixtures.kafka import KafkaDesk
-from tests.fixtures.processes import StartProcess
+from tests.fixtures.processes import StartProcess, clean_environment
 from tests.fixtures.waiting import eventually
 
 TOPIC, GROUP = "outbox.search_outbox_log", "outbox-projector"
@@ -29,6 +30,23 @@ def data_dir(server_folder: Path) -> Path:
     for name in (kafka_jars().folder, f"debezium-{DEBEZIUM.version}"):
         (server_folder / name).symlink_to(default_data_dir() / name)
     return server_folder
+
+
+def asked(where: dict[str, Any], settings: dict[str, str], *command: str) -> Any:
+    """What a command says in another terminal, with the settings that `outbox up` prints."""
+    given = {
+        "DATABASE_URL_FILE": where["database_url_file"],
+        "ELASTIC_URL": where["elastic_url"],
+        "ELASTIC_INDEX": where["index"],
+        "OUTBOX_SOURCE": "kafka",
+        "KAFKA_BOOTSTRAP_SERVERS": where["kafka"],
+        "KAFKA_CONNECT_URL": where["connect_url"],
+        "KAFKA_CONNECT_USERNAME": where["connect_username"],
+        "KAFKA_CONNECT_PASSWORD_FILE": where["connect_password_file"],
+    }
+    argv = [sys.executable, "-m", "outbox", *command, "--json"]
+    env = clean_environment(given | settings)
+    return json.loads(subprocess.run(argv, env=env, capture_output=True, text=True, check=False).stdout)
 
 
 @pytest.mark.slow
@@ -48,10 +66,16 @@ def test_the_sample_reaches_the_index_through_kafka_and_nothing_is_left_running(
     assert json.loads(found.stdout)["hits"]["total"]["value"] > 0
     with pytest.raises(urllib.error.HTTPError, match="401"):
         ConnectApi(where["connect_url"]).states("outbox-log")
-    file = Path(where["connect_login_file"])
-    password = file.read_text().strip().partition("=")[2]
+    file = Path(where["connect_password_file"])
+    password = file.read_text().strip()
     assert ConnectApi(where["connect_url"], password).states("outbox-log") == ["RUNNING", "RUNNING"]
-    assert file.stat().st_mode & 0o007 == 0  # nobody else may read it
+    assert file.stat().st_mode & 0o077 == 0  # nobody else may read it
+    told = asked(where, settings, "doctor")
+    verdicts = [(each["name"], each["verdict"]) for each in told["findings"] if each["name"] in ("connector", "slot")]
+    assert {("connector", "ok"), ("slot", "ok")} <= set(verdicts)
+    checked = asked(where, settings, "kafka", "connector", "--check", where["connect_url"])
+    assert {each["verdict"] for each in checked["findings"] if each["name"] == "connector"} == {"ok"}
+    assert password not in json.dumps([told, checked])
     with psycopg.connect(logical_database, autocommit=True) as connection:
         # All of them: the sample deletes and changes articles meanwhile.
         connection.execute("update outbox_sample.articles set title = 'Zebra crossings'")

@@ -7,7 +7,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.errors import UsageError
-from outbox.ops.reindex import backfill, comparison, copier, refresh
+from outbox.ops.reindex import backfill, copier, mismatches, refresh
 from outbox.ops.reindex.backfill import AtWork, IndexLost, NothingToResume, NotInView
 from outbox.ops.reindex.pacing import LONGEST_DEBT_SECONDS
 from outbox.ops.reindex.refresh import HasVersions, Refreshed, RefreshOptions, RoutingUnknown
@@ -20,7 +20,7 @@ from tests.fixtures.waiting import eventually
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(mismatches, "WAITS_SECONDS", (0.1,) * 4)
     monkeypatch.setattr(copier, "PAGE", 20)
     monkeypatch.setattr(refresh, "A_STEP", 10)
 

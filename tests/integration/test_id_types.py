@@ -1,6 +1,6 @@
 """Ids of the view in each type that can name a document: looked up, walked, compared, rebuilt. Others are refused."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,11 +12,14 @@ from elasticsearch import Elasticsearch
 
 from outbox.embedded import EmbeddedPostgres
 from outbox.errors import DocumentsUnavailable
-from outbox.ops.reindex import comparison
+from outbox.ops.reindex import mismatches
 from outbox.ops.reindex.verify import VerifyOptions
 from outbox.policy.document import BATCH_BYTES
 from outbox.policy.drift import Key
+from outbox.policy.rebuild_parts import cut
+from outbox.store import key_bounds
 from outbox.store.documents import ViewDocuments
+from outbox.store.key_bounds import KeyBounds
 from outbox.store.schema.migrate import migrate
 from outbox.store.truth import PostgresTruth, Wanted
 from outbox.store.view_shape import UnsupportedIds, names_an_id
@@ -145,8 +148,28 @@ def shared(postgres_url: str, migrated_template: str) -> Iterator[EventTable]:
         yield queue
 
 
+def keys_of(truth: PostgresTruth, ranges: Sequence[tuple[str | None, str | None]], page: int = 2) -> list[str]:
+    """Every key of every range, as a walk over them finds it."""
+    found: list[str] = []
+    for low, high in ranges:
+        after = low
+        while ids := truth.keys("thing", after, page, high):
+            found += ids
+            after = ids[-1]
+    return found
+
+
+def check_parts(queue: EventTable, ids: Ids) -> None:
+    """Ranges between any keys of the type have every key once."""
+    bounds = KeyBounds(queue.pool(), ids.view).keys("thing", len(ids.case.ids), in_view=True)
+    assert list(bounds) == list(ids.case.ids), "in the order of the type"
+    for parts in range(1, len(bounds) + 2):
+        assert keys_of(ids.truth, cut(bounds, parts)) == list(ids.case.ids)
+
+
 def check(queue: EventTable, case: Case, name: str) -> None:
     ids = Ids(queue, case, name)
+    check_parts(queue, ids)
     others = tuple(id for id in case.others if "\x00" not in id)
     assert ids.looked_up(case.ids + others) == [True] * len(case.ids) + [False] * len(others)
     for limit in (1, 2, 100):
@@ -190,6 +213,28 @@ def test_ids_that_are_equal_in_two_spellings_and_ids_in_the_order_of_a_language_
     contrib: EventTable, case: Case
 ) -> None:
     check(contrib, case, f"c{CONTRIB_CASES.index(case)}")
+
+
+@pytest.mark.parametrize("type_name", ["extensions.citext", "text collate by_language", "text collate either_case"])
+@pytest.mark.parametrize("analysed", [True, False], ids=["statistics", "sample"])
+def test_many_such_ids_are_cut_into_parts_that_have_each_once(
+    contrib: EventTable, monkeypatch: pytest.MonkeyPatch, type_name: str, analysed: bool
+) -> None:
+    """Spellings that are equal for the type stand together: a bound between them must not take one twice, or none."""
+    monkeypatch.setattr(key_bounds, "ONE_SAMPLE_ROWS", 100)
+    name = f"many_{type_name.replace('.', '_').replace(' ', '_')}_{int(analysed)}"
+    ids = Ids(contrib, Case(type_name, (), ()), name)
+    contrib.connection.execute(
+        f"insert into {name} select id from generate_series(1, 700) g,"
+        " unnest(array['Key' || g, 'key' || g, 'KEY' || g, 'kéy' || g]) as id".encode()
+    )
+    if analysed:
+        contrib.connection.execute(f"analyze {name}".encode())
+        monkeypatch.setattr(KeyBounds, "_sample", lambda *_: pytest.fail("the keys were read"))
+    whole = keys_of(ids.truth, [(None, None)], 500)
+    ranges = cut(KeyBounds(contrib.pool(), ids.view).keys("thing", 40, in_view=True), 40)
+    assert (len(whole), len(set(whole)), len(ranges) >= 30) == (2_800, 2_800, True)
+    assert keys_of(ids.truth, ranges, 7) == whole
 
 
 REFUSED = {
@@ -249,7 +294,7 @@ def test_a_label_that_was_added_meanwhile_is_an_id_at_once(queue: EventTable) ->
 def world(
     queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> RebuildWorld:
-    monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(mismatches, "WAITS_SECONDS", (0.1,) * 4)
     return RebuildWorld(queue, es, elastic_url, absent_index)
 
 
@@ -257,6 +302,7 @@ WAYS = [
     Case("char(26)", (*ULIDS, "ab"), ("0", "AB")),
     Case("sku", ("ab", "zz12"), ("AB", "abcdefghijk")),
     Case("numeric", ("1.0", "2", "10"), ("1", "02", "abc")),
+    Case("uuid", UUIDS, (UUIDS[0].upper(), "abc")),
     Case("date", ("2024-01-31", "2024-02-29"), ("31.01.2024", "2024-02-30")),
     Case("size", ("small", "LARGE"), ("large", "huge")),
 ]
@@ -293,7 +339,7 @@ def test_a_document_goes_all_the_way_by_an_id_of_each_type(world: RebuildWorld, 
     world.project()
     assert world.reindexing().verify.run(VerifyOptions(rate=0)).report.drift == 0
 
-    assert world.rebuilt().written == len(case.ids)
+    assert world.rebuilt(processes=2).written == len(case.ids)
     world.remove(case.ids[0])
     world.project()
     report = world.reindexing().verify.run(VerifyOptions(rate=0)).report

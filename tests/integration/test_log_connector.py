@@ -5,6 +5,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,10 +19,12 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from psycopg import sql
 
 from outbox.app.connector import connector_check, connector_plan
+from outbox.config import ConnectSettings
 from outbox.embedded.connect_api import ConnectApi
 from outbox.ops.doctor.event_log import event_log
 from outbox.policy.connector import ConnectorPlan, configuration
 from outbox.ports import Finding, Level
+from outbox.store.backlog import PostgresBacklog
 from outbox.store.doctor import PostgresDoctor
 from outbox.store.pool import Database
 from outbox.store.schema.event_log import LogInUse
@@ -270,7 +273,7 @@ def test_the_slot_of_a_quiet_outbox_moves_with_what_others_write(
 
 
 def check(plan: ConnectorPlan, name: str, url: str) -> list[Finding]:
-    return list(connector_check(replace(plan, name=name), url).examine())
+    return list(connector_check(replace(plan, name=name), url, ConnectSettings()).examine())
 
 
 def test_the_check_finds_our_own_configuration_well_and_a_changed_one_not(
@@ -367,7 +370,12 @@ def test_the_doctor_tells_a_slot_in_use_from_one_that_is_left(
     assert {finding.level for finding in found.values()} <= {Level.OK, Level.WARN}
     assert any(f"slot {plan.slot} is in use" in detail for detail in found)
     assert any("has no limit" in detail for detail in found)
-    stopped(api, name, log, plan.slot)
+    with closing(PostgresBacklog(logical_database, slot=plan.slot)) as backlog:
+        assert (in_use := backlog.slot()) is not None
+        assert (in_use.active, in_use.safe_bytes) == (True, None)
+        stopped(api, name, log, plan.slot)
+        assert (left := backlog.slot()) is not None
+        assert not left.active
     assert any("is not in use" in d and f.level is Level.BAD for d, f in examined(logical_database, plan).items())
 
 

@@ -9,7 +9,7 @@ from elasticsearch import Elasticsearch
 
 from outbox.errors import Conflict, ElasticsearchDown, UsageError
 from outbox.facts import Warned
-from outbox.ops.reindex import comparison, copier
+from outbox.ops.reindex import copier, mismatches
 from outbox.ops.reindex.rebuild_steps import (
     Broken,
     HeldByAnother,
@@ -37,7 +37,7 @@ STEP = 1 if os.environ.get("OUTBOX_TEST_SLOW") == "1" else 3
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(mismatches, "WAITS_SECONDS", (0.1,) * 4)
 
 
 @pytest.fixture(params=[True, False], ids=["view", "events"])

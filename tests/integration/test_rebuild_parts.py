@@ -2,7 +2,7 @@
 Writes are counted against documents."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from elasticsearch import Elasticsearch
 from outbox.app.part_process import part_worker
 from outbox.app.reindex import join
 from outbox.errors import DocumentsUnavailable
-from outbox.ops.reindex import comparison, copier
+from outbox.ops.reindex import copier, mismatches
 from outbox.ops.reindex.backfill import BackfillDesk
 from outbox.ops.reindex.copier import SecondIndexLost
 from outbox.ops.reindex.parallel import PartJob, PartsStuck, PartTable, Spread
@@ -29,54 +29,24 @@ from outbox.store.schema.migrate import migrate
 from outbox.store.truth import PostgresTruth
 from tests.fixtures.joined import ALICE, TABLES, VIEW, JoinedWorld
 from tests.fixtures.postgres import fresh_database
-from tests.fixtures.queue import EventTable, fresh_queue
+from tests.fixtures.queue import EventTable
 from tests.fixtures.rebuilding import RebuildWorld
-from tests.integration.test_id_types import CASES, TYPES, Case, Ids
+from tests.integration.test_id_types import Case, Ids, keys_of
 
 MANY = 3_000
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(mismatches, "WAITS_SECONDS", (0.1,) * 4)
     monkeypatch.setattr(copier, "PAGE", 50)
 
 
 # Bounds
 
 
-@pytest.fixture(scope="module")
-def shared(postgres_url: str, migrated_template: str) -> Iterator[EventTable]:
-    with fresh_queue(postgres_url, migrated_template) as queue:
-        name = queue.connection.info.dbname
-        queue.connection.execute(f"alter database {name} set datestyle = 'German'".encode())
-        queue.connection.execute(TYPES.encode())
-        yield queue
-
-
-def keys_of(truth: PostgresTruth, ranges: Sequence[tuple[str | None, str | None]], page: int = 2) -> list[str]:
-    """Every key of every range, as a walk over them finds it."""
-    found: list[str] = []
-    for low, high in ranges:
-        after = low
-        while ids := truth.keys("thing", after, page, high):
-            found += ids
-            after = ids[-1]
-    return found
-
-
-@pytest.mark.parametrize("case", CASES, ids=[case.type for case in CASES])
-def test_ranges_between_any_keys_of_a_type_have_every_key_once(shared: EventTable, case: Case) -> None:
-    ids = Ids(shared, case, f"p{CASES.index(case)}")
-    space = KeyBounds(shared.pool(), ids.view)
-    found = space.keys("thing", len(case.ids), in_view=True)
-    assert list(found) == list(case.ids), "in the order of the type"
-    for parts in range(1, len(case.ids) + 2):
-        assert keys_of(ids.truth, cut(found, parts)) == list(case.ids)
-
-
-def test_bounds_of_another_type_are_refused_by_name(shared: EventTable) -> None:
-    ids = Ids(shared, Case("bigint", ("1", "2"), ()), "bounds_changed")
+def test_bounds_of_another_type_are_refused_by_name(queue: EventTable) -> None:
+    ids = Ids(queue, Case("bigint", ("1", "2"), ()), "bounds_changed")
     with pytest.raises(DocumentsUnavailable, match="another type"):
         ids.truth.keys("thing", None, 10, "abc")
 

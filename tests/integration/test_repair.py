@@ -7,7 +7,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.errors import UsageError
-from outbox.ops.reindex import comparison
+from outbox.ops.reindex import mismatches
 from outbox.ops.reindex.repair import ManyDeletes, Repaired, RepairPlan
 from outbox.ops.reindex.verify import VerifyOptions
 from outbox.policy.audit import Actor, Source
@@ -21,7 +21,7 @@ SHARDS = 3  # a comparison reads all of them
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(mismatches, "WAITS_SECONDS", (0.1,) * 4)
 
 
 @pytest.fixture(params=[True, False], ids=["view", "events"])

@@ -1,20 +1,23 @@
 """A consumer group on a real broker: what is committed, when, by whom; and what is said of what is gone."""
 
+import time
 import uuid
+from collections import Counter
 from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from outbox.config import KafkaSettings
 from outbox.errors import NotStored
 from outbox.facts import CommitRefused, LeaseLost, PartitionsAssigned, PartitionsRevoked, StreamGap, StreamSampled
+from outbox.policy.document import UNREADABLE
 from outbox.policy.outcome import Failure, Reason
 from tests.fixtures.kafka import KafkaDesk, Sent
 from tests.fixtures.sinks import MemorySink
 from tests.fixtures.streaming import GroupMember, an_event_record, committed_of, joined
-from tests.fixtures.waiting import eventually
+from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 from tests.unit.stream.test_events import MemoryRecords
 
 PARTITIONS = 2
@@ -228,7 +231,7 @@ def test_reading_stops_when_enough_waits_and_polling_goes_on(ground: Ground) -> 
 def test_thirty_poison_records_of_every_class_are_each_stored_once_and_stop_nobody(ground: Ground) -> None:
     bad = [
         Sent(b"article:1", b"{}", {}, 0),
-        Sent(b"article:1", b"\x00\x00\x00\x00\x01{}", {"id": "x"}, 0),
+        an_event_record("1", 1, value=b"\x00\x00\x00\x00\x01{}", partition=0),
         an_event_record("1", 1, key=b"1", partition=0),
         an_event_record("1", 1, id="no uuid", partition=0),
         an_event_record("1", 1, op="explode", partition=0),
@@ -240,10 +243,63 @@ def test_thirty_poison_records_of_every_class_are_each_stored_once_and_stop_nobo
     with ground.member() as member:
         ground.finish(member)
     assert (len(ground.records.rows), len(ground.ids())) == (30, 30)
+    classes = [row.event.op.removeprefix(UNREADABLE) for row in ground.records.rows.values()]
+    assert Counter(classes) == dict.fromkeys(
+        [
+            "header id is missing",
+            "the value is in a schema registry's envelope",
+            "the key is not entity_type:entity_id",
+            "id is not a uuid",
+            "explode",
+            "upsert",  # its payload is no document
+        ],
+        5,
+    )
     ground.desk.commit(ground.group, ground.topic, {0: 0})
     with ground.member() as member:
         ground.finish(member)
     assert len(ground.records.rows) == 30
+
+
+def test_what_compaction_removed_is_no_gap_and_its_tombstones_pass(kafka: KafkaDesk) -> None:
+    """A real compaction: offsets are missing in the middle, and of a removed key a tombstone is left."""
+    config = {"cleanup_policy": "compact", "segment_ms": "50", "min_cleanable_dirty_ratio": "0.001"}
+    topic = kafka.create_topic(f"compacted-{uuid.uuid4().hex[:8]}", 1, **config)
+    try:
+        ground = Ground(kafka, topic)
+        ground.put(*(an_event_record(str(n % 3), n + 1) for n in range(30)))
+        ground.put(Sent(b"article:2", None, {}))
+
+        def is_compacted() -> bool:
+            ground.put(an_event_record("last", int(time.time() * 1000)))  # a new segment: the open one stays as it is
+            return len(keys := kept_keys(kafka, topic)) > 3 and keys.count(b"article:0") == 1
+
+        eventually(is_compacted, every=0.3, what="the compaction")
+        with ground.member() as member:
+            ground.finish(member)
+            assert member.of(StreamGap) == []
+        versions = {id: version for (_, id), (version, _) in ground.sink.documents.items()}
+        assert (versions["article:0"], versions["article:1"]) == (28, 29)
+        assert ground.records.rows == {}
+    finally:
+        kafka.delete_topic(topic)
+
+
+def kept_keys(kafka: KafkaDesk, topic: str) -> list[object]:
+    """Up to the end as it is now; what was compacted away does not come."""
+    (end,) = kafka.ends(topic).values()
+    reader = Consumer({"bootstrap.servers": kafka.url, "group.id": uuid.uuid4().hex, "enable.auto.commit": False})
+    try:
+        reader.assign([TopicPartition(topic, 0, 0)])
+        found: list[object] = []
+        while (message := reader.poll(PATIENCE_SECONDS)) is not None:
+            assert message.error() is None
+            found.append(message.key())
+            if message.offset() == end - 1:
+                break
+    finally:
+        reader.close()
+    return found
 
 
 def test_a_record_of_20_mb_is_read_and_written(kafka: KafkaDesk) -> None:

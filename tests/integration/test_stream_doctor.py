@@ -1,11 +1,13 @@
 """What `outbox doctor` finds at a real broker: members of the group, the newest records, the retention, Connect."""
 
+import base64
 import http.server
 import json
 import threading
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -23,6 +25,7 @@ from tests.fixtures.waiting import eventually
 from tests.unit.stream.test_events import MemoryRecords
 
 PARTITIONS = 2
+LOGIN = "Basic " + base64.b64encode(b"outbox:canary").decode()
 
 
 @pytest.fixture
@@ -81,12 +84,15 @@ def test_the_newest_records_are_checked(kafka: KafkaDesk, topic: str, given: dic
             an_event_record("a", 0, partition=0, **{ORIGIN: "one"}),
             an_event_record("a", 0, partition=1, **{ORIGIN: "two"}),
             an_event_record("b", 0, key=b"b"),
+            an_event_record("c", -1, occurred_at="2026-01-01T10:05:00Z"),
+            an_event_record("c", -2, occurred_at="2026-01-01T10:07:00Z"),
         ],
     )
     found = examine(**given)
     assert "the key is not entity_type:entity_id" in only(found, "records").detail
     assert "in several partitions" in only(found, "partitions").detail
     assert [each.detail for each in found["versions"] if "one, two" in each.detail]
+    assert [each.detail for each in found["versions"] if "1 entities have a later change" in each.detail]
 
 
 def test_a_lag_near_the_retention_is_said_before_it_is_a_gap(
@@ -109,6 +115,11 @@ class Connect(http.server.BaseHTTPRequestHandler):
     """Answers about one connector, whose task has failed."""
 
     def do_GET(self) -> None:
+        if self.path.startswith("/locked") and self.headers["Authorization"] != LOGIN:
+            self.send_response(401)
+            self.end_headers()
+            return
+        self.path = self.path.removeprefix("/locked")
         tasks = [{"id": 0, "state": "FAILED", "trace": "java.lang.RuntimeException: no slot"}]
         body = json.dumps({"connector": {"state": "RUNNING"}, "tasks": tasks}).encode()
         self.send_response(200 if self.path == "/connectors/outbox-log/status" else 404)
@@ -141,3 +152,25 @@ def test_connect_is_asked_where_its_address_is_given(database: str, elastic_url:
     with open_doctor(settings, f"http://127.0.0.1:{find_free_port()}") as doctor:
         found = [each for each in doctor.examine() if each.name == "connector"]
     assert [each.level for each in found] == [Level.UNKNOWN]
+
+
+def test_connect_that_asks_for_a_login_gets_the_one_of_the_settings(
+    database: str, elastic_url: str, connect_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "password").write_text("canary\n")
+    here = {"DATABASE_URL": database, "ELASTIC_URL": elastic_url, "KAFKA_CONNECT_URL": f"{connect_url}/locked"}
+    login = {"KAFKA_CONNECT_USERNAME": "outbox", "KAFKA_CONNECT_PASSWORD_FILE": str(tmp_path / "password")}
+
+    def said(**given: str) -> Finding:
+        with open_doctor(load_settings(here | given)) as doctor:
+            (found,) = [each for each in doctor.examine() if each.name == "connector"]
+            return found
+
+    assert "FAILED" in said(**login).detail
+    (tmp_path / "password").write_text("canary-of-yesterday\n")
+    for given in ({}, login):
+        refused = said(**given)
+        assert refused.level is Level.UNKNOWN
+        assert "401" in refused.detail
+        assert "KAFKA_CONNECT_PASSWORD" in refused.detail
+        assert "canary" not in refused.detail + refused.remedy

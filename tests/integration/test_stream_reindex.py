@@ -11,7 +11,7 @@ from elasticsearch import Elasticsearch
 
 from outbox.app.reindex import copies_of_rebuilds
 from outbox.config import Settings
-from outbox.ops.reindex import comparison, stream_mark
+from outbox.ops.reindex import comparison, mismatches, stream_mark
 from outbox.ops.reindex.rebuild_steps import OutOfSight
 from outbox.ops.reindex.verify import Verification, VerifyOptions
 from outbox.policy.reindex import Rebuild
@@ -27,7 +27,7 @@ KAFKA = {"OUTBOX_SOURCE": "kafka", "KAFKA_BOOTSTRAP_SERVERS": "localhost:9092"}
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(mismatches, "WAITS_SECONDS", (0.1,) * 4)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from outbox.errors import OutboxError, UsageError
-from outbox.ops.reindex import comparison
+from outbox.ops.reindex import mismatches
 from outbox.ops.reindex.verify import Verification, VerifyOptions
 from outbox.policy.drift import Key, Kind
 from outbox.sink.scan import IndexNotThere
@@ -23,7 +23,7 @@ SHARDS = 3  # a comparison reads all of them
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Second checks come after a tenth of a second: nobody else is at work here."""
-    monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(mismatches, "WAITS_SECONDS", (0.1,) * 4)
 
 
 @pytest.fixture(params=[True, False], ids=["view", "events"])
@@ -129,13 +129,13 @@ def test_a_change_between_two_checks_is_checked_again(world: World, monkeypatch:
     world.fill(5)
     world.project()
     world.put("3", "newer")
-    looked = comparison.Mismatches.add
+    looked = mismatches.Mismatches.add
 
-    def project_then_add(self: comparison.Mismatches, doubt: comparison.Mismatch) -> None:
+    def project_then_add(self: mismatches.Mismatches, doubt: mismatches.Mismatch) -> None:
         world.project()
         looked(self, doubt)
 
-    monkeypatch.setattr(comparison.Mismatches, "add", project_then_add)
+    monkeypatch.setattr(mismatches.Mismatches, "add", project_then_add)
     result = verified(world)
     assert found(result) == {}
     assert result.report.conclusive

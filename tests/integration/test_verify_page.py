@@ -6,7 +6,7 @@ import httpx
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.ops.reindex import comparison
+from outbox.ops.reindex import mismatches
 from outbox.ops.reindex.verify import VerifyOptions
 from tests.fixtures.console import serving
 from tests.fixtures.elasticsearch import delete_matching
@@ -18,7 +18,7 @@ from tests.fixtures.rebuilding import RebuildWorld
 def world(
     queue: EventTable, es: Elasticsearch, elastic_url: str, absent_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> RebuildWorld:
-    monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(mismatches, "WAITS_SECONDS", (0.1,) * 4)
     return RebuildWorld(queue, es, elastic_url, absent_index)
 
 

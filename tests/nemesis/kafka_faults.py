@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from labs.worker import log_facts
+from outbox.embedded import EmbeddedKafka
 from tests.nemesis.bite import Bite
 from tests.nemesis.gang import Gang, Slot
 from tests.nemesis.kafka_ground import KAFKA_DOWN, SESSION_SECONDS, KafkaGround
@@ -20,6 +22,7 @@ TAKEOVER_SECONDS = SESSION_SECONDS + 5.0
 LOOK_SECONDS = 2 * TAKEOVER_SECONDS  # for a takeover that comes too late
 HELD_SECONDS = 30.0  # until a worker that has just joined has partitions
 MEND_SECONDS = 2.0
+CALM_SECONDS = 10.0  # after a broker is back: until its group has found its coordinator
 SAID = ("stream.assigned", "stream.revoked", "stream.lost")
 
 
@@ -38,15 +41,23 @@ def owners(facts: Iterable[dict[str, Any]]) -> dict[int, str]:
 
 
 class GroupFaults(WorkerFaults):
-    """A victim is met while it has partitions; a takeover lasts from its last moment until others have all of them."""
+    """A victim is met while it has partitions; a takeover lasts from its last moment until others have all of them.
+    Every second one while all brokers are there: those are judged."""
 
-    def __init__(self, ground: KafkaGround, gang: Gang, folder: Path, stop: threading.Event) -> None:
+    def __init__(
+        self, ground: KafkaGround, gang: Gang, folder: Path, stop: threading.Event, stream: StreamFaults
+    ) -> None:
         super().__init__(ground, gang, folder, stop)
+        self._stream = stream
         self.table: dict[str, Callable[[PlannedAct, Slot], Bite]] = {
             "kill_9": self._kill,
             "sigterm": self._terminate,
             "sigstop": self._freeze,
         }
+
+    def do(self, act: PlannedAct) -> tuple[str, Bite]:
+        with self._stream.all_brokers() if act.number % 2 else nullcontext():
+            return super().do(act)
 
     def _kill(self, act: PlannedAct, slot: Slot) -> Bite:
         partitions, mark = self._holding(slot), self._gang.mark()
@@ -55,7 +66,7 @@ class GroupFaults(WorkerFaults):
         slot.worker.kill()
         took = self._takeover(slot, partitions, mark, at)
         self._gang.start(slot)
-        return _taken("killed", partitions, took)
+        return _taken("killed", partitions, took, at)
 
     def _freeze(self, act: PlannedAct, slot: Slot) -> Bite:
         partitions, mark = self._holding(slot), self._gang.mark()
@@ -65,7 +76,7 @@ class GroupFaults(WorkerFaults):
         took = self._takeover(slot, partitions, mark, at)
         self._stop.wait(2 * act.size)
         slot.worker.thaw()
-        return _taken("asleep", partitions, took)
+        return _taken("asleep", partitions, took, at)
 
     def _terminate(self, act: PlannedAct, slot: Slot) -> Bite:
         """It leaves its group in good order: others need not wait for its session."""
@@ -87,6 +98,8 @@ class GroupFaults(WorkerFaults):
     def _holding(self, slot: Slot) -> set[int]:
         deadline = time.monotonic() + HELD_SECONDS
         assert slot.worker is not None
+        if not slot.worker.running:  # it began while PostgreSQL was down, and left
+            self._gang.start(slot)
         while not (found := self._held(slot)) and time.monotonic() < deadline and slot.worker.running:
             if self._stop.wait(0.1):
                 break
@@ -113,9 +126,9 @@ class GroupFaults(WorkerFaults):
         return None
 
 
-def _taken(how: str, partitions: set[int], took: float | None) -> Bite:
+def _taken(how: str, partitions: set[int], took: float | None, at: float) -> Bite:
     told = f"{how} with {len(partitions)} partitions, others had them after {_seconds(took)}"
-    numbers = {"partitions": float(len(partitions)), "takeover": -1.0 if took is None else round(took, 2)}
+    numbers = {"partitions": float(len(partitions)), "takeover": -1.0 if took is None else round(took, 2), "at": at}
     return Bite(took is not None, told, numbers if partitions else {})
 
 
@@ -130,11 +143,21 @@ class StreamFaults:
         self._ground = ground
         self._gang = gang
         self._stop = stop
+        self._brokers = threading.Lock()
+        self._back_at = 0.0
         self.restarted = 0
         self.table: dict[str, Callable[[PlannedAct], Bite]] = {
             "broker_kill": self._kill_broker,
+            "broker_stop": self._freeze_broker,
             "connect_kill": self._kill_connect,
         }
+
+    @contextmanager
+    def all_brokers(self) -> Iterator[None]:
+        """None is down meanwhile, and none was a moment ago."""
+        with self._brokers:
+            self._stop.wait(max(0.0, self._back_at + CALM_SECONDS - time.time()))
+            yield
 
     def watch_connector(self, until: threading.Event) -> None:
         """A thread's work."""
@@ -142,29 +165,46 @@ class StreamFaults:
             self.restarted += self._ground.restart_connector()
 
     def _kill_broker(self, act: PlannedAct) -> Bite:
+        return self._take_down(act, "killed", EmbeddedKafka.kill, EmbeddedKafka.start)
+
+    def _freeze_broker(self, act: PlannedAct) -> Bite:
+        """Its connections stay open: whoever waits for its answer has to give up by itself."""
+        return self._take_down(act, "asleep", EmbeddedKafka.freeze, EmbeddedKafka.thaw)
+
+    def _take_down(
+        self,
+        act: PlannedAct,
+        how: str,
+        harm: Callable[[EmbeddedKafka], object],
+        mend: Callable[[EmbeddedKafka], object],
+    ) -> Bite:
         """The one that leads the most partitions. The others must lead them while it is down."""
-        try:
-            leaders = self._ground.leaders()
-        except KAFKA_DOWN as away:
-            return Bite(False, f"could not be read: {away}")
-        broker = max(self._ground.kafka.brokers, key=lambda each: list(leaders.values()).count(each.node))
-        led = {number for number, leader in leaders.items() if leader == broker.node}
-        began = time.monotonic()
-        broker.kill()
-        try:
-            moved = self._moved(broker.node, led, 8 + 4 * act.size)
-        finally:
-            broker.start()
-        took = time.monotonic() - began
-        told = f"broker {broker.node} killed, {moved} of {len(led)} partitions led by others, away {took:.0f} s"
-        return Bite(moved > 0, told, {"partitions": moved})
+        with self._brokers:
+            try:
+                leaders = self._ground.leaders()
+            except KAFKA_DOWN as away:
+                return Bite(False, f"could not be read: {away}")
+            broker = max(self._ground.kafka.brokers, key=lambda each: list(leaders.values()).count(each.node))
+            led = {number for number, leader in leaders.items() if leader == broker.node}
+            began = time.time()
+            harm(broker)
+            try:
+                moved = self._moved(broker.node, led, 12 + 4 * act.size)
+                self._stop.wait(2 * act.size)
+            finally:
+                mend(broker)
+                self._back_at = time.time()
+        took = self._back_at - began
+        told = f"broker {broker.node} {how}, {moved} of {len(led)} partitions led by others, down {took:.0f} s"
+        return Bite(moved > 0, told, {"partitions": moved, "from": began, "until": began + took})
 
     def _moved(self, node: int, led: set[int], within: float) -> int:
         deadline, moved = time.monotonic() + within, 0
         while moved < len(led) and time.monotonic() < deadline:
             time.sleep(0.2)
             try:
-                moved = sum(self._ground.leaders()[number] not in (node, -1) for number in led)
+                leaders = self._ground.leaders(without=node)
+                moved = sum(leaders[number] not in (node, -1) for number in led)
             except KAFKA_DOWN:
                 continue
         return moved
@@ -199,6 +239,7 @@ class StreamFaults:
 
     def heal(self) -> None:
         for broker in self._ground.kafka.brokers:
+            broker.thaw()
             if not broker.running:
                 broker.start()
         if not self._ground.connect_server.running:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, LiteralString
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
@@ -23,7 +23,9 @@ from outbox.embedded.errors import ConnectorRefused, EmbeddedServerFailed
 from outbox.embedded.jar_list import kafka_jars
 from outbox.embedded.kafka_cluster import EmbeddedKafkaCluster
 from outbox.embedded.process import tail
+from outbox.errors import StreamDown
 from outbox.policy.connector import configuration
+from outbox.stream.offsets import KafkaOffsets
 from tests.nemesis.ground import PATIENCE_SECONDS, Ground
 
 TOPIC, GROUP, SLOT = "outbox.search_outbox_log", "nemesis", "nemesis_log"
@@ -39,7 +41,7 @@ BROKER = {
     "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "500",
 }
-KAFKA_DOWN = (KafkaException, TimeoutError)
+KAFKA_DOWN = (KafkaException, TimeoutError, StreamDown)
 # A connector is refused while PostgreSQL is down: it checks the address.
 CONNECT_DOWN = (OSError, http.client.HTTPException, ValueError, ConnectorRefused)
 POSITION: LiteralString = "select pg_current_wal_insert_lsn()::text"
@@ -61,6 +63,8 @@ class KafkaGround(Ground):
         self._admin = AdminClient({"bootstrap.servers": self.kafka.url, "log_level": 0})
         new = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=3)
         self._admin.create_topics([new])[TOPIC].result(60)
+        where = {"KAFKA_BOOTSTRAP_SERVERS": self.kafka.url, "KAFKA_TOPIC": TOPIC, "KAFKA_GROUP": GROUP}
+        self._offsets = KafkaOffsets(load_settings({"DATABASE_URL": self.database_url, **where}).kafka)
         self.connect_server = EmbeddedConnect(folder / "connect", bootstrap=self.kafka.url)
         self.connect_server.ready_seconds = PATIENCE_SECONDS
         undo.callback(self.connect_server.stop)
@@ -114,11 +118,14 @@ class KafkaGround(Ground):
                 return True
         return False
 
-    # Reading. Each raises KafkaException while no broker answers for it.
+    # Reading. Each raises one of KAFKA_DOWN while no broker answers for it.
 
-    def leaders(self) -> dict[int, int]:
-        """The broker that leads each partition; -1: none."""
-        partitions = self._admin.list_topics(TOPIC, REPLY_SECONDS).topics[TOPIC].partitions
+    def leaders(self, without: int | None = None) -> dict[int, int]:
+        """The broker that leads each partition; -1: none. `without`: not asked of this one, which may be asleep; a
+        client that knows it would wait for its answer."""
+        others = [broker.url for broker in self.kafka.brokers if broker.node != without]
+        admin = AdminClient({"bootstrap.servers": ",".join(others), "log_level": 0})
+        partitions = admin.list_topics(TOPIC, REPLY_SECONDS).topics[TOPIC].partitions
         return {number: found.leader for number, found in partitions.items()}
 
     def ends(self) -> dict[int, int]:
@@ -128,10 +135,7 @@ class KafkaGround(Ground):
 
     def lag(self) -> int:
         """Records that are written and not committed."""
-        asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)])
-        places = asked[GROUP].result(REPLY_SECONDS).topic_partitions or []
-        committed = {place.partition: max(place.offset, 0) for place in places if place.topic == TOPIC}
-        return sum(end - committed.get(number, 0) for number, end in self.ends().items())
+        return sum(place.lag for place in self._offsets.read())
 
     def written(self) -> int:
         return int(self.value("select count(*) from search_outbox_log"))

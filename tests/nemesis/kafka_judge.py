@@ -38,7 +38,8 @@ from tests.nemesis.joined_documents import as_the_view_says
 from tests.nemesis.schedule import KAFKA_KINDS
 from tests.nemesis.verdict import NemesisVerdict, bitten_by, numbered
 
-BROKER_SECONDS = 20.0  # before and after a broker's absence its group has other things to do
+BROKER_SECONDS = 9.0  # after a broker's absence its group has other things to do
+BROKERS = ("broker_kill", "broker_stop")
 TAKEN = ("kill_9", "sigstop")
 
 
@@ -65,16 +66,17 @@ class KafkaEvidence(Evidence):
     @cached_property
     def takeovers(self) -> list[tuple[float, bool]]:
         """Seconds of each (-1: never), and whether a broker was down around it."""
-        away = [(act["began"], act["ended"]) for act in self.acts if act["kind"] == "broker_kill"]
-        return [
-            (
-                float(act["numbers"]["takeover"]),
-                any(
-                    act["began"] < end + BROKER_SECONDS and begin < act["began"] + BROKER_SECONDS for begin, end in away
-                ),
-            )
+        down = [
+            (act["numbers"].get("from", act["began"]), act["numbers"].get("until", act["ended"]) + BROKER_SECONDS)
             for act in self.acts
-            if act["kind"] in TAKEN and "takeover" in act["numbers"]
+            if act["kind"] in BROKERS
+        ]
+        taken = [act for act in self.acts if act["kind"] in TAKEN and "takeover" in act["numbers"]]
+        limit = float(self.about["takeover_seconds"])
+        return [
+            (float(act["numbers"]["takeover"]), any(at < end and begin < at + limit for begin, end in down))
+            for act in taken
+            for at in [act["numbers"].get("at", act["began"])]
         ]
 
 

@@ -23,10 +23,13 @@ STORED: LiteralString = (
     " extract(epoch from processed_at)::float8 as done_at from search_outbox_events order by seq"
 )
 WELL_SECONDS = 60.0
+# A comparison waits for the connector and for the topic before each of its checks.
+COMMAND_SECONDS = 120.0
 FAILED: LiteralString = "select id::text, dead_reason from search_outbox_events where failed_at is not null"
 
 
 class KafkaRun(Run):
+    LONGER_SECONDS: ClassVar[float] = 300.0  # with four servers more a restart takes a minute on two busy cores
     DECKS: ClassVar[dict[str, tuple[str, ...]]] = KAFKA_DECKS
     ground: KafkaGround
 
@@ -37,11 +40,11 @@ class KafkaRun(Run):
     def _build(self) -> None:
         self.gang = Gang(self.ground, self.folder)
         self.watch = Watch(self.ground, self.gang, self.folder)
-        self.people = People(self.ground, self.folder, self._end)
+        self.people = People(self.ground, self.folder, self._end, COMMAND_SECONDS)
         self.servers = ServerFaults(self.ground, self.gang, self._end)
         self.stream = StreamFaults(self.ground, self.gang, self._end)
         self.servers.table |= self.stream.table
-        self.workers = GroupFaults(self.ground, self.gang, self.folder, self._end)
+        self.workers = GroupFaults(self.ground, self.gang, self.folder, self._end, self.stream)
         self.producer = Producer(self.ground.database_url, self.ledger, self.seed, self.rate, "search_outbox_log")
         self.notes |= {
             "source": "kafka",

@@ -48,6 +48,7 @@ class People:
     ground: Ground
     folder: Path
     stop: threading.Event
+    patience: float = PATIENCE_SECONDS
     said: list[Said] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -60,7 +61,7 @@ class People:
             "rebuild": self._rebuild,
         }
 
-    def outbox(self, *arguments: str, patience: float = PATIENCE_SECONDS) -> Said:
+    def outbox(self, *arguments: str, patience: float | None = None) -> Said:
         """A command that takes too long is killed with -9, as an impatient person does it."""
         argv = [sys.executable, "-m", "outbox", *arguments]
         road = self.ground.road()
@@ -70,7 +71,7 @@ class People:
             argv, env=env, cwd=ROOT, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         try:
-            out, err = process.communicate(timeout=patience)
+            out, err = process.communicate(timeout=patience or self.patience)
             said = Said(arguments, process.returncode, out, err)
         except subprocess.TimeoutExpired:
             process.kill()
@@ -133,10 +134,12 @@ class People:
         bit when one came to its end, be it one that an earlier act had begun."""
         self._wait_for(self.ground.elastic_answers, 40)
         before = self._rebuilt()
-        said = self.outbox("rebuild", "--mapping", str(self._mapping), "--yes", "--rate", "0", "--by", "nemesis")
+        begin = ("--mapping", str(self._mapping))
+        said = self.outbox("rebuild", *begin, "--yes", "--rate", "0", "--by", "nemesis")
         for _again in range(2):
             if said.code != 0 and not self.stop.is_set():
-                said = self.outbox("rebuild", "--resume", "--yes", "--rate", "0", "--by", "nemesis")
+                wish = ("--resume",) if self._rebuild_open() else begin
+                said = self.outbox("rebuild", *wish, "--yes", "--rate", "0", "--by", "nemesis")
         for _again in range(2):
             if said.code == 0 and self._rebuild_open():
                 self.outbox("rebuild", "--finish", "--yes", "--by", "nemesis")

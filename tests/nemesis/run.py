@@ -45,6 +45,7 @@ DONE_STEPS = "select count(*) from recorded_steps where old_status = 'processing
 @dataclass
 class Run:
     DECKS: ClassVar[Mapping[str, Sequence[str]]] = DECKS
+    LONGER_SECONDS: ClassVar[float] = LONGER_SECONDS
 
     folder: Path
     seconds: float
@@ -123,7 +124,7 @@ class Run:
             if time.monotonic() - said >= 10:
                 said = time.monotonic()
                 self._progress()
-            if time.monotonic() - self._began > self.seconds + max(LONGER_SECONDS, self.seconds / 6):
+            if time.monotonic() - self._began > self.seconds + max(self.LONGER_SECONDS, self.seconds / 6):
                 self._end.set()
             time.sleep(0.1)
         self._end.set()

@@ -24,7 +24,7 @@ FAULTS = tuple(dict.fromkeys(kind for lane, deck in DECKS.items() if lane != "pe
 KAFKA_DECKS: dict[str, tuple[str, ...]] = {
     "workers": ("kill_9", "sigterm", "kill_9"),
     "freezer": ("sigstop",),
-    "kafka": ("broker_kill", "connect_kill"),
+    "kafka": ("broker_kill", "connect_kill", "broker_stop"),
     "postgresql": DECKS["postgresql"],
     "elasticsearch": DECKS["elasticsearch"],
     "people": ("replay", "verify", "rebuild"),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from outbox.errors import DatabaseDown
 from outbox.ops.status import QueueStatus, age
+from outbox.policy.replica import ReplicaFacts
 from outbox.ports import Finding, Level, Pooled, SchemaVerdict
 
 OLDEST_SUPPORTED: Final = 150_000
@@ -70,6 +72,24 @@ def server(store: DatabaseExam, wanted: DoctorSettings) -> Iterator[Finding]:
     yield _clock(about["now"].timestamp(), before, after)
     yield _limits(about)
     yield _pooler(store.pooler(), wanted)
+
+
+def replica(read: Callable[[], ReplicaFacts]) -> Iterator[Finding]:
+    """What OUTBOX_READ_DATABASE_URL names: comparisons read it, so that a wrong one hides drift."""
+    try:
+        facts = read()
+    except DatabaseDown as error:
+        remedy = "`outbox verify` needs it: start it, correct OUTBOX_READ_DATABASE_URL, or leave that unset."
+        yield Finding("replica", Level.BAD, f"it does not answer: {error.detail}", remedy)
+        return
+    if facts.refusal is not None:
+        remedy = "Set OUTBOX_READ_DATABASE_URL to a streaming replica of this database, or leave it unset."
+        yield Finding("replica", Level.BAD, facts.refusal, remedy)
+    elif facts.is_late:
+        remedy = "See pg_stat_replication on the primary; or leave OUTBOX_READ_DATABASE_URL unset."
+        yield Finding("replica", Level.WARN, facts.delay, remedy)
+    else:
+        yield Finding("replica", Level.OK, f"{facts.delay}; `outbox verify` reads it")
 
 
 _DIRECT: Final = "Set OUTBOX_DIRECT_DATABASE_URL to PostgreSQL itself, past the pooler."

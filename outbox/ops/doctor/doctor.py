@@ -40,6 +40,7 @@ class Doctor:
     nodes: Callable[[], Iterable[Finding]] = tuple  # of several, each one
     stream: Callable[[], Iterable[Finding]] = tuple  # where Kafka is the source
     connector: Callable[[], Iterable[Finding]] = tuple  # where Kafka Connect is to be asked
+    replica: Callable[[], Iterable[Finding]] = tuple  # where comparisons read one
 
     def examine(self) -> Iterator[Finding]:
         """All findings, one after the other as they are made; what cannot be checked is reported, not skipped."""
@@ -56,6 +57,7 @@ class Doctor:
             yield Finding("database", Level.BAD, error.detail or error.message, remedy)
             return False
         yield from guarded("database", lambda: database.server(self.store, self.wanted))
+        yield from guarded("replica", self.replica)
         schema = yield from guarded("schema", lambda: database.schema(self.store, self.wanted))
         if not is_well(schema):
             return False

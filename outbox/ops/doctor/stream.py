@@ -17,6 +17,8 @@ SHORT_SECONDS: Final = 86_400.0  # a topic that keeps less forgives no weekend
 NEAR, TOO_NEAR = 0.5, 0.8  # of the retention: the age of what is to be read next
 LOOKED_AT: Final = 50  # of the newest records of each partition
 MOST_NAMED: Final = 3
+# A change is as old as its transaction: one that began earlier and wrote later has the higher version, rightly.
+APART_SECONDS: Final = 60.0
 GAP: Final = "docs/runbooks/OutboxStreamGap.md"
 
 
@@ -122,7 +124,7 @@ def group(readers: Sequence[GroupReader], workers: Collection[str], lag: int) ->
 def records(found: Sequence[RecordSeen], issued: Callable[[], int]) -> Iterator[Finding]:
     if not found:
         return
-    problems = [*_no_events(found), *_scattered(found), *_origins(found)]
+    problems = [*_no_events(found), *_scattered(found), *_origins(found), *_turned_back(found)]
     yield from problems
     if not problems:
         yield Finding("records", Level.OK, f"the newest {len(found)} have the entity as their key, one partition each")
@@ -173,6 +175,34 @@ def _origins(found: Sequence[RecordSeen]) -> Iterator[Finding]:
             detail = f"records of type {kind} come from several connectors: {', '.join(sorted(origins)[:MOST_NAMED])}"
             remedy = "If these are several databases, let types or ids differ: their versions do not compare."
             yield Finding("versions", Level.WARN, detail, remedy)
+
+
+def _turned_back(found: Sequence[RecordSeen]) -> Iterator[Finding]:
+    """A later change under a lower version is ignored: the sign of two databases whose versions meet in one document.
+    By the time of the change, not by the offset: a connector may write old records again."""
+    known: dict[str, list[tuple[float, RecordSeen]]] = {}
+    for each in found:
+        if each.occurred_at is not None and not each.not_event:
+            known.setdefault(each.key, []).append((each.occurred_at, each))
+    back = [pair for each in known.values() if (pair := _turned(sorted(each, key=lambda timed: timed[0])))]
+    if back:
+        detail = (
+            f"{len(back)} entities have a later change under a lower version, which is ignored ({_places(back[0])})"
+        )
+        remedy = (
+            "If two databases write this type, let types or ids differ: their versions do not compare. A transaction "
+            "that was open for over a minute has the same effect."
+        )
+        yield Finding("versions", Level.WARN, detail, remedy)
+
+
+def _turned(records: Sequence[tuple[float, RecordSeen]]) -> tuple[RecordSeen, RecordSeen] | None:
+    """The first two whose versions are in the other order than their times."""
+    for place, (later, record) in enumerate(records):
+        for earlier, other in records[:place]:
+            if other.version > record.version and later - earlier > APART_SECONDS:
+                return other, record
+    return None
 
 
 def _places(found: Sequence[RecordSeen]) -> str:

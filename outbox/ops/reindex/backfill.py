@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from outbox.errors import Conflict, DependencyDown, OutboxError
-from outbox.ops.reindex.comparison import TruthSource
 from outbox.ops.reindex.copier import Copier
+from outbox.ops.reindex.document_pairs import TruthSource
 from outbox.ops.reindex.rebuild_steps import PartwiseWish, PartwiseWork, dead_owner
 from outbox.policy import inputs as read
 from outbox.policy.audit import Action, Actor, Entry

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from outbox.ops.reindex.comparison import ComparedTarget, Comparison, DocumentPairs, Progress
+from outbox.ops.reindex.comparison import ComparedTarget, Comparison, Progress
+from outbox.ops.reindex.document_pairs import DocumentPairs
 from outbox.ops.reindex.pacing import JobPace
 from outbox.ops.reindex.parallel import Parallel, PartJob
 from outbox.ops.reindex.part_work import PartLost, PartStopped

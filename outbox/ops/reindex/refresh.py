@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 from outbox.errors import Conflict, UsageError
 from outbox.ops.reindex.backfill import NotInView
-from outbox.ops.reindex.comparison import TruthSource
+from outbox.ops.reindex.document_pairs import TruthSource
 from outbox.ops.reindex.pacing import JobPace
 from outbox.policy import inputs as read
 from outbox.policy.audit import Action, Actor, Entry

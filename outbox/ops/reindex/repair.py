@@ -8,7 +8,8 @@ from typing import Any, Final, Protocol
 from uuid import UUID, uuid4
 
 from outbox.errors import Conflict, UsageError
-from outbox.ops.reindex.comparison import DocumentPairs, Progress, TruthSource
+from outbox.ops.reindex.comparison import Progress
+from outbox.ops.reindex.document_pairs import DocumentPairs, TruthSource
 from outbox.ops.reindex.pacing import JobPace
 from outbox.ops.reindex.verify import Enough, Verification, Verify, VerifyOptions
 from outbox.policy.audit import Action, Actor, Entry

@@ -1,6 +1,7 @@
-"""Where Kafka is the source: waits until what the topic held at a moment is settled, so that a comparison may judge.
+"""Where Kafka is the source: waits until what was committed at a moment is settled, so that a comparison may judge.
 
-Of events on their way PostgreSQL knows only the exceptions: what is in the topic and not yet in the index is no drift.
+Of events on their way PostgreSQL knows only the exceptions: what is not yet in the topic, or in the topic and not yet
+in the index, is no drift.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from outbox.errors import StreamDown
+from outbox.ops.capture import CAPTURE_SECONDS, await_capture
 from outbox.ops.status import StreamRecords, wait_until_caught_up
-from outbox.ports import StreamOffsets
+from outbox.ports import LogCapture, StreamOffsets
 
 PATIENCE_SECONDS: Final = 60.0  # for daemons that work: a longer lag is for `outbox wait --caught-up`
 AGAIN_SECONDS: Final = 2.0  # after they did not get there once, so that a comparison without daemons ends
@@ -19,22 +21,40 @@ AGAIN_SECONDS: Final = 2.0  # after they did not get there once, so that a compa
 
 @dataclass(slots=True)
 class StreamMark:
-    """`late` says why the last waiting was in vain; empty where it was not."""
+    """`late` says why the last waiting was in vain; empty where it was not. `unknown`: why it was not waited for what
+    the connector has not captured."""
 
     offsets: StreamOffsets
     patience_seconds: float = field(default_factory=lambda: PATIENCE_SECONDS)
+    capture: LogCapture | None = None
     late: str = ""
+    unknown: str = ""
 
-    def passed(self, tell: Callable[[int], None] = lambda _: None) -> bool:
-        """Everything that the topic holds now is answered by the index, or a row of PostgreSQL. False: not in time."""
-        patience = min(self.patience_seconds, AGAIN_SECONDS) if self.late else self.patience_seconds
+    def passed(self, tell: Callable[[str], None] = lambda _: None) -> bool:
+        """Everything that is committed now is answered by the index, or a row of PostgreSQL. False: not in time.
+
+        In this order: what is captured is in the topic when its end is read."""
+        again = bool(self.late)
+        self.late = self._not_captured(again, tell) or self._not_settled(again, tell)
+        return not self.late
+
+    def _not_captured(self, again: bool, tell: Callable[[str], None]) -> str:
+        if self.capture is None:
+            return ""
+        waited = await_capture(self.capture, AGAIN_SECONDS if again else CAPTURE_SECONDS, tell=tell)
+        self.unknown = waited.unknown
+        return waited.late
+
+    def _not_settled(self, again: bool, tell: Callable[[str], None]) -> str:
+        patience = min(self.patience_seconds, AGAIN_SECONDS) if again else self.patience_seconds
         try:
-            waited = wait_until_caught_up(StreamRecords(self.offsets), patience, tell=tell)
+            waited = wait_until_caught_up(
+                StreamRecords(self.offsets),
+                patience,
+                tell=lambda records: tell(f"waiting for {records:,} records of Kafka to be settled"),
+            )
         except StreamDown as error:
-            self.late = f"Kafka does not answer ({error.detail or error.message})"
-            return False
+            return f"Kafka does not answer ({error.detail or error.message})"
         if waited.caught_up:
-            self.late = ""
-            return True
-        self.late = f"records of Kafka were not settled within {self.patience_seconds:.0f} s: see `outbox status`"
-        return False
+            return ""
+        return f"records of Kafka were not settled within {self.patience_seconds:.0f} s: see `outbox status`"

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from outbox.errors import OutboxError, UsageError
-from outbox.ops.reindex.comparison import ComparedTarget, Comparison, DocumentPairs, Progress
+from outbox.ops.reindex.comparison import ComparedTarget, Comparison, Progress
+from outbox.ops.reindex.document_pairs import DocumentPairs
 from outbox.ops.reindex.pacing import JobPace
 from outbox.policy.drift import DRIFT, DriftFinding, DriftReport, Kind, totals
 
@@ -103,6 +104,8 @@ class Verify:
         started = time.monotonic()
         report = DriftReport()
         sides = self._sides()
+        if sides.remark:
+            report.note(sides.remark)
         comparing = Comparison(sides, JobPace(wish.rate, sides.decisive.backlog_waits), report, on_finding=on_finding)
         names = [wish.target] if wish.target else list(self._targets)
         targets = [comparing.target(name, wish.index or name, wish.entity_type) for name in names]

@@ -37,6 +37,28 @@ select s.plugin, s.active, s.wal_status, s.slot_type = 'logical' and s.database 
        s.safe_wal_size as safe_bytes
   from pg_replication_slots as s where s.slot_name = %(slot)s
 
+-- name: captured
+-- Reads: the end of the write-ahead log, and up to where the connector has confirmed it. The end of what is inserted, not
+-- of what is written: a commit without a flush is visible before it is written. Nothing on a standby, which writes none.
+select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint as end,
+       pg_wal_lsn_diff(s.confirmed_flush_lsn, '0/0')::bigint as confirmed,
+       s.active, coalesce(s.wal_status = 'lost', false) as is_lost
+  from pg_replication_slots as s
+ where s.slot_name = %(slot)s and s.database = current_database() and s.confirmed_flush_lsn is not null
+   and not pg_is_in_recovery()
+
+-- name: sample_slot
+-- Reads: the connector's slot for the metrics; one row where producers write to the log, even if there is no slot. What
+-- a lost slot kept is not known.
+select coalesce(s.active, false) as active, coalesce(k.kept_bytes, 0) as kept_bytes, coalesce(k.unread_bytes, 0) as unread_bytes,
+       case when s.wal_status = 'lost' then 0 else s.safe_wal_size end as safe_bytes
+  from (values (%(slot)s)) as asked (name) left join pg_replication_slots as s on s.slot_name = asked.name
+       left join lateral (
+           select pg_wal_lsn_diff(w.at, s.restart_lsn)::bigint as kept_bytes,
+                  pg_wal_lsn_diff(w.at, s.confirmed_flush_lsn)::bigint as unread_bytes
+             from (select case when not pg_is_in_recovery() then pg_current_wal_lsn() end as at) as w) as k on true
+ where to_regproc('search_outbox_enqueue_table') is not null
+
 -- name: days
 -- Reads: the last day that has a partition, in days from today (UTC), the oldest, and the rows of the default
 -- partition up to a limit.

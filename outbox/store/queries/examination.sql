@@ -9,6 +9,15 @@ select current_setting('server_version_num')::int as version_num, current_settin
        (select setting::bigint from pg_settings where name = 'lock_timeout') as lock_timeout_ms,
        (select setting::bigint from pg_settings where name = 'idle_in_transaction_session_timeout') as idle_timeout_ms
 
+-- name: place_in_wal
+-- Reads: which cluster this is, and how far it is, compared with a place that another one has reached.
+select (select system_identifier from pg_control_system()) as system, current_database() as database,
+       pg_postmaster_start_time() as started, pg_is_in_recovery() as standby, here.place::text as place,
+       coalesce(here.place >= %(reached)s::text::pg_lsn, false) as has_reached,
+       extract(epoch from clock_timestamp()
+                          - coalesce(pg_last_xact_replay_timestamp(), pg_postmaster_start_time()))::float8 as behind_seconds
+  from (select case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end as place) here
+
 -- name: lacking_privileges
 -- Reads: which of the rights that each kind of work needs this role does not have. Some are on a few columns only.
 select wanted.work, wanted.relation, wanted.privilege

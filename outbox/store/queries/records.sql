@@ -43,7 +43,10 @@ select count(*) from stored
 -- Reads: newer deletes of upserts that are no rows, by their place. Of one version only a delete that is a row after the
 -- upsert counts, which nobody can say of a record: its partition has them in order.
 select w.place::int, d.event_version, d.routing
-  from unnest(%(types)s::text[], %(entities)s::text[], %(routings)s::text[], %(versions)s::bigint[]) with ordinality
+  from (select c.entity_type, c.entity_id, c.routing, c.version::bigint, c.place
+          from rows from (json_array_elements_text(%(types)s::json), json_array_elements_text(%(entities)s::json),
+                          json_array_elements_text(%(routings)s::json), json_array_elements_text(%(versions)s::json))
+               with ordinality as c (entity_type, entity_id, routing, version, place))
        as w (entity_type, entity_id, routing, event_version, place)
  cross join lateral (
         select d.event_version, d.routing from search_outbox_events d

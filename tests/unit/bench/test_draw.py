@@ -7,10 +7,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.draw import NOT_YET, PICTURES, collect, redraw
+from bench.draw import MARK, NOT_YET, PICTURES, SCALING, SECTIONS, SUMMARY, collect, redraw
 from bench.profile import by_own_time, grown, parsed
 from bench.svg import icicle
 
+ROOT = Path(__file__).parents[3]
 PAGE = "Words.\n<!-- figures: drain -->\nold\n<!-- end of figures -->\nMore words.\n"
 
 
@@ -34,6 +35,23 @@ def test_the_newest_full_result_is_kept_and_drawn(tmp_path: Path) -> None:
     assert "old" not in page
     assert "| outbox | 2,000 | events/s | ± 50% of 2 |" in page
     assert redraw(page, found) == page
+
+
+def test_another_page_can_quote_the_bars_of_one_benchmark(tmp_path: Path) -> None:
+    result(tmp_path, "drain-1.json", "2026-01-01T00:00:00")
+    found = collect(tmp_path, tmp_path / "kept")
+    page = PAGE.replace("drain", "summary_of_drain")
+    assert "| a & b |  | 0.610 | at least 0.5 | at least 0.7 | passed |" in redraw(page, found)
+    assert "2,000" not in redraw(page, found), "only its bars"
+    assert NOT_YET in redraw(page, {})
+
+
+def test_each_page_has_a_place_for_the_benchmark_over_kafka() -> None:
+    """Its figures were measured for docs/scaling.md."""
+    marks = {page: MARK.findall((ROOT / page).read_text()) for page in (SUMMARY, SECTIONS, SCALING)}
+    assert "summary" in marks[SUMMARY]
+    assert "kafka" in marks[SECTIONS]
+    assert "summary_of_kafka" in marks[SCALING]
 
 
 NOT_WHOLE = [

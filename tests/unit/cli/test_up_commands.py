@@ -21,7 +21,8 @@ WHERE = Addresses(
     search_server="Elasticsearch",
     kafka="",
     connect_url="",
-    connect_login_file="",
+    connect_username="",
+    connect_password_file="",
 )
 
 
@@ -69,6 +70,14 @@ def test_a_python_without_activation_has_its_folder_put_on_the_path(environment:
 
 def test_paths_with_blanks_are_quoted(environment: Path) -> None:
     assert "export DATABASE_URL_FILE='/a folder/database-url'" in commands_to_try(WHERE)
+
+
+def test_with_kafka_the_commands_reach_connect_without_showing_its_password(environment: Path) -> None:
+    where = replace(WHERE, kafka="127.0.0.1:3", connect_url="http://127.0.0.1:4", connect_username="outbox")
+    told = "\n".join(commands_to_try(replace(where, connect_password_file="/a folder/connect-password")))
+    assert "export OUTBOX_SOURCE=kafka KAFKA_BOOTSTRAP_SERVERS=127.0.0.1:3" in told
+    login = "KAFKA_CONNECT_USERNAME=outbox KAFKA_CONNECT_PASSWORD_FILE='/a folder/connect-password'"
+    assert f"export KAFKA_CONNECT_URL=http://127.0.0.1:4 {login}" in told
 
 
 @pytest.mark.parametrize(("variable", "option"), [("http_proxy", " --noproxy '*'"), ("no_proxy", "")])

@@ -37,6 +37,7 @@ CONTRACT: list[tuple[str, str, Any, str, Any]] = [
     ("KAFKA_SESSION_TIMEOUT_SECONDS", "kafka.session_timeout_seconds", 45, "10", 10),
     ("KAFKA_PREFETCH_BYTES", "kafka.prefetch_bytes", 16_777_216, "65536", 65_536),
     ("KAFKA_SECURITY_PROTOCOL", "kafka.security_protocol", "PLAINTEXT", "ssl", "SSL"),
+    ("KAFKA_CONNECT_URL", "connect.url", None, "https://connect:8083/", "https://connect:8083"),
     ("KAFKA_SASL_MECHANISM", "kafka.sasl_mechanism", "SCRAM-SHA-512", "plain", "PLAIN"),
     ("OUTBOX_DOCUMENT_ID", "document_id", "{entity_type}:{entity_id}", "{entity_id}", "{entity_id}"),
     ("OUTBOX_DOCUMENTS", "documents", "search_documents", "shop.my_documents", "shop.my_documents"),
@@ -107,6 +108,9 @@ APART = {
     "KAFKA_CA_CERTS",
     "KAFKA_CLIENT_CERT",
     "KAFKA_CLIENT_KEY",
+    "KAFKA_CONNECT_USERNAME",
+    "KAFKA_CONNECT_PASSWORD",
+    "KAFKA_CONNECT_CA_CERTS",
     "OUTBOX_WORKER_ID",
     "OUTBOX_WEBHOOK_SECRET",
     "OUTBOX_LOG_FORMAT",
@@ -119,6 +123,7 @@ SECRETS = {
     "ELASTIC_API_KEY",
     "ELASTIC_PASSWORD",
     "KAFKA_SASL_PASSWORD",
+    "KAFKA_CONNECT_PASSWORD",
     "OUTBOX_WEBHOOK_SECRET",
 }
 
@@ -273,6 +278,8 @@ def test_the_path_of_every_secret_file_is_kept_beside_the_secret(variable: str, 
         del environ["ELASTIC_USERNAME"]
     if variable == "DATABASE_URL":
         del environ["DATABASE_URL"]
+    if variable == "KAFKA_CONNECT_PASSWORD":
+        environ |= {"KAFKA_CONNECT_USERNAME": "outbox"}
     if variable == "KAFKA_SASL_PASSWORD":
         environ |= {"KAFKA_SECURITY_PROTOCOL": "SASL_SSL", "KAFKA_SASL_USERNAME": "projector"}
     settings = load_settings(environ)

@@ -19,6 +19,8 @@ GOOD = {
     "OUTBOX_READ_DATABASE_URL": f"postgresql://app:{CANARY}@replica/shop",
     "ELASTIC_USERNAME": "elastic",
     "ELASTIC_PASSWORD": CANARY,
+    "KAFKA_CONNECT_USERNAME": "outbox",
+    "KAFKA_CONNECT_PASSWORD": CANARY,
     "OUTBOX_WEBHOOK_URL": f"https://hooks.example/services/{CANARY}?token={CANARY}",
     "OUTBOX_WEBHOOK_SECRET": CANARY,
 }
@@ -30,6 +32,8 @@ BAD = {
     "ELASTIC_CLOUD_ID": f"shop:{CANARY}",
     "ELASTIC_API_KEY": f"{CANARY}\n{CANARY}",
     "ELASTIC_PASSWORD": f"{CANARY}\n{CANARY}",
+    "KAFKA_CONNECT_URL": f"http://outbox:{CANARY}@connect:8083",
+    "KAFKA_CONNECT_PASSWORD": f"{CANARY}\n{CANARY}",
     "OUTBOX_WEBHOOK_URL": f"https://user:{CANARY}@hooks.example/{CANARY}",
     "OUTBOX_WEBHOOK_SECRET": f"{CANARY}\x00",
     "OUTBOX_WEBHOOK_SECRT": CANARY,

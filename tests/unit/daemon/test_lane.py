@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -390,7 +391,7 @@ def test_a_lane_that_is_held_up_in_its_batch_is_relieved_by_an_idle_one_at_once(
         memory.lane._rest(seconds, lambda: False)
         rested.append(time.monotonic() - began)
 
-    memory.worker.underway.begin(1)
+    memory.worker.underway.begin(1, memory.worker.claimer)
     rest(4 * RELIEF_SECONDS)
     memory.clock.passes(RELIEF_SECONDS)
     rest(3_600.0 if idling else 4 * RELIEF_SECONDS)
@@ -399,6 +400,15 @@ def test_a_lane_that_is_held_up_in_its_batch_is_relieved_by_an_idle_one_at_once(
     assert rested[0] >= 4 * RELIEF_SECONDS, "a batch that has just begun is no reason"
     assert rested[1] < 60 if idling else rested[1] >= 4 * RELIEF_SECONDS
     assert rested[2] >= 4 * RELIEF_SECONDS
+
+
+def test_an_idle_lane_does_not_wake_for_one_of_another_source(memory: Memory) -> None:
+    """The table lane beside a stream asked PostgreSQL forty times per second while the stream's lanes were busy."""
+    memory.worker.underway.begin(1, replace(memory.worker.claimer))
+    memory.clock.passes(RELIEF_SECONDS)
+    began = time.monotonic()
+    memory.lane._rest(4 * RELIEF_SECONDS, lambda: False)
+    assert time.monotonic() - began >= 4 * RELIEF_SECONDS
 
 
 @pytest.mark.parametrize("retry", [COUNT, PAUSE], ids=["count", "pause"])
@@ -425,17 +435,17 @@ def test_a_lane_is_underway_for_as_long_as_its_batch(memory: Memory) -> None:
 
     def refuse(_: BulkAction) -> None:
         memory.clock.passes(RELIEF_SECONDS)
-        seen.append(memory.worker.underway.held_up())
+        seen.append(memory.worker.underway.held_up(memory.worker.claimer))
 
     memory.sink.refuse = refuse
     memory.produce()
     memory.lane.step()
-    assert (seen, memory.worker.underway.held_up()) == ([True], False)
+    assert (seen, memory.worker.underway.held_up(memory.worker.claimer)) == ([True], False)
     memory.produce()
     memory.sink.refuse = lambda _: 1 / 0  # type: ignore[assignment,return-value]
     memory.lane.step()
     memory.clock.passes(RELIEF_SECONDS)
-    assert not memory.worker.underway.held_up(), "an error ends it too"
+    assert not memory.worker.underway.held_up(memory.worker.claimer), "an error ends it too"
 
 
 def test_a_busy_producer_ends_the_rest_of_an_idle_lane_and_no_pause(memory: Memory) -> None:

@@ -11,6 +11,7 @@ import kubernetes_validate
 import pytest
 
 from outbox.config.load import known_names
+from outbox.config.settings import VARIABLES
 from outbox.embedded.archive_list import DEBEZIUM
 from outbox.embedded.jar_list import kafka_jars
 from outbox.policy.connector import LARGEST_RECORD_BYTES, TOPIC, ConnectorPlan, configuration, properties
@@ -90,7 +91,7 @@ def test_containers_have_the_versions_that_are_tested() -> None:
 
 @pytest.mark.parametrize("resource", BUILT, ids=lambda resource: f"{resource['kind']}-{resource['metadata']['name']}")
 def test_every_resource_is_valid(resource: Resource) -> None:
-    if not resource["apiVersion"].startswith("monitoring.coreos.com"):
+    if not resource["apiVersion"].startswith(("monitoring.coreos.com", "keda.sh")):
         kubernetes_validate.validate(resource, "1.33", strict=True)
 
 
@@ -128,6 +129,37 @@ def test_the_strimzi_example_is_the_configuration_that_the_program_prints() -> N
 def test_only_console_and_projector_share_the_files_and_each_has_its_own_password() -> None:
     passwords = [each["stringData"]["kafka_password"] for each in read_all_yaml(KAFKA / "secret.example.yaml")]
     assert len(passwords) == len(set(passwords)) == 2
+
+
+def test_keda_asks_for_the_group_and_topic_that_the_pods_read_as_a_user_of_its_own() -> None:
+    [scaled] = [resource for resource in BUILT if resource["kind"] == "ScaledObject"]
+    [trigger] = scaled["spec"]["triggers"]
+    asked = trigger["metadata"]
+    assert trigger["type"] == "kafka"
+    assert asked["bootstrapServers"] == CONFIG["KAFKA_BOOTSTRAP_SERVERS"]
+    assert (asked["topic"], asked["consumerGroup"]) == (CONFIG["KAFKA_TOPIC"], CONFIG["KAFKA_GROUP"])
+    mechanism = CONFIG.get("KAFKA_SASL_MECHANISM", VARIABLES["KAFKA_SASL_MECHANISM"].default)
+    assert asked["sasl"] == {"SCRAM-SHA-512": "scram_sha512"}[mechanism]
+    assert (asked["tls"], asked["offsetResetPolicy"]) == ("enable", "earliest")
+    [login] = [resource for resource in BUILT if resource["kind"] == "TriggerAuthentication"]
+    assert login["metadata"]["name"] == trigger["authenticationRef"]["name"]
+    [secret] = read_all_yaml(KUBERNETES / "components" / "kafka-autoscaling" / "secret.example.yaml")
+    kubernetes_validate.validate(secret, "1.33", strict=True)
+    refs = login["spec"]["secretTargetRef"]
+    assert {each["name"] for each in refs} == {secret["metadata"]["name"]}
+    assert {each["key"] for each in refs} == set(secret["stringData"])
+    others = [each["stringData"]["kafka_password"] for each in read_all_yaml(KAFKA / "secret.example.yaml")]
+    assert secret["stringData"]["kafka_password"] not in others
+
+
+def test_keda_starts_no_pod_that_would_get_no_partition() -> None:
+    [scaled] = [resource for resource in BUILT if resource["kind"] == "ScaledObject"]
+    partitions = read_yaml(KAFKA / "connector.example.yaml")["spec"]["config"]["topic.creation.default.partitions"]
+    lanes = int(CONFIG.get("OUTBOX_CONCURRENCY", VARIABLES["OUTBOX_CONCURRENCY"].default))
+    assert scaled["spec"]["maxReplicaCount"] * lanes <= int(partitions)
+    assert scaled["spec"]["minReplicaCount"] >= 1
+    [deployment] = [r for r in BUILT if r["kind"] == "Deployment" and r["metadata"]["name"] == "outbox-projector"]
+    assert "replicas" not in deployment["spec"]
 
 
 # systemd

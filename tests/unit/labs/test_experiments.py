@@ -40,6 +40,8 @@ OTHERS = [
     "long_snapshot_held",
     "joined_documents",
     "database_restored",
+    "kafka_connector_stopped",
+    "kafka_worker_killed",
 ]
 
 

@@ -193,6 +193,15 @@ def test_a_takeover_beside_a_brokers_absence_is_shown_and_not_judged(tmp_path: P
     assert "beside a broker's absence 1, at most 19.0 s" in told
 
 
+def test_a_takeover_counts_from_its_signal_however_long_the_nemesis_waited_before_it(
+    tmp_path: Path,
+) -> None:
+    about, files = history()
+    asleep = act("broker_stop", 600.0) | {"numbers": {"from": 600.0, "until": 608.0}}
+    files["acts"] += [asleep, act("kill_9", 601.0, takeover=12.0, at=620.0)]
+    assert judged(tmp_path, about, files).why == "broken: I7 Taken over in time"
+
+
 def test_a_fault_that_did_not_bite_and_a_history_without_takeovers_are_inconclusive(tmp_path: Path) -> None:
     about, files = history()
     files["acts"] = [one for one in files["acts"] if one["kind"] != "broker_kill"]

@@ -6,7 +6,7 @@ from itertools import islice
 
 from tests.fixtures.waiting import PATIENCE_SECONDS
 from tests.nemesis.quiet import Quiet
-from tests.nemesis.schedule import DECKS, FAULTS, acts
+from tests.nemesis.schedule import DECKS, FAULTS, KAFKA_KINDS, acts
 from tests.nemesis.verdict import least_bites
 from tests.nemesis.wire import Wire
 
@@ -25,6 +25,20 @@ def test_one_deck_has_every_act_of_its_lane() -> None:
 def test_the_faults_of_the_issue_are_all_there() -> None:
     wanted = {"kill_9", "sigstop", "sigterm", "clock_shift", "pg_terminate", "pg_fast", "pg_immediate", "es_restart"}
     assert wanted | {"es_cut", "es_stall", "es_lose_reply", "es_429", "db_cut", "db_stall"} == set(FAULTS)
+
+
+def test_the_faults_over_kafka_are_all_there() -> None:
+    wanted = {
+        "kill_9",
+        "sigstop",
+        "broker_kill",
+        "broker_stop",
+        "connect_kill",
+        "es_restart",
+        "pg_fast",
+        "pg_immediate",
+    }
+    assert wanted < set(KAFKA_KINDS)
 
 
 def test_half_an_hour_asks_for_ten_bites_of_each_fault_and_two_minutes_for_one() -> None:

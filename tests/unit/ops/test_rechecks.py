@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.ops.reindex.comparison import MOST, WAITS_SECONDS, Mismatch, Mismatches, Recheck
+from outbox.ops.reindex.mismatches import MOST, WAITS_SECONDS, Mismatch, Mismatches, Recheck
 from outbox.ops.reindex.pacing import JobPace
 from outbox.policy.drift import DriftFinding, Key, Kind
 from tests.fixtures.events import Time

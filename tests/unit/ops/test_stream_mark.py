@@ -1,5 +1,6 @@
 """With Kafka nothing is judged before the records that may have made a doubt are settled, and nobody waits for ever."""
 
+import re
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -7,13 +8,15 @@ from typing import Any, cast
 import pytest
 
 from outbox.errors import StreamDown
-from outbox.ops import status
-from outbox.ops.reindex.comparison import WAITS_SECONDS, Comparison, DocumentPairs, Mismatch, Mismatches, Recheck
+from outbox.ops import capture, status
+from outbox.ops.reindex.comparison import Comparison
+from outbox.ops.reindex.document_pairs import DocumentPairs
+from outbox.ops.reindex.mismatches import WAITS_SECONDS, Mismatch, Mismatches, Recheck
 from outbox.ops.reindex.pacing import JobPace
 from outbox.ops.reindex.rebuild_steps import Choices, RebuildSteps
 from outbox.ops.reindex.stream_mark import StreamMark
 from outbox.policy.drift import DriftFinding, DriftReport, Key, Kind, add_record, report_record
-from outbox.ports import PartitionOffsets, StreamOffsets
+from outbox.ports import Captured, PartitionOffsets, StreamOffsets
 from tests.fixtures.events import Time
 
 KEY = Key("article", "1")
@@ -48,11 +51,12 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_waits_for_what_was_there_and_not_for_what_comes_later() -> None:
-    told: list[int] = []
+    told: list[str] = []
     mark = mark_of(Moving(10, 4), patience=5.0)
     assert mark.passed(told.append)
-    assert told == sorted(told, reverse=True)
-    assert told[0] < 10
+    left = [int(re.findall(r"\d+", remark)[0]) for remark in told]
+    assert left == sorted(left, reverse=True)
+    assert left[0] < 10
     assert mark.late == ""
 
 
@@ -66,6 +70,41 @@ def test_daemons_that_do_not_get_there_are_said_and_not_waited_for_twice(offsets
     offsets.down, offsets.speed = False, 1000
     assert mark.passed()
     assert mark.late == ""
+
+
+class Reading:
+    """A connector that confirms `speed` bytes between two readings; the database goes on writing."""
+
+    slot = "shop_log"
+
+    def __init__(self, speed: int, offsets: Moving, *, active: bool = True) -> None:
+        self.end, self.confirmed, self.speed, self.active = 1000, 900, speed, active
+        self.offsets = offsets
+
+    def read(self) -> Captured:
+        found = Captured(self.end, self.confirmed, self.active, False)
+        self.confirmed, self.end = min(self.confirmed + self.speed, self.end), self.end + 10
+        self.offsets.end += 1 if self.speed else 0
+        return found
+
+
+def test_what_is_captured_meanwhile_counts_to_the_records_that_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture, "CHECK_SECONDS", 0.001)
+    offsets = Moving(0, 1000)
+    log = Reading(20, offsets)
+    assert StreamMark(cast(StreamOffsets, offsets), 5.0, log).passed()
+    assert offsets.committed >= 5, "the topic's end was read after the log was captured"
+
+
+def test_a_stopped_connector_is_named_and_waited_for_once_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture, "STOPPED_SECONDS", 0.05)
+    offsets = Moving(10, 1000)
+    mark = StreamMark(cast(StreamOffsets, offsets), 5.0, Reading(0, offsets, active=False))
+    assert not mark.passed()
+    assert "the connector is stopped (slot shop_log is not in use), and 100 bytes" in mark.late
+    assert offsets.readings == 0, "what the topic holds says nothing then"
+    report, _ = compared(mark)
+    assert (report.drift, report.unjudged, report.conclusive) == (0, 1, False)
 
 
 class Doubting:

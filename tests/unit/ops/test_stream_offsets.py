@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from outbox.errors import DatabaseDown, StreamDown
+from outbox.facts import SlotSample
 from outbox.ops.doctor.stream import StreamExam
 from outbox.ops.status import StreamRecords, in_kafka, read_stream, wait_until_caught_up
 from outbox.ports import Finding, GroupReader, Level, PartitionOffsets, RecordSeen, TopicAbout
@@ -74,6 +75,19 @@ def test_a_broker_that_does_not_answer_hides_nothing_of_the_rest() -> None:
     assert in_kafka(None) == ""
 
 
+def test_a_connector_that_is_stopped_is_said_although_nothing_waits_in_the_topic() -> None:
+    stopped = SlotSample(active=False, kept_bytes=5_000_000, unread_bytes=4_000_000, safe_bytes=None)
+    found = read_stream(FakeOffsets(places((0, 10, 10))), stopped)
+    assert in_kafka(found) == "; no connector reads the event log (`outbox doctor`); nothing waits in Kafka"
+    assert found.as_json()["slot"] == {
+        "active": False,
+        "kept_bytes": 5_000_000,
+        "unread_bytes": 4_000_000,
+        "safe_bytes": None,
+    }
+    assert in_kafka(read_stream(FakeOffsets(places((0, 10, 10))))) == "; nothing waits in Kafka"
+
+
 def test_waiting_counts_the_records_that_were_there_at_first() -> None:
     offsets = FakeOffsets(places((0, 10, 4), (0, 5, None)))
     seen: list[int] = []
@@ -109,6 +123,12 @@ def reader(worker: str) -> GroupReader:
 
 def a_record(partition: int = 0, version: int = 7, not_event: str = "", origin: str = "") -> RecordSeen:
     return RecordSeen(partition, 3, "article:1", "article", version, not_event, origin)
+
+
+def timed(*each: tuple[int, float | None]) -> list[RecordSeen]:
+    """Of one entity, in the order of their offsets: version and time."""
+    made = enumerate(each)
+    return [a_record(version=version)._replace(offset=number, occurred_at=at) for number, (version, at) in made]
 
 
 def test_the_doctor_finds_nothing_wrong_with_workers_and_records_that_are_ours() -> None:
@@ -153,9 +173,24 @@ def test_the_doctor_finds_nothing_wrong_with_a_group_that_keeps_up() -> None:
         (FakeOffsets(TWO, records=[a_record(), a_record(partition=1)]), "partitions", Level.WARN),
         (FakeOffsets(TWO, records=[a_record(origin="a"), a_record(origin="b")]), "versions", Level.WARN),
         (FakeOffsets(TWO, records=[a_record(version=1001)]), "versions", Level.UNKNOWN),
+        (FakeOffsets(TWO, records=timed((900, 0.0), (17, 61.0))), "versions", Level.WARN),
     ],
 )
 def test_the_doctor_names_what_is_wrong_with_a_remedy(offsets: FakeOffsets, name: str, level: Level) -> None:
     (finding,) = [each for each in examined(offsets) if each.name == name]
     assert finding.level is level
     assert finding.remedy
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        timed((17, 0.0), (900, 61.0)),
+        timed((900, 61.0), (17, 0.0)),  # an old record that a connector wrote again
+        timed((900, 0.0), (17, 59.0)),  # two transactions that overlapped
+        timed((900, 0.0), (17, None)),  # a refresh
+        [*timed((900, 0.0)), timed((17, 61.0))[0]._replace(key="article:2")],
+    ],
+)
+def test_versions_that_rise_with_the_time_of_each_entity_are_those_of_one_database(found: list[RecordSeen]) -> None:
+    assert not [each for each in examined(FakeOffsets(TWO, records=found)) if each.name == "versions"]

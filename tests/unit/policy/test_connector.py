@@ -102,11 +102,12 @@ def test_our_own_configuration_is_well() -> None:
     assert [level for level, *_ in found] == [Level.OK, Level.OK]
 
 
-def test_a_setting_that_records_depend_on_is_a_problem_and_a_size_is_not() -> None:
-    changed = {"value.converter": "org.apache.kafka.connect.json.JsonConverter", "heartbeat.interval.ms": "60000"}
+@pytest.mark.parametrize(("time", "ours"), [("heartbeat.interval.ms", "10000"), ("poll.interval.ms", "50")])
+def test_a_setting_that_records_depend_on_is_a_problem_and_a_time_is_not(time: str, ours: str) -> None:
+    changed = {"value.converter": "org.apache.kafka.connect.json.JsonConverter", time: "60000"}
     found = examined(connector.configuration(PLAN) | changed)
     assert [level for level, *_ in found] == [Level.OK, Level.WARN, Level.BAD]
-    assert "heartbeat.interval.ms is 60000, ours is 10000" in found[1][1]
+    assert f"{time} is 60000, ours is {ours}" in found[1][1]
 
 
 def test_a_setting_that_is_missing_is_named() -> None:

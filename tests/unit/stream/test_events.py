@@ -13,7 +13,7 @@ from outbox.facts import LeaseLost
 from outbox.policy.event import DELETE, UPSERT, Event
 from outbox.policy.outcome import Failure, Reason
 from outbox.policy.settle import Done, Failed, Released, RetryLater
-from outbox.ports import BulkAction, NewerDelete, RecordRow
+from outbox.ports import BulkAction, Document, DocumentSource, Named, NewerDelete, RecordRow
 from outbox.stream.events import SourceTime, StreamEvents
 from outbox.stream.partitions import LONGEST_REST_SECONDS, Partitions, Start
 from tests.fixtures.events import Time
@@ -71,7 +71,7 @@ class MemoryRecords:
 class Bench:
     """One worker over partitions that the test fills."""
 
-    def __init__(self, *partitions: int, batch_size: int = 500) -> None:
+    def __init__(self, *partitions: int, batch_size: int = 500, documents: DocumentSource | None = None) -> None:
         self.sink = MemorySink()
         self.records = MemoryRecords()
         self.clock = Time()
@@ -84,7 +84,7 @@ class Bench:
             batch_bytes=1_000_000,
             stopped_types=lambda: self.stopped,
         )
-        self.worker = InProcess(Parts(self.store, self.sink, clock=self.clock, batch_size=batch_size))
+        self.worker = InProcess(Parts(self.store, self.sink, documents, clock=self.clock, batch_size=batch_size))
         for number in partitions or (0,):
             self.partitions.assign(TOPIC, number, Start(0), 0)  # of a former owner, below, there is none
         for partition in self.partitions.all():
@@ -237,6 +237,17 @@ def test_an_old_upsert_is_checked_against_newer_deletes_and_does_not_bring_back_
     assert set(bench.records.asked) == {2}, "a query for the whole batch, not for each of it"
 
 
+@pytest.mark.parametrize("ahead_seconds", [1, 3600, 10 * 365 * 86_400])
+def test_a_producer_whose_clock_is_ahead_does_not_pass_the_check_against_deletes(ahead_seconds: int) -> None:
+    """It would seem young for as long as its clock is ahead."""
+    bench = Bench()
+    bench.records.deletes["a"] = 100
+    bench.arrive(a_record(0, "a", version=50, occurred_at=str(int((NOW + ahead_seconds) * 1e6))), a_record(1, "b"))
+    bench.worker.run()
+    assert (bench.ids(), bench.committable()) == ({"b"}, 2)
+    assert min(bench.worker.last.first_ages_seconds) >= 0
+
+
 def test_an_old_upsert_waits_while_the_deletes_cannot_be_read() -> None:
     bench = Bench()
     bench.records.away = True
@@ -248,6 +259,48 @@ def test_an_old_upsert_waits_while_the_deletes_cannot_be_read() -> None:
     bench.clock.passes(LONGEST_REST_SECONDS)
     bench.worker.run()
     assert bench.ids() == {"a"}
+
+
+class View:
+    """A view in a database that may be down. It has every article."""
+
+    down = False
+
+    def draw(self) -> int:
+        return 7
+
+    def keeps(self, entity_type: str) -> bool:
+        return True
+
+    def says_routing(self) -> bool:
+        return False
+
+    def keeps_versions(self, entity_type: str) -> bool:
+        return False
+
+    def made_by_payloads(self, entity_type: str) -> bool:
+        return False
+
+    def load(self, events: Sequence[Named], *, whole: bool = False) -> Mapping[UUID, Document]:
+        if self.down:
+            raise DatabaseDown("terminating connection")
+        return {event.id: Document(b"{}", 2, None) for event in events}
+
+
+def test_a_record_whose_lookup_postgresql_did_not_answer_is_handed_out_again() -> None:
+    """It has no lease that would end: without that its partition would wait until the next rebalance."""
+    view = View()
+    bench = Bench(documents=view)
+    bench.arrive(a_record(0, "a", "refresh", value=None), a_record(1, "b"))
+    view.down = True
+    bench.worker.lane.step()
+    assert (bench.sink.documents, bench.committable()) == ({}, 0)
+    bench.worker.lane.step()
+    assert bench.partitions.all()[0].rests == 1, "it rests, instead of asking all the time"
+    view.down = False
+    bench.clock.passes(LONGEST_REST_SECONDS)
+    bench.worker.run()
+    assert (bench.ids(), bench.committable()) == ({"a", "b"}, 2)
 
 
 def test_what_a_former_owner_may_have_sent_is_checked_however_young_it_is() -> None:

@@ -3,6 +3,8 @@
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from outbox.policy.document import UNREADABLE, Addressing
 from outbox.policy.event import DELETE, REFRESH
@@ -116,3 +118,38 @@ def test_only_a_record_without_value_and_headers_is_a_tombstone_of_compaction() 
     assert record.is_tombstone(MadeRecord(1, b"article:1", None))
     assert not record.is_tombstone(a_record(1, value=None))
     assert not record.is_tombstone(MadeRecord(1, b"article:1", b"{}"))
+
+
+# What one record among usual ones may be: each kind is tried in every place of a batch.
+ODD = [
+    *(made for made, _ in UNREADABLES.values() if made.of_value is not HUGE),
+    a_record(4, op=DELETE),
+    without(a_record(4, op=REFRESH, value=None), "event_version"),
+    a_record(4, op="not-a-real-op"),
+    a_record(4, value=None, has_payload=None),
+    a_record(4, value=b"", has_payload="true"),
+    a_record(4, has_payload="FALSE"),
+    a_record(4, event_version="-7"),
+    a_record(4, event_version=str(2**63 - 1)),
+    a_record(4, event_version="\u0663"),
+    a_record(4, id="{" + str(uuid_of(4)) + "}"),
+    a_record(4, id=uuid_of(4).hex),
+    a_record(4, id="z" * 32),
+    a_record(4, occurred_at=None),
+    a_record(4, occurred_at="yesterday"),
+    a_record(4, routing="é" * 3000),
+    a_record(4, traceparent="00-x", routing="r"),
+    MadeRecord(4, b"article:\xff", b"{}", (*a_record(4).of_headers, ("entity_id", b"\xff"))),
+]
+
+
+@given(st.lists(st.sampled_from([*([a_record(n, str(n), has_payload="true") for n in range(5)] * 4), *ODD])))
+def test_a_batch_is_read_as_each_of_its_records_is(batch: list[MadeRecord]) -> None:
+    assert record.read_all(batch, NOW) == [record.read(each, NOW) for each in batch]
+
+
+def test_the_usual_batch_is_read_over_columns_and_an_unusual_one_is_not() -> None:
+    """Otherwise the test above would compare a function with itself."""
+    usual = [a_record(n, str(n), op, has_payload="true") for n, op in enumerate(("upsert", "delete", "upsert"))]
+    assert record._columns(usual, NOW) == [record.read(each, NOW) for each in usual]
+    assert record._columns([*usual, a_record(4, key=b"1")], NOW) is None

@@ -63,6 +63,10 @@ CONTRACT = {
     "outbox_stream_gap_records_total": (),
     "outbox_stream_revoked_records_total": (),
     "outbox_stream_commits_refused_total": (),
+    "outbox_slot_active": (),
+    "outbox_slot_kept_bytes": (),
+    "outbox_slot_unread_bytes": (),
+    "outbox_slot_safe_bytes": (),
 }
 NOW = 1_700_000_000.0
 
@@ -120,6 +124,7 @@ def backlog(**fields: object) -> facts.BacklogSampled:
 
 def test_the_metrics_are_those_of_the_contract(registry: CollectorRegistry, metrics: Metrics) -> None:
     metrics.handle(facts.StreamSampled("events", {0: 0}, {0: 0.0}))  # its series come with the partitions
+    metrics.handle(backlog_with(facts.SlotSample(active=True, kept_bytes=0, unread_bytes=0, safe_bytes=0)))
     found: dict[str, set[str]] = {}
     for name, labels in samples(registry):
         whole = name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count")
@@ -151,6 +156,31 @@ def test_the_series_of_a_partition_go_when_it_goes(registry: CollectorRegistry, 
     lags = {labels for name, labels in samples(registry) if name == "outbox_stream_lag_records"}
     assert lags == {frozenset({("partition", "1")})}
     assert value(registry, "outbox_stream_revoked_records_total") == 40
+
+
+def backlog_with(slot: facts.SlotSample | None) -> facts.BacklogSampled:
+    return facts.BacklogSampled(0, 0.0, 0, 0, 0, {}, {}, False, 0.0, slot)
+
+
+def slot_series(registry: CollectorRegistry) -> dict[str, float]:
+    return {name: number for (name, _), number in samples(registry).items() if name.startswith("outbox_slot_")}
+
+
+def test_a_slot_without_a_limit_says_nothing_of_what_is_left(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.handle(backlog_with(facts.SlotSample(active=True, kept_bytes=70, unread_bytes=7, safe_bytes=5)))
+    metrics.handle(backlog_with(facts.SlotSample(active=False, kept_bytes=90, unread_bytes=9, safe_bytes=None)))
+    assert slot_series(registry) == {
+        "outbox_slot_active": 0,
+        "outbox_slot_kept_bytes": 90,
+        "outbox_slot_unread_bytes": 9,
+    }
+
+
+def test_the_series_of_the_slot_go_when_producers_leave_the_log(registry: CollectorRegistry, metrics: Metrics) -> None:
+    """A 0 that stays would call somebody for a connector that is not needed."""
+    metrics.handle(backlog_with(facts.SlotSample(active=False, kept_bytes=90, unread_bytes=9, safe_bytes=5)))
+    metrics.handle(backlog_with(None))
+    assert slot_series(registry) == {}
 
 
 def test_a_gap_counts_its_records_where_they_can_be_counted(registry: CollectorRegistry, metrics: Metrics) -> None:

@@ -1,0 +1,140 @@
+"""Reads the two sides of a comparison: PostgreSQL's truth of an entity and what the index holds. Writes nothing."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from outbox.ops.reindex.mismatches import Mismatch, Recheck
+from outbox.ops.reindex.stream_mark import StreamMark
+from outbox.policy.drift import DriftFinding, HeldDocument, Key, Kind, Truth, fields_of, judge, seen_of
+from outbox.policy.naming import Naming
+
+PORTION_BYTES: Final = 4 * 1024 * 1024
+
+
+class TruthSource(Protocol):
+    """PostgreSQL's side: the view or, for types that it does not have, each entity's newest event. Every call is a
+    short snapshot of its own."""
+
+    @property
+    def view_types(self) -> frozenset[str]: ...
+    @property
+    def by_entity(self) -> bool: ...
+    def types(self) -> Sequence[str]: ...
+    def types_out_of_sight(self) -> Sequence[str]: ...
+    def in_view(self, entity_type: str) -> bool: ...
+    def refreshed(self, entity_type: str) -> bool: ...
+    def routed_by_view(self) -> bool: ...
+    def routed_by_events(self) -> bool: ...
+    def keys(self, entity_type: str, after: str | None, limit: int, until: str | None = None) -> Sequence[str]: ...
+    def present(self, keys: Sequence[Key]) -> frozenset[Key]: ...
+    def load(self, keys: Sequence[Key], *, whole: bool = False, by_scan: bool = False) -> Sequence[Truth]: ...
+    def newest_versions(self, keys: Sequence[Key]) -> Mapping[Key, tuple[int, str | None]]: ...
+    def backlog_waits(self) -> bool: ...
+    def open_of(self, keys: Sequence[Key]) -> frozenset[Key]: ...
+    def failed_of(self, keys: Sequence[Key]) -> Mapping[Key, int]: ...
+
+
+class IndexScan(Protocol):
+    """Elasticsearch's side."""
+
+    def count(self, index: str) -> int: ...
+    def refresh(self, index: str) -> None: ...
+    def is_routed(self, index: str) -> bool: ...
+    def held(self, index: str, ids: Sequence[str], *, routed: bool = False) -> Mapping[str, Sequence[HeldDocument]]: ...
+    def scan(self, index: str) -> Iterator[Sequence[HeldDocument]]: ...
+    def open_slices(self, index: str, wanted: int) -> Sequence[Mapping[str, Any]]: ...
+    def close_slices(self, slices: Sequence[Mapping[str, Any]]) -> None: ...
+    def scan_slice(self, place: Mapping[str, Any]) -> Iterator[Sequence[HeldDocument]]: ...
+    def sample(self, index: str, number: int, seed: int) -> Sequence[HeldDocument]: ...
+
+
+@dataclass(slots=True)
+class DocumentPairs:
+    source: TruthSource
+    documents: IndexScan
+    naming: Naming
+    routed: dict[str, bool] = field(default_factory=dict)
+    primary: TruthSource | None = None  # where `source` is a replica: differences are judged by this one
+    stream: StreamMark | None = None  # where events come by Kafka: what it holds is on its way
+    remark: str = ""  # what limits all that is read
+
+    def prepare(self, index: str) -> int:
+        """How many documents there are. Raises where there is no such index; asks once whether routings are used."""
+        self.documents.refresh(index)
+        count = self.documents.count(index)
+        self.routed[index] = self.documents.is_routed(index)
+        return count
+
+    @property
+    def decisive(self) -> TruthSource:
+        """A replica may lag behind both the primary and the index, so that what differs there need not be wrong."""
+        return self.primary or self.source
+
+    def both(
+        self, index: str, keys: Sequence[Key], source: TruthSource | None = None
+    ) -> Iterator[tuple[Truth, Sequence[HeldDocument]]]:
+        """PostgreSQL first: a change in between shows as a document that is newer, never as one that is lost."""
+        asked = source or self.source
+        for portion in self._portions(asked.load(keys), asked):
+            ids = [self.naming.id_of(truth.key) for truth in portion]
+            found = self.documents.held(index, ids, routed=self.routed.get(index, False))
+            for id, truth in zip(ids, portion, strict=True):
+                yield truth, sorted(found.get(id, ()), key=lambda held: -held.version)
+
+    def _portions(self, truths: Iterable[Truth], source: TruthSource) -> Iterator[list[Truth]]:
+        """What can be held in memory together with its other half; a large document is loaded alone."""
+        portion: list[Truth] = []
+        weight = 0
+        for truth in truths:
+            if truth.size_bytes:
+                yield list(source.load([truth.key], whole=True))
+                continue
+            size = len(truth.text or "")
+            if portion and weight + size > PORTION_BYTES:
+                yield portion
+                portion, weight = [], 0
+            portion.append(truth)
+            weight += size
+        if portion:
+            yield portion
+
+    # Later checks
+
+    def recheck(self, doubts: Sequence[Mismatch]) -> list[Recheck]:
+        """Open events first: whatever was committed before that and is not open any more has been projected."""
+        keys, source = list(dict.fromkeys(doubt.key for doubt in doubts)), self.decisive
+        open_now = source.open_of(keys)
+        seen: dict[tuple[str, Key], tuple[Truth, Sequence[HeldDocument]]] = {}
+        for index in {doubt.index for doubt in doubts}:
+            if self.routed.get(index):
+                self.documents.refresh(index)
+            asked = [doubt.key for doubt in doubts if doubt.index == index]
+            seen.update({(index, truth.key): (truth, held) for truth, held in self.both(index, asked, source)})
+        failed = source.failed_of(keys)
+        return [_recheck(doubt, *seen[doubt.index, doubt.key], doubt.key in open_now, failed) for doubt in doubts]
+
+
+def _recheck(
+    doubt: Mismatch, truth: Truth, found: Sequence[HeldDocument], is_open: bool, failed: Mapping[Key, int]
+) -> Recheck:
+    if doubt.extra:  # one `_id` under two routings: the older document is the one too many
+        truth, found = Truth(doubt.key), [held for held in found[1:] if held.routing == doubt.routing]
+    held = found[0] if found else None
+    kind = None if truth.failure is not None else judge(truth, held)
+    seen = seen_of(truth, held)
+    if kind is None:
+        return Recheck(seen, None)
+    finding = DriftFinding(
+        kind=kind,
+        index=doubt.index,
+        id=doubt.id,
+        key=doubt.key,
+        version=truth.version,
+        held=None if held is None else held.version,
+        routing=truth.routing if held is None else held.routing,
+        fields=fields_of(truth, held) if kind is Kind.DIFFERENT else (),
+        why=truth.foreign or "",
+        failed=doubt.key in failed and (held is None or failed[doubt.key] >= held.version),
+    )
+    return Recheck(seen, finding, is_open)

@@ -1,0 +1,173 @@
+"""OUTBOX_READ_DATABASE_URL over a real streaming replica: checked by the doctor and before each comparison."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from elasticsearch import Elasticsearch
+
+from outbox.app.reindex import Reindexing, ReplicaDown, ReplicaUnusable, open_reindexing
+from outbox.embedded import EmbeddedPostgres
+from outbox.ops.reindex import mismatches
+from outbox.ops.reindex.parallel import Spread
+from outbox.ops.reindex.verify import VerifyOptions
+from outbox.policy import replica as policy
+from outbox.policy.drift import Kind
+from outbox.ports import Finding, Level
+from outbox.store import replica as reading
+from outbox.store.schema.migrate import migrate
+from tests.fixtures.desks import Examine
+from tests.fixtures.joined import ALICE, JoinedWorld
+from tests.fixtures.postgres import fresh_database
+from tests.fixtures.queue import EventTable
+from tests.fixtures.servers import POSTGRES_SETTINGS
+from tests.fixtures.waiting import eventually
+
+# A query on the replica waits for no vacuum of the primary, and no vacuum's replay cancels it.
+FEEDBACK = {"hot_standby_feedback": "on", "max_standby_streaming_delay": "-1"}
+SETTINGS = {**POSTGRES_SETTINGS, "max_connections": "60", "shared_buffers": "64MB", **FEEDBACK}
+
+
+class StreamingReplica(EmbeddedPostgres):
+    """Of another embedded server."""
+
+    primary: EmbeddedPostgres
+
+    def _init(self) -> None:
+        self._account.give_file(self.folder / "password", self.primary._password())
+        command = [self._program("pg_basebackup"), "-D", str(self._data), "-R", "-d", self.primary.url, "-c", "fast"]
+        try:
+            self._account.run([*command, "--no-sync"], self.folder)
+        except subprocess.CalledProcessError as failed:
+            raise AssertionError(failed.stderr) from None
+
+
+@pytest.fixture(scope="module")
+def primary() -> Iterator[EmbeddedPostgres]:
+    with EmbeddedPostgres.temporary(settings=SETTINGS) as server:
+        yield server
+
+
+@pytest.fixture
+def replica(primary: EmbeddedPostgres, queue: EventTable) -> Iterator[EmbeddedPostgres]:
+    """Made after the database: it has it from the beginning."""
+    StreamingReplica.primary = primary
+    with StreamingReplica.temporary(settings=SETTINGS) as server:
+        yield server
+
+
+@pytest.fixture
+def queue(primary: EmbeddedPostgres) -> Iterator[EventTable]:
+    with ExitStack() as stack:
+        url = stack.enter_context(fresh_database(primary.url))
+        migrate(url)
+        yield EventTable(url, stack.enter_context(psycopg.connect(url, autocommit=True)), stack)
+
+
+@pytest.fixture
+def world(
+    queue: EventTable, es: Elasticsearch, elastic_url: str, index: str, monkeypatch: pytest.MonkeyPatch
+) -> JoinedWorld:
+    monkeypatch.setattr(mismatches, "WAITS_SECONDS", (0.1,) * 4)
+    monkeypatch.setattr(reading, "CATCH_UP_SECONDS", 0.5)
+    return JoinedWorld(queue, es, elastic_url, index)
+
+
+def copy_of(server: EmbeddedPostgres, queue: EventTable) -> str:
+    return server.database_url(urlsplit(queue.url).path[1:])
+
+
+@contextmanager
+def reading_from(world: JoinedWorld, url: str) -> Iterator[Reindexing]:
+    with open_reindexing(world.settings_for(OUTBOX_READ_DATABASE_URL=url)) as desk:
+        yield desk
+
+
+def test_what_a_replica_lacks_is_no_drift_and_what_differs_on_the_primary_is(
+    world: JoinedWorld, replica: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its replay is held: the primary decides about differences."""
+    world.add(30)
+    world.fill_index()
+    url = copy_of(replica, world.queue)
+    with psycopg.connect(url, autocommit=True) as copy, reading_from(world, url) as desk:
+        eventually(lambda: copy.execute("select count(*) from articles").fetchone() == (30,), what="a replay")
+        assert desk.verify.run(VerifyOptions(rate=0)).report.notes == []
+        copy.execute("select pg_wal_replay_pause()")
+        eventually(lambda: copy.execute("select pg_get_wal_replay_pause_state()").fetchone() == ("paused",))
+        world.add(5, first=100)
+        world.comment(3)
+        world.delete(7)
+        world.queue.connection.execute("insert into articles (id, title) values (200, 'no event')")
+        for id in range(100, 105):
+            world.refresh(id)
+        world.project()
+        assert copy.execute("select count(*) from articles").fetchone() == (30,)
+        report = desk.verify.run(VerifyOptions(rate=0)).report
+        assert (report.drift, report.conclusive, report.notes) == (0, True, []), "a second behind is no remark"
+        world.es.index(index=world.index, id="article:9", document={}, version=10**9, version_type="external")
+        world.es.indices.refresh(index=world.index)
+        monkeypatch.setattr(policy, "MOST_BEHIND_SECONDS", 0.0)
+        for processes in (1, 2):
+            desk.parallel.spread = Spread(processes)
+            found = desk.verify.run(VerifyOptions(rate=0))
+            assert found.report.counts[Kind.DIFFERENT] == found.report.drift == 1
+            assert "s behind: what changed since was compared as it was then" in found.sentence
+        copy.execute("select pg_wal_replay_resume()")
+        eventually(lambda: copy.execute("select count(*) from articles").fetchone() == (35,), what="a replay")
+        assert desk.verify.run(VerifyOptions(rate=0)).report.counts[Kind.MISSING] == 1
+
+
+def test_what_is_no_replica_of_the_database_is_refused_before_anything_is_compared(
+    world: JoinedWorld, replica: EmbeddedPostgres, primary: EmbeddedPostgres, postgres_url: str
+) -> None:
+    world.add(3)
+    world.fill_index()
+    url = copy_of(replica, world.queue)
+    for other, why in ((postgres_url, "another PostgreSQL cluster"), (replica.url, "another database")):
+        with reading_from(world, other) as desk, pytest.raises(ReplicaUnusable, match=why) as refused:
+            desk.verify.run(VerifyOptions(rate=0))
+        assert refused.value.exit_code == 78
+    with reading_from(world, world.queue.url.replace("127.0.0.1", "localhost")) as desk:
+        assert desk.verify.run(VerifyOptions(rate=0)).report.drift == 0, "the primary by another address is right"
+    with psycopg.connect(url, autocommit=True) as copy:
+        copy.execute("select pg_promote()")
+        eventually(lambda: copy.execute("select pg_is_in_recovery()").fetchone() == (False,), what="a promotion")
+    with reading_from(world, url) as desk, pytest.raises(ReplicaUnusable, match="promoted"):
+        desk.verify.run(VerifyOptions(rate=0))
+    replica.stop()
+    with reading_from(world, url) as desk:
+        with pytest.raises(ReplicaDown, match="OUTBOX_READ_DATABASE_URL"):
+            desk.repair.plan(VerifyOptions(rate=0), 10)
+        assert desk.backfill.run(desk.backfill.start((), ALICE, "why"), ALICE, 0.0).written == 3
+    assert world.queue.value("select count(*) from search_outbox_verifications") == 1
+
+
+def the(found: dict[str, list[Finding]]) -> Finding:
+    (finding,) = found["replica"]
+    return finding
+
+
+def test_the_doctor_checks_the_replica(
+    examine: Examine, world: JoinedWorld, replica: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, url = world.queue.url, copy_of(replica, world.queue)
+    assert "replica" not in examine(mine)
+    fine = the(examine(mine, OUTBOX_READ_DATABASE_URL=url))
+    assert (fine.level, fine.detail) == (Level.OK, "the replica is 0 s behind; `outbox verify` reads it")
+    with psycopg.connect(url, autocommit=True) as copy:
+        copy.execute("select pg_wal_replay_pause()")
+        eventually(lambda: copy.execute("select pg_get_wal_replay_pause_state()").fetchone() == ("paused",))
+        world.add(1)
+        monkeypatch.setattr(policy, "MOST_BEHIND_SECONDS", 0.0)
+        late = the(examine(mine, OUTBOX_READ_DATABASE_URL=url))
+        copy.execute("select pg_wal_replay_resume()")
+    assert (late.level, "s behind" in late.detail, "pg_stat_replication" in late.remedy) == (Level.WARN, True, True)
+    other = the(examine(mine, OUTBOX_READ_DATABASE_URL=replica.url))
+    assert (other.level, "another database" in other.detail) == (Level.BAD, True)
+    replica.stop()
+    down = the(examine(mine, OUTBOX_READ_DATABASE_URL=url))
+    assert (down.level, "does not answer" in down.detail) == (Level.BAD, True)
