@@ -20,12 +20,9 @@ class ArrivalRate:
 
 
 class Arrivals:
-    """`query`: only documents that match it count as there, as after a change of what is there already."""
-
-    def __init__(self, stack: BenchmarkServers, index: str, query: str = "*") -> None:
+    def __init__(self, stack: BenchmarkServers, index: str) -> None:
         self._client = stack.client()
         self._index = index
-        self._query = query
 
     def total(self) -> int:
         """Index operations so far; needs no refresh."""
@@ -34,7 +31,7 @@ class Arrivals:
 
     def count(self) -> int:
         self._client.indices.refresh(index=self._index)
-        return int(self._client.count(index=self._index, q=self._query)["count"])
+        return int(self._client.count(index=self._index)["count"])
 
     def watch(self, documents: int, cpu: Callable[[], float], begin: Callable[[], object]) -> ArrivalRate:
         """From the first arrival, so that the start of a tool is not measured, to the last of all `documents`."""

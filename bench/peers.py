@@ -4,9 +4,8 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from threading import Thread
 
 import psutil
@@ -15,10 +14,6 @@ import psycopg
 from bench.arrivals import Arrivals
 from bench.drain import warm_up
 from bench.load import bulk_bodies, document_sql, text_of
-from bench.peers_joined import CHILD, TABLES, JoinedDocuments
-from bench.peers_joined import STREAM as JOINED_STREAM
-from bench.peers_joined import TRIGGERS as JOINED_TRIGGERS
-from bench.peers_joined import judge as judge_joined
 from bench.pgsync import HOME, VERSION, PgSync, install, postgres_programs, redis, redis_program
 from bench.poller import BATCH, TABLE
 from bench.raw import send
@@ -84,7 +79,6 @@ def run(
             progress(f"round {number + 1} of {rounds}")
             bench.one_round(number)
     judge(result)
-    judge_joined(result)
     return result
 
 
@@ -128,7 +122,6 @@ class _Bench:
         seconds = self._raw(bodies)
         for side in sides[first:] + sides[:first]:
             side()
-        self.joined()
         self.result.add(RAW, "docs/s", 2 * self.documents / (seconds + self._raw(bodies)))
 
     def _bodies(self) -> list[bytes]:
@@ -196,31 +189,13 @@ class _Bench:
                 self._rate(name, index, movers, Thread(target=self._insert, args=(url, "pgsync")).start)
                 self._latency(name, url, "pgsync", index)
 
-    def joined(self) -> None:
-        """Fewer: PGSync looks up the parent of each change."""
-        both = JoinedDocuments(self.stack, self.result, max(self.documents // 5, 100), self.size, self.quiet)
-        with self.stack.database(notify=True) as url, self._index() as index:
-            self._execute(url, ARTICLES + ";" + TABLES)
-            both.outbox(url, index, cpu_seconds)
-            with self._index() as raw_index:
-                both.raw(url, raw_index)
-        for name, mode in ((JOINED_TRIGGERS, "--daemon"), (JOINED_STREAM, "--wal")):
-            with self._pgsync(CHILD) as (url, index, tool, movers):
-                tool.bootstrap()
-                movers.append(tool.start(mode))
-                with stopped(movers[-1]):
-                    self._ready(url, "pgsync", index)
-                    both.follow(name, url, index, partial(cpu_seconds, movers))
-
     @contextmanager
-    def _pgsync(
-        self, *children: Mapping[str, object]
-    ) -> Iterator[tuple[str, str, PgSync, list[subprocess.Popen[bytes]]]]:
+    def _pgsync(self) -> Iterator[tuple[str, str, PgSync, list[subprocess.Popen[bytes]]]]:
         HOME.mkdir(parents=True, exist_ok=True)
         with self.pgsync_stack.database() as url, self._index() as index, redis() as (port, server):
-            self._execute(url, ARTICLES + (f";{TABLES}" if children else ""))
+            self._execute(url, ARTICLES)
             try:
-                yield url, index, PgSync(url, self.stack.elastic_url, index, port, children), [server]
+                yield url, index, PgSync(url, self.stack.elastic_url, index, port), [server]
             finally:
                 self._drop_slots(url)
 

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -85,19 +85,16 @@ def redis() -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
 
 
 class PgSync:
-    """One database, one index; one table, or with `children` those nested into it."""
+    """One database, one table, one index."""
 
-    def __init__(
-        self, url: str, elastic_url: str, index: str, redis_port: int, children: Sequence[Mapping[str, object]] = ()
-    ) -> None:
+    def __init__(self, url: str, elastic_url: str, index: str, redis_port: int) -> None:
         parts = urlsplit(url)
         self._programs = install()
         self._folder = HOME / "run" / index
         self._folder.mkdir(parents=True, exist_ok=True)
         database = parts.path.lstrip("/")
         columns = ["id", "title", "n", "body"]
-        nodes = {"table": "bench_articles", "columns": columns, **({"children": list(children)} if children else {})}
-        schema = [{"database": database, "index": index, "nodes": nodes}]
+        schema = [{"database": database, "index": index, "nodes": {"table": "bench_articles", "columns": columns}}]
         (self._folder / "schema.json").write_text(json.dumps(schema))
         self._environ = {
             **os.environ,
