@@ -29,9 +29,11 @@ from outbox.facts import (
     StreamGap,
     StreamSampled,
     StreamSeen,
+    Warned,
 )
 from outbox.policy.backoff import Backoff
 from outbox.ports import Clock
+from outbox.stream.begun import Begun, begun_before
 from outbox.stream.connection import ASK_SECONDS, coordinated, words
 from outbox.stream.membership import Handlers, Membership, beside
 from outbox.stream.partitions import Partition, Partitions, Start, start_of
@@ -84,6 +86,7 @@ class StreamReader:
         self._doubts = 0
         self._gone: set[int] = set()
         self._known_gaps: dict[int, Start] = {}
+        self._begun: dict[int, Begun] = {}
         self._closing: list[Future[None]] = []
         self._errors = 0  # one after another, without an assignment between them
 
@@ -206,6 +209,7 @@ class StreamReader:
             consumer.incremental_assign(starts)
         else:
             consumer.assign(starts)
+        self._mark(consumer, [each.partition for each in given], ended=False)
         self._paused = []
         self._errors = 0
         self._announce(PartitionsAssigned(self._settings.topic, sorted(each.partition for each in given)))
@@ -220,14 +224,47 @@ class StreamReader:
         if start.expected is not None and self._known_gaps.get(found.partition) != start:
             self._known_gaps[found.partition] = start
             self._announce(StreamGap(found.topic, found.partition, start.expected, start.offset))
-        self._partitions.assign(found.topic, found.partition, start, high)
+        suspect = self._begin(found, start, high)
+        self._partitions.assign(found.topic, found.partition, start, high, suspect=suspect)
         return TopicPartition(found.topic, found.partition, start.offset)
+
+    def _begin(self, found: TopicPartition, start: Start, high: int) -> bool:
+        """True: who began here before did not come back, again and again."""
+        self._begun.pop(found.partition, None)
+        if high <= start.offset or start.expected is not None:
+            return False
+        begun = self._begun[found.partition] = Begun(start.offset, begun_before(found.metadata))
+        if begun.is_suspect:
+            message = (
+                f"{begun.before} workers ended at offset {begun.offset} of partition {found.partition}: its first batch"
+                " becomes rows, which are tried apart"
+            )
+            self._announce(Warned("stream.suspects", message, {"partition": found.partition, "offset": begun.offset}))
+        return begun.is_suspect
+
+    def _mark(self, consumer: Consumer, numbers: Sequence[int], *, ended: bool) -> None:
+        """That these are begun; or, at a clean end without progress, that they are not. Their offset stays as it is."""
+        marked = [
+            TopicPartition(
+                self._settings.topic, number, self._begun[number].offset, self._begun[number].mark(ended=ended)
+            )
+            for number in numbers
+            if number in self._begun
+        ]
+        if marked:
+            self._send(consumer, marked)
+
+    def _mark_ended(self, consumer: Consumer, numbers: Sequence[int]) -> None:
+        settled = {partition.number: partition.settled() for partition in self._partitions.all()}
+        begun = {number: self._begun[number].offset for number in numbers if number in self._begun}
+        self._mark(consumer, [n for n, offset in begun.items() if settled.get(n, offset) <= offset], ended=True)
 
     def _revoked(self, consumer: Consumer, given: list[TopicPartition]) -> None:
         """Asked for by the group, so there is a moment for what is in flight. What ends later is fenced."""
         numbers = [each.partition for each in given]
         self._partitions.wait_until_settled(numbers, REVOKE_SECONDS)
         self._commit(consumer)  # on its way before the partitions are: the client gives them up after its answer
+        self._mark_ended(consumer, numbers)
         self._forget(numbers, lost=False)
         if self._incremental:
             consumer.incremental_unassign(given)
@@ -267,7 +304,11 @@ class StreamReader:
         offsets = self._partitions.commits()
         if not offsets:
             return
-        named = [TopicPartition(self._settings.topic, number, offset) for number, offset in offsets.items()]
+        self._send(
+            consumer, [TopicPartition(self._settings.topic, number, offset) for number, offset in offsets.items()]
+        )
+
+    def _send(self, consumer: Consumer, named: list[TopicPartition]) -> None:
         try:
             consumer.commit(offsets=named, asynchronous=True)
         except KafkaException as error:
@@ -290,6 +331,7 @@ class StreamReader:
         self._gone.clear()
         try:
             self._commit(membership.consumer)
+            self._mark_ended(membership.consumer, [partition.number for partition in self._partitions.all()])
         finally:
             self._forget([partition.number for partition in self._partitions.all()], lost=False)
             left = membership.leave()

@@ -30,6 +30,7 @@ from outbox.stream.partitions import Handed, Partitions
 from outbox.stream.record import Message, Read, is_tombstone, key_of, read, read_all
 
 PARKED: Final = Released("paused_type")  # stored unsent: a person has paused its entity type
+ENDED: Final = "workers ended with the batch that holds it"
 CLOCK_SECONDS: Final = 10.0  # between two readings of the database's clock: clocks drift by far less meanwhile
 
 
@@ -112,8 +113,9 @@ class StreamEvents:
             return Claimed(order.token, (), order)
         handed = self._partitions.take(order.limit, self._batch_bytes)
         parts = [self._read(each, self._now()) for each in handed]
-        if stopped := self._stopped_types():
-            parts = self._park(parts, stopped)
+        stopped = self._stopped_types()
+        if stopped or any(each.partition.suspect for each in handed):
+            parts = self._store_unsent(parts, stopped)
         parts = self._once_each(parts)
         events = [found.event for part in parts for found in part.reads]
         batch = InFlight(parts, events, any(event.op == DELETE for event in events))
@@ -158,24 +160,29 @@ class StreamEvents:
         passed = [m for m in part.passed if (m.offset() or 0) < offset]
         return RecordPart(handed, part.reads[:end], part.messages[:end], passed)
 
-    def _park(self, parts: list[RecordPart], stopped: frozenset[str]) -> list[RecordPart]:
+    def _store_unsent(self, parts: list[RecordPart], stopped: frozenset[str]) -> list[RecordPart]:
         """Records of entity types that a person has paused become rows, which wait like all others of the type: others
-        of their partition need not wait with them."""
+        of their partition need not wait with them. So does the first batch of a suspect partition: a table lane claims
+        its rows apart, down to the one that ends the process."""
+        apart = [_apart(part, stopped) for part in parts]
         rows = [
-            part.row(place, PARKED)
-            for part in parts
-            for place, found in enumerate(part.reads)
-            if found.event.entity_type in stopped
+            part.row(place, None, ENDED) if part.handed.partition.suspect else part.row(place, PARKED)
+            for part, places in zip(parts, apart, strict=True)
+            for place in places
         ]
         if not rows:
             return parts
         try:
             self._records.store(rows)
-        except DatabaseDown as error:
+        except Exception as error:
             for part in parts:
                 self._stay(part, part.handed.messages)
-            raise NotStored(error.detail) from error
-        return [_without(part, stopped) for part in parts]
+            if isinstance(error, DatabaseDown):
+                raise NotStored(error.detail) from error
+            raise
+        for part in parts:
+            part.handed.partition.suspect = False
+        return [_without(part, places) for part, places in zip(parts, apart, strict=True)]
 
     # Settle
 
@@ -335,12 +342,18 @@ class StreamEvents:
 Fates = Sequence[Sequence[tuple[Fate, int]]]
 
 
-def _without(part: RecordPart, stopped: frozenset[str]) -> RecordPart:
+def _apart(part: RecordPart, stopped: frozenset[str]) -> frozenset[int]:
+    """The places of what is not to be sent."""
+    every = part.handed.partition.suspect
+    return frozenset(n for n, found in enumerate(part.reads) if every or found.event.entity_type in stopped)
+
+
+def _without(part: RecordPart, places: frozenset[int]) -> RecordPart:
     """What was stored is closed with the batch, as what needs no work."""
-    pairs = list(zip(part.reads, part.messages, strict=True))
-    kept = [(found, message) for found, message in pairs if found.event.entity_type not in stopped]
-    stored = [message for found, message in pairs if found.event.entity_type in stopped]
-    return RecordPart(part.handed, [f for f, _ in kept], [m for _, m in kept], [*part.passed, *stored])
+    kept = [place for place in range(len(part.reads)) if place not in places]
+    stored = [part.messages[place] for place in sorted(places)]
+    messages = [part.messages[place] for place in kept]
+    return RecordPart(part.handed, [part.reads[place] for place in kept], messages, [*part.passed, *stored])
 
 
 def _first_seen(part: RecordPart, seen: set[int]) -> int:

@@ -61,6 +61,7 @@ class Partition:
     rests: int = 0
     revoked: bool = False
     high: int = 0
+    suspect: bool = False  # who had it before ended with it, again and again: its first batch is stored, not sent
     end: int = 0  # the broker has said that there is nothing below it that was not read
 
     def settled(self) -> int:
@@ -103,11 +104,11 @@ class Partitions:
 
     # The reader
 
-    def assign(self, topic: str, number: int, start: Start, high: int) -> None:
+    def assign(self, topic: str, number: int, start: Start, high: int, *, suspect: bool = False) -> None:
         with self._changed:
             again_below = start.offset + self._span
             ledger = OffsetLedger(start.offset)
-            self._of[number] = Partition(topic, number, ledger, again_below, start.offset, high=high)
+            self._of[number] = Partition(topic, number, ledger, again_below, start.offset, high=high, suspect=suspect)
 
     def revoke(self, numbers: Iterable[int]) -> int:
         """Answers how many records were in flight: they are the next owner's now."""

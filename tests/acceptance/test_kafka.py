@@ -238,3 +238,28 @@ def test_what_waits_shows_everywhere_and_a_stopped_worker_leaves_the_group(groun
     other = ground.start()
     other.wait_for_fact("stream.assigned", within=30)
     assert other.terminate() == 0
+
+
+def test_records_with_which_workers_end_again_and_again_become_rows_that_are_tried_apart(
+    ground: Ground, connection: psycopg.Connection, servers: dict[str, str | None]
+) -> None:
+    """Killed twice with the batch in flight, as by a record that ends its process. The third stores the batch as
+    suspects, and a table lane goes on with these."""
+    elastic = str(servers["ELASTIC_URL"])
+    ground.put(*(an_event_record(str(n), n + 1, partition=0) for n in range(60)))
+    with Proxy.to(elastic) as proxy:
+        proxy.hold(b"/_bulk")
+        for life in range(2):
+            daemon = ground.start(ELASTIC_URL=proxy.url(elastic))
+            daemon.wait_until(lambda life=life: proxy.counts["held"] > life, "a batch in flight")  # type: ignore[misc]
+            daemon.kill()
+            proxy.drop()
+        third = ground.start()
+        said = third.wait_for_fact("stream.suspects")
+        ground.finish(third)
+    assert (said["partition"], said["offset"]) == (0, 0)
+    assert "2 workers ended at offset 0" in said["message"]
+    eventually(lambda: counts(connection) == {"done": 60})
+    row = connection.execute("select min(abandoned_count), count(distinct idempotency_key) from search_outbox_events")
+    assert row.fetchone() == (1, 60)
+    assert set(ground.documents()) == {str(n) for n in range(60)}

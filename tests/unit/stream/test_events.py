@@ -401,6 +401,25 @@ def test_records_of_a_paused_entity_type_become_rows_and_the_others_go_on() -> N
     assert (bench.ids(), bench.stored(), bench.committable()) == ({"a", "c"}, ["0:1"], 3)
 
 
+def test_the_first_batch_of_a_suspect_partition_becomes_rows_unsent_and_the_next_one_is_sent() -> None:
+    bench = Bench()
+    (partition,) = bench.partitions.all()
+    partition.suspect = True
+    bench.arrive(a_record(0, "a"), a_record(1, "b"))
+    bench.records.away = True
+    with pytest.raises(NotStored):
+        bench.worker.claim(500)
+    assert (bench.committable(), bench.stored()) == (0, [])
+    bench.records.away = False
+    bench.clock.passes(60)
+    bench.worker.run()
+    assert (bench.ids(), bench.stored(), bench.committable()) == (set(), ["0:0", "0:1"], 2)
+    assert [row.settlement for row in bench.records.rows.values()] == [None, None]
+    bench.arrive(a_record(2, "c"))
+    bench.worker.run()
+    assert (bench.ids(), bench.committable()) == ({"c"}, 3)
+
+
 def test_the_end_of_a_partition_counts_only_when_all_that_was_read_is_settled() -> None:
     bench = Bench()
     bench.arrive(a_record(0, "a"), a_record(1, "b"))

@@ -30,7 +30,8 @@ class Client:
     def __init__(self, on_error: Callable[..., None], on_commit: Callable[..., None]) -> None:
         self.on_error, self.on_commit = on_error, on_commit
         self.on: dict[str, Callable[..., None]] = {}
-        self.commits: list[dict[str, Any]] = []
+        self.commits: list[dict[str, Any]] = []  # of progress
+        self.marks: list[tuple[int, str]] = []  # of an offset that stays as it was
         self.may_close = threading.Event()
         self.closing = threading.Event()
         self.next: list[Callable[[], None]] = []
@@ -54,7 +55,10 @@ class Client:
         return 0, 10
 
     def commit(self, **given: Any) -> None:
-        self.commits.append(given)
+        marks = [(place.offset, place.metadata) for place in given["offsets"] if place.metadata]
+        self.marks += marks
+        if not marks:
+            self.commits.append(given)
 
     def incremental_assign(self, places: list[TopicPartition]) -> None: ...
 
@@ -280,3 +284,11 @@ def test_a_consumer_that_cannot_be_made_is_said_and_tried_again(monkeypatch: pyt
     with running(bench):
         eventually(lambda: len(tries) > 1, what="a second try")
         assert "no such file" in str(bench.of(StreamFault)[0])
+
+
+def test_a_begin_is_counted_with_the_offset_and_a_clean_end_without_progress_takes_it_back(bench: Bench) -> None:
+    first = bench.client(0)
+    bench.assign(first)
+    assert first.marks == [(0, "begun=1")]
+    bench.stop.set()
+    assert eventually(lambda: first.marks[1:]) == [(0, "begun=0")]
