@@ -83,7 +83,8 @@ def test_a_shard_that_is_known_to_be_down_keeps_nobody_waiting(
 def test_a_new_field_has_the_whole_wait_beside_a_shard_that_is_down(
     es: Elasticsearch, elastic_url: str, half_red_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Elasticsearch has one limit for both: a millisecond, which no master keeps, stands for a busy one."""
+    """Elasticsearch has one limit for both: a millisecond, which a master seldom keeps, stands for a busy one. Where its
+    timers are later than its master, it is asked for other fields."""
     monkeypatch.setattr(elastic, "AWAY_WAIT_SECONDS", 0.001)
     away, there = (routing_of(es, half_red_index, red=red) for red in (True, False))
     sent: list[bytes] = []
@@ -93,16 +94,24 @@ def test_a_new_field_has_the_whole_wait_beside_a_shard_that_is_down(
         sent.append(body or b"")
         return call(self, method, path, body, **named)
 
+    def times_sent(id: str) -> int:
+        return sum(f'"_id":"{id}"'.encode() in body for body in sent)
+
+    monkeypatch.setattr(Elastic, "call", noted)
+    again: list[str] = []
     with elastic_sink(elastic_url) as sink:
         sink.met_away(half_red_index)
-        fields = [(away, b"{}"), *((there, b'{"field_%d": 1}' % n) for n in range(20))]
-        actions = [BulkAction(half_red_index, str(n), 1, routing, body) for n, (routing, body) in enumerate(fields)]
-        monkeypatch.setattr(Elastic, "call", noted)
-        outcomes = sink.write(actions, 20.0).outcomes
-    assert isinstance(outcomes[0], Failure)
-    assert [outcome for outcome in outcomes[1:] if not isinstance(outcome, Written)] == []
-    assert sum(b'"_id":"0"' in body for body in sent) == 1, "the document of the shard that is away was sent again"
-    again = [n for n in range(1, 21) if sum(b'"_id":"%d"' % n in body for body in sent) > 1]
+        for turn in range(30):
+            ids = [f"{turn}-{n}" for n in range(21)]
+            bodies = [(away, b"{}"), *((there, b'{"field_%d_%d": 1}' % (turn, n)) for n in range(20))]
+            actions = [BulkAction(half_red_index, id, 1, *rest) for id, rest in zip(ids, bodies, strict=True)]
+            outcomes = sink.write(actions, 20.0).outcomes
+            assert isinstance(outcomes[0], Failure)
+            assert [outcome for outcome in outcomes[1:] if not isinstance(outcome, Written)] == []
+            assert times_sent(ids[0]) == 1, "the document of the shard that is away was sent again"
+            again = [id for id in ids[1:] if times_sent(id) > 1]
+            if again:
+                break
     assert again, "a millisecond was enough for all: nothing is shown"
 
 

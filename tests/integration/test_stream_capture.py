@@ -18,7 +18,7 @@ from outbox.config import load_settings
 from outbox.embedded.connect_api import ConnectApi
 from outbox.errors import NotPermitted
 from outbox.ops import capture as capturing
-from outbox.ops.reindex import comparison
+from outbox.ops.reindex import comparison, mismatches
 from outbox.ops.reindex.verify import Verification, VerifyOptions
 from outbox.policy.connector import configuration
 from outbox.store.event_log import PostgresCapture
@@ -97,7 +97,7 @@ def shop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[LoggedShop]:
     """With a connector that has captured one change, which is settled."""
-    monkeypatch.setattr(comparison, "WAITS_SECONDS", (0.1,) * 3)
+    monkeypatch.setattr(mismatches, "WAITS_SECONDS", (0.1,) * 3)
     monkeypatch.setattr(comparison, "STREAM_FIRST_SECONDS", 0.1)
     migrate(logical_database, log=True)
     slot = f"capture_{uuid4().hex[:12]}"
