@@ -83,7 +83,7 @@ def test_a_shard_that_is_known_to_be_down_keeps_nobody_waiting(
 def test_a_new_field_has_the_whole_wait_beside_a_shard_that_is_down(
     es: Elasticsearch, elastic_url: str, half_red_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Elasticsearch has one limit for both: a millisecond, which a master seldom keeps, stands for a busy one. Where its
+    """Elasticsearch has one limit for both: a millisecond, which a master seldom keeps, stands for a busy one. If its
     timers are later than its master, it is asked for other fields."""
     monkeypatch.setattr(elastic, "AWAY_WAIT_SECONDS", 0.001)
     away, there = (routing_of(es, half_red_index, red=red) for red in (True, False))
