@@ -57,6 +57,7 @@ class Partition:
     waiting_bytes: int = 0
     arrived: int = -1  # the last offset that was read
     in_flight: Sequence[Message] = ()
+    turn: int = 0  # when it was taken last, in turns
     rest_until: float = 0.0
     rests: int = 0
     revoked: bool = False
@@ -189,13 +190,14 @@ class Partitions:
     # The lanes
 
     def take(self, limit: int, most_bytes: int) -> list[Handed]:
-        """Up to so many records, of partitions that are in no lane and do not rest. They take turns."""
+        """Up to so many records, of partitions that are in no lane and do not rest. The one that was taken longest ago
+        comes first: one that falls behind would be left to a single lane at the end."""
         with self._changed:
             now, taken = self._clock(), []
             free = [p for p in self._of.values() if p.waiting and not p.in_flight and now >= p.rest_until]
-            self._turn += 1
-            for step in range(len(free)):
-                partition = free[(self._turn + step) % len(free)]
+            for partition in sorted(free, key=lambda each: each.turn):
+                self._turn += 1
+                partition.turn = self._turn
                 handed, weight = self._take(partition, limit, most_bytes)
                 if handed.messages:
                     taken.append(handed)

@@ -1,5 +1,6 @@
 """Records through the real projector: what is closed, stored or handed out again, and in which order."""
 
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -15,7 +16,7 @@ from outbox.policy.outcome import Failure, Reason
 from outbox.policy.settle import Done, Failed, Released, RetryLater
 from outbox.ports import BulkAction, Document, DocumentSource, Named, NewerDelete, RecordRow
 from outbox.stream.events import SourceTime, StreamEvents
-from outbox.stream.partitions import LONGEST_REST_SECONDS, Partitions, Start
+from outbox.stream.partitions import LONGEST_REST_SECONDS, Handed, Partitions, Start
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.records import NOW, TOPIC, MadeRecord, a_record
@@ -418,6 +419,23 @@ def test_the_first_batch_of_a_suspect_partition_becomes_rows_unsent_and_the_next
     bench.arrive(a_record(2, "c"))
     bench.worker.run()
     assert (bench.ids(), bench.committable()) == ({"c"}, 3)
+
+
+def test_partitions_take_equal_turns_also_while_some_are_in_other_lanes() -> None:
+    """One that is passed over would be left to a single lane in the end."""
+    bench = Bench(0, 1, 2, 3, 4, 5)
+    for number in range(6):
+        bench.arrive(*(MadeRecord(n, number=number) for n in range(100)))
+    taken: Counter[int] = Counter()
+    held: deque[Handed] = deque()
+    for _ in range(60):
+        (handed,) = bench.partitions.take(5, 1_000_000)
+        taken[handed.partition.number] += 1
+        held.append(handed)
+        if len(held) == 2:
+            first = held.popleft()
+            bench.partitions.close(first, first.messages, (), 0.0)
+    assert taken == dict.fromkeys(range(6), 10)
 
 
 def test_the_end_of_a_partition_counts_only_when_all_that_was_read_is_settled() -> None:
