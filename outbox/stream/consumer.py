@@ -43,7 +43,9 @@ POLL_SECONDS: Final = 0.1
 FULL_SECONDS: Final = 1.0  # before a pause: resuming makes librdkafka fetch anew what it had
 COMMIT_SECONDS: Final = 0.2  # between commits: a worker that dies has so much sent again, and its batches in flight
 SAMPLE_SECONDS: Final = 2.0
-REVOKE_SECONDS: Final = 5.0  # for batches in flight, when partitions are asked for: less is sent again
+# For batches in flight, when partitions are asked for: less is sent again. While the index hangs, all of it is added to
+# a takeover, which should end within the session and 5 s: with 5.0 a storm had some of 11.7 s after a session of 6.
+REVOKE_SECONDS: Final = 3.0
 FAULT_SECONDS: Final = 5.0  # between facts of one kind
 DOUBTS: Final = 2  # answers after an error before a broker counts as back: so many flip /readyz
 PROBE_SECONDS: Final = 1.0
