@@ -109,7 +109,7 @@ def _connector(settings: Settings, url: str | None) -> Callable[[], Iterable[Fin
     url = url or settings.connect.url
     if url is None:
         return tuple
-    return connector_check(connector_plan(settings, topic=settings.kafka.topic), url, settings.connect).state
+    return connector_check(connector_plan(settings), url, settings.connect).state
 
 
 def _checks(settings: Settings, elastic: Elastic) -> TargetCheck:

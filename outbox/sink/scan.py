@@ -18,7 +18,6 @@ from outbox.sink.exchange import LARGEST_REPLY_BYTES
 
 KEEP_ALIVE: Final = "5m"  # slices of one point in time are read by turns, each page renews it
 SCAN_PAGE: Final = 1_000
-SAMPLE_PAGE: Final = 5_000
 MOST_SLICES: Final = 256  # of one point in time; the server's own limit is 1,024 (`index.max_slices_per_pit`)
 _LOST: Final = "search_context_missing_exception"
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from outbox.policy.event import DELETE, Event
 from outbox.policy.outcome import Failure, FailureClass
-from outbox.policy.settle import DONE, Done, Failed, Released, RetryLater, Settlement
+from outbox.policy.settle import Done, Failed, Released, RetryLater, Settlement
 
 BRAKED: Final = "braked"
 LONGEST_STAY_SECONDS: Final = 10.0  # before a record that stays is handed out again
@@ -38,10 +38,6 @@ def stay_seconds(settlement: Settlement) -> float:
     """How long a record that stays should rest. Where it says nothing, the lane's own pace and the gate decide."""
     delay = settlement.delay_seconds if isinstance(settlement, Released) else None
     return min(delay or 0.0, LONGEST_STAY_SECONDS)
-
-
-def is_plain(settlement: Settlement) -> bool:
-    return settlement is DONE
 
 
 def _is_outage(failure: Failure) -> bool:

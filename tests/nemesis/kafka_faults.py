@@ -176,7 +176,7 @@ class StreamFaults:
         act: PlannedAct,
         how: str,
         harm: Callable[[EmbeddedKafka], object],
-        mend: Callable[[EmbeddedKafka], object],
+        restore: Callable[[EmbeddedKafka], object],
     ) -> Bite:
         """The one that leads the most partitions. The others must lead them while it is down."""
         with self._brokers:
@@ -192,7 +192,7 @@ class StreamFaults:
                 moved = self._moved(broker.node, led, 12 + 4 * act.size)
                 self._stop.wait(2 * act.size)
             finally:
-                mend(broker)
+                restore(broker)
                 self._back_at = time.time()
         took = self._back_at - began
         told = f"broker {broker.node} {how}, {moved} of {len(led)} partitions led by others, down {took:.0f} s"
