@@ -5,8 +5,8 @@
 --       One partition per day (UTC). A day is dropped as a whole, which costs no vacuum. That is safe at any time: the
 --       connector reads the write-ahead log, which its slot keeps, and not the table; the table serves a first start,
 --       or a slot that was lost. A row for which there is no day goes to the default partition: no insert fails.
---       `entity_key` becomes the key of the record, and `event` the header that describes it: one header is read in a
---       third of the time that one per column takes. A trigger fills them, because PostgreSQL publishes no generated
+--       `entity_key` becomes the key of the record, and `event` the header that describes it: one header is read in
+--       half of the time that one per column takes. A trigger fills them, because PostgreSQL publishes no generated
 --       column before 18.
 --       A known idempotency key returns its event as long as its day is kept: unique within a day by an index, and
 --       over days by an advisory lock on the key.
