@@ -16,10 +16,11 @@ from outbox.config import KafkaSettings
 from outbox.stream.offsets import KafkaOffsets
 
 REPLY_SECONDS = 30.0
+OLDER_SECONDS = 60  # than their rows: so every batch is one of a backlog, and is checked against deletes
 ROWS = """
 select id::text, entity_type || ':' || entity_id, payload::text,
        json_build_array(op, event_version, entity_type, entity_id, routing,
-                        (extract(epoch from created_at) * 1000000)::bigint, true, traceparent)::text
+                        ((extract(epoch from created_at) - {older}) * 1000000)::bigint, true, traceparent)::text
   from search_outbox_events order by seq
 """
 Row = tuple[str, str, str, str]
@@ -117,7 +118,7 @@ def first_claim(since: int) -> float:
 def _rows(url: str) -> Iterator[Row]:
     with psycopg.connect(url) as connection, connection.cursor("rows") as cursor:
         cursor.itersize = 5_000
-        yield from cursor.execute(ROWS)
+        yield from cursor.execute(ROWS.format(older=OLDER_SECONDS).encode())
 
 
 def _spoilt(payload: str) -> bytes:

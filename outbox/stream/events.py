@@ -199,18 +199,15 @@ class StreamEvents:
             return Settled(0, [id for id, _ in settlements])
         if batch.is_plain(settlements):
             return self._close(batch, self._all_pass(batch))
-        verdicts = dict(settlements)
-        fates = [
-            [(fate(found.event, verdicts.get(found.event.id, NOT_SENT)), place) for place, found in enumerate(p.reads)]
-            for p in batch.parts
-        ]
+        verdicts = Verdicts(settlements, len(batch.events))
+        fates = [_exceptions(part, verdicts) for part in batch.parts]
         self._store_exceptions(batch, fates, verdicts)
         return self._close(batch, fates, verdicts)
 
-    def _store_exceptions(self, batch: InFlight, fates: "Fates", verdicts: Mapping[UUID, Settlement]) -> None:
+    def _store_exceptions(self, batch: InFlight, fates: "Fates", verdicts: "Verdicts") -> None:
         """Before any offset is closed. Where that cannot be, what was answered is closed and the rest stays."""
         rows = [
-            part.row(place, verdicts[part.reads[place].event.id])
+            part.row(place, verdicts.of(part.reads[place].event))
             for part, judged in zip(batch.parts, fates, strict=True)
             if not part.handed.partition.revoked
             for what, place in judged
@@ -235,27 +232,28 @@ class StreamEvents:
         self,
         batch: InFlight,
         fates: "Fates",
-        verdicts: Mapping[UUID, Settlement] | None = None,
+        verdicts: "Verdicts | None" = None,
         *,
         stuck: bool = False,
     ) -> Settled:
         kept, lost = 0, list[UUID]()
         for part, judged in zip(batch.parts, fates, strict=True):
             stays = [place for what, place in judged if what is Fate.STAY]
-            rest = self._rest(part, stays, verdicts or {}, stuck)
+            rest = self._rest(part, stays, verdicts, stuck)
             if self._close_part(part, stays, rest):
                 kept += len(part.reads)
             else:
                 lost += [found.event.id for found in part.reads]
         return Settled(kept, lost)
 
-    def _rest(self, part: RecordPart, stays: Sequence[int], verdicts: Mapping[UUID, Settlement], stuck: bool) -> float:
+    def _rest(self, part: RecordPart, stays: Sequence[int], verdicts: "Verdicts | None", stuck: bool) -> float:
         if stuck and stays:
             self._partitions.rest(part.handed.partition)
             return 0.0
         part.handed.partition.rests = 0
-        waits = (stay_seconds(verdicts.get(part.reads[place].event.id, NOT_SENT)) for place in stays)
-        return max(waits, default=0.0)
+        if verdicts is None:
+            return 0.0
+        return max((stay_seconds(verdicts.of(part.reads[place].event)) for place in stays), default=0.0)
 
     def _close_part(self, part: RecordPart, stays: Sequence[int], rest: float) -> bool:
         if not stays:
@@ -339,7 +337,28 @@ class StreamEvents:
         self._partitions.close(part.handed, closed, messages, 0.0)
 
 
-Fates = Sequence[Sequence[tuple[Fate, int]]]
+Fates = Sequence[Sequence[tuple[Fate, int]]]  # of what does not simply pass
+
+
+class Verdicts:
+    """By event; one without a verdict was not sent. Kept by the number of the id, because a UUID itself is hashed in
+    Python, and without those that are plainly done, which nearly all are."""
+
+    def __init__(self, settlements: Sequence[tuple[UUID, Settlement]], events: int) -> None:
+        every = len(settlements) == events
+        self._other = DONE if every else NOT_SENT
+        self._of = {id.int: verdict for id, verdict in settlements if verdict is not self._other}
+
+    def of(self, event: Event) -> Settlement:
+        return self._of.get(event.id.int, self._other)
+
+
+def _exceptions(part: RecordPart, verdicts: Verdicts) -> list[tuple[Fate, int]]:
+    return [
+        (fate(event, verdict), place)
+        for place, (event, _) in enumerate(part.reads)
+        if (verdict := verdicts.of(event)) is not DONE or event.op == DELETE
+    ]
 
 
 def _apart(part: RecordPart, stopped: frozenset[str]) -> frozenset[int]:
