@@ -199,12 +199,12 @@ class StreamEvents:
             return Settled(0, [id for id, _ in settlements])
         if batch.is_plain(settlements):
             return self._close(batch, self._all_pass(batch))
-        verdicts = Verdicts(settlements, len(batch.events))
+        verdicts = GivenVerdicts(settlements, len(batch.events))
         fates = [_exceptions(part, verdicts) for part in batch.parts]
         self._store_exceptions(batch, fates, verdicts)
         return self._close(batch, fates, verdicts)
 
-    def _store_exceptions(self, batch: InFlight, fates: "Fates", verdicts: "Verdicts") -> None:
+    def _store_exceptions(self, batch: InFlight, fates: "Fates", verdicts: "GivenVerdicts") -> None:
         """Before any offset is closed. Where that cannot be, what was answered is closed and the rest stays."""
         rows = [
             part.row(place, verdicts.of(part.reads[place].event))
@@ -232,7 +232,7 @@ class StreamEvents:
         self,
         batch: InFlight,
         fates: "Fates",
-        verdicts: "Verdicts | None" = None,
+        verdicts: "GivenVerdicts | None" = None,
         *,
         stuck: bool = False,
     ) -> Settled:
@@ -246,7 +246,7 @@ class StreamEvents:
                 lost += [found.event.id for found in part.reads]
         return Settled(kept, lost)
 
-    def _rest(self, part: RecordPart, stays: Sequence[int], verdicts: "Verdicts | None", stuck: bool) -> float:
+    def _rest(self, part: RecordPart, stays: Sequence[int], verdicts: "GivenVerdicts | None", stuck: bool) -> float:
         if stuck and stays:
             self._partitions.rest(part.handed.partition)
             return 0.0
@@ -340,7 +340,7 @@ class StreamEvents:
 Fates = Sequence[Sequence[tuple[Fate, int]]]  # of what does not simply pass
 
 
-class Verdicts:
+class GivenVerdicts:
     """By event; one without a verdict was not sent. Kept by the number of the id, because a UUID itself is hashed in
     Python, and without those that are plainly done, which nearly all are."""
 
@@ -353,7 +353,7 @@ class Verdicts:
         return self._of.get(event.id.int, self._other)
 
 
-def _exceptions(part: RecordPart, verdicts: Verdicts) -> list[tuple[Fate, int]]:
+def _exceptions(part: RecordPart, verdicts: GivenVerdicts) -> list[tuple[Fate, int]]:
     return [
         (fate(event, verdict), place)
         for place, (event, _) in enumerate(part.reads)
