@@ -20,6 +20,7 @@ from outbox.policy.event import DELETE, OPS, REFRESH, Event
 
 NAMESPACE: Final = UUID("6f0f5b0e-5c0e-5f43-9d0e-2f6b1c3f7a10")  # of ids for records that name none
 LARGEST_BYTES: Final = 100 * 1024 * 1024  # what Elasticsearch takes in one request (`http.max_content_length`)
+MOST_EVENT_BYTES: Final = 16_384  # of header `event`, before it is parsed
 MOST_NAME_BYTES: Final = 2400  # of a field that is kept: what is longer is refused for it, and needs no more
 LARGEST_VERSION: Final = 2**63 - 1
 LAST_SECOND: Final = 253_402_300_799.0  # of the year 9999
@@ -121,7 +122,7 @@ def _columns(messages: Sequence[Message], now: float) -> list[Read] | None:
     none at all where one is no event or written in an unusual way; a property test holds the two together."""
     headers = cast("list[list[tuple[str, bytes]]]", [message.headers() for message in messages])
     names, ids, more_names, events = zip(*[(*first, *second) for first, second in headers], strict=True)
-    if {*names} != {"id"} or {*more_names} != {"event"}:
+    if {*names} != {"id"} or {*more_names} != {"event"} or max(map(len, events)) > MOST_EVENT_BYTES:
         return None
     columns = list(zip(*map(orjson.loads, events), strict=True))
     ops, versions, kinds, entities, routings, times, has_payloads, traceparents = columns
@@ -206,6 +207,8 @@ def _event(message: Message, now: float, again: bool) -> Read:
 
 def _described(text: bytes) -> Described:
     """As our connector writes it."""
+    if len(text) > MOST_EVENT_BYTES:
+        raise NotAnEvent(TOO_LONG)
     try:
         found = orjson.loads(text)
         usual = isinstance(found, list) and len(found) >= len(_TYPES)
@@ -298,7 +301,7 @@ def _microseconds(value: bytes | None) -> float | None:
     if value is None:
         return None
     try:
-        return int(value) if value.isdigit() else _iso(value.decode()) * 1e6
+        return float(value) if value.isdigit() else _iso(value.decode()) * 1e6
     except (ValueError, OverflowError):
         return None
 
