@@ -194,7 +194,8 @@ class Partitions:
         comes first: one that falls behind would be left to a single lane at the end. What was handed out before comes
         alone: it may need PostgreSQL, and others of its batch would wait for that with it."""
         with self._changed:
-            now, taken = self._clock(), []
+            now = self._clock()
+            taken: list[Handed] = []
             free = [p for p in self._of.values() if p.waiting and not p.in_flight and now >= p.rest_until]
             for partition in sorted(free, key=lambda each: each.turn):
                 alone = bool(partition.back or partition.rests)

@@ -150,7 +150,8 @@ def test_events_arrive_byte_for_byte_with_key_and_headers(
         assert described._replace(occurred_at=None) == told, key
         assert described.occurred_at is not None
         assert began < described.occurred_at / 1e6 < time.time() + 300
-        read_as = read(found[key], time.time()).event
+        message: Any = found[key]
+        read_as = read(message, time.time()).event
         assert (str(read_as.id), read_as.entity_id, read_as.payload) == (id, told.entity_id, value)
 
 
