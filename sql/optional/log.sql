@@ -55,7 +55,7 @@ begin
     new.has_payload := new.payload is not null;
     new.event := json_build_array(
         new.op, new.event_version, new.entity_type, new.entity_id, new.routing,
-        case when isfinite(new.created_at) then (extract(epoch from new.created_at) * 1000000)::bigint end,
+        case when isfinite(new.created_at) then round(extract(epoch from new.created_at) * 1000000) end,
         new.has_payload, new.traceparent)::text;
     return new;
 end
