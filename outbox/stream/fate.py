@@ -4,7 +4,7 @@ verdict                                    the record
 done                                       passes
 done, and it was a delete                  is stored as a done row first: the guard against late upserts reads rows
 to be retried, failed, held by the brake   is stored as a row, which a table lane, a replay or a person takes up
-a shard is away, and others answer         is stored as a row too: otherwise every partition would wait for that shard
+a shard is down, and others answer         is stored as a row too: otherwise every partition would wait for that shard
 released, or the sink as a whole is down   stays: it is handed out again, and no attempt is spent
 """
 

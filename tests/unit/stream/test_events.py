@@ -231,7 +231,7 @@ def test_without_postgresql_a_partition_that_waits_for_it_takes_no_other_along()
     assert len(bench.ids()) == 13
 
 
-def test_records_of_a_shard_that_is_away_become_rows_while_others_are_taken() -> None:
+def test_records_of_a_shard_that_is_down_become_rows_while_others_are_taken() -> None:
     """Every partition has some of them: otherwise one shard would stop the topic."""
     bench = Bench()
     bench.refuse("red", failure=Failure(Reason.ES_5XX, "unavailable shards", whole=True, shard=True, fingerprint="s"))
@@ -254,7 +254,7 @@ def test_records_that_cannot_be_read_at_all_are_handed_out_again(monkeypatch: py
     assert (bench.ids(), bench.committable()) == ({"a", "b"}, 2)
 
 
-def test_a_newer_delete_is_looked_for_again_when_the_first_question_had_no_answer(
+def test_newer_deletes_are_asked_for_again_when_postgresql_did_not_answer_at_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A worker that was stopped has just written an old version: nobody but it would take that back."""
@@ -268,7 +268,7 @@ def test_a_newer_delete_is_looked_for_again_when_the_first_question_had_no_answe
         return ask(events)
 
     def frozen(action: BulkAction) -> None:
-        bench.records.deletes["a"] = 6  # by the next owner, while this one stood still
+        bench.records.deletes["a"] = 6  # by the next owner, while this one was stopped
         bench.clock.passes(20)
 
     monkeypatch.setattr(bench.records, "newer_deletes", asked)
