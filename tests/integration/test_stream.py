@@ -334,7 +334,9 @@ def test_the_marker_of_a_transaction_is_no_record_that_waits(ground: Ground) -> 
         record = an_event_record(str(n), n + 1)
         producer.produce(ground.topic, record.value, record.key, headers=dict(record.headers), partition=0)
         producer.commit_transaction(60)
-    assert ground.desk.ends(ground.topic)[0] == 6
+    eventually(
+        lambda: ground.desk.ends(ground.topic)[0] == 6, what="the last marker, which is written after the answer"
+    )
     with ground.member() as member:
         ground.finish(member)
         eventually(lambda: member.of(StreamSampled)[-1].lag == {0: 0, 1: 0})
