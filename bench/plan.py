@@ -25,7 +25,7 @@ MINUTES: Final = {
     "startup": 2,
     "fanout": 4,
     "backfill": 4,
-    "parallel": 11,
+    "parallel": 22,
     "drain_matrix": 26,
     "profile": 3,
     "products": 9,
