@@ -45,7 +45,7 @@ WAL beyond the insert: after the producer's insert, and during the drain with po
 
 
 def run(
-    stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 3, profile: bool = False, **shape: int
+    stack: BenchmarkServers, *, smoke: bool = False, rounds: int = 5, profile: bool = False, **shape: int
 ) -> BenchmarkResult:
     """`--set`: events, size, lanes, processes, batch, prose; profile=true for the daemon's own time by function."""
     if not stack.embedded:
