@@ -39,9 +39,9 @@ from outbox.stream.membership import Handlers, Membership, beside
 from outbox.stream.partitions import Partition, Partitions, Start, start_of
 
 READ_AT_ONCE: Final = 1_000  # records per poll
-POLL_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.05
 FULL_SECONDS: Final = 1.0  # before a pause: resuming makes librdkafka fetch anew what it had
-COMMIT_SECONDS: Final = 0.2  # between commits: a worker that dies has so much sent again, and its batches in flight
+COMMIT_SECONDS: Final = 0.1  # between commits: a worker that dies has so much sent again, and its batches in flight
 SAMPLE_SECONDS: Final = 2.0
 # For batches in flight, when partitions are asked for: less is sent again. While the index hangs, all of it is added to
 # a takeover, which should end within the session and 5 s: with 5.0 a storm had some of 11.7 s after a session of 6.

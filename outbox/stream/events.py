@@ -138,7 +138,7 @@ class StreamEvents:
 
     def _read(self, handed: Handed, now: float) -> RecordPart:
         again_below, back = handed.partition.again_below, handed.back
-        passed = [message for message in handed.messages if is_tombstone(message)]
+        passed = [message for message in handed.messages if not message.value() and is_tombstone(message)]
         messages = [m for m in handed.messages if not is_tombstone(m)] if passed else handed.messages
         if back == 0 and (not messages or (messages[0].offset() or 0) >= again_below):
             reads = read_all(messages, now)

@@ -109,7 +109,9 @@ class Partitions:
         with self._changed:
             again_below = start.offset + self._span
             ledger = OffsetLedger(start.offset)
-            self._of[number] = Partition(topic, number, ledger, again_below, start.offset, high=high, suspect=suspect)
+            made = Partition(topic, number, ledger, again_below, start.offset, high=high, suspect=suspect)
+            made.arrived = start.offset - 1
+            self._of[number] = made
 
     def revoke(self, numbers: Iterable[int]) -> int:
         """Answers how many records were in flight: they are the next owner's now."""
@@ -127,15 +129,15 @@ class Partitions:
 
     def arrive(self, messages: Iterable[Message]) -> int:
         """What was read, in order. A record that is there already, or of a partition that is not ours, is left out."""
-        count = 0
+        count, of = 0, self._of
         with self._changed:
             for message in messages:
-                partition, offset = self._of.get(message.partition() or 0), message.offset()
-                if partition is None or offset is None or offset < max(partition.arrived + 1, partition.ledger.next):
+                partition, offset = of.get(message.partition() or 0), message.offset()
+                if partition is None or offset is None or offset <= partition.arrived:
                     continue
                 partition.arrived = offset
                 partition.waiting.append(message)
-                size = size_of(message)
+                size = len(message.value() or b"") + EMPTY_BYTES
                 partition.waiting_bytes += size
                 self._bytes += size
                 count += 1
