@@ -19,12 +19,13 @@ from outbox.ops.reindex.copier import SecondIndexLost
 from outbox.ops.reindex.parallel import PartJob, PartsStuck, PartTable, Spread
 from outbox.ops.reindex.verify import VerifyOptions
 from outbox.policy import rebuild_parts
-from outbox.policy.drift import DRIFT, Kind
+from outbox.policy.drift import DRIFT, DriftReport, Kind
 from outbox.policy.rebuild_parts import PartsProgress, PlannedPart, RebuildPart, Work, WorkKind, cut
 from outbox.store import key_bounds
 from outbox.store.key_bounds import KeyBounds
 from outbox.store.pool import Database
 from outbox.store.rebuild_parts import MOST_TRIES, PostgresParts
+from outbox.store.reindex import PostgresVerifications
 from outbox.store.schema.migrate import migrate
 from outbox.store.truth import PostgresTruth
 from tests.fixtures.joined import ALICE, TABLES, VIEW, JoinedWorld
@@ -34,6 +35,7 @@ from tests.fixtures.rebuilding import RebuildWorld
 from tests.integration.test_id_types import Case, Ids, keys_of
 
 MANY = 3_000
+BEGUN = ("started_by", "target", "entity_type", "sample", "rebuild_id", "estimate")
 
 
 @pytest.fixture(autouse=True)
@@ -165,6 +167,24 @@ def test_two_that_claim_at_once_never_get_the_same_part(queue: EventTable) -> No
     for thread in threads:
         thread.join()
     assert sorted(got) == list(range(200))
+
+
+def test_a_comparison_keeps_all_of_its_parts_for_as_long_as_it_runs(queue: EventTable) -> None:
+    """Of one that takes days some parts wait untouched. Another one that is planned meanwhile leaves them alone."""
+    log = PostgresVerifications(queue.pool())
+    ids = {name: log.begin(**dict.fromkeys(BEGUN)) for name in ("days", "killed", "ended", "new")}
+
+    def table(name: str) -> PostgresParts:
+        return PostgresParts(queue.pool(), Work(WorkKind.VERIFICATION, ids[name]), owner="p1")
+
+    for name in ("days", "killed", "ended"):
+        table(name).plan([PlannedPart(number, "thing") for number in (1, 2, 3)])
+    queue.connection.execute("update search_outbox_rebuild_parts set updated_at = now() - interval '2 days'")
+    part = taken(table("days").claim())
+    assert table("days").counts(part, 10, 0)
+    log.counts(ids["ended"], DriftReport(), "cancelled")
+    table("new").plan([PlannedPart(1, "thing")])
+    assert {name: table(name).progress().parts for name in ids} == {"days": 3, "killed": 0, "ended": 0, "new": 1}
 
 
 # Copying

@@ -31,6 +31,11 @@ class PartsStuck(OutboxError):
     `search_outbox_rebuild_parts` (state open). Find what ends the processes (memory, a signal), then `--resume`."""
 
 
+class PartsGone(OutboxError):
+    """Parts of this work were deleted from `search_outbox_rebuild_parts` while it ran, so keys may be left out. Run the
+    command from the beginning (cancel a rebuild first)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Spread:
     """What a person says about it. No number of processes: by the cores, and only where it is worth it."""
@@ -139,13 +144,16 @@ class Parallel:
         table = self.table_of(work)
         table.free([owner for owner in table.owners() if dead_owner(owner)])
         table.try_again()
-        if not table.progress().open:
-            return table.progress()
+        before = table.progress()
+        if not before.open:
+            return before
         engine = self.engine_of(self.spread, job.share)
         try:
             engine.start(job, table)
             while True:
                 progress = table.progress()
+                if progress.parts < before.parts:
+                    raise PartsGone(f"{progress.parts} of {before.parts} are left")
                 on_progress(progress)
                 if not progress.open:
                     return progress
