@@ -21,6 +21,7 @@ from outbox.ops.reindex.verify import VerifyOptions
 from outbox.policy import rebuild_parts
 from outbox.policy.drift import DRIFT, DriftReport, Kind
 from outbox.policy.rebuild_parts import PartsProgress, PlannedPart, RebuildPart, Work, WorkKind, cut
+from outbox.sink.scan import ElasticScan
 from outbox.store import key_bounds
 from outbox.store.key_bounds import KeyBounds
 from outbox.store.pool import Database
@@ -28,7 +29,7 @@ from outbox.store.rebuild_parts import MOST_TRIES, PostgresParts
 from outbox.store.reindex import PostgresVerifications
 from outbox.store.schema.migrate import migrate
 from outbox.store.truth import PostgresTruth
-from tests.fixtures.joined import ALICE, TABLES, VIEW, JoinedWorld
+from tests.fixtures.joined import ALICE, DOCUMENT, TABLES, VIEW, JoinedWorld
 from tests.fixtures.postgres import fresh_database
 from tests.fixtures.queue import EventTable
 from tests.fixtures.rebuilding import RebuildWorld
@@ -467,6 +468,43 @@ def test_a_comparison_in_parts_finds_what_one_process_finds(world: JoinedWorld) 
     row = world.connection.execute("select status, missing, orphaned from search_outbox_verifications order by id desc")
     assert row.fetchone() == ("finished", 10, 10)
     assert world.queue.value("select count(*) from search_outbox_rebuild_parts") == 0
+
+
+NOTES = f"""
+create table notes (id bigint primary key);
+insert into notes select g from generate_series(1, 40) g;
+create or replace view search_documents as
+    select 'article'::text as entity_type, a.id as entity_id, {DOCUMENT} as document from articles a
+     union all select 'note', id, json_build_object('id', id) from notes
+"""
+
+
+def test_two_targets_are_read_one_after_the_other_each_at_its_own_point_in_time(
+    world: JoinedWorld, absent_index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server closes a point in time that nobody reads for some minutes, as long as the first target may take."""
+    world.add(40)
+    world.connection.execute(NOTES.encode())
+    world.es.indices.create(index=absent_index)
+    desk = world.reindexing(ELASTIC_INDEX_MAP=f'{{"note": "{absent_index}"}}')
+    desk.parallel.spread = Spread(2)
+    desk.backfill.run(desk.backfill.start((), ALICE, "first load"), ALICE, 0.0)
+    for index, id in ((world.index, "article:900"), (absent_index, "note:900"), (absent_index, "note:901")):
+        world.es.index(index=index, id=id, document={})
+    calls: list[str] = []
+    for name in ("open_slices", "close_slices"):
+        monkeypatch.setattr(ElasticScan, name, noted(calls, getattr(ElasticScan, name)))
+    report = desk.verify.run(VerifyOptions(rate=0)).report
+    assert calls == ["open_slices", "close_slices"] * 2
+    assert (report.counts[Kind.ORPHANED], report.drift, report.compared) == (3, 3, 80)
+
+
+def noted(calls: list[str], method: Any) -> Any:
+    def call(*args: Any) -> Any:
+        calls.append(method.__name__)
+        return method(*args)
+
+    return call
 
 
 def test_a_plan_of_repairs_in_parts_is_whole_and_keeps_to_its_limit(world: JoinedWorld) -> None:

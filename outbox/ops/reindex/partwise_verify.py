@@ -70,22 +70,19 @@ class PartwiseVerify:
         at_once: int,
         adding: _Adding,
     ) -> None:
-        table = self.parallel.table_of(work)
-        first = 1 + table.progress().parts
-        slices: list[Mapping[str, Any]] = []
-        try:
-            for target in targets:
-                sides.documents.refresh(target.index)
-                opened = sides.documents.open_slices(target.index, at_once * SLICES_PER_PROCESS)
-                slices += opened
-                place = _place(target, sides)
+        """Target by target: a point in time that waits for its turn is closed by the server after some minutes."""
+        table, follow = self.parallel.table_of(work), adding.following("documents")
+        for target in targets:
+            sides.documents.refresh(target.index)
+            slices = sides.documents.open_slices(target.index, at_once * SLICES_PER_PROCESS)
+            try:
+                first, place = 1 + table.progress().parts, _place(target, sides)
                 table.plan(
-                    [PlannedPart(first + n, None, place={**place, "slice": each}) for n, each in enumerate(opened)]
+                    [PlannedPart(first + n, None, place={**place, "slice": each}) for n, each in enumerate(slices)]
                 )
-                first += len(opened)
-            self.parallel.run(work, job, adding.following("documents"))
-        finally:
-            sides.documents.close_slices(slices)
+                self.parallel.run(work, job, follow)
+            finally:
+                sides.documents.close_slices(slices)
 
 
 def _documents(targets: Sequence[ComparedTarget]) -> int:
