@@ -522,6 +522,23 @@ def test_a_plan_of_repairs_in_parts_is_whole_and_keeps_to_its_limit(world: Joine
     assert world.drift() == 0
 
 
+def test_unknown_documents_hide_no_orphan_from_a_plan_of_repairs(world: JoinedWorld) -> None:
+    """Far more of them than the limit, and known at once: an orphan is judged at the end of its part."""
+    world.add(40)
+    world.fill_index()
+    unknown = [{"index": {"_id": f"what is this {n}"}} for n in range(100)]
+    orphans = [{"index": {"_id": f"article:{n}"}} for n in range(900, 905)]
+    operations = [line for action in (*unknown, *orphans) for line in (action, {})]
+    world.es.bulk(index=world.index, operations=operations, refresh=True)
+    desk = world.reindexing()
+    desk.parallel.spread = Spread(1)
+    alone = desk.repair.plan(VerifyOptions(rate=0), 7)
+    desk.parallel.spread = Spread(2)
+    together = desk.repair.plan(VerifyOptions(rate=0), 7)
+    assert together.by_kind == alone.by_kind == {"missing": 0, "stale": 0, "orphaned": 5, "different": 0}
+    assert together.verification.report.counts[Kind.UNKNOWN] == 100
+
+
 def test_a_sample_meets_what_the_index_lacks_by_the_keys_that_statistics_know(
     world: JoinedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,15 @@ from outbox.ops.reindex.pacing import JobPace
 from outbox.ops.reindex.parallel import Parallel, PartJob
 from outbox.ops.reindex.part_work import PartLost, PartStopped
 from outbox.ops.reindex.verify import VerifyOptions
-from outbox.policy.drift import DriftFinding, DriftReport, add_record, finding_record, read_finding, report_record
+from outbox.policy.drift import (
+    DRIFT,
+    DriftFinding,
+    DriftReport,
+    add_record,
+    finding_record,
+    read_finding,
+    report_record,
+)
 from outbox.policy.rebuild_parts import PartsProgress, PlannedPart, RebuildPart, Work, WorkKind, planned
 
 COUNT_SECONDS: Final = 1.0
@@ -141,14 +149,16 @@ class PartCompare:
     _next: float = 0.0
 
     def __call__(self, part: RebuildPart) -> None:
-        report, findings, sides = DriftReport(), list[DriftFinding](), self.sides()
+        report, sides = DriftReport(), self.sides()
+        # Those with a failed event are counted apart: whoever repairs leaves them alone, and waits for the others.
+        kept: Mapping[bool, list[DriftFinding]] = {False: [], True: []}
         place = part.place or {}
         target = ComparedTarget(place["target"], place["index"], tuple(place["types"]), 0)
         sides.routed[target.index] = place["routed"]
 
         def keep(finding: DriftFinding) -> None:
-            if len(findings) < self.keep:
-                findings.append(finding)
+            if finding.kind in DRIFT and len(kept[finding.failed]) < self.keep:
+                kept[finding.failed].append(finding)
 
         def progress(now: Progress) -> None:
             self._count(part, now)
@@ -159,7 +169,8 @@ class PartCompare:
             comparing.documents_of(target, place["slice"], self.entity_type)
         else:
             comparing.entities_of(target, part.entity_type, part.low, part.high)
-        record = {"report": report_record(report), "findings": [finding_record(finding) for finding in findings]}
+        findings = [finding_record(finding) for each in kept.values() for finding in each]
+        record = {"report": report_record(report), "findings": findings}
         if not self.parts.counts(part, comparing.walked, report.drift) or not self.parts.finish(part, record):
             raise PartLost
 
