@@ -53,7 +53,7 @@ class SparkParts:
         self._submit()
 
     def tend(self, progress: PartsProgress) -> None:
-        if progress.done != self._done:
+        if progress.done > self._done:  # a comparison that begins again is no progress
             self._done, self._jobs = progress.done, 0
         if self._thread is not None and self._thread.is_alive():
             return

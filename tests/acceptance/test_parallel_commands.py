@@ -119,6 +119,44 @@ def test_kill_9_of_processes_that_hold_parts_loses_nothing_and_repeats_a_part_at
     assert outbox("verify", "--rate", "0").code == 0
 
 
+def kill_one(table: psycopg.Connection, running: RunningProcess) -> None:
+    """A process that has done some pages of its part."""
+    running.wait_until(lambda: value(table, WRITTEN) > 0 and len(working(table)) == 2, "pages of two processes")
+    os.kill(working(table)[0], signal.SIGKILL)
+
+
+def test_kill_9_of_a_process_that_compares_leaves_no_entity_out_and_counts_none_twice(
+    table: psycopg.Connection, outbox: Outbox, servers: dict[str, str | None], start_process: StartProcess
+) -> None:
+    assert outbox("backfill").code == 0
+    command = [sys.executable, "-m", "outbox", "verify", "--parallel", "2", "--rate", "3000"]
+    verify = start_process(command, **servers)
+    kill_one(table, verify)
+    assert verify.wait() == 0, verify.output
+    assert f"; {SIZE:,} entities compared in" in verify.output
+
+
+def test_kill_9_of_a_process_that_rebuilds_loses_nothing(
+    table: psycopg.Connection,
+    es: Elasticsearch,
+    outbox: Outbox,
+    servers: dict[str, str | None],
+    start_process: StartProcess,
+    absent_index: str,
+) -> None:
+    env = {**servers, "ELASTIC_INDEX": absent_index}
+    assert outbox("index", "create", ELASTIC_INDEX=absent_index).code == 0
+    command = [sys.executable, "-m", "outbox", "rebuild", "--parallel", "2", "--rate", "3000", "--yes"]
+    rebuild = start_process(command, **env)
+    kill_one(table, rebuild)
+    assert rebuild.wait() == 0, rebuild.output
+    rebuilt = Counted(es, absent_index)
+    twice = rebuilt.writes() - SIZE
+    assert rebuilt.documents() == SIZE
+    assert 0 <= twice <= largest_part(table)
+    assert value(table, "select written from search_outbox_rebuilds") == SIZE
+
+
 def test_when_the_command_is_killed_its_processes_end_and_resume_goes_on(
     table: psycopg.Connection,
     outbox: Outbox,

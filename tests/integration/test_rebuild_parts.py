@@ -152,6 +152,16 @@ def test_whoever_dies_with_a_part_again_and_again_ends_the_work(queue: EventTabl
     assert queue.value("select tries from search_outbox_rebuild_parts where number = 1") == 0
 
 
+def test_a_part_of_a_comparison_gets_no_try_back_for_its_pages(queue: EventTable) -> None:
+    """It begins again where it was killed: with new tries for its first page it would go round for ever."""
+    table = PostgresParts(queue.pool(), Work(WorkKind.VERIFICATION, 7), owner="p1")
+    table.plan([PlannedPart(1, "thing")])
+    for _ in range(MOST_TRIES):
+        assert table.counts(taken(table.claim()), 500, 0)
+        table.free(["p1"])
+    assert (table.claim(), table.progress().stuck) == (None, 1)
+
+
 def test_two_that_claim_at_once_never_get_the_same_part(queue: EventTable) -> None:
     table = parts_of(queue, "planner")
     table.plan([PlannedPart(number, "thing") for number in range(200)])

@@ -80,7 +80,7 @@ class LocalProcesses:
         for ended in [each for each in self._running if each.process.poll() is not None]:
             self._running.remove(ended)
             self._judge(ended)
-        if progress.done != self._done:
+        if progress.done > self._done:  # a comparison that begins again is no progress
             self._done, self._deaths = progress.done, 0
         if self._deaths > MOST_DEATHS:
             raise PartProcessDied(f"{self._deaths} in a row")

@@ -55,9 +55,10 @@ update search_outbox_rebuild_parts
 returning id
 
 -- name: counts
--- How far a comparison is. It begins again where it is killed, so these are no sums. No row: the part is not ours.
+-- How far a comparison is. It begins again where it is killed, so these are no sums, and its tries stay as they are: a
+-- part that ends every process that takes it would go round for ever. No row: the part is not ours.
 update search_outbox_rebuild_parts
-   set written = %(written)s, newer = %(newer)s, refused = %(refused)s, tries = 1,
+   set written = %(written)s, newer = %(newer)s, refused = %(refused)s,
        report = coalesce(%(report)s::json, report), lease_until = clock_timestamp() + %(lease)s,
        updated_at = clock_timestamp()
  where id = %(id)s and owner = %(owner)s and state = 'open'
