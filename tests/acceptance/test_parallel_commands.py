@@ -178,6 +178,17 @@ def test_when_the_command_is_killed_its_processes_end_and_resume_goes_on(
     assert counted.writes() <= SIZE + largest_part(table)
 
 
+def test_what_one_process_began_is_resumed_by_one_and_who_asks_for_two_is_told(
+    table: psycopg.Connection, outbox: Outbox, servers: dict[str, str | None], start_process: StartProcess
+) -> None:
+    alone = start_process([sys.executable, "-m", "outbox", "backfill", "--parallel", "1", "--rate", "3000"], **servers)
+    alone.wait_until(lambda: value(table, "select max(written) from search_outbox_backfills") > 0, "a page")
+    alone.kill()
+    resumed = outbox("backfill", "--resume", "--parallel", "2", "--json")
+    assert (resumed.code, resumed.json["written"]) == (0, SIZE), resumed
+    assert "--parallel and --engine do not count" in resumed.err
+
+
 def test_ctrl_c_ends_all_processes_and_says_how_to_go_on(
     table: psycopg.Connection, outbox: Outbox, servers: dict[str, str | None], start_process: StartProcess
 ) -> None:

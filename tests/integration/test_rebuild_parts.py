@@ -381,6 +381,21 @@ def test_a_rebuild_in_parts_is_as_one_without_and_begins_again_with_new_parts(re
     assert rebuilding.queue.value(counted) >= 8
 
 
+def test_a_rebuild_of_a_lost_index_counts_the_rows_of_the_view(
+    rebuilding: RebuildWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody says how many processes: by what is to be copied, not by what the old index still holds."""
+    monkeypatch.setattr(rebuild_parts, "WORTH_IT", 500)
+    rebuilding.fill(700)
+    rebuilding.connection.execute("analyze articles")
+    desk = rebuilding.desk()
+    desk.steps.parallel.cores = lambda: 2  # type: ignore[attr-defined]
+    ready = rebuilding.start(desk)
+    assert (ready.step, ready.total, ready.written) == ("ready", 0, 700)
+    counted = "select count(*) from search_outbox_rebuild_parts where work = 'rebuild' and state = 'done'"
+    assert rebuilding.queue.value(counted) >= 8
+
+
 def test_what_a_process_reports_is_what_is_raised_here(rebuilding: RebuildWorld) -> None:
     """A new index that is gone: the rebuild is broken, as it would be without processes."""
     rebuilding.fill(300)

@@ -24,6 +24,10 @@ from outbox.policy.rebuild_parts import (
 CHECK_SECONDS: Final = 0.25
 LOCAL: Final = "local"
 ENGINES: Final = (LOCAL, "spark")
+BEGUN_BY_ONE: Final = (
+    "one process began this copying and ends it, from its cursor: --parallel and --engine do not count for it. To copy by"
+    " several, start it anew (cancel a rebuild first)"
+)
 
 
 class PartsStuck(OutboxError):
@@ -104,6 +108,7 @@ class Parallel:
     cores: Callable[[], int]
     spread: Spread = field(default_factory=Spread)
     rest: Callable[[float], object] = time.sleep
+    say: Callable[[str], None] = lambda _: None
 
     def at_once(self, documents: int, rate: float) -> int:
         return processes(self.spread.processes, self.cores(), documents, rate)
@@ -114,8 +119,13 @@ class Parallel:
         return sum(space.estimate(each, in_view=self.in_view(each)) for each in types)
 
     def wanted(self, work: Work, documents: int, rate: float, *, begun: bool) -> bool:
-        """Whether this work is done in parts: it was before, or it begins now and is worth it."""
-        return self.table_of(work).exist() or (not begun and self.worth_it(documents, rate))
+        """Whether this work is done in parts: it was before, or it begins now and is worth it. What one process has
+        begun it ends: its counts are of one cursor."""
+        if self.table_of(work).exist():
+            return True
+        if begun and (self.spread.engine != LOCAL or (self.spread.processes or 1) > 1):
+            self.say(BEGUN_BY_ONE)
+        return not begun and self.worth_it(documents, rate)
 
     def worth_it(self, documents: int, rate: float) -> bool:
         return self.spread.engine != LOCAL or self.at_once(documents, rate) > 1

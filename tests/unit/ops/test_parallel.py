@@ -91,3 +91,18 @@ def test_parts_that_vanish_end_it_because_nobody_did_their_keys() -> None:
     with pytest.raises(PartsGone, match="1 of 3"):
         spreading(table, engine).run(WORK, JOB, lambda now: seen.append(now.parts))
     assert engine.stops == 1
+
+
+@pytest.mark.parametrize(
+    ("spread", "said"), [(Spread(8), 1), (Spread(engine="spark"), 1), (Spread(), 0), (Spread(1), 0)]
+)
+def test_what_one_process_began_it_ends_and_who_asked_for_several_is_told(spread: Spread, said: int) -> None:
+    notes: list[str] = []
+    parallel = spreading(Table([PartsProgress()]), Engine())
+    parallel.spread, parallel.say = spread, notes.append
+    assert not parallel.wanted(WORK, 10**6, 0.0, begun=True)
+    assert len(notes) == said
+    assert all("start it anew" in note for note in notes)
+    parallel.table_of(WORK).plan([PlannedPart(1, "article")])
+    assert parallel.wanted(WORK, 10**6, 0.0, begun=True)
+    assert len(notes) == said, "it is in parts: any number of processes may go on"
