@@ -155,11 +155,12 @@ class Parallel:
         table.free([owner for owner in table.owners() if dead_owner(owner)])
         table.try_again()
         before = table.progress()
+        on_progress(before)  # whoever was killed after its last part has not added it up
         if not before.open:
             return before
         engine = self.engine_of(self.spread, job.share)
         try:
-            engine.start(job, table)
+            engine.start(job._replace(share=min(job.share, before.open)), table)
             while True:
                 progress = table.progress()
                 if progress.parts < before.parts:

@@ -106,3 +106,18 @@ def test_what_one_process_began_it_ends_and_who_asked_for_several_is_told(spread
     parallel.table_of(WORK).plan([PlannedPart(1, "article")])
     assert parallel.wanted(WORK, 10**6, 0.0, begun=True)
     assert len(notes) == said, "it is in parts: any number of processes may go on"
+
+
+@pytest.mark.parametrize(("open_parts", "share"), [(1, 1), (3, 3), (32, 8)])
+def test_the_rate_is_split_by_as_many_as_can_be_at_work(open_parts: int, share: int) -> None:
+    engine = Engine()
+    table = Table([PartsProgress(parts=40, open=open_parts), PartsProgress(parts=40, open=0)])
+    spreading(table, engine).run(WORK, JOB, lambda _: None)
+    assert [job.share for job in engine.jobs] == [share]
+
+
+def test_what_is_done_at_a_resume_is_added_up_without_a_process() -> None:
+    engine, written = Engine(), list[int]()
+    table = Table([PartsProgress(parts=4, open=0, written=400)])
+    spreading(table, engine).run(WORK, JOB, lambda now: written.append(now.written))
+    assert (written, engine.jobs) == ([400], [])
