@@ -32,7 +32,8 @@ BEGUN_BY_ONE: Final = (
 
 class PartsStuck(OutboxError):
     """Some parts end every process that takes them, after six tries each. Their keys are in
-    `search_outbox_rebuild_parts` (state open). Find what ends the processes (memory, a signal), then `--resume`."""
+    `search_outbox_rebuild_parts` (state open). Find what ends the processes (memory, a signal), then continue: rebuild
+    and backfill with `--resume`, verify and repair by running them again."""
 
 
 class PartsGone(OutboxError):

@@ -27,12 +27,14 @@ ENTRY: Final = "outbox.app.part_process"
 
 
 class PartProcessFailed(OutboxError):
-    """A process that works on parts failed. What is done stays done: fix the cause, then `--resume`."""
+    """A process that works on parts failed. What is written stays written. Fix the cause, then continue: rebuild and
+    backfill with `--resume`, verify and repair by running them again."""
 
 
 class PartProcessDied(OutboxError):
     """Processes that work on parts die again and again: killed by the kernel for lack of memory, or by someone. What is
-    done stays done: find the cause, then `--resume`, with a lower --parallel if memory is short."""
+    written stays written. Find the cause, then continue, with a lower --parallel if memory is short: rebuild and
+    backfill with `--resume`, verify and repair by running them again."""
 
 
 @dataclass(slots=True)
