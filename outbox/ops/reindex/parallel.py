@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final, NamedTuple, Protocol
 
 from outbox.errors import OutboxError, UsageError
@@ -20,13 +21,18 @@ from outbox.policy.rebuild_parts import (
     planned,
     processes,
 )
+from outbox.ports import Clock
 
 CHECK_SECONDS: Final = 0.25
+UNCLAIMED_SECONDS: Final = 60.0  # Spark takes some ten to start; without a free core it waits and says nothing
 LOCAL: Final = "local"
 ENGINES: Final = (LOCAL, "spark")
 BEGUN_BY_ONE: Final = (
     "one process began this copying and ends it, from its cursor: --parallel and --engine do not count for it. To copy by"
     " several, start it anew (cancel a rebuild first)"
+)
+UNCLAIMED: Final = (
+    "no process has taken a part for a minute: see whether there are free cores and memory (Spark: of its executors)"
 )
 
 
@@ -110,6 +116,7 @@ class Parallel:
     spread: Spread = field(default_factory=Spread)
     rest: Callable[[float], object] = time.sleep
     say: Callable[[str], None] = lambda _: None
+    clock: Clock = time.monotonic
 
     def at_once(self, documents: int, rate: float) -> int:
         return processes(self.spread.processes, self.cores(), documents, rate)
@@ -162,6 +169,7 @@ class Parallel:
         engine = self.engine_of(self.spread, job.share)
         try:
             engine.start(job._replace(share=min(job.share, before.open)), table)
+            patient_until = self.clock() + UNCLAIMED_SECONDS
             while True:
                 progress = table.progress()
                 if progress.parts < before.parts:
@@ -171,6 +179,11 @@ class Parallel:
                     return progress
                 if progress.stuck:
                     raise PartsStuck(f"{progress.stuck} of {progress.parts}")
+                if progress.held or progress.open < before.open:
+                    patient_until = inf
+                elif self.clock() >= patient_until:
+                    patient_until = inf
+                    self.say(UNCLAIMED)
                 engine.tend(progress)
                 self.rest(CHECK_SECONDS)
         finally:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outbox.ops.reindex.parallel import Parallel, PartJob, PartsGone, PartTable, Spread
+from outbox.ops.reindex.parallel import UNCLAIMED, Parallel, PartJob, PartsGone, PartTable, Spread
 from outbox.policy.rebuild_parts import PartsProgress, PlannedPart, Work, WorkKind
 
 WORK = Work(WorkKind.VERIFICATION, 7)
@@ -121,3 +121,13 @@ def test_what_is_done_at_a_resume_is_added_up_without_a_process() -> None:
     table = Table([PartsProgress(parts=4, open=0, written=400)])
     spreading(table, engine).run(WORK, JOB, lambda now: written.append(now.written))
     assert (written, engine.jobs) == ([400], [])
+
+
+@pytest.mark.parametrize(("held", "said"), [(0, [UNCLAIMED]), (1, [])])
+def test_parts_that_nobody_takes_for_a_minute_are_told_once(held: int, said: list[str]) -> None:
+    notes, clock = list[str](), iter(range(0, 10_000, 20))
+    working = [PartsProgress(parts=4, open=4, held=held)] * 12
+    parallel = spreading(Table([*working, PartsProgress(parts=4, open=0)]), Engine())
+    parallel.say, parallel.clock = notes.append, lambda: float(next(clock))
+    parallel.run(WORK, JOB, lambda _: None)
+    assert notes == said
