@@ -13,6 +13,7 @@ from outbox.errors import OutboxError, UsageError
 from outbox.ops.reindex.rebuild_steps import PartwiseWish, dead_owner
 from outbox.policy.rebuild_parts import (
     MOST_PROCESSES,
+    WORTH_IT,
     PartsProgress,
     PlannedPart,
     Work,
@@ -30,6 +31,10 @@ ENGINES: Final = (LOCAL, "spark")
 BEGUN_BY_ONE: Final = (
     "one process began this copying and ends it, from its cursor: --parallel and --engine do not count for it. To copy by"
     " several, start it anew (cancel a rebuild first)"
+)
+ONE_PART: Final = (
+    "about {:,} documents of {} are one part, for one process: neither statistics nor a pass of two minutes gave keys to cut"
+    " them at. An id that is a column of a table, not an expression, has them after `analyze` of that table"
 )
 UNCLAIMED: Final = (
     "no process has taken a part for a minute: see whether there are free cores and memory (Spark: of its executors)"
@@ -152,8 +157,11 @@ class Parallel:
         found: dict[str, list[tuple[str | None, str | None]]] = {}
         for entity_type in types:
             viewed = self.in_view(entity_type)
-            parts = number_of_parts(space.estimate(entity_type, in_view=viewed), at_once)
+            documents = space.estimate(entity_type, in_view=viewed)
+            parts = number_of_parts(documents, at_once)
             keys = space.keys(entity_type, parts, in_view=viewed) if parts > 1 or not viewed else ()
+            if not keys and documents >= WORTH_IT:
+                self.say(ONE_PART.format(documents, entity_type))
             found[entity_type] = cut(keys, parts if viewed else max(1, len(keys)))
         return found
 

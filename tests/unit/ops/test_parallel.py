@@ -131,3 +131,13 @@ def test_parts_that_nobody_takes_for_a_minute_are_told_once(held: int, said: lis
     parallel.say, parallel.clock = notes.append, lambda: float(next(clock))
     parallel.run(WORK, JOB, lambda _: None)
     assert notes == said
+
+
+def test_many_documents_that_nobody_can_cut_are_one_part_and_it_is_told_what_helps() -> None:
+    notes: list[str] = []
+    parallel = spreading(Table([PartsProgress()]), Engine())
+    parallel.say = notes.append
+    assert parallel.ranges(["article"], 8) == {"article": [(None, None)]}
+    assert len(notes) == 1
+    assert "about 5,000,000 documents of article are one part" in notes[0]
+    assert "`analyze`" in notes[0]
