@@ -39,9 +39,10 @@ QUIET: Final[Mapping[str, str]] = {
 
 
 class SparkFailed(OutboxError):
-    """Spark did not start, or its job failed three times in a row. It needs Java 17 or later (`java -version`), a master
-    that answers, and executors with this package (docs/reindexing.md). Fix that, or leave out --engine for processes on
-    this machine, then continue: rebuild and backfill with `--resume`, verify and repair by running them again."""
+    """Spark did not start, or its job failed three times in a row. It needs Java 17 or later (`java -version`), a
+    master that answers, and executors with this package (docs/reindexing.md). Fix that, or leave out --engine for
+    processes on this machine, then continue: rebuild and backfill with `--resume`, verify and repair by running them
+    again."""
 
 
 class SparkParts:

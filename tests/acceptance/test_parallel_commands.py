@@ -23,6 +23,7 @@ SIZE = 12_000
 KILLS = 10 if os.environ.get("OUTBOX_TEST_SLOW") else 3
 PAGES_BETWEEN_KILLS = 4  # at most: what is left after the last kill ends by itself
 HELD = "select owner from search_outbox_rebuild_parts where state = 'open' and owner is not null"
+COPIED_MS = "select extract(epoch from max(finished_at) - min(started_at)) * 1000 from search_outbox_rebuild_parts"
 WRITTEN = "select coalesce(sum(written), 0) from search_outbox_rebuild_parts"
 
 
@@ -207,10 +208,9 @@ def test_ctrl_c_ends_all_processes_and_says_how_to_go_on(
 def test_the_rate_is_that_of_all_processes_together_and_progress_names_the_slowest_part(
     table: psycopg.Connection, servers: dict[str, str | None], start_process: StartProcess
 ) -> None:
-    began = time.monotonic()
     backfill = start(start_process, servers, "--rate", "1000", "--json")
     assert backfill.wait() == 0, backfill.output
-    took = time.monotonic() - began
+    took = value(table, COPIED_MS) / 1_000  # without the start of the command and of its processes
     # The first page of each is written at once, and a debt of a second is forgiven.
     assert SIZE / took <= 1_000 * SIZE / (SIZE - 2 * 2_000), took
     assert re.search(r"copying: [\d,]+ of about 12,000.* \d of \d+ parts, slowest \d+ with", backfill.output)

@@ -288,6 +288,52 @@ def test_as_many_documents_are_written_as_there_are_whatever_order_their_texts_h
     assert (writes(world) - before, world.count()) == (3_000, 3_000)
 
 
+def test_an_empty_table_is_filled_and_compared_by_real_processes(world: JoinedWorld) -> None:
+    world.add(1)
+    desk = world.reindexing()
+    desk.parallel.spread = Spread(2)
+    run = desk.backfill.start((), ALICE, "first load")
+    world.connection.execute("delete from articles")
+    done = desk.backfill.run(run, ALICE, 0.0)
+    assert (done.status, done.written, world.count()) == ("finished", 0, 0)
+    report = desk.verify.run(VerifyOptions(rate=0)).report
+    assert (report.compared, report.drift, report.conclusive) == (0, 0, True)
+
+
+class Writing(HereAndNow):
+    """Rows come at every edge of a part: some right after it was planned, some by events while parts are at work."""
+
+    def start(self, job: PartJob, table: PartTable) -> None:
+        execute = self.world.connection.execute
+        edges = "select high::bigint from search_outbox_rebuild_parts where high is not null"
+        self.edges = [row[0] for row in execute(edges).fetchall()]
+        for edge in self.edges:
+            execute("insert into articles (id, title) values (%s, 'before'), (%s, 'after')", (edge - 1, edge + 1))
+        execute("delete from articles where id = %s", (self.edges[0],))
+        super().start(job, table)
+
+    def tend(self, progress: PartsProgress) -> None:
+        for edge in self.edges:
+            self.world.connection.execute("insert into articles (id, title) values (%s, 'late')", (edge + 2,))
+            self.world.refresh(edge + 2)
+        self.edges = []
+        super().tend(progress)
+
+
+def test_rows_at_the_edges_of_parts_are_written_once_whenever_they_come(world: JoinedWorld) -> None:
+    world.connection.execute("insert into articles (id, title) select g * 10, 'title' from generate_series(1, 400) g")
+    before, desk = writes(world), desk_of(world, 2, Writing)
+    done = desk.run(desk.start((), ALICE, "first load"), ALICE, 0.0)
+    edges = world.queue.value("select count(*) from search_outbox_rebuild_parts where high is not null")
+    late = world.queue.value("select count(*) from articles where title = 'late'")
+    there = 400 - 1 + 2 * edges
+    assert edges >= 7
+    assert there <= done.written <= there + late
+    assert writes(world) - before == done.written
+    world.project()
+    assert (world.count(), world.drift()) == (there + late, 0)
+
+
 def test_refused_documents_of_parts_are_counted_and_kept(world: JoinedWorld) -> None:
     world.es.indices.put_mapping(index=world.index, properties={"comments": {"type": "byte"}})
     world.add(300)

@@ -29,12 +29,12 @@ UNCLAIMED_SECONDS: Final = 60.0  # Spark takes some ten to start; without a free
 LOCAL: Final = "local"
 ENGINES: Final = (LOCAL, "spark")
 BEGUN_BY_ONE: Final = (
-    "one process began this copying and ends it, from its cursor: --parallel and --engine do not count for it. To copy by"
-    " several, start it anew (cancel a rebuild first)"
+    "one process began this copying and ends it, from its cursor: --parallel and --engine do not count for it. To copy"
+    " by several, start it anew (cancel a rebuild first)"
 )
 ONE_PART: Final = (
-    "about {:,} documents of {} are one part, for one process: neither statistics nor a pass of two minutes gave keys to cut"
-    " them at. An id that is a column of a table, not an expression, has them after `analyze` of that table"
+    "about {:,} documents of {} are one part, for one process: neither statistics nor a pass of two minutes gave keys"
+    " to cut them at. An id that is a column of a table, not an expression, has them after `analyze` of that table"
 )
 UNCLAIMED: Final = (
     "no process has taken a part for a minute: see whether there are free cores and memory (Spark: of its executors)"
