@@ -179,7 +179,7 @@ def test_when_the_command_is_killed_its_processes_end_and_resume_goes_on(
     assert counted.writes() <= SIZE + largest_part(table)
 
 
-def test_what_one_process_began_is_resumed_by_one_and_who_asks_for_two_is_told(
+def test_what_one_process_began_is_resumed_by_one_and_a_note_says_so(
     table: psycopg.Connection, outbox: Outbox, servers: dict[str, str | None], start_process: StartProcess
 ) -> None:
     alone = start_process([sys.executable, "-m", "outbox", "backfill", "--parallel", "1", "--rate", "3000"], **servers)

@@ -96,7 +96,7 @@ def test_parts_that_vanish_end_it_because_nobody_did_their_keys() -> None:
 @pytest.mark.parametrize(
     ("spread", "said"), [(Spread(8), 1), (Spread(engine="spark"), 1), (Spread(), 0), (Spread(1), 0)]
 )
-def test_what_one_process_began_it_ends_and_who_asked_for_several_is_told(spread: Spread, said: int) -> None:
+def test_what_one_process_began_it_ends_and_says_so_where_several_were_asked_for(spread: Spread, said: int) -> None:
     notes: list[str] = []
     parallel = spreading(Table([PartsProgress()]), Engine())
     parallel.spread, parallel.say = spread, notes.append
@@ -124,7 +124,7 @@ def test_what_is_done_at_a_resume_is_added_up_without_a_process() -> None:
 
 
 @pytest.mark.parametrize(("held", "said"), [(0, [UNCLAIMED]), (1, [])])
-def test_parts_that_nobody_takes_for_a_minute_are_told_once(held: int, said: list[str]) -> None:
+def test_parts_that_nobody_takes_for_a_minute_are_reported_once(held: int, said: list[str]) -> None:
     notes, clock = list[str](), iter(range(0, 10_000, 20))
     working = [PartsProgress(parts=4, open=4, held=held)] * 12
     parallel = spreading(Table([*working, PartsProgress(parts=4, open=0)]), Engine())
@@ -133,7 +133,7 @@ def test_parts_that_nobody_takes_for_a_minute_are_told_once(held: int, said: lis
     assert notes == said
 
 
-def test_many_documents_that_nobody_can_cut_are_one_part_and_it_is_told_what_helps() -> None:
+def test_many_documents_that_nobody_can_cut_are_one_part_and_a_note_says_what_helps() -> None:
     notes: list[str] = []
     parallel = spreading(Table([PartsProgress()]), Engine())
     parallel.say = notes.append

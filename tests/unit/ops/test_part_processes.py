@@ -46,6 +46,6 @@ def test_deaths_between_which_the_work_gets_on_do_not_add_up(dying: LocalProcess
 
 
 @pytest.mark.parametrize("error", [PartsStuck, PartProcessDied, PartProcessFailed])
-def test_each_command_is_told_how_it_goes_on(error: type[OutboxError]) -> None:
+def test_the_remedy_names_each_command(error: type[OutboxError]) -> None:
     """verify and repair have no --resume."""
     assert "rebuild and backfill with `--resume`, verify and repair by running them again" in error().message

@@ -18,7 +18,7 @@ PLACE = {"target": "articles", "index": "articles", "types": ["article"], "route
 
 @dataclass
 class Comparing:
-    """Finds what it was told to, in place of both servers."""
+    """Finds what the test gives it, in place of both servers."""
 
     found: list[DriftFinding]
     report: DriftReport = field(default_factory=DriftReport)
