@@ -49,7 +49,7 @@ class PartsStuck(OutboxError):
 
 class PartsGone(OutboxError):
     """Parts of this work were deleted from `search_outbox_rebuild_parts` while it ran, so keys may be left out. Run the
-    command from the beginning (cancel a rebuild first)."""
+    command again, a backfill without `--resume`; a rebuild with it, because its comparison finds what was left out."""
 
 
 @dataclass(frozen=True, slots=True)
