@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Event, Thread
 from typing import Any, Final
@@ -17,11 +17,13 @@ from pyspark.sql import SparkSession
 
 from outbox.app.part_process import part_worker
 from outbox.config import Settings, load_settings
+from outbox.errors import OutboxError
 from outbox.ops.reindex.parallel import PartJob, PartTable
 from outbox.ops.reindex.part_processes import reported_error, told_error
 from outbox.ops.reindex.part_work import PartWorker
 from outbox.ops.reindex.rebuild_steps import named_owner
 from outbox.policy.rebuild_parts import PartsProgress
+from outbox.policy.redact import redact_dsn
 
 # A task fails when its process is killed: each may be killed four times before the job ends. Local mode repeats no task
 # by default.
@@ -34,6 +36,13 @@ QUIET: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
+
+
+class SparkFailed(OutboxError):
+    """Spark did not start, or its job failed three times in a row. It needs Java 17 or later (`java -version`), a
+    master that answers, and executors with this package (docs/reindexing.md). Fix that, or leave out --engine for
+    processes on this machine, then continue: rebuild and backfill with `--resume`, verify and repair by running them
+    again."""
 
 
 class SparkParts:
@@ -49,11 +58,14 @@ class SparkParts:
 
     def start(self, job: PartJob, table: PartTable) -> None:
         self._job, self._table = job, table
-        self._session = _session(self._master, self._at_once)
+        try:
+            self._session = _session(self._master, self._at_once)
+        except Exception as error:  # no Java, no master: several kinds
+            raise SparkFailed(_words(error)) from error
         self._submit()
 
     def tend(self, progress: PartsProgress) -> None:
-        if progress.done != self._done:
+        if progress.done > self._done:  # a comparison that begins again is no progress
             self._done, self._jobs = progress.done, 0
         if self._thread is not None and self._thread.is_alive():
             return
@@ -66,7 +78,8 @@ class SparkParts:
 
     def stop(self) -> None:
         if self._session is not None and self._thread is not None:
-            self._session.sparkContext.cancelJobGroup(self._group)
+            with suppress(Exception):  # Spark itself has ended: then so have its jobs
+                self._session.sparkContext.cancelJobGroup(self._group)
             self._thread.join(60)
 
     @property
@@ -107,11 +120,16 @@ def _session(master: str | None, at_once: int) -> SparkSession:
 def _raise_reported(said: Sequence[Mapping[str, Any]] | Exception, *, give_up: bool) -> None:
     if isinstance(said, Exception):
         if give_up:
-            raise said
+            raise SparkFailed(_words(said)) from said
         return
     for each in said:
         if each.get("error"):
             raise reported_error(each)
+
+
+def _words(error: Exception) -> str:
+    """Java's errors name the call first, then the cause, then a stack of calls."""
+    return redact_dsn(" ".join(str(error).split("\n")[:2])[:300])
 
 
 def work_on(told: Mapping[str, Any], slots: Iterator[int]) -> Iterator[dict[str, Any]]:

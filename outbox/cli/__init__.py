@@ -179,6 +179,7 @@ def spread_over(desk: Reindexing, processes: int | None, engine: str, master: st
 
     desk.parallel.spread = Spread(processes, engine, master)
     desk.parallel.spread.check()
+    desk.parallel.say = note
     desk.parallel.engine_of(desk.parallel.spread, 1)  # raises where it is not installed, before anything starts
 
 

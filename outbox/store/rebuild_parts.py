@@ -10,7 +10,7 @@ from outbox.store.pool import Database, fetch_row
 from outbox.store.queries import queries
 from outbox.store.reindex import LEASE
 
-MOST_TRIES: Final = 6  # without a page in between: as for an event that kills its workers
+MOST_TRIES: Final = 6  # without a page copied in between: as for an event that kills its workers
 REPORTS_AT_ONCE: Final = 20
 
 

@@ -160,6 +160,20 @@ def test_under_spark_submit_the_master_is_its_own_business(
     is_right(table, es, outbox, index, 0)
 
 
+def test_spark_without_java_or_without_its_master_is_an_error_with_a_remedy(
+    table: psycopg.Connection, spark_settings: dict[str, str | None], start_process: StartProcess, tmp_path: Path
+) -> None:
+    command = [str(PYTHON), "-m", "outbox", "backfill", "--engine", "spark"]
+    without = start_process(command, **{**spark_settings, "JAVA_HOME": str(tmp_path)})
+    assert without.wait(180) == 1, without.output
+    master = f"spark://127.0.0.1:{find_free_port()}"
+    alone = start_process([*command, "--resume", "--master", master], **spark_settings)
+    assert alone.wait(400) == 1, alone.output
+    for ended in (without, alone):
+        assert "It needs Java 17 or later" in ended.output
+        assert "a bug of ours" not in ended.output
+
+
 def more_pages(table: psycopg.Connection, running: RunningProcess) -> None:
     """Some pages more than now, or its end."""
     before = value(table, WRITTEN)

@@ -6,12 +6,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final, NamedTuple, Protocol
 
 from outbox.errors import OutboxError, UsageError
 from outbox.ops.reindex.rebuild_steps import PartwiseWish, dead_owner
 from outbox.policy.rebuild_parts import (
     MOST_PROCESSES,
+    WORTH_IT,
     PartsProgress,
     PlannedPart,
     Work,
@@ -20,15 +22,34 @@ from outbox.policy.rebuild_parts import (
     planned,
     processes,
 )
+from outbox.ports import Clock
 
 CHECK_SECONDS: Final = 0.25
+UNCLAIMED_SECONDS: Final = 60.0  # Spark takes some ten to start; without a free core it waits and says nothing
 LOCAL: Final = "local"
 ENGINES: Final = (LOCAL, "spark")
+BEGUN_BY_ONE: Final = (
+    "one process began this copying and ends it, from its cursor: --parallel and --engine do not count for it. To copy"
+    " by several, start it anew (cancel a rebuild first)"
+)
+ONE_PART: Final = (
+    "about {:,} documents of {} are one part, for one process: neither statistics nor a pass of two minutes gave keys"
+    " to cut them at. An id that is a column of a table, not an expression, has them after `analyze` of that table"
+)
+UNCLAIMED: Final = (
+    "no process has taken a part for a minute: see whether there are free cores and memory (Spark: of its executors)"
+)
 
 
 class PartsStuck(OutboxError):
     """Some parts end every process that takes them, after six tries each. Their keys are in
-    `search_outbox_rebuild_parts` (state open). Find what ends the processes (memory, a signal), then `--resume`."""
+    `search_outbox_rebuild_parts` (state open). Find what ends the processes (memory, a signal), then continue: rebuild
+    and backfill with `--resume`, verify and repair by running them again."""
+
+
+class PartsGone(OutboxError):
+    """Parts of this work were deleted from `search_outbox_rebuild_parts` while it ran, so keys may be left out. Run the
+    command again, a backfill without `--resume`; a rebuild with it, because its comparison finds what was left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +120,8 @@ class Parallel:
     cores: Callable[[], int]
     spread: Spread = field(default_factory=Spread)
     rest: Callable[[float], object] = time.sleep
+    say: Callable[[str], None] = lambda _: None
+    clock: Clock = time.monotonic
 
     def at_once(self, documents: int, rate: float) -> int:
         return processes(self.spread.processes, self.cores(), documents, rate)
@@ -109,8 +132,13 @@ class Parallel:
         return sum(space.estimate(each, in_view=self.in_view(each)) for each in types)
 
     def wanted(self, work: Work, documents: int, rate: float, *, begun: bool) -> bool:
-        """Whether this work is done in parts: it was before, or it begins now and is worth it."""
-        return self.table_of(work).exist() or (not begun and self.worth_it(documents, rate))
+        """Whether this work is done in parts: it was before, or it begins now and is worth it. What one process has
+        begun it ends: its counts are of one cursor."""
+        if self.table_of(work).exist():
+            return True
+        if begun and (self.spread.engine != LOCAL or (self.spread.processes or 1) > 1):
+            self.say(BEGUN_BY_ONE)
+        return not begun and self.worth_it(documents, rate)
 
     def worth_it(self, documents: int, rate: float) -> bool:
         return self.spread.engine != LOCAL or self.at_once(documents, rate) > 1
@@ -129,8 +157,11 @@ class Parallel:
         found: dict[str, list[tuple[str | None, str | None]]] = {}
         for entity_type in types:
             viewed = self.in_view(entity_type)
-            parts = number_of_parts(space.estimate(entity_type, in_view=viewed), at_once)
+            documents = space.estimate(entity_type, in_view=viewed)
+            parts = number_of_parts(documents, at_once)
             keys = space.keys(entity_type, parts, in_view=viewed) if parts > 1 or not viewed else ()
+            if not keys and documents >= WORTH_IT:
+                self.say(ONE_PART.format(documents, entity_type))
             found[entity_type] = cut(keys, parts if viewed else max(1, len(keys)))
         return found
 
@@ -139,18 +170,28 @@ class Parallel:
         table = self.table_of(work)
         table.free([owner for owner in table.owners() if dead_owner(owner)])
         table.try_again()
-        if not table.progress().open:
-            return table.progress()
+        before = table.progress()
+        on_progress(before)  # whoever was killed after its last part has not added it up
+        if not before.open:
+            return before
         engine = self.engine_of(self.spread, job.share)
         try:
-            engine.start(job, table)
+            engine.start(job._replace(share=min(job.share, before.open)), table)
+            patient_until = self.clock() + UNCLAIMED_SECONDS
             while True:
                 progress = table.progress()
+                if progress.parts < before.parts:
+                    raise PartsGone(f"{progress.parts} of {before.parts} are left")
                 on_progress(progress)
                 if not progress.open:
                     return progress
                 if progress.stuck:
                     raise PartsStuck(f"{progress.stuck} of {progress.parts}")
+                if progress.held or progress.open < before.open:
+                    patient_until = inf
+                elif self.clock() >= patient_until:
+                    patient_until = inf
+                    self.say(UNCLAIMED)
                 engine.tend(progress)
                 self.rest(CHECK_SECONDS)
         finally:

@@ -27,12 +27,14 @@ ENTRY: Final = "outbox.app.part_process"
 
 
 class PartProcessFailed(OutboxError):
-    """A process that works on parts failed. What is done stays done: fix the cause, then `--resume`."""
+    """A process that works on parts failed. What is written stays written. Fix the cause, then continue: rebuild and
+    backfill with `--resume`, verify and repair by running them again."""
 
 
 class PartProcessDied(OutboxError):
     """Processes that work on parts die again and again: killed by the kernel for lack of memory, or by someone. What is
-    done stays done: find the cause, then `--resume`, with a lower --parallel if memory is short."""
+    written stays written. Find the cause, then continue, with a lower --parallel if memory is short: rebuild and
+    backfill with `--resume`, verify and repair by running them again."""
 
 
 @dataclass(slots=True)
@@ -80,7 +82,7 @@ class LocalProcesses:
         for ended in [each for each in self._running if each.process.poll() is not None]:
             self._running.remove(ended)
             self._judge(ended)
-        if progress.done != self._done:
+        if progress.done > self._done:  # a comparison that begins again is no progress
             self._done, self._deaths = progress.done, 0
         if self._deaths > MOST_DEATHS:
             raise PartProcessDied(f"{self._deaths} in a row")

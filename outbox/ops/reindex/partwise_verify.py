@@ -18,7 +18,15 @@ from outbox.ops.reindex.pacing import JobPace
 from outbox.ops.reindex.parallel import Parallel, PartJob
 from outbox.ops.reindex.part_work import PartLost, PartStopped
 from outbox.ops.reindex.verify import VerifyOptions
-from outbox.policy.drift import DriftFinding, DriftReport, add_record, finding_record, read_finding, report_record
+from outbox.policy.drift import (
+    DRIFT,
+    DriftFinding,
+    DriftReport,
+    add_record,
+    finding_record,
+    read_finding,
+    report_record,
+)
 from outbox.policy.rebuild_parts import PartsProgress, PlannedPart, RebuildPart, Work, WorkKind, planned
 
 COUNT_SECONDS: Final = 1.0
@@ -70,22 +78,19 @@ class PartwiseVerify:
         at_once: int,
         adding: _Adding,
     ) -> None:
-        table = self.parallel.table_of(work)
-        first = 1 + table.progress().parts
-        slices: list[Mapping[str, Any]] = []
-        try:
-            for target in targets:
-                sides.documents.refresh(target.index)
-                opened = sides.documents.open_slices(target.index, at_once * SLICES_PER_PROCESS)
-                slices += opened
-                place = _place(target, sides)
+        """Target by target: a point in time that waits for its turn is closed by the server after some minutes."""
+        table, follow = self.parallel.table_of(work), adding.following("documents")
+        for target in targets:
+            sides.documents.refresh(target.index)
+            slices = sides.documents.open_slices(target.index, at_once * SLICES_PER_PROCESS)
+            try:
+                first, place = 1 + table.progress().parts, _place(target, sides)
                 table.plan(
-                    [PlannedPart(first + n, None, place={**place, "slice": each}) for n, each in enumerate(opened)]
+                    [PlannedPart(first + n, None, place={**place, "slice": each}) for n, each in enumerate(slices)]
                 )
-                first += len(opened)
-            self.parallel.run(work, job, adding.following("documents"))
-        finally:
-            sides.documents.close_slices(slices)
+                self.parallel.run(work, job, follow)
+            finally:
+                sides.documents.close_slices(slices)
 
 
 def _documents(targets: Sequence[ComparedTarget]) -> int:
@@ -144,14 +149,16 @@ class PartCompare:
     _next: float = 0.0
 
     def __call__(self, part: RebuildPart) -> None:
-        report, findings, sides = DriftReport(), list[DriftFinding](), self.sides()
+        report, sides = DriftReport(), self.sides()
+        # Those with a failed event are counted apart: whoever repairs leaves them alone, and waits for the others.
+        kept: Mapping[bool, list[DriftFinding]] = {False: [], True: []}
         place = part.place or {}
         target = ComparedTarget(place["target"], place["index"], tuple(place["types"]), 0)
         sides.routed[target.index] = place["routed"]
 
         def keep(finding: DriftFinding) -> None:
-            if len(findings) < self.keep:
-                findings.append(finding)
+            if finding.kind in DRIFT and len(kept[finding.failed]) < self.keep:
+                kept[finding.failed].append(finding)
 
         def progress(now: Progress) -> None:
             self._count(part, now)
@@ -162,7 +169,8 @@ class PartCompare:
             comparing.documents_of(target, place["slice"], self.entity_type)
         else:
             comparing.entities_of(target, part.entity_type, part.low, part.high)
-        record = {"report": report_record(report), "findings": [finding_record(finding) for finding in findings]}
+        findings = [finding_record(finding) for each in kept.values() for finding in each]
+        record = {"report": report_record(report), "findings": findings}
         if not self.parts.counts(part, comparing.walked, report.drift) or not self.parts.finish(part, record):
             raise PartLost
 

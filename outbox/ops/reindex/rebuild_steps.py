@@ -123,6 +123,7 @@ class PartwiseWish(NamedTuple):
 
 
 class PartwiseWork(Protocol):
+    def estimate(self, types: Sequence[str]) -> int: ...
     def wanted(self, work: Work, documents: int, rate: float, *, begun: bool) -> bool: ...
     def carry_out(self, wish: PartwiseWish, on_progress: Callable[[PartsProgress], None]) -> PartsProgress: ...
 
@@ -187,9 +188,10 @@ class RebuildSteps:
     def _fill(self, rebuild: Rebuild) -> Rebuild:
         backfill, types = self.make_backfill(rebuild, self.choices.rate)
         work, begun = Work(WorkKind.REBUILD, rebuild.id), rebuild.cursor is not None
+        documents = max(rebuild.total or 0, self.parallel.estimate(types))  # the old index may be lost or empty
         try:
-            if self.parallel.wanted(work, rebuild.total or 0, self.choices.rate, begun=begun):
-                self._fill_in_parts(rebuild, work, types)
+            if self.parallel.wanted(work, documents, self.choices.rate, begun=begun):
+                self._fill_in_parts(rebuild, work, types, documents)
             else:
                 self._fill_in_order(rebuild, backfill, types)
         except SecondIndexLost as lost:
@@ -209,14 +211,14 @@ class RebuildSteps:
                 self._still_ours(rebuild, refused, written.refusals)
                 self.on_progress("copying", done, max(rebuild.total or 0, done), "")
 
-    def _fill_in_parts(self, rebuild: Rebuild, work: Work, types: Sequence[str]) -> None:
+    def _fill_in_parts(self, rebuild: Rebuild, work: Work, types: Sequence[str], documents: int) -> None:
         """By processes, each with its parts; this one keeps the rebuild's lease and adds up."""
 
         def follow(now: PartsProgress) -> None:
             self._still_ours(rebuild, self.rebuilds.gather(rebuild.id, now.written), ())
-            self.on_progress("copying", now.done, max(rebuild.total or 0, now.done), now.remark)
+            self.on_progress("copying", now.done, max(documents, now.done), now.remark)
 
-        wish = PartwiseWish(work, types, rebuild.total or 0, self.choices.rate, rebuild.started_by)
+        wish = PartwiseWish(work, types, documents, self.choices.rate, rebuild.started_by)
         self.parallel.carry_out(wish, follow)
 
     def _still_ours(self, rebuild: Rebuild, refused: int | None, refusals: Sequence[Refusal]) -> None:

@@ -90,20 +90,15 @@ class Repair:
         if not 1 <= limit <= MOST:
             raise UsageError(f"--limit must be from 1 to {MOST:,}")
         findings: list[DriftFinding] = []
-        failed = 0
 
         def keep(finding: DriftFinding) -> None:
-            nonlocal failed
-            if finding.kind not in DRIFT:
-                return
-            failed += finding.failed
-            if not finding.failed:
+            if finding.kind in DRIFT and not finding.failed:
                 if len(findings) == limit:
                     raise Enough
                 findings.append(finding)
 
         verification = self._verify.run(replace(wish, keep=limit + 1), on_progress, keep)
-        return RepairPlan(verification, findings, failed, cut=verification.cut)
+        return RepairPlan(verification, findings, verification.report.failed, cut=verification.cut)
 
     def write(
         self,

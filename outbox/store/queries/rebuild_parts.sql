@@ -1,10 +1,15 @@
 -- Parts of a rebuild, a backfill or a comparison: each a range of keys that one process at a time works on.
 
 -- name: forget
--- Parts of works of this kind that are over. Only comparisons run beside each other: theirs stay for a day.
-delete from search_outbox_rebuild_parts
- where work = %(work)s and work_id <> %(work_id)s
-   and (work <> 'verification' or updated_at < clock_timestamp() - interval '1 day')
+-- Parts of works of this kind that are over. Comparisons run beside each other: theirs go all together, when it has ended
+-- or none of them was touched for a day (it was killed). A part that nobody took yet is as old as its plan.
+delete from search_outbox_rebuild_parts p
+ where p.work = %(work)s and p.work_id <> %(work_id)s
+   and (p.work <> 'verification'
+        or exists (select from search_outbox_verifications v where v.id = p.work_id and v.status <> 'running')
+        or not exists (select from search_outbox_rebuild_parts o
+                        where o.work = p.work and o.work_id = p.work_id
+                          and o.updated_at >= clock_timestamp() - interval '1 day'))
 
 -- name: clear
 -- Parts of one work: it begins again, or its result stands elsewhere by now.
@@ -50,9 +55,10 @@ update search_outbox_rebuild_parts
 returning id
 
 -- name: counts
--- How far a comparison is. It begins again where it is killed, so these are no sums. No row: the part is not ours.
+-- How far a comparison is. It begins again where it is killed, so these are no sums, and its tries stay as they are: a
+-- part that ends every process that takes it would go round for ever. No row: the part is not ours.
 update search_outbox_rebuild_parts
-   set written = %(written)s, newer = %(newer)s, refused = %(refused)s, tries = 1,
+   set written = %(written)s, newer = %(newer)s, refused = %(refused)s,
        report = coalesce(%(report)s::json, report), lease_until = clock_timestamp() + %(lease)s,
        updated_at = clock_timestamp()
  where id = %(id)s and owner = %(owner)s and state = 'open'
