@@ -63,7 +63,7 @@ def run(
     result = BenchmarkResult("peers", smoke)
     result.settings = {"documents": documents, "bytes": size, "paced events": paced, "pace": PACE, "pgsync": VERSION}
     result.settings["joined documents"] = joined
-    result.documents = text_of(size)
+    result.documents = f"{text_of(size)}; joined: {peers_joined.DOCUMENTS}"
     result.notes.append("all on Debian's PostgreSQL, which has the test_decoding that PGSync needs")
     result.notes.append("CPU: of the tool's own processes, including redis; without PostgreSQL and Elasticsearch")
     result.notes.append("PGSync has its own server with wal_level=logical, so that the others do not pay for it")

@@ -12,6 +12,7 @@ from bench.arrivals import ArrivalRate, Arrivals
 from bench.peers_joined import CHANGED, OURS, UNITS, ChangedArticles, Joined
 from bench.result import BenchmarkResult
 from bench.stack import BenchmarkServers
+from bench.worker import daemons
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS, LIMIT_SECONDS = 20, 2.0
@@ -69,9 +70,22 @@ def test_a_side_that_does_not_follow_is_named_and_ends_no_run(
     servers: BenchmarkServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peers_joined, "START_SECONDS", 2)
-    monkeypatch.setattr(peers_joined, "daemons", partial(peers_joined.daemons, count=0))
+    monkeypatch.setattr(peers_joined, "daemons", partial(daemons, count=0))
     result = BenchmarkResult("peers", smoke=False)
     Joined(servers, servers, result, DOCUMENTS, 3, lambda: None).side(OURS)
     assert result.notes == [f"{OURS}: did not follow within 2 s"]
     assert result.median(f"{OURS}: rate") == 1 / peers_joined.LIMIT_SECONDS
     assert result.median(f"{OURS}: p50") == peers_joined.LIMIT_SECONDS * 1000
+
+
+def test_a_side_that_stops_following_is_named_with_the_figures_that_it_has(
+    servers: BenchmarkServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that does nothing has the least CPU, which would be a figure in its favour."""
+    monkeypatch.setattr(peers_joined, "LIMIT_SECONDS", 1.0)
+    monkeypatch.setattr(Joined, "_change_all", lambda self, url: None)
+    result = BenchmarkResult("peers", smoke=False)
+    Joined(servers, servers, result, DOCUMENTS, 3, lambda: None).side(OURS)
+    assert result.notes == [f"{OURS}: did not follow {DOCUMENTS} of {DOCUMENTS} changes within 1 s"]
+    assert (result.median(f"{OURS}: rate"), result.median(f"{OURS}: CPU")) == (1.0, 1e6)
+    assert result.median(f"{OURS}: p50") not in (0.0, 1_000.0)  # measured
