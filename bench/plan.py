@@ -25,11 +25,11 @@ MINUTES: Final = {
     "startup": 2,
     "fanout": 4,
     "backfill": 4,
-    "parallel": 11,
+    "parallel": 22,
     "drain_matrix": 26,
     "profile": 3,
     "products": 9,
-    "kafka": 15,
+    "kafka": 12,
 }
 Found = dict[str, Any]
 

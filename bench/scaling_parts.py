@@ -50,7 +50,8 @@ SETUPS = (
     CopySetup("16 executors, three data nodes", 16, es_nodes=3, shards=12),
     CopySetup("16 executors, six data nodes", 16, es_nodes=6, shards=12),
     CopySetup("32 executors, twelve data nodes", 32, es_nodes=12, shards=24),
-    CopySetup("the same, PostgreSQL with 16 cores", 32, pg_cores=16, es_nodes=12, shards=24),
+    CopySetup("64 executors, 24 data nodes", 64, es_nodes=24, shards=48),
+    CopySetup("the same, PostgreSQL with 16 cores", 64, pg_cores=16, es_nodes=24, shards=48),
 )
 
 

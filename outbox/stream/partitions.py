@@ -191,11 +191,16 @@ class Partitions:
 
     def take(self, limit: int, most_bytes: int) -> list[Handed]:
         """Up to so many records, of partitions that are in no lane and do not rest. The one that was taken longest ago
-        comes first: one that falls behind would be left to a single lane at the end."""
+        comes first: one that falls behind would be left to a single lane at the end. What was handed out before comes
+        alone: it may need PostgreSQL, and others of its batch would wait for that with it."""
         with self._changed:
-            now, taken = self._clock(), []
+            now = self._clock()
+            taken: list[Handed] = []
             free = [p for p in self._of.values() if p.waiting and not p.in_flight and now >= p.rest_until]
             for partition in sorted(free, key=lambda each: each.turn):
+                alone = bool(partition.back or partition.rests)
+                if alone and taken:
+                    continue
                 self._turn += 1
                 partition.turn = self._turn
                 handed, weight = self._take(partition, limit, most_bytes)
@@ -203,7 +208,7 @@ class Partitions:
                     taken.append(handed)
                 limit -= len(handed.messages)
                 most_bytes -= weight
-                if limit <= 0 or most_bytes <= 0:
+                if limit <= 0 or most_bytes <= 0 or alone:
                     break
             self._changed.notify_all()
         return taken

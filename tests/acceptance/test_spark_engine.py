@@ -184,7 +184,7 @@ def test_killed_executors_lose_nothing_and_repeat_a_part_at_most(
                 chance.choice(executors).kill()
                 kills += 1
     assert running.wait(900) == 0, running.output
-    assert kills > 0
+    assert kills == KILLS, running.output
     is_right(table, es, outbox, index, kills)
 
 
@@ -207,5 +207,5 @@ def test_a_killed_driver_loses_nothing_and_resume_goes_on(
             kills += 1
             running = backfill("--resume", "--master", cluster.master, "--rate", "1000")
     assert running.wait(900) == 0, running.output
-    assert kills > 0
+    assert kills == KILLS, running.output
     is_right(table, es, outbox, index, kills)
