@@ -1,25 +1,25 @@
 """peers: the same documents through outbox, PGSync in its three modes and a plain poller, each as a share of raw
-`_bulk` in the same round; latency, CPU per event."""
+`_bulk` in the same round; latency, CPU per event. Then the same for documents of two tables (`peers_joined`)."""
 
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from threading import Thread
 
-import psutil
 import psycopg
 
-from bench.arrivals import Arrivals
+from bench import peers_joined, pgsync
+from bench.arrivals import PACE, Arrivals
 from bench.drain import warm_up
 from bench.load import bulk_bodies, document_sql, text_of
-from bench.pgsync import HOME, VERSION, PgSync, install, postgres_programs, redis, redis_program
+from bench.pgsync import HOME, VERSION, PgSync, Processes, install, postgres_programs, redis_program, session
 from bench.poller import BATCH, TABLE
 from bench.raw import send
 from bench.result import BenchmarkResult, CannotRun, Threshold, percentile, progress
 from bench.stack import POSTGRES, BenchmarkServers
-from bench.worker import daemons, stop, stopped
+from bench.worker import cpu_seconds, daemons, stop, stopped
 from outbox.embedded import EmbeddedPostgres
 
 SHARE = Threshold("share of raw _bulk / the best peer's", 1.0, 1.0)
@@ -31,10 +31,10 @@ RAW, OURS, POLLER = "raw _bulk", "outbox", "poller"
 SNAPSHOT, TRIGGERS, STREAM = "PGSync snapshot", "PGSync live, triggers", "PGSync live, WAL"
 PEERS, LIVE = (POLLER, SNAPSHOT, TRIGGERS, STREAM), (TRIGGERS, STREAM)
 RAW_CONNECTIONS = 2  # as our lanes
-PACE = 20
 ARTICLES = """
 create table bench_articles (id text primary key, title text not null, n int not null, body text not null)
 """
+NODES = {"table": "bench_articles", "columns": ["id", "title", "n", "body"]}  # of PGSync's schema
 # How a change enters each tool: what a producer would do in its own transaction.
 INSERTS = {
     "outbox": "insert into search_outbox_events (entity_type, entity_id, op, payload) select 'a', id, 'upsert', d",
@@ -52,8 +52,9 @@ def run(
     documents: int = 100_000,
     size: int = 500,
     paced: int = 600,
+    joined: int = 10_000,
 ) -> BenchmarkResult:
-    documents, paced, rounds = (300, 20, 1) if smoke else (documents, paced, rounds)
+    documents, paced, joined, rounds = (300, 20, 100, 1) if smoke else (documents, paced, joined, rounds)
     if "elasticsearch" not in stack.versions():
         raise CannotRun("PGSync and the poller use Elasticsearch's client, which refuses other products")
     install()
@@ -61,7 +62,8 @@ def run(
     programs = postgres_programs()
     result = BenchmarkResult("peers", smoke)
     result.settings = {"documents": documents, "bytes": size, "paced events": paced, "pace": PACE, "pgsync": VERSION}
-    result.documents = text_of(size)
+    result.settings["joined documents"] = joined
+    result.documents = f"{text_of(size)}; joined: {peers_joined.DOCUMENTS}"
     result.notes.append("all on Debian's PostgreSQL, which has the test_decoding that PGSync needs")
     result.notes.append("CPU: of the tool's own processes, including redis; without PostgreSQL and Elasticsearch")
     result.notes.append("PGSync has its own server with wal_level=logical, so that the others do not pay for it")
@@ -73,12 +75,15 @@ def run(
         on_plain, on_logical = (BenchmarkServers(server.url, stack.elastic_url) for server in (plain, logical))
         result.servers = on_plain.versions()
         bench = _Bench(on_plain, on_logical, result, documents, size, paced, stack.quiet)
+        both = peers_joined.Joined(on_plain, on_logical, result, joined, paced // 3, stack.quiet)
         if not smoke:
             bench.warm_up()
         for number in range(rounds):
             progress(f"round {number + 1} of {rounds}")
             bench.one_round(number)
+            both.one_round(number)
     judge(result)
+    peers_joined.judge(result)
     return result
 
 
@@ -157,7 +162,7 @@ class _Bench:
             self._execute(url, TABLE)
             command = [sys.executable, "-m", "bench.poller", url, self.stack.elastic_url, index]
             self._fill(url, "poller")
-            started: list[subprocess.Popen[bytes]] = []
+            started: Processes = []
             try:
                 self._rate(POLLER, index, started, lambda: started.append(subprocess.Popen(command)))
                 self._latency(POLLER, url, "poller", index)
@@ -174,10 +179,10 @@ class _Bench:
                 stop(*movers[1:])  # the first is redis, which is stopped separately
 
     def triggers(self) -> None:
-        self._live(TRIGGERS, "--daemon")
+        self._live(TRIGGERS, pgsync.TRIGGERS)
 
     def stream(self) -> None:
-        self._live(STREAM, "--wal")
+        self._live(STREAM, pgsync.WAL)
 
     def _live(self, name: str, mode: str) -> None:
         with self._pgsync() as (url, index, tool, movers):
@@ -190,26 +195,9 @@ class _Bench:
                 self._latency(name, url, "pgsync", index)
 
     @contextmanager
-    def _pgsync(self) -> Iterator[tuple[str, str, PgSync, list[subprocess.Popen[bytes]]]]:
-        HOME.mkdir(parents=True, exist_ok=True)
-        with self.pgsync_stack.database() as url, self._index() as index, redis() as (port, server):
-            self._execute(url, ARTICLES)
-            try:
-                yield url, index, PgSync(url, self.stack.elastic_url, index, port), [server]
-            finally:
-                self._drop_slots(url)
-
-    def _drop_slots(self, url: str) -> None:
-        """A database with a slot cannot be dropped; the slot is free when its reader has ended."""
-        ends = time.monotonic() + 20
-        while time.monotonic() < ends:
-            with suppress(psycopg.Error), psycopg.connect(url, autocommit=True) as connection:
-                connection.execute(
-                    "select pg_drop_replication_slot(slot_name) from pg_replication_slots"
-                    " where database = current_database()"
-                )
-                return
-            time.sleep(0.2)
+    def _pgsync(self) -> Iterator[tuple[str, str, PgSync, Processes]]:
+        with self._index() as index, session(self.pgsync_stack, index, ARTICLES, NODES) as (url, tool, movers):
+            yield url, index, tool, movers
 
     @contextmanager
     def _index(self) -> Iterator[str]:
@@ -264,40 +252,26 @@ class _Bench:
                 if time.monotonic() > ends:
                     raise TimeoutError(f"{way} moves nothing; see {HOME.name}/pgsync.log")
 
-    def _rate(
-        self, name: str, index: str, processes: list[subprocess.Popen[bytes]], begin: Callable[[], object]
-    ) -> None:
+    def _rate(self, name: str, index: str, processes: Processes, begin: Callable[[], object]) -> None:
         progress(f"{name}: {self.documents:,} documents")
         self.quiet()
         arrivals = Arrivals(self.stack, index)
         found = arrivals.watch(self.documents, lambda: cpu_seconds(processes), begin)
+        if found.missing:
+            self.result.notes.append(f"{name}: {found.missing:,} of {self.documents:,} did not arrive in time")
         self.result.add(f"{name}: rate", "docs/s", found.rate)
         self.result.add(f"{name}: CPU", "us/event", found.cpu_seconds * 1e6)
 
     def _latency(self, name: str, url: str, way: str, index: str) -> None:
         progress(f"{name}: {self.paced} events at {PACE} per second")
         prefix = "a:slow" if way == "outbox" else "slow"
-        with Arrivals(self.stack, index).timed() as waiting, psycopg.connect(url) as connection:
-            start = time.monotonic()
-            for number in range(1, self.paced + 1):
-                self._one(connection, way, number, "slow")
-                connection.commit()
-                waiting.committed(f"{prefix}{number}")
-                time.sleep(max(0.0, start + number / PACE - time.monotonic()))
-            took, missing = waiting.latencies()
+
+        def one(connection: psycopg.Connection, number: int) -> str:
+            self._one(connection, way, number, "slow")
+            return f"{prefix}{number}"
+
+        took, missing = Arrivals(self.stack, index).at_pace(url, self.paced, one)
         if missing:
             self.result.notes.append(f"{name}: {missing} of {self.paced} changes had not arrived 10 s after the last")
         for share, label in ((0.5, "p50"), (0.99, "p99")):
             self.result.add(f"{name}: {label}", "ms", percentile(took, share) * 1000)
-
-
-def cpu_seconds(processes: list[subprocess.Popen[bytes]]) -> float:
-    """Of these and their children. Ended processes are not counted, so it is read before they end."""
-    total = 0.0
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            root = psutil.Process(process.pid)
-            for each in (root, *root.children(recursive=True)):
-                with suppress(psutil.NoSuchProcess):
-                    total += sum(each.cpu_times()[:2])
-    return total

@@ -6,12 +6,16 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import psycopg
+
+from bench.arrivals import DidNotFollow
 from bench.result import CannotRun, progress
+from bench.stack import BenchmarkServers
 from bench.worker import stopped
 from outbox.embedded.process import free_port
 
@@ -22,6 +26,9 @@ LOG = HOME / "pgsync.log"
 REDIS_PACKAGES = ("redis-server", "redis-tools", "libjemalloc2", "liblzf1", "libatomic1")
 # In its favour: it polls ten times as often as by default, else a change waits for its next poll.
 TUNED = {"POLL_TIMEOUT": "0.01", "CONSOLE_LOGGING_HANDLER_MIN_LEVEL": "ERROR"}
+TRIGGERS, WAL = "--daemon", "--wal"  # its two live modes
+ONCE_SECONDS = 120.0  # for what runs once: the bootstrap, a snapshot
+Processes = list[subprocess.Popen[bytes]]
 
 
 def install() -> Path:
@@ -84,17 +91,44 @@ def redis() -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
         yield port, process
 
 
-class PgSync:
-    """One database, one table, one index."""
+@contextmanager
+def session(
+    servers: BenchmarkServers, index: str, tables: str, nodes: Mapping[str, object]
+) -> Iterator[tuple[str, "PgSync", Processes]]:
+    """A new database with these tables, PGSync for it, and the processes that move its documents: redis is the
+    first, and is stopped here."""
+    HOME.mkdir(parents=True, exist_ok=True)
+    with servers.database() as url, redis() as (port, server):
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(tables.encode())
+        try:
+            yield url, PgSync(url, servers.elastic_url, index, port, nodes), [server]
+        finally:
+            _drop_slots(url)
 
-    def __init__(self, url: str, elastic_url: str, index: str, redis_port: int) -> None:
+
+def _drop_slots(url: str) -> None:
+    """A database with a slot cannot be dropped; the slot is free when its reader has ended."""
+    ends = time.monotonic() + 20
+    while time.monotonic() < ends:
+        with suppress(psycopg.Error), psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(
+                "select pg_drop_replication_slot(slot_name) from pg_replication_slots"
+                " where database = current_database()"
+            )
+            return
+        time.sleep(0.2)
+
+
+class PgSync:
+    """One database, one index, the documents of its schema's `nodes`."""
+
+    def __init__(self, url: str, elastic_url: str, index: str, redis_port: int, nodes: Mapping[str, object]) -> None:
         parts = urlsplit(url)
         self._programs = install()
         self._folder = HOME / "run" / index
         self._folder.mkdir(parents=True, exist_ok=True)
-        database = parts.path.lstrip("/")
-        columns = ["id", "title", "n", "body"]
-        schema = [{"database": database, "index": index, "nodes": {"table": "bench_articles", "columns": columns}}]
+        schema = [{"database": parts.path.lstrip("/"), "index": index, "nodes": nodes}]
         (self._folder / "schema.json").write_text(json.dumps(schema))
         self._environ = {
             **os.environ,
@@ -109,25 +143,31 @@ class PgSync:
             "CHECKPOINT_PATH": str(self._folder),
         }
 
-    def bootstrap(self, *more: str) -> None:
+    def bootstrap(self) -> None:
         """Triggers, a view and a replication slot in the source database."""
-        done = subprocess.run(
-            self._command("bootstrap", *more),
-            env=self._environ,
-            cwd=self._folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-        if done.returncode:
-            raise RuntimeError(f"PGSync's bootstrap failed: {done.stderr[-500:]}")
+        self._once("bootstrap")
+
+    def snapshot(self) -> None:
+        """What is there already: the live mode of the WAL begins at the slot."""
+        self._once("pgsync")
 
     def start(self, *mode: str) -> subprocess.Popen[bytes]:
         with LOG.open("ab") as log:
             return subprocess.Popen(
                 self._command("pgsync", *mode), env=self._environ, cwd=self._folder, stdout=log, stderr=log
             )
+
+    def _once(self, program: str) -> None:
+        command, folder = self._command(program), self._folder
+        try:
+            done = subprocess.run(
+                command, env=self._environ, cwd=folder, capture_output=True, check=False, timeout=ONCE_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            raise DidNotFollow(f"its {program} did not end within {ONCE_SECONDS:.0f} s") from None
+        if done.returncode:
+            last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+            raise DidNotFollow(f"its {program} ended with {done.returncode}: {' '.join(last)[:300]}")
 
     def _command(self, program: str, *more: str) -> list[str]:
         return [str(self._programs / "python"), str(self._programs / program), "--config", "schema.json", *more]

@@ -20,7 +20,7 @@ MINUTES: Final = {
     "producer": 2,
     "console": 7,
     "verify": 12,
-    "peers": 16,
+    "peers": 22,
     "herd": 11,
     "startup": 2,
     "fanout": 4,

@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -161,6 +161,18 @@ def daemons(
             yield Daemons(url, processes)
         finally:
             stop(*processes)
+
+
+def cpu_seconds(processes: Sequence[subprocess.Popen[bytes]]) -> float:
+    """Of these and their children. Ended processes are not counted, so it is read before they end."""
+    total = 0.0
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            root = psutil.Process(process.pid)
+            for each in (root, *root.children(recursive=True)):
+                with suppress(psutil.NoSuchProcess):
+                    total += sum(each.cpu_times()[:2])
+    return total
 
 
 def stop(*processes: subprocess.Popen[Any]) -> None:

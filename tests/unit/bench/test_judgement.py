@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench import drain, drain_matrix, kafka, peers
+from bench import drain, drain_matrix, kafka, peers, peers_joined
 from bench.__main__ import MORE, NAMES, _one
 from bench.plan import LEAST_ROUNDS
 from bench.result import BenchmarkResult
@@ -79,6 +79,30 @@ def test_peers_are_compared_as_shares_of_raw_in_the_same_round() -> None:
     assert found["CPU of our processes / the poller's"] == (0.667, "MISSED")
     assert found["CPU of our processes / PGSync live's"] == (0.15, "MISSED")
     assert found["p50 / PGSync's best"] == (1.0, "passed")
+
+
+def test_joined_documents_are_compared_with_the_better_mode_of_pgsync_in_each_figure() -> None:
+    result = BenchmarkResult("peers", smoke=False)
+    figures = {
+        peers_joined.OURS: (6_000, 30.0, 8.0, 20.0),
+        peers_joined.TRIGGERS: (1_500, 500.0, 40.0, 80.0),
+        peers_joined.STREAM: (1_000, 300.0, 16.0, 100.0),
+    }
+    for speed in (1.0, 0.5, 1.0):
+        result.add(peers_joined.RAW, "docs/s", 20_000 * speed)
+        for side, (rate, *others) in figures.items():
+            result.add(f"{side}: rate", "docs/s", rate * speed)
+            for label, value in zip(("CPU", "p50", "p99"), others, strict=True):
+                result.add(f"{side}: {label}", "", value)
+    peers_joined.judge(result)
+    assert result.of("joined: outbox: share of raw").values == [0.3, 0.3, 0.3]
+    found = {bar.name: (round(value, 3), bar.verdict(value)) for bar, value in result.bars}
+    assert found == {
+        "joined: share of raw _bulk / PGSync's best": (4.0, "goal reached"),
+        "joined: CPU of our processes / PGSync's": (0.1, "MISSED"),
+        "joined: p50 / PGSync's best": (0.5, "goal reached"),
+        "joined: p99 / PGSync's best": (0.25, "goal reached"),
+    }
 
 
 class SharedServers:
