@@ -1,6 +1,8 @@
 """The cost of some work per event: CPU of each part, WAL, share of HOT updates, transactions."""
 
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
@@ -15,15 +17,17 @@ class CpuAccount:
     stack: BenchmarkServers
     url: str
     daemons: Daemons
+    idle: Mapping[str, float] = field(default_factory=dict)  # cores of a server while there is nothing to do: left out
     _before: dict[str, float] | None = None
+    _opened_at: float = 0.0
 
     def open(self) -> None:
-        self._before = self._read()
+        self._before, self._opened_at = self._read(), time.monotonic()
 
     def close(self, result: BenchmarkResult, events: int, prefix: str = "") -> None:
         assert self._before is not None
-        after = self._read()
-        spent = {name: after[name] - self._before[name] for name in after}
+        after, seconds = self._read(), time.monotonic() - self._opened_at
+        spent = {name: after[name] - self._before[name] - self.idle.get(name, 0.0) * seconds for name in after}
         for part in (*self.stack.embedded, "daemon"):
             result.add(f"{prefix}CPU of {part}", "us/event", spent[part] * 1e6 / events)
         result.add(f"{prefix}WAL", "bytes/event", spent["wal"] / events)

@@ -29,7 +29,7 @@ MINUTES: Final = {
     "drain_matrix": 26,
     "profile": 3,
     "products": 9,
-    "kafka": 15,
+    "kafka": 12,
 }
 Found = dict[str, Any]
 

@@ -9,13 +9,14 @@ holds each pair together (tests/unit/test_fast_path.py).
     is_in_view      Event.needs_lookup of each event, then coalesce
     from_view       the same as from_payloads, for documents that were just looked up
     all_written     each outcome is `Written`
+    Plain.written   Judge.accepted of each document that is written, in a batch where others are not
 
 Two shortcuts are where their plain rule is, and tested here too: `Delivery.is_plain` for `Judge.accepted`, and
 `store.events._is_plain` for a row of verdicts.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat, starmap
 from operator import add, is_, itemgetter
 from typing import Final
@@ -30,7 +31,7 @@ from outbox.policy.document import (
 )
 from outbox.policy.event import DELETE, OPS, REFRESH, Event
 from outbox.policy.naming import Address
-from outbox.policy.outcome import WRITTEN, Failure, Outcome
+from outbox.policy.outcome import WRITTEN, Failure, Outcome, Written
 from outbox.ports import BulkAction, Document
 
 Parts = tuple[str, str, int, str | None, bytes]  # index, id, version, routing, body
@@ -81,6 +82,19 @@ class Plain:
 
     def actions(self) -> list[BulkAction]:
         return list(starmap(BulkAction, self.parts))
+
+    def written(self, outcomes: Sequence[Outcome]) -> Sequence[Event]:
+        """Those that are simply done: each has a document of its own."""
+        if all_written(outcomes):
+            return self.events
+        return [event for event, outcome in zip(self.events, outcomes, strict=True) if isinstance(outcome, Written)]
+
+    def rest(self, outcomes: Sequence[Outcome]) -> "tuple[Plain, Sequence[Outcome]]":
+        """The others, to be judged one by one."""
+        at = [place for place, outcome in enumerate(outcomes) if not isinstance(outcome, Written)]
+        columns = (self.events, self.sendable.indexes, self.sendable.ids, self.sendable.routings)
+        sendable = Sendable(*([column[place] for place in at] for column in columns))  # type: ignore[arg-type]
+        return replace(self, sendable=sendable, parts=[self.parts[n] for n in at]), [outcomes[n] for n in at]
 
 
 # Where the documents live, and who is refused

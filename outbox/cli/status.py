@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from outbox.app.desk import QueueDesk
     from outbox.ops.failures import FailureGroup, Stats
-    from outbox.ports import LogCapture, PartitionOffsets
+    from outbox.ports import PartitionOffsets
 
 commands = typer.Typer()
 INTERVAL_SECONDS = 2.0
@@ -185,30 +185,27 @@ def wait(
     if json:
         cli.as_json(waited)
     if not waited.caught_up:
-        raise PartlyDone(f"{waited.left} events were still open after {waited.waited_seconds:.1f} s")
+        why = f"{waited.left} events were still open after {waited.waited_seconds:.1f} s"
+        raise PartlyDone(f"{waited.not_captured}; nothing behind it was waited for" if waited.not_captured else why)
     if not json:
         cli.line(f"caught up after {waited.waited_seconds:.1f} s")
 
 
 def _wait(desk: QueueDesk, timeout: float | None) -> Waited:
     """The connector first, then Kafka: what each leaves is with the next one then."""
-    seconds = 0.0 if desk.capture is None else _capture(desk.capture, timeout)
-    left = 0
+    seconds, left = 0.0, 0
+    if desk.capture is not None:
+        captured = await_capture(desk.capture, timeout)
+        seconds = captured.waited_seconds
+        if captured.unknown:
+            cli.note(captured.unknown)
+        if captured.late:
+            return Waited(False, None, seconds, captured.late)
     for each in (desk.stream, desk.events):
         if each is not None and not left:
             waited = wait_until_caught_up(each, None if timeout is None else max(timeout - seconds, 0.0))
-            seconds, left = seconds + waited.waited_seconds, waited.left
+            seconds, left = seconds + waited.waited_seconds, waited.left or 0
     return Waited(not left, left, seconds)
-
-
-def _capture(capture: LogCapture, timeout: float | None) -> float:
-    """The seconds that it took. How many events a connector has not captured, nobody knows."""
-    waited = await_capture(capture, timeout)
-    if waited.unknown:
-        cli.note(waited.unknown)
-    if waited.late:
-        raise PartlyDone(f"{waited.late}; nothing behind it was waited for")
-    return waited.waited_seconds
 
 
 @commands.command(rich_help_panel="Inspect")

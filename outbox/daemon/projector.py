@@ -200,10 +200,12 @@ class Projector:
             self._fill(portion, batch, again)
         report = self._write(portion, deadline)
         self.report_write(report)
-        if isinstance(portion, Plain) and all_written(report.outcomes) and not self._late(portion, batch):
-            batch.verdicts.done(portion.events)
-        else:
-            self._judge(batch.bodies.each(portion), report.outcomes, batch, deadline, again)
+        outcomes = report.outcomes
+        if isinstance(portion, Plain) and not self._late(portion, batch):
+            batch.verdicts.done(portion.written(outcomes))
+            portion, outcomes = portion.rest(outcomes)
+        if outcomes:
+            self._judge(batch.bodies.each(portion), outcomes, batch, deadline, again)
         return report
 
     def _write(self, portion: Portion, deadline: float) -> WriteReport:

@@ -330,11 +330,13 @@ class OpenEvents(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """`left`: of the events that were there when the waiting began, how many are still open."""
+    """`left`: of the events that were there when the waiting began, how many are still open. `not_captured`: why a
+    connector has not brought them all to the topic; then nobody knows how many are left."""
 
     caught_up: bool
-    left: int
+    left: int | None
     waited_seconds: float
+    not_captured: str = ""
 
 
 class StreamRecords:

@@ -16,17 +16,7 @@ TOPIC: Final = "outbox.search_outbox_log"
 _TEXT: Final = "org.apache.kafka.connect.storage.StringConverter"
 _ROUTER: Final = "transforms.outbox"
 
-# Columns that become headers; `id` becomes one by itself.
-_HEADERS: Final = (
-    "entity_type:header",
-    "entity_id:header",
-    "op:header",
-    "event_version:header",
-    "routing:header",
-    "created_at:header:occurred_at",
-    "has_payload:header",
-    "traceparent:header",
-)
+_HEADERS: Final = "event:header"  # the column that describes the event; `id` becomes a header by itself
 
 LARGEST_RECORD_BYTES: Final = 32 << 20
 """A producer of Kafka takes 1 MB unless it is configured otherwise, and one event above it would stop the connector."""
@@ -118,7 +108,7 @@ def _reading(plan: ConnectorPlan) -> dict[str, str]:
 
 
 def _record(plan: ConnectorPlan) -> dict[str, str]:
-    """The key is the entity, the value is the payload's own bytes, all else is a header."""
+    """The key is the entity, the value is the payload's own bytes, all else is in two headers."""
     return {
         "key.converter": _TEXT,
         "value.converter": _TEXT,
@@ -132,7 +122,7 @@ def _record(plan: ConnectorPlan) -> dict[str, str]:
         f"{_ROUTER}.table.field.event.id": "id",
         f"{_ROUTER}.table.field.event.key": "entity_key",
         f"{_ROUTER}.table.field.event.payload": "payload",
-        f"{_ROUTER}.table.fields.additional.placement": ",".join(_HEADERS),
+        f"{_ROUTER}.table.fields.additional.placement": _HEADERS,
         f"{_ROUTER}.table.expand.json.payload": "false",
         f"{_ROUTER}.route.by.field": "entity_type",
         # One topic, whatever the entity type is, a line break in it included.

@@ -39,9 +39,9 @@ from outbox.stream.membership import Handlers, Membership, beside
 from outbox.stream.partitions import Partition, Partitions, Start, start_of
 
 READ_AT_ONCE: Final = 1_000  # records per poll
-POLL_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.05
 FULL_SECONDS: Final = 1.0  # before a pause: resuming makes librdkafka fetch anew what it had
-COMMIT_SECONDS: Final = 0.2  # between commits: a worker that dies has so much sent again, and its batches in flight
+COMMIT_SECONDS: Final = 0.1  # between commits: a worker that dies has so much sent again, and its batches in flight
 SAMPLE_SECONDS: Final = 2.0
 # For batches in flight, when partitions are asked for: less is sent again. While the index hangs, all of it is added to
 # a takeover, which should end within the session and 5 s: with 5.0 a storm had some of 11.7 s after a session of 6.
@@ -167,10 +167,14 @@ class StreamReader:
 
     def _resume(self, consumer: Consumer) -> None:
         self._full_since = None
-        paused, self._paused = self._paused, []
-        ours = {partition.number for partition in self._partitions.all()}
-        if still := [number for number in paused if number in ours]:
-            consumer.resume(self._named(still))
+        self._end_pause(consumer, [partition.number for partition in self._partitions.all()])
+
+    def _end_pause(self, consumer: Consumer, numbers: Sequence[int]) -> None:
+        """Of those, before they go too: the client keeps a pause, and it would hold when they come back."""
+        paused = [number for number in self._paused if number in numbers]
+        self._paused = [number for number in self._paused if number not in numbers]
+        if paused:
+            consumer.resume(self._named(paused))
 
     def _take_in(self, messages: Sequence[Any]) -> None:
         good = [message for message in messages if message.error() is None]
@@ -203,6 +207,7 @@ class StreamReader:
     # Assignment
 
     def _assigned(self, consumer: Consumer, given: list[TopicPartition]) -> None:
+        self._resume(consumer)
         until = self._clock() + ASK_SECONDS  # for all of them: a callback that takes minutes is a hang
         named = self._named(each.partition for each in given)
         found = coordinated(lambda left: consumer.committed(named, timeout=left), ASK_SECONDS) if named else []
@@ -212,7 +217,6 @@ class StreamReader:
         else:
             consumer.assign(starts)
         self._mark(consumer, [each.partition for each in given], ended=False)
-        self._paused = []
         self._errors = 0
         self._announce(PartitionsAssigned(self._settings.topic, sorted(each.partition for each in given)))
 
@@ -267,15 +271,16 @@ class StreamReader:
         self._partitions.wait_until_settled(numbers, REVOKE_SECONDS)
         self._commit(consumer)  # on its way before the partitions are: the client gives them up after its answer
         self._mark_ended(consumer, numbers)
-        self._forget(numbers, lost=False)
-        if self._incremental:
-            consumer.incremental_unassign(given)
-        else:
-            consumer.unassign()
+        self._give_up(consumer, given, lost=False)
 
     def _lost(self, consumer: Consumer, given: list[TopicPartition]) -> None:
         """The group thought this worker dead: others have these already, so nothing is committed."""
-        self._forget([each.partition for each in given], lost=True)
+        self._give_up(consumer, given, lost=True)
+
+    def _give_up(self, consumer: Consumer, given: list[TopicPartition], *, lost: bool) -> None:
+        numbers = [each.partition for each in given]
+        self._forget(numbers, lost=lost)
+        self._end_pause(consumer, numbers)
         if self._incremental:
             consumer.incremental_unassign(given)
         else:
@@ -283,7 +288,6 @@ class StreamReader:
 
     def _forget(self, numbers: Sequence[int], *, lost: bool) -> None:
         in_flight = self._partitions.revoke(numbers)
-        self._paused = [number for number in self._paused if number not in numbers]
         if numbers:
             self._announce(PartitionsRevoked(self._settings.topic, sorted(numbers), in_flight, lost))
 

@@ -6,14 +6,15 @@ committed. What a revoked partition had in flight is closed by nobody here: its 
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 from outbox.errors import DatabaseDown, NotStored
 from outbox.policy.event import DELETE, UPSERT, Event
-from outbox.policy.settle import DONE, NOT_SENT, Released, Settlement
+from outbox.policy.settle import DONE, NOT_SENT, Done, Released, Settlement
 from outbox.ports import (
     Claimed,
     ClaimOrder,
@@ -112,7 +113,12 @@ class StreamEvents:
         if order.suspects:  # those are rows: a table lane takes them
             return Claimed(order.token, (), order)
         handed = self._partitions.take(order.limit, self._batch_bytes)
-        parts = [self._read(each, self._now()) for each in handed]
+        try:
+            parts = [self._read(each, self._now()) for each in handed]
+        except Exception:  # nobody else would put them back
+            for each in handed:
+                self._partitions.close(each, (), each.messages, 0.0)
+            raise
         stopped = self._stopped_types()
         if stopped or any(each.partition.suspect for each in handed):
             parts = self._store_unsent(parts, stopped)
@@ -132,7 +138,7 @@ class StreamEvents:
 
     def _read(self, handed: Handed, now: float) -> RecordPart:
         again_below, back = handed.partition.again_below, handed.back
-        passed = [message for message in handed.messages if is_tombstone(message)]
+        passed = [message for message in handed.messages if not message.value() and is_tombstone(message)]
         messages = [m for m in handed.messages if not is_tombstone(m)] if passed else handed.messages
         if back == 0 and (not messages or (messages[0].offset() or 0) >= again_below):
             reads = read_all(messages, now)
@@ -148,7 +154,8 @@ class StreamEvents:
         if len(set(ids)) == len(ids):
             return parts
         seen: set[int] = set()
-        return [self._cut(part, _first_seen(part, seen)) for part in parts]
+        cut = [self._cut(part, _first_seen(part, seen)) for part in parts]
+        return [part for part in cut if part.handed.messages]  # without one, a partition is another lane's already
 
     def _cut(self, part: RecordPart, end: int) -> RecordPart:
         if end == len(part.reads):
@@ -199,18 +206,15 @@ class StreamEvents:
             return Settled(0, [id for id, _ in settlements])
         if batch.is_plain(settlements):
             return self._close(batch, self._all_pass(batch))
-        verdicts = dict(settlements)
-        fates = [
-            [(fate(found.event, verdicts.get(found.event.id, NOT_SENT)), place) for place, found in enumerate(p.reads)]
-            for p in batch.parts
-        ]
+        verdicts = GivenVerdicts(settlements, len(batch.events))
+        fates = [_exceptions(part, verdicts) for part in batch.parts]
         self._store_exceptions(batch, fates, verdicts)
         return self._close(batch, fates, verdicts)
 
-    def _store_exceptions(self, batch: InFlight, fates: "Fates", verdicts: Mapping[UUID, Settlement]) -> None:
+    def _store_exceptions(self, batch: InFlight, fates: "Fates", verdicts: "GivenVerdicts") -> None:
         """Before any offset is closed. Where that cannot be, what was answered is closed and the rest stays."""
         rows = [
-            part.row(place, verdicts[part.reads[place].event.id])
+            part.row(place, verdicts.of(part.reads[place].event))
             for part, judged in zip(batch.parts, fates, strict=True)
             if not part.handed.partition.revoked
             for what, place in judged
@@ -235,27 +239,28 @@ class StreamEvents:
         self,
         batch: InFlight,
         fates: "Fates",
-        verdicts: Mapping[UUID, Settlement] | None = None,
+        verdicts: "GivenVerdicts | None" = None,
         *,
         stuck: bool = False,
     ) -> Settled:
         kept, lost = 0, list[UUID]()
         for part, judged in zip(batch.parts, fates, strict=True):
             stays = [place for what, place in judged if what is Fate.STAY]
-            rest = self._rest(part, stays, verdicts or {}, stuck)
+            rest = self._rest(part, stays, verdicts, stuck)
             if self._close_part(part, stays, rest):
                 kept += len(part.reads)
             else:
                 lost += [found.event.id for found in part.reads]
         return Settled(kept, lost)
 
-    def _rest(self, part: RecordPart, stays: Sequence[int], verdicts: Mapping[UUID, Settlement], stuck: bool) -> float:
+    def _rest(self, part: RecordPart, stays: Sequence[int], verdicts: "GivenVerdicts | None", stuck: bool) -> float:
         if stuck and stays:
             self._partitions.rest(part.handed.partition)
             return 0.0
         part.handed.partition.rests = 0
-        waits = (stay_seconds(verdicts.get(part.reads[place].event.id, NOT_SENT)) for place in stays)
-        return max(waits, default=0.0)
+        if verdicts is None:
+            return 0.0
+        return max((stay_seconds(verdicts.of(part.reads[place].event)) for place in stays), default=0.0)
 
     def _close_part(self, part: RecordPart, stays: Sequence[int], rest: float) -> bool:
         if not stays:
@@ -271,7 +276,8 @@ class StreamEvents:
         batch = self._end(token)
         if batch is None:
             return Reclaim(0, 0, 0)
-        rows = [part.row(place, None, error) for part in batch.parts for place in range(len(part.reads))]
+        ours = [part for part in batch.parts if not part.handed.partition.revoked]
+        rows = [part.row(place, None, error) for part in ours for place in range(len(part.reads))]
         try:
             self._records.store(rows)
         except Exception:
@@ -312,21 +318,18 @@ class StreamEvents:
         return self._records.deleted(events)
 
     def last_version(self) -> int:
-        return self._records.last_version()
+        with _not_waited_for():
+            return self._records.last_version()
 
     def raise_version(self, seen: int) -> int | None:
-        return self._records.raise_version(seen)
+        with _not_waited_for():
+            return self._records.raise_version(seen)
 
     def newer_deletes(self, token: UUID, ids: Sequence[UUID]) -> Mapping[UUID, NewerDelete]:
         with self._lock:
             batch = self._batches.get(token)
         upserts = [event for event in batch.events if event.op == UPSERT] if batch else []
-        try:
-            return self._records.newer_deletes(upserts) if upserts else {}
-        except DatabaseDown as error:
-            for part in batch.parts if batch else ():
-                self._partitions.rest(part.handed.partition)
-            raise NotStored(error.detail) from error
+        return self._records.newer_deletes(upserts) if upserts else {}
 
     # Batches
 
@@ -339,7 +342,38 @@ class StreamEvents:
         self._partitions.close(part.handed, closed, messages, 0.0)
 
 
-Fates = Sequence[Sequence[tuple[Fate, int]]]
+Fates = Sequence[Sequence[tuple[Fate, int]]]  # of what does not simply pass
+
+
+class GivenVerdicts:
+    """By event; one without a verdict was not sent. Kept by the number of the id, because a UUID itself is hashed in
+    Python, and without those that are plainly done, which nearly all are."""
+
+    def __init__(self, settlements: Sequence[tuple[UUID, Settlement]], events: int) -> None:
+        every = len(settlements) == events
+        self.some_done = any(isinstance(verdict, Done) for _, verdict in settlements)
+        self._other = DONE if every else NOT_SENT
+        self._of = {id.int: verdict for id, verdict in settlements if verdict is not self._other}
+
+    def of(self, event: Event) -> Settlement:
+        return self._of.get(event.id.int, self._other)
+
+
+def _exceptions(part: RecordPart, verdicts: GivenVerdicts) -> list[tuple[Fate, int]]:
+    return [
+        (fate(event, verdict, others_done=verdicts.some_done), place)
+        for place, (event, _) in enumerate(part.reads)
+        if (verdict := verdicts.of(event)) is not DONE or event.op == DELETE
+    ]
+
+
+@contextmanager
+def _not_waited_for() -> Iterator[None]:
+    """A batch of rows waits for the database as long as its lease lasts; one of records has a lease without an end."""
+    try:
+        yield
+    except DatabaseDown as error:
+        raise NotStored(error.detail) from error
 
 
 def _apart(part: RecordPart, stopped: frozenset[str]) -> frozenset[int]:

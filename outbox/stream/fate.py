@@ -4,6 +4,7 @@ verdict                                    the record
 done                                       passes
 done, and it was a delete                  is stored as a done row first: the guard against late upserts reads rows
 to be retried, failed, held by the brake   is stored as a row, which a table lane, a replay or a person takes up
+a shard is down, and others answer         is stored as a row too: otherwise every partition would wait for that shard
 released, or the sink as a whole is down   stays: it is handed out again, and no attempt is spent
 """
 
@@ -24,14 +25,15 @@ class Fate(Enum):
     STAY = auto()
 
 
-def fate(event: Event, settlement: Settlement) -> Fate:
+def fate(event: Event, settlement: Settlement, *, others_done: bool = False) -> Fate:
+    """`others_done`: the sink has taken another record of its batch."""
     match settlement:
         case Done(as_delete=as_delete):
             return Fate.STORE if as_delete or event.op == DELETE else Fate.PASS
         case RetryLater(failure=failure) | Failed(failure=failure):
-            return Fate.STAY if _is_outage(failure) else Fate.STORE
-        case Released(reason=reason):
-            return Fate.STORE if reason == BRAKED else Fate.STAY
+            return Fate.STAY if _is_outage(failure, others_done) else Fate.STORE
+        case Released(reason=reason, failure=met):
+            return Fate.STORE if reason == BRAKED or (met is not None and met.shard and others_done) else Fate.STAY
 
 
 def stay_seconds(settlement: Settlement) -> float:
@@ -40,6 +42,8 @@ def stay_seconds(settlement: Settlement) -> float:
     return min(delay or 0.0, LONGEST_STAY_SECONDS)
 
 
-def _is_outage(failure: Failure) -> bool:
+def _is_outage(failure: Failure, others_done: bool) -> bool:
     """The whole request met it, so every other record would be stored too: the log already keeps them."""
+    if failure.shard and others_done:
+        return False
     return failure.whole and failure.failure_class is not FailureClass.DETERMINISTIC

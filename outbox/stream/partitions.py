@@ -109,7 +109,9 @@ class Partitions:
         with self._changed:
             again_below = start.offset + self._span
             ledger = OffsetLedger(start.offset)
-            self._of[number] = Partition(topic, number, ledger, again_below, start.offset, high=high, suspect=suspect)
+            made = Partition(topic, number, ledger, again_below, start.offset, high=high, suspect=suspect)
+            made.arrived = start.offset - 1
+            self._of[number] = made
 
     def revoke(self, numbers: Iterable[int]) -> int:
         """Answers how many records were in flight: they are the next owner's now."""
@@ -127,15 +129,15 @@ class Partitions:
 
     def arrive(self, messages: Iterable[Message]) -> int:
         """What was read, in order. A record that is there already, or of a partition that is not ours, is left out."""
-        count = 0
+        count, of = 0, self._of
         with self._changed:
             for message in messages:
-                partition, offset = self._of.get(message.partition() or 0), message.offset()
-                if partition is None or offset is None or offset < max(partition.arrived + 1, partition.ledger.next):
+                partition, offset = of.get(message.partition() or 0), message.offset()
+                if partition is None or offset is None or offset <= partition.arrived:
                     continue
                 partition.arrived = offset
                 partition.waiting.append(message)
-                size = size_of(message)
+                size = len(message.value() or b"") + EMPTY_BYTES
                 partition.waiting_bytes += size
                 self._bytes += size
                 count += 1
@@ -191,11 +193,16 @@ class Partitions:
 
     def take(self, limit: int, most_bytes: int) -> list[Handed]:
         """Up to so many records, of partitions that are in no lane and do not rest. The one that was taken longest ago
-        comes first: one that falls behind would be left to a single lane at the end."""
+        comes first: one that falls behind would be left to a single lane at the end. What was handed out before comes
+        alone: it may need PostgreSQL, and others of its batch would wait for that with it."""
         with self._changed:
-            now, taken = self._clock(), []
+            now = self._clock()
+            taken: list[Handed] = []
             free = [p for p in self._of.values() if p.waiting and not p.in_flight and now >= p.rest_until]
             for partition in sorted(free, key=lambda each: each.turn):
+                alone = bool(partition.back or partition.rests)
+                if alone and taken:
+                    continue
                 self._turn += 1
                 partition.turn = self._turn
                 handed, weight = self._take(partition, limit, most_bytes)
@@ -203,7 +210,7 @@ class Partitions:
                     taken.append(handed)
                 limit -= len(handed.messages)
                 most_bytes -= weight
-                if limit <= 0 or most_bytes <= 0:
+                if limit <= 0 or most_bytes <= 0 or alone:
                     break
             self._changed.notify_all()
         return taken

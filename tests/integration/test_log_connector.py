@@ -4,10 +4,10 @@ import json
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -29,6 +29,7 @@ from outbox.store.doctor import PostgresDoctor
 from outbox.store.pool import Database
 from outbox.store.schema.event_log import LogInUse
 from outbox.store.schema.migrate import drop_log, migrate, turn_log_off
+from outbox.stream.record import Described, read
 from tests.fixtures.connect import Capture
 from tests.fixtures.desks import settings_for
 from tests.fixtures.kafka import KafkaDesk
@@ -104,6 +105,10 @@ def headers_of(message: Message) -> Headers:
     return {name: None if value is None else value.decode() for name, value in pairs}
 
 
+def described_by(message: Message) -> Described:
+    return Described(*json.loads(headers_of(message)["event"] or ""))
+
+
 def enqueue(conn: Connection, id: str, op: str = "upsert", payload: str | None = None, **more: Any) -> str:
     named = {"routing": None, "version": None, "traceparent": None, **more}
     row = conn.execute(
@@ -119,22 +124,15 @@ def test_events_arrive_byte_for_byte_with_key_and_headers(
     log: Connection, plan: ConnectorPlan, capture: Capture, kafka: KafkaDesk
 ) -> None:
     capture(configuration(plan))
-    wanted: dict[str, tuple[bytes | None, Headers]] = {}
-    began = datetime.now(UTC) - timedelta(minutes=5)
+    wanted: dict[str, tuple[bytes | None, str, Described]] = {}
+    began = time.time() - 300
 
     def send(id: str, op: str, payload: str | None, **more: Any) -> None:
         event = enqueue(log, id, op, payload, **more)
         row = log.execute("select event_version, routing, traceparent from search_outbox_log where id = %s", [event])
         version, routing, traceparent = row.fetchall()[0]
-        told: Headers = {
-            "id": event,
-            "entity_type": "article",
-            "entity_id": id,
-            "op": op,
-            "event_version": str(version),
-        }
-        told |= {"routing": routing, "traceparent": traceparent, "has_payload": json.dumps(payload is not None)}
-        wanted[f"article:{id}"] = (None if payload is None else payload.encode(), told)
+        told = Described(op, version, "article", id, routing, None, payload is not None, traceparent)
+        wanted[f"article:{id}"] = (None if payload is None else payload.encode(), event, told)
 
     for id, payload in AWKWARD.items():
         send(id, "upsert", payload)
@@ -144,14 +142,17 @@ def test_events_arrive_byte_for_byte_with_key_and_headers(
 
     found = {(message.key() or b"").decode(): message for message in arrived(kafka, plan, len(wanted))}
     assert found.keys() == wanted.keys()
-    for key, (value, told) in wanted.items():
-        headers = headers_of(found[key])
-        occurred_at = headers.pop("occurred_at")
+    for key, (value, id, told) in wanted.items():
+        described = described_by(found[key])
         assert found[key].value() == value, key
-        assert headers == told, key
-        assert occurred_at is not None
-        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", occurred_at)
-        assert began < datetime.fromisoformat(occurred_at) < datetime.now(UTC) + timedelta(minutes=5)
+        assert headers_of(found[key]).keys() == {"id", "event"}
+        assert headers_of(found[key])["id"] == id
+        assert described._replace(occurred_at=None) == told, key
+        assert described.occurred_at is not None
+        assert began < described.occurred_at / 1e6 < time.time() + 300
+        message: Any = found[key]
+        read_as = read(message, time.time()).event
+        assert (str(read_as.id), read_as.entity_id, read_as.payload) == (id, told.entity_id, value)
 
 
 def test_events_of_one_entity_are_in_one_partition_in_the_order_of_their_commits(
@@ -167,7 +168,7 @@ def test_events_of_one_entity_are_in_one_partition_in_the_order_of_their_commits
         mine = [message for message in found if message.key() == f"article:{n}".encode()]
         assert len({message.partition() for message in mine}) == 1
         assert [json.loads(m.value() or b"")["n"] for m in mine] == list(range(n, 60, 6))
-    assert [headers_of(m)["op"] for m in found if m.key() == b"two\nlines:x"] == ["refresh"]
+    assert [described_by(m).op for m in found if m.key() == b"two\nlines:x"] == ["refresh"]
 
 
 def test_what_was_written_before_the_first_start_arrives_and_a_rollback_never(
@@ -213,14 +214,14 @@ def test_no_row_that_a_producer_may_write_stops_the_connector(
     for row in strange[1:]:
         log.execute(insert, row)
     enqueue(log, "after")
-    found = {headers_of(message)["entity_id"]: message for message in arrived(kafka, plan, 7)}
+    found = {described_by(message).entity_id: message for message in arrived(kafka, plan, 7)}
     assert found["after"].key() == b"article:after"
     for _, id, op, payload, version, _ in strange:
-        headers = headers_of(found[id])
+        described = described_by(found[id])
         assert found[id].value() == (None if payload is None else payload.encode())
-        assert (headers["op"], headers["event_version"]) == (op, str(version))
-    assert headers_of(found["infinity"])["occurred_at"] == "infinity"
-    assert headers_of(found["first day"])["occurred_at"] == "-4712-01-01T00:00:00.000000Z"
+        assert (described.op, described.event_version) == (op, version)
+    assert described_by(found["infinity"]).occurred_at is None
+    assert described_by(found["first day"]).occurred_at == -210_863_520_000 * 10**6
 
 
 def stopped(api: ConnectApi, name: str, log: Connection, slot: str) -> None:

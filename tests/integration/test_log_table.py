@@ -111,6 +111,11 @@ class TestProducers:
             "select id, entity_type, entity_id, op, event_version, payload::text, routing, idempotency_key,"
             " traceparent, entity_key, has_payload, created_at <= now() from search_outbox_log"
         ).fetchone()
+        described = logged.execute(
+            "select event::jsonb = jsonb_build_array('upsert', 9, 'article', '7', 'r',"
+            " (extract(epoch from created_at) * 1000000)::bigint, true, 't') from search_outbox_log"
+        ).fetchone()
+        assert described == (True,)
         assert row is not None
         given = ("article", "7", "upsert", 9, '{"a":  1.10, "a": 1e400}', "r", "k", "t", "article:7", True, True)
         assert found == (row[0], *given)

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from outbox.config import KafkaSettings
-from outbox.errors import NotStored
+from outbox.errors import DatabaseDown
 from outbox.facts import CommitRefused, LeaseLost, PartitionsAssigned, PartitionsRevoked, StreamGap, StreamSampled
 from outbox.policy.document import UNREADABLE
 from outbox.policy.outcome import Failure, Reason
@@ -101,7 +101,7 @@ def test_nothing_is_committed_before_it_is_answered_or_stored(ground: Ground) ->
         ground.sink.away = None
         ground.refuse("7")
         ground.records.away = True
-        with pytest.raises(NotStored):
+        with pytest.raises(DatabaseDown):
             eventually(member.step, what="a second batch")
         # The records are ones that an earlier owner may have sent: they wait for the check against deletes.
         assert ground.committed() == {0: 0}
@@ -334,7 +334,9 @@ def test_the_marker_of_a_transaction_is_no_record_that_waits(ground: Ground) -> 
         record = an_event_record(str(n), n + 1)
         producer.produce(ground.topic, record.value, record.key, headers=dict(record.headers), partition=0)
         producer.commit_transaction(60)
-    assert ground.desk.ends(ground.topic)[0] == 6
+    eventually(
+        lambda: ground.desk.ends(ground.topic)[0] == 6, what="the last marker, which is written after the answer"
+    )
     with ground.member() as member:
         ground.finish(member)
         eventually(lambda: member.of(StreamSampled)[-1].lag == {0: 0, 1: 0})

@@ -81,7 +81,7 @@ class LoggedShop:
             return desk.verify.run(VerifyOptions(rate=0))
 
     def wait(self, seconds: float) -> Called:
-        return call("wait", "--caught-up", "--timeout", f"{seconds:g}", env=dict(self.settings))
+        return call("wait", "--caught-up", "--json", "--timeout", f"{seconds:g}", env=dict(self.settings))
 
 
 @pytest.fixture
@@ -137,6 +137,8 @@ def test_what_a_stopped_connector_has_not_captured_is_named_and_no_drift(
     assert f"the connector is stopped (slot {shop.slot} is not in use)" in found.sentence
     waited = shop.wait(2)
     assert (waited.code, "the connector is stopped" in waited.err) == (3, True), waited
+    assert (waited.json["caught_up"], waited.json["left"]) == (False, None)
+    assert "the connector is stopped" in waited.json["not_captured"]
 
 
 def test_verify_and_wait_stay_until_the_connector_is_back_and_its_record_settled(shop: LoggedShop) -> None:

@@ -26,6 +26,7 @@ from tests.unit.stream.test_events import MemoryRecords
 
 PARTITIONS = 2
 LOGIN = "Basic " + base64.b64encode(b"outbox:canary").decode()
+NEW_YEAR = 1_767_225_600.0  # of 2026
 
 
 @pytest.fixture
@@ -84,8 +85,8 @@ def test_the_newest_records_are_checked(kafka: KafkaDesk, topic: str, given: dic
             an_event_record("a", 0, partition=0, **{ORIGIN: "one"}),
             an_event_record("a", 0, partition=1, **{ORIGIN: "two"}),
             an_event_record("b", 0, key=b"b"),
-            an_event_record("c", -1, occurred_at="2026-01-01T10:05:00Z"),
-            an_event_record("c", -2, occurred_at="2026-01-01T10:07:00Z"),
+            an_event_record("c", -1, occurred_at=NEW_YEAR + 300),
+            an_event_record("c", -2, occurred_at=NEW_YEAR + 420),
         ],
     )
     found = examine(**given)

@@ -12,7 +12,7 @@ from outbox.policy.event import DELETE, Event
 from outbox.policy.outcome import DeadReason, Failure, Reason
 from outbox.policy.settle import DONE, Failed, RetryLater, Settlement, braked
 from outbox.ports import BulkAction, RecordRow
-from outbox.store.records import MayNotStore, PostgresRecords
+from outbox.store.records import ColumnsTooShort, MayNotStore, PostgresRecords
 from outbox.stream.events import StreamEvents
 from outbox.stream.partitions import Partitions, Start
 from outbox.stream.record import read
@@ -121,9 +121,45 @@ def test_storing_again_changes_nothing(queue: EventTable, records: PostgresRecor
 def test_the_same_event_at_another_offset_is_the_same_row(queue: EventTable, records: PostgresRecords) -> None:
     """A connector that was restarted sends it again."""
     id = str(uuid_of(1))
-    records.store([a_row(a_record(1, "a", id=id), FAILED)])
-    records.store([a_row(a_record(9, "a", id=id), FAILED)])
+    records.store([a_row(a_record(1, "a", id=id, version=2), FAILED)])
+    records.store([a_row(a_record(9, "a", id=id, version=2), FAILED)])
     assert len(queue.rows()) == 1
+
+
+def test_another_event_under_a_known_id_is_not_lost(queue: EventTable, records: PostgresRecords) -> None:
+    """A producer that takes the entity's uuid for the event's."""
+    id = str(uuid_of(1))
+    for _ in range(2):
+        records.store([a_row(a_record(1, "a", id=id, version=2), FAILED)])
+        records.store([a_row(a_record(9, "a", DELETE, id=id, version=3), DONE)])
+    assert [(row.op, row.status, row.event_version) for row in queue.rows()] == [
+        ("upsert", "failed", 2),
+        ("delete", "done", 3),
+    ]
+    (late,) = events_of(a_record(10, "a", version=2))
+    assert records.newer_deletes([late])[late.id].event_version == 3
+
+
+def test_a_delete_that_failed_first_and_is_done_after_a_rewind_is_known_to_the_guard(
+    queue: EventTable, records: PostgresRecords
+) -> None:
+    delete = a_record(1, "a", DELETE, version=6)
+    records.store([a_row(delete, FAILED)])
+    for _ in range(2):
+        records.store([a_row(delete, DONE)])
+    assert sorted(row.status for row in queue.rows()) == ["done", "failed"]
+    (late,) = events_of(a_record(10, "a", version=5))
+    assert records.newer_deletes([late])[late.id].event_version == 6
+
+
+def test_a_table_that_keeps_its_columns_short_is_refused_with_the_statement_that_helps(
+    queue: EventTable, records: PostgresRecords
+) -> None:
+    queue.connection.execute("alter table search_outbox_events alter column op type varchar(20)")
+    with pytest.raises(ColumnsTooShort) as refused:
+        records.check()
+    queue.connection.execute(refused.value.detail.strip("`").encode())
+    records.check()
 
 
 def test_another_event_at_the_same_offset_is_not_lost(queue: EventTable, records: PostgresRecords) -> None:

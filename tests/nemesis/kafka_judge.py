@@ -65,7 +65,9 @@ class KafkaEvidence(Evidence):
 
     @cached_property
     def takeovers(self) -> list[tuple[float, bool]]:
-        """Seconds of each (-1: never), and whether a broker was down around it."""
+        """Seconds of each (-1: never), and whether a broker was down around it. Where another worker was killed or
+        stopped meanwhile, from that moment: it may be the one that the group had given the partitions to, and its
+        session has to end too."""
         down = [
             (act["numbers"].get("from", act["began"]), act["numbers"].get("until", act["ended"]) + BROKER_SECONDS)
             for act in self.acts
@@ -73,11 +75,18 @@ class KafkaEvidence(Evidence):
         ]
         taken = [act for act in self.acts if act["kind"] in TAKEN and "takeover" in act["numbers"]]
         limit = float(self.about["takeover_seconds"])
+        deaths = [float(act["numbers"].get("at", act["began"])) for act in taken]
         return [
-            (float(act["numbers"]["takeover"]), any(at < end and begin < at + limit for begin, end in down))
-            for act in taken
-            for at in [act["numbers"].get("at", act["began"])]
+            (
+                _since_the_last(deaths, at, float(act["numbers"]["takeover"])),
+                any(at < end and begin < at + limit for begin, end in down),
+            )
+            for act, at in zip(taken, deaths, strict=True)
         ]
+
+
+def _since_the_last(deaths: Sequence[float], at: float, took: float) -> float:
+    return took if took < 0 else at + took - max((each for each in deaths if at <= each < at + took), default=at)
 
 
 def lost(found: KafkaEvidence) -> list[str]:

@@ -167,6 +167,20 @@ def test_all_are_written_when_each_of_them_is(outcomes: list[Outcome]) -> None:
     assert fast_path.all_written(outcomes) == all(isinstance(outcome, Written) for outcome in outcomes)
 
 
+@given(st.lists(st.just(WRITTEN) | st.sampled_from(OUTCOMES), min_size=1, max_size=5))
+def test_of_a_plain_batch_that_was_written_in_part_each_document_has_its_verdict(outcomes: list[Outcome]) -> None:
+    events = [an_event(seq, entity_id=str(seq)) for seq in range(len(outcomes))]
+    plain = fast_path.from_payloads(sendable(events), MOST_BYTES)
+    assert plain is not None
+    each = list(zip(bodies().each(plain), outcomes, strict=True))
+    written = [delivery for delivery, outcome in each if isinstance(outcome, Written)]
+    verdicts = [verdict for delivery in written for verdict in JUDGE.accepted(delivery, WRITTEN)]
+    assert [(event, DONE) for event in plain.written(outcomes)] == verdicts
+    rest, others = plain.rest(outcomes)
+    assert rest.actions() == [delivery.action() for delivery, _ in each if delivery not in written]
+    assert list(zip(bodies().each(rest), others, strict=True)) == [pair for pair in each if pair[0] not in written]
+
+
 # Of a delivery, all that may differ; a version that was drawn for it was refused only if one was drawn.
 DELIVERIES = st.builds(
     lambda older, as_delete, tombstone, drawn, refused: Delivery(

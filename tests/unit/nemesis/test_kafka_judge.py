@@ -202,6 +202,16 @@ def test_a_takeover_counts_from_its_signal_however_long_the_nemesis_waited_befor
     assert judged(tmp_path, about, files).why == "broken: I7 Taken over in time"
 
 
+@pytest.mark.parametrize(("second", "word"), [(6.0, "PASS"), (0.5, "FAIL"), (13.0, "FAIL")])
+def test_a_takeover_counts_from_the_last_worker_that_died_before_its_end(
+    tmp_path: Path, second: float, word: str
+) -> None:
+    """It may have been the heir, whose session has to end too."""
+    about, files = history()
+    files["acts"] += [act("kill_9", 600.0, takeover=12.0), act("sigstop", 600.0 + second, takeover=6.0)]
+    assert judged(tmp_path, about, files).word == word
+
+
 def test_a_fault_that_did_not_bite_and_a_history_without_takeovers_are_inconclusive(tmp_path: Path) -> None:
     about, files = history()
     files["acts"] = [one for one in files["acts"] if one["kind"] != "broker_kill"]

@@ -39,6 +39,7 @@ def test_the_time_limit_says_how_many_are_left() -> None:
     time = Time()
     waited = wait_until_caught_up(BusyQueue(100), 1.0, sleep=time.sleep, clock=time.clock)
     assert not waited.caught_up
+    assert waited.left is not None
     assert waited.left > 0
     assert 1.0 <= waited.waited_seconds < 1.3
 

@@ -2,6 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -212,6 +213,70 @@ def test_without_postgresql_the_first_exception_stops_its_partition_and_no_other
     assert (bench.stored(), bench.committable(0), bench.ids()) == (["0:1"], 3, {"a", "c", "x10", "x11", "x12"})
 
 
+def test_without_postgresql_a_partition_that_waits_for_it_takes_no_other_along() -> None:
+    """Its records are checked against deletes when they are handed out again, which needs PostgreSQL."""
+    bench = Bench(0, 1)
+    bench.records.away = True
+    bench.refuse("bad")
+    bench.arrive(a_record(0, "a"), a_record(1, "bad"))
+    with pytest.raises(NotStored):
+        bench.worker.lane._advance()
+    for turn in range(4):
+        bench.clock.passes(LONGEST_REST_SECONDS)
+        bench.arrive(*(a_record(10 * turn + n, f"x{turn}{n}", number=1) for n in range(3)))
+        for _ in range(2):
+            with suppress(DatabaseDown):
+                bench.worker.lane._advance()
+    assert (bench.committable(0), bench.committable(1)) == (1, 33)
+    assert len(bench.ids()) == 13
+
+
+def test_records_of_a_shard_that_is_down_become_rows_while_others_are_taken() -> None:
+    """Every partition has some of them: otherwise one shard would stop the topic."""
+    bench = Bench()
+    bench.refuse("red", failure=Failure(Reason.ES_5XX, "unavailable shards", whole=True, shard=True, fingerprint="s"))
+    bench.arrive(a_record(0, "a"), a_record(1, "red"), a_record(2, "c"))
+    bench.worker.run()
+    assert (bench.stored(), bench.committable(), bench.ids()) == (["0:1"], 3, {"a", "c"})
+    bench.arrive(a_record(3, "red"))
+    bench.worker.run()
+    assert (bench.stored(), bench.committable()) == (["0:1"], 3), "with no other answer it may be all shards"
+
+
+def test_records_that_cannot_be_read_at_all_are_handed_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.arrive(a_record(0, "a"), a_record(1, "b"))
+    with monkeypatch.context() as patched:
+        patched.setattr("outbox.stream.events.read_all", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            bench.worker.claim()
+    bench.worker.run()
+    assert (bench.ids(), bench.committable()) == ({"a", "b"}, 2)
+
+
+def test_newer_deletes_are_asked_for_again_when_postgresql_did_not_answer_at_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that was stopped has just written an old version: nobody but it would take that back."""
+    bench = Bench()
+    bench.arrive(a_record(0, "a", version=5, occurred_at=str(int((NOW - 40) * 1e6))))
+    ask, answers = bench.records.newer_deletes, iter([False, True, False])
+
+    def asked(events: Sequence[Event]) -> Mapping[UUID, NewerDelete]:
+        if next(answers, False):
+            raise DatabaseDown("a connection that had died meanwhile")
+        return ask(events)
+
+    def frozen(action: BulkAction) -> None:
+        bench.records.deletes["a"] = 6  # by the next owner, while this one was stopped
+        bench.clock.passes(20)
+
+    monkeypatch.setattr(bench.records, "newer_deletes", asked)
+    bench.sink.refuse = frozen
+    bench.worker.run()
+    assert bench.ids() == set()
+
+
 def test_a_partition_whose_exception_cannot_be_stored_rests_longer_each_time() -> None:
     bench = Bench()
     bench.records.away = True
@@ -219,7 +284,7 @@ def test_a_partition_whose_exception_cannot_be_stored_rests_longer_each_time() -
     bench.arrive(a_record(0, "bad"))
     waits = []
     for _ in range(6):
-        with pytest.raises(NotStored):
+        with pytest.raises((NotStored, DatabaseDown)):
             bench.worker.lane._advance()
         (partition,) = bench.partitions.all()
         waits.append(partition.rest_until - bench.clock())
@@ -253,7 +318,7 @@ def test_an_old_upsert_waits_while_the_deletes_cannot_be_read() -> None:
     bench = Bench()
     bench.records.away = True
     bench.arrive(a_record(0, "a", occurred_at=str(int((NOW - 40) * 1e6))))
-    with pytest.raises(NotStored):
+    with pytest.raises(DatabaseDown):
         bench.worker.lane._advance()
     assert (bench.sink.documents, bench.committable()) == ({}, 0)
     bench.records.away = False
@@ -379,6 +444,29 @@ def test_the_same_event_twice_in_a_row_comes_in_two_batches() -> None:
     assert bench.committable() == 0
 
 
+def test_a_partition_that_has_nothing_but_a_copy_is_left_to_the_next_batch_alone() -> None:
+    """Its copy waits. Until the first batch is settled nobody may close what another lane has of it by then."""
+    bench = Bench(0, 1)
+    id = "00000000-0000-0000-0000-000000000001"
+    bench.arrive(a_record(0, "a", id=id), a_record(0, "a", id=id, number=1), a_record(1, "b", number=1))
+    first = bench.worker.claim()
+    second = bench.worker.claim()
+    assert [event.seq for event in (*first.events, *second.events)] == [0, 0, 1]
+    bench.worker.projector.project(first, 0)
+    assert bench.worker.claim().events == ()
+    bench.worker.projector.project(second, 1)
+    assert (bench.committable(0), bench.committable(1)) == (1, 2)
+
+
+def test_what_a_batch_with_an_error_had_of_a_revoked_partition_is_stored_by_nobody_here() -> None:
+    bench = Bench(0, 1)
+    bench.arrive(a_record(0, "a"), a_record(0, "b", number=1))
+    claimed = bench.worker.claim()
+    bench.partitions.revoke([1])
+    bench.store.abandon(claimed.token, [event.id for event in claimed.events], "ValueError")
+    assert bench.stored() == ["0:0"]
+
+
 def test_tombstones_of_compaction_pass_without_work() -> None:
     bench = Bench()
     bench.arrive(MadeRecord(0, b"article:1", None), MadeRecord(4, b"article:2", None))
@@ -496,7 +584,7 @@ def test_no_offset_may_be_committed_below_which_a_record_is_neither_answered_nor
                     bench.store.abandon(claimed.token, [e.id for e in claimed.events], "error")
                 else:
                     bench.worker.projector.project(claimed, 0)
-            except NotStored:
+            except (NotStored, DatabaseDown):
                 bench.store.release(claimed.token)
         answered |= {id.removeprefix("article:"): v for (_, id), (v, _) in bench.sink.documents.items()}
         bench.clock.passes(LONGEST_REST_SECONDS)

@@ -27,6 +27,7 @@ BUSY = Failure(Reason.ES_429, "busy")
 AWAY = Failure(Reason.CONNECT, "refused", whole=True)
 BAD = Failure(Reason.ES_REJECTED_DOCUMENT, "bad")
 LARGE = Failure(Reason.TOO_LARGE, "413", whole=True)
+SHARD = Failure(Reason.ES_5XX, "unavailable", whole=True, shard=True)
 AUTH = Failure(Reason.ES_AUTH, "401", whole=True)
 
 CASES: list[tuple[str, Settlement, Fate, str]] = [
@@ -53,6 +54,12 @@ CASES: list[tuple[str, Settlement, Fate, str]] = [
     (REFRESH, view_away(Failure(Reason.DOCUMENTS_UNAVAILABLE, "no view")), Fate.STAY, "systemic"),
     (REFRESH, LOOKUPS_BRAKED, Fate.STAY, "the view is wrong for everyone"),
 ]
+
+
+@pytest.mark.parametrize("settlement", [Released("es_5xx", 1.0, SHARD), RetryLater(1.0, SHARD)])
+def test_a_record_waits_for_a_shard_only_where_no_other_was_taken(settlement: Settlement) -> None:
+    assert fate(an_event(), settlement) is Fate.STAY
+    assert fate(an_event(), settlement, others_done=True) is Fate.STORE
 
 
 @pytest.mark.parametrize(("op", "settlement", "expected", "why"), CASES, ids=[case[3] for case in CASES])

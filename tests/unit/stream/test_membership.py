@@ -36,6 +36,7 @@ class Client:
         self.closing = threading.Event()
         self.next: list[Callable[[], None]] = []
         self.committed_fails: KafkaException | None = None
+        self.paused: set[int] = set()  # the client keeps this, also over assignments
 
     def subscribe(self, topics: list[str], **callbacks: Callable[..., None]) -> None:
         self.on = callbacks
@@ -59,6 +60,12 @@ class Client:
         self.marks += marks
         if not marks:
             self.commits.append(given)
+
+    def pause(self, places: list[TopicPartition]) -> None:
+        self.paused |= {place.partition for place in places}
+
+    def resume(self, places: list[TopicPartition]) -> None:
+        self.paused -= {place.partition for place in places}
 
     def incremental_assign(self, places: list[TopicPartition]) -> None: ...
 
@@ -292,3 +299,22 @@ def test_a_begin_is_counted_with_the_offset_and_a_clean_end_without_progress_tak
     assert first.marks == [(0, "begun=1")]
     bench.stop.set()
     assert eventually(lambda: first.marks[1:]) == [(0, "begun=0")]
+
+
+@pytest.mark.parametrize("change", ["on_assign", "on_revoke", "on_lost"])
+def test_no_partition_stays_paused_over_a_change_of_the_assignment(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """The client keeps a pause, so the partition would never be read again."""
+    monkeypatch.setattr(reading, "FULL_SECONDS", 0.0)
+    client = bench.client(0)
+    bench.assign(client)
+    bench.partitions.arrive([a_record(offset, str(offset), value=b"x" * 600_000) for offset in range(2)])
+    eventually(lambda: client.paused == {0}, what="a pause, because enough waits")
+    given = [TopicPartition(TOPIC, 1)] if change == "on_assign" else ONE
+    client.next.append(lambda: client.on[change](client, given))
+    if change == "on_assign":
+        eventually(lambda: len(bench.partitions.all()) == 2, what="a second partition")
+        for handed in bench.partitions.take(10, 10_000_000):
+            bench.partitions.close(handed, handed.messages, (), 0.0)
+    eventually(lambda: not client.paused, what="nothing is paused")

@@ -1,5 +1,6 @@
 """What a Kafka record is read as: an event byte for byte, or a refusal by its class."""
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -11,7 +12,7 @@ from outbox.policy.event import DELETE, REFRESH
 from outbox.policy.naming import Naming
 from outbox.policy.outcome import FailureClass
 from outbox.stream import record
-from tests.fixtures.records import NOW, TOPIC, MadeRecord, a_record, uuid_of, without
+from tests.fixtures.records import NOW, TOPIC, MadeRecord, a_record, described, uuid_of, without
 
 ADDRESSING = Addressing(Naming(True, lambda _: "articles"))
 
@@ -28,6 +29,18 @@ def test_a_record_is_an_event_with_its_own_version_and_its_bytes() -> None:
     assert found.occurred_at == pytest.approx(NOW - 1)
 
 
+def test_one_header_says_the_same_as_a_header_for_each_field() -> None:
+    apart = a_record(41, "a:b", version=7, routing="r", traceparent="00-x", has_payload="true")
+    assert record.read(described(apart), NOW) == record.read(apart, NOW)
+
+
+def test_what_follows_the_known_fields_of_the_header_is_left_to_later_releases() -> None:
+    made = described(a_record(1))
+    longer = replace(made, of_headers=(made.of_headers[0], ("event", made.of_headers[1][1][:-1] + b', {"new": 1}]')))  # type: ignore[index]
+    assert record.read_all([longer, made], NOW) == [record.read(longer, NOW), record.read(made, NOW)]
+    assert record.read(longer, NOW) == record.read(made, NOW)
+
+
 def test_headers_of_null_columns_are_as_if_they_were_not_there() -> None:
     event = record.read(a_record(0, routing=None, traceparent=None, has_payload=None), NOW).event
     assert (event.routing, event.traceparent, event.payload) == (None, None, b'{"n": 1}')
@@ -42,6 +55,8 @@ def test_headers_of_null_columns_are_as_if_they_were_not_there() -> None:
         ("2027-01-15 07:59:00+00:00", 60.0),
         ("yesterday", None),
         ("9" * 30, None),
+        ("9" * 400, None),
+        ("9" * 5000, None),
         ("-1", None),
     ],
 )
@@ -67,11 +82,18 @@ def test_a_delete_has_no_payload_whatever_its_value() -> None:
     assert (event.payload, event.payload_bytes) == (None, None)
 
 
+NO_ARRAY = "header event is not the array that describes an event"
+
+
+def with_event(text: str) -> MadeRecord:
+    return replace(a_record(3), of_headers=(("id", str(uuid_of(3)).encode()), ("event", text.encode())))
+
+
 HUGE = b"{" + b" " * record.LARGEST_BYTES
 UNREADABLES = {
     "no headers at all": (MadeRecord(3), "header id is missing"),
     "one header missing": (without(a_record(3), "op"), "header op is missing"),
-    "no version": (without(a_record(3), "event_version"), "header event_version is missing"),
+    "no version": (without(a_record(3), "event_version"), "event_version is missing"),
     "a null header": (a_record(3, op=None), "a header is not UTF-8 text"),  # type: ignore[arg-type]
     "an envelope": (a_record(3, value=b"\x00\x00\x00\x00\x07{}"), "the value is in a schema registry's envelope"),
     "another key": (a_record(3, key=b"1"), "the key is not entity_type:entity_id"),
@@ -84,6 +106,17 @@ UNREADABLES = {
     "a zero byte": (a_record(3, "a\x00"), "a header is too long, or holds a zero byte"),
     "a zero byte in the routing": (a_record(3, routing="a\x00"), "a header is too long, or holds a zero byte"),
     "a name without end": (a_record(3, "a" * 3000), "a header is too long, or holds a zero byte"),
+    "an event that is no JSON": (with_event("upsert"), NO_ARRAY),
+    "an event that is an object": (with_event('{"op": "upsert"}'), NO_ARRAY),
+    "an event that is short": (with_event('["upsert", 1, "article", "1"]'), NO_ARRAY),
+    "a version that is text": (described(a_record(3, event_version="seven")), NO_ARRAY),
+    "a version that is a fraction": (with_event('["upsert", 1.5, "article", "1", null, 1, true, null]'), NO_ARRAY),
+    "a version that is true": (with_event('["upsert", true, "article", "1", null, 1, true, null]'), NO_ARRAY),
+    "an id that is a number": (with_event('["upsert", 1, "article", 1, null, 1, true, null]'), NO_ARRAY),
+    "half a character": (with_event('["upsert", 1, "article", "\\ud800", null, 1, true, null]'), NO_ARRAY),
+    "an event without end": (described(a_record(3, "a" * 20_000)), "a header is too long, or holds a zero byte"),
+    "one version missing": (described(without(a_record(3), "event_version")), "event_version is missing"),
+    "an event without id": (without(described(a_record(3)), "id"), "header id is missing"),
     "too large": (a_record(3, value=HUGE), "the value is too large"),
 }
 
@@ -137,19 +170,23 @@ ODD = [
     a_record(4, id="z" * 32),
     a_record(4, occurred_at=None),
     a_record(4, occurred_at="yesterday"),
+    a_record(4, occurred_at="9" * 400),
     a_record(4, routing="é" * 3000),
     a_record(4, traceparent="00-x", routing="r"),
     MadeRecord(4, b"article:\xff", b"{}", (*a_record(4).of_headers, ("entity_id", b"\xff"))),
 ]
 
 
-@given(st.lists(st.sampled_from([*([a_record(n, str(n), has_payload="true") for n in range(5)] * 4), *ODD])))
+USUAL = [described(a_record(n, str(n), has_payload="true")) for n in range(5)]
+
+
+@given(st.lists(st.sampled_from([*USUAL * 8, *ODD, *map(described, ODD)])))
 def test_a_batch_is_read_as_each_of_its_records_is(batch: list[MadeRecord]) -> None:
     assert record.read_all(batch, NOW) == [record.read(each, NOW) for each in batch]
 
 
 def test_the_usual_batch_is_read_over_columns_and_an_unusual_one_is_not() -> None:
     """Otherwise the test above would compare a function with itself."""
-    usual = [a_record(n, str(n), op, has_payload="true") for n, op in enumerate(("upsert", "delete", "upsert"))]
+    usual = [described(a_record(n, str(n), op)) for n, op in enumerate(("upsert", "delete", "upsert"))]
     assert record._columns(usual, NOW) == [record.read(each, NOW) for each in usual]
-    assert record._columns([*usual, a_record(4, key=b"1")], NOW) is None
+    assert record._columns([*usual, described(a_record(4, key=b"1"))], NOW) is None
