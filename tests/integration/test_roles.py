@@ -153,7 +153,7 @@ PROJECTOR = {
     "events": "*",
     "inspection": "*",
     "pruning": "*",
-    "records": "may_store newer_deletes now",
+    "records": "may_store limited newer_deletes now",
     "rebuilds": "mirroring confirm note_refusals give_up",
     "replays": _FOLLOWING,
     "rollup": "*",

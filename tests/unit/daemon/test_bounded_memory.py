@@ -12,7 +12,7 @@ from tests.fakes import MemoryEvents
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.sinks import MemorySink
 
-ENTITIES = 6_000
+ENTITIES = 10_000  # a quarter of them, by each way, is more than the largest bound
 MOST = 2_000  # the largest bound of ours is 1,000
 
 
