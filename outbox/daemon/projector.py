@@ -203,9 +203,10 @@ class Projector:
         outcomes = report.outcomes
         if isinstance(portion, Plain) and not self._late(portion, batch):
             batch.verdicts.done(portion.written(outcomes))
+            if all_written(outcomes):
+                return report
             portion, outcomes = portion.rest(outcomes)
-        if outcomes:
-            self._judge(batch.bodies.each(portion), outcomes, batch, deadline, again)
+        self._judge(batch.bodies.each(portion), outcomes, batch, deadline, again)
         return report
 
     def _write(self, portion: Portion, deadline: float) -> WriteReport:

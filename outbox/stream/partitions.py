@@ -55,7 +55,7 @@ class Partition:
     waiting: deque[Message] = field(default_factory=deque)
     back: int = 0  # of these, the first so many were handed out before
     waiting_bytes: int = 0
-    arrived: int = -1  # the last offset that was read
+    arrived: int = -1  # the last offset that was read, or that need not be
     in_flight: Sequence[Message] = ()
     turn: int = 0  # when it was taken last, in turns
     rest_until: float = 0.0
@@ -109,9 +109,16 @@ class Partitions:
         with self._changed:
             again_below = start.offset + self._span
             ledger = OffsetLedger(start.offset)
-            made = Partition(topic, number, ledger, again_below, start.offset, high=high, suspect=suspect)
-            made.arrived = start.offset - 1
-            self._of[number] = made
+            self._of[number] = Partition(
+                topic,
+                number,
+                ledger,
+                again_below,
+                start.offset,
+                arrived=start.offset - 1,
+                high=high,
+                suspect=suspect,
+            )
 
     def revoke(self, numbers: Iterable[int]) -> int:
         """Answers how many records were in flight: they are the next owner's now."""
