@@ -1,11 +1,12 @@
 """Joins the parts of one daemon. Decides nothing: every choice here comes from the settings."""
 
 import gc
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from outbox import __version__
@@ -58,6 +59,9 @@ if TYPE_CHECKING:
     from outbox.app.streaming import MakeLane, Streaming
 
 clock = time.monotonic
+# A lane that comes back from a server gets Python's lock from one that computes after this time, 5 ms by default. Six
+# lanes on a topic, of raw `_bulk`, medians of four drains of 100,000 by turns: 0.74 with 0.5 ms, 0.66 with 5.
+SWITCH_SECONDS: Final = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,7 @@ def project(settings: Settings, shown: HealthState, stop: Stop, *, once: bool, p
             return True
         worker = _worker(settings, pools, watching, stop, once=once)
         _calm_collector()
+        sys.setswitchinterval(SWITCH_SECONDS)
         return worker.run()
     finally:
         pools.close()

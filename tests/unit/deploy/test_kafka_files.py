@@ -122,7 +122,7 @@ def test_the_strimzi_example_is_the_configuration_that_the_program_prints() -> N
     spec = read_yaml(KAFKA / "connector.example.yaml")["spec"]
     secrets = spec["config"]["database.password"].split(":")[1]
     plan = ConnectorPlan(
-        "postgresql", 5432, "app", "outbox_connector", "outbox_log", secrets=secrets, replication=3, partitions=12
+        "postgresql", 5432, "app", "outbox_connector", "outbox_log", secrets=secrets, replication=3, partitions=18
     )
     given = {"connector.class": spec["class"], "tasks.max": str(spec["tasksMax"]), **spec["config"]}
     assert given == configuration(plan)
