@@ -18,6 +18,7 @@ from outbox.store.attach.attach import AttachedOtherwise, NotAttached, attach, d
 from outbox.store.attach.installed import attachments
 from outbox.store.attach.tables import CannotAttach
 from outbox.store.schema.migrate import migrate
+from tests.fixtures.connect import drop_slot
 from tests.fixtures.postgres import admin, fresh_database, with_database
 from tests.fixtures.roles import Roles
 from tests.fixtures.servers import POSTGRES_SETTINGS
@@ -634,7 +635,7 @@ def test_rows_that_logical_replication_brings_refresh_by_row_triggers(logical_se
         finally:
             copy.execute("alter subscription s disable; alter subscription s set (slot_name = none)")
             copy.execute("drop subscription s")
-            source.execute("select pg_drop_replication_slot('s')")
+            drop_slot(urls[0], "s")
 
 
 @dataclass(frozen=True)
