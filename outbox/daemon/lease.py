@@ -171,40 +171,50 @@ BUSY_SECONDS: Final = 0.5
 INSIST_SECONDS: Final = 60.0  # a machine that wakes up finds its connections dead, and the network a while later
 
 
-class _LeaseOver(stop_base):
-    """Past the lease the rows are someone else's: then this process must not go on trying."""
-
-    def __init__(self, holding: Holding) -> None:
-        self._holding = holding
-
-    def __call__(self, retry_state: RetryCallState) -> bool:
-        return self._holding.lost or self._holding.remaining() < 0
-
-
 def while_leased(step: Callable[[], T], holding: Holding) -> T:
     """Repeat `step` while the database is down and the lease is valid; the token makes a repetition harmless."""
-    return _repeat(step, _LeaseOver(holding))
+    taken: T = _WHILE_LEASED(_take, step, holding)
+    return taken
 
 
 def until_unlocked(step: Callable[[], bool], holding: Holding) -> None:
     """Repeat `step` until it says that nothing is locked any more, for a moment."""
-    Retrying(
-        retry=retry_if_result(lambda free: not free),
-        wait=wait_random_exponential(multiplier=0.02, max=0.3),
-        stop=stop_after_delay(BUSY_SECONDS) | _LeaseOver(holding),
-        retry_error_callback=lambda _: None,
-    )(step)
+    _UNTIL_UNLOCKED(_take, step, holding)
 
 
 def for_a_minute(step: Callable[[], T]) -> T:
     """Repeat `step` while the database is down, lease or not, for a minute: for what only this process can do."""
-    return _repeat(step, stop_after_delay(INSIST_SECONDS))
+    return _FOR_A_MINUTE(step)
 
 
-def _repeat(step: Callable[[], T], stop: stop_base) -> T:
+def _take(step: Callable[[], T], _: Holding) -> T:
+    return step()
+
+
+class _LeaseOver(stop_base):
+    """Past the lease the rows are someone else's: then this process must not go on trying."""
+
+    def __call__(self, retry_state: RetryCallState) -> bool:
+        holding: Holding = retry_state.args[1]
+        return holding.lost or holding.remaining() < 0
+
+
+def _while_down(stop: stop_base) -> Retrying:
     return Retrying(
         retry=retry_if_exception_type(DatabaseDown),
         wait=wait_random_exponential(multiplier=0.05, max=2.0),
         stop=stop,
         reraise=True,
-    )(step)
+    )
+
+
+# One of each for all threads and batches: their parts refer to one another, so one per batch would hold its batch's ids
+# until the garbage collector comes (4 MB of 92).
+_WHILE_LEASED: Final = _while_down(_LeaseOver())
+_FOR_A_MINUTE: Final = _while_down(stop_after_delay(INSIST_SECONDS))
+_UNTIL_UNLOCKED: Final = Retrying(
+    retry=retry_if_result(lambda free: not free),
+    wait=wait_random_exponential(multiplier=0.02, max=0.3),
+    stop=stop_after_delay(BUSY_SECONDS) | _LeaseOver(),
+    retry_error_callback=lambda _: None,
+)
