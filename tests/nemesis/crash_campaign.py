@@ -78,7 +78,7 @@ class Forge:
     def wait(self, pid: int) -> int:
         with self._said:
             assert self._said.wait_for(lambda: pid in self._ended, PATIENCE_SECONDS), f"{pid} does not end"
-            return self._ended[pid]
+            return self._ended.pop(pid)  # the number is given out again, sooner or later
 
     def close(self) -> None:
         assert self._popen.stdin is not None
