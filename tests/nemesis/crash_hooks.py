@@ -198,7 +198,7 @@ def after_ack(trap: Trap) -> None:
 
 
 def in_heartbeat(trap: Trap) -> None:
-    slow_writes(1.5)
+    slow_writes(2.5)  # each batch is renewed at least once: after a quarter of its 3 s, and beats are a second apart
     after(PostgresEvents, "renew", trap)
 
 
