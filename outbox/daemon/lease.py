@@ -188,6 +188,7 @@ def for_a_minute(step: Callable[[], T]) -> T:
 
 
 def _take(step: Callable[[], T], _: Holding) -> T:
+    """The holding goes along for `_LeaseOver`."""
     return step()
 
 
@@ -209,7 +210,7 @@ def _while_down(stop: stop_base) -> Retrying:
 
 
 # One of each for all threads and batches: their parts refer to one another, so one per batch would hold its batch's ids
-# until the garbage collector comes (4 MB of 92).
+# until the garbage collector comes (7 MB of 92).
 _WHILE_LEASED: Final = _while_down(_LeaseOver())
 _FOR_A_MINUTE: Final = _while_down(stop_after_delay(INSIST_SECONDS))
 _UNTIL_UNLOCKED: Final = Retrying(
