@@ -1,8 +1,9 @@
 """Reports which evidence is older than the program: commits of outbox/ and sql/ since each record. It fails only where
 a whole release lies between (RELEASE.md): this must not need a clone with history or tags.
 
-The nemesis (docs/reliability), the labs (labs/RECORD.md, labs/CONCLUSIONS.md), the benchmarks (docs/performance) and
-the table of docs/compatibility.md each name the commit that they ran on, and the day.
+The nemesis (docs/reliability), the crash points (docs/reliability.md), the labs (labs/RECORD.md, labs/CONCLUSIONS.md),
+the benchmarks (docs/performance) and the table of docs/compatibility.md each name the commit that they ran on, and the
+day.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ SHOWN = 3
 RELEASE = re.compile(r"^## (\d+\.\d+\.\d+) - (\d{4}-\d\d-\d\d)$", re.MULTILINE)
 LAB = re.compile(r"^\| \[?`(\w+)`\S* \| \w+ \|.* \| ([0-9a-f]{7,40}\S*) \| (\d{4}-\d\d-\d\d) \S+ \|$", re.MULTILINE)
 CONCLUSION = re.compile(r"^`scripts/lab run (\w+)`.* began (\S+) .*commit (\S+?)[,:]", re.MULTILINE)
+CRASHES = re.compile(r"deaths at each of\s+the \d+ points.*?\(commit ([0-9a-f]{7,40}), (\d{4}-\d\d-\d\d)", re.DOTALL)
 COMPAT = re.compile(r"^\| `([\w.-]+)` \|.*\| (\d{4}-\d\d-\d\d) \S+, `(\S+)` \|$", re.MULTILINE)
 
 
@@ -38,6 +40,8 @@ def records(root: Path) -> Iterator[KeptRecord]:
         about = _about(path)
         day = datetime.fromtimestamp(about.get("storm_began", 0), UTC).date().isoformat()
         yield KeptRecord(path.name.removesuffix(".tar.xz"), about.get("commit", "unknown"), day)
+    for commit, day in CRASHES.findall(_text(root / "docs" / "reliability.md")):
+        yield KeptRecord("crash points", commit, day)
     for name, commit, day in LAB.findall(_text(root / "labs" / "RECORD.md")):
         yield KeptRecord(f"lab {name}", commit, day)
     for name, day, commit in CONCLUSION.findall(_text(root / "labs" / "CONCLUSIONS.md")):

@@ -101,15 +101,17 @@ def test_evidence_from_before_the_release_before_the_newest_is_late(
     assert judged(checkout, ONE_RELEASE, **about) == []
 
 
-def test_a_lab_and_a_compatibility_run_are_judged_by_their_day(checkout: Path) -> None:
+def test_labs_compatibility_runs_and_crash_points_are_judged_by_their_day(checkout: Path) -> None:
     recorded(checkout, "abc1234")
     judged(checkout, TWO_RELEASES, at="2026-12-01")
     row = "| `bad_op` | PASS | One bad row failed. | Elasticsearch 8.14.1 | 17 | abc1234 | 2026-11-15 08:31 |\n"
     (checkout / "labs" / "RECORD.md").write_text(row)
     page = "| `python-3.13` | 18.4 | 8.14.1 | 3.13.0 | none | 9 passed | 2026-11-15 19:56, `abc1234` |\n"
     (checkout / "docs" / "compatibility.md").write_text(page)
+    deaths = "100 deaths at each of\nthe 14 points lost nothing (commit abc1234, 2026-11-15, 900 s)\n"
+    (checkout / "docs" / "reliability.md").write_text(deaths)
     late = EVIDENCE["overtaken"](checkout)
-    assert [line.split(":")[0] for line in late] == ["lab bad_op", "compatibility python-3.13"]
+    assert [line.split(":")[0] for line in late] == ["crash points", "lab bad_op", "compatibility python-3.13"]
 
 
 def test_no_evidence_of_this_repository_is_older_than_the_program_by_a_release() -> None:
@@ -122,7 +124,7 @@ def test_every_record_of_this_repository_is_found_with_its_day() -> None:
     assert all(record.day > "2026-01-01" for record in found)
     labs = {path.stem for path in (ROOT / "labs" / "experiments").glob("*.py") if not path.stem.startswith("_")}
     benchmarks = {path.stem for path in (ROOT / "docs" / "performance").glob("*.json")}
-    assert "nemesis" in names
+    assert {"nemesis", "crash points"} <= set(names)
     assert len([name for name in names if name.startswith("compatibility ")]) >= 7
     assert {f"lab {name}" for name in labs} <= set(names)
     assert {f"benchmark {name}" for name in benchmarks} <= set(names)
