@@ -3,20 +3,28 @@
 It sees the objects of a unit of work, whatever put them there (cascades, orphans, a relationship that moved), and not
 statements: INSERT, UPDATE and DELETE given to `execute`, `bulk_*`, and what the database changes by itself (ON DELETE
 CASCADE). Triggers see all of these: `outbox attach`.
+
+The hooks of a model are of all sessions, so each model has them once. What a session notes is in its `info`, by
+tracker: a session that is tracked by itself leaves nothing behind.
 """
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
+from weakref import WeakSet
 
-from sqlalchemy import ClauseElement, Connection, Text, event, inspect, select, text
+from sqlalchemy import Boolean, ClauseElement, Connection, LargeBinary, Text, event, inspect, select, text
+from sqlalchemy import Enum as EnumType
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker
-from sqlalchemy.orm import InstanceState, Mapper, ORMExecuteState, Session, SessionTransaction
+from sqlalchemy.orm import InstanceState, Mapper, ORMExecuteState, PassiveFlag, Session, SessionTransaction
+from sqlalchemy.orm.attributes import get_history
 from sqlalchemy.sql.expression import bindparam
 
 from outbox.errors import UsageError
@@ -46,8 +54,13 @@ _REFRESH: Final = text(
     " from unnest(cast(:types as text[]), cast(:ids as text[]), cast(:routings as text[]))"
     " as e (entity_type, entity_id, routing)"
 ).bindparams(*(bindparam(name, type_=ARRAY(Text)) for name in _NAMES))
+_NOTES: Final = "outbox.notes"
 _WRITTEN: Final = "outbox.written"
 _UNKNOWN: Final = object()
+# The text that PostgreSQL and its triggers have for these is not Python's.
+_NO_KEYS: Final = (Boolean, EnumType, LargeBinary)
+# Changes of a collection that was never loaded, made from its other side.
+_PENDING: Final = PassiveFlag.PASSIVE_NO_INITIALIZE | PassiveFlag.INCLUDE_PENDING_MUTATIONS
 
 Key = tuple[str, str, str | None]  # entity type, entity id, routing
 
@@ -89,7 +102,7 @@ def track(sessions: Sessions, models: Mapping[type[Any], str | OwnerColumn | Seq
 
 
 def written(session: Session | AsyncSession) -> list[UUID]:
-    """The ids of the events of the session's last transaction, or of the one that is open; for `Outbox.wait`."""
+    """The ids of the events of the session's last transaction that wrote any; for `Outbox.wait`."""
     entries: list[tuple[UUID, SessionTransaction | None]] = _sync(session).info.get(_WRITTEN, [])
     return [id for id, _ in entries]
 
@@ -135,59 +148,69 @@ class Tracker:
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = _session_target(sessions)
-        self._owners: dict[type[Any], list[OwnerKeys]] = {}
-        self._note = f"outbox.flush.{id(self)}"
+        self._owners: dict[Mapper[Any], list[OwnerKeys]] = {}
 
     def follow(self, model: type[Any], owners: Sequence[OwnerColumn]) -> None:
         mapper = _mapper(model)
-        keys = self._owners.setdefault(model, [])
-        keys += [_keys(mapper, owner) for owner in owners]
-
-        def noting(note: Noting) -> Any:
-            def handle(_: Mapper[Any], connection: Connection, target: object) -> None:
-                state: InstanceState[Any] = inspect(target)
-                notes = self._notes(state)
-                if notes is not None:
-                    notes.of(connection).update(note(notes, keys, connection, state))
-
-            return handle
-
-        for name, note in _NOTING.items():
-            event.listen(model, name, noting(note), propagate=True)
+        self._owners.setdefault(mapper, []).extend(_keys(mapper, owner) for owner in owners)
+        _hear(mapper)
 
     def listen(self) -> None:
         target = self._sessions
         event.listen(target, "before_flush", self._begin)
         event.listen(target, "after_flush", self._write)
         event.listen(target, "do_orm_execute", self._warn)
-        event.listen(target, "after_transaction_create", _forget)
         event.listen(target, "after_soft_rollback", _drop)
 
-    def _notes(self, state: InstanceState[Any]) -> FlushNotes | None:
-        """None for a session that is not tracked: the events of a mapper are of all sessions."""
-        session = state.session
-        return None if session is None else session.info.get(self._note)
-
     def _begin(self, session: Session, *_: object) -> None:
-        session.info[self._note] = FlushNotes()
+        session.info.setdefault(_NOTES, {})[self] = FlushNotes()
+
+    def note(self, mapper: Mapper[Any], notes: FlushNotes, note: Noting, connection: Connection, state: Any) -> None:
+        if keys := self._owners.get(mapper):
+            notes.of(connection).update(note(notes, keys, connection, state))
 
     def _write(self, session: Session, _: UOWTransaction) -> None:
-        notes: FlushNotes = session.info.pop(self._note)
+        notes: FlushNotes = session.info[_NOTES].pop(self)
         for connection, owners in notes.owners.items():
             if owners:
                 values = dict(zip(_NAMES, map(list, zip(*owners, strict=True)), strict=True))
-                ids = connection.execute(_REFRESH, values).scalars()
-                transaction = session.get_nested_transaction() or session.get_transaction()
-                session.info.setdefault(_WRITTEN, []).extend((event_id(id), transaction) for id in ids)
+                _remember(session, map(event_id, connection.execute(_REFRESH, values).scalars()))
 
     def _warn(self, asked: ORMExecuteState) -> None:
         if not (asked.is_insert or asked.is_update or asked.is_delete):
             return
         changed = getattr(asked.statement, "table", None)
-        for model, owners in self._owners.items():
-            mapper = _mapper(model)
+        for mapper, owners in self._owners.items():
             if any(changed in each.tables for each in mapper.self_and_descendants):
-                warnings.warn(_remark(str(changed), mapper, owners), UntrackedStatement, stacklevel=2)
+                warnings.warn(_remark(str(changed), mapper, owners), UntrackedStatement, stacklevel=_stacklevel())
+
+
+_HEARD: Final[WeakSet[Mapper[Any]]] = WeakSet()
+
+
+def _hear(mapper: Mapper[Any]) -> None:
+    if mapper not in _HEARD:
+        _HEARD.add(mapper)
+        for name, note in _NOTING.items():
+            event.listen(mapper.class_, name, _hook(mapper, note), propagate=True)
+
+
+def _hook(mapper: Mapper[Any], note: Noting) -> Any:
+    def handle(_: Mapper[Any], connection: Connection, target: object) -> None:
+        state: InstanceState[Any] = inspect(target)
+        flushes = {} if state.session is None else state.session.info.get(_NOTES, {})
+        for tracker, notes in flushes.items():
+            tracker.note(mapper, notes, note, connection, state)
+
+    return handle
+
+
+def _stacklevel() -> int:
+    """Of whoever called SQLAlchemy, as seen from the caller of this function."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith((__name__, "sqlalchemy.")):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _remark(table: str, mapper: Mapper[Any], owners: Sequence[OwnerKeys]) -> str:
@@ -205,15 +228,20 @@ def _session_target(sessions: Sessions) -> Any:
     if isinstance(sessions, async_scoped_session):
         return _session_target(sessions.session_factory)
     if isinstance(sessions, async_sessionmaker):
-        base = sessions.kw.get("sync_session_class", sessions.class_.sync_session_class)
-        own: type[Session] = type(base.__name__, (base,), {})
+        own = _own(sessions.kw.get("sync_session_class", sessions.class_.sync_session_class))
         sessions.configure(sync_session_class=own)
         return own
     if isinstance(sessions, AsyncSession):
         return sessions.sync_session
     if isinstance(sessions, type) and issubclass(sessions, AsyncSession):
+        sessions.sync_session_class = _own(sessions.sync_session_class)
         return sessions.sync_session_class
     return sessions
+
+
+def _own(base: type[Session]) -> type[Session]:
+    """A class of synchronous sessions that nobody else has."""
+    return type(base.__name__, (base,), {})
 
 
 def _mapper(model: type[Any]) -> Mapper[Any]:
@@ -230,13 +258,20 @@ def _keys(mapper: Mapper[Any], owner: OwnerColumn) -> OwnerKeys:
         return OwnerKeys(owner.entity_type, _column(mapper, owner.attribute), routing)
     if len(mapper.primary_key) != 1:
         raise UsageError(f'track: the key of {name} has several columns. Name one: by("{owner.entity_type}", {name}.x)')
-    return OwnerKeys(owner.entity_type, mapper.get_property_by_column(mapper.primary_key[0]).key, None)
+    key = mapper.get_property_by_column(mapper.primary_key[0]).key
+    return OwnerKeys(owner.entity_type, _column(mapper, getattr(mapper.class_, key)), None)
 
 
 def _column(mapper: Mapper[Any], attribute: QueryableAttribute[Any]) -> str:
     of: Any = attribute.class_
     if attribute.key not in mapper.column_attrs or not issubclass(mapper.class_, of):
         raise UsageError(f"track: {attribute} is no column of {mapper.class_.__name__}. Name the column of the key")
+    kind = mapper.columns[attribute.key].type
+    if isinstance(kind, _NO_KEYS):
+        raise UsageError(
+            f"track: {attribute} is of type {type(kind).__name__}, whose text is not the same in PostgreSQL. Name a"
+            " column of text, a number or a UUID, or use triggers: `outbox attach`"
+        )
     return attribute.key
 
 
@@ -249,9 +284,23 @@ def _before_delete(_: FlushNotes, keys: list[OwnerKeys], connection: Connection,
 
 def _before_update(notes: FlushNotes, keys: list[OwnerKeys], connection: Connection, state: Any) -> Owed:
     """SQLAlchemy asks for every object that was touched, also where no value differs."""
-    if state.session.is_modified(state.obj()):
+    if state.session.is_modified(state.obj()) or _has_pending(state):
         notes.changed.add(state)
         yield from _before_delete(notes, keys, connection, state)
+
+
+def _has_pending(state: Any) -> bool:
+    """`is_modified` does not know of `tag.articles.append(article)` while `article.tags` was never loaded."""
+    return any(get_history(state.obj(), each.key, _PENDING).has_changes() for each in state.mapper.relationships)
+
+
+def _before_insert(notes: FlushNotes, keys: list[OwnerKeys], connection: Connection, state: Any) -> Owed:
+    """Has the new object the key of one that is deleted in this flush, then SQLAlchemy updates the row of that one,
+    and asks no more than this before."""
+    notes.changed.add(state)
+    if state.mapper.identity_key_from_instance(state.obj()) in state.session.identity_map:
+        for owner in keys:
+            yield from _owed(owner, _stored(connection, state, owner))
 
 
 def _after_insert(_: FlushNotes, keys: list[OwnerKeys], connection: Connection, state: Any) -> Owed:
@@ -266,7 +315,7 @@ def _after_update(notes: FlushNotes, keys: list[OwnerKeys], connection: Connecti
 
 
 _NOTING: Final[Mapping[str, Noting]] = {
-    "before_insert": lambda *_: (),
+    "before_insert": _before_insert,
     "after_insert": _after_insert,
     "before_update": _before_update,
     "after_update": _after_update,
@@ -298,14 +347,20 @@ def _stored(connection: Connection, state: Any, owner: OwnerKeys) -> Sequence[ob
 
 
 def _owed(owner: OwnerKeys, values: Sequence[object]) -> Owed:
-    id, routing = values[0], values[1] if len(values) > 1 else None
+    id, routing = [*map(_text, values), None][:2]
     if id is not None:
-        yield (owner.entity_type, str(id), None if routing is None else str(routing)), None
+        yield (owner.entity_type, id, routing), None
 
 
-def _forget(session: Session, transaction: SessionTransaction) -> None:
-    if transaction.parent is None:
-        session.info.pop(_WRITTEN, None)
+def _text(value: object) -> str | None:
+    return None if value is None else str(value.value if isinstance(value, Enum) else value)
+
+
+def _remember(session: Session, ids: Iterable[UUID]) -> None:
+    """Those of an earlier transaction are forgotten, not before: reading an object after a commit begins a new one."""
+    root, transaction = session.get_transaction(), session.get_nested_transaction() or session.get_transaction()
+    earlier = [each for each in session.info.get(_WRITTEN, []) if root and _inside(each[1], root)]
+    session.info[_WRITTEN] = [*earlier, *((id, transaction) for id in ids)]
 
 
 def _drop(session: Session, ended: SessionTransaction) -> None:

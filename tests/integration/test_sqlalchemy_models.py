@@ -1,10 +1,13 @@
 """`outbox.sqlalchemy.track`: which objects of a flush are refreshed, and what is not seen."""
 
 import asyncio
+import gc
 import threading
 import warnings
 from collections.abc import Iterator
+from enum import Enum
 from typing import Any
+from weakref import ref
 
 import pytest
 from sqlalchemy import Column, Engine, ForeignKey, Table, create_engine, delete, func, insert, select, update
@@ -34,6 +37,7 @@ article_tag = Table(
 class Tag(Base):
     __tablename__ = "tag"
     id: Mapped[int] = mapped_column(primary_key=True)
+    articles: Mapped[list["Article"]] = relationship(secondary=article_tag, back_populates="tags")
 
 
 class Article(Base):
@@ -43,7 +47,7 @@ class Article(Base):
     tenant: Mapped[str | None]
     comments: Mapped[list["Comment"]] = relationship(cascade="all, delete-orphan")
     notes: Mapped[list["Note"]] = relationship()
-    tags: Mapped[list[Tag]] = relationship(secondary=article_tag)
+    tags: Mapped[list[Tag]] = relationship(secondary=article_tag, back_populates="articles")
 
 
 class Comment(Base):
@@ -70,10 +74,17 @@ class Rejoinder(Comment):
     tone: Mapped[str] = mapped_column(default="")
 
 
+class PairKind(Enum):
+    PLAIN = "plain"
+
+
 class Pair(Base):
     __tablename__ = "pair"
     left: Mapped[int] = mapped_column(primary_key=True)
     right: Mapped[int] = mapped_column(primary_key=True)
+    is_open: Mapped[bool] = mapped_column(default=True)
+    image: Mapped[bytes | None]
+    kind: Mapped[PairKind] = mapped_column(default=PairKind.PLAIN)
 
 
 MODELS: Any = {
@@ -214,6 +225,42 @@ def test_a_changed_set_of_tags_refreshes_the_article(maker: Maker, queue: EventT
     assert told(queue) == ["article:2"]
 
 
+def test_tags_that_changed_from_their_side_refresh_the_article(maker: Maker, queue: EventTable) -> None:
+    """`article.tags` is never loaded: SQLAlchemy itself does not call the article modified."""
+    two_articles(maker, queue)
+    with maker.begin() as session:
+        session.add(Tag(id=5, articles=[session.get_one(Article, 1)]))
+    assert told(queue) == ["article:1"]
+    with maker.begin() as session:
+        tag = session.get_one(Tag, 5)
+        tag.articles.append(session.get_one(Article, 2))
+    assert told(queue) == ["article:2"]
+    with maker.begin() as session:
+        tag = session.get_one(Tag, 5)
+        tag.articles.clear()
+    assert told(queue) == ["article:1", "article:2"]
+    with maker.begin() as session:
+        tag = session.get_one(Tag, 5)
+        article = session.get_one(Article, 1)
+        tag.articles.append(article)
+        tag.articles.remove(article)  # nothing differs
+    assert told(queue) == []
+
+
+def test_an_object_in_the_place_of_a_deleted_one_refreshes_both_owners(maker: Maker, queue: EventTable) -> None:
+    """One flush: SQLAlchemy makes one UPDATE of the two."""
+    two_articles(maker, queue)
+    with maker.begin() as session:
+        session.delete(session.get_one(Comment, 1))
+        session.add(Comment(id=1, article_id=2))
+    assert told(queue) == ["article:1", "article:2"]
+    with maker.begin() as session:
+        session.delete(session.get_one(Comment, 1))
+        session.add(Comment(id=1, article_id=2, text="another"))
+    assert told(queue) == ["article:2"]
+    assert queue.value("select text from comment") == "another"
+
+
 def test_routing_is_that_of_before_and_that_of_now(maker: Maker, queue: EventTable) -> None:
     with maker.begin() as session:
         session.add(Article(id=1, tenant="a"))
@@ -243,6 +290,60 @@ def test_a_rollback_writes_nothing_and_a_savepoint_takes_back_its_own(maker: Mak
     assert ids == [row.id for row in queue.rows()]
 
 
+def test_what_was_written_is_known_until_another_transaction_writes(maker: Maker, queue: EventTable) -> None:
+    with maker() as session:
+        article = Article(id=1)
+        session.add(article)
+        session.commit()
+        (first,) = written(session)
+        session.refresh(article)  # begins a transaction
+        assert written(session) == [first]
+        session.commit()
+        assert written(session) == [first]
+        article.title = "new"
+        session.commit()
+        (second,) = written(session)
+    assert [first, second] == [row.id for row in queue.rows()]
+
+
+def test_a_session_that_is_tracked_by_itself_leaves_nothing_behind(engine: Engine, queue: EventTable) -> None:
+    alive = []
+    for id in range(5):
+        with Session(engine) as session:
+            track(session, {Article: "article"})
+            session.add(Article(id=id))
+            session.commit()
+        alive.append(ref(session))
+        del session
+    gc.collect()
+    assert [each() for each in alive] == [None] * 5
+    assert told(queue) == [f"article:{id}" for id in range(5)]
+
+
+def test_a_class_of_asynchronous_sessions_is_tracked_without_all_others(
+    engine: Engine, database: str, queue: EventTable
+) -> None:
+    class Own(AsyncSession):
+        pass
+
+    track(Own, {Article: "article"})
+    with Session(engine) as session:
+        session.add(Article(id=1))
+        session.commit()
+    assert told(queue) == []
+
+    async def run() -> None:
+        made = create_async_engine(driver(database, "asyncpg"), connect_args=NO_CACHE)
+        for id, kind in ((2, Own), (3, AsyncSession)):
+            async with kind(made) as own:
+                own.add(Article(id=id))
+                await own.commit()
+        await made.dispose()
+
+    asyncio.run(run())
+    assert told(queue) == ["article:2"]
+
+
 def test_only_the_sessions_that_are_tracked_write(maker: Maker, engine: Engine, queue: EventTable) -> None:
     with Session(engine) as session:
         session.add(Article(id=1, comments=[Comment()]))
@@ -258,8 +359,10 @@ def test_a_statement_without_a_flush_is_named_with_the_command_that_helps(maker:
     statements = (update(Comment).values(text="x"), delete(Comment), insert(Comment).values(id=9, article_id=1))
     with maker.begin() as session:
         for statement in statements:
-            with pytest.warns(UntrackedStatement, match=r"outbox attach comment --type article --id article_id"):
+            attach = r"outbox attach comment --type article --id article_id"
+            with pytest.warns(UntrackedStatement, match=attach) as warned:
                 session.execute(statement)
+            assert [each.filename for each in warned] == [__file__]  # where the statement is, not in SQLAlchemy
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             session.execute(select(Comment))
@@ -343,6 +446,9 @@ def test_a_wrong_model_or_column_is_refused_when_it_is_named() -> None:
         ({Pair: "pair"}, r"several columns.*by\(\"pair\", Pair\.x\)"),
         ({Comment: by("article", Article.id)}, "no column of Comment"),
         ({Note: by("article", Note.article)}, "no column of Note"),
+        ({Pair: by("pair", Pair.is_open)}, "Pair.is_open is of type Boolean"),
+        ({Pair: by("pair", Pair.left, routing=Pair.kind)}, "Pair.kind is of type Enum"),
+        ({Pair: by("pair", Pair.image)}, "Pair.image is of type LargeBinary"),
         ({dict: "article"}, "not a mapped class"),
     ):
         with pytest.raises(UsageError, match=complaint):
