@@ -169,6 +169,11 @@ class WrongConnection(UsageError):
     engine or a pool would open another. Nothing was written."""
 
 
+class WrongEntity(UsageError):
+    """An event names its entity by type and id: the type is text, the id is text, a number or a UUID. Nothing was
+    written."""
+
+
 class NotFound(OutboxError):
     """Not found. See `outbox list`; finished events may have been pruned."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from outbox.producers.call import ProducerCall, event_id
-from outbox.producers.connection import ConnectionKind, kind_of, refuse_autocommit
+from outbox.producers.connection import ConnectionKind, kind_of, refuse_autocommit, refuse_unbound
 from outbox.producers.writing import require_transaction, statement
 
 if TYPE_CHECKING:
@@ -29,15 +29,19 @@ async def write(connection: AsyncProducerConnection, call: ProducerCall) -> UUID
 
 
 async def _by_psycopg(connection: Any, call: ProducerCall) -> UUID:
+    from psycopg import AsyncCursor
     from psycopg.rows import tuple_row
 
     connection = getattr(connection, "connection", connection)  # a cursor's: its own results stay as they are
     if connection.autocommit and not await _in_transaction(connection):
         raise refuse_autocommit(ConnectionKind.ASYNC_PSYCOPG)
-    async with connection.cursor(row_factory=tuple_row) as cursor:
+    # Not by `connection.cursor`: a cursor factory of the program may take parameters in another style.
+    async with AsyncCursor(connection, row_factory=tuple_row) as cursor:
         # Not prepared: behind a pooler in transaction mode the next session does not know the statement.
-        await cursor.execute(call.by_percent, call.arguments, prepare=False)
-        return event_id((await cursor.fetchone())[0])
+        await cursor.execute(call.by_percent.encode(), call.arguments, prepare=False)
+        row = await cursor.fetchone()
+    assert row is not None
+    return event_id(row[0])
 
 
 async def _in_transaction(connection: Any) -> bool:
@@ -56,8 +60,13 @@ async def _by_asyncpg(connection: Any, call: ProducerCall) -> UUID:
 
 
 async def _by_sqlalchemy(connection: Any, call: ProducerCall) -> UUID:
+    from sqlalchemy.exc import UnboundExecutionError
+
     if hasattr(connection, "get_bind"):  # a session: its connection belongs to the same transaction
-        connection = await connection.connection()
+        try:
+            connection = await connection.connection()
+        except UnboundExecutionError as error:
+            raise refuse_unbound(ConnectionKind.ASYNC_SQLALCHEMY) from error
     return event_id(await connection.run_sync(_run, call))
 
 

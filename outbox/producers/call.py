@@ -6,9 +6,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from enum import Enum
 from functools import cached_property
 from typing import Any, Final, Literal
 from uuid import UUID
+
+from outbox.errors import WrongEntity
 
 Payload = Mapping[str, Any] | str | bytes | None
 Function = Literal["outbox_enqueue", "outbox_refresh"]
@@ -67,8 +70,7 @@ def enqueue(
     return ProducerCall(
         "outbox_enqueue",
         {
-            "entity_type": entity_type,
-            "entity_id": str(entity_id),
+            **_entity(entity_type, entity_id),
             "op": op,
             "payload": payload_text(payload),
             "version": version,
@@ -82,8 +84,24 @@ def enqueue(
 def refresh(
     entity_type: str, entity_id: object, *, routing: str | None = None, traceparent: str | None = None
 ) -> ProducerCall:
-    named = {"entity_type": entity_type, "entity_id": str(entity_id), "routing": routing, "traceparent": traceparent}
+    named = {**_entity(entity_type, entity_id), "routing": routing, "traceparent": traceparent}
     return ProducerCall("outbox_refresh", named)
+
+
+def _entity(entity_type: object, entity_id: object) -> dict[str, str]:
+    """Refuses values that have a text, but not that of an id: an event of entity "None" would refresh nobody."""
+    if not isinstance(entity_type, str):
+        raise WrongEntity(f"{entity_type!r} is no entity type: give its name, such as 'article'")
+    match entity_id:
+        case None:
+            raise WrongEntity("None is no id: flush the session (or save the object) first, which gives it one")
+        case bool():
+            raise WrongEntity(f"{entity_id} is no id, but a bool: give the id of the entity")
+        case bytes() | bytearray() | memoryview():
+            raise WrongEntity("bytes are no id: give text, by .decode() or .hex()")
+        case Enum():
+            raise WrongEntity(f"{entity_id!r} is no id, but a member of an Enum: give its .value or its .name")
+    return {"entity_type": entity_type, "entity_id": str(entity_id)}
 
 
 def event_id(value: object) -> UUID:

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from outbox.producers.call import ProducerCall, event_id
-from outbox.producers.connection import ConnectionKind, kind_of, refuse_autocommit, require_postgresql
+from outbox.producers.connection import (
+    ConnectionKind,
+    kind_of,
+    refuse_autocommit,
+    refuse_unbound,
+    require_postgresql,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -30,14 +36,17 @@ def write(connection: ProducerConnection, call: ProducerCall) -> UUID:
 
 
 def _by_psycopg(connection: Any, call: ProducerCall) -> UUID:
+    from psycopg import Cursor
     from psycopg.rows import tuple_row
 
     connection = getattr(connection, "connection", connection)  # a cursor's: its own results stay as they are
     if connection.autocommit and not in_transaction(connection):
         raise refuse_autocommit(ConnectionKind.PSYCOPG)
-    with connection.cursor(row_factory=tuple_row) as cursor:
+    # Not by `connection.cursor`: a cursor factory of the program may take parameters in another style.
+    with Cursor(connection, row_factory=tuple_row) as cursor:
         # Not prepared: behind a pooler in transaction mode the next session does not know the statement.
-        row = cursor.execute(call.by_percent, call.arguments, prepare=False).fetchone()
+        row = cursor.execute(call.by_percent.encode(), call.arguments, prepare=False).fetchone()
+    assert row is not None
     return event_id(row[0])
 
 
@@ -60,8 +69,13 @@ def _by_django(connection: Any, call: ProducerCall) -> UUID:
 
 
 def _by_sqlalchemy(connection: Any, call: ProducerCall) -> UUID:
+    from sqlalchemy.exc import UnboundExecutionError
+
     if hasattr(connection, "get_bind"):  # a Session: its connection belongs to the same transaction
-        connection = connection.connection()
+        try:
+            connection = connection.connection()
+        except UnboundExecutionError as error:
+            raise refuse_unbound(ConnectionKind.SQLALCHEMY) from error
     require_transaction(connection, ConnectionKind.SQLALCHEMY)
     return event_id(connection.execute(statement(call), call.arguments).scalar_one())
 

@@ -16,6 +16,7 @@ EXIT_CODES = {
     "UsageError": 2,
     "NoTransaction": 2,
     "WrongConnection": 2,
+    "WrongEntity": 2,
     "PartlyDone": 3,
     "DependencyDown": 75,
     "DatabaseDown": 75,
