@@ -4,6 +4,7 @@ nothing."""
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterable
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -32,18 +33,32 @@ _NAME: Final = "outbox library"
 _LONGEST_WAIT: Final = 300  # whoever needs longer has a queue to watch: `outbox wait --caught-up`
 
 
-class Outbox:
+class _Installation:
+    """What both classes have: settings, and one reader for all who wait, in whichever thread."""
+
+    def __init__(self, database_url: str | None = None) -> None:
+        self._settings = _settings(database_url)
+        self._open = ExitStack()
+        self._watch: SettleWatch | None = None
+        self._watching = threading.Lock()  # of the watch alone: to open it does not wait for the server
+
+    def _settle_watch(self) -> SettleWatch:
+        with self._watching:
+            if self._watch is None:
+                self._watch = self._open.enter_context(open_settle_watch(self._settings, application=_NAME))
+            return self._watch
+
+
+class Outbox(_Installation):
     """One installation, by its database URL, or by the environment variables that the commands read.
 
     It connects only when needed: `enqueue` uses only the caller's connection.
     """
 
     def __init__(self, database_url: str | None = None) -> None:
-        self._settings = _settings(database_url)
-        self._open = ExitStack()
+        super().__init__(database_url)
         self._desk: QueueDesk | None = None
         self._operations: Operations | None = None
-        self._watch: SettleWatch | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -104,15 +119,14 @@ class Outbox:
 
     def wait(self, id: UUID | str, seconds: float = 2.0) -> Status:
         """Wait until an event is settled, at most so long, and return its state then: `done`, `failed` or `discarded`,
-        and else `pending` or `processing`. Call it after your commit; NotFound if the event is never seen.
+        and else `pending` or `processing`. Call it after your commit; NotFound if the event is never seen, and
+        DatabaseDown if PostgreSQL does not answer, at most two seconds later than asked.
 
         When it is done, the document can be read by its id. A search finds it after the next refresh of the index.
         All who wait on one Outbox share one reader, so keep one per process.
         """
-        if self._watch is None:
-            self._watch = self._open.enter_context(open_settle_watch(self._settings, application=_NAME))
-        found = _id(id)
-        return _seen(found, self._watch.wait(found, _bounded(seconds)))
+        found, longest = _id(id), _bounded(seconds)
+        return _seen(found, self._settle_watch().wait(found, longest))
 
     def failed(self, limit: int = 100, offset: int = 0, **filter: Any) -> list[StoredEvent]:  # noqa: A002
         """Failed events, newest first. `filter` takes the names of the event filter, such as `entity_type`,
@@ -151,16 +165,11 @@ class Outbox:
         return self._operations
 
 
-class AsyncOutbox:
+class AsyncOutbox(_Installation):
     """The same for a program with an event loop: `await outbox.enqueue(...)`, `refresh(...)`, `wait(...)`.
 
     Failed events and replays are left to `Outbox`, in a thread (`asyncio.to_thread`).
     """
-
-    def __init__(self, database_url: str | None = None) -> None:
-        self._settings = _settings(database_url)
-        self._open = ExitStack()
-        self._watch: SettleWatch | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -214,10 +223,8 @@ class AsyncOutbox:
 
     async def wait(self, id: UUID | str, seconds: float = 2.0) -> Status:
         """As `Outbox.wait`, without a thread per waiting call."""
-        if self._watch is None:
-            self._watch = self._open.enter_context(open_settle_watch(self._settings, application=_NAME))
-        found = _id(id)
-        return _seen(found, await asyncio.wrap_future(self._watch.submit(found, _bounded(seconds))))
+        found, longest = _id(id), _bounded(seconds)
+        return _seen(found, await self._settle_watch().awaited(found, longest))
 
 
 def _seen(id: UUID, status: Status | None) -> Status:
@@ -243,6 +250,6 @@ def _settings(database_url: str | None) -> Settings:
 
 def _id(value: UUID | str) -> UUID:
     try:
-        return value if isinstance(value, UUID) else UUID(value)
+        return value if isinstance(value, UUID) else UUID(str(value))
     except ValueError:
         raise UsageError(f"{str(value)[:80]!r} is not an event's id, which is a uuid") from None

@@ -3,6 +3,7 @@ is one. Changes no event."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 from uuid import UUID
 
-from outbox.errors import DependencyDown, OutboxError
+from outbox.errors import DatabaseDown, DependencyDown, OutboxError
 from outbox.policy.event import Status
 
 # The first reading of a waiter comes at once, the next ones after half of the time that it has waited already, within
@@ -24,6 +25,8 @@ SLOWEST_SECONDS: Final = 0.25
 # Where a settle notifies, and for what no settle does: a discard, or an event that was not committed when asked for.
 LISTENING_SECONDS: Final = 1.0
 LINGER_SECONDS: Final = 60.0  # the listener's connection, after the last call: to open one takes some milliseconds
+# Past the end of a call's time, for its last reading, which may have to connect first.
+GRACE_SECONDS: Final = 2.0
 MOST_WAITERS: Final = 1000
 
 Statuses = Callable[[Collection[UUID]], Mapping[UUID, str]]
@@ -66,10 +69,11 @@ class SettleWatch:
         self._reader: threading.Thread | None = None
         self._listener: threading.Thread | None = None
         self._hears = False
-        self._asked = clock()
+        self._listens_from = self._asked = clock()
 
     def submit(self, id: UUID, seconds: float) -> Future[Status | None]:
-        """Returns at once. The future ends in any case, shortly after `seconds` at the latest."""
+        """Returns at once. The future ends shortly after `seconds` at the latest; if PostgreSQL does not answer, with
+        the time limit of a reading."""
         now = self._asked = self._clock()
         waiter = Waiter(id, now, now + seconds)
         with self._lock:
@@ -81,7 +85,21 @@ class SettleWatch:
         return waiter.answer
 
     def wait(self, id: UUID, seconds: float) -> Status | None:
-        return self.submit(id, seconds).result()
+        """At most GRACE_SECONDS longer than `seconds`, also if PostgreSQL does not answer."""
+        waiting = self.submit(id, seconds)
+        try:
+            return waiting.result(seconds + GRACE_SECONDS)
+        except TimeoutError:
+            waiting.cancel()
+            raise _unanswered(seconds) from None
+
+    async def awaited(self, id: UUID, seconds: float) -> Status | None:
+        """As `wait`."""
+        waiting = asyncio.wrap_future(self.submit(id, seconds))
+        try:
+            return await asyncio.wait_for(waiting, seconds + GRACE_SECONDS)
+        except TimeoutError:
+            raise _unanswered(seconds) from None
 
     def close(self) -> None:
         """Whoever still waits gets the last known state."""
@@ -96,7 +114,9 @@ class SettleWatch:
         if self._reader is None or not self._reader.is_alive():
             self._reader = threading.Thread(target=self._read, name="settle-reader", daemon=True)
             self._reader.start()
-        if self._listen is not None and (self._listener is None or not self._listener.is_alive()):
+        if self._listen is None or self._clock() < self._listens_from:
+            return
+        if self._listener is None or not self._listener.is_alive():
             self._listener = threading.Thread(target=self._hear, name="settle-listener", daemon=True)
             self._listener.start()
 
@@ -154,10 +174,13 @@ class SettleWatch:
         return max(0.0, min(usual - FASTEST_SECONDS, min(waiter.until for waiter in waiting) - now))
 
     def _hear(self) -> None:
-        """Without it everything works, only later. If it cannot be opened, or breaks, the next call tries again."""
+        """Without it everything works, only later. If it breaks, the next call tries again; if it cannot be opened,
+        the next call after LINGER_SECONDS: a server that refuses is not asked for each call."""
         assert self._listen is not None
+        self._listens_from = self._clock() + LINGER_SECONDS
         try:
             with self._listen() as ear:
+                self._listens_from = self._clock()
                 self._hears = True
                 self._wake.set()  # what was settled before it listened
                 while not self._stop.is_set() and self._clock() - self._asked < LINGER_SECONDS:
@@ -167,3 +190,7 @@ class SettleWatch:
             pass
         finally:
             self._hears = False
+
+
+def _unanswered(seconds: float) -> DatabaseDown:
+    return DatabaseDown(f"no answer within {seconds:g} s and {GRACE_SECONDS:g} more")

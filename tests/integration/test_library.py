@@ -171,8 +171,10 @@ def test_one_and_many_are_replayed_once_each(library: Outbox, queue: EventTable)
     assert set(result.skipped) == {first}
     row = queue.row(first)
     assert (row.status, row.replay_count, row.last_replayed_by) == ("pending", 1, "alice")
-    with pytest.raises(UsageError):
-        library.replay_one("not-a-uuid", "alice", "fixed")
+    wrong: Any
+    for wrong in ("not-a-uuid", 5, None):
+        with pytest.raises(UsageError, match="is not an event's id"):
+            library.replay_one(wrong, "alice", "fixed")
 
 
 def test_statistics_count_what_is_failed_now(library: Outbox, queue: EventTable) -> None:

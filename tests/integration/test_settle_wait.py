@@ -15,11 +15,13 @@ import pytest
 from outbox import AsyncOutbox, Outbox
 from outbox.app.settling import open_settle_watch
 from outbox.config import load_settings
-from outbox.errors import NotFound, UsageError
+from outbox.errors import DatabaseDown, NotFound, UsageError
+from outbox.ops import settling
 from outbox.policy.event import Status
 from outbox.policy.settle import DONE
 from outbox.store.schema.migrate import migrate, status
 from tests.fixtures.console import Served
+from tests.fixtures.producers import ANYWHERE
 from tests.fixtures.queue import EventTable
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
@@ -92,6 +94,61 @@ def test_many_tasks_wait_over_one_connection(queue: EventTable, database: str) -
             return await asyncio.gather(*waiting)
 
     assert asyncio.run(run()) == [Status.DONE] * 100
+
+
+def test_threads_that_wait_first_at_the_same_time_share_one_connection(queue: EventTable, database: str) -> None:
+    ids = [queue.produce() for _ in range(8)]
+    together = threading.Barrier(8, timeout=PATIENCE_SECONDS)
+    with Outbox(database) as outbox, ThreadPoolExecutor(8) as pool:
+
+        def wait(id: UUID) -> Status:
+            together.wait()
+            return outbox.wait(id, PATIENCE_SECONDS)
+
+        waiting = [pool.submit(wait, id) for id in ids]
+        eventually(lambda: outbox._watch and len(outbox._watch._waiters) == 8, what="all of them in one watch")
+        assert [thread.name for thread in threading.enumerate()].count("settle-reader") == 1
+        settle_all(queue)
+        assert {each.result(PATIENCE_SECONDS) for each in waiting} == {Status.DONE}
+
+
+def test_a_database_that_is_down_is_reported_at_about_the_end_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The grace is short here, and the pool's own time limit is not: which of the two ended it is seen."""
+    monkeypatch.setattr(settling, "GRACE_SECONDS", 0.1)
+    with Outbox(ANYWHERE) as outbox, pytest.raises(DatabaseDown, match=r"no answer within 0\.2 s"):
+        outbox.wait(uuid4(), 0.2)
+
+    async def run() -> None:
+        async with AsyncOutbox(ANYWHERE) as outbox:
+            with pytest.raises(DatabaseDown, match=r"no answer within 0\.2 s"):
+                await outbox.wait(uuid4(), 0.2)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("wrong", [5, None, b"x", "5", ""])
+def test_what_is_no_id_of_an_event_is_refused(wrong: Any) -> None:
+    with Outbox(ANYWHERE) as outbox, pytest.raises(UsageError, match="is not an event's id, which is a uuid"):
+        outbox.wait(wrong)
+
+    async def run() -> None:
+        with pytest.raises(UsageError, match="is not an event's id, which is a uuid"):
+            await AsyncOutbox(ANYWHERE).wait(wrong)
+
+    asyncio.run(run())
+
+
+def test_a_server_whose_settles_do_not_notify_is_asked_once_for_many_waits(queue: EventTable, database: str) -> None:
+    settings = load_settings(environ={"DATABASE_URL": database, "OUTBOX_LISTEN": "true"})
+    with open_settle_watch(settings, application="test") as watch:
+        tried: list[int] = []
+        listen = watch._listen
+        assert listen is not None
+        watch._listen = lambda: (tried.append(1), listen())[1]
+        for _ in range(3):
+            watch.wait(queue.produce(), 0)
+            eventually(lambda: watch._listener is None or not watch._listener.is_alive(), what="the refusal")
+        assert tried == [1]
 
 
 def test_a_settle_notifies_where_listen_is_on(queue: EventTable, database: str) -> None:

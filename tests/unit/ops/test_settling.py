@@ -175,6 +175,70 @@ def test_an_ear_that_cannot_be_opened_leaves_the_polling(table: Table) -> None:
     watch.close()
 
 
+def test_an_ear_that_cannot_be_opened_is_tried_again_after_a_while(table: Table) -> None:
+    tried: list[int] = []
+    now = [0.0]
+
+    @contextmanager
+    def deaf() -> Iterator[Bell]:
+        tried.append(1)
+        raise DatabaseDown("no")
+        yield Bell()  # type: ignore[unreachable]
+
+    watch = SettleWatch(table.statuses, deaf, clock=lambda: now[0])
+    id = uuid4()
+    table.states[id] = "done"
+
+    def ask() -> int:
+        watch.wait(id, PATIENCE_SECONDS)
+        eventually(lambda: watch._listener is None or not watch._listener.is_alive(), what="the refusal")
+        return len(tried)
+
+    assert [ask(), ask()] == [1, 1]
+    now[0] += settling.LINGER_SECONDS
+    assert [ask(), ask()] == [2, 2]
+    watch.close()
+
+
+def test_an_ear_that_breaks_is_opened_again_by_the_next_call(table: Table) -> None:
+    opened: list[int] = []
+
+    class Breaking(Bell):
+        def notified(self, seconds: float) -> bool:
+            raise DatabaseDown("broken")
+
+    @contextmanager
+    def breaks() -> Iterator[Bell]:
+        opened.append(1)
+        yield Breaking()
+
+    watch = SettleWatch(table.statuses, breaks)
+    id = uuid4()
+    table.states[id] = "done"
+    for n in (1, 2):
+        watch.wait(id, PATIENCE_SECONDS)
+        eventually(lambda: watch._listener is None or not watch._listener.is_alive(), what="the break")
+        assert len(opened) == n
+    watch.close()
+
+
+def test_a_reading_that_hangs_holds_nobody_much_longer_than_asked(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "GRACE_SECONDS", 0.1)
+    hung = threading.Event()
+    watch = SettleWatch(lambda ids: (hung.wait(PATIENCE_SECONDS), table.statuses(ids))[1])
+    with pytest.raises(DatabaseDown, match="no answer within 0 s"):
+        watch.wait(uuid4(), 0)
+    assert len(watch._waiters) == 1  # its reading is under way
+    hung.set()
+    eventually(lambda: not watch._waiters, what="its end")
+    id = uuid4()
+    table.states[id] = "done"
+    assert watch.wait(id, PATIENCE_SECONDS) is Status.DONE
+    watch.close()
+
+
 def test_closing_answers_whoever_still_waits(table: Table) -> None:
     watch = SettleWatch(table.statuses)
     id = uuid4()
