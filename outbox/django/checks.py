@@ -10,10 +10,10 @@ from django.apps import apps
 from django.core import checks
 from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured
 from django.db import connections, router
-from django.db.models import Model
+from django.db.models import BinaryField, Model
 
 from outbox.django.conf import alias, environment
-from outbox.django.signals import names
+from outbox.django.keys import fields_of
 from outbox.django.tracked import OwnerField, Tracked, owners_of
 
 
@@ -65,11 +65,24 @@ def _model(model: type[Any]) -> Iterator[checks.CheckMessage]:
 
 def _owner(model: type[Any], owner: OwnerField) -> Iterator[checks.CheckMessage]:
     try:
-        names(model, owner)
-    except (AttributeError, FieldDoesNotExist):
+        fields = fields_of(model, owner)
+    except FieldDoesNotExist:
         hint = "Name the field of the key, such as 'article' or 'article_id'."
         what = f"{owner} names a field that it does not have"
         yield checks.Error(what, hint=hint, obj=model, id="outbox.E006")
+        return
+    for what in filter(None, map(_unfit, fields)):
+        hint = "Name a field that is one column with a text or a number."
+        yield checks.Error(f"{owner}: an id or routing {what}", hint=hint, obj=model, id="outbox.E008")
+
+
+def _unfit(field: Any) -> str | None:
+    if isinstance(field, BinaryField):
+        return f"cannot be bytes, as {field.name!r} is"
+    # A composite key and another model's relation have no column. Of a many-to-many field Django says that it has one.
+    if field.many_to_many or getattr(field, "column", None) is None:
+        return f"must be one column, and {field.name!r} is none"
+    return None
 
 
 def check_schema(databases: Sequence[str] | None = None, **_: Any) -> list[checks.CheckMessage]:

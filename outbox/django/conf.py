@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
+from django.utils.connection import ConnectionDoesNotExist
 
 if TYPE_CHECKING:
     from outbox.library import AsyncOutbox, Outbox
@@ -45,7 +46,10 @@ def dsn(using: str) -> str:
     from psycopg.conninfo import make_conninfo
     from psycopg.pq import Conninfo
 
-    connection = connections[using]
+    try:
+        connection = connections[using]
+    except ConnectionDoesNotExist:
+        raise ImproperlyConfigured(f"DATABASES has no {using!r}, which OUTBOX names") from None
     if connection.vendor != "postgresql":
         raise ImproperlyConfigured(f"DATABASES[{using!r}] is {connection.vendor}, and the outbox is in PostgreSQL")
     # Django's own options (pool, server_side_binding, isolation_level) are left out: libpq does not know them.

@@ -50,7 +50,7 @@ class Tracked(_Base):
 
 
 def owners_of(model: type[Any]) -> list[OwnerField]:
-    given = getattr(model, "outbox", ())
+    given = getattr(model, "outbox", ()) if issubclass(model, Tracked) else ()
     listed = [given] if isinstance(given, (str, OwnerField)) else list(given)
     return [OwnerField(each) if isinstance(each, str) else each for each in listed]
 

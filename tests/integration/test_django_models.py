@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -19,14 +21,27 @@ configure()
 from django.core import checks  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 from django.db import connection, models, transaction  # noqa: E402
+from django.db.migrations.state import ModelState, ProjectState  # noqa: E402
 from django.db.models import F  # noqa: E402
 from django.test import override_settings  # noqa: E402
 
 from outbox.django import Tracked, by, get_outbox, written  # noqa: E402
 from outbox.django.checks import check_models, check_schema, check_settings  # noqa: E402
-from tests.fixtures.django_blog.models import Article, Comment, Featured, Note, Tag  # noqa: E402
+from tests.fixtures.django_blog.models import (  # noqa: E402
+    Article,
+    Clip,
+    Comment,
+    Featured,
+    Member,
+    Note,
+    Paragraph,
+    Rack,
+    Stand,
+    Tag,
+    Topic,
+)
 
-TABLES = (Tag, Article, Featured, Comment, Note)
+TABLES = (Tag, Article, Featured, Comment, Note, Topic, Clip, Paragraph, Member, Stand, Rack)
 
 
 @pytest.fixture
@@ -113,12 +128,93 @@ def test_a_child_table_and_a_changed_set_of_tags_count(site: EventTable) -> None
     assert set(told(site)) == {"article:7"}
 
 
+def test_both_sides_of_a_set_are_refreshed(site: EventTable) -> None:
+    two_articles(site)
+    topic, other = Topic.objects.create(id=1), Topic.objects.create(id=2)
+    assert told(site) == ["topic:1", "topic:2"]
+    topic.articles.add(1, 2)
+    assert told(site) == ["article:1", "article:2", "topic:1"]
+    article = Article.objects.get(id=1)
+    article.topics.add(other)  # type: ignore[attr-defined]
+    assert told(site) == ["article:1", "topic:2"]
+    article.topics.remove(other)  # type: ignore[attr-defined]
+    assert told(site) == ["article:1", "topic:2"]
+    topic.articles.clear()
+    assert told(site) == ["article:1", "article:2", "topic:1"]
+
+
+def test_an_object_that_is_deleted_refreshes_those_that_were_linked_with_it(site: EventTable) -> None:
+    two_articles(site)
+    tag, topic = Tag.objects.create(), Topic.objects.create(id=1)
+    Article.objects.get(id=1).tags.add(tag)
+    topic.articles.add(1, 2)
+    told(site)
+    Tag.objects.all().delete()  # which is not tracked itself
+    assert told(site) == ["article:1"]
+    Article.objects.get(id=2).delete()
+    assert told(site) == ["article:2", "topic:1"]
+    topic.delete()
+    assert told(site) == ["article:1", "topic:1"]
+
+
+def test_a_set_that_is_inherited_counts_once_when_its_object_is_deleted(site: EventTable) -> None:
+    featured = Featured.objects.create(id=7)
+    Topic.objects.create(id=1).articles.add(featured)
+    told(site)
+    featured.delete()
+    assert told(site) == ["article:7", "article:7", "topic:1"]  # its own table and its parent's
+
+
+def test_related_managers_are_seen_if_they_save_each_object(site: EventTable) -> None:
+    comment = two_articles(site)
+    Article.objects.get(id=2).comment_set.add(comment, bulk=False)  # type: ignore[attr-defined]
+    assert told(site) == ["article:1", "article:2", "comment:1"]
+    Article.objects.get(id=2).comment_set.clear(bulk=False)  # type: ignore[attr-defined]
+    assert told(site) == ["article:2", "comment:1"]
+
+
+def test_a_key_of_several_columns_may_have_the_entity_in_one(site: EventTable) -> None:
+    two_articles(site)
+    paragraph = Paragraph.objects.create(article_id=1, number=1)
+    paragraph.text = "x"
+    paragraph.save(update_fields=["text"])
+    paragraph.delete()
+    assert told(site) == ["article:1"] * 3
+
+
 def test_routing_is_that_of_before_and_that_of_now(site: EventTable) -> None:
     note = Note.objects.create(tenant="a")
     note.tenant = "b"
     note.save()
     note.delete()
     assert [row.routing for row in site.rows()] == ["a", "a", "b", "b"]
+
+
+def test_a_routing_that_was_not_saved_is_not_that_of_the_event(site: EventTable) -> None:
+    member = Member.objects.create(team=1, tenant="a")
+    told(site)
+    member.team, member.tenant = 2, "b"
+    member.save(update_fields=["team"])
+    assert [(row.entity_id, row.routing) for row in site.rows()] == [("1", "a"), ("2", "a")]
+
+
+def test_a_routing_that_the_database_computes_is_read(site: EventTable) -> None:
+    rack = Rack.objects.create(name="A")
+    rack.name = "B"
+    rack.save()
+    assert [row.routing for row in site.rows()] == ["a", "a", "b"]
+
+
+class TenantKind(str, Enum):  # noqa: UP042 - a StrEnum has the text of its value anyway
+    A = "a"
+
+
+def test_ids_and_routing_have_the_text_of_the_database(site: EventTable) -> None:
+    stand = Stand.objects.create(number=Decimal("1.5"), is_open=True)
+    stand.delete()
+    Note.objects.create(id="07", tenant=TenantKind.A)
+    found = [(row.entity_type, row.entity_id, row.routing) for row in site.rows()]
+    assert found == [("stand", "1.50", "true"), ("stand", "1.50", "true"), ("note", "7", "a")]
 
 
 def test_the_row_and_its_event_are_one_transaction(site: EventTable) -> None:
@@ -157,6 +253,28 @@ def test_bulk_statements_are_not_seen(site: EventTable) -> None:
     Article.objects.bulk_create([Article(id=1)])
     Article.objects.update(title="x")
     Article.objects.bulk_update([Article(id=1, title="y")], ["title"])
+    Comment.objects.bulk_create([Comment(id=1)])
+    Article.objects.get(id=1).comment_set.set(Comment.objects.all())  # type: ignore[attr-defined]
+    assert told(site) == []
+
+
+def test_what_a_deletion_sets_to_null_is_not_seen(site: EventTable) -> None:
+    """As the documents say; triggers see it."""
+    two_articles(site)
+    Clip.objects.create(article_id=2)
+    told(site)
+    Article.objects.get(id=2).delete()
+    assert told(site) == ["article:2"]
+    assert Clip.objects.get().article_id is None  # type: ignore[attr-defined]
+
+
+def test_models_of_a_migration_are_not_seen(site: EventTable) -> None:
+    """As the documents say: they are copies without our base."""
+    state = ProjectState()
+    state.add_model(ModelState.from_model(Tag))
+    state.add_model(ModelState.from_model(Article))
+    copy: Any = state.apps.get_model("django_blog", "Article")
+    copy.objects.create(id=1)
     assert told(site) == []
 
 
@@ -216,6 +334,7 @@ def test_the_settings_are_djangos(site: EventTable, database: str) -> None:
     [
         ({"ELASTIC_INDX": "x"}, "outbox.E002", "ELASTIC_INDX"),
         ({"OUTBOX_BATCH_SIZE": -1}, "outbox.E002", "OUTBOX_BATCH_SIZE"),
+        ({"DATABASE": "typo"}, "outbox.E001", "typo"),
     ],
 )
 def test_wrong_settings_are_named_by_the_check(given: dict[str, Any], id: str, what: str) -> None:
@@ -241,13 +360,48 @@ def test_models_that_cannot_work_are_named_by_the_check() -> None:
         class Meta:
             app_label = "unconnected"
 
+    assert checked(Backwards, Silent, Elsewhere, Article) == [
+        ("Backwards", "outbox.E003"),
+        ("Silent", "outbox.E004"),
+        ("Elsewhere", "outbox.E006"),
+    ]
+
+
+def checked(*chosen: type[Any]) -> list[tuple[str, str | None]]:
     class Chosen:
         @staticmethod
         def get_models() -> list[Any]:
-            return [Backwards, Silent, Elsewhere, Article]
+            return [*chosen]
 
-    found = {(getattr(problem.obj, "__name__", ""), problem.id) for problem in check_models([Chosen])}
-    assert found == {("Backwards", "outbox.E003"), ("Silent", "outbox.E004"), ("Elsewhere", "outbox.E006")}
+    return [(getattr(problem.obj, "__name__", ""), problem.id) for problem in check_models([Chosen])]
+
+
+def test_fields_that_cannot_be_an_id_are_named_by_the_check() -> None:
+    class Pair(Tracked, models.Model):
+        outbox = "pair"
+        pk = models.CompositePrimaryKey("one", "two")
+        one: models.IntegerField[int, int] = models.IntegerField()
+        two: models.IntegerField[int, int] = models.IntegerField()
+
+        class Meta:
+            app_label = "unconnected"
+
+    class Labelled(Tracked, models.Model):
+        outbox = by("labelled", "labels")
+        labels: models.ManyToManyField[Any, Any] = models.ManyToManyField("self", related_name="+")
+
+        class Meta:
+            app_label = "unconnected"
+
+    class Digest(Tracked, models.Model):
+        outbox = by("digest", "pk", routing="sum")
+        sum: models.BinaryField[bytes, bytes] = models.BinaryField()
+
+        class Meta:
+            app_label = "unconnected"
+
+    wrong = (Pair, Labelled, Digest)
+    assert checked(*wrong, Paragraph) == [(model.__name__, "outbox.E008") for model in wrong]
 
 
 def test_a_database_without_our_tables_is_named_by_the_check(empty_database: str, site: EventTable) -> None:
