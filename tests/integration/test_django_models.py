@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import io
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from decimal import Decimal
 from enum import Enum
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from outbox.errors import NoTransaction
+from tests.fixtures.deployment import ROOT
 from tests.fixtures.django_site import configure, drop_connection, use_database
 from tests.fixtures.pgbouncer import Pgbouncer
+from tests.fixtures.processes import clean_environment
 from tests.fixtures.queue import EventTable
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
 configure()
 
 from django.core import checks  # noqa: E402
-from django.core.management import call_command  # noqa: E402
+from django.core.management import CommandError, ManagementUtility, call_command  # noqa: E402
 from django.db import connection, models, transaction  # noqa: E402
 from django.db.migrations.state import ModelState, ProjectState  # noqa: E402
 from django.db.models import F  # noqa: E402
@@ -419,7 +427,59 @@ def test_manage_py_runs_our_commands(
 ) -> None:
     monkeypatch.delenv("DATABASE_URL", raising=False)
     Article.objects.create(id=1)
-    with pytest.raises(SystemExit) as left:
-        call_command("outbox", "status", "--json")
-    assert left.value.code in (0, None)
+    call_command("outbox", "status", "--json")
     assert '"pending": 1' in capsys.readouterr().out
+    buffer = io.StringIO()
+    call_command("outbox", "status", "--json", stdout=buffer)
+    assert '"pending": 1' in buffer.getvalue()
+    assert "DATABASE_URL" not in os.environ
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["status", "--nonsense"], 2), (["show", "no-uuid"], 2)])
+def test_a_command_that_fails_has_its_exit_code(
+    arguments: list[str], code: int, site: EventTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", {**os.environ})
+    with pytest.raises(CommandError, match=f"failed with the exit code {code}") as failed:
+        call_command("outbox", *arguments)
+    assert failed.value.returncode == code
+    with pytest.raises(SystemExit) as left:
+        ManagementUtility(["manage.py", "outbox", *arguments]).execute()
+    assert left.value.code == code
+
+
+def test_djangos_test_databases_get_our_tables_and_its_own_database_none(empty_database: str) -> None:
+    """The example's tests, as its reader runs them: in a copy of the test database for each process."""
+    found = conninfo_to_dict(empty_database)
+    names = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
+    environment = {f"DATABASE_{name}": str(found[key]) for name, key in names.items()}
+    # A variable that names another database is not asked.
+    environment |= {"PYTHONPATH": str(ROOT), "OUTBOX_DIRECT_DATABASE_URL": empty_database}
+    done = subprocess.run(
+        [sys.executable, "manage.py", "test", "--noinput", "--parallel", "2"],
+        cwd=ROOT / "examples" / "django",
+        env=clean_environment(environment),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, "Ran 3 tests" in done.stderr) == (0, True), f"{done.stdout}\n{done.stderr}"
+    with psycopg.connect(empty_database) as own:
+        assert own.execute("select count(*) from pg_class where relname like 'search_outbox%'").fetchone() == (0,)
+
+
+def test_a_migrate_from_python_goes_to_the_database_that_django_is_connected_to(
+    empty_database: str, site: EventTable
+) -> None:
+    """As in a test database, whose name Django writes into the connection."""
+    name = connection.settings_dict["NAME"]
+    connection.close()
+    connection.settings_dict["NAME"] = str(conninfo_to_dict(empty_database)["dbname"])
+    try:
+        assert [problem.id for problem in check_schema(databases=["default"])] == ["outbox.W007"]
+        call_command("outbox", "migrate")
+        assert check_schema(databases=["default"]) == []
+    finally:
+        connection.close()
+        connection.settings_dict["NAME"] = name

@@ -9,6 +9,7 @@ MIDDLEWARE = ["blog.middleware.read_your_own_write"]
 ROOT_URLCONF = "project.urls"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
+TEST_RUNNER = "outbox.django.runner.OutboxRunner"
 DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.postgresql",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from argparse import REMAINDER
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from outbox.cli import guarded
 from outbox.django.conf import environment
@@ -17,21 +20,42 @@ class ManageOutbox(BaseCommand):
     requires_system_checks = ()  # `manage.py check` runs ours; `outbox migrate` must work before they pass
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Every argument is the command's own, --help and --version included."""
+        """Every argument is the command's own, --help and --version included, and so is the exit code."""
+        os.environ.update(environment())
         _run(argv[2:])
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("arguments", nargs=REMAINDER)
 
-    def handle(self, *_: Any, arguments: list[str], **__: Any) -> None:
-        """For `call_command("outbox", "status")`."""
-        _run(arguments)
+    def handle(self, *_: Any, arguments: list[str], stdout: Any = None, stderr: Any = None, **__: Any) -> None:
+        """For `call_command("outbox", "status")`, which returns if the command did what it should."""
+        with _variables(environment()), redirect_stdout(stdout or sys.stdout), redirect_stderr(stderr or sys.stderr):
+            try:
+                _run(arguments)
+            except SystemExit as left:
+                if left.code:
+                    what = f"`outbox {' '.join(arguments)}` failed with the exit code {left.code}"
+                    raise CommandError(what, returncode=int(left.code)) from left
+
+
+@contextmanager
+def _variables(given: dict[str, str]) -> Iterator[None]:
+    """The program that calls us has an environment of its own, and may call with other settings next."""
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _run(arguments: list[str]) -> None:
     from outbox.cli.menu import app  # noqa: PLC0415
 
-    os.environ.update(environment())
     guarded(lambda: app(args=arguments, prog_name="manage.py outbox"))
 
 
