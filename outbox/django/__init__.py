@@ -2,7 +2,8 @@
 their own transaction; `manage.py outbox ...` runs our commands with Django's settings.
 
 Signals see `save`, `create`, `delete` (also of a queryset, and what a cascade deletes) and changes of many-to-many
-fields. They do not see `bulk_create`, `bulk_update`, `QuerySet.update` and SQL. Triggers see all: `outbox attach`.
+fields. They do not see `bulk_create`, `bulk_update`, SQL, and `QuerySet.update`, which related managers use too.
+Triggers see all: `outbox attach`.
 """
 
 from outbox.django.conf import get_async_outbox, get_outbox
