@@ -40,8 +40,10 @@ class Wire:
     @property
     def again(self) -> int:
         """Versions of documents that were sent to one index more than once."""
-        return sum(times > 1 for times in self.sent.values())
+        with self._lock:
+            return sum(times > 1 for times in self.sent.values())
 
     @property
     def documents(self) -> set[str]:
-        return {name for _, name, _ in self.sent}
+        with self._lock:
+            return {name for _, name, _ in self.sent}

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from itertools import islice
+from collections.abc import Iterable
+from itertools import islice, takewhile
 
 from tests.fixtures.waiting import PATIENCE_SECONDS
 from tests.nemesis.quiet import Quiet
@@ -68,6 +69,25 @@ def test_a_rebuilds_write_to_the_second_index_is_no_duplicate() -> None:
     assert wire.again == 0
     wire.tap(2, b"PUT /nemesis-v2/_bulk?x HTTP/1.1\r\n\r\n" + line("page:e1", 5))
     assert wire.again == 1
+
+
+def test_the_wire_may_be_asked_while_it_is_in_use() -> None:
+    wire, asked = Wire(), threading.Event()
+
+    def use(versions: Iterable[int]) -> None:
+        for version in versions:
+            wire.tap(1, b"PUT /nemesis/_bulk?x HTTP/1.1\r\n\r\n" + line("page:e1", version))
+
+    use(range(20_000))  # to count them takes longer than a thread's turn, which is some milliseconds
+    user = threading.Thread(target=use, args=(takewhile(lambda _: not asked.is_set(), range(20_000, 1_000_000)),))
+    user.start()
+    try:
+        for _ in range(20):
+            assert wire.again == 0
+            assert wire.documents == {"page:e1"}
+    finally:
+        asked.set()
+        user.join(PATIENCE_SECONDS)
 
 
 def test_in_a_quiet_window_no_act_begins_and_what_is_under_way_ends_first() -> None:
