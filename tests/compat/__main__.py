@@ -44,7 +44,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("names", nargs="*", metavar="NAME", help="runs, by default all")
     made.add_argument("--list", action="store_true", help="list the runs and leave")
     made.add_argument("--wide", action="store_true", help="four times as many tests: all that meet a server")
-    made.add_argument("--record", action="store_true", help="write every result in build/compat into the docs")
+    made.add_argument(
+        "--record", action="store_true", help="write every result in build/compat into the docs; other runs keep theirs"
+    )
     made.add_argument("--from", dest="revision", default=PREVIOUS, metavar="REV", help="what `upgrade` starts from")
     return made
 

@@ -3,7 +3,7 @@
 import json
 import re
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,10 +53,6 @@ def read_junit(path: Path) -> tuple[int, int, int, int]:
     return total - failed - skipped, failed, skipped, round(seconds)
 
 
-def load(name: str) -> Outcome:
-    return Outcome(**json.loads((RESULTS / f"{name}.json").read_text()))
-
-
 def commit() -> str:
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
@@ -87,15 +83,16 @@ def table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines + [f"{o.name}: {o.detail}" for o in outcomes if o.detail])
 
 
-def record(names: Iterable[str] = ()) -> None:
-    """Every result that is there, into docs/compatibility.md."""
-    order = [combination.name for combination in COMBINATIONS] + ["upgrade", *names]
-    found = [load(path.stem) for path in RESULTS.glob("*.json")]
-    found.sort(key=lambda outcome: order.index(outcome.name) if outcome.name in order else len(order))
+def record(page: Path = PAGE, results: Path = RESULTS) -> None:
+    """Every result that is there, into docs/compatibility.md. Runs without one keep their row."""
+    order = [combination.name for combination in COMBINATIONS] + ["upgrade"]
+    text = page.read_text()
+    rows = dict(re.findall(r"^(?=\| `([\w.-]+)` \|)(.*)$", text[text.index(BEGIN) : text.index(END)], re.MULTILINE))
+    rows |= {path.stem: _row(Outcome(**json.loads(path.read_text()))) for path in results.glob("*.json")}
+    names = sorted(rows, key=lambda name: order.index(name) if name in order else len(order))
     head = ["| run | PostgreSQL | search server | Python | pooler | verdict | when (UTC), commit |", f"|{'---|' * 7}"]
-    text = PAGE.read_text()
-    made = f"{BEGIN}\n" + "\n".join([*head, *map(_row, found)]) + f"\n{END}"
-    PAGE.write_text(re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: made, text, flags=re.DOTALL))
+    made = "\n".join([BEGIN, *head, *(rows[name] for name in names), END])
+    page.write_text(text[: text.index(BEGIN)] + made + text[text.index(END) + len(END) :])
 
 
 def _row(o: Outcome) -> str:
