@@ -26,7 +26,7 @@ from tests.nemesis.invariants import (
     verified,
 )
 
-# Deaths at each point. A hundred take more than twenty minutes: OUTBOX_CRASH_DEATHS=100 and `--timeout 3600`.
+# Deaths at each point. A hundred took 15 minutes on two cores: OUTBOX_CRASH_DEATHS=100 and `--timeout 3600`.
 TIMES = int(os.environ.get("OUTBOX_CRASH_DEATHS") or (20 if os.environ.get("OUTBOX_TEST_SLOW") == "1" else 2))
 CHECKS = (
     invariants.nothing_lost,
