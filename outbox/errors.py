@@ -170,8 +170,8 @@ class WrongConnection(UsageError):
 
 
 class WrongEntity(UsageError):
-    """An event names its entity by type and id: the type is text, the id is text, a number or a UUID. Nothing was
-    written."""
+    """An event names its entity by type and id: the type is text, the id is text, an integer, a Decimal or a
+    UUID. Nothing was written."""
 
 
 class NotFound(OutboxError):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
 from enum import Enum
 from functools import cached_property
+from numbers import Integral
 from typing import Any, Final, Literal
 from uuid import UUID
 
@@ -19,6 +22,7 @@ Function = Literal["outbox_enqueue", "outbox_refresh"]
 # A payload travels as text: a driver whose json type has an encoder of the program's own would encode it twice.
 _CAST: Final = {"payload": "cast(cast({} as text) as json)", "version": "cast({} as bigint)"}
 _PLAIN: Final = "cast({} as text)"
+_NO_FUNCTION: Final = "42883"
 
 
 @dataclass(frozen=True)
@@ -89,19 +93,46 @@ def refresh(
 
 
 def _entity(entity_type: object, entity_id: object) -> dict[str, str]:
-    """Refuses values that have a text, but not that of an id: an event of entity "None" would refresh nobody."""
     if not isinstance(entity_type, str):
-        raise WrongEntity(f"{entity_type!r} is no entity type: give its name, such as 'article'")
+        raise WrongEntity(f"{type(entity_type).__name__} is no entity type: give its name, such as 'article'")
+    return {"entity_type": entity_type, "entity_id": _id_text(entity_id)}
+
+
+def _id_text(entity_id: object) -> str:
+    """As PostgreSQL writes it. Refuses all else that has a text: an event of entity "None" would refresh nobody."""
     match entity_id:
-        case None:
-            raise WrongEntity("None is no id: flush the session (or save the object) first, which gives it one")
-        case bool():
-            raise WrongEntity(f"{entity_id} is no id, but a bool: give the id of the entity")
-        case bytes() | bytearray() | memoryview():
-            raise WrongEntity("bytes are no id: give text, by .decode() or .hex()")
         case Enum():
             raise WrongEntity(f"{entity_id!r} is no id, but a member of an Enum: give its .value or its .name")
-    return {"entity_type": entity_type, "entity_id": str(entity_id)}
+        case bool():
+            raise WrongEntity(f"{entity_id} is no id, but a bool: give the id of the entity")
+        case str() | UUID():
+            return str(entity_id)
+        case Integral():  # also numpy's
+            return str(int(entity_id))
+        case Decimal() if entity_id.is_finite():
+            return f"{entity_id:f}"
+        case None:
+            raise WrongEntity("None is no id: flush the session (or save the object) first, which gives it one")
+        case bytes() | bytearray() | memoryview():
+            raise WrongEntity("bytes are no id: give text, by .decode() or .hex()")
+    kind = type(entity_id).__name__
+    raise WrongEntity(f"{kind} is no id: give text, an int, a Decimal or a UUID; of an object or a row, its .id")
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Around the call: the driver's error gets a remedy, because PostgreSQL's hint for a missing function misleads."""
+    try:
+        yield
+    except Exception as error:
+        if _NO_FUNCTION in (_sqlstate(error), _sqlstate(getattr(error, "orig", None)), _sqlstate(error.__cause__)):
+            error.add_note("The outbox has no tables in this database and schema yet: run `outbox migrate` there.")
+        raise
+
+
+def _sqlstate(error: object) -> object:
+    """psycopg's and asyncpg's, which SQLAlchemy has as `orig` and Django as the cause."""
+    return getattr(error, "sqlstate", None)
 
 
 def event_id(value: object) -> UUID:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from outbox.producers.call import ProducerCall, event_id
+from outbox.producers.call import ProducerCall, event_id, explained
 from outbox.producers.connection import (
     ConnectionKind,
     kind_of,
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 def write(connection: ProducerConnection, call: ProducerCall) -> UUID:
     """The event's id. Raises NoTransaction where the event would be committed on its own, before anything is sent."""
     given: Any = connection
-    match kind_of(connection, awaited=False):
-        case ConnectionKind.PSYCOPG:
-            return _by_psycopg(given, call)
-        case ConnectionKind.DJANGO:
-            return _by_django(given, call)
-        case _:
-            return _by_sqlalchemy(given, call)
+    with explained():
+        match kind_of(connection, awaited=False):
+            case ConnectionKind.PSYCOPG:
+                return _by_psycopg(given, call)
+            case ConnectionKind.DJANGO:
+                return _by_django(given, call)
+            case _:
+                return _by_sqlalchemy(given, call)
 
 
 def _by_psycopg(connection: Any, call: ProducerCall) -> UUID:

@@ -5,6 +5,7 @@ import enum
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -110,16 +111,36 @@ def test_what_is_no_id_is_refused_before_anything_is_sent(opened: Opening, queue
     """None is the key of an object that was never flushed."""
     wrong: Any
     with opened(database) as producer:
-        for wrong, remedy in ((None, "flush"), (b"7", "decode"), (True, "bool"), (Colour.RED, r"\.value")):
+        for wrong, remedy in (
+            (None, "flush"),
+            (b"7", "decode"),
+            (True, "bool"),
+            (Colour.RED, r"\.value"),
+            (object(), r"object is no id: .* its \.id"),
+            ((5,), "tuple is no id"),
+            (5.0, "float is no id"),
+            (Decimal("nan"), "Decimal is no id"),
+        ):
             with pytest.raises(UsageError, match=remedy):
                 producer.refresh(wrong)
             with pytest.raises(UsageError, match=remedy):
                 producer.enqueue(wrong)
         id = UUID(int=7)
-        for right in ("5", 6, id):
+        for right in ("5", 6, id, Decimal("1E+2"), Decimal("1.50")):
             producer.refresh(right)  # type: ignore[arg-type]
         producer.commit()
-    assert entities(queue) == ["5", "6", str(id)]
+    assert entities(queue) == ["5", "6", str(id), "100", "1.50"]
+
+
+@every_kind
+def test_a_database_without_our_tables_is_named_with_the_remedy(opened: Opening, empty_database: str) -> None:
+    with opened(empty_database) as producer:
+        with pytest.raises(Exception, match="does not exist") as raised:
+            producer.refresh("5")
+        assert raised.value.__notes__ == [
+            "The outbox has no tables in this database and schema yet: run `outbox migrate` there."
+        ]
+        producer.rollback()
 
 
 def test_what_is_no_entity_type_is_refused_too(queue: EventTable, database: str) -> None:
