@@ -4,9 +4,11 @@ nothing."""
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterable
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID
@@ -33,20 +35,41 @@ _NAME: Final = "outbox library"
 _LONGEST_WAIT: Final = 300  # whoever needs longer has a queue to watch: `outbox wait --caught-up`
 
 
+@dataclass
+class _Opened:
+    """The connections of one process."""
+
+    stack: ExitStack = field(default_factory=ExitStack)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    watch: SettleWatch | None = None
+    watching: threading.Lock = field(default_factory=threading.Lock)  # apart: to open a watch waits for no server
+    desk: QueueDesk | None = None
+    operations: Operations | None = None
+
+
 class _Installation:
     """What both classes have: settings, and one reader for all who wait, in whichever thread."""
 
     def __init__(self, database_url: str | None = None) -> None:
         self._settings = _settings(database_url)
-        self._open = ExitStack()
-        self._watch: SettleWatch | None = None
-        self._watching = threading.Lock()  # of the watch alone: to open it does not wait for the server
+        # By process id. A forked process opens its own; its parent's stay here, untouched, because a connection that
+        # two processes use, or that the child closes, breaks for the parent too.
+        self._by_process: dict[int, _Opened] = {}
+
+    def _opened(self) -> _Opened:
+        return self._by_process.setdefault(os.getpid(), _Opened())
+
+    def _close(self) -> None:
+        opened = self._by_process.pop(os.getpid(), None)
+        if opened is not None:
+            opened.stack.close()
 
     def _settle_watch(self) -> SettleWatch:
-        with self._watching:
-            if self._watch is None:
-                self._watch = self._open.enter_context(open_settle_watch(self._settings, application=_NAME))
-            return self._watch
+        opened = self._opened()
+        with opened.watching:
+            if opened.watch is None:
+                opened.watch = opened.stack.enter_context(open_settle_watch(self._settings, application=_NAME))
+            return opened.watch
 
 
 class Outbox(_Installation):
@@ -55,11 +78,6 @@ class Outbox(_Installation):
     It connects only when needed: `enqueue` uses only the caller's connection.
     """
 
-    def __init__(self, database_url: str | None = None) -> None:
-        super().__init__(database_url)
-        self._desk: QueueDesk | None = None
-        self._operations: Operations | None = None
-
     def __enter__(self) -> Self:
         return self
 
@@ -67,8 +85,7 @@ class Outbox(_Installation):
         self.close()
 
     def close(self) -> None:
-        self._desk = self._operations = self._watch = None
-        self._open.close()
+        self._close()
 
     def enqueue(
         self,
@@ -155,14 +172,18 @@ class Outbox(_Installation):
         return self._operator().stats.failed()
 
     def _reader(self) -> QueueDesk:
-        if self._desk is None:
-            self._desk = self._open.enter_context(open_desk(self._settings, application=_NAME))
-        return self._desk
+        opened = self._opened()
+        with opened.lock:
+            if opened.desk is None:
+                opened.desk = opened.stack.enter_context(open_desk(self._settings, application=_NAME))
+            return opened.desk
 
     def _operator(self) -> Operations:
-        if self._operations is None:
-            self._operations = self._open.enter_context(open_operations(self._settings, application=_NAME))
-        return self._operations
+        opened = self._opened()
+        with opened.lock:
+            if opened.operations is None:
+                opened.operations = opened.stack.enter_context(open_operations(self._settings, application=_NAME))
+            return opened.operations
 
 
 class AsyncOutbox(_Installation):
@@ -178,8 +199,7 @@ class AsyncOutbox(_Installation):
         await self.close()
 
     async def close(self) -> None:
-        self._watch = None
-        await asyncio.to_thread(self._open.close)
+        await asyncio.to_thread(self._close)
 
     async def enqueue(
         self,

@@ -110,7 +110,6 @@ class SettleWatch:
                 thread.join(5)
 
     def _start(self) -> None:
-        """Again after a fork too, which takes no thread along."""
         if self._reader is None or not self._reader.is_alive():
             self._reader = threading.Thread(target=self._read, name="settle-reader", daemon=True)
             self._reader.start()

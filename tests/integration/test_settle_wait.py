@@ -1,6 +1,8 @@
 """`Outbox.wait`, its twin to await, and `?wait=` of the API: the answer comes when the event is settled."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -106,10 +108,47 @@ def test_threads_that_wait_first_at_the_same_time_share_one_connection(queue: Ev
             return outbox.wait(id, PATIENCE_SECONDS)
 
         waiting = [pool.submit(wait, id) for id in ids]
-        eventually(lambda: outbox._watch and len(outbox._watch._waiters) == 8, what="all of them in one watch")
+        eventually(lambda: len(outbox._settle_watch()._waiters) == 8, what="all of them in one watch")
         assert [thread.name for thread in threading.enumerate()].count("settle-reader") == 1
         settle_all(queue)
         assert {each.result(PATIENCE_SECONDS) for each in waiting} == {Status.DONE}
+
+
+# As a server that forks its workers after it has waited once. Each process closes what it opened, not its parent's.
+FORKED = """
+import os, sys
+from outbox import Outbox
+
+outbox = Outbox(sys.argv[1])
+outbox.wait(sys.argv[2], 5)
+outbox.failed_stats()
+children = []
+for _ in range(2):
+    if child := os.fork():
+        children.append(child)
+        continue
+    try:
+        for _ in range(50):
+            assert outbox.wait(sys.argv[2], 5) == "done"
+        assert outbox.failed_stats().total == 0
+        outbox.close()
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+    os._exit(0)
+for _ in range(50):
+    assert outbox.wait(sys.argv[2], 5) == "done"
+assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+assert outbox.wait(sys.argv[2], 5) == "done" and outbox.failed_stats().total == 0
+outbox.close()
+"""
+
+
+def test_a_forked_process_opens_a_connection_of_its_own(queue: EventTable, database: str) -> None:
+    id = queue.produce(status="done")
+    program = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKED, database, str(id)]
+    run = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE_SECONDS * 2, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
 
 
 def test_a_database_that_is_down_is_reported_at_about_the_end_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
