@@ -174,6 +174,10 @@ class WrongEntity(UsageError):
     UUID. Nothing was written."""
 
 
+class WrongArgument(UsageError):
+    """An argument of a call of the library is invalid. Correct it in your program, as the detail says."""
+
+
 class NotFound(OutboxError):
     """Not found. See `outbox list`; finished events may have been pruned."""
 

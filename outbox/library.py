@@ -17,7 +17,7 @@ from outbox.app.desk import QueueDesk, open_desk
 from outbox.app.operations import Operations, open_operations
 from outbox.app.settling import open_settle_watch
 from outbox.config import Settings, load_settings
-from outbox.errors import NotFound, UsageError
+from outbox.errors import NotFound, WrongArgument
 from outbox.ops.failures import FailedStats
 from outbox.ops.replay.desk import ReplayResult
 from outbox.ops.settling import SettleWatch
@@ -258,7 +258,7 @@ def _seen(id: UUID, status: Status | None) -> Status:
 
 def _bounded(seconds: float) -> float:
     if not 0 <= seconds <= _LONGEST_WAIT:
-        raise UsageError(f"wait: {seconds} is not from 0 to {_LONGEST_WAIT} seconds")
+        raise WrongArgument(f"wait: {seconds} is not from 0 to {_LONGEST_WAIT} seconds")
     return seconds
 
 
@@ -272,4 +272,4 @@ def _id(value: UUID | str) -> UUID:
     try:
         return value if isinstance(value, UUID) else UUID(str(value))
     except ValueError:
-        raise UsageError(f"{str(value)[:80]!r} is not an event's id, which is a uuid") from None
+        raise WrongArgument(f"{str(value)[:80]!r} is not an event's id, which is a uuid") from None

@@ -17,6 +17,7 @@ EXIT_CODES = {
     "NoTransaction": 2,
     "WrongConnection": 2,
     "WrongEntity": 2,
+    "WrongArgument": 2,
     "PartlyDone": 3,
     "DependencyDown": 75,
     "DatabaseDown": 75,
