@@ -5,16 +5,36 @@ import gc
 import threading
 import warnings
 from collections.abc import Iterator
-from enum import Enum
-from typing import Any
+from typing import Any, cast
 from weakref import ref
 
 import pytest
-from sqlalchemy import Column, Engine, ForeignKey, Table, create_engine, delete, func, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship, sessionmaker
+from sqlalchemy import (
+    Column,
+    Engine,
+    ForeignKey,
+    Table,
+    create_engine,
+    delete,
+    func,
+    insert,
+    literal_column,
+    select,
+    update,
+)
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    Mapped,
+    Session,
+    column_property,
+    mapped_column,
+    relationship,
+    scoped_session,
+    sessionmaker,
+)
 
-from outbox.errors import NoTransaction, UsageError
+from outbox.errors import NoTransaction, WrongArgument
 from outbox.sqlalchemy import UntrackedStatement, by, track, written
 from tests.fixtures.pgbouncer import Pgbouncer
 from tests.fixtures.producers import NO_CACHE, UNPREPARED, driver
@@ -46,6 +66,7 @@ class Article(Base):
     title: Mapped[str] = mapped_column(default="")
     tenant: Mapped[str | None]
     comments: Mapped[list["Comment"]] = relationship(cascade="all, delete-orphan")
+    comment_count: Mapped[int] = column_property(literal_column("1"))
     notes: Mapped[list["Note"]] = relationship()
     tags: Mapped[list[Tag]] = relationship(secondary=article_tag, back_populates="articles")
 
@@ -74,17 +95,10 @@ class Rejoinder(Comment):
     tone: Mapped[str] = mapped_column(default="")
 
 
-class PairKind(Enum):
-    PLAIN = "plain"
-
-
 class Pair(Base):
     __tablename__ = "pair"
     left: Mapped[int] = mapped_column(primary_key=True)
     right: Mapped[int] = mapped_column(primary_key=True)
-    is_open: Mapped[bool] = mapped_column(default=True)
-    image: Mapped[bytes | None]
-    kind: Mapped[PairKind] = mapped_column(default=PairKind.PLAIN)
 
 
 MODELS: Any = {
@@ -441,15 +455,26 @@ def test_asynchronous_sessions_are_tracked(
     assert found == ["article:1", "article:1", "article:2", "article:2"]
 
 
-def test_a_wrong_model_or_column_is_refused_when_it_is_named() -> None:
+def test_a_wrong_argument_is_refused_when_it_is_given(engine: Engine) -> None:
+    models: Any
     for models, complaint in (
         ({Pair: "pair"}, r"several columns.*by\(\"pair\", Pair\.x\)"),
         ({Comment: by("article", Article.id)}, "no column of Comment"),
         ({Note: by("article", Note.article)}, "no column of Note"),
-        ({Pair: by("pair", Pair.is_open)}, "Pair.is_open is of type Boolean"),
-        ({Pair: by("pair", Pair.left, routing=Pair.kind)}, "Pair.kind is of type Enum"),
-        ({Pair: by("pair", Pair.image)}, "Pair.image is of type LargeBinary"),
+        ({Article: by("article", Article.comment_count)}, "no column of Article"),
+        ({Note: by("article", "article_id")}, "'article_id' is no attribute of Note.*Note.x"),  # type: ignore[arg-type]
+        ({Note: by("article", Note.id, routing="id")}, "'id' is no attribute of Note"),  # type: ignore[arg-type]
         ({dict: "article"}, "not a mapped class"),
+        ({Note: ""}, "Note has no entity type. Give"),
+        ({Note: []}, "Note has no owner. Give"),
+        ({Note: None}, "Note has no owner. Give"),
+        ({Note: ["note", 7]}, "Note has no entity type. Give"),
+        ([Note], "name the models as"),
     ):
-        with pytest.raises(UsageError, match=complaint):
+        with pytest.raises(WrongArgument, match=complaint) as refused:
             track(sessionmaker(), models)
+        assert "--help" not in str(refused.value)  # of a command
+    sessions: Any
+    for sessions in (engine, scoped_session(cast(Any, lambda: Session(engine))), async_scoped_session, None):
+        with pytest.raises(WrongArgument, match=r"makes no sessions\. Give a sessionmaker"):
+            track(sessions, MODELS)
