@@ -7,6 +7,6 @@ Triggers see all: `outbox attach`.
 """
 
 from outbox.django.conf import get_async_outbox, get_outbox
-from outbox.django.tracked import OwnerField, Tracked, by, written
+from outbox.django.tracked import OwnerField, Owners, Tracked, by, written
 
-__all__ = ["OwnerField", "Tracked", "by", "get_async_outbox", "get_outbox", "written"]
+__all__ = ["OwnerField", "Owners", "Tracked", "by", "get_async_outbox", "get_outbox", "written"]

@@ -14,7 +14,7 @@ from django.db.models import BinaryField, Model
 
 from outbox.django.conf import alias, environment
 from outbox.django.keys import fields_of
-from outbox.django.tracked import OwnerField, Tracked, owners_of
+from outbox.django.tracked import OwnerField, Tracked, declared_by, owners_of
 
 
 def register() -> None:
@@ -50,11 +50,10 @@ def _model(model: type[Any]) -> Iterator[checks.CheckMessage]:
     if bases.index(Tracked) > bases.index(Model):
         hint = f"Write class {model.__name__}(Tracked, models.Model)."
         yield checks.Error("Tracked must come before models.Model", hint=hint, obj=model, id="outbox.E003")
-    owners = owners_of(model)
-    if not owners:
+    if not owners_of(model):
         hint = 'Set outbox = "article", or outbox = by("article", "article_id").'
         yield checks.Error("a Tracked model must say whose documents change", hint=hint, obj=model, id="outbox.E004")
-    for owner in owners:
+    for owner in declared_by(model):
         yield from _owner(model, owner)
     if router.db_for_write(model) != alias():
         hint = (

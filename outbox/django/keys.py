@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from django.db.models import Field, Model, TextField
+from django.db.models import Field, Model, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from outbox.django.tracked import OwnerField
@@ -38,14 +38,25 @@ def keys(
 
 
 def stored(instance: Model, using: str, owners: Sequence[OwnerField]) -> list[Key]:
-    """From the row alone; none for an object that has no row yet."""
+    """From the row alone; none for an object that has no row yet.
+
+    The row is locked as by an UPDATE: if another transaction has moved it and is not committed yet, that is waited for,
+    because the row as it was before names an owner that it does not have any more.
+    """
     model = type(instance)
-    names = [field.attname for owner in owners for field in fields_of(model, owner)]
-    if not names or instance.pk is None:
-        return []
-    texts = (Cast(name, TextField()) for name in names)
-    row = model._base_manager.using(using).filter(pk=instance.pk).values_list(*texts).first()
-    return [] if row is None else _keys(model, owners, dict(zip(names, row, strict=True)))
+    names = {field.attname: field.model for owner in owners for field in fields_of(model, owner)}
+    texts: dict[str, str | None] = dict.fromkeys(names)
+    # One query for each table, in the order in which Django writes them: a join would lock the child's row first.
+    for table in (*reversed(model._meta.all_parents), model):
+        here = [name for name, place in names.items() if place is table]
+        id = getattr(instance, table._meta.pk.attname) or instance.pk  # of a parent, it may be set only by the save
+        if not here or id is None:
+            continue
+        # Not by a manager of the program, whose joins and groups cannot be locked.
+        rows: QuerySet[Any] = QuerySet(table).using(using).filter(pk=id).order_by("pk")
+        found = rows.select_for_update(no_key=True).values_list(*(Cast(name, TextField()) for name in here)).first()
+        texts |= dict(zip(here, found, strict=True)) if found else {}
+    return _keys(model, owners, texts)
 
 
 def _held(instance: Model, owners: Sequence[OwnerField]) -> list[Key]:

@@ -27,11 +27,20 @@ class LinkedSide:
     def other(self) -> type[Model]:
         return LinkedSide(self.field, not self.reverse).side
 
+    @property
+    def key_here(self) -> str:
+        """The foreign key to this side."""
+        name: str = self.field.m2m_reverse_field_name() if self.reverse else self.field.m2m_field_name()
+        return name
+
+    def is_between(self, instance: Model, other: type[Model]) -> bool:
+        return isinstance(instance, self.side) and self.other is other
+
     def ids(self, instance: Model, using: str) -> Collection[Any]:
         """Of the other side's objects, if these are tracked."""
         if not issubclass(self.other, Tracked):
             return ()
-        rows = self.field.remote_field.through._base_manager.using(using).filter(**{self._name(): instance})
+        rows = self.field.remote_field.through._base_manager.using(using).filter(**{self.key_here: instance})
         return set(rows.values_list(self._other_key().attname, flat=True))
 
     def keys(self, ids: Collection[Any], using: str) -> list[Key]:
@@ -42,13 +51,8 @@ class LinkedSide:
         found = self.other._base_manager.using(using).filter(**{f"{self._other_key().target_field.attname}__in": ids})
         return [key for each in found for key in keys(each, using, owners, lambda _: True)]
 
-    def _name(self) -> str:
-        """The foreign key to this side."""
-        name: str = self.field.m2m_reverse_field_name() if self.reverse else self.field.m2m_field_name()
-        return name
-
     def _other_key(self) -> Any:
-        return self.field.remote_field.through._meta.get_field(LinkedSide(self.field, not self.reverse)._name())
+        return self.field.remote_field.through._meta.get_field(LinkedSide(self.field, not self.reverse).key_here)
 
 
 def links_of(model: Any) -> list[LinkedSide]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -12,16 +13,17 @@ from django.db.models.signals import m2m_changed, post_delete, post_save, pre_de
 
 from outbox.django.keys import AnyField, Key, fields_of, keys, stored
 from outbox.django.links import LinkedSide, linked_keys, links_of
-from outbox.django.tracked import Tracked, note_written, owners_of
+from outbox.django.tracked import Tracked, note_saved, note_written, owners_of, owners_of_deleted
 from outbox.producers import call, writing
 from outbox.producers.connection import ConnectionKind, refuse_autocommit
 
 _BEFORE: Final = "_outbox_before"
-_CLEARED: Final = "_outbox_cleared"
+_CLEARED: Final = "_outbox_cleared_"
 
 
 def connect(models: Iterable[type[Model]]) -> None:
     """Each by its own class: Django sends signals for the class that is saved, a child or a proxy included."""
+    sets: defaultdict[Any, list[Any]] = defaultdict(list)
     for model in models:
         uid = f"outbox.{model._meta.label}"
         links = links_of(model)
@@ -30,52 +32,76 @@ def connect(models: Iterable[type[Model]]) -> None:
             pre_save.connect(_before_save, sender=model, dispatch_uid=uid)
             post_save.connect(_after_save, sender=model, dispatch_uid=uid)
             for link in links:
-                _connect_set(link.field)
+                sets[link.field.remote_field.through].append(link.field)
         if tracked or any(issubclass(link.other, Tracked) for link in links):
             pre_delete.connect(_before_delete, sender=model, dispatch_uid=uid)
             post_delete.connect(_after_delete, sender=model, dispatch_uid=uid)
-
-
-def _connect_set(field: Any) -> None:
-    """Once, also if both sides are tracked or a child's table inherits it."""
-    uid = f"outbox.{field.model._meta.label}.{field.name}"
-    m2m_changed.connect(partial(_changed_set, field), sender=field.remote_field.through, weak=False, dispatch_uid=uid)
+    for (
+        through,
+        fields,
+    ) in sets.items():  # each field once, also if both sides are tracked or a child's table inherits it
+        changed = partial(_changed_set, list(dict.fromkeys(fields)))
+        m2m_changed.connect(changed, sender=through, weak=False, dispatch_uid=f"outbox.{through._meta.label}")
 
 
 def _before_save(sender: Any, instance: Any, using: str, update_fields: Collection[str] | None, **_: Any) -> None:
     _require_transaction(using)
     may_move = partial(_may_change, update_fields)
     moves = [owner for owner in owners_of(sender) if any(map(may_move, fields_of(sender, owner)))]
-    setattr(instance, _BEFORE, stored(instance, using, moves))
+    _remember(instance, stored(instance, using, moves))
 
 
 def _after_save(sender: Any, instance: Any, using: str, update_fields: Collection[str] | None, **_: Any) -> None:
     now = keys(instance, using, owners_of(sender), partial(_is_as_saved, update_fields))
-    _write([*instance.__dict__.pop(_BEFORE, ()), *now], using)
+    _write([*_remembered(instance), *now], using)
+    note_saved(instance)
 
 
-def _before_delete(sender: Any, instance: Any, using: str, origin: Any = None, **_: Any) -> None:
-    """What a cascade or a queryset deletes was just read; an object of the program's own may have been changed, and its
-    parent's object is made from it."""
+def _before_delete(instance: Any, using: str, **_: Any) -> None:
+    """From the row: an object of the program's own may have been changed, and one that a cascade or a queryset deletes
+    may have been moved since it was read."""
     _require_transaction(using)
-    own = isinstance(origin, sender) and origin.pk == instance.pk
-    found = keys(instance, using, owners_of(sender), lambda field: field.primary_key or not own)
-    setattr(instance, _BEFORE, [*found, *linked_keys(instance, using)])
+    found = keys(instance, using, owners_of_deleted(instance), lambda field: field.primary_key)
+    _remember(instance, [*found, *linked_keys(instance, using)])
 
 
-def _after_delete(sender: Any, instance: Any, using: str, **_: Any) -> None:
-    _write(instance.__dict__.pop(_BEFORE, ()), using)
+def _after_delete(instance: Any, using: str, **_: Any) -> None:
+    _write(_remembered(instance), using)
 
 
-def _changed_set(field: Any, instance: Any, action: str, reverse: bool, pk_set: Any, using: str, **_: Any) -> None:
-    """Of a many-to-many field: both sides, as far as they are tracked."""
-    link = LinkedSide(field, reverse)
+def _remember(instance: Any, found: Iterable[Key]) -> None:
+    """Beside what is remembered already: a receiver before ours may save the object once more."""
+    vars(instance).setdefault(_BEFORE, {}).update(dict.fromkeys(found))
+
+
+def _remembered(instance: Any) -> Iterable[Key]:
+    found: dict[Key, None] = vars(instance).pop(_BEFORE, {})
+    return found
+
+
+def _changed_set(
+    fields: Sequence[Any],
+    sender: Any,
+    instance: Any,
+    action: str,
+    reverse: bool,
+    model: Any,
+    pk_set: Collection[Any] | None,
+    using: str,
+    **_: Any,
+) -> None:
+    """Both sides, as far as they are tracked. Several fields may be through one table: Django does not say of which of
+    those between the same two models the signal is, and to clear one is to delete the rows of all."""
+    every = [LinkedSide(field, side) for field in fields for side in (False, True)]
+    links = [link for link in every if link.reverse == reverse and link.is_between(instance, model)]
+    cleared = f"{_CLEARED}{sender._meta.label}"
     if action == "pre_clear":
-        setattr(instance, _CLEARED, link.ids(instance, using))
+        keys_here = {link.key_here for link in links}
+        vars(instance)[cleared] = [(link, link.ids(instance, using)) for link in every if link.key_here in keys_here]
     elif action in ("post_add", "post_remove", "post_clear"):
-        ids = instance.__dict__.pop(_CLEARED, ()) if action == "post_clear" else pk_set
         here = keys(instance, using, owners_of(type(instance)), lambda field: field.primary_key)
-        _write([*here, *link.keys(ids, using)], using)
+        changed = [*vars(instance).pop(cleared, ()), *((link, pk_set or ()) for link in links)]
+        _write([*here, *(key for link, ids in changed for key in link.keys(ids, using))], using)
 
 
 def _require_transaction(using: str) -> None:
