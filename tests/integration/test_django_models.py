@@ -26,15 +26,18 @@ from tests.fixtures.waiting import PATIENCE_SECONDS
 
 configure()
 
+from django.apps import apps  # noqa: E402
 from django.core import checks  # noqa: E402
 from django.core.management import CommandError, ManagementUtility, call_command  # noqa: E402
 from django.db import connection, models, transaction  # noqa: E402
 from django.db.migrations.state import ModelState, ProjectState  # noqa: E402
 from django.db.models import F  # noqa: E402
+from django.db.models.signals import post_migrate  # noqa: E402
 from django.test import override_settings  # noqa: E402
 
 from outbox.django import Tracked, by, get_outbox, written  # noqa: E402
 from outbox.django.checks import check_models, check_schema, check_settings  # noqa: E402
+from outbox.django.runner import OutboxRunner  # noqa: E402
 from tests.fixtures.django_blog.models import (  # noqa: E402
     Article,
     Clip,
@@ -454,6 +457,25 @@ def test_djangos_test_databases_get_our_tables_and_its_own_database_none(empty_d
     assert (done.returncode, "Ran 3 tests" in done.stderr) == (0, True), f"{done.stdout}\n{done.stderr}"
     with psycopg.connect(empty_database) as own:
         assert own.execute("select count(*) from pg_class where relname like 'search_outbox%'").fetchone() == (0,)
+
+
+def test_a_receiver_of_post_migrate_may_save_tracked_models_in_the_test_database(empty_database: str) -> None:
+    def fill(using: str, **_: Any) -> None:
+        Article.objects.using(using).create(id=1)
+
+    runner = OutboxRunner(verbosity=0, interactive=False)
+    with use_database(empty_database):
+        post_migrate.connect(fill, sender=apps.get_app_config("django_blog"))
+        try:
+            made = runner.setup_databases()
+        finally:
+            post_migrate.disconnect(fill, sender=apps.get_app_config("django_blog"))
+        try:
+            assert Article.objects.count() == 1
+        finally:
+            runner.teardown_databases(made)
+    with psycopg.connect(empty_database) as own:
+        assert own.execute("select to_regclass('search_outbox_events')").fetchone() == (None,)
 
 
 def test_a_migrate_from_python_goes_to_the_database_that_django_is_connected_to(
