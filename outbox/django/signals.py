@@ -36,11 +36,9 @@ def connect(models: Iterable[type[Model]]) -> None:
         if tracked or any(issubclass(link.other, Tracked) for link in links):
             pre_delete.connect(_before_delete, sender=model, dispatch_uid=uid)
             post_delete.connect(_after_delete, sender=model, dispatch_uid=uid)
-    for (
-        through,
-        fields,
-    ) in sets.items():  # each field once, also if both sides are tracked or a child's table inherits it
-        changed = partial(_changed_set, list(dict.fromkeys(fields)))
+    for through, fields in sets.items():
+        each_once = list(dict.fromkeys(fields))  # both sides may be tracked, and a child's table inherits fields
+        changed = partial(_changed_set, each_once)
         m2m_changed.connect(changed, sender=through, weak=False, dispatch_uid=f"outbox.{through._meta.label}")
 
 

@@ -478,3 +478,14 @@ def test_a_wrong_argument_is_refused_when_it_is_given(engine: Engine) -> None:
     for sessions in (engine, scoped_session(cast(Any, lambda: Session(engine))), async_scoped_session, None):
         with pytest.raises(WrongArgument, match=r"makes no sessions\. Give a sessionmaker"):
             track(sessions, MODELS)
+
+
+def test_a_database_without_our_tables_is_named_with_the_remedy(empty_database: str) -> None:
+    engine = create_engine(driver(empty_database, "psycopg"))
+    Base.metadata.create_all(engine)
+    sessions = sessionmaker(engine)
+    track(sessions, {Article: "article"})
+    with pytest.raises(Exception, match="does not exist") as raised, sessions.begin() as session:
+        session.add(Article(id=1))
+    assert "run `outbox migrate` there" in raised.value.__notes__[-1]
+    engine.dispose()
