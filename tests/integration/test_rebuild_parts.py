@@ -619,4 +619,6 @@ def test_a_sample_meets_what_the_index_lacks_by_the_keys_that_statistics_know(
     world.es.index(index=world.index, id="article:1", document={})
     world.es.indices.refresh(index=world.index)
     report = world.reindexing().verify.run(VerifyOptions(rate=0, sample=100)).report
-    assert report.counts[Kind.MISSING] > 50
+    # 13 keys of the statistics and the four after each; nothing follows the highest one, which may be drawn. The ids
+    # of the index lead to the first dozen only.
+    assert report.counts[Kind.MISSING] >= 12 * 4
