@@ -39,6 +39,7 @@ def known(
 def _has_text(value: object, kind: object) -> bool:
     """Types of the program's own may write another value than the object has."""
     plain = type(kind).__module__.startswith("sqlalchemy.") and not isinstance(kind, _WITH_OTHER_TEXT)
+    plain = plain and getattr(kind, "native_uuid", True)  # else a UUID is stored as char(32)
     return plain and (value is None or isinstance(kind, _WITH_TEXT.get(type(value), ())))
 
 

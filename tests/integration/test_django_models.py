@@ -18,10 +18,11 @@ from psycopg.conninfo import conninfo_to_dict
 
 from outbox.errors import NoTransaction
 from tests.fixtures.deployment import ROOT
-from tests.fixtures.django_site import blog, configure, drop_connection, told, use_database
+from tests.fixtures.django_site import blog, configure, drop_connection, use_database
 from tests.fixtures.pgbouncer import Pgbouncer
 from tests.fixtures.processes import clean_environment
 from tests.fixtures.queue import EventTable
+from tests.fixtures.queue import refreshed as told
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
 configure()

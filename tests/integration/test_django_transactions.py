@@ -10,8 +10,9 @@ from typing import Any
 import django
 import pytest
 
-from tests.fixtures.django_site import blog, configure, drop_connection, told
+from tests.fixtures.django_site import blog, configure, drop_connection
 from tests.fixtures.queue import EventTable
+from tests.fixtures.queue import refreshed as told
 from tests.fixtures.waiting import PATIENCE_SECONDS, eventually
 
 configure()

@@ -39,6 +39,7 @@ from outbox.sqlalchemy import UntrackedStatement, by, track, written
 from tests.fixtures.pgbouncer import Pgbouncer
 from tests.fixtures.producers import NO_CACHE, UNPREPARED, driver
 from tests.fixtures.queue import EventTable
+from tests.fixtures.queue import refreshed as told
 from tests.fixtures.waiting import PATIENCE_SECONDS
 
 
@@ -122,14 +123,6 @@ def maker(engine: Engine) -> Maker:
     maker = sessionmaker(engine)
     track(maker, MODELS)
     return maker
-
-
-def told(queue: EventTable) -> list[str]:
-    """What was refreshed since the last call, each as `type:id`."""
-    rows = queue.rows()
-    queue.connection.execute("delete from search_outbox_events")
-    assert {(row.op, row.status) for row in rows} <= {("refresh", "pending")}
-    return sorted(f"{row.entity_type}:{row.entity_id}" for row in rows)
 
 
 def two_articles(maker: Maker, queue: EventTable) -> None:
