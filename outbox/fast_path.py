@@ -6,7 +6,7 @@ holds each pair together (tests/unit/test_fast_path.py).
     here            the plain rule
     sort_out        Addressing.refusal and Addressing.address of each event
     from_payloads   coalesce, then Bodies.delivery of each document
-    is_in_view      Event.needs_lookup of each event, then coalesce
+    is_lookup       other_sort of each event of types that the view keeps, then coalesce
     from_view       the same as from_payloads, for documents that were just looked up
     all_written     each outcome is `Written`
     Plain.written   Judge.accepted of each document that is written, in a batch where others are not
@@ -15,9 +15,9 @@ Two shortcuts are where their plain rule is, and tested here too: `Delivery.is_p
 `store.events._is_plain` for a row of verdicts.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat, starmap
+from itertools import compress, repeat, starmap
 from operator import add, is_, itemgetter
 from typing import Final
 from uuid import UUID
@@ -57,6 +57,10 @@ class Sendable:
         addresses = starmap(Address, zip(self.indexes, self.ids, self.routings, strict=True))
         return list(zip(addresses, self.events, strict=True))
 
+    def only(self, chosen: Sequence[bool]) -> "Sendable":
+        columns = (self.events, self.indexes, self.ids, self.routings)
+        return Sendable(*(list(compress(column, chosen)) for column in columns))  # type: ignore[arg-type]
+
     def parts(self, versions: Iterable[int], bodies: Iterable[bytes]) -> list[Parts]:
         return list(zip(self.indexes, self.ids, versions, self.routings, bodies, strict=True))
 
@@ -74,7 +78,12 @@ class Plain:
 
     sendable: Sendable
     parts: Sequence[Parts]
-    drawn: bool = False  # their versions were, for a lookup
+    viewed: frozenset[str] = frozenset()  # their types, where the view keeps them
+
+    @property
+    def drawn(self) -> bool:
+        """Their versions were, for a lookup."""
+        return bool(self.viewed)
 
     @property
     def events(self) -> Sequence[Event]:
@@ -91,10 +100,9 @@ class Plain:
 
     def rest(self, outcomes: Sequence[Outcome]) -> "tuple[Plain, Sequence[Outcome]]":
         """The others, to be judged one by one."""
-        at = [place for place, outcome in enumerate(outcomes) if not isinstance(outcome, Written)]
-        columns = (self.events, self.sendable.indexes, self.sendable.ids, self.sendable.routings)
-        sendable = Sendable(*([column[place] for place in at] for column in columns))  # type: ignore[arg-type]
-        return replace(self, sendable=sendable, parts=[self.parts[n] for n in at]), [outcomes[n] for n in at]
+        rest = [not isinstance(outcome, Written) for outcome in outcomes]
+        parts, left = list(compress(self.parts, rest)), list(compress(outcomes, rest))
+        return replace(self, sendable=self.sendable.only(rest), parts=parts), left
 
 
 # Where the documents live, and who is refused
@@ -147,31 +155,22 @@ def from_payloads(sendable: Sendable, most_bytes: int) -> Plain | None:
     return Plain(sendable, sendable.parts(map(_VERSION, sendable.events), payloads))
 
 
-def is_in_view(sendable: Sendable) -> bool:
-    """Whether the document of each is in the view, and one of its own."""
-    sizes = list(map(_SIZE, sendable.events))
-    only_lookups = sizes.count(None) == len(sizes) and DELETE not in map(_OP, sendable.events)
-    return only_lookups and sendable.is_distinct()
+def is_lookup(sendable: Sendable) -> bool:
+    """Whether each, of types that the view keeps, has a document of its own, and nothing but the view says of it."""
+    sizes, routings = list(map(_SIZE, sendable.events)), sendable.routings
+    return sizes.count(None) == routings.count(None) == len(sizes) and sendable.is_distinct()
 
 
-def from_view(
-    sendable: Sendable,
-    found: Mapping[UUID, Document],
-    version: int,
-    keeps_versions: Callable[[str], bool],
-    most_bytes: int,
-) -> Plain | None:
+def from_view(sendable: Sendable, found: Mapping[UUID, Document], version: int, most_bytes: int) -> Plain | None:
     """What was just looked up for all of them, under the version that was drawn. None: one is not there, is large, or
-    has a version or a place of its own."""
+    has a place of its own."""
     if not found or not all(map(is_, map(_ID, sendable.events), found)):
         return None
-    bodies, sizes, versions, failures, _, routed = zip(*found.values(), strict=True)
-    as_drawn = versions.count(None) == failures.count(None) == len(bodies) and not any(routed)
-    if not as_drawn or None in bodies or not fits(sizes, most_bytes):
+    bodies, sizes, _, failures, _, routed = zip(*found.values(), strict=True)
+    if failures.count(None) < len(bodies) or any(routed) or None in bodies or not fits(sizes, most_bytes):
         return None
-    if any(map(keeps_versions, {event.entity_type for event in sendable.events if event.op != REFRESH})):
-        return None  # an upsert keeps its own version where the view has versions
-    return Plain(sendable, sendable.parts(repeat(version, len(bodies)), bodies), drawn=True)
+    viewed = frozenset(event.entity_type for event in sendable.events)
+    return Plain(sendable, sendable.parts(repeat(version, len(bodies)), bodies), viewed)
 
 
 def fits(sizes: Sequence[int], most_bytes: int) -> bool:

@@ -42,6 +42,7 @@ class Settled(NamedTuple):
     lost: Sequence[UUID]
     busy: Sequence[UUID] = ()
     refused: Mapping[UUID, str] = MappingProxyType({})
+    changed: bool = False  # an entity type was declared otherwise since the claim: nothing was written
 
 
 class GivenBack(NamedTuple):
@@ -84,7 +85,7 @@ class Document(NamedTuple):
     version: int | None
     failure: Failure | None = None  # this row cannot be read
     routing: str | None = None
-    routed: bool = False  # the view says where documents live; then an event's own routing is where its document was
+    routed: bool = False  # the view says where documents live
 
 
 class NewerDelete(NamedTuple):
@@ -92,8 +93,24 @@ class NewerDelete(NamedTuple):
     routing: str | None
 
 
+class Named(Protocol):
+    """What a document is looked up for: an event, or a comparison."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def entity_type(self) -> str: ...
+    @property
+    def entity_id(self) -> str: ...
+
+
 class EventStore(Protocol):
     """The claim and every way out of it. One statement per call, autocommit. None waits for a locked row."""
+
+    @property
+    def has_all_events(self) -> bool:
+        """Whether each version that an index holds of an entity is that of a row, if all is well."""
+        ...
 
     def claim(self, order: ClaimOrder) -> Claimed: ...
     def settle(
@@ -123,6 +140,10 @@ class EventStore(Protocol):
     def payloads(self, ids: Sequence[UUID]) -> Mapping[UUID, bytes]: ...
     def deleted(self, events: Sequence[Event]) -> set[UUID]:
         """Those whose entity has a delete event of whatever state."""
+        ...
+
+    def lately_done(self, entity_type: str, most: int) -> Sequence[Named]:
+        """Entities of this type that were projected lately, and were there."""
         ...
 
     def last_version(self) -> int:
@@ -269,17 +290,6 @@ class LogCapture(Protocol):
         ...
 
 
-class Named(Protocol):
-    """What a document is looked up for: an event, or a comparison."""
-
-    @property
-    def id(self) -> UUID: ...
-    @property
-    def entity_type(self) -> str: ...
-    @property
-    def entity_id(self) -> str: ...
-
-
 class DocumentSource(Protocol):
     """Looks up documents that are not in their events, one query per batch."""
 
@@ -288,24 +298,15 @@ class DocumentSource(Protocol):
         does both in one statement, writes what is older than its version says."""
         ...
 
-    def keeps(self, entity_type: str) -> bool:
-        """The view has entities of this type, without versions of its own: all its events mean what the view says."""
+    def exists(self) -> bool:
+        """Whether there is a view."""
         ...
 
-    def says_routing(self) -> bool:
-        """The view has a column `routing`."""
+    def has_type(self, entity_type: str) -> bool:
+        """Whether the view has any entity of this type. Raises DocumentsUnavailable."""
         ...
 
-    def keeps_versions(self, entity_type: str) -> bool:
-        """The view has versions of its own for this type: its upserts go by these and not by one that is drawn."""
-        ...
-
-    def made_by_payloads(self, entity_type: str) -> bool:
-        """The view has no entity of this type, and events with payloads make its documents: what is not in the view is
-        not gone."""
-        ...
-
-    def load(self, events: Sequence[Event], *, whole: bool = False) -> Mapping[UUID, Document]:
+    def load(self, events: Sequence[Named], *, whole: bool = False) -> Mapping[UUID, Document]:
         """By event id; `whole` brings large bodies too. Raises DocumentsUnavailable when the view cannot be read."""
         ...
 

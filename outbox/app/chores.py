@@ -17,6 +17,7 @@ from outbox.store.acts import PostgresDiscards
 from outbox.store.audit import PostgresAudit
 from outbox.store.event_log import PostgresEventLog
 from outbox.store.failures import PostgresStatistics
+from outbox.store.places import PostgresPlaces
 from outbox.store.pool import Database
 from outbox.store.replays import PostgresReplays
 from outbox.store.webhooks import PostgresWebhooks
@@ -25,6 +26,8 @@ from outbox.store.workers import Workers
 MINUTES_KEPT: Final = timedelta(days=2)
 HOURS_KEPT: Final = timedelta(days=90)
 WORKERS_KEPT: Final = timedelta(days=1)  # that stopped, or fell silent
+# After the delete there: no worker that noted the place writes so late (OUTBOX_MAX_PROCESSING_SECONDS is 600).
+PLACES_KEPT: Final = timedelta(hours=1)
 ENDED_KEPT: Final = timedelta(days=30)  # replays and deliveries, where the audit itself is kept for ever
 
 
@@ -77,5 +80,6 @@ def forgotten(settings: Settings, database: Database) -> dict[str, tuple[timedel
             MINUTES_KEPT,
             lambda age, most: rollup.compact(age, most) + rollup.forget(HOURS_KEPT, most),
         ),
+        "search_outbox_places": (PLACES_KEPT, PostgresPlaces(database).forget),
         "search_outbox_log": (timedelta(days=log_days), PostgresEventLog(database, forget=log_days > 0).keep),
     }

@@ -16,12 +16,14 @@ from outbox.app.desk import backlog_of
 from outbox.config import Settings
 from outbox.daemon.brakes import Brakes
 from outbox.daemon.claiming import Claimer, Kinds, Orders, SharedLimit
+from outbox.daemon.declarations import Declarations
 from outbox.daemon.gate import EVERYTHING, PauseGate
 from outbox.daemon.judge import Judge
 from outbox.daemon.lane import Lane, Listener, Underway
 from outbox.daemon.lease import Leases, boottime
 from outbox.daemon.lifecycle import Lifecycle, Loop
 from outbox.daemon.lookup_outcome import Lookups
+from outbox.daemon.places import PlacedWrite
 from outbox.daemon.projector import Projector
 from outbox.daemon.reclaimer import Reclaimer
 from outbox.daemon.second_target import SecondTarget
@@ -38,8 +40,10 @@ from outbox.sink.client import connect as connect_elastic
 from outbox.sink.elastic import ElasticSink
 from outbox.sink.index_check import TargetCheck
 from outbox.store.documents import ViewDocuments
+from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.events import PostgresEvents
 from outbox.store.failures import PostgresRollup
+from outbox.store.places import PostgresPlaces
 from outbox.store.pool import Database, connect
 from outbox.store.pooler import ear
 from outbox.store.reindex import PostgresMirrors, PostgresVerifications
@@ -196,12 +200,15 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
     )
     kinds = _kinds(settings, events, pools)
     brakes = Brakes(announce, clock)
-    view = ViewDocuments(pools.lanes, settings.documents, batch_bytes=settings.batch.bytes)
-    documents = view if view.usable() else None
+    documents = ViewDocuments(pools.lanes, settings.documents, batch_bytes=settings.batch.bytes)
+    documents.shape().check_ids()
+    declarations = Declarations(PostgresEntityTypes(pools.lanes), documents, events.last_version, worker_id, clock)
     names = naming(settings)
     projector = Projector(
         store=events,
         documents=documents,
+        declarations=declarations,
+        places=PlacedWrite(PostgresPlaces(pools.lanes)),
         sink=second,
         leases=leases,
         addressing=Addressing(names),

@@ -16,7 +16,6 @@ from outbox.store.events import PostgresEvents
 from outbox.store.pool import Database
 from outbox.store.records import PostgresRecords
 from outbox.stream.consumer import StreamReader
-from outbox.stream.documents import StreamDocuments
 from outbox.stream.events import SourceTime, StreamEvents
 from outbox.stream.partitions import Partitions
 
@@ -58,14 +57,13 @@ def streaming(
         stopped_types=table.gate.types_stopped_by_operator,
     )
     leases = _leases(settings, store, announce)
-    view = None if projector.documents is None else StreamDocuments(projector.documents, store.types_with_payload)
     over_records = replace(
         projector,
         store=store,
-        documents=view,
+        declarations=replace(projector.declarations, last_version=store.last_version),
         sink=StreamTarget(second),
         leases=leases,
-        lookups=replace(projector.lookups, store=store, documents=view),
+        lookups=replace(projector.lookups, store=store),
     )
     orders = Orders(clock, settings.batch.size)
     claimer = Claimer(store, table.gate, orders, Kinds(), announce, table.limit, boottime)

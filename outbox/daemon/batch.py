@@ -9,11 +9,12 @@ from operator import itemgetter
 from typing import Final
 from uuid import UUID
 
+from outbox.daemon.declarations import Sorted
 from outbox.daemon.lease import Holding, HoldUp
 from outbox.facts import AttemptFailed, BatchSettled
 from outbox.fast_path import EMPTY_BYTES, Plain, Sendable, fits, from_view
 from outbox.policy.document import Stack, coalesce, not_an_object, refused
-from outbox.policy.event import DELETE, REFRESH, Event
+from outbox.policy.event import DELETE, Event
 from outbox.policy.outcome import Code, Failure, FailureClass, Outcome
 from outbox.policy.settle import DONE, NOT_SENT, Done, Failed, Judged, Released, RetryLater, Sent, Settlement
 from outbox.ports import BulkAction, Claimed, Clock, Document, DocumentSource, EventStore, NewerDelete, WriteReport
@@ -75,9 +76,13 @@ class Delivery:
     size_bytes: int = 0
     as_delete: bool = False  # looked up and gone
     tombstone: NewerDelete | None = None  # a newer delete is sent again in its place
-    drawn: bool = False  # `version` was drawn for its lookup: right whatever was written before
     routed: bool = False  # the view says where the document lives
     routing: str | None = None  # what it says
+
+    @property
+    def drawn(self) -> bool:
+        """Its version was, for its lookup: right whatever was written before."""
+        return self.stack.viewed
 
     def replace_by(self, tombstone: NewerDelete | None) -> bool:
         """A newer delete takes this upsert's place on the wire."""
@@ -92,9 +97,7 @@ class Delivery:
         index, id, routing = self.stack.address
         if self.tombstone is not None:
             return BulkAction(index, id, self.tombstone.event_version, self.tombstone.routing, None)
-        if self.routed and not self.as_delete:
-            routing = self.routing
-        return BulkAction(index, id, self.version, routing, self.body)
+        return BulkAction(index, id, self.version, self.routing if self.drawn else routing, self.body)
 
     def sent(self) -> Sent:
         redrawn = self.version if self.drawn and self.stack.refused else None
@@ -105,13 +108,6 @@ class Delivery:
         """Once it is written, its event is simply done, and no other gets a verdict by it."""
         return not (self.stack.older or self.as_delete or self.tombstone or self.stack.refused)
 
-    def action_for_what_it_left(self) -> BulkAction | None:
-        """A delete where the document was, if the view has it somewhere else now."""
-        index, id, routing = self.stack.address
-        if not self.routed or self.as_delete or routing in (None, self.routing):
-            return None
-        return BulkAction(index, id, self.version, routing, None)
-
 
 Portion = list[Delivery] | Plain
 
@@ -121,7 +117,7 @@ class Bodies:
     """Where bodies come from: the claim itself, the row (large ones), or the view."""
 
     store: EventStore
-    documents: DocumentSource | None
+    documents: DocumentSource
     portion_bytes: int
     clock: Clock
     found: dict[UUID, Document] = field(default_factory=dict)
@@ -129,19 +125,9 @@ class Bodies:
     first_drawn: int | None = None
     drawn_at: float = 0.0
 
-    def needs_lookup(self, event: Event) -> bool:
-        """Its document is in the view. So is that of a delete, if the view keeps its type: the entity may be there
-        again, and only a version that is drawn now is above all that was read before."""
-        if event.needs_lookup or event.op != DELETE or self.documents is None:
-            return event.needs_lookup
-        if not self.documents.keeps(event.entity_type):
-            return False
-        return event.routing is None or self.documents.says_routing()  # else nobody knows where it lives now
-
     def look_up(self, events: Sequence[Event]) -> Mapping[UUID, Document]:
         """The version first, then the read. So what is written under a version holds every change whose event drew a
         lower one: it was claimed, and so committed, before that draw, which came before this read."""
-        assert self.documents is not None
         self.drawn_at = self.clock()
         self.drawn = self.documents.draw()
         if self.first_drawn is None:
@@ -157,40 +143,28 @@ class Bodies:
     def delivery(self, stack: Stack) -> Delivery:
         """What is sent for the head. A lookup that found nothing is a versioned delete."""
         event = stack.head
-        document = self.found.get(event.id)
-        if document is None:
+        if not stack.viewed:
             if event.op == DELETE:
                 return Delivery(stack, event.event_version, None)
             return Delivery(stack, event.event_version, event.payload, event.payload_bytes or 0)
-        version = self._own_version(event, document)
+        document = self.found[event.id]
         return Delivery(
             stack,
-            self.drawn if version is None else version,
+            self.drawn,
             document.body,
             document.size_bytes or 0,
             as_delete=document.size_bytes is None,
-            drawn=version is None,
             routed=document.routed,
             routing=document.routing,
         )
 
-    def _own_version(self, event: Event, document: Document) -> int | None:
-        """Of an upsert where the view has versions. None: the one that was drawn."""
-        if event.op in (REFRESH, DELETE):
-            return None
-        if document.version is not None:
-            return document.version
-        assert self.documents is not None
-        return event.event_version if self.documents.keeps_versions(event.entity_type) else None
-
     def plain_documents(self, sendable: Sendable, found: Mapping[UUID, Document]) -> Plain | None:
-        assert self.documents is not None
-        return from_view(sendable, found, self.drawn, self.documents.keeps_versions, self.portion_bytes)
+        return from_view(sendable, found, self.drawn, self.portion_bytes)
 
     def each(self, portion: Portion) -> list[Delivery]:
         """A delivery per document, also of a plain batch: for those who check them one by one."""
         if isinstance(portion, Plain):
-            return list(map(self.delivery, coalesce(portion.sendable.addressed())))
+            return list(map(self.delivery, coalesce(portion.sendable.addressed(), portion.viewed)))
         return portion
 
     def portions(self, deliveries: Portion) -> Iterator[Portion]:
@@ -212,7 +186,7 @@ class Bodies:
 
     def fill_payloads(self, portion: Sequence[Delivery]) -> list[tuple[Delivery, Failure]]:
         """Load the large payloads of one portion; answers the ones that turn out to be no documents."""
-        absent = [d for d in _absent(portion) if d.stack.head.payload_bytes is not None]
+        absent = [d for d in _absent(portion) if not d.drawn]
         payloads = self.store.payloads([d.stack.head.id for d in absent]) if absent else {}
         bad = []
         for delivery in absent:
@@ -223,10 +197,10 @@ class Bodies:
         return bad
 
     def fill_documents(self, portion: Sequence[Delivery]) -> list[tuple[Delivery, Failure]]:
-        """The same for large documents of the view. A second read may find another version, or nothing: what it says
+        """The same for large documents of the view. A second read may find another document, or none: what it says
         now is what is sent. Raises DocumentsUnavailable."""
         absent = _absent(portion)
-        if not absent or self.documents is None:
+        if not absent:
             return []
         bad = []
         loaded = self.documents.load([d.stack.head for d in absent], whole=True)
@@ -238,8 +212,6 @@ class Bodies:
             delivery.body = document.body
             delivery.as_delete = document.size_bytes is None
             delivery.routing = document.routing
-            if document.version is not None and not delivery.drawn:
-                delivery.version = document.version
         return bad
 
 
@@ -265,6 +237,10 @@ class Verdicts:
     def give_all(self, verdicts: Iterable[Judged]) -> None:
         for event, settlement in verdicts:
             self._of[event.id] = settlement
+
+    def forget(self) -> None:
+        """The batch is done again as a whole."""
+        self._done, self._of = [], {event.id: NOT_SENT for event in self.events}
 
     def release_rest(self) -> None:
         """An event without a verdict was not sent: it goes back with its attempt."""
@@ -346,6 +322,7 @@ class Batch:
     verdicts: Verdicts
     standing: Standing
     overtaken: list[Stack] = field(default_factory=list)  # looked up too long before they were written
+    sorted: Sorted = field(default_factory=lambda: Sorted(frozenset()))
 
 
 @dataclass(slots=True)

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from outbox.facts import Announce, BrakeOff, BrakeOn
-from outbox.policy.brake import Brake, LookupBrake
+from outbox.policy.brake import MOST_FINGERPRINTS, Brake, LookupBrake
 from outbox.policy.outcome import Failure
 from outbox.policy.settle import TOO_MANY_GONE
 from outbox.ports import Clock
 
-LOOKUPS: Final = "lookups_without_a_row"  # the lookup brake's fingerprint, for people and for --let-fail
+LOOKUPS: Final = "lookups_without_a_row"  # begins the lookup brakes' fingerprints, for people and for --let-fail
 
 
 @dataclass(slots=True)
@@ -18,7 +18,7 @@ class Brakes:
     announce: Announce
     clock: Clock
     failures: Brake = field(default_factory=Brake)
-    lookups: LookupBrake = field(default_factory=LookupBrake)
+    lookups: dict[str, LookupBrake] = field(default_factory=dict)  # by entity type
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def admit(self, failure: Failure) -> bool:
@@ -31,16 +31,27 @@ class Brakes:
             self.announce(BrakeOn(fingerprint, failure.reason, failure.error))
         return admitted
 
-    def admit_missing(self, looked_up: int, missing: int) -> bool:
-        """May the entities that were not found be deleted?"""
+    def admit_missing(self, kind: str, looked_up: int, missing: int) -> bool:
+        """May the entities of this type that were not found be deleted?"""
         with self._lock:
-            now = self.clock()
-            if self.lookups.admit(looked_up, missing, now) or LOOKUPS in self.failures.let_fail:
-                return True
-            first = self.lookups.hold(missing, now)
+            brake = self.lookups.get(kind)
+            if brake is None and len(self.lookups) < MOST_FINGERPRINTS:
+                brake = self.lookups[kind] = LookupBrake()
+            admitted = brake is None or brake.admit(looked_up, missing, self.clock())
+            return admitted or bool(self.failures.let_fail & {LOOKUPS, _name(kind)})
+
+    def hold_missing(self, kind: str, missing: int) -> None:
+        with self._lock:
+            first = self.lookups[kind].hold(missing, self.clock())
         if first:
-            self.announce(BrakeOn(LOOKUPS, TOO_MANY_GONE.reason, TOO_MANY_GONE.error))
-        return False
+            self.announce(BrakeOn(_name(kind), TOO_MANY_GONE.reason, TOO_MANY_GONE.error))
+
+    def let_go(self, kind: str) -> None:
+        """Others of the type are there, so these are gone."""
+        with self._lock:
+            held = self.lookups.pop(kind).held
+        if held:
+            self.announce(BrakeOff(_name(kind), held))
 
     def tend(self, let_fail: frozenset[str]) -> None:
         """Called every second: what operators let fail, and fingerprints that have come to rest."""
@@ -48,7 +59,12 @@ class Brakes:
             now = self.clock()
             self.failures.let_fail = let_fail
             released = self.failures.released(now)
-            if lookups := self.lookups.released(now, let_fail=LOOKUPS in let_fail):
-                released.append((LOOKUPS, lookups))
+            for kind, brake in self.lookups.items():
+                if held := brake.released(now, let_fail=bool(let_fail & {LOOKUPS, _name(kind)})):
+                    released.append((_name(kind), held))
         for fingerprint, held in released:
             self.announce(BrakeOff(fingerprint, held))
+
+
+def _name(kind: str) -> str:
+    return f"{LOOKUPS}:{kind}"

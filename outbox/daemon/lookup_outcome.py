@@ -1,30 +1,28 @@
 """What a lookup of documents means for those who asked: found, gone, or not to be believed. Records nothing."""
 
 import threading
+from collections import Counter, deque
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from outbox.daemon.brakes import Brakes
 from outbox.errors import DocumentsUnavailable
 from outbox.facts import Announce, SinkPaused, SinkResumed
-from outbox.policy.document import Stack, refused
-from outbox.policy.event import DELETE
-from outbox.policy.outcome import Code, Failure, Reason
+from outbox.policy.document import Stack
+from outbox.policy.event import DELETE, Event
+from outbox.policy.outcome import Failure, Reason
 from outbox.policy.settle import LOOKUPS_BRAKED, Judged, Settlement, view_away
 from outbox.ports import Clock, Document, DocumentSource, EventStore
 
 DOCUMENTS: Final = "documents"  # the target that is paused while the view cannot be read
-NO_VIEW: Final = refused(
-    "the payload is null and there is no view of documents; give a payload or create search_documents",
-    Code.PAYLOAD_MISSING,
-)
-NOT_GONE: Final = refused(
-    "the view has no entity of this type, whose documents come with their events' payloads: nothing was deleted; "
-    "send a payload, or add the type to the view",
-    Code.ENTITY_NOT_FOUND,
-)
+SAMPLE: Final = 100  # entities of a type that were there lately: are they still?
+SAMPLE_SECONDS: Final = 10.0  # an answer holds for so long
+KEPT_OF_A_BATCH: Final = 5
+MOST_TYPES: Final = 1_000  # whose last found entities are remembered
+_TYPE: Final = itemgetter(Event._fields.index("entity_type"))
 
 
 class CheckedLookups(NamedTuple):
@@ -37,46 +35,76 @@ class CheckedLookups(NamedTuple):
 
 @dataclass(slots=True)
 class Lookups:
-    """One process's judgement of its view; lanes share it, because the brake counts over all of them."""
+    """One process's judgement of its view; lanes share it, because the brakes count over all of them."""
 
     store: EventStore
-    documents: DocumentSource | None
+    documents: DocumentSource
     brakes: Brakes
     announce: Announce
     clock: Clock
     _away_since: float | None = None
+    _found: dict[str, deque[Event]] = field(default_factory=dict)  # by type, lately
+    _sampled: dict[str, tuple[float, bool]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def check(self, stacks: Sequence[Stack], found: Mapping[UUID, Document]) -> CheckedLookups:
-        """What payloads have made is not gone. An entity that has a delete says nothing about the view: the brake for
-        lookups does not count it."""
+    def check(self, stacks: Sequence[Stack], found: Mapping[UUID, Document], events: Sequence[Event]) -> CheckedLookups:
+        """`events` were looked up. Many entities of one type gone at once look like a broken view: they are held, until
+        others of the type are found. An entity that has a delete says nothing about the view, and does not count."""
         self._back()
         if all(map(_is_there, found.values())):  # as nearly always
-            self.brakes.admit_missing(len(found), 0)
+            for kind, number in Counter(map(_TYPE, events)).items():
+                self.brakes.admit_missing(kind, number, 0)
+            self._remember(events)
             return CheckedLookups(stacks, {}, ())
-        asked = [stack for stack in stacks if stack.head.id in found and stack.head.op != DELETE]
-        missing = {id for stack in asked if _is_gone(found[id := stack.head.id])}
         bad = {id: document.failure for id, document in found.items() if document.failure is not None}
-        if missing:
-            bad |= dict.fromkeys(self._made_by_payloads(stacks, missing), NOT_GONE)
-            missing -= bad.keys()
-        counted = [stack.head for stack in asked if not _has_delete(stack)]
-        missing &= {event.id for event in counted}
-        if missing:
-            missing -= self.store.deleted([event for event in counted if event.id in missing])
-        if self.brakes.admit_missing(len(counted), len(missing)):
-            return CheckedLookups(stacks, bad, ())
-        held = [stack for stack in stacks if stack.head.id in missing]
-        return CheckedLookups([s for s in stacks if s.head.id not in missing], bad, _for_all(held, LOOKUPS_BRAKED))
+        counted = [stack for stack in stacks if stack.viewed and not _has_delete(stack)]
+        missing = [stack.head for stack in counted if _is_gone(found[stack.head.id])]
+        deleted = self.store.deleted(missing) if missing else set()
+        gone = {kind: [e for e in missing if e.entity_type == kind and e.id not in deleted] for kind in _types(missing)}
+        asked = Counter(stack.head.entity_type for stack in counted)
+        held = {kind for kind, number in asked.items() if not self._may_go(kind, number, gone.get(kind, []))}
+        ids = {event.id for kind in held for event in gone[kind]}
+        braked = [stack for stack in stacks if stack.head.id in ids]
+        return CheckedLookups([s for s in stacks if s.head.id not in ids], bad, _for_all(braked, LOOKUPS_BRAKED))
 
-    def away(self, error: DocumentsUnavailable, asking: Sequence[Stack]) -> list[Judged]:
+    def _may_go(self, kind: str, looked_up: int, gone: Sequence[Event]) -> bool:
+        if self.brakes.admit_missing(kind, looked_up, len(gone)):
+            return True
+        if not self._others_are_there(kind, {event.entity_id for event in gone}):
+            self.brakes.hold_missing(kind, len(gone))
+            return False
+        self.brakes.let_go(kind)
+        return True
+
+    def _others_are_there(self, kind: str, gone: Container[str]) -> bool:
+        """A sample of the type's other entities, which were there lately: a view that is right has most of them."""
+        at, answer = self._sampled.get(kind, (float("-inf"), False))
+        if self.clock() - at <= SAMPLE_SECONDS:
+            return answer
+        known = [*self._found.get(kind, ()), *self.store.lately_done(kind, SAMPLE)]
+        others = {event.entity_id: event for event in known if event.entity_id not in gone}
+        sample = list(others.values())[:SAMPLE]
+        try:
+            found = self.documents.load(sample) if sample else {}
+        except DocumentsUnavailable:
+            found = {}
+        answer = sum(map(_is_there, found.values())) * 2 > len(sample)
+        self._sampled[kind] = (self.clock(), answer)
+        return answer
+
+    def _remember(self, events: Sequence[Event]) -> None:
+        for event in events[-KEPT_OF_A_BATCH:]:
+            if event.entity_type in self._found or len(self._found) < MOST_TYPES:
+                self._found.setdefault(event.entity_type, deque(maxlen=SAMPLE)).append(event._replace(payload=None))
+
+    def away(self, error: DocumentsUnavailable, events: Sequence[Event]) -> list[Judged]:
         failure = Failure(Reason.DOCUMENTS_UNAVAILABLE, error.detail or error.message)
         with self._lock:
             first = self._away_since is None
             self._away_since = self._away_since or self.clock()
         if first:
             self.announce(SinkPaused(DOCUMENTS, failure.reason, failure.error))
-        return _for_all(asking, view_away(failure))
+        return [(event, view_away(failure)) for event in events]
 
     def _back(self) -> None:
         with self._lock:
@@ -84,16 +112,13 @@ class Lookups:
         if since is not None:
             self.announce(SinkResumed(DOCUMENTS, Reason.DOCUMENTS_UNAVAILABLE, self.clock() - since))
 
-    def _made_by_payloads(self, stacks: Sequence[Stack], missing: Container[UUID]) -> list[UUID]:
-        """Events of types that the view does not have at all: what payloads have made is not deleted for that."""
-        assert self.documents is not None
-        events = [stack.head for stack in stacks if stack.head.id in missing]
-        types = {kind for kind in {event.entity_type for event in events} if self.documents.made_by_payloads(kind)}
-        return [event.id for event in events if event.entity_type in types]
-
 
 def _for_all(stacks: Sequence[Stack], settlement: Settlement) -> list[Judged]:
     return [(event, settlement) for stack in stacks for event in (stack.head, *stack.older)]
+
+
+def _types(events: Sequence[Event]) -> set[str]:
+    return {event.entity_type for event in events}
 
 
 def _has_delete(stack: Stack) -> bool:

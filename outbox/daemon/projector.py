@@ -6,24 +6,27 @@ Read this file first.
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 from uuid import UUID
 
 from outbox import fast_path
 from outbox.daemon.batch import IN_ORDER_SECONDS, Batch, BatchResult, Bodies, Delivery, Portion, Standing, Verdicts
+from outbox.daemon.declarations import Declarations
 from outbox.daemon.gate import PauseGate
 from outbox.daemon.judge import Judge
 from outbox.daemon.lease import HoldUp, Leases, for_a_minute, until_unlocked, while_leased
-from outbox.daemon.lookup_outcome import NO_VIEW, Lookups
+from outbox.daemon.lookup_outcome import Lookups
+from outbox.daemon.places import PlacedWrite
 from outbox.errors import DocumentsUnavailable, NothingSent
 from outbox.facts import Announce, LeaseLost, Reclaimed, VersionAhead, VersionRaised, Warned
 from outbox.fast_path import Plain, Sendable, all_written
 from outbox.policy.document import Addressing, Stack, coalesce, refused
+from outbox.policy.entity_type import UNDECLARED_DELETE
 from outbox.policy.event import DELETE, HIGHEST_FOLLOWED, Event
 from outbox.policy.outcome import WRITTEN, Code, Failure, FailureClass, Outcome, Stale, Written
-from outbox.policy.settle import Failed
+from outbox.policy.settle import REFUSED_AHEAD, Failed
 from outbox.ports import Claimed, Document, DocumentSource, EventStore, NewerDelete, Settled, Sink, WriteReport
 
 LEAST_DEADLINE_SECONDS: Final = 1.0  # a request with less would only end as a timeout
@@ -37,7 +40,9 @@ ALL_LOST: Final = HoldUp("lease_lost", "all of its rows were taken by others bef
 @dataclass(slots=True)
 class Projector:
     store: EventStore
-    documents: DocumentSource | None
+    documents: DocumentSource
+    declarations: Declarations
+    places: PlacedWrite
     sink: Sink
     leases: Leases
     addressing: Addressing
@@ -63,6 +68,7 @@ class Projector:
             batch.verdicts.release_rest()
             settling = time.monotonic()
             settled = self._settle(batch)
+            self._take_back(batch, settled)
         if unsent or (settled.lost and not settled.kept):
             result.no_progress = result.hold_up or (UNSENT if unsent else ALL_LOST)
         ended = time.monotonic()
@@ -74,14 +80,28 @@ class Projector:
     def _prepare(self, batch: Batch) -> Portion:
         """Refuse what can never be sent, keep the newest event of each document, find its body."""
         sendable, refused = fast_path.sort_out(self.addressing, batch.claimed.events)
-        for event, failure in refused:
-            batch.verdicts.give(event, self.judge.failure(event, failure))
-        plain = None if batch.standing.tried else fast_path.from_payloads(sendable, self.portion_bytes)
-        if plain is not None and (self._in_order(batch) or not self._newer_deletes(batch)):
-            return plain
-        if self.documents is not None and not batch.standing.tried and fast_path.is_in_view(sendable):
+        batch.sorted = self.declarations.sort(sendable.events)
+        if refused or batch.sorted.wrong or batch.sorted.away is not None:
+            sendable = self._without(sendable, refused, batch)
+        if not sendable.events:
+            return []
+        if not batch.sorted.viewed and not batch.standing.tried:
+            plain = fast_path.from_payloads(sendable, self.portion_bytes)
+            if plain is not None and (self._in_order(batch) or not self._newer_deletes(batch)):
+                return plain
+        elif batch.sorted.all_viewed and fast_path.is_lookup(sendable):
             return self._read(sendable, batch)
-        return self._deliveries(coalesce(sendable.addressed()), batch)
+        return self._deliveries(coalesce(sendable.addressed(), batch.sorted.viewed), batch)
+
+    def _without(self, sendable: Sendable, refused: Sequence[tuple[Event, Failure]], batch: Batch) -> Sendable:
+        """Fails what can never be sent, and what is not of the sort that its type is declared as. What cannot be
+        sorted yet waits for the view."""
+        for event, failure in (*refused, *batch.sorted.wrong):
+            batch.verdicts.give(event, self.judge.failure(event, failure))
+        if batch.sorted.away is not None:
+            batch.verdicts.give_all(self.lookups.away(batch.sorted.away, batch.sorted.waiting))
+        unsent = {event.id for event, _ in batch.sorted.wrong} | {event.id for event in batch.sorted.waiting}
+        return sendable.only([event.id not in unsent for event in sendable.events]) if unsent else sendable
 
     def _read(self, sendable: Sendable, batch: Batch) -> Portion:
         """All are in the view, as nearly every batch of lookups is: read first, and checked one by one only where
@@ -90,11 +110,12 @@ class Projector:
         try:
             found = bodies.look_up(sendable.events)
         except DocumentsUnavailable as error:
-            batch.verdicts.give_all(self.lookups.away(error, coalesce(sendable.addressed())))
+            batch.verdicts.give_all(self.lookups.away(error, sendable.events))
             return []
         plain = bodies.plain_documents(sendable, found)
-        good = self._check([] if plain else coalesce(sendable.addressed()), found, batch)
-        return plain or self._guard_deletes([bodies.delivery(stack) for stack in good], batch)
+        stacks = [] if plain else coalesce(sendable.addressed(), batch.sorted.viewed)
+        good = self._check(stacks, found, sendable.events, batch)
+        return plain or [bodies.delivery(stack) for stack in good]
 
     def _deliveries(self, stacks: Sequence[Stack], batch: Batch) -> list[Delivery]:
         if not stacks:
@@ -103,35 +124,26 @@ class Projector:
         return self._guard_deletes(deliveries, batch)
 
     def _look_up(self, stacks: Sequence[Stack], batch: Batch) -> Sequence[Stack]:
-        """Documents from the view, all in one query. Without the view they fail; the others go on either way."""
-        asking = [stack for stack in stacks if batch.bodies.needs_lookup(stack.head)]
+        """Documents from the view, all in one query. While it cannot be read they wait; the others go on."""
+        asking = [stack for stack in stacks if stack.viewed]
         if not asking:
             return stacks
-        if self.documents is None:
-            return self._without(stacks, {stack.head.id: NO_VIEW for stack in asking}, batch)
         try:
-            return self._check(stacks, batch.bodies.look_up([stack.head for stack in asking]), batch)
+            heads = [stack.head for stack in asking]
+            return self._check(stacks, batch.bodies.look_up(heads), heads, batch)
         except DocumentsUnavailable as error:
-            batch.verdicts.give_all(self.lookups.away(error, asking))
-            waiting = {stack.head.id for stack in asking}
-            return [stack for stack in stacks if stack.head.id not in waiting]
+            batch.verdicts.give_all(self.lookups.away(error, [e for s in asking for e in (s.head, *s.older)]))
+            return [stack for stack in stacks if not stack.viewed]
 
-    def _check(self, stacks: Sequence[Stack], found: Mapping[UUID, Document], batch: Batch) -> list[Stack]:
-        checked = self.lookups.check(stacks, found)
+    def _check(
+        self, stacks: Sequence[Stack], found: Mapping[UUID, Document], events: Sequence[Event], batch: Batch
+    ) -> list[Stack]:
+        checked = self.lookups.check(stacks, found, events)
         batch.verdicts.give_all(checked.verdicts)
-        return self._without(checked.stacks, checked.bad, batch)
-
-    def _without(self, stacks: Sequence[Stack], bad: Mapping[UUID, Failure], batch: Batch) -> list[Stack]:
-        """Stacks that can be sent. A head whose lookup failed makes room for an older event that needs none."""
-        good = []
-        for stack in stacks:
-            failure = bad.get(stack.head.id)
-            while failure is not None and self._fail(stack, failure, batch):
-                if not batch.bodies.needs_lookup(stack.head):
-                    failure = None
-            if failure is None:
-                good.append(stack)
-        return good
+        for stack in checked.stacks:
+            if failure := checked.bad.get(stack.head.id):
+                self._fail(stack, failure, batch)
+        return [stack for stack in checked.stacks if stack.head.id not in checked.bad]
 
     def _fail(self, stack: Stack, failure: Failure, batch: Batch) -> bool:
         """True = refused for good, and an older event is to be sent."""
@@ -210,18 +222,9 @@ class Projector:
         return report
 
     def _write(self, portion: Portion, deadline: float) -> WriteReport:
-        """A document whose routing has changed goes with a delete where it was. That comes first: both places may be on
-        one shard, where an id is one document whatever its routing."""
         if isinstance(portion, Plain):
             return self.sink.write(portion.actions(), deadline)
-        left = [(place, action) for place, d in enumerate(portion) if (action := d.action_for_what_it_left())]
-        actions = [action for _, action in left] + [delivery.action() for delivery in portion]
-        report = self.sink.write(actions, deadline)
-        outcomes = list(report.outcomes[len(left) :])
-        for (place, _), outcome in zip(left, report.outcomes[: len(left)], strict=True):
-            if isinstance(outcome, Failure):
-                outcomes[place] = outcome
-        return replace(report, outcomes=outcomes)
+        return self.places.write(portion, lambda actions: self.sink.write(actions, deadline))
 
     def _fill(self, portion: list[Delivery], batch: Batch, again: list[Stack]) -> None:
         """Large bodies, loaded now; what turns out to be none is not sent."""
@@ -306,26 +309,39 @@ class Projector:
     ) -> bool:
         """The index holds a higher version. True = dealt with. The cases:
 
-        not drawn    superseded; noted where no other worker can have written that version
-        drawn        done again, with a version above it: it may be another worker's, or from before a restore, and what
-                     was read is no older than either
+        not drawn      superseded; noted for upkeep where no event of its batch explains that version. A delete of a
+                       type that nobody has declared fails
+        drawn          done again: a colleague may have written it, or raised the sequence, before this change
+        drawn, again   refused under a number that was drawn after the first refusal: superseded by a later read
+        drawn, ahead   the sequence never gave that version out: raised, and done again; never settled as done
         """
         is_ahead = current is not None and current > max(last_version, delivery.version)
         if not delivery.drawn:
-            if is_ahead and current is not None:
-                self.ahead.append((delivery.stack.head, current))
-            return False
+            return self._met_unread(delivery, current, batch, is_ahead=is_ahead)
+        stack = delivery.stack
+        stack.refused += 1
         if is_ahead and current is not None:
             if current > HIGHEST_FOLLOWED:
-                if self._fail(delivery.stack, _too_high(current), batch):
-                    again.append(delivery.stack)
+                self._fail(stack, _too_high(current), batch)
                 return True
             self._move_on(delivery, current, batch)
-        delivery.stack.refused += 1
-        if delivery.stack.refused >= MOST_ROUNDS:
+            if stack.refused >= MOST_ROUNDS:
+                batch.verdicts.give_all((event, REFUSED_AHEAD) for event in (stack.head, *stack.older))
+                return True
+        elif stack.refused > 1:
             return False
-        again.append(delivery.stack)
+        again.append(stack)
         return True
+
+    def _met_unread(self, delivery: Delivery, current: int | None, batch: Batch, *, is_ahead: bool) -> bool:
+        head, older = delivery.stack.head, delivery.stack.older
+        if head.entity_type in batch.sorted.undeclared:
+            self._fail(delivery.stack, UNDECLARED_DELETE, batch)
+            return True
+        explained = current is None or current in {event.event_version for event in (head, *older)}
+        if is_ahead or (self.store.has_all_events and not explained):
+            self.ahead.append((head, current or 0))
+        return False
 
     def _move_on(self, delivery: Delivery, current: int, batch: Batch) -> None:
         event = delivery.stack.head
@@ -339,7 +355,9 @@ class Projector:
             return batch.bodies.fill_documents(portion)
         except DocumentsUnavailable as error:
             absent = [d for d in portion if d.body is None and d.size_bytes]
-            batch.verdicts.give_all(self.lookups.away(error, [d.stack for d in absent]))
+            batch.verdicts.give_all(
+                self.lookups.away(error, [e for d in absent for e in (d.stack.head, *d.stack.older)])
+            )
             portion[:] = [d for d in portion if d.body is not None or not d.size_bytes]
             return []
 
@@ -375,6 +393,9 @@ class Projector:
         token, holding, drawn = batch.claimed.token, batch.holding, batch.bodies.first_drawn
         settlements = batch.verdicts.settlements()
         settled = while_leased(lambda: self.store.settle(token, settlements, drawn), holding)
+        if settled.changed:
+            while_leased(lambda: self.store.release(token), holding)
+            batch.verdicts.forget()
         if settled.busy:
             settled = self._settle_busy(batch, settled)
         for id, error in settled.refused.items():
@@ -382,6 +403,13 @@ class Projector:
             self.announce(Warned("settle.refused", error, {"event_id": str(id)}))
             self.announce(Reclaimed(taken.rows, taken.abandoned, taken.failed))
         return settled
+
+    def _take_back(self, batch: Batch, settled: Settled) -> None:
+        """The declaration of a type whose first events were all refused: they say nothing about the next ones."""
+        events = [event for event in batch.claimed.events if event.entity_type in batch.sorted.first]
+        good = {event.entity_type for event in events if not isinstance(batch.verdicts.of(event), Failed)}
+        if not settled.changed and (bad := batch.sorted.first - good):
+            self.declarations.take_back(sorted(bad))
 
     def _settle_busy(self, batch: Batch, settled: Settled) -> Settled:
         token, holding, drawn = batch.claimed.token, batch.holding, batch.bodies.first_drawn

@@ -78,7 +78,7 @@ class LookupBrake:
 
     least: int = 50
     _seen: deque[tuple[float, int, int]] = field(default_factory=deque)
-    _held: int = 0
+    held: int = 0
     _last_held: float = 0.0
 
     def admit(self, looked_up: int, missing: int, now: float) -> bool:
@@ -92,13 +92,13 @@ class LookupBrake:
 
     def hold(self, missing: int, now: float) -> bool:
         """They wait. True: they are the first since it was off."""
-        first = not self._held
-        self._held, self._last_held = self._held + missing, now
+        first = not self.held
+        self.held, self._last_held = self.held + missing, now
         return first
 
     def released(self, now: float, *, let_fail: bool) -> int:
         """How many it has held, once it is off again: like `Brake`'s fingerprints. 0: it is on, or was never."""
         if not let_fail and now - self._last_held <= HOLD_SECONDS + WINDOW_SECONDS:
             return 0
-        held, self._held = self._held, 0
+        held, self.held = self.held, 0
         return held

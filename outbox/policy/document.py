@@ -1,7 +1,7 @@
 """Which document an event means, which events are refused before anything is sent, and which of several events of one
 document is. Reads one byte of a payload."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -95,12 +95,14 @@ def refused(error: str, code: Code) -> Failure:
 
 @dataclass(slots=True)
 class Stack:
-    """The events of one document, newest on top."""
+    """The events of one document, newest on top. `viewed`: the view keeps its type, and all of them mean the same."""
 
     address: Address
     head: Event
     older: list[Event] = field(default_factory=list)  # newest last
+    viewed: bool = False
     refused: int = 0  # so often a version that was drawn for it met a higher one
+    wrote: list[tuple[str, int]] = field(default_factory=list)  # places with a routing, and the numbers there
 
     def push(self, event: Event) -> None:
         if event.order >= self.head.order:
@@ -110,28 +112,29 @@ class Stack:
             self.older.append(event)
 
     def alike(self) -> list[Event]:
-        """Other refreshes of this document: they would read and send the same again."""
-        return [event for event in self.older if event.op == REFRESH] if self.head.op == REFRESH else []
+        """Those that would read and send the same again."""
+        return self.older if self.viewed else []
 
     def drop_head(self) -> bool:
         """The newest was refused for good, and so were those alike: the next older one takes its place. False = none
         is left."""
-        if self.head.op == REFRESH:
-            self.older = [event for event in self.older if event.op != REFRESH]
-        if not self.older:
+        if self.viewed or not self.older:
             return False
         self.older.sort(key=lambda e: e.order)
         self.head = self.older.pop()
         return True
 
 
-def coalesce(addressed: Sequence[tuple[Address, Event]]) -> list[Stack]:
-    """One stack per document, in the order in which the documents were first met."""
+def coalesce(addressed: Sequence[tuple[Address, Event]], viewed: Container[str] = ()) -> list[Stack]:
+    """One stack per document, in the order in which the documents were first met. Where the view keeps the type it is
+    one whatever routing its events carry: they tell at most where it was."""
     stacks: dict[Address, Stack] = {}
     for address, event in addressed:
-        stack = stacks.get(address)
+        by_view = event.entity_type in viewed
+        at = address._replace(routing=None) if by_view else address
+        stack = stacks.get(at)
         if stack is None:
-            stacks[address] = Stack(address, event)
+            stacks[at] = Stack(at, event, viewed=by_view)
         else:
             stack.push(event)
     return list(stacks.values())

@@ -46,16 +46,12 @@ class Event(NamedTuple):
     retried: bool  # someone in its claim had been claimed before: a due retry, or a row that was given back
     age_seconds: float  # by the database's clock, when it was claimed; below 0: its creation lies ahead, or nowhere
     traceparent: str | None
+    revision: int = 0  # of the declared entity types, at the claim; 0: a record, whose claim asked no database
 
     @property
-    def order(self) -> tuple[bool, int, int]:
-        """Which of two events of one entity is newer. A refresh is above all others: it reads what is true by now."""
-        return (self.op == REFRESH, self.event_version, self.seq)
-
-    @property
-    def needs_lookup(self) -> bool:
-        """Its document is in the view, not in the event."""
-        return self.op == REFRESH or (self.op != DELETE and self.payload_bytes is None)
+    def order(self) -> tuple[int, int]:
+        """Which of two events of one entity is newer. Where the view keeps its type, all mean the same."""
+        return (self.event_version, self.seq)
 
 
 class Transition(NamedTuple):

@@ -12,12 +12,10 @@ from outbox.policy.outcome import Accepted, DeadReason, Failure, FailureClass, M
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """`why`: superseded or missing. `as_delete`: the entity was gone, so the row counts as a delete from now on.
-    `gone` is the same of a lookup under a drawn version, which needs no such memory. `drawn`: that version, where it is
-    not the batch's."""
+    """`why`: superseded or missing. `gone`: a lookup found no entity. `drawn`: its version, where it is not the
+    batch's."""
 
     why: str | None = None
-    as_delete: bool = False
     gone: bool = False
     drawn: int | None = None
 
@@ -51,6 +49,7 @@ DONE: Final = Done()
 SUPERSEDED: Final = Done(why="superseded")
 MISSING_DONE: Final = Done(why="missing")
 NOT_SENT: Final = Released("not_sent")
+REFUSED_AHEAD: Final = Released("version_ahead", HOLD_SECONDS)  # by a version that the sequence had not given out
 NEWER_IS_RETRIED: Final = Released("newer_is_retried")  # an older event of a document whose newest was not accepted
 SHARD_PAUSE_SECONDS: Final = 5.0  # to twice that
 MOVING_PAUSE_SECONDS: Final = 1.0  # to twice that: another copy of a shard is its primary within seconds
@@ -66,7 +65,7 @@ class Sent(NamedTuple):
     """What was written for an event, where that is not simply its own document under its own version."""
 
     replaced: bool = False  # a newer delete went in its place
-    as_delete: bool = False  # looked up and gone
+    gone: bool = False  # looked up, and not found
     drawn: bool = False  # under a version that was drawn for its lookup
     redrawn: int | None = None  # that version, where it is not the batch's
 
@@ -122,9 +121,7 @@ def _accepted(outcome: Accepted, sent: Sent) -> Done:
         return SUPERSEDED
     if sent.drawn:
         why = "superseded" if isinstance(outcome, Stale) else None
-        return Done(why, gone=sent.as_delete, drawn=sent.redrawn)
-    if sent.as_delete:
-        return Done(as_delete=True)
+        return Done(why, gone=sent.gone, drawn=sent.redrawn)
     match outcome:
         case Written():
             return DONE
@@ -136,7 +133,7 @@ def _accepted(outcome: Accepted, sent: Sent) -> Done:
 
 def superseded_by(sent: Sent) -> Done:
     """For the older events of a document whose newest was accepted."""
-    return Done("superseded", gone=True) if sent.drawn and sent.as_delete else SUPERSEDED
+    return Done("superseded", gone=True) if sent.gone else SUPERSEDED
 
 
 def braked(failure: Failure) -> Released:

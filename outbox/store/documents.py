@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from operator import itemgetter
 from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
@@ -25,23 +24,9 @@ from outbox.store.view_shape import UnsupportedIds, ViewShape, read_shape
 GONE = Document(None, None, None)
 UNREAD = Document(None, None, None, NOT_READ)
 PAGE_MS: Final = 60_000  # of many documents in key order, for nobody's lease
-UNANSWERED_SECONDS: Final = 5.0
-KNOWN_SECONDS: Final = 60.0  # what the view says of a type as a whole is asked again after that
-MOST_CHECKED: Final = 10_000  # of the newest done events, to learn whether a type has payloads
-
-
-_VERSION: Final = itemgetter(Document._fields.index("version"))
+KNOWN_SECONDS: Final = 60.0  # what the view is like is asked again after that
 # `Document(...)` without its frame in Python.
 _DOCUMENT: Final = cast(Callable[[tuple[Any, ...]], Document], partial(tuple.__new__, Document))
-
-
-class TypeInView(NamedTuple):
-    """What the view has, or has had, of one entity type. Where it has none, whether payloads make its documents."""
-
-    there: bool = False
-    versioned: bool = False
-    by_payloads: bool = False
-    asked_at: float = float("-inf")
 
 
 class Made(NamedTuple):
@@ -53,7 +38,7 @@ class Made(NamedTuple):
 
 
 class ViewDocuments:
-    """The view `search_documents(entity_type, entity_id, document)`, with `version` and `routing` if it has them."""
+    """The view `search_documents(entity_type, entity_id, document)`, with `routing` if it has it."""
 
     def __init__(
         self,
@@ -71,15 +56,13 @@ class ViewDocuments:
         self._limits = limits
         self._sql = queries("documents")
         self._made: Made | None = None
-        self._types: dict[str, TypeInView] = {}
         self._suspects = Suspects(clock)
 
     def exists(self) -> bool:
         return bool(self.shape().columns)
 
     def usable(self) -> bool:
-        """Asked at the start: without the view, upserts without a payload fail instead of waiting for it. Raises
-        UnsupportedIds where its ids have a type that cannot name documents."""
+        """Whether there is one. Raises UnsupportedIds where its ids have a type that cannot name documents."""
         shape = self.shape()
         shape.check_ids()
         return bool(shape.columns)
@@ -95,84 +78,15 @@ class ViewDocuments:
             assert row is not None
             return int(row[0])
 
-    def keeps(self, entity_type: str) -> bool:
-        kind = self._type(entity_type)
-        return kind.there and not kind.versioned
-
-    def says_routing(self) -> bool:
-        made = self._made
-        return made is not None and "routing" in made.shape.columns
-
-    def keeps_versions(self, entity_type: str) -> bool:
-        return self._type(entity_type).versioned
-
-    def made_by_payloads(self, entity_type: str) -> bool:
-        kind = self._type(entity_type)
-        return kind.by_payloads and not kind.there
-
-    def _type(self, entity_type: str) -> TypeInView:
-        """Asked once a minute. What it had once counts as long as the view is the same: its last entity may go."""
-        known = self._types.get(entity_type, TypeInView())
-        asked_at = self._clock()
-        if asked_at - known.asked_at <= KNOWN_SECONDS:
-            return known
-        try:
-            with self._asking() as connection:
-                query = self._query(connection, "has_type")
-                known = self._types.get(entity_type, TypeInView())  # the view may turn out to be another one
-                row = connection.execute(query, {"entity_type": entity_type}).fetchone()
-                assert row is not None
-                there, versioned = row[0] or known.there, row[1] or known.versioned
-                by_payloads = not there and entity_type in self._lately_with_payload(connection)
-                there = there or (not by_payloads and self._lately_found(connection, entity_type))
-        except (DocumentsUnavailable, psycopg.Error):
-            return self._unanswered(entity_type, known, asked_at)
-        found = self._types[entity_type] = TypeInView(there, versioned, by_payloads, asked_at)
-        return found
-
-    def _unanswered(self, entity_type: str, known: TypeInView, asked_at: float) -> TypeInView:
-        """The view cannot be asked. A type that is not known to have payloads counts as the view's: its deletes are
-        looked up, and so wait with all other lookups. Asked again after a moment."""
-        if known == TypeInView():
-            with self._database.transaction(read_only=True, timeout_ms=self._limits.whole_ms) as connection:
-                by_payloads = entity_type in self._lately_with_payload(connection)
-            known = TypeInView(there=not by_payloads, by_payloads=by_payloads)
-        found = self._types[entity_type] = known._replace(asked_at=asked_at - KNOWN_SECONDS + UNANSWERED_SECONDS)
-        return found
-
-    def _lately_with_payload(self, connection: Connection[Any]) -> set[str]:
-        """By the newest done events: a type that has had none among them is not known for it."""
-        rows = connection.execute(queries("truth")["lately_with_payload"], {"most": MOST_CHECKED}).fetchall()
-        return {row[0] for row in rows}
-
-    def _lately_found(self, connection: Connection[Any], entity_type: str) -> bool:
-        """Whether the view had this type when other processes read it: its last entity may be gone by now.
-        Upserts without a payload count only where the view has no versions, as they may have used those."""
-        versions = self._made is not None and "version" in self._made.shape.columns
-        named = {"entity_type": entity_type, "versions": versions, "most": MOST_CHECKED}
-        row = connection.execute(queries("truth")["lately_found"], named).fetchone()
-        return bool(row and row[0])
-
-    def _note(self, events: Sequence[Named], found: Mapping[UUID, Document]) -> None:
-        """What was read tells of its type: the last entity may be gone when someone asks."""
-        kinds = {event.entity_type for event in events}
-        if all(self._types.get(kind, TypeInView()).there for kind in kinds) and not any(map(_VERSION, found.values())):
-            return
-        for event in events:
-            document, known = found[event.id], self._types.get(event.entity_type, TypeInView())
-            if document.size_bytes is not None and not known.there:
-                known = self._types[event.entity_type] = TypeInView(there=True)
-            if document.version is not None and not known.versioned:
-                self._types[event.entity_type] = known._replace(versioned=True)
+    def has_type(self, entity_type: str) -> bool:
+        """Whether the view has any entity of this type. Raises DocumentsUnavailable."""
+        with self._asking() as connection:
+            row = connection.execute(self._query(connection, "has_type"), {"entity_type": entity_type}).fetchone()
+            return bool(row and row[0])
 
     def load(self, events: Sequence[Named], *, whole: bool = False) -> Mapping[UUID, Document]:
         """Every event gets an answer. Those that are left out for their size come with `whole`. A view that was
         replaced since it was last read is read anew, once."""
-        found = self._load_anew(events, whole)
-        self._note(events, found)
-        return found
-
-    def _load_anew(self, events: Sequence[Named], whole: bool) -> Mapping[UUID, Document]:
         before = self._made
         try:
             found = self._load(events, whole)
@@ -241,8 +155,8 @@ class ViewDocuments:
             rows = cursor.execute(self._query(connection, "look_up"), parameters).fetchall()
             routed = self._made is not None and "routing" in self._made.shape.columns
         found = [GONE._replace(routed=routed)] * len(events)
-        for place, body, size, version, routing in rows:
-            found[place - 1] = _document(body, size, version, routing, routed)
+        for place, body, size, routing in rows:
+            found[place - 1] = _document(body, size, routing, routed)
         return dict(zip([event.id for event in events], found, strict=True))
 
     def page(
@@ -261,7 +175,7 @@ class ViewDocuments:
                 raise
             return None
         routed = "routing" in shape.columns
-        return [(id, _document(body, size, version, place, routed)) for id, body, size, version, place in rows]
+        return [(id, _document(body, size, place, routed)) for id, body, size, place in rows]
 
     @contextmanager
     def _asking(self) -> Iterator[Connection[Any]]:
@@ -282,8 +196,6 @@ class ViewDocuments:
                 yield connection
         except (SchemaMismatch, UnsupportedIds) as error:  # gone, forbidden or changed since it was last read
             self._made = None
-            # What it has had still counts; whether it has versions is asked anew.
-            self._types = {kind: TypeInView(known.there) for kind, known in self._types.items()}
             raise DocumentsUnavailable(f"{self._view}: {error.detail}") from error
 
     def _query(self, connection: Connection[Any], name: str) -> sql.Composed:
@@ -299,8 +211,6 @@ class ViewDocuments:
     def _make(self, connection: Connection[Any]) -> Made:
         shape = read_shape(connection, self._view)
         shape.check()
-        if self._made is not None and shape != self._made.shape:
-            self._types = {}
         self._made = made = Made(shape, self._clock(), {})
         return made
 
@@ -315,10 +225,10 @@ def asking_for(entities: Sequence[tuple[str, str]], most_bytes: int | None) -> d
     }
 
 
-def _document(body: bytes | None, size: int | None, version: int | None, routing: str | None, routed: bool) -> Document:
+def _document(body: bytes | None, size: int | None, routing: str | None, routed: bool) -> Document:
     failure = None
     if size is None:
         failure = refused("the view has this entity with a null document", Code.ENTITY_NOT_FOUND)
     elif body is not None and not body.startswith(b"{"):
         failure = not_an_object(body)
-    return _DOCUMENT((body, size, version, failure, routing, routed))
+    return _DOCUMENT((body, size, None, failure, routing, routed))

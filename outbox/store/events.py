@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
 import orjson
@@ -37,6 +37,14 @@ LOWEST_SEQ: Final = -(2**63)  # what a producer may write; a floor of 0 is none
 SUSPECTS_MOST = {1: 1, 2: 2, 3: 2_147_483_647}  # the third level holds all that died three times and more
 
 
+class Wanted(NamedTuple):
+    """An entity as `ViewDocuments.load` asks for it."""
+
+    id: UUID
+    entity_type: str
+    entity_id: str
+
+
 class PostgresEvents:
     """One worker's view of the queue. Thread-safe: each call takes a connection of its own from the pool."""
 
@@ -55,6 +63,10 @@ class PostgresEvents:
         self._start_id = start_id
         self._lease = timedelta(seconds=lease_seconds)
         self._sql = queries("events")
+
+    @property
+    def has_all_events(self) -> bool:
+        return True
 
     def claim(self, order: ClaimOrder) -> Claimed:
         with self._database.connection() as connection:
@@ -128,9 +140,11 @@ class PostgresEvents:
         try:
             with self._database.connection() as connection:
                 only = [id for id, _ in settlements] if part else None
-                kept, which = self._settle(connection, token, settlements, drawn, only)
+                kept, which, changed = self._settle(connection, token, settlements, drawn, only)
             if kept == len(settlements):
                 return Settled(kept, ())
+            if changed:
+                return Settled(0, (), changed=True)
             settled.update(which or ())
         except DatabaseDown:
             raise
@@ -159,7 +173,7 @@ class PostgresEvents:
             ids = [id for id, _ in part]
             try:
                 with self._database.connection() as connection:
-                    kept, which = self._settle(connection, token, part, drawn, only=ids)
+                    kept, which, _ = self._settle(connection, token, part, drawn, only=ids)
                 settled.update(ids if kept == len(ids) else which or ())
             except DatabaseDown:
                 raise
@@ -173,18 +187,19 @@ class PostgresEvents:
         settlements: Sequence[tuple[UUID, Settlement]],
         drawn: int | None,
         only: list[UUID] | None = None,
-    ) -> tuple[int, list[UUID] | None]:
+    ) -> tuple[int, list[UUID] | None, bool]:
         verdicts = [
             _verdict(id, settlement)
             for id, settlement in settlements
             if settlement is not DONE and not _is_plain(settlement)
         ]
         parameters: dict[str, Any] = {"token": token, "expected": len(settlements), "drawn": drawn, "only": only}
+        parameters["settles"] = True
         if verdicts:
             parameters |= {"owner": self._owner, "verdicts": storable(orjson.dumps(verdicts).decode(), connection)}
         row = connection.execute(self._sql["settle" if verdicts else "settle_done"], parameters).fetchone()
         assert row is not None
-        return row[0], row[1]
+        return row[0], row[1], row[2]
 
     def _unsettled(self, token: UUID, ids: Sequence[UUID], expected: int, refused: Mapping[UUID, str]) -> Settled:
         with self._database.connection() as connection:
@@ -221,6 +236,7 @@ class PostgresEvents:
         named = {
             "token": token,
             "only": list(ids),
+            "settles": False,
             "last": last,
             "delay": delay_seconds,
             "error": told,
@@ -248,7 +264,9 @@ class PostgresEvents:
         """Give back all that a lease still holds, with its attempt. A shutdown waits for it, so it waits for nobody."""
         with self._database.transaction() as connection:
             connection.execute(self._sql["no_long_waits"])
-            row = connection.execute(self._sql["release_token"], {"token": token, "only": None}).fetchone()
+            row = connection.execute(
+                self._sql["release_token"], {"token": token, "only": None, "settles": False}
+            ).fetchone()
             return GivenBack(*row) if row else GivenBack(0, 0)
 
     def unanswered(self, token: UUID) -> None:
@@ -264,6 +282,11 @@ class PostgresEvents:
         with self._database.connection() as connection:
             sql = typed(self._sql["deleted"], entity_id_type(connection))
             return {events[row[0] - 1].id for row in connection.execute(sql, named).fetchall()}
+
+    def lately_done(self, entity_type: str, most: int) -> Sequence[Wanted]:
+        named = {"entity_type": entity_type, "most": most}
+        with self._database.connection() as connection:
+            return [Wanted(*row) for row in connection.execute(self._sql["lately_done"], named).fetchall()]
 
     def last_version(self) -> int:
         return last_version(self._database)
@@ -328,17 +351,14 @@ def storable(json: str, connection: Connection[Any]) -> str:
 
 def _is_plain(settlement: Settlement) -> bool:
     """Done, and nothing about it that differs from the rest of its batch."""
-    return (
-        isinstance(settlement, Done) and not settlement.as_delete and not settlement.gone and settlement.drawn is None
-    )
+    return isinstance(settlement, Done) and not settlement.gone and settlement.drawn is None
 
 
 def _verdict(id: UUID, settlement: Settlement) -> dict[str, Any]:
     """One row of what `settle` reads; what is missing is null there."""
     match settlement:
         case Done():
-            verdict = "delete" if settlement.as_delete else "gone" if settlement.gone else "done"
-            return {"id": id, "verdict": verdict, "drawn": settlement.drawn}
+            return {"id": id, "verdict": "gone" if settlement.gone else "done", "drawn": settlement.drawn}
         case RetryLater():
             failure = settlement.failure
             own = not failure.whole

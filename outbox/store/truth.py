@@ -6,7 +6,6 @@ An entity type that the view has is read from the view; any other from the event
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
 from uuid import UUID
 
 import psycopg
@@ -20,7 +19,7 @@ from outbox.policy.outcome import Code
 from outbox.ports import Document
 from outbox.store.documents import GONE, UNREAD, ViewDocuments
 from outbox.store.entity_events import MOST_TYPES, SCAN_LIMIT_MS, EntityEvents, rows, rows_of
-from outbox.store.events import last_version, raise_version
+from outbox.store.events import Wanted, last_version, raise_version
 from outbox.store.parts import NOT_READ, LookupLimits
 from outbox.store.pool import Database
 from outbox.store.queries import queries
@@ -33,14 +32,6 @@ class NeedsEntityIndex(OutboxError):
     OUTBOX_SOURCE=kafka the table does not have all events: only the view helps."""
 
     exit_code = 78
-
-
-class Wanted(NamedTuple):
-    """A key as `ViewDocuments.load` asks for it."""
-
-    id: UUID
-    entity_type: str
-    entity_id: str
 
 
 class PostgresTruth:
@@ -92,8 +83,8 @@ class PostgresTruth:
         return self._types_asked[entity_type]
 
     def refreshed(self, entity_type: str) -> bool:
-        """The view has this type and names no version for it: its documents are written under drawn ones."""
-        return self._documents.keeps(entity_type)
+        """The view has this type: its documents are written under drawn versions."""
+        return self.in_view(entity_type)
 
     def routed_by_view(self) -> bool:
         return "routing" in self._shape.columns

@@ -104,7 +104,6 @@ def _is_date(text: str) -> bool:
 
 
 NEEDED_COLUMNS: Final = frozenset({"entity_type", "entity_id", "document"})
-_OPTIONAL: Final[Mapping[str, LiteralString]] = {"version": "bigint", "routing": "text"}
 _NO_VIEW: Final = IdType("text", "text", "text")
 
 
@@ -149,17 +148,13 @@ class ViewShape(NamedTuple):
             "beyond": self._between(after, until),
             "order": self.id.order(),
             **self.id.fragments(),
-            **{column: self._optional(column, type_name) for column, type_name in _OPTIONAL.items()},
+            "routing": sql.SQL("d.routing::text" if "routing" in self.columns else "null::text"),
         }
         return sql.SQL(text).format(**filled_in)
 
     def _between(self, after: str | None, until: str | None) -> sql.Composable:
         ends = [] if until is None else [self.id.until()]
         return sql.SQL(" and ").join([sql.SQL("d.entity_id is not null") if after is None else self.id.beyond(), *ends])
-
-    def _optional(self, column: str, type_name: LiteralString) -> sql.Composable:
-        value = sql.Identifier("d", column) if column in self.columns else sql.SQL("null")
-        return value + sql.SQL("::" + type_name)
 
 
 def read_shape(connection: Connection[Any], view: str) -> ViewShape:

@@ -42,17 +42,16 @@ with wanted as (
 )
 select place::int, case when %(inline_bytes)s::int is null or octet_length(body) < %(inline_bytes)s
                 then convert_to(body, 'UTF8') end,
-       octet_length(body), version, routing
-  from (select w.place, d.document::text as body, {version} as version, {routing} as routing
+       octet_length(body), nullif(routing, '')
+  from (select w.place, d.document::text as body, {routing} as routing
           from wanted w
           join {view} d on d.entity_type = w.entity_type
            and {id} operator({id_ops}.=) w.entity_id::{id_type} and {id_text} = w.entity_id
         offset 0) found
 
 -- name: has_type
--- Whether the view has an entity of this type, and one with a version of its own.
-select exists (select from {view} d where d.entity_type = %(entity_type)s),
-       exists (select from {view} d where d.entity_type = %(entity_type)s and {version} is not null)
+-- Whether the view has an entity of this type.
+select exists (select from {view} d where d.entity_type = %(entity_type)s)
 
 -- name: finds
 -- Whether the view can tell in time that it has an entity or not; no document is built.
@@ -63,8 +62,8 @@ select exists (select from {view} d where d.entity_type = %(entity_type)s
 -- name: page
 -- One type's documents in key order, to be copied: one statement for ids and documents.
 select id, case when octet_length(body) < %(inline_bytes)s then convert_to(body, 'UTF8') end,
-       octet_length(body), version, routing
-  from (select {id_text} as id, d.document::text as body, {version} as version, {routing} as routing
+       octet_length(body), nullif(routing, '')
+  from (select {id_text} as id, d.document::text as body, {routing} as routing
           from {view} d
          where d.entity_type = %(entity_type)s and {beyond}
          order by {order} limit %(limit)s) page

@@ -8,10 +8,11 @@
 -- Whatever a producer wrote must pass: counts are held inside their type, and names that are far too long come cut (they
 -- are refused afterwards), so that one row can neither stop a claim nor fill the memory. pg_column_size reads no text.
 leased as (
-    insert into search_outbox_leases (token, owner, start_id, lease_until, ids, counts)
+    insert into search_outbox_leases (token, owner, start_id, lease_until, ids, counts, revision)
     select %(token)s, %(owner)s, %(start_id)s, clock_timestamp() + %(lease)s, array_agg(id),
            (select jsonb_object_agg(left(entity_type, 600), n)
-              from (select entity_type, count(*) as n from picked group by entity_type) by_type)
+              from (select entity_type, count(*) as n from picked group by entity_type) by_type),
+           (select revision from search_outbox_types_revision)
       from picked
      where (select set_config('synchronous_commit', 'off', true)) is not null
     having count(*) > 0
@@ -44,7 +45,8 @@ returning e.id, e.seq,
           (select bool_or(retried) from picked) as retried,
           case when isfinite(e.created_at) then date_part('epoch', (select clock_timestamp()) - e.created_at)
                else -1 end as age_seconds,
-          case when pg_column_size(e.traceparent) > 2400 then left(e.traceparent, 2400) else e.traceparent end as traceparent
+          case when pg_column_size(e.traceparent) > 2400 then left(e.traceparent, 2400) else e.traceparent end as traceparent,
+          (select revision from search_outbox_types_revision) as revision
 
 -- name: claim
 -- pending -> processing: due retries up to retry_limit, then fresh rows by seq. Two scans, never an OR over both. A row
@@ -112,7 +114,8 @@ with picked as materialized (
 -- else: a row that someone holds is left in the lease, so that a person who is idle in a transaction holds up that row and
 -- no other, nor a heartbeat. The lease is taken away at once and comes back with what remains, which is seldom: to lock it
 -- and to delete it cost 0.4 us per event more. It knows the ids, so none travel: 500 of them cost 25 us per event to send
--- (measured). `only` names a part of them, where the whole could not be written.
+-- (measured). `only` names a part of them, where the whole could not be written. `settles`: not if an entity type was
+-- declared otherwise since the claim; then nothing changes, and the batch is done again.
 held as (
     delete from search_outbox_leases
      where token = %(token)s and (select set_config('lock_timeout', '2s', true)) is not null
@@ -121,6 +124,7 @@ held as (
     select id from search_outbox_events
      where id = any (array(select unnest(coalesce(%(only)s::uuid[], ids)) from held))
        and lease_token = %(token)s and status = 'processing'
+       and (not %(settles)s or (select revision from held) = (select revision from search_outbox_types_revision))
      order by id
        for no key update skip locked
 ), remaining as materialized (
@@ -129,17 +133,19 @@ held as (
        and id = any (array(select unnest(ids) from held)) and lease_token = %(token)s and status = 'processing'
        and id <> all (array(select id from mine))
 ), kept_lease as (
-    insert into search_outbox_leases (token, owner, start_id, lease_until, started_at, ids, counts)
+    insert into search_outbox_leases (token, owner, start_id, lease_until, started_at, ids, counts, revision)
     select token, owner, start_id, lease_until, started_at, array(select id from remaining),
            (select jsonb_object_agg(left(entity_type, 600), n)
-              from (select entity_type, count(*) as n from remaining group by entity_type) by_type) from held
+              from (select entity_type, count(*) as n from remaining group by entity_type) by_type), revision from held
      where exists (select from remaining)
 )
 
 -- name: _kept
 -- How many rows were settled, and which only where some were not: then the others were lost, busy, or settled before.
+-- Last, whether a declaration has changed.
 select (select count(*) from settled),
-       case when (select count(*) from settled) < %(expected)s then (select array_agg(id) from settled) end
+       case when (select count(*) from settled) < %(expected)s then (select array_agg(id) from settled) end,
+       exists (select from held where revision is distinct from (select revision from search_outbox_types_revision))
 
 -- name: settle_done
 -- processing -> done for a batch that went through as a whole: what nearly every batch is.
@@ -175,10 +181,9 @@ with verdict as materialized (
       from mine m left join verdict v using (id)
 ), settled as (
     update search_outbox_events e
-       set status = case when j.verdict in ('done', 'delete', 'gone') then 'done'
+       set status = case when j.verdict in ('done', 'gone') then 'done'
                          when j.verdict = 'failed' then 'failed' else 'pending' end,
-           op = case j.verdict when 'delete' then 'delete' else e.op end,
-           processed_at = case when j.verdict in ('done', 'delete', 'gone') then clock_timestamp() end,
+           processed_at = case when j.verdict in ('done', 'gone') then clock_timestamp() end,
            failed_at = case j.verdict when 'failed' then clock_timestamp() end,
            attempts = case j.verdict when 'release' then greatest(e.attempts - 1, 0) else e.attempts end,
            next_retry_at = clock_timestamp() + make_interval(secs => j.delay),
@@ -289,6 +294,14 @@ select w.place::int
                   and hashtextextended(d.entity_id::text, 0)
                     = hashtextextended((w.entity_id::{entity_id_type})::text, 0)
                   and d.entity_id = w.entity_id::{entity_id_type})
+
+-- name: lately_done
+-- Reads: entities of a type among the newest done events, without those that were gone.
+select distinct on (entity_id) id, entity_type, entity_id::text
+  from (select id, entity_type, entity_id, op, read_found from search_outbox_events
+         where processed_at is not null order by processed_at desc limit 2000) newest
+ where entity_type = %(entity_type)s and op <> 'delete' and read_found is not false
+ limit %(most)s
 
 -- name: last_version
 -- The highest version that was given out.

@@ -1,0 +1,90 @@
+"""Owns the declarations of entity types: reads them, makes the first ones, changes them. Brings no documents over."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from psycopg import Connection
+
+from outbox.policy.audit import Action, Actor, Entry
+from outbox.policy.entity_type import EntityType, KeptBy, Versions
+from outbox.store import audit
+from outbox.store.pool import Database
+from outbox.store.queries import queries
+
+
+class Declared(NamedTuple):
+    """One declaration as it is stored."""
+
+    entity_type: str
+    kept_by: KeptBy
+    versions: Versions
+    moving: bool
+    declared_by: str
+    declared_at: datetime
+
+    @property
+    def about(self) -> EntityType:
+        return EntityType(self.kept_by, self.versions, self.moving)
+
+
+class PostgresEntityTypes:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sql = queries("entity_types")
+
+    def read(self) -> tuple[int, Mapping[str, EntityType]]:
+        """The revision, and what is declared."""
+        with self._database.connection() as connection:
+            rows = connection.execute(self._sql["declared"]).fetchall()
+        return rows[0][0], {declared.entity_type: declared.about for declared in _declared(rows)}
+
+    def list(self) -> Sequence[Declared]:
+        with self._database.connection() as connection:
+            return _declared(connection.execute(self._sql["declared"]).fetchall())
+
+    def declare(self, types: Mapping[str, EntityType], by: str) -> Mapping[str, EntityType]:
+        """Those that are new; answers what holds. Two statements, so that the second sees who was faster."""
+        with self._database.connection() as connection:
+            declare(connection, types, by)
+        return self.read()[1]
+
+    def take_back(self, types: Sequence[str], by: str) -> None:
+        with self._database.transaction() as connection:
+            if connection.execute(self._sql["take_back"], {"types": list(types), "by": by}).rowcount:
+                connection.execute(self._sql["raise_revision"])
+
+    def change(self, entity_type: str, about: EntityType, actor: Actor, reason: str, was: EntityType | None) -> None:
+        """With its audit row; every batch in flight is done again."""
+        with self._database.transaction() as connection:
+            named = {"entity_type": entity_type, **_columns(about), "by": actor.name}
+            connection.execute(self._sql["change"], named)
+            connection.execute(self._sql["raise_revision"])
+            detail = {"was": None if was is None else _columns(was), "now": _columns(about)}
+            entry = Entry(Action.ENTITY_TYPE_DECLARED, actor, reason, entity_type=entity_type, detail=detail)
+            audit.write(connection, [entry])
+
+
+def declare(connection: Connection[Any], types: Mapping[str, EntityType], by: str) -> None:
+    named = {
+        "types": list(types),
+        "kept_by": [about.kept_by.value for about in types.values()],
+        "versions": [about.versions.value for about in types.values()],
+        "by": [by] * len(types),
+    }
+    connection.execute(queries("entity_types")["declare"], named)
+
+
+def kept_by_view(connection: Connection[Any], types: Sequence[str]) -> set[str]:
+    """Of these types; locked until the transaction ends."""
+    rows = connection.execute(queries("entity_types")["kept_by_view"], {"types": list(types)}).fetchall()
+    return {row[0] for row in rows}
+
+
+def _declared(rows: Sequence[tuple[Any, ...]]) -> list[Declared]:
+    found = [row[1:] for row in rows if row[1] is not None]
+    return [Declared(kind, KeptBy(by), Versions(whose), *rest) for kind, by, whose, *rest in found]
+
+
+def _columns(about: EntityType) -> dict[str, Any]:
+    return {"kept_by": about.kept_by.value, "versions": about.versions.value, "moving": about.moving}

@@ -1,0 +1,48 @@
+"""Notes where documents with a routing are written, before they are; forgets a place only after its delete."""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from outbox.policy.drift import Key
+from outbox.policy.places import Place
+from outbox.store.pool import Database
+from outbox.store.queries import queries
+
+
+class PostgresPlaces:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sql = queries("places")
+
+    def note(self, places: Sequence[Place]) -> None:
+        self._run("note", _columns(places))
+
+    def of(self, keys: Iterable[Key]) -> dict[Key, list[Place]]:
+        wanted = list(dict.fromkeys(keys))
+        named = {"types": [key.entity_type for key in wanted], "ids": [key.entity_id for key in wanted]}
+        found: dict[Key, list[Place]] = {key: [] for key in wanted}
+        with self._database.connection() as connection:
+            for kind, id, gone, routing, drawn in connection.execute(self._sql["of"], named).fetchall():
+                found[Key(kind, id)].append(Place(Key(kind, id), gone, routing, drawn))
+        return found
+
+    def clear(self, places: Sequence[Place]) -> None:
+        self._run("clear", _columns(places))
+
+    def forget(self, age: timedelta, limit: int) -> int:
+        return self._run("forget", {"age": age, "limit": limit})
+
+    def _run(self, name: str, named: dict[str, Any]) -> int:
+        with self._database.connection() as connection:
+            return connection.execute(self._sql[name], named).rowcount
+
+
+def _columns(places: Sequence[Place]) -> dict[str, Any]:
+    return {
+        "types": [place.key.entity_type for place in places],
+        "ids": [place.key.entity_id for place in places],
+        "gone": [place.gone for place in places],
+        "routings": [place.routing for place in places],
+        "drawn": [place.drawn for place in places],
+    }

@@ -1,0 +1,78 @@
+-- Why:  an entity type is kept by the view or by payloads, and that is declared here, never guessed from recent events.
+--       `versions`: whose the versions of a payload type are, drawn from our sequence or given by the producer. `moving`: it
+--       was changed, and its documents are not all brought over yet. Only a change of what is there raises the revision: a
+--       claim keeps it in its lease, and a settle under another one changes nothing, so that the batch is done again.
+--       A lease without a revision is that of an older program, which knows no declarations. Once `outbox migrate --finish`
+--       has found that none of them runs, PostgreSQL refuses their claims; where no worker was ever here, at once.
+--       Where the view has a column `routing`, each place of a document is a row of search_outbox_places from before it is
+--       written until after its delete was acknowledged. `routing` '' is none, as for Elasticsearch; `gone` is a place too.
+-- Undo:
+--   do $undo$
+--   begin
+--       if to_regprocedure('search_outbox_grant_roles()') is not null then
+--           execute replace(pg_get_functiondef('search_outbox_grant_roles()'::regprocedure),
+--                           ', search_outbox_entity_types, search_outbox_types_revision, search_outbox_places', '');
+--       end if;
+--   end $undo$;
+--   alter table search_outbox_leases drop column if exists revision;
+--   drop table if exists search_outbox_entity_types, search_outbox_types_revision, search_outbox_places;
+--   delete from search_outbox_migrations where name = '0016_entity_types';
+-- Roles: projector and operator SELECT, INSERT, UPDATE, DELETE; reader SELECT.
+
+create table search_outbox_entity_types (
+    entity_type  text primary key,
+    kept_by      text not null check (kept_by in ('view', 'payload')),
+    versions     text not null default 'ours' check (versions in ('ours', 'producer')),
+    moving       boolean not null default false,
+    declared_by  text not null,
+    declared_at  timestamptz not null default clock_timestamp()
+);
+
+create table search_outbox_types_revision (
+    single    boolean primary key default true check (single),
+    revision  bigint not null
+);
+insert into search_outbox_types_revision (revision) values (1);
+
+create table search_outbox_places (
+    entity_type  text not null,
+    entity_id    text not null,
+    gone         boolean not null default false,
+    routing      text not null default '',
+    drawn        bigint not null,
+    noted_at     timestamptz not null default clock_timestamp(),
+    cleared_at   timestamptz,
+    primary key (entity_type, entity_id, gone, routing)
+) with (fillfactor = 70);
+create index search_outbox_places_cleared_idx on search_outbox_places (cleared_at) where cleared_at is not null;
+
+alter table search_outbox_leases add column revision bigint;
+
+do $do$
+declare
+    remaining text;
+begin
+    if not exists (select from search_outbox_workers) and not exists (select from search_outbox_leases) then
+        alter table search_outbox_leases alter column revision set not null;
+    end if;
+    if to_regprocedure('search_outbox_grant_roles()') is not null then
+        -- Beside tables that each role has with the same rights.
+        execute replace(replace(replace(pg_get_functiondef('search_outbox_grant_roles()'::regprocedure),
+            'search_outbox_leases, search_outbox_workers, ''',
+            'search_outbox_leases, search_outbox_workers, search_outbox_entity_types, search_outbox_types_revision, '
+            'search_outbox_places, '''),
+            'search_outbox_verifications, search_outbox_backfills',
+            'search_outbox_verifications, search_outbox_entity_types, search_outbox_types_revision, search_outbox_places, '
+            'search_outbox_backfills'),
+            '(''reader'', ''select'', ''search_outbox_backfills',
+            '(''reader'', ''select'', ''search_outbox_backfills, search_outbox_entity_types, search_outbox_types_revision, '
+            'search_outbox_places');
+        select string_agg(statement, E'\n') into remaining from search_outbox_grant_roles() as statement
+         where statement like '%search\_outbox\_entity\_types%';
+        if remaining is not null then
+            raise warning 'the roles have no rights on search_outbox_entity_types and search_outbox_places: they are not there'
+                using hint = 'Everything works without them. When the roles are made: select search_outbox_grant_roles()';
+        end if;
+    end if;
+end
+$do$;
