@@ -84,9 +84,14 @@ MUTATIONS = (
         [
             Change(
                 "outbox/daemon/batch.py",
-                "if event.op in (REFRESH, DELETE):\n            return None",
-                "if event.op in (REFRESH, DELETE):\n            return event.event_version",
-            )
+                "        return from_view(sendable, found, self.drawn, self.portion_bytes)",
+                "        return None",
+            ),
+            Change(
+                "outbox/daemon/batch.py",
+                "            stack,\n            self.drawn,\n",
+                "            stack,\n            event.event_version,\n",
+            ),
         ],
     ),
     Mutation(

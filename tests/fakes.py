@@ -6,10 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from outbox.errors import DocumentsUnavailable
 from outbox.policy.document import BATCH_BYTES
+from outbox.policy.drift import Key
+from outbox.policy.entity_type import EntityType
 from outbox.policy.event import Event
+from outbox.policy.places import NotedPlace
 from outbox.policy.settle import Done, Failed, Released, RetryLater, Settlement
-from outbox.ports import Claimed, ClaimOrder, GivenBack, NewerDelete, Reclaim, Settled
+from outbox.ports import Claimed, ClaimOrder, Document, GivenBack, Named, NewerDelete, Reclaim, Settled
 from outbox.store.events import inline_bytes
 from tests.fixtures.events import BODY, an_event
 
@@ -80,6 +84,7 @@ class MemoryQueue:
 class MemoryEvents:
     """One worker's view of the queue. What is due later is not due before the test says so (`due_in` None or 0)."""
 
+    has_all_events = True
     queue: MemoryQueue = field(default_factory=MemoryQueue)
     lost_replies: int = 0  # so many settles are applied and answered by an exception
     lost_reply: Exception | None = None
@@ -142,9 +147,8 @@ class MemoryEvents:
     def _apply(self, row: FakeRow, settlement: Settlement) -> None:
         row.error_reason = row.dead_reason = None
         match settlement:
-            case Done(as_delete=as_delete):
+            case Done():
                 row.status = "done"
-                row.event = row.event._replace(op="delete" if as_delete else row.event.op)
             case RetryLater(delay_seconds=delay, failure=failure):
                 row.status, row.due_in, row.error_reason = "pending", delay, failure.reason
             case Failed(failure=failure, dead_reason=dead_reason):
@@ -178,6 +182,10 @@ class MemoryEvents:
         gone = {(r.event.entity_type, r.event.entity_id) for r in self.queue.rows.values() if r.op == "delete"}
         return {event.id for event in events if (event.entity_type, event.entity_id) in gone}
 
+    def lately_done(self, entity_type: str, most: int) -> Sequence[Named]:
+        done = [r.event for r in self.queue.rows.values() if r.status == "done" and r.op != "delete"]
+        return [event for event in done if event.entity_type == entity_type][-most:]
+
     def last_version(self) -> int:
         return self.queue.last_version
 
@@ -200,3 +208,55 @@ class MemoryEvents:
 
 def _document(event: Event) -> tuple[str, str, str | None]:
     return (event.entity_type, event.entity_id, event.routing)
+
+
+@dataclass
+class MemoryTypes:
+    """What is declared, in memory."""
+
+    revision: int = 1
+    known: dict[str, EntityType] = field(default_factory=dict)
+
+    def read(self) -> tuple[int, Mapping[str, EntityType]]:
+        return self.revision, dict(self.known)
+
+    def declare(self, types: Mapping[str, EntityType], by: str) -> Mapping[str, EntityType]:
+        self.known = {**types, **self.known}
+        return self.known
+
+    def take_back(self, types: Sequence[str], by: str) -> None:
+        self.known = {kind: about for kind, about in self.known.items() if kind not in types}
+        self.revision += 1
+
+
+@dataclass
+class MemoryPlaces:
+    rows: dict[tuple[Key, bool, str], NotedPlace] = field(default_factory=dict)
+    cleared: list[NotedPlace] = field(default_factory=list)
+
+    def note(self, places: Sequence[NotedPlace]) -> None:
+        for place in places:
+            known = self.rows.get(place[:3])
+            self.rows[place[:3]] = place if known is None else place._replace(drawn=max(known.drawn, place.drawn))
+
+    def of(self, keys: Sequence[Key]) -> Mapping[Key, Sequence[NotedPlace]]:
+        return {key: [place for place in self.rows.values() if place.key == key] for key in keys}
+
+    def clear(self, places: Sequence[NotedPlace]) -> None:
+        self.cleared += places
+
+
+class NoView:
+    """A database without a view of documents."""
+
+    def exists(self) -> bool:
+        return False
+
+    def has_type(self, entity_type: str) -> bool:
+        raise DocumentsUnavailable("there is none")
+
+    def draw(self) -> int:
+        raise AssertionError("nothing is looked up without a view")
+
+    def load(self, events: Sequence[Named], *, whole: bool = False) -> Mapping[UUID, Document]:
+        raise DocumentsUnavailable("there is none")

@@ -114,7 +114,7 @@ class Declarations:
 
 
 def _is_one_sort(events: Sequence[Event], viewed: Container[str], *, all_viewed: bool) -> bool:
-    """All lookups, or all with a payload: what nearly every batch is, told at C speed."""
+    """All lookups, or all with a payload: what nearly every batch is, found at C speed."""
     sizes = list(map(_SIZE, events))
     return sizes.count(None) == (len(sizes) if all_viewed else 0) and (all_viewed or not viewed)
 

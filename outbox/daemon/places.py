@@ -12,16 +12,16 @@ from typing import Protocol
 from outbox.daemon.batch import Delivery
 from outbox.policy.drift import Key
 from outbox.policy.outcome import WRITTEN, Failure, Outcome
-from outbox.policy.places import Place, left
+from outbox.policy.places import NotedPlace, left
 from outbox.ports import BulkAction, WriteReport
 
 Write = Callable[[Sequence[BulkAction]], WriteReport]
 
 
 class PlaceBook(Protocol):
-    def note(self, places: Sequence[Place]) -> None: ...
-    def of(self, keys: Sequence[Key]) -> Mapping[Key, Sequence[Place]]: ...
-    def clear(self, places: Sequence[Place]) -> None: ...
+    def note(self, places: Sequence[NotedPlace]) -> None: ...
+    def of(self, keys: Sequence[Key]) -> Mapping[Key, Sequence[NotedPlace]]: ...
+    def clear(self, places: Sequence[NotedPlace]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class PlacedWrite:
         return replace(report, outcomes=outcomes, unreachable=second.unreachable if second else None)
 
     def _clear(
-        self, portion: Sequence[Delivery], going: Sequence[tuple[int, Place]], outcomes: Sequence[Outcome]
+        self, portion: Sequence[Delivery], going: Sequence[tuple[int, NotedPlace]], outcomes: Sequence[Outcome]
     ) -> None:
         """Of an entity all or none. One that is gone has no newest place to keep either."""
         done = [(n, place) for n, place in going if not isinstance(outcomes[n], Failure)]
@@ -74,23 +74,23 @@ def _key(delivery: Delivery) -> Key:
     return Key(delivery.stack.head.entity_type, delivery.stack.head.entity_id)
 
 
-def _place(delivery: Delivery) -> Place:
-    return Place(_key(delivery), delivery.as_delete, delivery.routing or "", delivery.version)
+def _place(delivery: Delivery) -> NotedPlace:
+    return NotedPlace(_key(delivery), delivery.as_delete, delivery.routing or "", delivery.version)
 
 
-def _left(delivery: Delivery, rows: Sequence[Place]) -> Iterator[Place]:
+def _left(delivery: Delivery, rows: Sequence[NotedPlace]) -> Iterator[NotedPlace]:
     """What rows say; where this worker itself wrote before, whoever has forgotten it; and where events say that the
     document was before there were places, below the number of a fresh one."""
     yield from left(rows) if rows else ()
     known = {row.routing for row in rows if not row.gone} | (set() if delivery.as_delete else {delivery.routing or ""})
-    yield from (Place(_key(delivery), False, *each) for each in delivery.stack.wrote if each[0] not in known)
+    yield from (NotedPlace(_key(delivery), False, *each) for each in delivery.stack.wrote if each[0] not in known)
     hints = {event.routing for event in (delivery.stack.head, *delivery.stack.older) if event.routing}
     if delivery.routed and not known:
         hints.add("")
     number = delivery.version - (not delivery.as_delete)
-    yield from (Place(_key(delivery), False, routing, number) for routing in hints - known)
+    yield from (NotedPlace(_key(delivery), False, routing, number) for routing in hints - known)
 
 
-def _delete(delivery: Delivery, place: Place) -> BulkAction:
+def _delete(delivery: Delivery, place: NotedPlace) -> BulkAction:
     index, id, _ = delivery.stack.address
     return BulkAction(index, id, place.drawn, place.routing or None, None)

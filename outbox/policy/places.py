@@ -6,7 +6,7 @@ from typing import NamedTuple
 from outbox.policy.drift import Key
 
 
-class Place(NamedTuple):
+class NotedPlace(NamedTuple):
     """A place that a document was written to, or is about to be, under the number that was drawn for its read. `gone`:
     the read found no entity. No routing is an empty one, as for Elasticsearch."""
 
@@ -16,7 +16,7 @@ class Place(NamedTuple):
     drawn: int
 
 
-def left(rows: Iterable[Place]) -> list[Place]:
+def left(rows: Iterable[NotedPlace]) -> list[NotedPlace]:
     """Every place of one entity except that of the highest number: from each the document goes, under the place's own
     number. Under the newest it would remove the fresh document on a shared shard, because equal versions pass."""
     *others, _ = sorted(rows, key=lambda place: place.drawn)

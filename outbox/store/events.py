@@ -57,7 +57,7 @@ class PostgresEvents:
         lease_seconds: float,
         batch_bytes: int,
     ) -> None:
-        self._database = database
+        self.database = database
         self._batch_bytes = batch_bytes
         self._owner = owner
         self._start_id = start_id
@@ -69,7 +69,7 @@ class PostgresEvents:
         return True
 
     def claim(self, order: ClaimOrder) -> Claimed:
-        with self._database.connection() as connection:
+        with self.database.connection() as connection:
             return self._claim(connection, order)
 
     def claim_within_quota(self, order: ClaimOrder) -> Claimed:
@@ -77,7 +77,7 @@ class PostgresEvents:
         statement's snapshot sees what the previous holder of the lock has taken."""
         assert order.entity_type is not None
         try:
-            with self._database.connection() as connection, connection.transaction():
+            with self.database.connection() as connection, connection.transaction():
                 return self._claim_limited(connection, order)
         except LockHeld:  # by a person: other types do not wait for it
             return Claimed(order.token, (), order)
@@ -138,7 +138,7 @@ class PostgresEvents:
         refused: dict[UUID, str] = {}
         settled: set[UUID] = set()
         try:
-            with self._database.connection() as connection:
+            with self.database.connection() as connection:
                 only = [id for id, _ in settlements] if part else None
                 kept, which, changed = self._settle(connection, token, settlements, drawn, only)
             if kept == len(settlements):
@@ -172,7 +172,7 @@ class PostgresEvents:
         for part in (settlements[:half], settlements[half:]):
             ids = [id for id, _ in part]
             try:
-                with self._database.connection() as connection:
+                with self.database.connection() as connection:
                     kept, which, _ = self._settle(connection, token, part, drawn, only=ids)
                 settled.update(ids if kept == len(ids) else which or ())
             except DatabaseDown:
@@ -202,7 +202,7 @@ class PostgresEvents:
         return row[0], row[1], row[2]
 
     def _unsettled(self, token: UUID, ids: Sequence[UUID], expected: int, refused: Mapping[UUID, str]) -> Settled:
-        with self._database.connection() as connection:
+        with self.database.connection() as connection:
             rows = connection.execute(self._sql["unsettled"], {"token": token, "ids": list(ids)}).fetchall()
         lost = [id for id, busy in rows if not busy]
         held = {id for id, busy in rows if busy}
@@ -243,7 +243,7 @@ class PostgresEvents:
             "fingerprint": fingerprint(Reason.CRASH_SUSPECT, told),
             "detail": orjson.dumps(detail_without_reply(Reason.CRASH_SUSPECT, told)).decode(),
         }
-        with self._database.connection() as connection:
+        with self.database.connection() as connection:
             row = connection.execute(self._sql["abandon"], named).fetchone()
             assert row is not None
             return Reclaim(row[0], row[0], row[1])
@@ -255,14 +255,14 @@ class PostgresEvents:
         return self._renew(token) or self._renew(token)
 
     def _renew(self, token: UUID) -> bool:
-        with self._database.transaction() as connection:
+        with self.database.transaction() as connection:
             connection.execute(self._sql["no_long_waits"])
             row = connection.execute(self._sql["renew"], {"token": token, "lease": self._lease}).fetchone()
             return bool(row and row[0])
 
     def release(self, token: UUID) -> GivenBack:
         """Give back all that a lease still holds, with its attempt. A shutdown waits for it, so it waits for nobody."""
-        with self._database.transaction() as connection:
+        with self.database.transaction() as connection:
             connection.execute(self._sql["no_long_waits"])
             row = connection.execute(
                 self._sql["release_token"], {"token": token, "only": None, "settles": False}
@@ -273,29 +273,29 @@ class PostgresEvents:
         """Its lease ends by itself."""
 
     def payloads(self, ids: Sequence[UUID]) -> Mapping[UUID, bytes]:
-        with self._database.connection() as connection, connection.cursor(binary=True) as cursor:
+        with self.database.connection() as connection, connection.cursor(binary=True) as cursor:
             rows = cursor.execute(self._sql["payloads"], {"ids": list(ids)}).fetchall()
             return {id: payload for id, payload in rows if payload is not None}
 
     def deleted(self, events: Sequence[Event]) -> set[UUID]:
         named = {"types": [e.entity_type for e in events], "entities": [e.entity_id for e in events]}
-        with self._database.connection() as connection:
+        with self.database.connection() as connection:
             sql = typed(self._sql["deleted"], entity_id_type(connection))
             return {events[row[0] - 1].id for row in connection.execute(sql, named).fetchall()}
 
     def lately_done(self, entity_type: str, most: int) -> Sequence[Wanted]:
         named = {"entity_type": entity_type, "most": most}
-        with self._database.connection() as connection:
+        with self.database.connection() as connection:
             return [Wanted(*row) for row in connection.execute(self._sql["lately_done"], named).fetchall()]
 
     def last_version(self) -> int:
-        return last_version(self._database)
+        return last_version(self.database)
 
     def raise_version(self, seen: int) -> int | None:
-        return raise_version(self._database, seen, Actor(self._owner, Source.DAEMON))
+        return raise_version(self.database, seen, Actor(self._owner, Source.DAEMON))
 
     def newer_deletes(self, token: UUID, ids: Sequence[UUID]) -> Mapping[UUID, NewerDelete]:
-        with self._database.connection() as connection:
+        with self.database.connection() as connection:
             rows = connection.execute(self._sql["newer_deletes"], {"token": token}).fetchall()
             named = next(n for id, n, _ in rows if id is None)
             if named < len(ids):
@@ -304,11 +304,11 @@ class PostgresEvents:
 
     def open_types(self) -> list[str]:
         """The entity types that have open rows now. Needs the twins of `outbox migrate --by-type`."""
-        with self._database.connection() as connection:
+        with self.database.connection() as connection:
             return [row[0] for row in connection.execute(self._sql["open_types"]).fetchall()]
 
     def put_quota(self, entity_type: str, max_in_flight: int | None, rate: float | None) -> None:
-        with self._database.connection() as connection:
+        with self.database.connection() as connection:
             named = {"entity_type": entity_type, "max_in_flight": max_in_flight, "rate": rate}
             connection.execute(self._sql["put_quota"], named)
 

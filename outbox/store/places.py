@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from outbox.policy.drift import Key
-from outbox.policy.places import Place
+from outbox.policy.places import NotedPlace
 from outbox.store.pool import Database
 from outbox.store.queries import queries
 
@@ -15,19 +15,19 @@ class PostgresPlaces:
         self._database = database
         self._sql = queries("places")
 
-    def note(self, places: Sequence[Place]) -> None:
+    def note(self, places: Sequence[NotedPlace]) -> None:
         self._run("note", _columns(places))
 
-    def of(self, keys: Iterable[Key]) -> dict[Key, list[Place]]:
+    def of(self, keys: Iterable[Key]) -> dict[Key, list[NotedPlace]]:
         wanted = list(dict.fromkeys(keys))
         named = {"types": [key.entity_type for key in wanted], "ids": [key.entity_id for key in wanted]}
-        found: dict[Key, list[Place]] = {key: [] for key in wanted}
+        found: dict[Key, list[NotedPlace]] = {key: [] for key in wanted}
         with self._database.connection() as connection:
             for kind, id, gone, routing, drawn in connection.execute(self._sql["of"], named).fetchall():
-                found[Key(kind, id)].append(Place(Key(kind, id), gone, routing, drawn))
+                found[Key(kind, id)].append(NotedPlace(Key(kind, id), gone, routing, drawn))
         return found
 
-    def clear(self, places: Sequence[Place]) -> None:
+    def clear(self, places: Sequence[NotedPlace]) -> None:
         self._run("clear", _columns(places))
 
     def forget(self, age: timedelta, limit: int) -> int:
@@ -38,7 +38,7 @@ class PostgresPlaces:
             return connection.execute(self._sql[name], named).rowcount
 
 
-def _columns(places: Sequence[Place]) -> dict[str, Any]:
+def _columns(places: Sequence[NotedPlace]) -> dict[str, Any]:
     return {
         "types": [place.key.entity_type for place in places],
         "ids": [place.key.entity_id for place in places],

@@ -28,8 +28,8 @@ class Fate(Enum):
 def fate(event: Event, settlement: Settlement, *, others_done: bool = False) -> Fate:
     """`others_done`: the sink has taken another record of its batch."""
     match settlement:
-        case Done():
-            return Fate.STORE if event.op == DELETE else Fate.PASS
+        case Done(gone=gone):
+            return Fate.STORE if event.op == DELETE and not gone else Fate.PASS
         case RetryLater(failure=failure) | Failed(failure=failure):
             return Fate.STAY if _is_outage(failure, others_done) else Fate.STORE
         case Released(reason=reason, failure=met):

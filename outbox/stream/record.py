@@ -161,6 +161,7 @@ def _columns(messages: Sequence[Message], now: float) -> list[Read] | None:
         repeat(False),
         [_NO_TIME if at is None else now - at for at in seconds],
         [None if text is None else _kept(text) for text in traceparents],
+        repeat(0),
         strict=False,  # what is repeated has no end
     )
     return list(map(_READ, zip(map(_EVENT, rows), seconds, strict=True)))
@@ -200,6 +201,7 @@ def _event(message: Message, now: float, again: bool) -> Read:
             again,
             _NO_TIME if seconds is None else now - seconds,
             None if found.traceparent is None else _kept(found.traceparent),
+            0,
         )
     )
     return _READ((made, seconds))

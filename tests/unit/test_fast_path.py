@@ -1,6 +1,6 @@
 """Each function of the fast path gives the answer of the plain rule that it stands for, or none at all."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 from unittest import mock
 from uuid import UUID
@@ -15,6 +15,7 @@ from outbox.daemon.projector import Projector
 from outbox.fast_path import Plain, Sendable
 from outbox.policy.backoff import Backoff
 from outbox.policy.document import MAX_ID_BYTES, Addressing, Stack, coalesce
+from outbox.policy.entity_type import BY_VIEW, other_sort
 from outbox.policy.event import Event
 from outbox.policy.naming import Address, Naming
 from outbox.policy.outcome import MISSING, WRITTEN, DeadReason, Failure, Outcome, Reason, Stale, Written
@@ -62,14 +63,14 @@ LOOKUPS = st.builds(
     lambda id, op, kind: an_event(entity_id=id, op=op, entity_type=kind, payload=None, payload_bytes=None),
     st.sampled_from("abcdefgh"),
     st.sampled_from(["upsert", "refresh", "refresh", "delete"]),
-    st.sampled_from(["article", "versioned"]),
+    st.just("article"),
 )
+VIEWED = frozenset({"article"})
 USUAL = Document(b"{}", 2, None)
 ODD_DOCUMENTS = [
     USUAL,
     Document(None, None, None),  # gone
     Document(None, 70_000, None),  # large
-    Document(b"{}", 2, 3),
     Document(b"{}", 2, None, None, "there", True),
     Document(None, None, None, Failure(Reason.DETERMINISTIC, "unreadable")),
 ]
@@ -84,7 +85,7 @@ def sendable(events: Sequence[Event]) -> Sendable:
 
 
 class View:
-    """Drawn versions are 77; only the type `versioned` has versions of its own."""
+    """Drawn versions are 77."""
 
     def __init__(self, found: dict[Any, Document]) -> None:
         self.found = found
@@ -95,17 +96,14 @@ class View:
     def load(self, events: Sequence[Event]) -> dict[Any, Document]:
         return self.found
 
-    def keeps_versions(self, entity_type: str) -> bool:
-        return entity_type == "versioned"
-
 
 def bodies(view: Any = None) -> Bodies:
     return Bodies(mock.Mock(), view, MOST_BYTES, lambda: 0.0)
 
 
-def one_by_one(events: Sequence[Event], found: Bodies) -> list[BulkAction]:
+def one_by_one(events: Sequence[Event], found: Bodies, viewed: Container[str] = ()) -> list[BulkAction]:
     """The plain rule: a stack per document, a delivery per stack."""
-    stacks = coalesce([(addressing().address(event), event) for event in events])
+    stacks = coalesce([(addressing().address(event), event) for event in events], viewed)
     return [found.delivery(stack).action() for stack in stacks]
 
 
@@ -140,22 +138,21 @@ def test_a_plain_batch_of_payloads_is_sent_as_its_documents_one_by_one(events: l
 @given(st.lists(PLAIN_EVENTS | LOOKUPS, max_size=6))
 def test_a_batch_is_in_the_view_when_each_of_its_events_is_looked_up_alone(events: list[Event]) -> None:
     found = sendable(events)
-    each = all(event.needs_lookup for event in found.events)
-    assert fast_path.is_in_view(found) == (each and is_alone(found.events))
+    each = all(other_sort(event, BY_VIEW) is None and event.routing is None for event in found.events)
+    assert fast_path.is_lookup(found) == (each and is_alone(found.events))
 
 
 @given(st.lists(LOOKUPS, min_size=1, max_size=5))
 def test_a_plain_batch_of_lookups_is_sent_as_its_documents_one_by_one(events: list[Event]) -> None:
     found = sendable(events)
-    versioned = any(event.entity_type == "versioned" and event.op == "upsert" for event in events)
-    for odd in ODD_DOCUMENTS if fast_path.is_in_view(found) else ():
+    for odd in ODD_DOCUMENTS if fast_path.is_lookup(found) else ():
         documents = {event.id: USUAL for event in events} | {events[0].id: odd}
         looked_up = bodies(View(documents))
         looked_up.look_up(events)
         plain = looked_up.plain_documents(found, documents)
-        assert (plain is not None) == (odd is USUAL and not versioned)
+        assert (plain is not None) == (odd is USUAL)
         if plain is not None:
-            assert plain.actions() == one_by_one(events, looked_up)
+            assert plain.actions() == one_by_one(events, looked_up, VIEWED)
             assert all(delivery.drawn for delivery in looked_up.each(plain))
 
 
@@ -184,12 +181,17 @@ def test_of_a_plain_batch_that_was_written_in_part_each_document_has_its_verdict
 # Of a delivery, all that may differ; a version that was drawn for it was refused only if one was drawn.
 DELIVERIES = st.builds(
     lambda older, as_delete, tombstone, drawn, refused: Delivery(
-        Stack(Address("i", "1", None), an_event(9), [an_event(seq) for seq in range(older)], refused if drawn else 0),
+        Stack(
+            Address("i", "1", None),
+            an_event(9),
+            [an_event(seq) for seq in range(older)],
+            viewed=drawn,
+            refused=refused if drawn else 0,
+        ),
         version=9,
         body=b"{}",
-        as_delete=as_delete,
+        as_delete=as_delete and drawn,
         tombstone=tombstone,
-        drawn=drawn,
     ),
     st.sampled_from([0, 0, 2]),
     st.booleans(),
@@ -214,7 +216,7 @@ def test_what_was_written_is_recorded_as_its_documents_one_by_one(portion: list[
 
 FAILURES = st.builds(Failure, st.sampled_from([Reason.ES_429, Reason.CONNECT]), st.just("no"), whole=st.booleans())
 SETTLEMENTS = st.one_of(
-    st.builds(Done, st.sampled_from([None, "superseded"]), st.booleans(), st.booleans(), st.sampled_from([None, 7])),
+    st.builds(Done, st.sampled_from([None, "superseded"]), st.booleans(), st.sampled_from([None, 7])),
     st.builds(RetryLater, st.just(1.0), FAILURES),
     st.builds(Released, st.just("braked"), st.sampled_from([None, 1.0]), st.none() | FAILURES),
     st.builds(Failed, FAILURES, st.sampled_from(DeadReason)),

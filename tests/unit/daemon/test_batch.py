@@ -16,7 +16,7 @@ VERDICTS: list[Settlement] = [
     DONE,
     SUPERSEDED,
     MISSING_DONE,
-    Done(as_delete=True),
+    Done(gone=True),
     RetryLater(1.0, FAILURE),
     Released("braked"),
     Failed(FAILURE, DeadReason.NON_RETRYABLE),

@@ -432,33 +432,26 @@ FOUND = {
     "there": Document(BODY, len(BODY), None),
     "gone": Document(None, None, None),
     "large": Document(None, len(BODY), None),
-    "versioned": Document(BODY, len(BODY), 3),
     "elsewhere": Document(BODY, len(BODY), None, None, "there", True),
     "unreadable": Document(None, None, None, REFUSED),
 }
 
 
 class View:
-    """What each entity is like in the view, or that the view cannot be read. It may have versions for others."""
+    """What each entity is like in the view, or that the view cannot be read."""
 
-    def __init__(self, kinds: Mapping[str, str], queue: MemoryQueue, *, versions: bool, away: bool) -> None:
-        self.kinds, self.queue, self.versions, self.away, self.reads = kinds, queue, versions, away, 0
+    def __init__(self, kinds: Mapping[str, str], queue: MemoryQueue, *, away: bool) -> None:
+        self.kinds, self.queue, self.away, self.reads = kinds, queue, away, 0
 
     def draw(self) -> int:
         self.queue.last_version += 1
         return self.queue.last_version
 
-    def keeps(self, entity_type: str) -> bool:
-        return not self.keeps_versions(entity_type)
+    def exists(self) -> bool:
+        return True
 
-    def says_routing(self) -> bool:
-        return False
-
-    def keeps_versions(self, entity_type: str) -> bool:
-        return self.versions or "versioned" in self.kinds.values()
-
-    def made_by_payloads(self, entity_type: str) -> bool:
-        return False
+    def has_type(self, entity_type: str) -> bool:
+        return True
 
     def load(self, events: Sequence[Event], *, whole: bool = False) -> dict[UUID, Document]:
         self.reads += 1
@@ -481,13 +474,12 @@ def lookups(
     shapes: list[tuple[int, str, str]],
     answers: Sequence[Outcome] = (),
     *,
-    versions: bool = False,
     late: bool = False,
     away: bool = False,
 ) -> Any:
     """The same of events without payloads. `late`: so much time passes while the first request is on its way."""
     memory = Memory()
-    view = View({str(entity): kind for entity, _, kind in shapes}, memory.queue, versions=versions, away=away)
+    view = View({str(entity): kind for entity, _, kind in shapes}, memory.queue, away=away)
     memory.worker = InProcess(Parts(memory.events, memory.sink, view))
     for entity, op, _ in shapes:
         memory.produce(str(entity), op, payload=None)
@@ -503,12 +495,11 @@ def lookups(
 
 
 BOTH = [(1, "refresh", "there"), (2, "upsert", "there")]
-FLAGS = st.fixed_dictionaries({}, optional={name: st.just(True) for name in ("versions", "late", "away")})
+FLAGS = st.fixed_dictionaries({}, optional={name: st.just(True) for name in ("late", "away")})
 
 
 @given(LOOKUPS, st.lists(ANSWERS, max_size=4), FLAGS)
 @example(BOTH, [], {"late": True})
-@example(BOTH, [], {"versions": True})
 @example(BOTH, [], {"away": True})
 @example(BOTH, [WRITTEN, Stale(7)], {})
 @example([*BOTH, (3, "refresh", "elsewhere")], [], {})
@@ -519,7 +510,7 @@ def test_a_batch_of_lookups_fares_as_one_that_is_checked_event_by_event(
     shapes: list[tuple[int, str, str]], answers: list[Outcome], flags: dict[str, bool]
 ) -> None:
     at_once = lookups(shapes, answers, **flags)
-    with mock.patch.object(fast_path, "is_in_view", return_value=False):
+    with mock.patch.object(fast_path, "is_lookup", return_value=False):
         assert at_once == lookups(shapes, answers, **flags)
 
 

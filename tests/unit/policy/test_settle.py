@@ -63,8 +63,8 @@ def test_what_elasticsearch_accepted_is_done_at_any_attempt(
         assert settle(an_event(attempts=attempts), outcome, retry, half) == expected
 
 
-GONE, DRAWN = Sent(as_delete=True), Sent(drawn=True)
-DRAWN_GONE, REDRAWN = Sent(as_delete=True, drawn=True), Sent(drawn=True, redrawn=9)
+DRAWN = Sent(drawn=True)
+DRAWN_GONE, REDRAWN = Sent(gone=True, drawn=True), Sent(drawn=True, redrawn=9)
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,11 @@ DRAWN_GONE, REDRAWN = Sent(as_delete=True, drawn=True), Sent(drawn=True, redrawn
     [
         (Sent(), DONE, SUPERSEDED, SUPERSEDED),
         (Sent(replaced=True), SUPERSEDED, SUPERSEDED, SUPERSEDED),
-        (Sent(replaced=True, as_delete=True), SUPERSEDED, SUPERSEDED, SUPERSEDED),
-        (GONE, Done(as_delete=True), Done(as_delete=True), SUPERSEDED),
         (DRAWN, DONE, SUPERSEDED, SUPERSEDED),
         (DRAWN_GONE, Done(gone=True), Done("superseded", gone=True), Done("superseded", gone=True)),
         (REDRAWN, Done(drawn=9), Done("superseded", drawn=9), SUPERSEDED),
     ],
-    ids=["own", "newer delete", "newer delete of what is gone", "gone", "drawn", "drawn and gone", "drawn again"],
+    ids=["own", "newer delete", "drawn", "drawn and gone", "drawn again"],
 )
 def test_what_was_written_in_an_events_place_decides_how_it_is_done(
     sent: Sent, written: Done, stale: Done, older: Done

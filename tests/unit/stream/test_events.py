@@ -18,6 +18,7 @@ from outbox.policy.settle import Done, Failed, Released, RetryLater
 from outbox.ports import BulkAction, Document, DocumentSource, Named, NewerDelete, RecordRow
 from outbox.stream.events import SourceTime, StreamEvents
 from outbox.stream.partitions import LONGEST_REST_SECONDS, Handed, Partitions, Start
+from tests.fakes import NoView
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.records import NOW, TOPIC, MadeRecord, a_record
@@ -86,7 +87,9 @@ class Bench:
             batch_bytes=1_000_000,
             stopped_types=lambda: self.stopped,
         )
-        self.worker = InProcess(Parts(self.store, self.sink, documents, clock=self.clock, batch_size=batch_size))
+        self.worker = InProcess(
+            Parts(self.store, self.sink, documents or NoView(), clock=self.clock, batch_size=batch_size)
+        )
         for number in partitions or (0,):
             self.partitions.assign(TOPIC, number, Start(0), 0)  # of a former owner, below, there is none
         for partition in self.partitions.all():
@@ -335,17 +338,11 @@ class View:
     def draw(self) -> int:
         return 7
 
-    def keeps(self, entity_type: str) -> bool:
+    def exists(self) -> bool:
         return True
 
-    def says_routing(self) -> bool:
-        return False
-
-    def keeps_versions(self, entity_type: str) -> bool:
-        return False
-
-    def made_by_payloads(self, entity_type: str) -> bool:
-        return False
+    def has_type(self, entity_type: str) -> bool:
+        return True
 
     def load(self, events: Sequence[Named], *, whole: bool = False) -> Mapping[UUID, Document]:
         if self.down:
@@ -357,7 +354,7 @@ def test_a_record_whose_lookup_postgresql_did_not_answer_is_handed_out_again() -
     """It has no lease that would end: without that its partition would wait until the next rebalance."""
     view = View()
     bench = Bench(documents=view)
-    bench.arrive(a_record(0, "a", "refresh", value=None), a_record(1, "b"))
+    bench.arrive(a_record(0, "a", "refresh", value=None), a_record(1, "b", "refresh", value=None))
     view.down = True
     bench.worker.lane.step()
     assert (bench.sink.documents, bench.committable()) == ({}, 0)

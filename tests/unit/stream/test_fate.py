@@ -34,7 +34,7 @@ CASES: list[tuple[str, Settlement, Fate, str]] = [
     (UPSERT, DONE, Fate.PASS, "written"),
     (UPSERT, SUPERSEDED, Fate.PASS, "a newer version is there"),
     (REFRESH, Done(gone=True, drawn=7), Fate.PASS, "under a drawn version a delete needs no memory"),
-    (UPSERT, Done(as_delete=True), Fate.STORE, "looked up and gone: the guard must know it"),
+    (DELETE, Done(gone=True), Fate.PASS, "of a type that the view keeps"),
     (DELETE, DONE, Fate.STORE, "the guard against late upserts reads rows"),
     (DELETE, MISSING_DONE, Fate.STORE, "a tombstone is there for a minute only"),
     (DELETE, SUPERSEDED, Fate.STORE, "as the table keeps it too"),

@@ -74,7 +74,7 @@ def test_a_refresh_needs_neither_version_nor_payload() -> None:
 @pytest.mark.parametrize("said", ["false", None])
 def test_an_upsert_without_a_value_is_looked_up(said: str | None) -> None:
     event = record.read(a_record(0, value=None, has_payload=said), NOW).event
-    assert event.needs_lookup
+    assert event.payload_bytes is None
 
 
 def test_a_delete_has_no_payload_whatever_its_value() -> None:
