@@ -10,14 +10,15 @@
 --   do $undo$
 --   begin
 --       if to_regprocedure('search_outbox_grant_roles()') is not null then
---           execute replace(pg_get_functiondef('search_outbox_grant_roles()'::regprocedure),
+--           execute replace(replace(pg_get_functiondef('search_outbox_grant_roles()'::regprocedure),
+--                           'insert (entity_type, entity_id, op), ', ''),
 --                           ', search_outbox_entity_types, search_outbox_types_revision, search_outbox_places', '');
 --       end if;
 --   end $undo$;
 --   alter table search_outbox_leases drop column if exists revision;
 --   drop table if exists search_outbox_entity_types, search_outbox_types_revision, search_outbox_places;
 --   delete from search_outbox_migrations where name = '0016_entity_types';
--- Roles: projector and operator SELECT, INSERT, UPDATE, DELETE; reader SELECT.
+-- Roles: projector and operator SELECT, INSERT, UPDATE, DELETE; reader SELECT. The projector may insert a refresh.
 
 create table search_outbox_entity_types (
     entity_type  text primary key,
@@ -57,7 +58,7 @@ begin
     end if;
     if to_regprocedure('search_outbox_grant_roles()') is not null then
         -- Beside tables that each role has with the same rights.
-        execute replace(replace(replace(pg_get_functiondef('search_outbox_grant_roles()'::regprocedure),
+        execute replace(replace(replace(replace(pg_get_functiondef('search_outbox_grant_roles()'::regprocedure),
             'search_outbox_leases, search_outbox_workers, ''',
             'search_outbox_leases, search_outbox_workers, search_outbox_entity_types, search_outbox_types_revision, '
             'search_outbox_places, '''),
@@ -66,7 +67,9 @@ begin
             'search_outbox_backfills'),
             '(''reader'', ''select'', ''search_outbox_backfills',
             '(''reader'', ''select'', ''search_outbox_backfills, search_outbox_entity_types, search_outbox_types_revision, '
-            'search_outbox_places');
+            'search_outbox_places'),
+            -- A refresh of what was written too late.
+            'select, delete, update (op,', 'select, delete, insert (entity_type, entity_id, op), update (op,');
         select string_agg(statement, E'\n') into remaining from search_outbox_grant_roles() as statement
          where statement like '%search\_outbox\_entity\_types%';
         if remaining is not null then

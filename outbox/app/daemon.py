@@ -219,6 +219,7 @@ def _worker(settings: Settings, pools: Pools, watching: Watching, stop: Stop, *,
         portion_bytes=settings.batch.bytes,
         request_deadline_seconds=settings.request_deadline_seconds,
         report_write=limits.report,
+        refresh_again=events.refresh_again,
     )
     orders = Orders(clock, settings.batch.size)
     claimer = Claimer(events, gate, orders, kinds, announce, limits.items, boottime)

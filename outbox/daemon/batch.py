@@ -260,6 +260,9 @@ class Verdicts:
         """Whatever has a verdict goes back as it was."""
         return not self._done and all(isinstance(settlement, Released) for settlement in self._of.values())
 
+    def is_done(self, event: Event) -> bool:
+        return isinstance(self._of.get(event.id), Done) or any(event is done for done in self._done)
+
     def of(self, event: Event) -> Settlement | None:
         """Of an event that the sink has not taken."""
         return self._of.get(event.id)
@@ -322,6 +325,7 @@ class Batch:
     verdicts: Verdicts
     standing: Standing
     overtaken: list[Stack] = field(default_factory=list)  # looked up too long before they were written
+    redone: list[Event] = field(default_factory=list)  # of these, written once more
     sorted: Sorted = field(default_factory=lambda: Sorted(frozenset()))
 
 

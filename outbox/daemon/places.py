@@ -37,7 +37,7 @@ class PlacedWrite:
             if not delivery.as_delete:
                 delivery.stack.wrote.append((delivery.routing or "", delivery.version))
         sent = [place for place, d in enumerate(portion) if not (d.routed and d.as_delete)]
-        report = send([portion[place].action() for place in sent])
+        report = send([portion[place].action() for place in sent]) if sent else WriteReport(())
         outcomes: list[Outcome] = [WRITTEN] * len(portion)
         for place, outcome in zip(sent, report.outcomes, strict=True):
             outcomes[place] = outcome

@@ -53,6 +53,7 @@ class Projector:
     portion_bytes: int
     request_deadline_seconds: float
     report_write: Callable[[WriteReport], None]
+    refresh_again: Callable[[Sequence[Event]], None]  # by a new event
     # Versions that an index holds and no event of their batch knows, for upkeep to check.
     ahead: deque[tuple[Event, int]] = field(default_factory=lambda: deque(maxlen=AHEAD_KEPT))
 
@@ -69,6 +70,7 @@ class Projector:
             settling = time.monotonic()
             settled = self._settle(batch)
             self._take_back(batch, settled)
+            self._owe(batch, settled)
         if unsent or (settled.lost and not settled.kept):
             result.no_progress = result.hold_up or (UNSENT if unsent else ALL_LOST)
         ended = time.monotonic()
@@ -294,9 +296,18 @@ class Projector:
             if not batch.overtaken:
                 return
             stacks, batch.overtaken = batch.overtaken, []
+            batch.redone += [stack.head for stack in stacks]
             deliveries = for_a_minute(partial(self._deliveries, stacks, batch))
             for portion in batch.bodies.portions(deliveries):
                 self._send(portion, batch, self.request_deadline_seconds, [])
+
+    def _owe(self, batch: Batch, settled: Settled) -> None:
+        """What was written too late and could not be written once more, and whose rows are someone else's by now: only
+        a new event brings it right."""
+        lost = set(settled.lost) if batch.redone else set()
+        owed = [event for event in batch.redone if event.id in lost and not batch.verdicts.is_done(event)]
+        if owed:
+            for_a_minute(partial(self.refresh_again, owed))
 
     def _last_version(self, portion: Sequence[Delivery], outcomes: Sequence[Outcome], batch: Batch) -> int:
         """Asked when a refusal for a higher version has just arrived: a moment later the sequence may have gone past

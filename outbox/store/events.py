@@ -283,6 +283,11 @@ class PostgresEvents:
             sql = typed(self._sql["deleted"], entity_id_type(connection))
             return {events[row[0] - 1].id for row in connection.execute(sql, named).fetchall()}
 
+    def refresh_again(self, events: Sequence[Event]) -> None:
+        named = {"types": [e.entity_type for e in events], "entities": [e.entity_id for e in events]}
+        with self.database.connection() as connection:
+            connection.execute(typed(self._sql["refresh_again"], entity_id_type(connection)), named)
+
     def lately_done(self, entity_type: str, most: int) -> Sequence[Wanted]:
         named = {"entity_type": entity_type, "most": most}
         with self.database.connection() as connection:

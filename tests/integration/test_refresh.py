@@ -265,16 +265,6 @@ def test_whoever_is_overtaken_in_the_middle_of_its_read_has_the_lower_version(bl
     assert blog.queue.counts() == {"done": 2}
 
 
-def test_a_refresh_is_above_all_other_events_of_its_document_in_a_batch(blog: Blog) -> None:
-    blog.add(title="true")
-    older = blog.queue.produce("1", payload='{"title": "told"}', event_version=10**9)
-    blog.refresh()
-    blog.queue.connection.execute("select setval('search_outbox_version', %s)", [10**9 + 1])
-    blog.worker.run()
-    assert blog.document() == {"title": "true", "comments": 0}
-    assert blog.queue.row(older).status == "done"
-
-
 def test_a_retry_draws_and_reads_again(blog: Blog) -> None:
     blog.add()
     id = blog.refresh()
@@ -338,76 +328,17 @@ def test_articles_that_go_with_their_comments_do_not_set_off_the_brake_either(bl
     assert blog.queue.counts() == {"done": 121}
 
 
-def test_a_delete_under_a_routing_is_not_looked_up_where_the_view_says_none(blog: Blog) -> None:
-    """It may be where the document was: nothing is written there."""
+def test_where_the_view_has_no_routing_an_events_own_one_says_where_a_document_was(blog: Blog) -> None:
     blog.add()
     blog.refresh()
     blog.worker.run()
     blog.queue.produce("1", op="delete", routing="old", event_version=blog.version())
     blog.worker.run()
-    assert [(a.routing, a.body is None) for a in blog.sink.sent[-1]] == [("old", True)]
-
-
-def test_a_view_that_loses_its_versions_is_asked_anew_for_them(blog: Blog) -> None:
-    blog.add()
-    with_version = "create view search_documents as select 'article'::text as entity_type, id as entity_id,"
-    with_version += " json_build_object('title', title) as document, 5::bigint as version from article"
-    blog.db.execute("drop view search_documents")
-    blog.db.execute(with_version.encode())
-    blog.queue.produce("1", payload=None)
-    blog.worker.run()
-    assert blog.version() == 5
-    blog.db.execute("drop view search_documents")
-    blog.db.execute(with_version.replace(", 5::bigint as version", "").encode())
-    blog.db.execute("update article set title = 'two'")
-    id = blog.queue.produce("1", payload=None, event_version=1)
-    for _ in range(3):
-        blog.queue.make_due()
-        blog.worker.run()
-    assert blog.queue.row(id).status == "done"
-    assert blog.document() == {"title": "two"}
-    assert blog.version() > 5
-
-
-def test_a_view_that_does_not_answer_is_asked_once_a_moment_and_its_deletes_wait(blog: Blog) -> None:
-    blog.add()
-    blog.db.execute("alter view search_documents rename to away")
-    for id in range(20):
-        blog.queue.produce(str(id), op="delete")
-    payload = blog.queue.produce("7", entity_type="order", payload='{"n": 7}')
-    asked: list[str] = []
-    real: Any = blog.worker.projector.documents
-    query = real._query
-    real._query = lambda connection, name: (asked.append(name), query(connection, name))[1]
-    blog.worker.run()
-    assert asked.count("has_type") == 1
-    assert blog.queue.row(payload).status == "done"
-    assert blog.queue.counts() == {"done": 1, "pending": 20}
-
-
-def test_a_refresh_of_a_type_that_payloads_make_deletes_nothing(blog: Blog) -> None:
-    blog.queue.produce("7", entity_type="order", payload='{"n": 7}')
-    blog.worker.run()
-    id, neighbour = blog.refresh(7, entity_type="order"), blog.refresh(blog.add())
-    blog.worker.run()
-    assert ("articles", "order:7") in blog.sink.documents
-    row = blog.queue.row(id)
-    assert (row.status, row.error_code) == ("failed", "OUTBOX_ENTITY_NOT_FOUND")
-    assert "nothing was deleted" in row.error
-    assert blog.queue.row(neighbour).status == "done"
-
-
-@pytest.mark.parametrize("together", [True, False], ids=["in one batch", "in two"])
-def test_nor_does_it_where_the_entity_was_deleted_once_and_made_again(blog: Blog, together: bool) -> None:
-    blog.queue.produce("7", op="delete", entity_type="order")
-    blog.queue.produce("7", entity_type="order", payload='{"n": 7}')
-    blog.queue.produce("8", entity_type="order", payload='{"n": 8}', status="done")
-    if not together:
-        blog.worker.run()
-    id = blog.refresh(7, entity_type="order")
-    blog.worker.run()
-    assert ("articles", "order:7") in blog.sink.documents
-    assert blog.queue.row(id).error_code == "OUTBOX_ENTITY_NOT_FOUND"
+    assert [[(a.routing, a.body is None) for a in actions] for actions in blog.sink.sent[1:]] == [
+        [(None, False)],
+        [("old", True)],
+    ]
+    assert blog.document() == {"title": "one", "comments": 0}  # also on one shard: below the number of the write
 
 
 def test_the_last_entity_of_a_type_can_go(blog: Blog) -> None:
@@ -552,15 +483,15 @@ def test_the_sequence_is_never_moved_back(blog: Blog) -> None:
 # Routing by the view
 
 
-def test_a_document_that_moved_to_another_routing_leaves_nothing_where_it_was(blog: Blog) -> None:
+def test_a_document_that_moved_leaves_the_place_that_its_event_names(blog: Blog) -> None:
     blog.db.execute(ROUTED)
     blog.add(title="moved")
     blog.db.execute("update article set shelf = 'b'")
     blog.refresh(routing="a")
     blog.worker.run()
-    (actions,) = blog.sink.sent
-    assert [(action.routing, action.body is None) for action in actions] == [("a", True), ("b", False)]
-    assert len({action.version for action in actions}) == 1
+    written, left = [[(a.routing, a.body is None, a.version) for a in actions] for actions in blog.sink.sent]
+    drawn = blog.last_version()
+    assert (written, left) == ([("b", False, drawn)], [("a", True, drawn - 1)])
     assert blog.document() == {"title": "moved"}  # also where both places are one shard, as in this sink
 
 
@@ -569,8 +500,7 @@ def test_what_is_gone_is_deleted_where_the_event_says_that_it_was(blog: Blog) ->
     blog.add(2)
     blog.refresh(1, routing="a")
     blog.worker.run()
-    (actions,) = blog.sink.sent
-    assert [(action.routing, action.body is None) for action in actions] == [("a", True)]
+    assert [(a.routing, a.body is None) for actions in blog.sink.sent for a in actions] == [("a", True), (None, True)]
 
 
 def test_a_document_whose_old_place_cannot_be_cleared_is_tried_again(blog: Blog) -> None:

@@ -23,8 +23,10 @@ from outbox.policy.outcome import Code, Failure, Outcome, Reason
 from outbox.policy.settle import Released, RetryPolicy, Settlement
 from outbox.ports import BulkAction, Claimed, Document, Named, Settled, WriteReport
 from outbox.store.documents import ViewDocuments
+from outbox.store.entity_types import PostgresEntityTypes
 from outbox.store.events import PostgresEvents
 from outbox.store.parts import LookupLimits
+from outbox.store.places import PostgresPlaces
 from tests.fixtures.events import Time
 from tests.fixtures.inprocess import InProcess, Parts
 from tests.fixtures.queue import EventTable
@@ -254,6 +256,7 @@ class Worker:
         )
         parts = Parts(store, StepSink(), documents, retry, self.clock, lease_seconds=LEASE_SECONDS)
         parts.batch_size = self.batch_size
+        parts.types, parts.places = PostgresEntityTypes(pool), PostgresPlaces(pool)
         self.parts = InProcess(parts)
         self.alive, self.stopped, self.run = True, False, None
 
@@ -383,6 +386,7 @@ create view search_documents as
 """
 EMPTY = (
     "truncate search_outbox_events, search_outbox_leases, search_outbox_attempts, search_outbox_workers, seen,"
+    " search_outbox_entity_types, search_outbox_places,"
     " parent, child restart identity"
 )
 # Rows that another open transaction has locked are left alone: the model has one thread.

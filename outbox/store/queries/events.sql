@@ -303,6 +303,12 @@ select distinct on (entity_id) id, entity_type, entity_id::text
  where entity_type = %(entity_type)s and op <> 'delete' and read_found is not false
  limit %(most)s
 
+-- name: refresh_again
+-- New refreshes of entities whose rows are someone else's by now.
+insert into search_outbox_events (entity_type, entity_id, op)
+select distinct w.entity_type, w.entity_id::{entity_id_type}, 'refresh'
+  from unnest(%(types)s::text[], %(entities)s::text[]) as w (entity_type, entity_id)
+
 -- name: last_version
 -- The highest version that was given out.
 select last_value from search_outbox_version

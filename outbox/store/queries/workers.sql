@@ -173,8 +173,8 @@ select scope, kind, paused_by, reason from search_outbox_controls
  where until is null or until > (select clock_timestamp())
 
 -- name: version_known
--- Is there a row of ours that knows this version of the entity?
+-- Is there a row of ours that gave the entity this version, or a lookup that was written under it?
 select exists (
     select from search_outbox_events e
      where e.entity_type = %(entity_type)s and e.entity_id = %(entity_id)s::{entity_id_type}
-       and e.event_version >= %(version)s)
+       and (e.event_version = %(version)s or e.read_version = %(version)s))
