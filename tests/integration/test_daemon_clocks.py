@@ -10,16 +10,13 @@ from typing import Any
 import pytest
 from elasticsearch import Elasticsearch
 
-from outbox.app import daemon
-from outbox.config import load_settings
 from outbox.daemon import lease
 from outbox.daemon.lease import boottime
 from outbox.daemon.lifecycle import Lifecycle
-from outbox.daemon.shutdown import Stop
 from outbox.ports import Claimed, ClaimOrder
 from outbox.store.events import PostgresEvents
-from outbox.telemetry.beats import Beats
 from tests.fixtures.queue import EventTable
+from tests.fixtures.wired import Wire
 
 TABLE: dict[str, str] = {}
 KAFKA = {"OUTBOX_SOURCE": "kafka", "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "KAFKA_TOPIC": "events"}
@@ -31,25 +28,6 @@ OTHER_CLOCK = {
     "Partitions", "PauseGate", "Pruner", "Reclaimer", "ReplayChore", "StreamReader", "Suspects", "Targets", "Underway",
     "Upkeep", "VerificationNews", "ViewDocuments", "_PacedQuery",
 }  # fmt: skip
-
-Wire = Callable[..., Lifecycle]
-
-
-@pytest.fixture
-def wire(database: str, elastic_url: str, index: str) -> Iterator[Wire]:
-    """`wire(**environ)`: a whole daemon on this test's database and index, none of whose threads runs."""
-    made: list[daemon.Pools] = []
-
-    def start(**environ: str) -> Lifecycle:
-        servers = {"DATABASE_URL": database, "ELASTIC_URL": elastic_url, "ELASTIC_INDEX": index}
-        settings = load_settings(environ={"OUTBOX_LOG_FORMAT": "json", **servers, **environ})
-        made.append(pools := daemon.Pools.of(settings))
-        pools.open()
-        return daemon._worker(settings, pools, daemon.Watching.of(settings, Beats()), Stop(), once=False)
-
-    yield start
-    for pools in made:
-        pools.close()
 
 
 def reachable(start: object) -> Iterator[Any]:
