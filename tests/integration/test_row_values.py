@@ -39,8 +39,8 @@ def produce(queue: EventTable) -> None:
     """Each value in each column, and in all at once; also as a delete, as a refresh and inside a payload."""
     for text in HOSTILE.values():
         for column in COLUMNS:
-            queue.produce(**{column: text})  # type: ignore[arg-type]
-        queue.produce(**dict.fromkeys(COLUMNS, f"all {text}"))  # type: ignore[arg-type]
+            queue.produce(**{column: text})
+        queue.produce(**dict.fromkeys(COLUMNS, f"all {text}"))
         queue.produce(f"some {text}", entity_type=text, routing=text)
         queue.produce(text, op="delete", entity_type=text)
         queue.produce(text, op="refresh", entity_type=f"view {text}")
